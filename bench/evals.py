@@ -1,6 +1,7 @@
 """Evals: CPU per case, opening results, 100,000 cases, and two workers.
 
-OFFBOOK_BENCH_CASES=100000 measures a large pack. PEERS is the Python of a venv with pydantic-evals.
+OFFBOOK_BENCH_CASES=100000 measures a large pack. `eval_peers.py` compares with other tools, and
+`./dev cluster` installs the Ray on which two workers are measured.
 """
 
 from __future__ import annotations
@@ -24,23 +25,6 @@ def echo(value):
 
 def slow(value):
     time.sleep(0.05)
-"""
-PYDANTIC_EVALS = """
-import resource
-from pydantic_evals import Case, Dataset
-from pydantic_evals.evaluators import EqualsExpected
-
-cases = [Case(name=str(n), inputs="hello", expected_output="hello") for n in range({count})]
-dataset = Dataset(name="bench", cases=cases, evaluators=[EqualsExpected()])
-
-def echo(value):
-    return value
-
-before = resource.getrusage(resource.RUSAGE_SELF)
-dataset.evaluate_sync(echo, progress=False)
-after = resource.getrusage(resource.RUSAGE_SELF)
-cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-print(cpu / {count} * 1000)
 """
 
 
@@ -89,6 +73,35 @@ def measure_opening(folder: Path) -> None:
     print(f"summary of {CASES} cases {summary:.2f} ms, one case {case:.2f} ms")
 
 
+RAY = """
+import sys, time
+from pathlib import Path
+import ray
+from offbook.evals import RunOptions, run_pack
+
+ray.init(num_cpus=2, log_to_driver=False, logging_level="error", include_dashboard=False)
+pack, folder = Path(sys.argv[1]), Path(sys.argv[2])
+for name in ("warm", "measured"):  # the first run starts the workers
+    start = time.perf_counter()
+    run = run_pack([pack], RunOptions(output=str(folder / name), engine="ray"))
+    assert run.summary.passed_gate
+print(time.perf_counter() - start)
+"""
+
+
+def measure_ray(folder: Path, pack: Path, one: float) -> None:
+    """Print how much faster two workers of Ray are than one process."""
+    python = Path(__file__).resolve().parents[1] / ".clients" / "ray" / "bin" / "python"
+    if not python.exists():
+        print("two workers on Ray: not measured, Ray is not installed: ./dev cluster")
+        return
+    command = [str(python), "-c", RAY, str(pack), str(folder / "ray")]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    two = float(ended.stdout.split()[-1])
+    print(f"two workers on Ray: {one / two:.2f} x for cases of 50 ms")
+    assert one / two >= 1.5
+
+
 def main() -> None:
     """Print the figures."""
     with tempfile.TemporaryDirectory() as name:
@@ -97,18 +110,13 @@ def main() -> None:
         _, cpu = run(pack, folder / "warm")
         _, cpu = min(run(pack, folder / f"run-{n}") for n in range(3))
         print(f"{CASES} cases, each with its trace: {cpu / CASES * 1000:.3f} ms CPU per case")
-        if peer := os.environ.get("PEERS"):
-            program = PYDANTIC_EVALS.format(count=CASES)
-            end = subprocess.run([peer, "-c", program], capture_output=True, text=True, check=True)
-            peer_millis = float(end.stdout.split()[-1])
-            print(f"pydantic-evals: {peer_millis:.3f} ms CPU per case")
-            assert cpu / CASES * 1000 <= peer_millis
         measure_opening(folder / "run-0")
         slow = write_pack(folder, 60, "slow")
         one, _ = run(slow, folder / "one")
         two, _ = run(slow, folder / "two", jobs=2)
         print(f"two workers: {one / two:.2f} x for cases of 50 ms")
         assert one / two >= 1.7
+        measure_ray(folder, slow, one)
         busy = write_pack(folder, MANY)
         _, cpu = run(busy, folder / "many")
         peak = max(

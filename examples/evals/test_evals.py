@@ -1,5 +1,9 @@
 """The example packs pass, and each of them can fail."""
 
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pydantic_ai.models.openai  # noqa: F401 - once for all workers: they are forked
@@ -40,3 +44,21 @@ def test_a_broken_pack_fails(name, tmp_path):
     pack.write_text(pack.read_text().replace(before, after))
     run = run_pack([pack], RunOptions(output=str(tmp_path / "out")))
     assert not run.summary.passed_gate
+
+
+def test_the_stored_run_of_claude_code_can_be_made_again(tmp_path):
+    places = [Path(sys.executable).parent, HERE.parents[1] / ".clients" / "node_modules" / ".bin"]
+    path = os.pathsep.join([*map(str, places), os.environ["PATH"]])
+    if shutil.which("claude", path=path) is None:
+        pytest.skip("Claude Code is not installed")
+    for file in (HERE / "claude_code.eval.toml", *(HERE / "runs").iterdir()):
+        copy = tmp_path / file.relative_to(HERE)
+        copy.parent.mkdir(exist_ok=True)
+        shutil.copy(file, copy)
+    stored = tmp_path / "runs" / "fix_typo.jsonl"
+    stored.unlink()
+    command = ["sh", str(tmp_path / "runs" / "record.sh"), str(stored)]
+    env = {**os.environ, "PATH": path}
+    subprocess.run(command, env=env, check=True, timeout=200)  # noqa: S603 - the script above
+    run = run_pack([tmp_path / "claude_code.eval.toml"], RunOptions(output=str(tmp_path / "out")))
+    assert run.summary.passed_gate

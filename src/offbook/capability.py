@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+# The key of click's `meta` under which a command finds the reviews of all capabilities.
+REVIEWS = "offbook.reviews"
+
+
 class CommandEntry:
     """A command of the command line: its help line, and the click command as "module:name"."""
 
@@ -45,9 +49,11 @@ class Capability:
     - `mcp_tools`: the table of its MCP tools as "module:name".
     - `reports`: its formats of `offbook report`, each a function as "module:name" that takes the
       paths of traces and returns the text.
+    - `review`: a function as "module:name" that takes the folder of a project and returns the
+      `Review` of what is pending in it, for the page of `offbook view --live`.
     """
 
-    __slots__ = ("commands", "heading", "mcp_tools", "pytest_module", "reports")
+    __slots__ = ("commands", "heading", "mcp_tools", "pytest_module", "reports", "review")
 
     def __init__(
         self,
@@ -56,12 +62,14 @@ class Capability:
         pytest_module: str = "",
         mcp_tools: str = "",
         reports: Mapping[str, str] | None = None,
+        review: str = "",
     ) -> None:
         self.heading = heading
         self.commands = commands or {}
         self.pytest_module = pytest_module
         self.mcp_tools = mcp_tools
         self.reports = reports or {}
+        self.review = review
 
 
 def load(target: str) -> Any:

@@ -8,17 +8,25 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import wraps
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, cast
 
 import click
 import msgspec
 
 from offbook.errors import UsageError
 
+if TYPE_CHECKING:
+    from offbook.determinism.faults import Faults
+    from offbook.trace.hub import Hub
+
 FILE_PATH = click.Path(path_type=Path)
 PORT_NUMBER = click.IntRange(0, 65_535)
 VALUE_HELP = "JSON, a JSON or YAML file, or - for stdin"
+P = ParamSpec("P")
 REDACT_KEYS = ("patterns", "paths", "presets")
 
 deadline_option = click.option(
@@ -46,6 +54,91 @@ lenient_option = click.option(
     metavar="RULE",
     help="Accept requests that break this provider rule; repeatable.",
 )
+
+events_option = click.option(
+    "--events",
+    metavar="FILE",
+    help="Write events as NDJSON while the run goes on; - is stdout.",
+)
+otlp_option = click.option(
+    "--otlp",
+    metavar="URL",
+    help="Send spans to this OpenTelemetry collector at the end.",
+)
+
+
+def live_options(command: Callable[P, int]) -> Callable[P, int]:
+    """Add `--events` and `--otlp` to a command that runs agents; it need not know of them."""
+
+    @wraps(command)
+    def run(*args: P.args, **given: P.kwargs) -> int:
+        events, otlp = given.pop("events"), given.pop("otlp")
+        if events is None and otlp is None:
+            return command(*args, **given)
+        if events == "-" and given.get("as_json"):
+            raise UsageError("--json and --events - both write to stdout", hint="--events FILE")
+        from offbook.runs.watching import watch_runs
+
+        target = None if events is None else str(events)
+        with watch_runs(target, None if otlp is None else str(otlp)):
+            return command(*args, **given)
+
+    return events_option(otlp_option(run))
+
+
+fault_option = click.option(
+    "--fault",
+    "fault",
+    multiple=True,
+    metavar="KIND[@N]",
+    help="Inject this fault, at the Nth request or at random; repeatable; any: every kind.",
+)
+fault_seed_option = click.option(
+    "--fault-seed", type=int, metavar="SEED", help="Inject faults at random, repeated by the seed."
+)
+fault_rate_option = click.option(
+    "--fault-rate",
+    type=click.FloatRange(0, 1, min_open=True),
+    metavar="SHARE",
+    help="The share of requests with a random fault; 0.3 by default.",
+)
+
+
+FAULTS_HELP = """
+
+\b
+Kinds for --fault, at random or at the Nth request (reset@2):
+  status rate_limit timeout stall reset truncate duplicate slow content_type
+  tool_error tool_slow host_error host_slow
+"""
+
+
+def fault_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options for faults to a command."""
+    return fault_option(fault_seed_option(fault_rate_option(command)))
+
+
+def read_faults(kinds: tuple[str, ...], seed: int | None, rate: float | None) -> Faults | None:
+    """Return the plan of `--fault`, `--fault-seed` and `--fault-rate`; None without any."""
+    if not kinds and seed is None and rate is None:
+        return None
+    from offbook.determinism.faults import Faults
+
+    named = () if "any" in kinds else kinds
+    return Faults(named, seed=seed or 0, **({} if rate is None else {"rate": rate}))
+
+
+def report_faults(
+    faults: Faults | None, hub: Hub, *, strict: bool = True
+) -> AbstractContextManager[None]:
+    """Print at the end of a block what the agent did about each fault."""
+    if faults is None:
+        return nullcontext()
+    from functools import partial
+
+    from offbook.runs.fault_runs import summarize_faults
+
+    return summarize_faults(faults, hub, partial(click.echo, err=True), strict=strict)
 
 
 def lenient_rules_help() -> str:

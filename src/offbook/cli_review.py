@@ -81,7 +81,8 @@ def run_review(
         click.echo("nothing is pending")
     elif review.left:
         line = shlex.join(command)
-        click.echo(f"next: {line} in a terminal, or {line} --accept NAME, or --reject NAME")
+        name = shlex.quote(review.left[0].name)
+        click.echo(f"next: {line} in a terminal, or {line} --accept {name}, or --reject {name}")
     return int(bool(result.left))
 
 

@@ -16,6 +16,8 @@ OffbookError
 │   ├── UnmockedCall      a call of the host or a fake program that no mock answers
 │   ├── DeadlineExceeded  the run took too long
 │   ├── CheckFailed       a check on the trace failed; also an AssertionError
+│   │   ├── ContractBroken    an event does not match the schema that it is held to
+│   │   └── SandboxFailed     a package does not install or load as it should
 │   ├── JudgeError        the answer of a judge is unusable
 │   └── PatternError      an error of a pattern that its test did not expect
 │       └── LoopError         computed values or effects that depend on themselves
@@ -23,6 +25,7 @@ OffbookError
 ├── ModelError            the error response of a provider
 ├── RequirementFailed     a condition of `require` is false
 ├── HostError             the error response of a host capability
+├── InjectedFault         a tool or a host call that fails on purpose
 ├── CollectorError        spans that an OpenTelemetry collector did not accept
 ├── ToolBlocked           raised by a hook to block a tool call
 └── IsolationError        something tried to reach the network or to write elsewhere
@@ -35,7 +38,7 @@ Interrupted, a KeyboardInterrupt, is raised after a signal has ended the run.
 from __future__ import annotations
 
 from functools import wraps
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -142,6 +145,16 @@ class InvariantBroken(CheckFailed):
     exploration: object = None
 
 
+class ContractBroken(CheckFailed):
+    """An event of the run does not match the schema that it is held to."""
+
+
+class SandboxFailed(CheckFailed):
+    """A package that does not install or load as it should; `result` has all faults."""
+
+    result: Any = None
+
+
 class JudgeError(RunError):
     """The answer of a judge is unusable."""
 
@@ -162,8 +175,11 @@ class ModelError(OffbookError):
     """The error response of a provider.
 
     `details` are further fields of its body (`param`, `code`, …); the detail `rule` is the name
-    of the validation rule that rejected the request.
+    of the validation rule that rejected the request. `fault` is the injected fault that it is the
+    consequence of, or None.
     """
+
+    fault: Any = None
 
     def __init__(
         self,
@@ -188,6 +204,10 @@ class RequirementFailed(OffbookError):
 
 class HostError(OffbookError):
     """The error response of a host capability, real or mocked."""
+
+
+class InjectedFault(OffbookError):
+    """A tool or a host call that fails on purpose: a fault of the run's plan."""
 
 
 class CollectorError(OffbookError):

@@ -8,9 +8,9 @@ _MODULES = {
     "sources.mocks.mock_recording": "MockRecording",
     "subjects.session.extensions": "Api",
     "subjects.session.hooks": "Context HookEvent",
-    "subjects.session.session": "AgentSession Skill",
-    "subjects.session.tools": "ToolOutcome",
-    "subjects.subject": "RunContext Subject",
+    "subjects.session.session": "AgentSession",
+    "subjects.mock_tools": "ToolOutcome",
+    "subjects.subject": "RunContext Skill Subject",
 }
 
 __all__ = [  # noqa: PLE0604  # pyright: ignore[reportUnsupportedDunderAll] - from the table

@@ -56,6 +56,9 @@ UPDATE_HELP = """Write the goldens of requests (`offbook.check_requests(run)`) a
 ALLOW_HELP = """Addresses that tests with the fixture `offbook` may reach outside of a run, such \
 as `db.internal:5432`; `allow=` of drive() permits them in a run."""
 
+GITHUB_HELP = """In GitHub Actions, print an annotation for each failed test and write the \
+summary of the step; elsewhere it does nothing."""
+
 EXTEND_HELP = (
     """Replay the cassettes of tests, and record only the requests that they do not have."""
 )
@@ -69,6 +72,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--offbook-record", action="store_true", help=RECORD_HELP)
     group.addoption("--offbook-record-new", action="store_true", help=EXTEND_HELP)
     group.addoption("--offbook-update", action="store_true", help=UPDATE_HELP)
+    group.addoption("--offbook-github", action="store_true", help=GITHUB_HELP)
     parser.addini("offbook_allow", ALLOW_HELP, type="linelist", default=[])
     for module in MODULES:
         module.add_options(parser)
@@ -83,6 +87,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
         update_goldens.set(True)
         config.add_cleanup(lambda: update_goldens.set(None) and None)
+    if config.getoption("--offbook-github") and not hasattr(config, "workerinput"):
+        from offbook.surfaces.github_summary import in_github_actions
+
+        if in_github_actions():
+            from pytest_offbook.github_hooks import GitHubHooks
+
+            config.pluginmanager.register(GitHubHooks(config), "offbook-github")
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -15,11 +15,13 @@ LAZY_MODULES = [
     "clis",
     "types",
     "conformance",
+    "contracts",
     "testing",
     "evals",
     "explore",
     "goldens",
     "patterns",
+    "sandbox",
     "viewer",
     "workflows",
 ]

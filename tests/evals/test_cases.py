@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from offbook.exchange.model_prices import PRICES
 from tests.evals.conftest import RUN, RunPack
 
 
@@ -116,14 +117,35 @@ def test_a_run_without_usage_is_no_data_and_no_pass(run_files: RunPack, limit: s
     assert "no data" in run.cases[0].failures[0]
 
 
-def test_the_cost_of_a_known_model_is_computed_from_its_tokens(run_files: RunPack):
-    usage = {"input_tokens": 1_000_000, "output_tokens": 0, "models": ["custom-1-mini"]}
-    pack = {
-        "prices": {"custom-1": {"input": 3.0, "output": 15.0}},
-        "cases": [case(thresholds={"max_cost_usd": 2.9})],
-    }
+CUSTOM = {"custom-1": {"input": 3.0, "output": 15.0, "cache-read": 0.3}}
+NO_COST = ("no data: the run has no cost usd",)
+
+# the model of a run with a million input tokens, of them so many cached -> the failures
+COSTS: dict[str, tuple[str, int, tuple[str, ...]]] = {
+    "a model of the pack": ("custom-1", 0, ("cost_usd 3 exceeds the maximum 0.2",)),
+    "its snapshot": ("custom-1-2026-01-31", 0, ("cost_usd 3 exceeds the maximum 0.2",)),
+    "cached tokens": ("custom-1", 1_000_000, ("cost_usd 0.3 exceeds the maximum 0.2",)),
+    "a model of the table": ("gpt-4o-mini-2024-07-18", 0, ()),
+    "a name that only begins like a known one": ("custom-1-mini", 0, NO_COST),
+    "a later version": ("gpt-4o-mini-2", 0, NO_COST),
+}
+
+
+@pytest.mark.parametrize("model, cached, failures", COSTS.values(), ids=COSTS)
+def test_the_cost_of_a_run_is_computed_from_its_tokens(
+    run_files: RunPack, model: str, cached: int, failures: tuple[str, ...]
+):
+    usage = {"input_tokens": 1_000_000, "output_tokens": 0, "models": [model]}
+    usage["cache_read_tokens"] = cached
+    pack = {"prices": CUSTOM, "cases": [case(thresholds={"max_cost_usd": 0.2})]}
     run = run_files(pack, {"run.json": {**RUN, "usage": usage}})
-    assert run.cases[0].failures == ("cost_usd 3 exceeds the maximum 2.9",)
+    assert run.cases[0].failures == failures
+
+
+def test_a_price_is_positive_and_cached_input_is_not_dearer():
+    for name, price in PRICES.items():
+        assert 0 < price.input < price.output, name
+        assert (price.cache_read or 0) < price.input, name
 
 
 @pytest.mark.parametrize(

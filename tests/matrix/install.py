@@ -55,7 +55,7 @@ def _npm(home: Home) -> list[list[str]]:
     if not manifest.exists():
         manifest.write_text('{"private": true}\n', encoding="utf-8")
     prefix = ["--prefix", str(home.folder), "--fetch-timeout=20000"]
-    return [[npm, "install", *prefix, *NPM, *home.packages]]
+    return [[npm, "install", *prefix, *NPM, *home.npm_options, *home.packages]]
 
 
 def _run(command: Sequence[str], home: Home) -> None:

@@ -450,3 +450,57 @@ def test_an_incomplete_or_contradictory_run_is_rejected(
         main(["run", *arguments.split()])
     assert exit_.value.code == 2
     assert message in capsys.readouterr().err
+
+
+# --- Faults
+
+RETRYING = AGENT.replace(
+    "    with urllib.request.urlopen(urllib.request.Request(url, body)) as answer:\n"
+    "        return json.load(answer)",
+    "    for attempt in range(4):\n"
+    "        try:\n"
+    "            with urllib.request.urlopen(urllib.request.Request(url, body)) as answer:\n"
+    '                return json.load(answer)["choices"][0]["message"]\n'
+    "        except (OSError, ValueError):\n"
+    "            pass\n"
+    "    sys.exit(3)\n"
+    "    return ({})",
+)
+
+
+def test_a_command_that_tries_again_survives_its_faults(offbook_run: Run, shop: Path):
+    (shop.parent / "agent.py").write_text(RETRYING)
+    options = ("--fault", "reset@1", "--fault", "truncate@3", "--fault", "status:503@4")
+    code, output = offbook_run(
+        sys.executable, str(shop.parent / "agent.py"), "Refund order 7", options=options
+    )
+    assert code == 0, output
+    assert "3 faults: 3 retried (seed 0)" in output
+
+
+def test_a_command_that_fails_after_a_fault_has_reported_it(offbook_run: Run, shop: Path):
+    agent = str(shop.parent / "agent.py")
+    code, output = offbook_run(
+        sys.executable, agent, "Refund order 7", options=("--fault", "status@2")
+    )
+    assert code == 1
+    assert "status at request 2: reported" in output
+
+
+def test_a_command_that_swallows_a_fault_fails(offbook_run: Run, shop: Path):
+    swallowing = RETRYING.replace("sys.exit(3)", "return {'content': 'All good'}")
+    (shop.parent / "agent.py").write_text(swallowing)
+    code, output = offbook_run(
+        sys.executable,
+        str(shop.parent / "agent.py"),
+        "Refund order 7",
+        options=("--fault", "reset", "--fault-rate", "1"),
+    )
+    assert code == 1
+    assert "swallowed" in output
+
+
+def test_an_unknown_fault_is_a_usage_error(offbook_run: Run):
+    code, output = offbook_run("true", options=("--fault", "rest"))
+    assert code == 2
+    assert "unknown fault 'rest'" in output

@@ -200,3 +200,34 @@ async def test_only_a_real_agent_can_be_recorded(tmp_path: Path):
         read_scenario(write(tmp_path, text)), reports=tmp_path / "out", recording=True
     )
     assert (result.passed, "a cassette records a real agent" in result.error) == (False, True)
+
+
+FAULTY = """\
+run:
+  task: Go
+  backend: playbook
+  playbook: book.yaml
+  faults: {faults}
+assert:
+  - type: exit_code
+    expected: 0
+"""
+
+
+def test_an_unknown_fault_is_reported_with_its_line(tmp_path: Path):
+    with pytest.raises(FormatError, match=r"one.yaml:5: unknown fault 'rest'"):
+        read_scenario(write(tmp_path, FAULTY.format(faults="[rest]")))
+
+
+async def test_a_scenario_with_mock_responses_cannot_have_faults(tmp_path: Path):
+    text = GOOD.replace("run:\n", "run:\n  faults: [reset]\n")
+    result = await run_scenario(read_scenario(write(tmp_path, text)))
+    assert not result.passed
+    assert "faults have no effect on the backend 'mock'" in result.error
+
+
+async def test_the_model_of_a_scenario_has_faults(tmp_path: Path):
+    (tmp_path / "book.yaml").write_text("- when: Go\n  do:\n    - say: LOOP_COMPLETE\n")
+    result = await run_scenario(read_scenario(write(tmp_path, FAULTY.format(faults="[status@1]"))))
+    assert not result.passed
+    assert "injected fault" in result.error

@@ -194,10 +194,11 @@ def classify_by_rules(settings: ClassifierSettings) -> Classify:
     return classify
 
 
-def classify_by_model(source: ModelSource, settings: ClassifierSettings, model: str) -> Classify:
+def classify_by_model(
+    source: ModelSource, dialect: str, model: str, settings: ClassifierSettings
+) -> Classify:
     """Return a classifier that asks a model; an answer that is no label is an error."""
     labels = [*settings.labels, settings.abstain_label]
-    dialect, _, name = model.rpartition(":")
     system = (
         f"Classify the request. Answer with one JSON object: "
         f'{{"label": one of {", ".join(labels)}, "confidence": a number from 0 to 1}}. '
@@ -207,7 +208,7 @@ def classify_by_model(source: ModelSource, settings: ClassifierSettings, model: 
 
     def classify(prompt: str) -> Classification:
         metadata = {"dialect": dialect} if dialect else {}
-        request = Request(History([user(prompt)]), system=system, model=name, metadata=metadata)
+        request = Request(History([user(prompt)]), system=system, model=model, metadata=metadata)
         reply = asyncio.run(_ask(source, request))
         answer = msgspec.json.decode(
             reply.strip().strip("`").removeprefix("json"), type=Classification

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from offbook.evals.case_results import CaseResult
 from offbook.evals.pack_run import FinishedRun
 from offbook.evals.run_directory import read_results
 from offbook.evals.run_summary import CaseSummary, RunSummary
+from offbook.reports.github import AnnotationLevel, annotation, escape_markdown
 from offbook.reports.report import Attempt, Case, CaseStatus, Suite, portable_name
 
 MAX_ROWS = 200  # passing cases in a table; failing ones are always shown
@@ -200,13 +200,14 @@ def render_markdown(run: FinishedRun) -> str:
     """Return a summary for a pull request."""
     summary = run.summary
     gate = "passed" if summary.passed_gate else "failed"
-    lines = [f"## Evals {gate}: {', '.join(summary.packs)}", "", *render_counts(summary), ""]
+    title = f"## Evals {gate}: {escape_markdown(', '.join(summary.packs))}"
+    lines = [title, "", *map(escape_markdown, render_counts(summary)), ""]
     failing = [case for case in run.cases if case.status != "pass"]
     rows = (failing + [case for case in run.cases if case.status == "pass"])[:MAX_MARKDOWN_ROWS]
     lines += ["| result | case | severity | trials | reason |", "|---|---|---|---|---|"]
     for case in rows:
-        reason = " ".join("; ".join(case.failures).split()).replace("|", "\\|")
-        label = (case.label or case.id).replace("|", "\\|")
+        reason = escape_markdown("; ".join(case.failures))
+        label = escape_markdown(case.label or case.id)
         trials = f"{case.passes}/{case.trials}"
         lines.append(f"| {mark_of(case)} | {label} | {case.severity} | {trials} | {reason} |")
     if len(run.cases) > len(rows):
@@ -217,21 +218,16 @@ def render_markdown(run: FinishedRun) -> str:
 def github_annotations(run: FinishedRun, packs: Iterable[Path]) -> Iterator[str]:
     """Yield a workflow command of GitHub for each failing case."""
     files = list(packs)
-    levels = {"blocking": "error", "warning": "warning", "informational": "notice"}
+    levels: dict[str, AnnotationLevel] = {
+        "blocking": "error",
+        "warning": "warning",
+        "informational": "notice",
+    }
     for case in run.cases:
         if case.status != "pass":
-            message = "; ".join(case.failures) or case.status
-            escaped = message.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-            title = (case.label or case.id).replace(",", "%2C").replace(":", "%3A")
-            file = files[case.pack] if case.pack < len(files) else ""
-            yield f"::{levels[case.severity]} file={file},title={title}::{escaped}"
-
-
-def write_step_summary(run: FinishedRun) -> bool:
-    """Append the markdown to the step summary of GitHub, if this is one of its jobs."""
-    target = os.environ.get("GITHUB_STEP_SUMMARY")
-    if not target:
-        return False
-    with Path(target).open("a", encoding="utf-8") as file:
-        file.write(render_markdown(run))
-    return True
+            yield annotation(
+                levels[case.severity],
+                "; ".join(case.failures) or case.status,
+                title=case.label or case.id,
+                file=str(files[case.pack]) if case.pack < len(files) else "",
+            )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from offbook.cli_options import FILE_PATH, json_option, print_json, print_redacted
+from offbook.cli_options import FILE_PATH, json_option, live_options, print_json, print_redacted
 from offbook.errors import UsageError
 from offbook.files import write_atomic
 
@@ -104,6 +104,7 @@ def _parse_shard(_ctx: click.Context, _param: click.Parameter, value: str) -> tu
     help=f"Write a report: {', '.join(FORMATS)}.",
 )
 @json_option
+@live_options
 def run_command(packs: tuple[Path, ...], **given: object) -> int:
     """Run eval packs: files, or folders with offbook.eval.toml."""
     return _run(packs, given)
@@ -183,10 +184,11 @@ def _print_run(
 ) -> None:
     from offbook.evals.eval_reports import (
         github_annotations,
+        render_markdown,
         render_table,
         report_json,
-        write_step_summary,
     )
+    from offbook.reports.github import write_step_summary
 
     to_stdout = [name for name, file in reports if file is None]
     for name, file in reports:
@@ -202,7 +204,7 @@ def _print_run(
             print_redacted(line)
         click.echo(f"results: {run.folder}")
     if os.environ.get("GITHUB_ACTIONS"):
-        write_step_summary(run)
+        write_step_summary(render_markdown(run))
         for line in github_annotations(run, packs):
             click.echo(line, err=True)
 
@@ -426,7 +428,7 @@ def scope_triage_command(
     examples = examples if max_cases is None else examples[:max_cases]
     classify = triage.classify_by_rules(settings)
     if model or live:
-        classify = triage.classify_by_model(_open_model(model, live=live), settings, model)
+        classify = triage.classify_by_model(*_open_model(model, live=live), settings)
     report, rows = triage.run_classifier(examples, classify, settings)
     triage.write_classifier_report(report, rows, output)
     if as_json:
@@ -436,18 +438,32 @@ def scope_triage_command(
     return 0 if report.passed else 1
 
 
-def _open_model(model: str, *, live: bool) -> ModelSource:
-    from offbook.sources.live import Live
+OLLAMA = "ollama"
+
+
+def _open_model(model: str, *, live: bool) -> tuple[ModelSource, str, str]:
+    """Return the source, its dialect and the name of the model."""
+    from offbook.sources.live import DEFAULT_DIALECT, PROVIDERS, Live
     from offbook.sources.loading import open_source
 
     if Path(model).suffix and Path(model).is_file():
-        return open_source(Path(model))()
-    if not live or ":" not in model:
+        return open_source(Path(model))(), "", model
+    provider, colon, name = model.partition(":")  # a name may have a colon: ollama:qwen3:1.7b
+    if not live or not colon:
         raise UsageError(
             f"cannot use the model {model!r}",
             hint="--live --model openai-chat:NAME, or the path of a playbook, mocks or cassette",
         )
-    return Live()
+    if provider == OLLAMA:
+        host = os.environ.get("OLLAMA_HOST") or "127.0.0.1:11434"
+        url = host if "://" in host else f"http://{host}"
+        return Live(f"{url}/v1"), DEFAULT_DIALECT, name
+    if provider not in PROVIDERS:
+        from offbook.errors import did_you_mean
+
+        hint = did_you_mean(provider, [*PROVIDERS, OLLAMA])
+        raise UsageError(f"unknown provider {provider!r}", hint=hint)
+    return Live(), provider, name
 
 
 @click.group(

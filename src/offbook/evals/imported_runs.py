@@ -36,10 +36,12 @@ def read_stored_trace(path: Path, trace_id: str | None = None) -> StoredRun:
     end = _last_result(path)
     failed = failed or bool(end.get("is_error"))
     status = "failed" if failed else "completed"
-    known = any(exchange.usage_known for exchange in exchanges)
+    tokens = _token_totals(end)
+    if tokens is None and any(exchange.usage_known for exchange in exchanges):
+        inputs = sum(reply.usage.input for reply in replies)
+        tokens = inputs, sum(reply.usage.output for reply in replies)
     usage = RecordUsage(
-        sum(reply.usage.input for reply in replies) if known else None,
-        sum(reply.usage.output for reply in replies) if known else None,
+        *(tokens or (None, None)),
         end.get("duration_ms"),
         len(exchanges),
         end.get("total_cost_usd"),
@@ -64,6 +66,22 @@ def is_offbook_trace(path: Path) -> bool:
     except msgspec.DecodeError:
         return True  # the reader of traces explains what is wrong
     return not isinstance(value, dict) or {"ts", "event"} <= cast("dict[str, Any]", value).keys()
+
+
+def _token_totals(end: dict[str, Any]) -> tuple[int, int] | None:
+    """Return the input and output tokens of a whole run of Claude Code.
+
+    The usage of its single messages is that of their beginning, with one output token.
+    """
+    usage = end.get("usage")
+    if not isinstance(usage, dict):
+        return None
+    fields = cast("dict[str, Any]", usage)
+    names = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+    counts = [fields.get(name) or 0 for name in (*names, "output_tokens")]
+    if not all(isinstance(count, int) for count in counts):
+        return None
+    return sum(counts[:-1]), counts[-1]
 
 
 def _last_result(path: Path) -> dict[str, Any]:

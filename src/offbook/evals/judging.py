@@ -18,10 +18,10 @@ from offbook.checks.judge import Judge
 from offbook.errors import OffbookError, UsageError
 from offbook.evals.calibration import require_agreement
 from offbook.evals.judge_scores import JudgeScore, passing_score, vote
-from offbook.evals.pack import SEVERITIES, JudgeSettings, LoadedPack, ModelPrice, Rubric
+from offbook.evals.pack import SEVERITIES, JudgeSettings, LoadedPack, Rubric
 from offbook.evals.rubrics import Evidence
-from offbook.evals.thresholds import find_price, price_of
 from offbook.exchange.model import ModelSource, Reply, Request
+from offbook.exchange.model_prices import ModelPrice, cost_of, find_price
 from offbook.runs.judge_factory import JudgeConfig
 from offbook.sources.live import PROVIDERS
 from offbook.trace.events import Verdict
@@ -48,7 +48,7 @@ class _CountedSource:
     async def reply(self, request: Request, /) -> Reply:
         reply = await self._source.reply(request)
         if self._price is not None:
-            self.cost += price_of(self._price, reply.usage.input, reply.usage.output)
+            self.cost += cost_of(reply.usage, self._price)
         return reply
 
 

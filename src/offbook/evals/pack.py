@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from offbook.exchange.model_prices import ModelPrice
+
 Severity = Literal["blocking", "warning", "informational", "warn", "info"]
 SEVERITIES = {"warn": "warning", "info": "informational"}
 
@@ -234,7 +236,8 @@ class EvalCase(PackStruct, frozen=True, gc=False):
     - `run`: a run record; `trace`: a trace; `friction_events`: friction events
     - `subject` with `prompt`: "module:name", "file.py:name" or a command. Its model is a
       `playbook`, a `cassette` or, with `live` and the option `--live`, the real one. Without any of
-      them, a function is called with `input`.
+      them, a function is called with `input`. `faults` break some of the model's responses, and
+      some tools.
     - `task` with `executor` and `verify_command`: a command does the work, another one verifies it
     """
 
@@ -260,6 +263,7 @@ class EvalCase(PackStruct, frozen=True, gc=False):
     playbook: str = ""
     cassette: str = ""
     live: bool = False
+    faults: dict[str, Any] | list[str] | None = None
     # live-verify
     task: str = ""
     workspace: str = ""
@@ -349,15 +353,6 @@ class PackDefaults(PackStruct, frozen=True):
     fixture_root: str = ""
     judge: JudgeSettings | None = None
     thresholds: Thresholds = Thresholds()
-
-
-class ModelPrice(PackStruct, frozen=True):
-    """The price of a model in dollars for a million tokens."""
-
-    input: float
-    output: float
-    cache_read: float | None = None
-    cache_write: float | None = None
 
 
 class Pack(PackStruct, frozen=True):

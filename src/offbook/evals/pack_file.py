@@ -168,7 +168,11 @@ class _PackReader:
             name = ALIASES.get(name, name) if ".cases[" in at or at.startswith("$.cases") else name
             if name in fields:
                 self.fail(f"{name!r} is defined twice, as {key!r} as well", f"{at}.{key}")
-            fields[name] = value if name in FREE_KEYS else self._value(value, f"{at}.{name}")
+            if name == "prices" and isinstance(value, dict):  # by the names of models
+                prices = cast("dict[str, Any]", value)
+                fields[name] = {k: self._value(v, f"{at}.{name}.{k}") for k, v in prices.items()}
+            else:
+                fields[name] = value if name in FREE_KEYS else self._value(value, f"{at}.{name}")
             # The severity and kinds may be written with underscores; so may values of the seed.
             if name == "kind" and isinstance(value, str) and value != "llm_as_judge":
                 fields[name] = value.replace("_", "-")
@@ -279,6 +283,13 @@ class _PackReader:
             self.fail(f"the live-verify case {case.id!r} needs a verify_command", at)
         if sum(map(bool, (case.playbook, case.cassette, case.live))) > 1:
             self.fail(f"the case {case.id!r} has two models", at, "playbook, cassette or live")
+        if case.faults is not None:
+            from offbook.determinism.faults import parse_faults  # few packs have faults
+
+            try:
+                parse_faults(case.faults)
+            except UsageError as error:
+                self.fail(error.what, f"{at}.faults", error.hint)
         # Most cases have no rubrics by another name: the table is searched for the wrong ones.
         for rubric in case.rubrics:
             if rubric not in loaded.rubrics:

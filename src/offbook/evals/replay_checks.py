@@ -80,8 +80,14 @@ def check_question(expected: ReplayExpectation, record: RunRecord) -> list[Verdi
     constrained = rules.expected_question or rules.accepted_questions
     if prompts and (constrained or rules.required_terms or rules.forbidden_terms):
         problems = [question_problem(rules, prompt) for prompt in prompts]
-        ok = not all(problems)
-        message = "" if ok else f"no question meets the requirements: {'; '.join(problems)}"
+        # One question has to meet the rules, and none may have a forbidden term.
+        forbidden = [problem for prompt in prompts if (problem := _forbidden(rules, prompt))]
+        message = ""
+        if all(problems):
+            message = f"no question meets the requirements: {'; '.join(problems)}"
+        elif forbidden:
+            message = f"a question has a forbidden term: {'; '.join(forbidden)}"
+        ok = not message
         verdicts.append(Verdict("question text", "pass" if ok else "fail", message, None, prompts))
     return verdicts
 
@@ -97,9 +103,14 @@ def question_problem(rules: QuestionRules, prompt: str) -> str:
     for term in rules.required_terms:
         if normalize_words(term) not in text:
             return f"{quoted} does not mention {term!r}"
+    return _forbidden(rules, prompt)
+
+
+def _forbidden(rules: QuestionRules, prompt: str) -> str:
+    text = normalize_words(prompt)
     for term in rules.forbidden_terms:
         if normalize_words(term) in text:
-            return f"{quoted} mentions {term!r}"
+            return f'"{prompt}" mentions {term!r}'
     return ""
 
 

@@ -33,6 +33,8 @@ class RecordUsage(msgspec.Struct, frozen=True):
     call_count: int | None = None
     total_cost: float | None = None
     models: list[str] = []
+    cache_read_tokens: int | None = None  # a part of the input tokens, as the next one
+    cache_write_tokens: int | None = None
 
 
 class RecordArtifact(msgspec.Struct, frozen=True):
@@ -177,7 +179,7 @@ def record_from_events(stream: Iterable[Event], name: str) -> RunRecord:
     calls: list[ToolRecording] = []
     questions: list[HitlQuestion] = []
     models: Counter[str] = Counter()
-    tokens = [0, 0]
+    tokens: Counter[str] = Counter()
     first = last = None
     status, output, cost, replies, has_usage = "", None, None, 0, False
     for event in stream:
@@ -201,8 +203,7 @@ def record_from_events(stream: Iterable[Event], name: str) -> RunRecord:
                 replies += 1
                 counts = cast("dict[str, int]", data.get("usage") or {})
                 has_usage = has_usage or bool(counts)
-                tokens[0] += counts.get("input", 0)
-                tokens[1] += counts.get("output", 0)
+                tokens.update(counts)
             case events.TOOL_CALL:
                 calls.append(ToolRecording(str(data.get("tool")), str(data.get("call_id", ""))))
             case _ if event.event.startswith("ui.") and data.get("method") in ASKING:
@@ -215,12 +216,14 @@ def record_from_events(stream: Iterable[Event], name: str) -> RunRecord:
                 cost = (cost or 0) + value
     seconds = None if first is None or last is None else elapsed_seconds(first, last)
     usage = RecordUsage(
-        tokens[0] if has_usage else None,
-        tokens[1] if has_usage else None,
+        tokens["input"] if has_usage else None,
+        tokens["output"] if has_usage else None,
         None if seconds is None else seconds * 1000,
         replies,
         cost,
         sorted(filter(None, models)),
+        tokens["cache_read"] if has_usage else None,
+        tokens["cache_write"] if has_usage else None,
     )
     text = output if isinstance(output, str) else None
     stage = RunStage(node_id="run", status=status, outcome=OUTCOMES.get(status, status))

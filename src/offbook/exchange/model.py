@@ -7,11 +7,14 @@ is still arriving.
 
 from __future__ import annotations
 
-from typing import Literal, Protocol, runtime_checkable
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
 from offbook.determinism.clock import stable_id
+from offbook.errors import UsageError
 from offbook.exchange.injected_text import find_prompt
 from offbook.exchange.messages import (
     JSON,
@@ -93,8 +96,13 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
 
             return parse_results(text.rpartition(TEXT_CALLS)[2], new)
         if failed := self.metadata.get(FAILED_CALLS):
+            details = self.metadata.get(DETAILS_OF_CALLS, {})
             return tuple(
-                msgspec.structs.replace(result, failed=failed.get(result.call_id))
+                msgspec.structs.replace(
+                    result,
+                    failed=failed.get(result.call_id),
+                    details=details.get(result.call_id, result.details),
+                )
                 if result.failed is None
                 else result
                 for result in results
@@ -103,6 +111,9 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 FAILED_CALLS = "failed_calls"  # in the metadata: whether each tool failed, by the id of its call
+REFUSED_CALLS = "refused_calls"  # in the metadata: the calls that the framework did not run
+
+DETAILS_OF_CALLS = "details_of_calls"  # likewise: what a tool returned besides its content
 
 # smolagents sends its calls and results as texts; a message with calls begins so.
 TEXT_CALLS = "Calling tools:\n"
@@ -137,6 +148,7 @@ class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
     `step` is the number, from 1, of the script entry that produced it (a playbook action, a line
     of a mock file, an interaction of a cassette); 0 without a script. `chunks` are the parts in
     which the text was streamed, if known, and `delays` the milliseconds before each of them.
+    `fault` is what goes wrong with its delivery, or None.
     """
 
     blocks: tuple[AnyBlock, ...] = ()
@@ -148,6 +160,7 @@ class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
     role: str = ""
     chunks: tuple[str, ...] = ()
     delays: tuple[float, ...] = ()
+    fault: Any = None  # a `Fault`, which few runs have: its module is not imported here
 
     @property
     def text(self) -> str:
@@ -185,3 +198,52 @@ class AwaitsResults(Protocol):
     def missing_result(self) -> Exception | None:
         """Return the error for a call whose result never came back, or None."""
         ...
+
+
+# --- JSON schemas: of tool parameters, and of the events that a run is held to
+
+
+class SchemaError(NamedTuple):
+    """A value that a schema does not allow: its path, the rule, and the value itself."""
+
+    path: tuple[str | int, ...]
+    message: str
+    value: Any
+
+
+SchemaValidator = Callable[[Any], list[SchemaError]]
+
+
+def compile_validator(
+    schema: dict[str, Any], where: str, *, kind: str = "JSON schema", hint: str = ""
+) -> SchemaValidator:
+    """Return a function that returns the errors of a value. `kind` names the schema in errors."""
+    try:
+        raw = msgspec.json.encode(schema, order="sorted")
+    except (TypeError, msgspec.MsgspecError) as error:
+        raise UsageError(f"the {kind} is not JSON: {error}", where=where) from error
+    return _compile(raw, where, kind, hint)
+
+
+# Every session registers the same built-in tools: compiling their schemas once saves most of the
+# time that a session needs to open.
+@lru_cache(maxsize=512)
+def _compile(raw: bytes, where: str, kind: str, hint: str) -> SchemaValidator:
+    import jsonschema_rs  # imported here because `import offbook` must stay fast
+
+    try:
+        validator = jsonschema_rs.validator_for(raw.decode())
+    except (jsonschema_rs.ValidationError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise UsageError(f"invalid {kind}: {reason}", where=where, hint=hint) from error
+
+    def find_errors(value: Any) -> list[SchemaError]:
+        # `is_valid` builds no error objects: valid values are the usual case.
+        if validator.is_valid(value):
+            return []
+        return [
+            SchemaError(tuple(error.instance_path), error.message, error.instance)
+            for error in validator.iter_errors(value)
+        ]
+
+    return find_errors

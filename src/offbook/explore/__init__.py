@@ -11,7 +11,15 @@ CAPABILITY = Capability(
         "explore": CommandEntry(
             "Play generated models against an agent.", "offbook.explore.explore_cli:explore_command"
         ),
+        "bench": CommandEntry(
+            "Measure a run several times, and compare.", "offbook.explore.bench_cli:bench_command"
+        ),
+        "coverage": CommandEntry(
+            "Show which parts of an agent were used.",
+            "offbook.explore.coverage_cli:coverage_command",
+        ),
     },
+    pytest_module="offbook.explore.coverage_pytest",
 )
 
 # Lazy, because `offbook --help` and every start of pytest import this package.

@@ -14,6 +14,7 @@ CAPABILITY = Capability(
         ),
     },
     pytest_module="offbook.goldens.goldens_pytest",
+    review="offbook.goldens.golden_review:review_folder",
 )
 
 # Lazy, because `offbook --help` and every start of pytest import this package.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -11,12 +12,12 @@ from offbook.checks.pending_changes import FileMove, PendingChange, Review, pend
 from offbook.checks.snapshot import Snapshot, compare_snapshots
 from offbook.goldens.fixture_store import read_scenarios, sidecar_path
 from offbook.goldens.golden_recording import check_promotion
+from offbook.goldens.project import Project
+from offbook.goldens.pytest_settings import find_pytest_settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
-
-    from offbook.goldens.project import Project
 
 
 def readable_fixture(path: Path) -> str:
@@ -57,3 +58,11 @@ def review_goldens(project: Project, names: Sequence[str] = ()) -> Review:
         asyncio.run(check_promotion(project.fixtures, change.name, project.registry.find))
 
     return Review(list_pending_goldens(project, names), check)
+
+
+def review_folder(folder: Path) -> Review:
+    """Open a review of the recordings of the project in a folder."""
+    settings = find_pytest_settings(folder.resolve())
+    # a live script imports the project as its tests do
+    sys.path[:0] = [path for path in map(str, settings.pythonpath) if path not in sys.path]
+    return review_goldens(Project(settings.root))

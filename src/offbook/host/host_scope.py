@@ -21,7 +21,7 @@ import msgspec
 
 from offbook.errors import CheckFailed, HostError, UnmockedCall, UsageError, did_you_mean
 from offbook.host.host_providers import call_provider, providers
-from offbook.trace.current_hub import current_host, current_hub
+from offbook.trace.current_hub import current_faults, current_host, current_hub
 from offbook.trace.events import HOST_CALL
 from offbook.trace.matching import contains, find_mismatches, render_value
 
@@ -149,6 +149,8 @@ class HostScope:
             _emit(call, error=refusal.what)
             raise refusal
         try:
+            if (faults := current_faults.get()) is not None:
+                faults.call_blocking("host", name)
             if outcome == "real":
                 result = call_provider(providers.find(capability, operation), call.params)
             else:

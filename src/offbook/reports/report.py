@@ -42,7 +42,7 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Case(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One verdict in a report."""
+    """One verdict in a report, and the line of the file that it is about, if that is known."""
 
     name: str
     status: CaseStatus
@@ -52,6 +52,8 @@ class Case(msgspec.Struct, frozen=True, omit_defaults=True):
     actual: Any = None
     kind: str = ""
     history: tuple[Attempt, ...] = ()
+    file: str = ""
+    line: int = 0
 
     @property
     def flaky(self) -> bool:
@@ -145,6 +147,8 @@ def collect_suite(
                 actual=verdict.actual,
                 kind=verdict.status,
                 history=() if cases else history,
+                file=str(verdict.context.get("file", "")),
+                line=_line_number(verdict.context.get("line")),
             )
         )
     return Suite(
@@ -154,6 +158,10 @@ def collect_suite(
         max(stamps, default=0),
         trace.encode("utf-8", "replace").decode(),  # a path can contain invalid UTF-8
     )
+
+
+def _line_number(value: object) -> int:
+    return value if isinstance(value, int) and value > 0 else 0
 
 
 def portable_name(text: str) -> str:

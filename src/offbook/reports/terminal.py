@@ -36,9 +36,11 @@ from offbook.trace.agent_output import output_text
 from offbook.trace.events import (
     AGENT_END,
     AGENT_ERROR,
+    AGENT_PARTS,
     AGENT_START,
     CLI_CALL,
     ERROR,
+    FAULT,
     HOST_CALL,
     ITERATION,
     LOOP_START,
@@ -142,6 +144,7 @@ class TraceTree:
             TOOL_RESULT: self._on_tool_result,
             TOOL_BLOCKED: self._on_tool_blocked,
             TOOL_ERROR: self._on_tool_error,
+            FAULT: self._on_fault,
             VERDICT: self._on_verdict,
             LOOP_START: self._on_loop_start,
             ITERATION: self._on_iteration,
@@ -180,6 +183,8 @@ class TraceTree:
         if event.event in {PROCESS_OUTPUT, TERMINAL_WRITE}:
             return self._attach(self._describe_output(event))
         kind, _, name = event.event.partition(".")
+        if event.event == AGENT_PARTS:  # for the coverage, not for readers
+            return iter(())
         if event.event == "session.command":
             self._said = ""  # a command has no answer
         if kind == "ui":
@@ -461,6 +466,11 @@ class TraceTree:
     def _on_model_error(self, data: dict[str, Any]) -> Iterator[StyledLine]:
         error = _describe_error(data)
         return self._add(Node(StyledText("model error: ", "error"), StyledText(error)))
+
+    def _on_fault(self, data: dict[str, Any]) -> Iterator[StyledLine]:
+        name = f" of {data['name']}" if data.get("name") else ""
+        text = f"{data['kind']}{name}, {data['place']} call {data['number']}"
+        return self._add(Node(StyledText("fault: ", "warning"), StyledText(escape_controls(text))))
 
     def _shorten_error(self, error: str) -> str:
         return error.partition("\n")[0] if self._brief else error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from offbook.errors import UsageError, did_you_mean, explain_call
 from offbook.subjects.session import DEFAULT_SYSTEM_PROMPT
@@ -13,10 +13,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
+    from offbook.determinism.faults import Faults
     from offbook.exchange.model import ModelSource
     from offbook.exchange.tool_aliases import ToolAlias
     from offbook.runs.rehearsal import Rehearsal
-    from offbook.subjects.session.session import Skill
+    from offbook.subjects.clis.pi import Pi
+    from offbook.subjects.subject import Skill, Subject
+
+PI_SUFFIXES = {".ts", ".js", ".mts", ".mjs", ".cts", ".cjs"}
 
 
 @explain_call
@@ -38,17 +42,21 @@ def session(  # noqa: PLR0913 - the options of a session
     has_ui: bool = True,
     source: ModelSource | None = None,
     trace: Path | str | None = None,
+    faults: Faults | Iterable[str] | Mapping[str, Any] | None = None,
 ) -> Rehearsal:
     """Start a real agent session with a scripted model.
 
     Extensions are loaded for real; `mock_tools`, `mock_host` and `mock_ui` replace the environment
     and the user. In an `async def`, await it, or use it with `async with`.
 
+    Extensions in TypeScript or JavaScript, and folders of npm packages, run in the real pi.
+
         with session(extensions=["./guard.py"], mock_tools={"bash": "ok"}) as rehearsal:
             rehearsal.run(when("List files", [call("bash", {"command": "ls"}), say("Done.")]))
     """
     from offbook.runs.rehearsal import Rehearsal
-    from offbook.subjects.session.session import AgentSession, require_list
+    from offbook.subjects.session.session import AgentSession
+    from offbook.subjects.subject import require_list
 
     require_bools(
         mock_extension_tools=mock_extension_tools,
@@ -57,21 +65,37 @@ def session(  # noqa: PLR0913 - the options of a session
         has_ui=has_ui,
         auto_assert=auto_assert,
     )
-    subject = AgentSession(
-        extensions=[
-            *require_list(extensions, "extensions"),
-            *require_list(extension_factories, "extension_factories"),
-        ],
-        mock_tools=mock_tools,
-        mock_ui=mock_ui,
-        mock_host=mock_host,
-        system_prompt=system_prompt,
-        skills=skills,
-        settings=settings,
-        mock_extension_tools=mock_extension_tools,
-        propagate_errors=propagate_errors,
-        has_ui=has_ui,
-    )
+    specs = [
+        *require_list(extensions, "extensions"),
+        *require_list(extension_factories, "extension_factories"),
+    ]
+    subject: Subject
+    if any(map(_is_pi_extension, specs)):
+        subject = _make_pi(
+            specs,
+            mock_host,
+            mock_tools=mock_tools,
+            mock_ui=mock_ui,
+            mock_extension_tools=mock_extension_tools,
+            propagate_errors=propagate_errors,
+            mode="rpc" if has_ui else "json",
+            system_prompt="" if system_prompt == DEFAULT_SYSTEM_PROMPT else system_prompt,
+            skills=skills,
+            settings=settings,
+        )
+    else:
+        subject = AgentSession(
+            extensions=specs,
+            mock_tools=mock_tools,
+            mock_ui=mock_ui,
+            mock_host=mock_host,
+            system_prompt=system_prompt,
+            skills=skills,
+            settings=settings,
+            mock_extension_tools=mock_extension_tools,
+            propagate_errors=propagate_errors,
+            has_ui=has_ui,
+        )
     return Rehearsal(
         subject,
         source=source,
@@ -79,7 +103,35 @@ def session(  # noqa: PLR0913 - the options of a session
         trace=trace,
         auto_assert=auto_assert,
         allow_unused_mocks=allow_unused_mocks,
+        faults=faults,
     )
+
+
+create_test_session = session  # the name in the test harness of pi
+
+
+def _is_pi_extension(spec: object) -> bool:
+    """Return whether an extension is one of pi: a TypeScript file, or the folder of a package."""
+    from pathlib import Path
+
+    if not isinstance(spec, (str, Path)):
+        return False
+    path = Path(spec)
+    return path.suffix in PI_SUFFIXES or (path / "package.json").is_file()
+
+
+def _make_pi(specs: list[object], mock_host: object, **options: Any) -> Pi:
+    """Return pi with these extensions; refuse what only the Python session has."""
+    from offbook.subjects.clis.pi import Pi
+
+    if others := [spec for spec in specs if not _is_pi_extension(spec)]:
+        raise UsageError(
+            f"extensions of pi and of Python cannot run in one session: {others[0]!r}",
+            hint="write a session for each",
+        )
+    if mock_host is not None:
+        raise UsageError("mock_host has no effect on pi", hint="remove mock_host=")
+    return Pi(extensions=cast("list[str]", specs), **options)
 
 
 @explain_call
@@ -97,6 +149,7 @@ def drive(  # noqa: PLR0913 - the options of a rehearsal
     tool_aliases: Mapping[str, str | ToolAlias] | None = None,
     lenient: Iterable[str] = (),
     serve: bool = False,
+    faults: Faults | Iterable[str] | Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Rehearsal:
     """Drive an agent with a scripted model: an agent of a framework, a function, or a `Subject`.
@@ -110,7 +163,8 @@ def drive(  # noqa: PLR0913 - the options of a rehearsal
     or `{"shell": ToolAlias("run_command", {"command": "line"})}` if parameters differ as well.
     `lenient` names rules of the providers that are not checked: `["missing_max_tokens"]`.
     `serve` is for clients that open their own sockets: during the run, the variables for base URLs
-    and keys (`OPENAI_BASE_URL`, …) name a server on loopback.
+    and keys (`OPENAI_BASE_URL`, …) name a server on loopback. `faults` break some of the model's
+    responses, and some tools and host calls: `["reset@2"]`, or `{"seed": 7}` for any.
     """
     from offbook.runs.rehearsal import Rehearsal
     from offbook.subjects.subject import Subject
@@ -163,6 +217,7 @@ def drive(  # noqa: PLR0913 - the options of a rehearsal
         tool_aliases=tool_aliases,
         lenient=lenient,
         serve=serve,
+        faults=faults,
     )
 
 

@@ -26,6 +26,7 @@ from offbook.exchange.messages import History, user
 from offbook.exchange.model import Reply, Request
 from offbook.exchange.tool_aliases import AliasedSource, ToolAliases
 from offbook.runs.wiring import serve_source
+from offbook.trace.current_hub import current_faults
 from offbook.trace.events import Verdict
 from offbook.trace.instrument import TracedSource
 
@@ -102,7 +103,7 @@ class CommandBackend:
 
         self._command = list(command)
         self._cwd = cwd
-        self._env = isolated_env(home, env)
+        self._env = isolated_env(home, {**hub.variables, **env})
         self._hub = hub
 
     async def run_turn(self, hat: str, prompt: str, deadline: float) -> BackendResult:
@@ -230,12 +231,13 @@ class _ServedBackend:
         self._start = start
         self._tool_aliases = tool_aliases
         # One for all turns, so that exchange ids do not repeat in the trace.
-        self._traced = TracedSource(source, context.hub, tools=True)
+        self._faults = current_faults.get()
+        self._traced = TracedSource(_with_faults(source, wire=True), context.hub, tools=True)
         # Only a playbook knows in advance which tools it calls, under which names.
         self._called: set[str] = getattr(source, "called_tools", set[str]())
 
     async def run_turn(self, hat: str, prompt: str, deadline: float) -> BackendResult:
-        endpoint = serve_source(self._source, self._context.hub, tools=True)
+        endpoint = serve_source(self._source, self._context.hub, tools=True, faults=self._faults)
         hat_source = _HatSource(self._traced, hat)
         endpoint.source = aliased = AliasedSource(hat_source, given={}, known=self._tool_aliases)
         aliased.activate(self._called)
@@ -289,7 +291,7 @@ class BackendFactory:
             return self._start(context)
         name = self._config.backend
         if name == "playbook":
-            return SourceBackend(TracedSource(self._source, context.hub))
+            return SourceBackend(TracedSource(_with_faults(self._source, wire=False), context.hub))
         tool_aliases = getattr(find_client(name), "tool_aliases", {}) if name in CLIENTS else {}
         return _ServedBackend(self._source, context, self._start, tool_aliases)
 
@@ -310,6 +312,16 @@ class BackendFactory:
         unfinished = getattr(self._source, "unfinished", None)
         remaining = unfinished() if unfinished is not None else None
         return None if remaining is None else Verdict(PLAYBOOK_CONSUMED, "fail", str(remaining))
+
+
+def _with_faults(source: ModelSource, *, wire: bool) -> ModelSource:
+    """Return the source with the faults of the current run."""
+    faults = current_faults.get()
+    if faults is None:
+        return source
+    from offbook.sources.faulty_source import FaultySource  # few runs have faults
+
+    return FaultySource(source, faults, wire=wire)
 
 
 def find_client(name: str) -> type[CliAgent]:

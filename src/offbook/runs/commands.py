@@ -29,6 +29,7 @@ from offbook.trace.events import RUN_END, RUN_START, Verdict
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
+    from offbook.determinism.faults import FaultInjector, Faults
     from offbook.exchange.model import ModelSource
     from offbook.sources.cassette.recording import Recording, RecordingSummary
     from offbook.sources.cassette.replay import Cassette, ReplaySummary
@@ -43,7 +44,8 @@ MAX_OUTPUT = 64 * 1024
 class CommandResult(msgspec.Struct, frozen=True):
     """The end of a command: exit code, output, and the errors of its model.
 
-    `interrupted_by` is the number of the signal that ended it because we received it, or 0.
+    `interrupted_by` is the number of the signal that ended it because we received it, or 0;
+    `faults` is the number of injected faults.
     """
 
     exit_code: int
@@ -51,6 +53,7 @@ class CommandResult(msgspec.Struct, frozen=True):
     duration_ms: int = 0
     failures: tuple[BaseException, ...] = ()
     interrupted_by: int = 0
+    faults: int = 0
 
     def raise_interrupt(self) -> None:
         """Raise Interrupted if a signal ended the command because we received it."""
@@ -58,7 +61,7 @@ class CommandResult(msgspec.Struct, frozen=True):
             raise Interrupted(self.interrupted_by)
 
 
-def run_with_source(
+def run_with_source(  # noqa: PLR0913 - the options of a command
     source: ModelSource,
     command: Sequence[str],
     *,
@@ -68,16 +71,31 @@ def run_with_source(
     environment: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     max_output: int = MAX_OUTPUT,
+    faults: Faults | None = None,
 ) -> CommandResult:
-    """Run a command with this source as its model."""
+    """Run a command with this source as its model; faults need a hub, which reports them."""
     started = time.perf_counter()
+    injector = _start_faults(faults, hub)
     with Server() as server:
-        endpoint = server.mount(source, run="", hub=hub)
+        endpoint = server.mount(source, run="", hub=hub, faults=injector)
         with _connect_clients(command, endpoint, environment) as (words, env):
             ended = run_foreground(words, env, deadline, keep=max_output, echo=echo, cwd=cwd)
         failures = () if endpoint.failure is None else (endpoint.failure,)
     duration = round((time.perf_counter() - started) * 1000)
-    return CommandResult(ended.code, ended.stdout, duration, failures, ended.interrupted_by)
+    if injector is not None and hub is not None:
+        hub.emit(
+            RUN_END, {"ok": not ended.code, "exit": ended.code, "output": ended.stdout.strip()}
+        )
+    count = 0 if injector is None else injector.injected
+    return CommandResult(ended.code, ended.stdout, duration, failures, ended.interrupted_by, count)
+
+
+def _start_faults(plan: Faults | None, hub: Hub | None) -> FaultInjector | None:
+    if plan is None or hub is None:
+        return None
+    from offbook.runs.fault_runs import start_faults  # few runs have faults
+
+    return start_faults(plan, hub)
 
 
 @contextmanager
@@ -180,11 +198,14 @@ class Service:
         port: int = 0,
         pacing: Pacing | None = None,
         lenient: Iterable[str] = (),
+        faults: Faults | None = None,
     ) -> None:
+        self._faults = faults
         self._make_source = make_source
         self._pacing = pacing
         self._hub = hub
         self._runs: dict[str, tuple[Endpoint, ModelSource]] = {}
+        self._injectors: list[FaultInjector] = []
         self.server = Server(port=port, lenient=lenient, on_unknown_run=self._start_run)
 
     def __enter__(self) -> Self:
@@ -197,9 +218,19 @@ class Service:
 
     def _start_run(self, name: str) -> Endpoint:
         source = self._make_source()
+        # Each run has the same faults, counted from its own first request.
+        injector = _start_faults(self._faults, self._hub)
+        if injector is not None:
+            self._injectors.append(injector)
         # Events of a named run have its name as their context.
         with self._hub.scoped(**({"run": name} if name else {})):
-            endpoint = self.server.mount(source, run=name, hub=self._hub, pacing=self._pacing)
+            endpoint = self.server.mount(
+                source,
+                run=name,
+                hub=self._hub,
+                pacing=self._pacing,
+                faults=injector,
+            )
         self._runs[name] = (endpoint, source)
         return endpoint
 
@@ -214,7 +245,9 @@ class Service:
         self._hub.emit(RUN_START, {"subject": command[0], "command": list(command)})
         try:
             with _connect_clients(command, self.endpoint) as (words, env):
-                ended = run_foreground(words, env, deadline)
+                # The answer of the command is the evidence of what it did about a fault.
+                keep = MAX_OUTPUT if self._faults is not None else 0
+                ended = run_foreground(words, env, deadline, keep=keep)
             if ended.interrupted_by:
                 raise Interrupted(ended.interrupted_by)  # noqa: TRY301 - handled as a raised one
         except BaseException as error:
@@ -225,8 +258,10 @@ class Service:
                 raise failures[0] from error
             emit_failure(self._hub, error)
             raise
-        failures = self.failures(strict=not ended.code)
-        if not ended.code and not failures and not allow_unused_mocks:
+        # A command that gives up after a fault leaves the rest of the script.
+        faulty = any(injector.injected for injector in self._injectors)
+        failures = self.failures(strict=not ended.code and not faulty)
+        if not ended.code and not failures and not allow_unused_mocks and not faulty:
             failures += self._unused_mocks()
         if ended.code:
             failed = RunError(f"the command {describe_exit(ended.code)}", where=command[0])
@@ -237,10 +272,11 @@ class Service:
             from offbook.sources.playbook.playbook import Playbook
 
             for _, source in self._runs.values():
-                if isinstance(source, Playbook):
+                if isinstance(source, Playbook) and source.unfinished() is None:
                     verdict = Verdict("playbook consumed", "pass", actual=source.consumed)
                     self._hub.emit_verdict(verdict)
-            self._hub.emit(RUN_END, {"ok": True, "exit": 0})
+            answer = {} if self._faults is None else {"output": ended.stdout.strip()}
+            self._hub.emit(RUN_END, {"ok": True, "exit": 0, **answer})
         return CommandResult(ended.code, failures=tuple(failures))
 
     def failures(self, *, strict: bool) -> list[BaseException]:

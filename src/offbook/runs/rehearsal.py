@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import msgspec
 
 from offbook.determinism.clock import Clock, SystemClock
+from offbook.determinism.thread_context import use_variable
 from offbook.errors import (
     CheckFailed,
     OffbookWarning,
@@ -42,7 +43,7 @@ from offbook.runs.sync_bridge import AwaitableResult, SyncBridge, in_event_loop
 from offbook.runs.wiring import Wiring
 from offbook.secrets import hide_secrets
 from offbook.subjects.subject import EndsWithError, HasToolWatch, SendsPrompts, Subject
-from offbook.trace.current_hub import current_llm, run_watchers, use_hub
+from offbook.trace.current_hub import current_faults, current_llm, run_watchers, use_hub
 from offbook.trace.events import REQUEST, RUN_END, RUN_START, Event, Verdict
 from offbook.trace.hub import Hub
 from offbook.trace.instrument import rebuild_requests
@@ -52,6 +53,8 @@ from offbook.trace.recorder import KeptEvents, Recorder
 if TYPE_CHECKING:
     from types import FrameType
 
+    from offbook.checks.fault_outcomes import FaultOutcome
+    from offbook.determinism.faults import FaultInjector, Faults
     from offbook.errors import ConnectionBlocked
     from offbook.exchange.model import Request
     from offbook.sources.playbook.actions import Role, Turn
@@ -76,6 +79,7 @@ class RehearsalDefaults(msgspec.Struct, frozen=True):
     source: ModelSource | None = None
     bridge: SyncBridge | None = None
     auto_assert: bool = True
+    faults: Faults | None = None
 
 
 _defaults: ContextVar[RehearsalDefaults | None] = ContextVar("offbook-defaults", default=None)
@@ -206,6 +210,13 @@ class Run:
         return [request for number, request in requests if number > first]
 
     @property
+    def faults(self) -> list[FaultOutcome]:
+        """The injected faults, each with what the agent did about it."""
+        from offbook.checks.fault_outcomes import find_outcomes
+
+        return find_outcomes(self.events.all)
+
+    @property
     def events(self) -> Events:
         """The events of this run alone."""
         first, last, _ = self._end()
@@ -236,6 +247,7 @@ class Rehearsal:
         tool_aliases: Mapping[str, str | ToolAlias] | None = None,
         lenient: Iterable[str] = (),
         serve: bool = False,
+        faults: Faults | Iterable[str] | Mapping[str, Any] | None = None,
     ) -> None:
         self.subject = subject
         defaults = _defaults.get() or RehearsalDefaults()
@@ -272,6 +284,11 @@ class Rehearsal:
         self._kept = KeptEvents()
         self._events = Events(self._kept)
         self._bridge = defaults.bridge or SyncBridge()
+        self._faults: FaultInjector | None = None
+        if faults is not None or defaults.faults is not None:
+            from offbook.runs.fault_runs import start_faults
+
+            self._faults = start_faults(defaults.faults if faults is None else faults, self._hub)
         self._wiring = Wiring(
             subject,
             self._source,
@@ -281,6 +298,7 @@ class Rehearsal:
             tool_aliases=tool_aliases,
             lenient=lenient,
             serve=serve,
+            faults=self._faults,
         )
         self._stop_watching: Callable[[], None] | None = None
         self._runs: list[Run] = []
@@ -414,7 +432,7 @@ class Rehearsal:
             self._hub.subscribe(self._recorder.record)
             self._hub.subscribe(self._remember_seq)
             self._stop_watching = watch_termination()
-            with use_hub(self._hub):
+            with use_hub(self._hub), use_variable(current_faults, self._faults):
                 await self.subject.open(self._wiring.connect(self.cwd))
             self._opened = True
         except BaseException as error:
@@ -478,6 +496,8 @@ class Rehearsal:
             self._notify_watchers()
             emit_failure(self._hub, error)
             run.end(first, self._last_seq, None)
+            if self._faults is not None:
+                self._hub.emit_verdict(self._judge_faults(run))
             raise
         # A value that is no text may have an address in its `repr`: its type is enough.
         known = output is None or isinstance(output, str)
@@ -485,6 +505,21 @@ class Rehearsal:
         self._notify_watchers()
         self._hub.emit(RUN_END, {"ok": True, "output": shown})
         run.end(first, self._last_seq, output)
+        if self._faults is not None:
+            self._check_faults(run)
+
+    def _judge_faults(self, run: Run) -> Verdict:
+        from offbook.checks.fault_outcomes import judge_faults
+
+        return judge_faults(run.events.all)
+
+    def _check_faults(self, run: Run) -> None:
+        """Emit the verdict on how the agent handled the faults; raise if it fails."""
+        verdict = self._judge_faults(run)
+        self._hub.emit_verdict(verdict)
+        if not verdict.holds and verdict.status != "no_data" and self._auto_assert:
+            self._failed = self._ever_failed = True
+            raise CheckFailed(verdict.message)
 
     def _notify_watchers(self) -> None:
         for watcher in tuple(run_watchers):
@@ -517,7 +552,12 @@ class Rehearsal:
         """Prompt the subject; raise the error of the source rather than a consequence of it."""
         self._running_before = list_running()
         try:
-            with use_hub(self._hub), record_termination(self._hub), self._wiring.guard():
+            with (
+                use_hub(self._hub),
+                use_variable(current_faults, self._faults),
+                record_termination(self._hub),
+                self._wiring.guard(),
+            ):
                 output = await self.subject.prompt(text)
         except Exception as error:
             failure = self._failure
@@ -571,6 +611,9 @@ class Rehearsal:
         if unfinished is None:
             consumed = self._playbook.consumed
             self._hub.emit_verdict(Verdict("playbook consumed", "pass", actual=consumed))
+        elif self._faults is not None and self._faults.injected:
+            # An agent that gives up after a fault leaves the rest of the script.
+            self._hub.emit_verdict(Verdict("playbook consumed", "warn", unfinished.what))
         elif self._auto_assert:
             events = [event for event in self._events.all if event.seq > self._first_seq]
             left = describe_left_behind(self._running_before, events)
@@ -657,7 +700,11 @@ class Rehearsal:
         failed: list[Verdict] = []
         # A source has verdicts only if it has something to say at the end, as mocks do.
         of_source = getattr(self._source, "verdicts", tuple)()
-        for verdict in (*self.subject.verdicts(), *of_source):
+        of_faults: list[Verdict] = []
+        if self._faults is not None and (unused := self._faults.unused):
+            message = f"never injected: {', '.join(unused)}; the run has no such request or call"
+            of_faults.append(Verdict("faults injected", "fail", message, actual=unused))
+        for verdict in (*self.subject.verdicts(), *of_source, *of_faults):
             if verdict.holds:
                 self._hub.emit_verdict(verdict)
             elif self._allow_unused_mocks and verdict.check == MOCKS_USED:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping
     from pathlib import Path
 
+    from offbook.determinism.faults import FaultInjector
     from offbook.errors import ConnectionBlocked
     from offbook.exchange.model import ModelSource
     from offbook.sources.server.endpoint import Endpoint
@@ -50,7 +51,7 @@ class Wiring:
     environment during the run, instead of being intercepted.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the options of drive()
         self,
         subject: Subject,
         source: ModelSource,
@@ -61,6 +62,7 @@ class Wiring:
         tool_aliases: Mapping[str, str | ToolAlias] | None,
         lenient: Iterable[str],
         serve: bool,
+        faults: FaultInjector | None = None,
     ) -> None:
         if serve and subject.model_access != "transport":
             raise UsageError(
@@ -68,6 +70,7 @@ class Wiring:
                 hint="remove serve=",
             )
         self._serve = serve
+        self._faults = faults
         self._subject = subject
         self._source = source
         self._hub = hub
@@ -94,7 +97,12 @@ class Wiring:
         read_tools = not self._subject.emits_tool_calls
         url = ""
         if self._subject.model_access == "call":
-            source: ModelSource = TracedSource(self._source, self._hub, tools=read_tools)
+            source: ModelSource = self._source
+            if self._faults is not None:
+                from offbook.sources.faulty_source import FaultySource
+
+                source = FaultySource(source, self._faults, wire=False)
+            source = TracedSource(source, self._hub, tools=read_tools)
         else:
             self._endpoint = self._create_endpoint(tools=read_tools)
             source, url = self._endpoint.source, self._endpoint.url
@@ -111,9 +119,16 @@ class Wiring:
         aliases = {**self._own_aliases, **self._aliases}
         mocked |= {name for name, alias in aliases.items() if alias.tool in mocked}
         if self._serve or subject.model_access == "endpoint":
-            return serve_source(
-                self._source, self._hub, tools=tools, lenient=self._lenient, mocked=mocked
+            endpoint = serve_source(
+                self._source,
+                self._hub,
+                tools=tools,
+                lenient=self._lenient,
+                mocked=mocked,
+                faults=self._faults,
             )
+            _watch_tools(endpoint, subject)
+            return endpoint
         from offbook.exchange.dialects.validation import rules_except
         from offbook.exchange.providers import dialect_detector
         from offbook.sources.server.endpoint import Endpoint
@@ -126,9 +141,9 @@ class Wiring:
             hub=self._hub,
             tools=tools,
             mocked=mocked,
+            faults=self._faults,
         )
-        if isinstance(subject, HasToolWatch):
-            endpoint.failed_calls = subject.tool_watch.failed
+        _watch_tools(endpoint, subject)
         return endpoint
 
     @property
@@ -168,6 +183,12 @@ class Wiring:
             self._endpoint.close()
 
 
+def _watch_tools(endpoint: Endpoint, subject: Subject) -> None:
+    if isinstance(subject, HasToolWatch):
+        seen = subject.tool_watch
+        endpoint.watch_tools(seen.failed, seen.watched, seen.results)
+
+
 def serve_source(
     source: ModelSource,
     hub: Hub,
@@ -175,10 +196,11 @@ def serve_source(
     tools: bool,
     lenient: Iterable[str] = (),
     mocked: Iterable[str] = (),
+    faults: FaultInjector | None = None,
 ) -> Endpoint:
     """Return an endpoint for this source on the server that all runs of this process share."""
     server = _shared_server(os.getpid())
-    return server.mount(source, hub=hub, tools=tools, lenient=lenient, mocked=mocked)
+    return server.mount(source, hub=hub, tools=tools, lenient=lenient, mocked=mocked, faults=faults)
 
 
 @cache

@@ -5,6 +5,7 @@ Each process leads its own session and has a deadline. It runs below a small sep
 reason. Descendants that had left the process group are reported as leaked.
 
 - `run_process` runs a subject: isolated environment, output collected and emitted to the trace.
+- `converse` runs a subject that reads commands from its standard input until it is closed.
 - `run_shell` runs a shell command for the built-in tool `bash`.
 - `run_foreground` runs a command of the user in the terminal, with its input and output.
 """
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 TREE = str(Path(__file__).with_name("process_tree.py"))
 # Bounded, because an agent in an endless loop would fill our memory.
 MAX_OUTPUT = 8 * 1024 * 1024
+CONVERSATION_OUTPUT = 256 * 1024  # for error messages: the caller reads all of it as it arrives
 GRACE = 2.0  # seconds between a polite signal and SIGKILL
 DRAIN = 0.5  # seconds to read what is left in the pipes of a tree that was killed
 INTERRUPT_GRACE = 1.0  # the same after a signal to us: its sender waits
@@ -185,6 +187,49 @@ async def run_process(
     return result
 
 
+class StandardInput:
+    """The standard input of a process that reads commands. What is written early is kept."""
+
+    def __init__(self) -> None:
+        self._pipe: asyncio.WriteTransport | None = None
+        self._early: list[bytes] = []
+
+    def connect(self, pipe: asyncio.WriteTransport) -> None:
+        """Write to this pipe from now on."""
+        self._pipe = pipe
+        for data in self._early:
+            pipe.write(data)
+        self._early.clear()
+
+    def write(self, data: bytes) -> None:
+        """Write to the process; without effect after its end."""
+        if self._pipe is None:
+            self._early.append(data)
+        elif not self._pipe.is_closing():
+            self._pipe.write(data)
+
+    def close(self) -> None:
+        """Let the process read the end of its input."""
+        if self._pipe is not None and not self._pipe.is_closing():
+            self._pipe.close()
+
+
+async def converse(
+    command: Sequence[str],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    stdin: StandardInput,
+    watch: Callable[[str, bytes], None],
+) -> ProcessResult:
+    """Run a command until it exits; cancelling this kills its whole tree.
+
+    `watch` receives its output as it arrives. The caller has to set a deadline.
+    """
+    output = OutputCollector(limit=CONVERSATION_OUTPUT, watch=watch)
+    return await _supervise(command, output, cwd=cwd, env=env, deadline=None, stdin=stdin)
+
+
 async def run_shell(command: str, *, cwd: Path, deadline: float) -> tuple[ProcessResult, int]:
     """Run a command of bash, its two streams merged; also return the number of dropped bytes.
 
@@ -290,8 +335,8 @@ async def _supervise(  # noqa: PLR0913 - the three callers differ in all of them
     *,
     cwd: Path | None,
     env: Mapping[str, str] | None,
-    deadline: float,
-    stdin: bytes | None = b"",
+    deadline: float | None,
+    stdin: bytes | StandardInput | None = b"",
     stdout: int | None = PIPE,
     stderr: int | None = PIPE,
     grace: float = 0.0,
@@ -343,12 +388,7 @@ async def _supervise(  # noqa: PLR0913 - the three callers differ in all of them
         lines.append(await reports.readline())
         if not lines[0].startswith(b"error"):
             output.send_signal = lambda number: control.write(bytes([number]))
-            # Standard input is closed after the prompt, because many clients read it to the end.
-            writer = transport.get_pipe_transport(0)
-            if isinstance(writer, asyncio.WriteTransport):
-                if stdin:
-                    writer.write(stdin)
-                writer.write_eof() if writer.can_write_eof() else writer.close()
+            _write_input(transport.get_pipe_transport(0), stdin)
             lines.append(await asyncio.wait_for(reports.readline(), deadline))
         if grace:
             with contextlib.suppress(TimeoutError):
@@ -383,6 +423,18 @@ async def _supervise(  # noqa: PLR0913 - the three callers differ in all of them
     return ProcessResult(
         code, output.text(1), output.text(2), timed_out, bool(output.dropped), leaked
     )
+
+
+def _write_input(pipe: asyncio.BaseTransport | None, stdin: bytes | StandardInput | None) -> None:
+    if not isinstance(pipe, asyncio.WriteTransport):
+        return
+    if isinstance(stdin, StandardInput):
+        stdin.connect(pipe)
+        return
+    # It is closed after the prompt, because many clients read it to the end.
+    if stdin:
+        pipe.write(stdin)
+    pipe.write_eof() if pipe.can_write_eof() else pipe.close()
 
 
 def _cannot_start(program: str, number: int, env: Mapping[str, str]) -> UsageError:

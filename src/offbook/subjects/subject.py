@@ -27,13 +27,15 @@ every framework adapter and every command-line client implement it; so can your 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, runtime_checkable
 
 import msgspec
 
+from offbook.errors import UsageError
+
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection
     from pathlib import Path
 
     from offbook.exchange.messages import ToolCall
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from offbook.exchange.tool_aliases import ToolAliases
     from offbook.trace.events import Verdict
     from offbook.trace.hub import Hub
+    from offbook.trace.instrument import SeenTool
 
 ModelAccess = Literal["call", "transport", "endpoint"]
 
@@ -143,10 +146,15 @@ class ToolError(msgspec.Struct, frozen=True):
 
 
 class SeenTools(Protocol):
-    """What a subject saw of its tools: whether each call failed, by its id, and the exceptions."""
+    """What a subject saw of its tools: whether each call failed, by its id, and the exceptions.
+
+    `results` has what the agent does not send to its model, by call id; it may be empty.
+    """
 
     failed: dict[str, bool]
+    watched: Collection[str]
     errors: list[ToolError]
+    results: dict[str, SeenTool]
 
 
 @runtime_checkable
@@ -187,3 +195,35 @@ class SendsPrompts(Protocol):
     def takes_prompt(self) -> bool:
         """False if it ignores the text of `prompt`, and runs once for the whole script."""
         ...
+
+
+# --- Options of several subjects
+
+
+class Skill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Instructions for a task, added to the system prompt.
+
+    session(skills=[Skill("refunds", "Refund an order.", "Look the order up first.")])
+    """
+
+    name: str
+    description: str = ""
+    content: str = ""
+
+
+def require_list(value: object, name: str) -> list[object]:
+    """Return the items of a list option, or raise a UsageError."""
+    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
+        kind = type(cast("object", value)).__name__
+        raise UsageError(f"{name} must be a list, got {kind}", hint=f"write {name}=[…]")
+    return list(cast("Iterable[object]", value))
+
+
+def require_mapping(value: object, name: str) -> Mapping[str, Any]:
+    """Return a dict option, empty for None, or raise a UsageError."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        kind = type(value).__name__
+        raise UsageError(f"{name} must be a dict, got {kind}", hint=f'write {name}={{"name": …}}')
+    return cast("Mapping[str, Any]", value)

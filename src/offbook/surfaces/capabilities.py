@@ -10,11 +10,13 @@ if TYPE_CHECKING:
 
 CAPABILITIES = (
     "conformance",
+    "contracts",
     "evals",
     "explore",
     "goldens",
     "lint",
     "patterns",
+    "sandbox",
     "viewer",
     "workflows",
 )

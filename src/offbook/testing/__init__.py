@@ -30,6 +30,7 @@ _MODULES = {
     " assert_no_host_calls clear_host_mocks host_call host_call_count host_call_count_for"
     " host_calls host_calls_for host_was_called mock_host_error mock_host_response"
     " mock_host_result",
+    "runs.api": "create_test_session",
     "runs.mock_scopes": "LlmScope MockScopes clear_llm_mocks llm_call llm_call_count llm_calls"
     " llm_mock with_host_mocks with_llm_mocks with_mocks",
     "trace.steps": "StepLog persona step step_assertions step_assertions_begin"

@@ -37,6 +37,7 @@ from offbook.host.host_scope import host_was_called as host_was_called
 from offbook.host.host_scope import mock_host_error as mock_host_error
 from offbook.host.host_scope import mock_host_response as mock_host_response
 from offbook.host.host_scope import mock_host_result as mock_host_result
+from offbook.runs.api import create_test_session as create_test_session
 from offbook.runs.mock_scopes import LlmScope as LlmScope
 from offbook.runs.mock_scopes import MockScopes as MockScopes
 from offbook.runs.mock_scopes import clear_llm_mocks as clear_llm_mocks

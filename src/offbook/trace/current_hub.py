@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from contextvars import ContextVar
 
+    from offbook.determinism.faults import FaultInjector
     from offbook.trace.hub import Hub
 
 current_hub: ContextVar[Hub | None] = thread_variable("offbook_hub")
@@ -24,6 +25,9 @@ current_host: ContextVar[Any] = thread_variable("offbook_host")
 
 run_watchers: list[Callable[[Hub], None]] = []
 """Called with the hub of a run when it starts and before it ends; fake programs add theirs."""
+
+current_faults: ContextVar[FaultInjector | None] = thread_variable("offbook_faults")
+"""The faults of the current run, in all its tasks and threads; None without any."""
 
 
 def use_hub(hub: Hub) -> AbstractContextManager[None]:

@@ -14,7 +14,8 @@ Names
     cli.call                     a call of a fake program
     step.pre|post                the steps of a persona, or of a framework's agent
     handoff plan                 what an agent passes on, and what it decided
-    bus.* cell.* process.* ux.* fault.*   events of other subjects
+    fault.injected               a fault: what went wrong on purpose
+    bus.* cell.* process.* ux.*  events of other subjects
     check.verdict                the result of a check
 """
 
@@ -49,6 +50,7 @@ TOOL_ERROR = "tool.error"  # A tool raised: the exception.
 TOOL_BLOCKED = "tool.blocked"  # A hook blocked a tool call: the reason.
 AGENT_START = "agent.start"  # The agent starts to work on a prompt.
 AGENT_END = "agent.end"  # The agent has finished a prompt.
+AGENT_PARTS = "agent.parts"  # What the agent consists of: nodes, edges, handoffs, hooks, commands.
 AGENT_ERROR = "agent.error"  # The agent failed: the error.
 STEP_PRE = "step.pre"  # A step of a persona starts: its name, function and arguments.
 STEP_POST = "step.post"  # A step of a persona ended: its output, or its error.
@@ -57,6 +59,7 @@ PLAN = "plan"  # A plan or a decision of the agent, as a structure.
 FEEDBACK = "feedback_injected"  # Feedback of a person or a gate to the agent, such as an approval.
 BUDGET_EXHAUSTED = "agent.budget_exhausted"  # The agent stopped at a limit.
 LOOP_STUCK = "agent.loop_stuck"  # The agent repeated itself until it was stopped.
+FAULT = "fault.injected"  # A fault of the run's plan: its kind, and where it was injected.
 HOST_CALL = "host.call"  # A call of the host: parameters, who answered, and the answer.
 CLI_CALL = "cli.call"  # A call of a fake program: its arguments and exit code.
 PUBLISH = "bus.publish"  # A hat published an event: topic and payload.

@@ -21,11 +21,11 @@ import msgspec
 
 from offbook.errors import FormatError, ModelError
 from offbook.exchange.messages import EMPTY_DIGEST, AnyBlock, History, Message, extend_digest
-from offbook.exchange.model import Reply, Request, Tool
+from offbook.exchange.model import REFUSED_CALLS, Reply, Request, Tool
 from offbook.trace.events import ERROR, REPLY, REQUEST, TOOL_CALL, TOOL_RESULT, Event
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator
+    from collections.abc import Container, Iterable, Iterator, Mapping
 
     from offbook.exchange.messages import ToolResult
     from offbook.exchange.model import ModelSource
@@ -37,11 +37,20 @@ _encode = msgspec.json.Encoder(order="sorted", enc_hook=repr).encode
 _HEAD_FIELDS = ("system", "tools", "model", "parameters", "stream")
 
 
+class SeenTool(msgspec.Struct, frozen=True):
+    """What a subject saw of a tool call that the request with its result does not say."""
+
+    details: Any = None
+    mocked: bool = False
+    executed: bool = True
+
+
 class TracedSource:
     """A source whose exchanges are emitted as events.
 
     With `tools=True` it also emits the tool calls and results in the messages: for agents in
-    another process or framework, which emit none. `mocked` are the names of mocked tools.
+    another process or framework, which emit none. `mocked` are the names of mocked tools, `seen`
+    is what the subject saw of its calls, by their ids.
     """
 
     def __init__(
@@ -56,6 +65,7 @@ class TracedSource:
         self._hub = hub
         self._tools = tools
         self._mocked = mocked
+        self.seen: Mapping[str, SeenTool] = {}
         self._digests: OrderedDict[str, None] = OrderedDict()  # the most recently used last
         self._emitted_heads: set[str] = set()
         self._last_head: tuple[tuple[Any, ...], str] = ((), "")
@@ -121,11 +131,18 @@ class TracedSource:
                 digests.popitem(last=False)
 
     def _emit_results(self, request: Request) -> None:
+        refused: Container[str] = request.metadata.get(REFUSED_CALLS, ())
         for result in request.results:
             name, step = self._calls.pop(result.call_id, (None, 0))
             if name is not None:  # else the result of an earlier conversation
                 mocked = name in self._mocked
                 data = tool_result_data(result, tool=name, step=step, mocked=mocked)
+                if result.call_id in refused:
+                    data["executed"] = False
+                if (seen := self.seen.get(result.call_id)) is not None:
+                    data |= {"details": seen.details, "mocked": seen.mocked}
+                    if not seen.executed:
+                        data["executed"] = False
                 self._hub.emit(TOOL_RESULT, data)
 
 
@@ -147,6 +164,8 @@ def reply_data(reply: Reply, exchange: str, after: str) -> dict[str, Any]:
         data["model"] = reply.model
     if reply.id:
         data["id"] = reply.id
+    if reply.fault is not None:
+        data["fault"] = reply.fault.kind
     return data
 
 

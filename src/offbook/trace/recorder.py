@@ -7,8 +7,9 @@ import stat
 from collections import deque
 from collections.abc import Mapping
 from contextlib import contextmanager
+from functools import cache
 from hashlib import blake2b, file_digest
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import msgspec
 
@@ -18,7 +19,7 @@ from offbook.secrets import hide_bytes, known_secrets
 from offbook.trace.events import HEADER, Event, trace_header
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator
     from pathlib import Path
 
     from offbook.trace.hub import Hub
@@ -29,6 +30,49 @@ COLLECT_TRACES = "OFFBOOK_COLLECT_TRACES"
 
 
 PRIVATE_MODE = 0o600  # a trace holds prompts and answers: only its owner may read it
+
+
+class TraceObserver(Protocol):
+    """Reads a trace while it is written, such as the coverage of a suite does."""
+
+    def wants(self, name: str) -> bool:
+        """Return whether to decode the events of this name."""
+        ...
+
+    def on_event(self, event: Event) -> None:
+        """Read an event as it is in the file. An exception fails the run."""
+        ...
+
+    def on_close(self) -> None:
+        """The trace is complete."""
+        ...
+
+
+_observers: list[Callable[[], TraceObserver]] = []
+
+
+@contextmanager
+def observe_traces(make_observer: Callable[[], TraceObserver]) -> Generator[None]:
+    """Give every trace that is opened inside an observer of its own."""
+    _observers.append(make_observer)
+    try:
+        yield
+    finally:
+        _observers.remove(make_observer)
+
+
+@cache
+def _names_contracts(folder: str) -> bool:
+    """Return whether the project of a folder may have contracts: read once, and not parsed."""
+    while True:
+        try:
+            with open(os.path.join(folder, "pyproject.toml"), "rb") as file:  # noqa: PTH118, PTH123 - as above
+                return b"contracts" in file.read()
+        except OSError:
+            parent = os.path.dirname(folder)  # noqa: PTH120 - as above
+            if parent == folder:
+                return False
+            folder = parent
 
 
 class KeptEvents:
@@ -66,8 +110,13 @@ class Recorder:
         **fields: Any,
     ) -> None:
         self.path = path
+        self._observers = [make() for make in _observers]
+        if _names_contracts(os.getcwd()):  # noqa: PTH109 - for each run
+            from offbook.trace.event_contracts import ContractReader, project_contracts
+
+            if (contracts := project_contracts()) is not None:
+                self._observers.append(ContractReader(contracts))
         self._kept = kept
-        self._encoder = msgspec.json.Encoder(enc_hook=encode_unknown)
         self._known = [value.encode("utf-8", "surrogateescape") for value in known_secrets()]
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         flags |= 0 if append else os.O_TRUNC
@@ -89,13 +138,13 @@ class Recorder:
         if not append:
             self.record(header)
         elif self._copy is not None:  # the copy is a new file and needs its header
-            write_line(self._copy, self._encode(header) + b"\n")
+            write_line(self._copy, encode_event(header) + b"\n")
 
     def record(self, event: Event) -> None:
         """Append one event; after `close`, do nothing."""
         if self._file is None:
             return
-        encoded = self._encode(event)
+        encoded = encode_event(event)
         if self._kept is not None and event.event != HEADER:
             self._kept.append(encoded)
         line = hide_bytes(encoded, self._known) + b"\n"
@@ -111,15 +160,9 @@ class Recorder:
             raise RunError(
                 f"cannot write the trace: {reason}", where=str(self.path), hint="free disk space"
             ) from error
-
-    def _encode(self, event: Event) -> bytes:
-        try:
-            return self._encoder.encode(event)
-        except (TypeError, ValueError, RecursionError):
-            # An odd key, half a surrogate pair, a cycle. To convert every event first would make
-            # encoding 17 times as slow.
-            data, context = to_json_value(event.data), to_json_value(event.context)
-            return self._encoder.encode(msgspec.structs.replace(event, data=data, context=context))
+        for observer in self._observers:
+            if observer.wants(event.event):
+                observer.on_event(_decode(line))
 
     def close(self) -> None:
         """Close the file. Idempotent."""
@@ -141,6 +184,19 @@ class Recorder:
             self._file = None
             if self._copy is not None:
                 os.close(self._copy)
+            for observer in self._observers:
+                observer.on_close()
+
+
+def encode_event(event: Event) -> bytes:
+    """Return an event as JSON, whatever its values are."""
+    try:
+        return _encoder.encode(event)
+    except (TypeError, ValueError, RecursionError):
+        # An odd key, half a surrogate pair, a cycle. To convert every event first would make
+        # encoding 17 times as slow.
+        data, context = to_json_value(event.data), to_json_value(event.context)
+        return _encoder.encode(msgspec.structs.replace(event, data=data, context=context))
 
 
 def write_line(file: int, line: bytes) -> None:
@@ -173,6 +229,9 @@ def encode_unknown(value: object) -> Any:
     if isinstance(value, (set, frozenset)):
         return sorted(value, key=repr)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType] - any set
     return repr(value)
+
+
+_encoder = msgspec.json.Encoder(enc_hook=encode_unknown)
 
 
 def to_json_value(value: object, depth: int = 40) -> Any:

@@ -8,6 +8,7 @@ last trace:
     {"trace": {"name": "…", "path": "…"}}                 a trace begins
     [12, "agent.step", {…}]                               12 ms after the event before
     [0, "ui.confirm", {…}, {"id": "…", "parent": "…"}]    with further fields, if it has any
+    {"continue": 0}                                       more events of this trace, by its number
     {"faults": [{"line": 7, "reason": "…"}]}              the damaged lines of this trace
     {"run": {…}}                                          an eval run begins: its summary
     {"case": {…}}                                         a result of this run

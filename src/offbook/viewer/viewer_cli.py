@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import click
 
+from offbook.capability import REVIEWS, load
 from offbook.cli_options import (
     FILE_PATH,
+    PORT_NUMBER,
     json_option,
     preset_option,
     print_json,
@@ -23,6 +26,7 @@ Example:
   offbook view trace.jsonl -o report.html --open
   offbook view before.jsonl --compare after.jsonl
   offbook view .offbook/evals/20261115-120000-slack
+  offbook view --live trace.jsonl
 
 \b
 Exit codes:
@@ -33,15 +37,19 @@ Exit codes:
 
 
 @click.command("view", epilog=EXAMPLE)
-@click.argument("paths", metavar="TRACE|RUN_DIR...", nargs=-1, required=True, type=FILE_PATH)
+@click.argument("paths", metavar="TRACE|RUN_DIR...", nargs=-1, type=FILE_PATH)
 @click.option("-o", "--output", metavar="FILE", type=FILE_PATH, help="Default: NAME.html.")
 @click.option("--compare", metavar="OTHER", type=FILE_PATH, help="Show OTHER beside the first.")
 @redact_option
 @preset_option
 @click.option("--title", help="Title of the page. Default: the name of the trace.")
 @click.option("--open", "open_page", is_flag=True, help="Open the page in the browser.")
+@click.option("--live", is_flag=True, help="Serve the page on loopback and follow the run.")
+@click.option("--port", type=PORT_NUMBER, default=0, help="Port of --live. Default: a free one.")
 @json_option
+@click.pass_context
 def view(
+    context: click.Context,
     paths: tuple[Path, ...],
     *,
     output: Path | None,
@@ -50,12 +58,18 @@ def view(
     preset: tuple[str, ...],
     title: str | None,
     open_page: bool,
+    live: bool,
+    port: int,
     as_json: bool,
 ) -> int:
     """Write a trace, a folder of traces or an eval run as one HTML page.
 
     The page needs no network, no server and nothing installed.
     """
+    if live:
+        return _follow(context, paths, port=port, open_page=open_page)
+    if not paths:
+        raise UsageError("missing TRACE or RUN_DIR", hint="offbook view trace.jsonl")
     from offbook.viewer.html_page import render_page
     from offbook.viewer.page_sources import read_comparison, read_sources
 
@@ -86,3 +100,29 @@ def view(
     if open_page:
         click.launch(str(target.resolve()))
     return int(bool(damaged))
+
+
+def _follow(context: click.Context, paths: tuple[Path, ...], *, port: int, open_page: bool) -> int:
+    """Serve the page of a growing trace or run until Ctrl-C."""
+    from offbook.viewer.live_server import LiveFeed, LiveServer
+    from offbook.viewer.review_page import ReviewDesk
+
+    if len(paths) > 1:
+        raise UsageError("--live follows one trace or folder", hint=f"--live {paths[0]}")
+    path = paths[0] if paths else Path(".offbook")
+    folder = Path.cwd()
+    reviews = [partial(load(target), folder) for target in context.meta.get(REVIEWS, ())]
+    try:
+        server = LiveServer(LiveFeed(path), ReviewDesk(reviews), port)
+    except OSError as error:
+        hint = "use --port 0 for a free port"
+        raise UsageError(f"cannot listen on port {port}: {error.strerror}", hint=hint) from error
+    click.echo(f"page:   {server.url}")
+    click.echo(f"review: {server.url}review")
+    click.echo(f"follows {path}; Ctrl-C ends it", err=True)
+    if not path.exists():
+        click.echo(f"{path} does not exist yet: waiting for it", err=True)
+    if open_page:
+        click.launch(server.url)
+    server.run()
+    return 0

@@ -28,6 +28,7 @@ CAPABILITY = Capability(
         ),
     },
     mcp_tools="offbook.workflows.workflows_mcp:TOOLS",
+    review="offbook.workflows.snapshot_review:review_folder",
 )
 
 # Lazy, so that `import offbook.workflows`, which every command does, takes less than 2 ms.
@@ -35,6 +36,7 @@ CAPABILITY = Capability(
 _MODULES = {
     "evaluation": "evaluate evaluate_with_source",
     "loop_tools": "record replay run",
+    "measuring_tools": "benchmark chaos compare coverage",
     "snapshot_review": "list_pending review",
     "snapshots": "diff snapshot",
     "tools": "check cleanup inspect report setup",

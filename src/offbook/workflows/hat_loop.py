@@ -25,6 +25,7 @@ from offbook.files import convert, parse_json
 from offbook.runs.backends import Backend, BackendResult, SourceBackend
 from offbook.trace.agent_output import payload_text, scan_output
 from offbook.trace.events import (
+    AGENT_PARTS,
     EXIT_CODES,
     ITERATION,
     LOOP_START,
@@ -289,6 +290,8 @@ class _LoopRun:
             LOOP_START,
             {"prompt_file": "", "max_iterations": self._limits.max_iterations, "ux_mode": "cli"},
         )
+        hats = {name: list(hat.publishes) for name, hat in self._hats.items()}
+        self._hub.emit(AGENT_PARTS, {"hats": hats})
         iterations = 0
         try:
             # The task is the payload of the first event, so assertions and judges find it.

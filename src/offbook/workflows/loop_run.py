@@ -25,6 +25,7 @@ from offbook.workflows.presets import read_preset
 from offbook.workflows.workspace import Workspace
 
 if TYPE_CHECKING:
+    from offbook.determinism.faults import Faults
     from offbook.exchange.model import ModelSource, Reply, Request
     from offbook.runs.backends import Backend
     from offbook.subjects.subject import RunContext, Subject
@@ -35,10 +36,11 @@ Progress = Callable[[float, float | None, str], None]
 
 
 class RunLimits(msgspec.Struct, frozen=True):
-    """The maximum number of iterations and of seconds of a run."""
+    """The maximum number of iterations and of seconds of a run, and the faults in it."""
 
     iterations: int
     seconds: float = 300.0
+    faults: Faults | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(cast("Any", self.iterations), int) or self.iterations < 1:
@@ -112,7 +114,11 @@ async def run_subject(
         start = time.monotonic()
         error = ""
         rehearsal = Rehearsal(
-            subject, source=source or NullSource(), cwd=workspace.path, trace=workspace.session
+            subject,
+            source=source or NullSource(),
+            cwd=workspace.path,
+            trace=workspace.session,
+            faults=limits.faults,
         )
         if progress is not None:
 

@@ -55,6 +55,7 @@ async def run(  # noqa: PLR0913 - the parameters of the tool
     max_runtime_secs: float = 300.0,
     env: Mapping[str, str] | None = None,
     mock_responses: Sequence[Any] | None = None,
+    faults: Mapping[str, Any] | Sequence[str] | None = None,
     progress: Progress | None = None,
 ) -> RunResult:
     """Run the loop on a task, within limits.
@@ -67,7 +68,17 @@ async def run(  # noqa: PLR0913 - the parameters of the tool
     `<event topic="build.done">text</event>`; the hat whose triggers match the topic is next.
     """
     workspace = Workspaces().find(workspace_id)
-    limits = RunLimits(max_iterations, max_runtime_secs)
+    plan = None
+    if faults is not None:
+        from offbook.determinism.faults import parse_faults  # few runs have faults
+
+        plan = parse_faults(faults)
+    limits = RunLimits(max_iterations, max_runtime_secs, plan)
+    if faults and not orchestrator and backend in {"mock", "replay"}:
+        raise UsageError(
+            f"faults have no effect on the backend {backend!r}: its answers need no model",
+            hint="backend: playbook, command or a client",
+        )
     if backend == "mock":
         mock = MockBackend(mock_responses)
         if orchestrator:

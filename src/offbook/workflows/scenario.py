@@ -56,6 +56,7 @@ class RunStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_runtime_secs: float = 300.0
     env: dict[str, str] = {}
     mock_responses: list[Any] = []
+    faults: dict[str, Any] | list[str] | None = None
 
 
 class EvaluateStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -125,6 +126,14 @@ def read_scenario(path: Path) -> Scenario:
             hint="a scenario without assertions cannot pass",
         )
     read_preset(scenario.setup.config, path=path, text=text, at="$.setup.config")
+    if scenario.run.faults is not None:
+        from offbook.determinism.faults import parse_faults  # few scenarios have faults
+
+        try:
+            parse_faults(scenario.run.faults)
+        except UsageError as error:
+            line = find_line(text, "$.run.faults")
+            raise FormatError(error.what, path=path, line=line, hint=error.hint) from error
     # Assertions are decoded here only to check them; the run decodes them again.
     for number, raw in enumerate(scenario.assertions):
         try:

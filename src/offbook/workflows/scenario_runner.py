@@ -259,6 +259,8 @@ async def _run_loop(scenario: Scenario, workspace: Workspace, *, recording: bool
     options = msgspec.structs.asdict(scenario.run)
     if not scenario.run.cassette:
         return await run(workspace.id, **options)
+    if options.pop("faults"):
+        raise UsageError("a cassette has no faults", hint="remove run.faults, or run.cassette")
     cassette = Path(options.pop("cassette"))
     inside = workspace.resolve(f"{CASSETTES}/{cassette.stem}.yaml")
     if recording:

@@ -54,6 +54,11 @@ def review(
     return Review(list_pending(locations)).decide(accept=accept, reject=reject)
 
 
+def review_folder(folder: Path) -> Review:
+    """Open a review of all pending snapshots below a folder."""
+    return Review(list_pending([str(folder)]))
+
+
 def _read_snapshot(path: Path) -> Snapshot:
     try:
         return msgspec.json.decode(path.read_bytes(), type=Snapshot)

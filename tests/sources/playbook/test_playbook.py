@@ -19,6 +19,7 @@ from offbook.errors import (
 )
 from offbook.exchange.messages import (
     History,
+    Image,
     Message,
     Text,
     Thinking,
@@ -759,3 +760,118 @@ async def test_a_message_with_calls_can_be_cut_short(message: list[Any]):
     playbook.open(turn)
     reply = await playbook.reply(Request(tools=(Tool("bash"),)))
     assert (reply.stop, [made.name for made in reply.calls]) == ("length", ["bash"])
+
+
+async def test_a_repeated_first_request_does_not_open_a_second_turn_of_the_same_text():
+    playbook = Playbook()
+    playbook.load(when("Go on", [say("a"), say("b")]), when("Go on", [say("c")]))
+    request = Request(History([user("Go on")]))
+    assert [(await playbook.reply(request)).text for _ in range(3)] == ["a", "b", "c"]
+
+
+async def test_the_same_prompt_in_another_conversation_opens_the_second_turn_of_the_same_text():
+    playbook = Playbook()
+    playbook.load(when("Go on", [say("a"), say("b")]), when("Go on", [say("c")]))
+    await playbook.reply(Request(History([user("Go on")])))
+    later = History([user("hello"), Message("assistant", (Text("hi"),)), user("Go on")])
+    assert (await playbook.reply(Request(later))).text == "c"
+
+
+async def test_an_extra_result_of_a_finished_turn_takes_no_step_of_the_open_one():
+    playbook = Playbook()
+    playbook.load(when("first", [call("a")]), when("second", [call("a"), say("b")]))
+    one, two = Agent(playbook), Agent(playbook)
+    one.prompt("first")
+    await one.ask()
+    two.prompt("second")
+    await two.ask()
+    with pytest.raises(ScriptExhausted):
+        await one.ask()
+    assert (await two.ask()).text == "b"
+
+
+@pytest.mark.parametrize(
+    "call_id, tool, error, expected",
+    [
+        ("the id", "refund", ValueError(), True),
+        ("the id", "refund", UnicodeError(), True),  # a subclass
+        ("the id", "refund", KeyError(), False),
+        ("another", "refund", ValueError(), False),
+        ("", "refund", ValueError(), True),
+        ("", "find", ValueError(), False),
+    ],
+)
+async def test_an_exception_is_expected_of_its_call_and_of_its_type(
+    call_id: str,
+    tool: str,
+    error: Exception,
+    expected: bool,  # noqa: FBT001 - a column
+):
+    script = when("Refund", [[call("refund", raises=ValueError), call("find")], say("Done.")])
+    playbook, agent = opened(script)
+    calls = (await agent.ask()).calls
+    call_id = call_id.replace("the id", calls[0].id)
+    assert playbook.expects_error(call_id, tool, error) is expected
+
+
+async def test_an_expected_exception_comes_once():
+    playbook, agent = opened(when("Refund", [call("refund", raises=ValueError), say("Done.")]))
+    await agent.ask()
+    assert playbook.expects_error("", "refund", ValueError())
+    assert not playbook.expects_error("", "refund", ValueError())
+
+
+async def test_the_exception_of_a_call_without_raises_is_not_expected():
+    playbook, agent = opened(when("Refund", [call("refund"), say("Done.")]))
+    await agent.ask()
+    assert not playbook.expects_error("", "refund", ValueError())
+
+
+@pytest.mark.parametrize(
+    "conditions, shown",
+    [
+        ({"tools": ["search"]}, "its tools ('search',) is not in ('find',)"),
+        ({"model": "small"}, "its model 'small' is not in 'big'"),
+        ({"first": "Find"}, "its first 'Find' is not in 'Do it'"),
+    ],
+)
+async def test_the_condition_that_a_request_misses_is_named(conditions: dict[str, Any], shown: str):
+    playbook = Playbook()
+    playbook.load(role("sub", [say("s")], **conditions))
+    request = Request(History([user("Do it")]), tools=(Tool("find"),), model="big")
+    with pytest.raises(ScriptMismatch) as caught:
+        await playbook.reply(request)
+    assert shown in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "action, tokens",
+    [
+        (say(""), 1),
+        (say("1234"), 2),
+        (call("find"), 2),  # find{}
+        (call("find", {"id": 7}), 4),  # find{"id":7}
+        (call("finds", {"id": "seven"}), 5),
+    ],
+)
+async def test_the_tokens_of_a_reply_are_a_quarter_of_its_characters(action: Action, tokens: int):
+    _, agent = opened(when("x", [action]))
+    assert (await agent.ask()).usage.output == tokens
+
+
+async def test_an_image_has_no_tokens():
+    playbook = Playbook()
+    playbook.load(when("x", [say("a")]))
+    history = History([Message("user", (Text("x"), Image("aGk=", "image/png")))])
+    assert (await playbook.reply(Request(history))).usage.input == 1
+
+
+async def test_the_tokens_of_another_conversation_of_the_same_length_are_its_own():
+    playbook = Playbook()
+    playbook.load(when("a", [say("x")]), when("b", [say("y")]))
+    await playbook.reply(Request(History([user("a" * 400)])))
+    assert (await playbook.reply(Request(History([user("b")])))).usage.input == 1
+
+
+def test_a_call_awaits_its_result_unless_told_otherwise():
+    assert not Call("find", {}).unanswered

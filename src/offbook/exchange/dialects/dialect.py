@@ -8,7 +8,7 @@ provider (`build_request`, `parse_response`). A dialect does no I/O.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
@@ -39,6 +39,10 @@ class HttpResponse(msgspec.Struct, frozen=True):
     A stream that is still in progress has `live_chunks` instead, which can be iterated once and
     raises `ConnectionError` if the stream breaks. `chunk_delays` are the seconds before each
     chunk, if the timing of a recording is to be kept.
+
+    `ending` is what follows in place of the end: the connection is closed (`reset`), or nothing
+    comes until the client gives up, for at most `hold` seconds (`timeout`). Without a chunk, the
+    head is not sent either.
     """
 
     status: int = 200
@@ -47,6 +51,8 @@ class HttpResponse(msgspec.Struct, frozen=True):
     chunks: Sequence[bytes] = ()
     live_chunks: AsyncIterator[bytes] | None = None
     chunk_delays: tuple[float, ...] = ()
+    ending: Literal["", "reset", "timeout"] = ""
+    hold: float = 0
 
 
 HAT_HEADER = "x-offbook-hat"  # set by an orchestrator that knows which hat sends the request
@@ -65,6 +71,7 @@ SESSION_HEADERS = (
     "x-stainless-helper-method",
     "x-stainless-retry-count",
     "user-agent",
+    "traceparent",  # of a client with spans of its own
 )
 _SESSION_HEADERS = frozenset(SESSION_HEADERS)
 _RETRIED_STATUSES = frozenset({408, 409, 429})

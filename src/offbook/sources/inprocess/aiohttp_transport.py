@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from typing import TYPE_CHECKING, Any
 
 from offbook.determinism.patch import apply_patch
-from offbook.sources.inprocess.interceptor import find_interceptor
+from offbook.sources.inprocess.interceptor import find_interceptor, paced_chunks
 from offbook.sources.server.http1 import (
     CHUNKED,
     CLOSE,
@@ -54,6 +55,18 @@ async def _create_connection(
 
 
 async def _render(response: HttpResponse, method: str) -> AsyncIterator[bytes]:
+    if response.ending or response.chunk_delays:
+        if response.chunks:
+            yield render_head(response, CHUNKED + CLOSE)
+            for chunk, delay in paced_chunks(response):
+                await asyncio.sleep(delay)
+                yield render_chunk(chunk)
+        if response.ending == "timeout":
+            raise TimeoutError("timeout on reading data from socket")
+        if response.ending:
+            raise ConnectionResetError(errno.ECONNRESET, "connection reset by peer")
+        yield LAST_CHUNK
+        return
     if response.live_chunks is None:
         for piece in render_pieces(response, method):
             yield piece
@@ -98,6 +111,8 @@ class _FakeTransport(asyncio.Transport):
                 await asyncio.sleep(0)  # let the reader take the events one by one
         except ConnectionError as error:
             self._protocol.connection_lost(error)
+        except TimeoutError:
+            self._protocol._on_read_timeout()  # noqa: SLF001 - what aiohttp's own timer calls
 
     def is_closing(self) -> bool:
         return self._closing

@@ -5,16 +5,27 @@ Their connections get a fake socket, which passes the request to the interceptor
 
 from __future__ import annotations
 
+import errno
+import time
 from io import BufferedReader, RawIOBase
 from typing import TYPE_CHECKING, Any
 
 from offbook.determinism.patch import apply_patch
-from offbook.sources.inprocess.interceptor import find_interceptor
-from offbook.sources.server.http1 import RequestBuffer, render_pieces
+from offbook.sources.inprocess.interceptor import find_interceptor, paced_chunks
+from offbook.sources.server.http1 import (
+    CHUNKED,
+    CLOSE,
+    LAST_CHUNK,
+    RequestBuffer,
+    render_chunk,
+    render_head,
+    render_pieces,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from offbook.exchange.dialects.dialect import HttpResponse
     from offbook.sources.inprocess.interceptor import Interceptor
 
 
@@ -96,7 +107,10 @@ class FakeSocket:
         self._buffer = RequestBuffer()
         if request is not None:
             response = self._interceptor.answer_blocking(request)
-            yield from render_pieces(response, request.method)
+            if response.ending or response.chunk_delays:
+                yield from _faulty_pieces(response)
+            else:
+                yield from render_pieces(response, request.method)
 
     def settimeout(self, *_: object) -> None:
         """Do nothing."""
@@ -109,6 +123,20 @@ class FakeSocket:
 
     def close(self) -> None:
         """Do nothing."""
+
+
+def _faulty_pieces(response: HttpResponse) -> Iterator[bytes]:
+    """Yield the pieces of a slow response, or raise as a socket does that breaks off."""
+    if response.chunks:
+        yield render_head(response, CHUNKED + CLOSE)
+        for chunk, delay in paced_chunks(response):
+            time.sleep(delay)
+            yield render_chunk(chunk)
+    if response.ending == "timeout":
+        raise TimeoutError("timed out")
+    if response.ending:
+        raise ConnectionResetError(errno.ECONNRESET, "connection reset by peer")
+    yield LAST_CHUNK
 
 
 class _ResponseFile(RawIOBase):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from functools import lru_cache
@@ -14,6 +16,7 @@ from offbook.sources.inprocess.interceptor import (
     DEFAULT_PORTS,
     current_interceptor,
     find_interceptor,
+    paced_chunks,
 )
 
 if TYPE_CHECKING:
@@ -108,8 +111,12 @@ def _response_builder(module: Any) -> Callable[[Any, HttpResponse], Any]:
                 async for chunk in self._live_chunks:
                     yield chunk
 
+    build_faulty = _faulty_builder(module)
+
     def build(request: Any, response: HttpResponse) -> Any:
         status, headers, body = response.status, response.headers, response.body
+        if response.ending or response.chunk_delays:
+            return build_faulty(request, response)
         if response.chunks or response.live_chunks is not None:
             stream = Events(response.chunks, response.live_chunks)
             return module.Response(status, headers=headers, stream=stream, request=request)
@@ -120,5 +127,46 @@ def _response_builder(module: Any) -> Callable[[Any, HttpResponse], Any]:
         built._content = body  # noqa: SLF001 - as after `read`, which takes 15 µs
         built.elapsed = timedelta()
         return built
+
+    return build
+
+
+def _faulty_builder(module: Any) -> Callable[[Any, HttpResponse], Any]:
+    """Return a function that builds responses which are slow or break off."""
+
+    class FaultyEvents(module.SyncByteStream, module.AsyncByteStream):
+        """A stream that is slow, or breaks off after its last event."""
+
+        def __init__(self, request: Any, response: HttpResponse) -> None:
+            self._request = request
+            self._response = response
+
+        def __iter__(self) -> Iterator[bytes]:
+            for chunk, delay in paced_chunks(self._response):
+                time.sleep(delay)
+                yield chunk
+            raise_ending(self._request, self._response)
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            for chunk, delay in paced_chunks(self._response):
+                await asyncio.sleep(delay)
+                yield chunk
+            raise_ending(self._request, self._response)
+
+    def raise_ending(request: Any, response: HttpResponse) -> None:
+        """Raise what the library raises if a connection breaks off, or sends nothing more."""
+        if response.ending == "timeout":
+            raise module.ReadTimeout("the read operation timed out", request=request)
+        if response.ending:
+            kind = module.RemoteProtocolError if response.chunks else module.ReadError
+            raise kind("the connection was closed by the server", request=request)
+
+    def build(request: Any, response: HttpResponse) -> Any:
+        if not response.chunks:
+            raise_ending(request, response)
+        stream = FaultyEvents(request, response)
+        return module.Response(
+            response.status, headers=response.headers, stream=stream, request=request
+        )
 
     return build

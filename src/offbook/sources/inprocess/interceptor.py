@@ -17,7 +17,7 @@ from offbook.determinism.thread_context import thread_variable
 from offbook.sources.inprocess.blocking import CoroutineRunner, Gate, StreamRelay, relay_response
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable
+    from collections.abc import Callable, Coroutine, Iterable, Iterator
     from contextvars import ContextVar
 
     from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
@@ -180,3 +180,9 @@ def find_interceptor(host: str, port: int | None) -> Interceptor | None:
     """Return the interceptor for an address, or None if the request is to be sent."""
     interceptor = current_interceptor.get()
     return interceptor if interceptor is not None and (host, port) in interceptor.hosts else None
+
+
+def paced_chunks(response: HttpResponse) -> Iterator[tuple[bytes, float]]:
+    """Yield the events of a stream, each with the seconds before it."""
+    delays = response.chunk_delays or (0.0,) * len(response.chunks)
+    yield from zip(response.chunks, delays, strict=False)

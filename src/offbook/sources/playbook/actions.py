@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import msgspec
 
@@ -90,11 +90,16 @@ class Call(msgspec.Struct, frozen=True):
         )
 
 
+# A stream that is cut has no stop reason: its end never comes.
+ScriptedStop = StopReason | Literal["cut"]
+STOPS = (*get_args(StopReason), "cut")
+
+
 class Say(msgspec.Struct, frozen=True):
     """The model says a text. Most agents stop at a message without a tool call."""
 
     text: str
-    stop: StopReason = "stop"
+    stop: ScriptedStop = "stop"
 
 
 class Think(msgspec.Struct, frozen=True):
@@ -136,12 +141,7 @@ class Role(msgspec.Struct, frozen=True):
 
     def matches(self, request: Request) -> bool:
         """Return whether the request belongs to this role."""
-        return (
-            _matches(self.system, request.system)
-            and _matches(self.model, request.model)
-            and _matches(self.first, request.first_prompt)
-            and (self.tools is None or set(self.tools) <= set(request.tool_names))
-        )
+        return not self.mismatches(request)
 
     def mismatches(self, request: Request) -> list[tuple[str, object, object]]:
         """Return the conditions that the request misses, as (name, expected, got)."""
@@ -275,15 +275,19 @@ def _accepts(function: Callable[..., object], count: int) -> bool:
 
 
 @explain_call
-def say(text: str, *, stop: StopReason = "stop") -> Say:
-    """Let the model say `text`; most agents stop at a text without a tool call."""
+def say(text: str, *, stop: ScriptedStop = "stop") -> Say:
+    """Let the model say `text`; most agents stop at a text without a tool call.
+
+    With `stop="cut"` the stream ends after the text, without the events that end a message; a
+    request without a stream gets a closed connection.
+    """
     if not isinstance(text, str):
         raise PlaybookError(f"say() takes a string, not {type(text).__name__}", hint='say("Done.")')
     _check_text(text, "say()")
-    if stop not in get_args(StopReason):  # a playbook is often written without a type checker
+    if stop not in STOPS:  # a playbook is often written without a type checker
         raise PlaybookError(
             f"unknown stop reason: say(stop={stop!r})",
-            hint=did_you_mean(str(stop), get_args(StopReason)),
+            hint=did_you_mean(str(stop), STOPS),
         )
     return Say(text, stop)
 

@@ -31,7 +31,7 @@ from offbook.sources.playbook.actions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from offbook.exchange.model import Request
 
@@ -126,7 +126,7 @@ def validate(
 
 
 def no_matching_role_error(
-    roles: list[Role], request: Request, others: Sequence[RoleConditions]
+    roles: list[Role], request: Request, others: Collection[RoleConditions]
 ) -> ScriptMismatch:
     """Return the error for a request that neither a turn nor a role answers."""
     lines = [f'  system: "{cut_text(request.system)}"']
@@ -156,7 +156,7 @@ def no_matching_role_error(
 
 
 def unexpected_prompt_error(
-    prompt: str, turns: Sequence[Turn], request: Request, others: Sequence[RoleConditions]
+    prompt: str, turns: Sequence[Turn], request: Request, others: Collection[RoleConditions]
 ) -> ScriptMismatch:
     """Return the error for a prompt that is not the next turn's; `turns` are the open ones."""
     texts = [turn.text for turn in turns]
@@ -185,7 +185,7 @@ def exhausted_error(
     name: str,
     remaining: Sequence[Step],
     request: Request,
-    others: Sequence[RoleConditions],
+    others: Collection[RoleConditions],
 ) -> ScriptExhausted:
     """Return the error for a request after the last step of the script called `name`."""
     location = last.location if last else name

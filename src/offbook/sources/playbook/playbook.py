@@ -45,6 +45,7 @@ from offbook.sources.playbook.diagnostics import (
 from offbook.sources.side_requests import answer_side_request
 
 if TYPE_CHECKING:
+    from offbook.determinism.faults import Fault
     from offbook.exchange.model import Request, Tool
 
 MAIN = "main"
@@ -184,6 +185,7 @@ class Playbook:
         self._abandoned.clear()
         self._awaited_results.clear()
         self._awaited_errors.clear()
+        self._call_queues.clear()
         self._queue = _ScriptQueue(MAIN)
         for _, queue in self._roles:
             queue.steps.clear()
@@ -387,6 +389,7 @@ class Playbook:
         blocks: list[AnyBlock] = []
         stop: StopReason = "stop"
         given: StopReason = "stop"  # a message with calls can be cut short, too
+        cut: Fault | None = None
         for action in step.actions:
             match action:
                 case Call(tool, params):
@@ -405,17 +408,27 @@ class Playbook:
                     stop = "tool_use"
                 case Say(text, reason):
                     blocks.append(Text(text))
-                    given = reason if reason != "stop" else given
+                    if reason == "cut":
+                        from offbook.determinism.faults import Fault  # few scripts have a cut
+
+                        cut = Fault("cut", step.number)
+                    else:
+                        given = reason if reason != "stop" else given
                 case Think(text):
                     blocks.append(Thinking(text))
                 case Fail(message, status, category, retry_after):
                     raise ModelError(
                         message, status=status, category=category, retry_after=retry_after
                     )
+        if cut is not None and "dialect" not in request.metadata:
+            # The agent called the source itself: there is no stream to cut.
+            raise ModelError("the stream was cut", status=502, category="connection")
         usage = Usage(self._estimate_input(request), sum(map(_estimate_tokens, blocks)))
         name = "" if queue.name == MAIN else queue.name
         stop = stop if given == "stop" else given
-        return Reply(tuple(blocks), stop, usage, request.model, step=step.number, role=name)
+        return Reply(
+            tuple(blocks), stop, usage, request.model, step=step.number, role=name, fault=cut
+        )
 
     def _estimate_input(self, request: Request) -> int:
         """Return the tokens of a request; of a growing conversation only count the new part."""

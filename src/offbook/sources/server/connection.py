@@ -7,6 +7,8 @@ one call, with each of its events as a separate chunk.
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -102,6 +104,7 @@ class Connection(asyncio.Protocol):
         self._server = server
         self._transport: asyncio.Transport = cast("asyncio.Transport", None)
         self._lost = False
+        self._gone: asyncio.Future[None] | None = None  # set while a stalled client may give up
         self._writable: asyncio.Future[None] | None = None  # set while the write buffer is full
         # Reading. The parser is None once no further request is accepted.
         self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
@@ -128,6 +131,8 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         self._lost = True
+        if self._gone is not None and not self._gone.done():
+            self._gone.set_result(None)
         self._parser = None
         self._server.connections.discard(self)
         if self._writable is not None and self._written is not None:
@@ -309,6 +314,9 @@ class Connection(asyncio.Protocol):
                         transport.write(chunk if http10 else render_chunk(chunk))
                 if not self._lost and not http10:
                     transport.write(LAST_CHUNK)
+            elif response.ending:
+                await self._break_off(response)
+                return
             elif self._lost:
                 handler.mark_undelivered(response)
                 return
@@ -338,6 +346,22 @@ class Connection(asyncio.Protocol):
         except BaseException:
             transport.abort()  # a client must never wait for a response that cannot come
             raise
+
+    async def _break_off(self, response: HttpResponse) -> None:
+        """Send the part of a response that its fault leaves, and close the connection."""
+        transport = self._transport
+        if self._lost:
+            return
+        if response.chunks:
+            transport.write(render_head(response, CHUNKED))
+            transport.write(b"".join(render_chunk(chunk) for chunk in response.chunks))
+        if response.ending == "timeout":
+            self._gone = self._server.loop.create_future()
+            await asyncio.wait([self._gone], timeout=response.hold)
+        elif not response.chunks and (sock := transport.get_extra_info("socket")) is not None:
+            # A reset in place of an orderly end: only then nothing that was sent can get lost.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        transport.abort()
 
     def _finish(self, *, keep_alive: bool) -> None:
         self._busy = False
@@ -416,6 +440,8 @@ class Connection(asyncio.Protocol):
                         return
                     self._transport.write(websocket.render_text(message))
             self._busy = False
+        except ConnectionError:
+            self._transport.abort()  # a fault
         except BaseException:
             self._transport.abort()  # as above
             raise

@@ -18,17 +18,18 @@ from offbook.errors import ModelError, OffbookError, RunError
 from offbook.exchange.client_environment import client_env
 from offbook.exchange.dialects.conversations import ConversationStore
 from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
-from offbook.exchange.model import FAILED_CALLS
+from offbook.exchange.model import DETAILS_OF_CALLS, FAILED_CALLS, REFUSED_CALLS
 from offbook.exchange.relay import Relay, can_relay
 from offbook.secrets import remember_credentials
 from offbook.sources.server.http1 import error_response
 from offbook.trace.events import ASIDE, ERROR
-from offbook.trace.instrument import TracedSource, error_data
+from offbook.trace.instrument import SeenTool, TracedSource, error_data
 
 if TYPE_CHECKING:
     from collections.abc import (
         AsyncIterator,
         Callable,
+        Collection,
         Container,
         Iterable,
         Iterator,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
         Sequence,
     )
 
+    from offbook.determinism.faults import Fault, FaultInjector
     from offbook.exchange.dialects.dialect import Dialect
     from offbook.exchange.model import ModelSource, Reply, Request
     from offbook.trace.hub import Hub
@@ -55,6 +57,7 @@ PATHS = (
     "GET /v1/models",
 )
 HEALTH_PATHS = {"/", "/api/hello"}  # clients check here whether the server is up
+SAME_REPLY = "the same reply again"
 RETRY_HEADER = "x-stainless-retry-count"
 STREAM_HEADERS = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
 
@@ -96,7 +99,7 @@ class Endpoint:
     A stream that the source receives from a real provider is passed on as it arrives.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the options of a run
         self,
         source: ModelSource,
         *,
@@ -106,26 +109,46 @@ class Endpoint:
         tools: bool = True,
         mocked: Container[str] = (),
         pacing: Pacing | None = None,
+        faults: FaultInjector | None = None,
         on_close: Callable[[], object] = lambda: None,
     ) -> None:
         self.url = url
-        self.source = (
-            source if hub is None else TracedSource(source, hub, tools=tools, mocked=mocked)
-        )
+        self.relays = can_relay(source) and faults is None
+        self._keeps_delays = bool(getattr(source, "timed", False))
+        if faults is not None:
+            from offbook.sources.faulty_source import FaultySource
+
+            source = FaultySource(source, faults)
+        self.source = source
+        self._traced: TracedSource | None = None
+        if hub is not None:
+            self.source = self._traced = TracedSource(source, hub, tools=tools, mocked=mocked)
         self.failure: BaseException | None = None
-        self.failed_calls: Mapping[str, bool] = {}  # what the subject saw of its tools, by call id
+        # What the subject saw of its tools, by call id.
+        self.failed_calls: Mapping[str, bool] = {}
+        self._seen: Mapping[str, SeenTool] = {}
+        self.watched_tools: Collection[str] = ()  # the tools whose calls it sees, with their ids
         self.refusal: RunError | None = None  # of the latest request, if its provider refuses it
         self.context = copy_context()
-        self.relays = can_relay(source)
         self._detect_dialect = detect_dialect
         self._on_close = on_close
         self._hub = hub
+        correlation = None if hub is None else hub.correlation
+        self._headers = {} if correlation is None else correlation.headers
         self._pacing = pacing
-        self._keeps_delays = bool(getattr(source, "timed", False))
+        self._faults = faults
         self._conversations = ConversationStore()
         self._recent: deque[tuple[Request, HttpResponse]] = deque(maxlen=RECENT_RESPONSES)
         self._undelivered: list[tuple[Request, HttpResponse]] = []
         self._stream_count = 0
+
+    def watch_tools(
+        self, failed: Mapping[str, bool], watched: Collection[str], seen: Mapping[str, SeenTool]
+    ) -> None:
+        """Complete the tool results of requests with what the subject sees of its tools."""
+        self.failed_calls, self.watched_tools, self._seen = failed, watched, seen
+        if self._traced is not None:
+            self._traced.seen = seen
 
     @property
     def openai(self) -> str:
@@ -145,13 +168,14 @@ class Endpoint:
     @property
     def variables(self) -> dict[str, str]:
         """The environment variables that direct the clients of every provider to this endpoint."""
-        return client_env(self.url)
+        own = {} if self._hub is None else self._hub.variables
+        return {**client_env(self.url), **own}
 
     def close(self) -> None:
         """Stop serving the source; idempotent."""
         self._on_close()
 
-    async def answer(self, http_request: HttpRequest) -> HttpResponse:
+    async def answer(self, http_request: HttpRequest) -> HttpResponse:  # noqa: C901 - its steps in order
         """Return the response to an HTTP request; never raise."""
         # 1. The dialect follows from the path. Lists of models, token counts and the like need no
         #    model; neither does a path that no dialect claims.
@@ -178,14 +202,16 @@ class Endpoint:
             # 2. The provider's checks are part of decoding: an invalid request is a ModelError.
             request = dialect.decode(http_request, self._conversations)
             request = self._conversations.restore_call_ids(request)
-            request = _add_outcomes(request, self.failed_calls)
+            request = _add_outcomes(request, self.failed_calls, self.watched_tools, self._seen)
             self.refusal = None  # the agent has continued with a valid request
 
             # 3. A retry gets the response that the client missed, and takes no further step.
             if self._undelivered or RETRY_HEADER in http_request.headers:
                 missed = self._find_missed(http_request, request)
                 if missed is not None:
-                    return self._emit_side(http_request, missed, "the same reply again")
+                    about = request.messages.digest()
+                    missed = self._emit_side(http_request, missed, SAME_REPLY, request=about)
+                    return await self._deliver(missed, dialect, request)
 
             # 4. After a failure, nothing else is answered.
             if self.failure is not None:
@@ -196,19 +222,21 @@ class Endpoint:
             if self.relays and request.stream:
                 relay = Relay(self._reply(dialect, request))
                 if await relay.has_early_events():
-                    return HttpResponse(200, STREAM_HEADERS, live_chunks=self._follow(relay))
+                    headers = {**STREAM_HEADERS, **self._headers}
+                    return HttpResponse(200, headers, live_chunks=self._follow(relay))
                 reply = await relay.reply
             else:
                 reply = await self._reply(dialect, request)
-            response = dialect.encode(reply, request)
-            if self._keeps_delays and reply.delays:
-                waits = _spread_delays(reply, response.chunks)
-                response = msgspec.structs.replace(response, chunk_delays=waits)
+            response = self._encode(dialect, reply, request)
+            if reply.fault is not None:
+                return await self._break(response, reply.fault, request)
         except ModelError as error:
             if request is None:  # else the traced source has emitted it
                 self._emit_error(error)
                 self.refusal = _refusal_error(error)
-            response = _without_delay(dialect.encode_error(error, request))
+            response = self._add_correlation(_render_error(dialect, error, request))
+            if error.fault is not None:
+                return response  # not kept for a retry, which is a new request
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # noqa: BLE001 - pytest.fail() raises a BaseException
@@ -217,11 +245,57 @@ class Endpoint:
             self._emit_error(model_error)
             response = dialect.encode_error(model_error, request)
             # Clients must not retry: the run has failed.
-            headers = {**response.headers, "x-should-retry": "false"}
+            headers = {**response.headers, **self._headers, "x-should-retry": "false"}
             response = msgspec.structs.replace(response, headers=headers)
         if request is not None:
             self._recent.append((request, response))
         return response
+
+    def _add_correlation(self, response: HttpResponse) -> HttpResponse:
+        """Return a response with the id of its run, if it is watched."""
+        if not self._headers:
+            return response
+        headers = {**response.headers, **self._headers}
+        return msgspec.structs.replace(response, headers=headers)
+
+    def _encode(self, dialect: Dialect, reply: Reply, request: Request) -> HttpResponse:
+        response = self._add_correlation(dialect.encode(reply, request))
+        if self._keeps_delays and reply.delays:
+            waits = _spread_delays(reply, response.chunks)
+            response = msgspec.structs.replace(response, chunk_delays=waits)
+        return response
+
+    async def _break(
+        self, response: HttpResponse, fault: Fault, request: Request | None
+    ) -> HttpResponse:
+        """Return a response as the fault leaves it; a retry gets it whole, and takes no step."""
+        from offbook.sources.server.broken_response import break_response
+
+        # What a script cuts is cut: its next step is the answer to a retry.
+        if request is not None and fault.kind != "cut":
+            self._recent.append((request, response))
+            if fault.kind != "slow":
+                self._undelivered.append((request, response))
+        if fault.kind == "slow" and not response.chunks:
+            await asyncio.sleep(fault.seconds)
+        return break_response(response, fault)
+
+    async def _deliver(
+        self, response: HttpResponse, dialect: Dialect, request: Request
+    ) -> HttpResponse:
+        """Return an earlier response again; the request has a fault like any other."""
+        if self._faults is None:
+            return response
+        digest = request.messages.digest()
+        fault = self._faults.for_request(digest, stream=bool(response.chunks))
+        if fault is None:
+            return response
+        if fault.kind in {"status", "rate_limit"}:
+            from offbook.sources.faulty_source import fault_error
+
+            self._undelivered.append((request, response))
+            return _render_error(dialect, fault_error(fault), request)
+        return await self._break(response, fault, request)
 
     async def _reply(self, dialect: Dialect, request: Request) -> Reply:
         """Return the source's reply, with the id by which a later request may refer to it."""
@@ -302,6 +376,9 @@ class Endpoint:
             if delay > 0:
                 await asyncio.sleep(delay)
             yield _event_data(chunk)
+        if response.ending:
+            await asyncio.sleep(response.hold)
+            raise ConnectionError(response.ending)
         if not response.chunks:  # an error, which has its status in the event here
             try:
                 error = msgspec.json.decode(response.body)
@@ -310,11 +387,11 @@ class Endpoint:
             yield msgspec.json.encode({"type": "error", "status": response.status, **error})
 
     def _emit_side(
-        self, http_request: HttpRequest, response: HttpResponse, about: str
+        self, http_request: HttpRequest, response: HttpResponse, about: str, **more: str
     ) -> HttpResponse:
         """Record a response that took no step of the script."""
         if self._hub is not None:
-            data = {"method": http_request.method, "path": http_request.path}
+            data = {"method": http_request.method, "path": http_request.path, **more}
             self._hub.emit(ASIDE, {**data, "status": response.status, "about": about})
         return response
 
@@ -323,14 +400,40 @@ class Endpoint:
             self._hub.emit(ERROR, error_data(error))
 
 
-def _add_outcomes(request: Request, failed: Mapping[str, bool]) -> Request:
-    """Note for the new results whether their tools failed, where the subject saw it."""
-    if not failed:
+def _render_error(dialect: Dialect, error: ModelError, request: Request | None) -> HttpResponse:
+    """Return the provider's error, or the response of a fault that is none."""
+    if error.fault is not None:
+        from offbook.sources.server.broken_response import fault_response
+
+        if (response := fault_response(error.fault)) is not None:
+            return response
+    return _without_delay(dialect.encode_error(error, request))
+
+
+def _add_outcomes(
+    request: Request,
+    failed: Mapping[str, bool],
+    watched: Collection[str],
+    details: Mapping[str, SeenTool],
+) -> Request:
+    """Note for the new results whether their tools failed, or never ran, if the subject saw it."""
+    if not failed and not watched:
         return request
-    seen = {r.call_id: failed[r.call_id] for r in request.results if r.call_id in failed}
-    if not seen:
+    results = request.results
+    seen = {r.call_id: failed[r.call_id] for r in results if r.call_id in failed}
+    metadata = {**request.metadata, FAILED_CALLS: seen} if seen else request.metadata
+    if shown := {c: details[c].details for c in seen if c in details and details[c].details}:
+        metadata = {**metadata, DETAILS_OF_CALLS: shown}
+    if watched and len(seen) < len(results):
+        last = request.messages.latest("assistant")
+        names = {} if last is None else {call.id: call.name for call in last.calls}
+        # A result without a run: the framework rejected the arguments, or has no such tool.
+        refused = [r.call_id for r in results if r.call_id not in seen]
+        refused = [call_id for call_id in refused if names.get(call_id) in watched]
+        metadata = {**metadata, REFUSED_CALLS: refused} if refused else metadata
+    if metadata is request.metadata:
         return request
-    return msgspec.structs.replace(request, metadata={**request.metadata, FAILED_CALLS: seen})
+    return msgspec.structs.replace(request, metadata=metadata)
 
 
 def _without_delay(response: HttpResponse) -> HttpResponse:

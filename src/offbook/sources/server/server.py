@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
     from contextvars import Context
 
+    from offbook.determinism.faults import FaultInjector
     from offbook.exchange.dialects.dialect import Dialect, HttpRequest, HttpResponse
     from offbook.exchange.model import ModelSource
     from offbook.sources.server.connection import Handler
@@ -171,12 +172,13 @@ class Server:
         pacing: Pacing | None = None,
         lenient: Iterable[str] = (),
         mocked: Iterable[str] = (),
+        faults: FaultInjector | None = None,
     ) -> Endpoint:
         """Serve a source under `/s/<run>`, or under `/` if the name is empty.
 
         With a hub, every request and reply is emitted to it; with `tools`, the tool calls and
         results in them too. `lenient` names validation rules that this run does not enforce,
-        `mocked` the tools whose results are mocked.
+        `mocked` the tools whose results are mocked. `faults` break some of the responses.
         """
         name = self._ids.next("run") if run is None else run
         if name in self._endpoints:
@@ -190,6 +192,7 @@ class Server:
             tools=tools,
             pacing=pacing,
             mocked=set(mocked),
+            faults=faults,
             on_close=lambda: self._endpoints.pop(name, None),
         )
         self._endpoints[name] = endpoint

@@ -172,11 +172,16 @@ class CliAgent(ABC):
                     f"{self.client.title} is not installed: no {self.client.program!r} on the PATH",
                     hint=f"fix: {self.client.install_command}, or give its path: program=…",
                 )
-            self.program = program
+            # The client runs in another folder than the test.
+            self.program = os.path.join(os.getcwd(), program) if os.sep in program else program  # noqa: PTH118, PTH109 - a join of texts
         self._context = context
         self.output = AgentOutput()
         self.home = _make_home(self.files(context.endpoint))
-        env = {**self.environment(context.endpoint), **self._extra_env}
+        env = {
+            **self.environment(context.endpoint),
+            **context.hub.variables,
+            **self._extra_env,
+        }
         self._env = isolated_env(self.home, env)
 
     async def prompt(self, text: str) -> str | None:

@@ -88,7 +88,7 @@ class AnthropicRunner:
                 return original(params)
 
         async def call_async(params: Any) -> Any:
-            with watch.call(tool.name):
+            async with watch.call(tool.name):
                 return await original(params)
 
         return override(tool, "call", call_async if iscoroutinefunction(original) else call)

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from contextvars import copy_context
 from importlib import import_module
 from inspect import Parameter, isawaitable, signature
 from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
-from offbook.errors import UsageError, did_you_mean
+from offbook.errors import InjectedFault, UsageError, did_you_mean
 from offbook.subjects.subject import ToolError
+from offbook.trace.current_hub import current_faults
 from offbook.trace.events import (
     AGENT_END,
     AGENT_ERROR,
@@ -30,11 +30,12 @@ from offbook.trace.events import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Coroutine, Generator, Iterable, Mapping
+    from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 
     from offbook.exchange.tool_aliases import ToolAliases
     from offbook.subjects.subject import ModelAccess, RunContext
     from offbook.trace.hub import Hub
+    from offbook.trace.instrument import SeenTool
 
     MockFunction = Callable[[dict[str, Any]], Coroutine[Any, Any, Any]]
 
@@ -127,25 +128,71 @@ class ToolWatch:
         self.hub: Hub | None = None
         self._mocked = mocked
         self.failed: dict[str, bool] = {}
+        self.watched: set[str] = set()  # tools whose calls are seen with their ids
         self.errors: list[ToolError] = []
+        self.results: dict[str, SeenTool] = {}
 
-    @contextmanager
     def call(
         self, tool: str, call_id: str = "", signals: tuple[type[Exception], ...] = ()
-    ) -> Generator[None]:
-        """Note how a call ends. `signals` are exceptions that tools raise to tell the model."""
-        try:
-            yield
-        except Exception as error:
-            self.failed[call_id] = True
-            # A mock that raises is reported as an error of the test, or was given an exception.
-            if tool not in self._mocked and not isinstance(error, signals):
-                self.errors.append(ToolError(call_id, tool, error))
-                if self.hub is not None:
-                    text = f"{type(error).__name__}: {error}"
-                    self.hub.emit(TOOL_ERROR, {"call_id": call_id, "tool": tool, "error": text})
-            raise
-        self.failed[call_id] = False
+    ) -> WatchedCall:
+        """Note how a call ends. `signals` are exceptions that tools raise to tell the model.
+
+        Write `with` in a plain function, and `async with` in an `async def`.
+        """
+        return WatchedCall(self, tool, call_id, signals)
+
+    def note(
+        self, tool: str, call_id: str, error: BaseException | None, signals: tuple[type, ...]
+    ) -> None:
+        """Note the end of a call."""
+        if not isinstance(error, Exception):
+            if error is None:
+                self.failed[call_id] = False
+            return
+        self.failed[call_id] = True
+        # A mock that raises is reported as an error of the test, or was given an exception.
+        if tool not in self._mocked and not isinstance(error, (*signals, InjectedFault)):
+            self.errors.append(ToolError(call_id, tool, error))
+            if self.hub is not None:
+                text = f"{type(error).__name__}: {error}"
+                self.hub.emit(TOOL_ERROR, {"call_id": call_id, "tool": tool, "error": text})
+
+
+class WatchedCall:
+    """One call of a tool, in a `with` or `async with` block; a fault may delay it or end it."""
+
+    def __init__(
+        self, watch: ToolWatch, tool: str, call_id: str, signals: tuple[type[Exception], ...]
+    ) -> None:
+        self._watch = watch
+        self._tool = tool
+        self._call_id = call_id
+        self._signals = signals
+
+    def __enter__(self) -> None:
+        if (faults := current_faults.get()) is not None:
+            try:
+                faults.call_blocking("tool", self._tool, self._call_id)
+            except InjectedFault as fault:
+                self._end(fault)
+                raise
+
+    async def __aenter__(self) -> None:
+        if (faults := current_faults.get()) is not None:
+            try:
+                await faults.call("tool", self._tool, self._call_id)
+            except InjectedFault as fault:
+                self._end(fault)
+                raise
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        self._end(error)
+
+    async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        self._end(error)
+
+    def _end(self, error: BaseException | None) -> None:
+        self._watch.note(self._tool, self._call_id, error, self._signals)
 
 
 class FrameworkSubject:
@@ -211,8 +258,11 @@ class FrameworkSubject:
             for name, mock in self._mocks.items():
                 self._undo.append(self.adapter.replace_tool((tools or {})[name], mock.run))
             # Listed again: replacing may put other objects in the place of the tools.
-            for tool in (self.adapter.tools() or {}).values():
+            for name, tool in (self.adapter.tools() or {}).items():
                 self._undo.append(self.adapter.watch_tool(tool, self.tool_watch))
+                # An optional attribute: some frameworks do not pass the id of a call to its tool.
+                if getattr(self.adapter, "passes_call_ids", False):
+                    self.tool_watch.watched.add(name)
         except BaseException:
             await self.close()
             raise
@@ -221,6 +271,8 @@ class FrameworkSubject:
         """Send a prompt to the agent and return its answer; None after a scripted error."""
         model_events: list[str] = []
         unsubscribe = self._hub.subscribe(lambda event: model_events.append(event.event), "model.*")
+        faults = current_faults.get()
+        injected = 0 if faults is None else faults.injected
         self.result, self.error = None, None
         self._hub.emit(AGENT_START, {"prompt": text})
         try:
@@ -228,10 +280,12 @@ class FrameworkSubject:
             self._raise_mock_error()
         except Exception as error:
             self._raise_mock_error()
+            # After a fault, an agent may raise what it likes: the run says what became of it.
+            faulty = faults is not None and faults.injected > injected
             # Only an agent whose last request failed may raise: the script made it fail.
-            if ERROR not in model_events[-1:]:
+            if ERROR not in model_events[-1:] and not faulty:
                 raise
-            if not self._is_provider_error(error):
+            if not faulty and not self._is_provider_error(error):
                 error.add_note(
                     "raised by the agent after the provider's error; if that is intended, write"
                     f" `with pytest.raises({type(error).__name__}): ….run(…)`"

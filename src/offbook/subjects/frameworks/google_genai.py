@@ -82,7 +82,7 @@ class GoogleGenAI:
 
         @wraps(tool)
         async def call_async(**params: Any) -> Any:
-            with watch.call(tool.__name__):
+            async with watch.call(tool.__name__):
                 return await tool(**params)
 
         tools = self._tool_list()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from offbook.errors import UsageError, did_you_mean
 from offbook.subjects.frameworks.framework import blocking, override
-from offbook.trace.events import STEP_POST, STEP_PRE
+from offbook.trace.events import AGENT_PARTS, STEP_POST, STEP_PRE
 from offbook.trace.steps import emit_step, make_record
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ class LangGraph:
     """
 
     name = "langgraph"
+    passes_call_ids = True
 
     def __init__(self, graph: Any, options: Mapping[str, Any]) -> None:
         self._graph = graph
@@ -43,6 +44,7 @@ class LangGraph:
                     f"state: the input of the graph has no {key!r}", hint=did_you_mean(key, keys)
                 )
         self._history: list[Any] = list(self._state.pop("messages", ()))
+        self._prompted = False
 
     def _input_keys(self) -> Collection[str]:
         return self._graph.get_input_jsonschema().get("properties", {})
@@ -62,6 +64,9 @@ class LangGraph:
                 f"the input of the graph has no 'messages', only {', '.join(keys) or 'nothing'}",
                 hint="drive a function that takes the prompt and invokes the graph",
             )
+        if not self._prompted:
+            self._prompted = True
+            hub.emit(AGENT_PARTS, _describe_graph(self._graph))
         state: Any = None
         chunks = self._graph.astream(
             {**self._state, "messages": [*self._history, {"role": "user", "content": text}]},
@@ -143,7 +148,7 @@ class LangGraph:
         @wraps(arun)
         async def watched_async(*args: Any, **kwargs: Any) -> Any:
             call_id = kwargs.get("tool_call_id") or ""
-            with watch.call(tool.name, call_id):
+            async with watch.call(tool.name, call_id):
                 message = await arun(*args, **kwargs)
             return note(call_id, message)
 
@@ -155,6 +160,18 @@ class LangGraph:
             undo_run()
 
         return undo
+
+
+def _describe_graph(graph: Any) -> dict[str, Any]:
+    """Return the nodes and edges of a graph, named as its steps are."""
+    drawn = graph.get_graph(xray=True)
+    return {
+        "persona": graph.get_name(),
+        "nodes": [node.replace(":", "/") for node in drawn.nodes if not node.startswith("__")],
+        "edges": sorted(
+            {(edge.source.replace(":", "/"), edge.target.replace(":", "/")) for edge in drawn.edges}
+        ),
+    }
 
 
 def _emit_step(hub: Hub, graph: str, namespace: tuple[str, ...], task: Mapping[str, Any]) -> None:

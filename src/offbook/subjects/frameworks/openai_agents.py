@@ -7,7 +7,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from offbook.subjects.frameworks.framework import override, parameter_names
-from offbook.trace.events import HANDOFF, STEP_POST, STEP_PRE
+from offbook.trace.events import AGENT_PARTS, HANDOFF, STEP_POST, STEP_PRE
 from offbook.trace.steps import emit_step, make_record
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ class OpenAIAgents:
     """
 
     name = PERSONA
+    passes_call_ids = True
 
     def __init__(self, agent: Any, options: Mapping[str, Any]) -> None:
         self._first_agent = agent
@@ -58,6 +59,13 @@ class OpenAIAgents:
                 emit_step(STEP_POST, make_record(PERSONA, from_agent.name, output=output), hub)
                 hub.emit(HANDOFF, {"from": from_agent.name, "to": to_agent.name})
 
+        if not self._history:
+            agents = self._agents()
+            if len(agents) > 1:
+                edges = [[a.name, b.name] for a in agents for b in _targets(a)]
+                nodes = [agent.name for agent in agents]
+                data = {"persona": PERSONA, "nodes": nodes, "handoffs": edges}
+                hub.emit(AGENT_PARTS, data)
         options: dict[str, Any] = {"run_config": RunConfig(tracing_disabled=True), **self._options}
         options.setdefault("hooks", StepHooks())
         items: list[Any] = [*self._history, {"role": "user", "content": text}]
@@ -72,21 +80,19 @@ class OpenAIAgents:
 
     def tools(self) -> Mapping[str, Any]:
         """Return the functions of the agent and of all agents it can hand over to."""
-        tools: dict[str, Any] = {}
-        waiting, seen = [self._first_agent], set[int]()
-        while waiting:
-            agent = waiting.pop()
-            if id(agent) in seen:
-                continue
-            seen.add(id(agent))
-            tools.update({t.name: t for t in agent.tools if hasattr(t, "on_invoke_tool")})
-            for handoff in agent.handoffs:
-                if hasattr(handoff, "handoffs"):  # the agent itself
-                    waiting.append(handoff)
-                # A `Handoff` object has a weak reference to its agent, which may be gone.
-                elif (reference := getattr(handoff, "_agent_ref", None)) is not None:
-                    waiting += [target for target in [reference()] if target is not None]
-        return tools
+        return {
+            tool.name: tool
+            for agent in self._agents()
+            for tool in agent.tools
+            if hasattr(tool, "on_invoke_tool")
+        }
+
+    def _agents(self) -> list[Any]:
+        """Return the agent and all that it can hand over to, directly or not."""
+        agents: list[Any] = [self._first_agent]
+        for agent in agents:  # it grows
+            agents += [target for target in _targets(agent) if target not in agents]
+        return agents
 
     def replace_tool(self, tool: Any, mock: MockFunction, /) -> Callable[[], None]:
         """Replace the invocation, which receives its arguments as JSON."""
@@ -111,9 +117,21 @@ class OpenAIAgents:
 
         @wraps(original)
         async def invoke(context: Any, arguments: str) -> Any:
-            with watch.call(tool.name, getattr(context, "tool_call_id", "")):
+            async with watch.call(tool.name, getattr(context, "tool_call_id", "")):
                 return await original(context, arguments)
 
         if inside:
             return override(invoker, "_invoke_tool_impl", invoke)
         return override(tool, "on_invoke_tool", invoke)
+
+
+def _targets(agent: Any) -> list[Any]:
+    """Return the agents that an agent can hand over to."""
+    targets: list[Any] = []
+    for handoff in agent.handoffs:
+        if hasattr(handoff, "handoffs"):  # the agent itself
+            targets.append(handoff)
+        # A `Handoff` object has a weak reference to its agent, which may be gone.
+        elif (reference := getattr(handoff, "_agent_ref", None)) is not None:
+            targets += [target for target in [reference()] if target is not None]
+    return targets

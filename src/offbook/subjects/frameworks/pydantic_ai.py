@@ -17,6 +17,7 @@ class PydanticAI:
     """A pydantic-ai `Agent`; `options` are arguments of `Agent.run` (`deps`, …)."""
 
     name = "pydantic-ai"
+    passes_call_ids = True
 
     def __init__(self, agent: Any, options: Mapping[str, Any]) -> None:
         self._agent = agent
@@ -69,7 +70,7 @@ class PydanticAI:
 
         async def call(args: dict[str, Any], context: Any) -> Any:
             signals = (ModelRetry, CallDeferred, ApprovalRequired)
-            with watch.call(tool.name, context.tool_call_id or "", signals):
+            async with watch.call(tool.name, context.tool_call_id or "", signals):
                 return await original(args, context)
 
         return override(schema, "call", call)

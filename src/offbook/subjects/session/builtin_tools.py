@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from offbook.exchange.messages import Text
 from offbook.exchange.model import Tool
-from offbook.subjects.session.tools import ToolOutcome, error_outcome
+from offbook.subjects.mock_tools import ToolOutcome, error_outcome
 
 if TYPE_CHECKING:
     from offbook.subjects.session.hooks import Context

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, cast
 from offbook.errors import ExtensionError, OffbookError, UsageError, did_you_mean
 from offbook.exchange.model import Tool
 from offbook.files import run_source
-from offbook.subjects.session.tools import describe_exception
+from offbook.subjects.mock_tools import describe_exception
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -19,13 +19,13 @@ import msgspec
 
 from offbook.errors import ToolBlocked, UsageError, did_you_mean
 from offbook.host.session_host import Host
-from offbook.subjects.session.tools import ToolOutcome, to_tool_outcome
+from offbook.subjects.mock_tools import ToolOutcome, to_tool_outcome
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from offbook.exchange.model import ModelSource
-    from offbook.subjects.session.ui import UI
+    from offbook.subjects.mock_ui import UI
 
 HOOK_EVENTS = (
     "session_start",
@@ -116,6 +116,11 @@ class Hooks:
             kind = type(hook).__name__
             raise UsageError(f"expected a function as {name} hook, got {kind}", where=where)
         self._hooks[name].append(hook)
+
+    @property
+    def names(self) -> list[str]:
+        """The events that have hooks."""
+        return [name for name, hooks in self._hooks.items() if hooks]
 
     def __contains__(self, name: str) -> bool:
         return bool(self._hooks[name])

@@ -21,11 +21,25 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import msgspec
 
 from offbook.determinism.thread_context import use_variable
-from offbook.errors import ModelError, RunError, ToolFailed, UsageError, did_you_mean
+from offbook.errors import (
+    InjectedFault,
+    ModelError,
+    RunError,
+    ToolFailed,
+    UsageError,
+    did_you_mean,
+)
 from offbook.exchange.messages import JSON, History, Message, ToolCall, ToolResult, user
 from offbook.exchange.model import Request
 from offbook.exchange.tool_aliases import ToolAlias, ToolAliases
 from offbook.host.session_host import Host
+from offbook.subjects.mock_tools import (
+    ToolOutcome,
+    describe_exception,
+    error_outcome,
+    to_tool_outcome,
+)
+from offbook.subjects.mock_ui import DEFAULTS, UI, validate_mock_ui
 from offbook.subjects.session import DEFAULT_SYSTEM_PROMPT
 from offbook.subjects.session.builtin_tools import install_builtin_tools
 from offbook.subjects.session.extensions import (
@@ -35,18 +49,13 @@ from offbook.subjects.session.extensions import (
     unload_extension,
 )
 from offbook.subjects.session.hooks import Context, HookEvent, Hooks
-from offbook.subjects.session.tools import (
-    ToolOutcome,
-    ToolRegistry,
-    describe_exception,
-    error_outcome,
-    to_tool_outcome,
-)
-from offbook.subjects.session.ui import DEFAULTS, UI, validate_mock_ui
-from offbook.trace.current_hub import current_host
+from offbook.subjects.session.tools import ToolRegistry
+from offbook.subjects.subject import Skill, require_list, require_mapping
+from offbook.trace.current_hub import current_faults, current_host
 from offbook.trace.events import (
     AGENT_END,
     AGENT_ERROR,
+    AGENT_PARTS,
     AGENT_START,
     HOOK_TOOL_CALL,
     TOOL_BLOCKED,
@@ -65,17 +74,6 @@ if TYPE_CHECKING:
 RETRYABLE = {408, 429, 500, 502, 503, 504, 529}
 # Extensions have their own settings, so an unknown key is refused only if it resembles a known one.
 SIMILARITY = 0.65
-
-
-class Skill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Instructions for a task, added to the system prompt.
-
-    session(skills=[Skill("refunds", "Refund an order.", "Look the order up first.")])
-    """
-
-    name: str
-    description: str = ""
-    content: str = ""
 
 
 class SessionSettings(msgspec.Struct, frozen=True):
@@ -199,6 +197,9 @@ class AgentSession:
             self._factories.append(factory)
             self.extensions.append(name)
             self._hub.emit("session.extension", {"extension": name})
+        if self._hooks.names or self._commands:
+            data = {"hooks": self._hooks.names, "commands": [*self._commands]}
+            self._hub.emit(AGENT_PARTS, data)
         # From here on, `close` calls the shutdown hooks, even if a start hook fails.
         self._started = True
         await self._notify(HookEvent("session_start"))
@@ -384,10 +385,14 @@ class AgentSession:
                     return _validation_error(call, problem), None
 
         try:
+            if (faults := current_faults.get()) is not None:
+                await faults.call("tool", script_call.name, call.id)
             answer = tool.execute(params, self._context)
             if isawaitable(answer):
                 answer = await answer
             outcome = to_tool_outcome(answer, f"tool {call.name!r}")
+        except InjectedFault as error:
+            outcome = error_outcome(str(error))
         except (Exception, SystemExit) as error:
             if tool.mocked:  # the test itself is broken: not a result for the model
                 raise
@@ -457,24 +462,6 @@ def _copy_json(value: Any) -> Any:
     if isinstance(value, list):
         return [_copy_json(item) for item in cast("list[Any]", value)]
     return value
-
-
-def require_list(value: object, name: str) -> list[object]:
-    """Return the items of a list option, or raise a UsageError."""
-    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
-        kind = type(cast("object", value)).__name__
-        raise UsageError(f"{name} must be a list, got {kind}", hint=f"write {name}=[…]")
-    return list(cast("Iterable[object]", value))
-
-
-def require_mapping(value: object, name: str) -> Mapping[str, Any]:
-    """Return a dict option, empty for None, or raise a UsageError."""
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        kind = type(value).__name__
-        raise UsageError(f"{name} must be a dict, got {kind}", hint=f'write {name}={{"name": …}}')
-    return cast("Mapping[str, Any]", value)
 
 
 def parse_settings(settings: Mapping[str, Any]) -> SessionSettings:

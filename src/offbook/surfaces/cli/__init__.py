@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from offbook.capability import CommandEntry, load
+from offbook.capability import REVIEWS, CommandEntry, load
 from offbook.errors import (
     Interrupted,
     ModelError,
@@ -111,6 +111,9 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         def interrupt(number: int, _frame: object) -> None:
             raise Interrupted(number)
+
+        # A command of one capability can offer the reviews of all, without knowing them.
+        ctx.meta[REVIEWS] = [each.review for each in load_capabilities() if each.review]
 
         # As after Ctrl-C, the command can write its evidence and end its agents.
         handled = [

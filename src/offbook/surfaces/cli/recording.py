@@ -11,13 +11,18 @@ import click
 import msgspec
 
 from offbook.cli_options import (
+    FAULTS_HELP,
     FILE_PATH,
     deadline_option,
+    fault_options,
     json_option,
+    live_options,
     preset_option,
     print_json,
+    read_faults,
     read_redactions,
     redact_option,
+    report_faults,
     trace_option,
     upstream_option,
 )
@@ -97,6 +102,7 @@ command_argument = click.argument(
 @trace_option
 @deadline_option
 @json_option
+@live_options
 def record(  # noqa: PLR0913 - one for each option
     file: Path,
     command: tuple[str, ...],
@@ -244,7 +250,7 @@ def _parse_price(text: str) -> tuple[str, float, float]:
         ) from error
 
 
-@click.command("replay", epilog=REPLAY_EXAMPLE)
+@click.command("replay", epilog=REPLAY_EXAMPLE + FAULTS_HELP)
 @click.argument("file", type=FILE_PATH, metavar="CASSETTE")
 @command_argument
 @click.option(
@@ -262,9 +268,11 @@ def _parse_price(text: str) -> tuple[str, float, float]:
 )
 @click.option("--max-age", metavar="AGE", help="Refuse an older recording: 30d, 12h.")
 @click.option("--timed", is_flag=True, help="Stream with the recorded delays.")
+@fault_options
 @trace_option
 @deadline_option
 @json_option
+@live_options
 def replay(  # noqa: PLR0913 - one for each option
     file: Path,
     command: tuple[str, ...],
@@ -278,6 +286,9 @@ def replay(  # noqa: PLR0913 - one for each option
     cursor: Path | None,
     max_age: str | None,
     timed: bool,
+    fault: tuple[str, ...],
+    fault_seed: int | None,
+    fault_rate: float | None,
     trace: Path | None,
     deadline: float,
     as_json: bool,
@@ -294,7 +305,11 @@ def replay(  # noqa: PLR0913 - one for each option
         from offbook.sources.live import Live
 
         passthrough = Live(upstream)
-    with record_trace(trace, subject=str(file)) as hub:
+    faults = read_faults(fault, fault_seed, fault_rate)
+    with (
+        record_trace(trace, subject=str(file)) as hub,
+        report_faults(faults, hub),
+    ):
         cassette = Cassette(
             file,
             strict=strict,
@@ -310,11 +325,13 @@ def replay(  # noqa: PLR0913 - one for each option
         if task:
             cassette.check_task(task)
         result, summary = replay_command(
-            cassette, command, hub=hub, deadline=deadline, echo=not as_json
+            cassette, command, hub=hub, deadline=deadline, echo=not as_json, faults=faults
         )
         result.raise_interrupt()
-        # with a cursor the next replay continues, so unused interactions are not a failure yet
-        verdict = cassette.verdict() if cursor is None or cassette.failure else None
+        # With a cursor the next replay continues, and a command that gives up after a fault leaves
+        # the rest: unused interactions are not a failure then.
+        partly = cursor is not None or result.faults > 0
+        verdict = cassette.verdict() if not partly or cassette.failure else None
         if verdict is not None:
             hub.emit_verdict(verdict)
     if as_json:

@@ -25,11 +25,15 @@ FORMATS = {
     "tap13": "offbook.reports.tap:Tap13Report",
     "ctrf": "offbook.reports.ctrf:CtrfReport",
     "json": "offbook.reports.json_report:JsonReport",
+    "markdown": "offbook.reports.github:MarkdownReport",
+    "github": "offbook.reports.github:GitHubReport",
+    "badge": "offbook.reports.badge:BadgeReport",
 }
 EXAMPLE = """\b
 Example:
   offbook report trace.jsonl --format junit -o report.xml
   offbook report trace.jsonl other.jsonl --format html -o report.html
+  offbook report trace.jsonl --format markdown >> "$GITHUB_STEP_SUMMARY"
 
 \b
 Exit codes:
@@ -45,7 +49,7 @@ Exit codes:
     "format_",
     metavar="FORMAT",
     required=True,
-    help="junit, tap, tap13, ctrf, json, or one of a capability: html.",
+    help="junit, tap, tap13, ctrf, json, markdown, github, badge, or one of a capability: html.",
 )
 @click.option("-o", "--output", metavar="FILE", type=FILE_PATH, help="Default: standard output.")
 def report(traces: tuple[Path, ...], *, format_: str, output: Path | None) -> int:

@@ -11,12 +11,17 @@ import click
 import msgspec
 
 from offbook.cli_options import (
+    FAULTS_HELP,
     FILE_PATH,
     deadline_option,
+    fault_options,
     json_option,
     lenient_option,
     lenient_rules_help,
+    live_options,
     print_json,
+    read_faults,
+    report_faults,
     trace_option,
     use_colour,
 )
@@ -58,7 +63,7 @@ Exit codes:
 SHOWN_FAULTS = 10
 
 
-@click.command("run", epilog=RUN_EXAMPLE + lenient_rules_help())
+@click.command("run", epilog=RUN_EXAMPLE + lenient_rules_help() + FAULTS_HELP)
 @click.argument("command", metavar="-- COMMAND…", nargs=-1, type=click.UNPROCESSED)
 @click.option(
     "--playbook", type=FILE_PATH, metavar="FILE", help="The model: a playbook, mocks or a cassette."
@@ -68,15 +73,20 @@ SHOWN_FAULTS = 10
     "--allow-unused-mocks", is_flag=True, help="Warn of mock lines without use, do not fail."
 )
 @lenient_option
+@fault_options
 @trace_option
 @deadline_option
-def run(
+@live_options
+def run(  # noqa: PLR0913 - one for each option
     command: tuple[str, ...],
     *,
     playbook: Path | None,
     mocks: Path | None,
     allow_unused_mocks: bool,
     lenient: tuple[str, ...],
+    fault: tuple[str, ...],
+    fault_seed: int | None,
+    fault_rate: float | None,
     trace: Path | None,
     deadline: float,
 ) -> int:
@@ -103,9 +113,11 @@ def run(
             "the real model: offbook record FILE -- COMMAND",
         )
     make_source = open_source(script)
+    faults = read_faults(fault, fault_seed, fault_rate)
     with (
         record_trace(trace, subject=str(script)) as hub,
-        Service(make_source, hub, lenient=lenient) as service,
+        report_faults(faults, hub),
+        Service(make_source, hub, lenient=lenient, faults=faults) as service,
     ):
         result = service.run(command, deadline=deadline, allow_unused_mocks=allow_unused_mocks)
         for warning in service.warnings(after_run=True):

@@ -9,10 +9,15 @@ from pathlib import Path
 import click
 
 from offbook.cli_options import (
+    FAULTS_HELP,
     FILE_PATH,
     PORT_NUMBER,
+    fault_options,
     lenient_option,
     lenient_rules_help,
+    live_options,
+    read_faults,
+    report_faults,
     trace_option,
 )
 
@@ -44,12 +49,13 @@ Over HTTP it listens on loopback only, and needs offbook[mcp].
 AMOUNT = click.FloatRange(min=0)
 
 
-@click.command("serve", epilog=SERVE_EXAMPLE + lenient_rules_help())
+@click.command("serve", epilog=SERVE_EXAMPLE + lenient_rules_help() + FAULTS_HELP)
 @click.argument("file", type=FILE_PATH)
 @click.option(
     "--port", default=4111, show_default=True, type=PORT_NUMBER, help="0 selects a free port."
 )
 @lenient_option
+@fault_options
 @trace_option
 @click.option(
     "--first-token", default=0.0, type=AMOUNT, help="Milliseconds before the first chunk."
@@ -64,11 +70,15 @@ AMOUNT = click.FloatRange(min=0)
     help="Random part of each delay: 0.2 is up to a fifth.",
 )
 @click.option("--seed", default=0, help="Seed of the jitter.")
-def serve(
+@live_options
+def serve(  # noqa: PLR0913 - one for each option
     file: Path,
     *,
     port: int,
     lenient: tuple[str, ...],
+    fault: tuple[str, ...],
+    fault_seed: int | None,
+    fault_rate: float | None,
     trace: Path | None,
     first_token: float,
     tokens_per_second: float,
@@ -88,9 +98,14 @@ def serve(
     paced = first_token or tokens_per_second
     pacing = Pacing(first_token, tokens_per_second, jitter, seed) if paced else None
     make_source = open_source(file)
+    faults = read_faults(fault, fault_seed, fault_rate)
     with (
         record_trace(trace, subject=str(file)) as hub,
-        Service(make_source, hub, port=port, pacing=pacing, lenient=lenient) as service,
+        # What a client that we did not start did about a fault is often not in the trace.
+        report_faults(faults, hub, strict=False),
+        Service(
+            make_source, hub, port=port, pacing=pacing, lenient=lenient, faults=faults
+        ) as service,
     ):
         for warning in service.warnings():
             click.echo(f"offbook: {warning}", err=True)

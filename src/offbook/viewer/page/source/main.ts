@@ -87,9 +87,8 @@ class Page {
   private shown = false; // parts of the data
 
   private async read(): Promise<PageInfo> {
-    const live = document.querySelector<HTMLMetaElement>('meta[name="offbook-live"]')?.content;
-    if (live) {
-      startLive(live, (info) => void this.refresh(info), (state) => this.say(state));
+    if (this.live) {
+      startLive(this.live, (info) => void this.refresh(info), (state) => this.say(state));
       return ask<PageInfo>({ ask: "info" });
     }
     const data = document.getElementById("data")!;
@@ -114,6 +113,8 @@ class Page {
     if (this.event < 0) clear(this.side, renderSummary(trace, (index) => void this.jump(index)));
     this.drawStrip();
   }
+
+  private readonly live = document.querySelector<HTMLMetaElement>('meta[name="offbook-live"]')?.content; // the stream of a server
 
   private get current(): TraceInfo | undefined { return this.info?.traces[this.trace]; }
 
@@ -196,6 +197,7 @@ class Page {
         several ? button("Overview", () => this.show("overview"), { aria: { keyshortcuts: "o", current: this.view === "overview" ? "page" : "false" } }) : null,
         hasComparison(info) ? button("Compare", () => this.show("compare"), { aria: { keyshortcuts: "c", current: this.view === "compare" ? "page" : "false" } }) : null,
         several && info.traces.length ? this.traceMenu(info) : null,
+        this.live ? button("Review", () => location.assign("review"), { title: "Pending snapshots and goldens" }) : null,
         button("◐", () => this.toggleTheme(), { title: "Light or dark (t)", aria: { label: "Light or dark" } }),
         button("?", () => this.help.showModal(), { title: "Keys (?)", aria: { label: "Keys" } })));
   }

@@ -658,24 +658,31 @@ export class PageStore {
   readonly extras: Data[] = []; // records of the server: reviews
   comparison: unknown = null;
   bytes = 0;
+  private current: TraceStore | null = null; // that the next events belong to
 
   add(line: Uint8Array): void {
     if (!line.length) return;
     this.bytes += line.length;
     if (line[0] === 91 /* [ */) {
-      if (!this.traces.length) this.traces.push(new TraceStore({ name: "trace" }));
-      this.traces.at(-1)!.add(line);
+      (this.current ??= this.begin({ name: "trace" })).add(line);
       return;
     }
     const record: unknown = JSON.parse(decoder.decode(line));
     if (!isRecord(record)) return;
     if (isRecord(record.page)) this.page = record.page;
-    else if (isRecord(record.trace)) this.traces.push(new TraceStore(record.trace));
-    else if (record.faults !== undefined) this.traces.at(-1)?.faults.push(...records(record.faults));
+    else if (isRecord(record.trace)) this.current = this.begin(record.trace);
+    else if (typeof record.continue === "number") this.current = this.traces[record.continue] ?? this.current;
+    else if (record.faults !== undefined) this.current?.faults.push(...records(record.faults));
     else if (isRecord(record.run)) this.runs.push({ name: str(record.run.name), summary: record.run, cases: [] });
     else if (isRecord(record.case)) this.runs.at(-1)?.cases.push(record.case);
     else if (record.comparison !== undefined) this.comparison = record.comparison;
     else this.extras.push(record);
+  }
+
+  private begin(about: Data): TraceStore {
+    const trace = new TraceStore(about);
+    this.traces.push(trace);
+    return trace;
   }
 
   info(): PageInfo {

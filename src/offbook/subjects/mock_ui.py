@@ -14,7 +14,7 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
 from offbook.errors import ToolFailed, UsageError, did_you_mean
-from offbook.subjects.session.tools import fit_arity
+from offbook.subjects.mock_tools import fit_arity
 
 if TYPE_CHECKING:
     from offbook.trace.hub import Hub
@@ -143,6 +143,22 @@ class UI:
         """Show a block of lines; None removes it."""
         self._show("set_widget", key, None if lines is None else list(lines))
 
+    async def answer_other(self, method: str, args: Sequence[Any]) -> Any:
+        """Record a call of a method that only some agents have; return the answer of the test."""
+        answer = self._answers.get(method)
+        try:
+            if (queue := self._queues.get(method)) is not None:
+                answer = queue.popleft() if queue else None
+            if callable(answer):
+                answer = answer(*args)
+                if isawaitable(answer):
+                    answer = await answer
+        except Exception as error:
+            self.error = self.error or error
+            raise
+        self._emit(method, *args, **({} if method not in self._answers else {"answer": answer}))
+        return answer
+
     def raise_errors(self) -> None:
         """Raise the error of an answer, which an extension may have caught, or of a question."""
         questions, self.questions = self.questions, []
@@ -233,16 +249,22 @@ def _expected(method: str) -> str:
     return names if method == "confirm" else f"{names} or None"
 
 
-def validate_mock_ui(answers: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the answers by Python method name, or raise a UsageError for a wrong one."""
+def validate_mock_ui(answers: Mapping[str, Any], others: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the answers by Python method name, or raise a UsageError for a wrong one.
+
+    `others` are methods that only some agents have; their answers can be of any type.
+    """
     validated: dict[str, Any] = {}
     for key, answer in answers.items():
         method = ALIASES.get(key, key)
-        if method not in METHODS:
+        if method not in (*METHODS, *others):
             raise UsageError(
-                f"mock_ui: unknown method {key!r}", hint=did_you_mean(str(key), METHODS)
+                f"mock_ui: unknown method {key!r}",
+                hint=did_you_mean(str(key), (*METHODS, *others)),
             )
-        if method in DISPLAYS:
+        if method in others:
+            pass
+        elif method in DISPLAYS:
             if not callable(answer) and answer != "collect":
                 raise UsageError(
                     f'mock_ui[{key!r}]: expected "collect" or a function,'

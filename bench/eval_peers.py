@@ -1,0 +1,195 @@
+"""The CPU of a trivial eval case beside the peers: pydantic-evals, deepeval, promptfoo, Inspect.
+
+    ./dev bench eval_peers              measures the peers that are installed
+    python bench/eval_peers.py install  installs each in an environment of its own (1.8 GB)
+
+A case compares `hello` with `hello`. The figure is the CPU of the whole process with 1,000 cases,
+less that with one case, so that imports do not count; the least of three. Each runs with what it
+writes by default, except for the cache of deepeval, which is off: it is quadratic.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from evals import write_pack
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tests.matrix.homes import HOMES, Home
+from tests.matrix.install import CannotInstallError, install
+
+CASES = 1000
+ROUNDS = int(os.environ.get("OFFBOOK_BENCH_ROUNDS", "3"))
+QUIET = {
+    "DEEPEVAL_TELEMETRY_OPT_OUT": "YES",
+    "PROMPTFOO_DISABLE_TELEMETRY": "1",
+    "PROMPTFOO_DISABLE_UPDATE": "1",
+    "PROMPTFOO_DISABLE_REMOTE_GENERATION": "1",
+}
+
+PYDANTIC_EVALS = """
+from pydantic_evals import Case, Dataset
+from pydantic_evals.evaluators import EqualsExpected
+
+cases = [Case(name=str(n), inputs="hello", expected_output="hello") for n in range({count})]
+report = Dataset(name="bench", cases=cases, evaluators=[EqualsExpected()]).evaluate_sync(
+    lambda value: value, progress=False
+)
+assert len(report.cases) == {count} and report.averages().assertions == 1
+"""
+DEEPEVAL = """
+from deepeval import evaluate
+from deepeval.evaluate import CacheConfig, DisplayConfig
+from deepeval.metrics import ExactMatchMetric
+from deepeval.test_case import LLMTestCase
+
+case = dict(input="hello", actual_output="hello", expected_output="hello")
+result = evaluate(
+    [LLMTestCase(**case) for _ in range({count})],
+    [ExactMatchMetric()],
+    cache_config=CacheConfig(write_cache=False, use_cache=False),
+    display_config=DisplayConfig(show_indicator=False, print_results=False),
+)
+assert [test.success for test in result.test_results] == [True] * {count}
+"""
+INSPECT = """
+from inspect_ai import Task, eval
+from inspect_ai.dataset import Sample
+from inspect_ai.model import ModelOutput, ModelUsage, get_model
+from inspect_ai.scorer import includes
+from inspect_ai.solver import generate
+
+def reply():  # with its usage: otherwise mockllm downloads a tokenizer
+    output = ModelOutput.from_content("mockllm", "hello")
+    output.usage = ModelUsage(input_tokens=1, output_tokens=1, total_tokens=2)
+    return output
+
+samples = [Sample(input="hello", target="hello") for _ in range({count})]
+task = Task(dataset=samples, solver=generate(), scorer=includes())
+model = get_model("mockllm/model", custom_outputs=[reply() for _ in range({count})])
+[log] = eval(task, model=model, display="none", log_dir="logs")
+assert log.status == "success" and log.results.scores[0].metrics["accuracy"].value == 1
+"""
+
+
+class Peer(NamedTuple):
+    """A peer, and how many times less CPU Offbook must use."""
+
+    name: str
+    home: Home
+    command: Callable[[Home, Path, int], list[str]]
+    factor: float
+
+
+def run_program(program: str) -> Callable[[Home, Path, int], list[str]]:
+    """Return the command that runs a Python program in the home of a peer."""
+    return lambda home, _folder, count: [home.python, "-c", program.format(count=count)]
+
+
+def run_promptfoo(home: Home, folder: Path, count: int) -> list[str]:
+    """Write a configuration, and return the command that evaluates it."""
+    test = {"vars": {"word": "hello"}, "assert": [{"type": "equals", "value": "hello"}]}
+    config = {"prompts": ["{{word}}"], "providers": ["echo"], "tests": [test] * count}
+    path = folder / f"promptfoo-{count}.json"
+    path.write_text(json.dumps(config))
+    program = home.folder / "node_modules" / ".bin" / "promptfoo"
+    output = folder / "promptfoo.json"
+    return [str(program), "eval", "-c", str(path), "--no-cache", "--no-table", "-o", str(output)]
+
+
+PEERS = (
+    Peer(
+        "pydantic-evals",
+        Home("bench-pydantic-evals", ("pydantic-evals==2.62.0",)),
+        run_program(PYDANTIC_EVALS),
+        1,
+    ),
+    Peer("deepeval", Home("bench-deepeval", ("deepeval==4.3.1",)), run_program(DEEPEVAL), 4),
+    Peer(
+        "promptfoo",
+        Home("bench-promptfoo", ("promptfoo@0.121.20",), npm=True),
+        run_promptfoo,
+        12,
+    ),
+    Peer("inspect-ai", HOMES["inspect"], run_program(INSPECT), 30),
+)
+
+
+def run_offbook(folder: Path, count: int) -> list[str]:
+    """Return the command that runs a pack with this number of cases."""
+    pack = write_pack(folder, count)
+    output = tempfile.mkdtemp(dir=folder)
+    return [sys.executable, "-m", "offbook", "eval", "run", str(pack), "--output", output]
+
+
+def cpu_of(command: list[str], folder: Path) -> float:
+    """Return the CPU seconds of a command and its children."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    environment = {**os.environ, **QUIET, "HOME": str(folder)}
+    ended = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False, env=environment
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    # promptfoo ends with 1 at random after it has written its results.
+    if ended.returncode and "promptfoo" not in command[0]:
+        raise RuntimeError(f"{command[0]}: {ended.stderr[-500:]}")
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def main() -> int:
+    """Print the figures; return 1 if a goal is missed."""
+    if sys.argv[1:] == ["install"]:
+        for peer in PEERS:
+            try:
+                if not peer.home.ready:
+                    install(peer.home)
+            except CannotInstallError as error:
+                print(f"{peer.name}: {error}")
+        return 0
+    peers = [peer for peer in PEERS if peer.home.ready]
+    costs: dict[str, list[tuple[float, float]]] = {}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        # In turns: other work on the machine then slows down all of them.
+        for _ in range(ROUNDS):
+            for peer in (None, *peers):
+                one, many = (
+                    cpu_of(
+                        run_offbook(folder, count)
+                        if peer is None
+                        else peer.command(peer.home, folder, count),
+                        folder,
+                    )
+                    for count in (1, CASES)
+                )
+                costs.setdefault(peer.name if peer else "offbook", []).append((one, many))
+    figures = {
+        name: (min(many for _, many in pairs) - min(one for one, _ in pairs)) / (CASES - 1) * 1000
+        for name, pairs in costs.items()
+    }
+    ours = figures["offbook"]
+    print(f"{'offbook, with a trace of each case':<36}{ours:8.3f} ms CPU per case")
+    missed = 0
+    for peer in PEERS:
+        if peer.name not in figures:
+            print(f"{peer.name:<36} not measured: python bench/eval_peers.py install")
+            continue
+        ratio = figures[peer.name] / ours
+        missed += ratio < peer.factor
+        verdict = "MISSED" if ratio < peer.factor else "met"
+        figure = f"{figures[peer.name]:8.3f} ms CPU per case, {ratio:.1f} x"
+        print(f"{peer.name:<36}{figure} (goal {peer.factor:g} x: {verdict})")
+    return int(bool(missed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

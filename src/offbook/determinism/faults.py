@@ -1,0 +1,249 @@
+"""Faults: what goes wrong on purpose, in the model's responses, in tools and in host calls.
+
+    Faults(["reset@2", "tool_error:bash"], seed=7)
+
+A plan is data. `FaultInjector` is one run of it: it counts requests and calls, and returns the
+fault that is due. What a fault does is decided where it happens: `sources/faulty_source.py` and
+`sources/server/broken_response.py` for the model, the subjects for their tools, the host.
+
+A fault depends on the seed and on the number of the request or call alone, so the same seed gives
+the same faults in every process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from random import Random
+from threading import Lock
+from typing import Any, Literal, cast
+
+import msgspec
+
+from offbook.errors import InjectedFault, UsageError, did_you_mean
+
+Place = Literal["model", "tool", "host"]
+
+# Each kind, and what it does.
+KINDS = {
+    "status": "the provider answers with an error status: 500, 502, 503 or 529 (or status:504)",
+    "rate_limit": "the provider answers with 429 and retry-after",
+    "timeout": "no response comes",
+    "stall": "a stream stops in the middle, and nothing more comes",
+    "reset": "the connection is closed, in the middle of a stream or before the response",
+    "truncate": "a stream ends in the middle of an event, or a JSON body is incomplete",
+    "duplicate": "an event of a stream is sent twice",
+    "slow": "the response comes slowly, event by event",
+    "content_type": "the response is an HTML page with the status 200",
+    "tool_error": "a tool fails (tool_error:bash: only this tool)",
+    "tool_slow": "a tool takes long",
+    "host_error": "a call of the host fails (host_error:workspace.read_text: only this one)",
+    "host_slow": "a call of the host takes long",
+}
+STATUSES = (500, 502, 503, 529)
+STREAM_ONLY = {"duplicate"}
+BEFORE_THE_REPLY = {"status", "rate_limit", "timeout", "content_type"}
+# A subject that calls the source itself has no connection and no stream.
+WITHOUT_A_WIRE = {"status", "rate_limit", "timeout", "reset", "slow"}
+
+
+class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One fault: `number` is that of the request or call, `at` the share of a stream before it.
+
+    `seconds` is how long a slow response or call is delayed, and how long a connection without
+    further data stays open.
+    """
+
+    kind: str
+    number: int
+    name: str = ""
+    at: float = 0.5
+    status: int = 0
+    seconds: float = 0
+
+    @property
+    def place(self) -> Place:
+        """Where it happens."""
+        place = self.kind.partition("_")[0]
+        return cast("Place", place) if place in {"tool", "host"} else "model"
+
+    @property
+    def message(self) -> str:
+        """The text of the error, where the fault has one."""
+        subject = f" of {self.name}" if self.name and not self.name.isdecimal() else ""
+        return f"injected fault: {self.kind}{subject}, {self.place} call {self.number}"
+
+
+class FaultEntry(msgspec.Struct, frozen=True):
+    """One entry of a plan: `kind`, `kind:name`, `kind@number` or `kind:name@number`."""
+
+    kind: str
+    name: str = ""
+    number: int = 0
+
+    def __str__(self) -> str:
+        name = f":{self.name}" if self.name else ""
+        return f"{self.kind}{name}{f'@{self.number}' if self.number else ''}"
+
+
+class Faults(msgspec.Struct, frozen=True):
+    """A plan of faults, repeated exactly by its seed.
+
+        Faults(seed=7)                          # any fault, in 3 of 10 requests and calls
+        Faults(["reset", "stall"], rate=1)      # one of these in every request
+        Faults(["rate_limit@1", "tool_error:search@2"])   # exactly these
+
+    An entry with a number is injected there; the others at random, by `rate`. `delay` is the
+    number of seconds that a slow response or call takes longer. A timeout or stall over a socket
+    lasts until the client gives up, at most `hold` seconds; in this process it takes no time.
+    """
+
+    kinds: tuple[str, ...] = ()
+    seed: int = 0
+    rate: float = 0.3
+    delay: float = 1.0
+    hold: float = 30.0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.kinds, str) or not isinstance(self.kinds, Iterable):
+            raise UsageError(
+                f"faults: expected a list, got {self.kinds!r}", hint='write ["reset", "stall@2"]'
+            )
+        msgspec.structs.force_setattr(self, "kinds", tuple(self.kinds))
+        for name, value in (("seed", self.seed), ("rate", self.rate)):
+            if isinstance(value, bool) or not isinstance(value, (int, float)):
+                raise UsageError(f"faults: {name} must be a number, got {value!r}")
+        if not 0 < self.rate <= 1:
+            raise UsageError(f"faults: rate {self.rate:g} is not above 0 and at most 1")
+        if self.delay < 0 or self.hold < 0:
+            raise UsageError("faults: delay and hold must be seconds, 0 or more")
+        self.entries()
+
+    def entries(self) -> list[FaultEntry]:
+        """Return the entries; without any, one for each kind."""
+        return [_parse_entry(text) for text in self.kinds or KINDS]
+
+
+def _parse_entry(text: object) -> FaultEntry:
+    words, at, number = str(text).partition("@")
+    kind, _, name = words.partition(":")
+    if not isinstance(text, str) or kind not in KINDS:
+        raise UsageError(f"unknown fault {text!r}", hint=did_you_mean(kind, KINDS))
+    if at and not (number.isdecimal() and int(number)):
+        raise UsageError(f"invalid fault {text!r}", hint=f"{kind}@2 is the second request or call")
+    if kind == "status" and name and not (name.isdecimal() and int(name) in range(400, 600)):
+        raise UsageError(f"invalid fault {text!r}", hint="write a status from 400 to 599")
+    if name and kind != "status" and not kind.startswith(("tool_", "host_")):
+        raise UsageError(f"invalid fault {text!r}", hint=f"{kind} has no name: write {kind}")
+    return FaultEntry(kind, name, int(number or 0))
+
+
+def parse_faults(value: object) -> Faults | None:
+    """Return the plan in a file or an option: a list of entries, or an object with the fields."""
+    if value is None or isinstance(value, Faults):
+        return value
+    if not isinstance(value, Mapping):
+        return Faults(cast("Any", value))
+    fields = cast("Mapping[str, Any]", value)
+    for name in fields:
+        if name not in Faults.__struct_fields__:
+            hint = did_you_mean(str(name), Faults.__struct_fields__)
+            raise UsageError(f"faults: unknown field {name!r}", hint=hint)
+    return Faults(**fields)
+
+
+class FaultInjector:
+    """One run of a plan. `emit` gets the data of each injected fault."""
+
+    def __init__(self, plan: Faults, emit: Callable[[dict[str, Any]], object]) -> None:
+        self.plan = plan
+        self.injected = 0
+        self._emit = emit
+        self._entries = plan.entries()
+        self._unused = {entry for entry in self._entries if entry.number}
+        self._counts: Counter[str] = Counter()
+        self._lock = Lock()
+
+    def for_request(self, request: str, *, stream: bool, wire: bool = True) -> Fault | None:
+        """Return the fault of the next request to the model; `request` identifies it in the trace.
+
+        `stream` and `wire` say what is possible: only a stream has events, and an agent that calls
+        the source itself has no connection.
+        """
+
+        def possible(kind: str) -> bool:
+            if not wire:
+                return kind in WITHOUT_A_WIRE
+            return stream or kind not in STREAM_ONLY
+
+        return self._next("model", "", possible, {"request": request})
+
+    def for_call(self, place: Place, name: str, call_id: str = "") -> Fault | None:
+        """Return the fault of the next call of this tool, or of this operation of the host."""
+        return self._next(place, name, lambda _: True, {"call_id": call_id} if call_id else {})
+
+    async def call(self, place: Place, name: str, call_id: str = "") -> None:
+        """Delay a call or raise `InjectedFault`, if it is its turn."""
+        fault = self.for_call(place, name, call_id)
+        if fault is not None:
+            _raise_unless_slow(fault)
+            await asyncio.sleep(fault.seconds)
+
+    def call_blocking(self, place: Place, name: str, call_id: str = "") -> None:
+        """Delay a call or raise `InjectedFault`, for callers that cannot await."""
+        fault = self.for_call(place, name, call_id)
+        if fault is not None:
+            _raise_unless_slow(fault)
+            time.sleep(fault.seconds)
+
+    @property
+    def unused(self) -> list[str]:
+        """The entries with a number that were never injected: the run was too short."""
+        return sorted(map(str, self._unused))
+
+    def _next(
+        self, place: Place, name: str, possible: Callable[[str], bool], data: dict[str, Any]
+    ) -> Fault | None:
+        with self._lock:
+            self._counts[place] += 1
+            self._counts[f"{place}:{name}"] += 1
+            overall, own = self._counts[place], self._counts[f"{place}:{name}"]
+        random = Random(f"{self.plan.seed}:{place}:{name}:{own}")  # noqa: S311 - not for secrets
+        happens = random.random() < self.plan.rate
+        exact: list[FaultEntry] = []
+        other: list[FaultEntry] = []
+        for entry in self._entries:
+            fault = Fault(entry.kind, overall)
+            if fault.place != place or not possible(entry.kind):
+                continue
+            if place != "model" and entry.name not in {"", name}:
+                continue
+            if not entry.number:
+                other.append(entry)
+            elif entry.number == (own if place != "model" and entry.name else overall):
+                exact.append(entry)
+        entry = exact[0] if exact else random.choice(other) if other and happens else None
+        if entry is None:
+            return None
+        self._unused.discard(entry)
+        fault = self._build(entry, random, overall, name)
+        self.injected += 1
+        self._emit({"fault": self.injected, "place": place, **msgspec.to_builtins(fault), **data})
+        return fault
+
+    def _build(self, entry: FaultEntry, random: Random, number: int, name: str) -> Fault:
+        status = 0
+        if entry.kind == "status":
+            status = int(entry.name or random.choice(STATUSES))
+        seconds = self.plan.delay if entry.kind.endswith("slow") else 0
+        if entry.kind in {"timeout", "stall"}:
+            seconds = self.plan.hold
+        at = round(random.uniform(0.2, 0.8), 3)
+        return Fault(entry.kind, number, name, at, status, seconds)
+
+
+def _raise_unless_slow(fault: Fault) -> None:
+    if fault.kind.endswith("error"):
+        raise InjectedFault(fault.message)

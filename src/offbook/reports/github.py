@@ -1,0 +1,135 @@
+"""GitHub Actions: annotations at the failing lines, and Markdown for the summary of a step.
+
+The texts come from models and tools. In an annotation they are percent-encoded, so they cannot
+begin another workflow command. In Markdown they are character references or in a fence that is
+longer than any of theirs, so they are never markup.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Literal
+
+from offbook.reports.report import Case, Suite, join_suites
+
+AnnotationLevel = Literal["error", "warning", "notice"]
+# GitHub shows ten annotations of a step, and refuses a summary of more than 1 MiB.
+MAX_ROWS = 100
+MAX_CELL = 200
+MAX_DETAILS = 30
+MAX_DETAIL = 4_000
+MARKS = {"passed": "✓ passed", "failed": "✗ failed", "error": "✗ error", "skipped": "skipped"}
+_MARKUP = re.compile(r"[!#$&*+.:<>@\[\\\]^_`{|}~]")  # a dot and a colon make a link
+_BREAKS = re.compile(r"[\s\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+
+
+class GitHubReport:
+    """One annotation for each failed case."""
+
+    suffix = "txt"
+
+    def render(self, *suites: Suite) -> str:
+        """Return the workflow commands, one in each line."""
+        lines = [
+            annotation(
+                "error",
+                case.detail or case.status,
+                title=case.name,
+                file=case.file,
+                line=case.line,
+            )
+            for suite in suites
+            for case in suite.cases
+            if case.failed
+        ]
+        return "".join(f"{line}\n" for line in lines)
+
+
+class MarkdownReport:
+    """A table of the cases, and the details of the failed ones."""
+
+    suffix = "md"
+
+    def render(self, *suites: Suite) -> str:
+        """Return the Markdown; failed cases come first."""
+        total = join_suites(suites)
+        failed = [case for case in total.cases if case.failed]
+        shown = (failed + [case for case in total.cases if not case.failed])[:MAX_ROWS]
+        lines = [f"## {escape_markdown(total.name)}: {describe_counts(total)}", ""]
+        lines += ["| result | name | reason |", "|---|---|---|"]
+        for case in shown:
+            name, reason = (
+                escape_markdown(text[:MAX_CELL])
+                for text in (case.name, case.message.partition("\n")[0])
+            )
+            lines.append(f"| {MARKS[case.status]} | {name} | {reason} |")
+        if len(total.cases) > len(shown):
+            lines.append(f"\n… and {len(total.cases) - len(shown)} more")
+        for case in failed[:MAX_DETAILS]:
+            if case.detail.strip():
+                lines += ["", f"### {escape_markdown(_title(case))}", "", fence(case.detail)]
+        return "\n".join(lines) + "\n"
+
+
+def describe_counts(suite: Suite) -> str:
+    """Return the counts of a suite: `1 failed, 3 passed`; an empty suite is `no results`."""
+    counts = {
+        "failed": suite.count("failed") + suite.count("error"),
+        "passed": suite.count("passed"),
+        "skipped": suite.count("skipped"),
+    }
+    return ", ".join(f"{count} {word}" for word, count in counts.items() if count) or "no results"
+
+
+def annotation(
+    level: AnnotationLevel, message: str, *, title: str = "", file: str = "", line: int = 0
+) -> str:
+    """Return a workflow command that marks a line of a file, without a line end."""
+    fields = {"file": file, "line": str(line) if line else "", "title": title}
+    properties = ",".join(
+        f"{name}={_percent_encode(value).replace(':', '%3A').replace(',', '%2C')}"
+        for name, value in fields.items()
+        if value
+    )
+    return f"::{level}{f' {properties}' if properties else ''}::{_percent_encode(message)}"
+
+
+def _percent_encode(text: str) -> str:
+    encodable = text.encode("utf-8", "replace").decode()
+    # Other characters that some program takes for a line break are shown as a space.
+    return _BREAKS.sub(
+        lambda found: "".join({"\n": "%0A", "\r": "%0D"}.get(char, " ") for char in found[0]),
+        encodable.replace("%", "%25"),
+    )
+
+
+def escape_markdown(text: str) -> str:
+    """Return a text as one line of Markdown in which no character is markup."""
+    line = _BREAKS.sub(" ", text.encode("utf-8", "replace").decode()).strip()
+    # A character reference is never syntax, also not in a table.
+    return _MARKUP.sub(lambda found: f"&#{ord(found[0])};", line)
+
+
+def fence(text: str) -> str:
+    """Return a text as a code block that it cannot end."""
+    encodable = text[:MAX_DETAIL].encode("utf-8", "replace").decode().replace("\r", "")
+    longest = max((len(run) for run in re.findall("`+", encodable)), default=0)
+    marks = "`" * max(3, longest + 1)
+    return f"{marks}text\n{encodable}\n{marks}"
+
+
+def write_step_summary(markdown: str) -> bool:
+    """Append Markdown to the summary of the present step; False outside of GitHub Actions."""
+    target = os.environ.get("GITHUB_STEP_SUMMARY")
+    if not target:
+        return False
+    with Path(target).open("a", encoding="utf-8") as file:
+        file.write(markdown)
+    return True
+
+
+def _title(case: Case) -> str:
+    where = f" ({case.file}:{case.line})" if case.file else ""
+    return f"{case.name[:MAX_CELL]}{where}"

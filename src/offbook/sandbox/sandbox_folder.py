@@ -1,0 +1,164 @@
+"""The temporary folder of a verification, and the processes that run in it.
+
+    root/home      HOME: empty, so that whatever is in it afterwards was written by the package
+    root/tmp       temporary files
+    root/project   where the package is installed
+
+Every process runs under the supervisor: it gets no secrets of ours, its whole tree is killed at the
+deadline, and the folder is removed at the end, also after Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from offbook.files import make_temp_folder, remove_temp_folder
+from offbook.sandbox.sandbox_result import SandboxFault, SandboxStep
+from offbook.subjects.process import ProcessResult, describe_exit, isolated_env, run_process
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+Progress = Callable[[str], None]
+# Registries, certificates and proxies: an installer needs them wherever it runs.
+INSTALLER_PREFIXES = ("npm_config_", "NPM_CONFIG_", "PIP_", "UV_")
+INSTALLER_VARIABLES = ("NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR")
+PROXIES = ("http_proxy", "https_proxy", "no_proxy", "all_proxy")
+
+
+class SandboxFolder:
+    """The folders of one verification, its deadline, its steps and its faults."""
+
+    def __init__(self, root: Path, deadline: float, progress: Progress | None) -> None:
+        self.root = root
+        self.home, self.temp, self.project = root / "home", root / "tmp", root / "project"
+        for folder in (self.home, self.temp, self.project):
+            folder.mkdir()
+        self.faults: list[SandboxFault] = []
+        self.steps: list[SandboxStep] = []
+        self.deadline = deadline
+        self._in_home: set[str] = set()
+        self._end = monotonic() + deadline
+        self._progress = progress
+
+    @property
+    def remaining(self) -> float:
+        """The seconds until the deadline, at least a tenth."""
+        return max(self._end - monotonic(), 0.1)
+
+    def fail(self, kind: str, message: str, output: str = "") -> None:
+        """Add a fault, once."""
+        fault = SandboxFault(kind, message, output.replace(str(self.root), "SANDBOX"))
+        if fault not in self.faults:
+            self.faults.append(fault)
+
+    @asynccontextmanager
+    async def step(self, name: str) -> AsyncGenerator[None]:
+        """Report the start of a step, and measure it."""
+        if self._progress is not None:
+            self._progress(name)
+        start = monotonic()
+        try:
+            yield
+        finally:
+            self.steps.append(SandboxStep(name, round(monotonic() - start, 3)))
+
+    async def run(
+        self,
+        command: Sequence[str | Path],
+        *,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        installs: bool = False,
+    ) -> ProcessResult:
+        """Run a command until it exits; its tree is killed at the deadline of the verification."""
+        extra = {"TMPDIR": str(self.temp), **(env or {})}
+        if installs:
+            # uv and pip write their own state there rather than to HOME.
+            state = dict.fromkeys(("XDG_DATA_HOME", "XDG_STATE_HOME"), str(self.root / "state"))
+            extra = {**installer_env(), **state, **extra}
+        variables = isolated_env(self.home, extra)
+        (self.home / "tmp").rmdir()  # the home stays empty
+        words = [str(word) for word in command]
+        return await run_process(
+            words, cwd=cwd or self.project, env=variables, deadline=self.remaining
+        )
+
+    def failed(self, result: ProcessResult, what: str, kind: str) -> bool:
+        """Add a fault if a process failed or ran into the deadline; return whether it did."""
+        output = result.stdout + result.stderr
+        if result.timed_out:
+            self.fail("deadline", f"{what} was still running after {self.deadline:g} s", output)
+        elif result.code:
+            self.fail(kind, f"{what} {describe_exit(result.code)}", output)
+        return bool(result.timed_out or result.code)
+
+    def check_home(self, when: str) -> None:
+        """Add a fault for everything new in the home directory: files, and empty folders."""
+        written = {
+            f"~/{path.relative_to(self.home)}"
+            for path in self.home.rglob("*")
+            if path.is_symlink() or not path.is_dir() or not any(path.iterdir())
+        }
+        names = sorted(written - self._in_home)
+        self._in_home |= written
+        if names:
+            self.fail(
+                "home_write",
+                f"{len(names)} file{'s' * (len(names) != 1)} written to the home directory {when}",
+                "\n".join(names),
+            )
+
+
+@asynccontextmanager
+async def open_sandbox(
+    deadline: float, progress: Progress | None = None
+) -> AsyncGenerator[SandboxFolder]:
+    """Make the folder of a verification, and remove it at the end."""
+    root = make_temp_folder()
+    try:
+        yield SandboxFolder(root, deadline, progress)
+    finally:
+        _remove(root)
+
+
+def _remove(root: Path) -> None:
+    # A package may have made its folders read-only, so that their removal would fail.
+    for folder, _, _ in os.walk(root):
+        Path(folder).chmod(0o700)
+    remove_temp_folder(root)
+
+
+def installer_env() -> dict[str, str]:
+    """Return the variables with which npm, pip and uv reach their registries and their caches.
+
+    HOME is isolated, so their configuration files and caches are named one by one.
+    """
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith(INSTALLER_PREFIXES)
+        or name in INSTALLER_VARIABLES
+        or name.lower() in PROXIES
+    }
+    home = Path.home()
+    config = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config")
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
+    files = {
+        "npm_config_userconfig": home / ".npmrc",
+        "PIP_CONFIG_FILE": config / "pip" / "pip.conf",
+        "UV_CONFIG_FILE": config / "uv" / "uv.toml",
+    }
+    found = {name: str(path) for name, path in files.items() if path.is_file()}
+    caches = {
+        "npm_config_cache": str(home / ".npm"),
+        "PIP_CACHE_DIR": str(cache / "pip"),
+        "UV_CACHE_DIR": str(cache / "uv"),
+    }
+    quiet = {"npm_config_update_notifier": "false", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    return {**found, **caches, **quiet, **kept}

@@ -1,0 +1,33 @@
+"""The results of a pytest session for GitHub Actions: annotations and the summary of the step."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from offbook.reports.github import GitHubReport, MarkdownReport, write_step_summary
+from offbook.reports.report import Case, Suite, portable_name
+from offbook.secrets import hide_secrets, known_secrets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from offbook.reports.report import CaseStatus
+
+
+def in_github_actions() -> bool:
+    """Return whether this process is a step of GitHub Actions."""
+    return os.environ.get("GITHUB_ACTIONS") == "true"
+
+
+def make_case(name: str, status: CaseStatus, message: str, file: str = "", line: int = 0) -> Case:
+    """Return the case of a test, without secrets."""
+    message = hide_secrets(message, known_secrets())
+    return Case(portable_name(name), status, message=message, file=file, line=line)
+
+
+def publish_cases(cases: Iterable[Case]) -> str:
+    """Write the summary of the step, and return the annotations to print."""
+    suite = Suite("Tests", tuple(cases))
+    write_step_summary(MarkdownReport().render(suite))
+    return GitHubReport().render(suite)

@@ -1,0 +1,218 @@
+"""Python projects: what installs and loads passes, each broken one has its own verdict."""
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from offbook.errors import SandboxFailed, UsageError
+from offbook.sandbox import SandboxResult, verify_sandbox_install
+from offbook.sources.playbook.actions import call, say, when
+from tests.sandbox.packages import PYTHON_BROKEN, PYTHON_GOOD, TOOL, project, write_package
+
+SMOKE = when("Refund order 7", [call("refund", {"id": 7}), say("Done.")])
+
+
+@pytest.fixture
+def wheels(tmp_path: Path) -> Path:
+    """Return an empty folder of wheels: nothing is fetched from the network."""
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> Path:
+    return write_package(tmp_path / "good", PYTHON_GOOD, {})
+
+
+def list_files(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def test_a_good_project_loads_its_extensions_and_its_smoke_script(
+    good: Path, wheels: Path, temp: Path
+):
+    before = list_files(good)
+    steps: list[str] = []
+    result = verify_sandbox_install(
+        good,
+        expect={"extensions": 1, "tools": ["refund"], "skills": 0},
+        smoke=[SMOKE],
+        wheels=wheels,
+        progress=steps.append,
+    )
+    assert result.passed
+    assert (result.kind, result.package, result.version) == ("python", "shop-ext", "1.2.0")
+    assert (result.loaded.extensions, result.loaded.extension_errors) == (1, ())
+    assert result.loaded.tools == ("refund",)
+    assert result.smoke is not None
+    assert result.smoke.events.tool_results_for("refund")[0].text == "refunded 7"
+    assert steps == [step.name for step in result.steps] == ["build", "install", "load", "smoke"]
+    assert list_files(good) == before
+
+
+@pytest.mark.parametrize("name", PYTHON_BROKEN)
+def test_a_broken_project_has_one_fault_of_its_kind(
+    name: str, tmp_path: Path, wheels: Path, temp: Path
+):
+    broken = PYTHON_BROKEN[name]
+    package = write_package(tmp_path / "broken", PYTHON_GOOD, broken.changes)
+    before = list_files(package)
+    with pytest.raises(SandboxFailed) as failure:
+        verify_sandbox_install(package, wheels=wheels, deadline=broken.deadline)
+    (fault,) = failure.value.result.faults
+    assert (fault.kind, broken.message in fault.message) == (broken.kind, True), fault
+    assert broken.output in fault.output, fault
+    assert str(temp) not in fault.output
+    assert broken.message in str(failure.value)
+    assert list_files(package) == before
+
+
+def test_expectations_that_do_not_hold_are_faults_with_what_was_loaded(
+    good: Path, wheels: Path, temp: Path
+):
+    expect = {"extensions": 5, "skills": 1, "tools": ["refnd", "refund"]}
+    result = verify_sandbox_install(good, expect=expect, wheels=wheels, check=False)
+    assert [(fault.kind, fault.message) for fault in result.faults] == [
+        ("expectation", "expected 5 extensions, got 1"),
+        ("expectation", "expected 1 skill, got 0"),
+        ("expectation", "expected the tool 'refnd': did you mean 'refund'?"),
+    ]
+    assert "tools: refund" in result.faults[0].output
+
+
+def test_a_smoke_script_that_fails_is_a_fault(good: Path, wheels: Path, temp: Path):
+    script = when("Refund", [call("refund", {}), say("Done.")])
+    result = verify_sandbox_install(good, smoke=[script], wheels=wheels, check=False)
+    (fault,) = result.faults
+    assert fault.kind == "smoke"
+    assert "KeyError" in fault.output
+    assert result.smoke is None
+
+
+def test_a_smoke_file_may_have_functions_and_mocks(
+    good: Path, wheels: Path, temp: Path, tmp_path: Path
+):
+    file = tmp_path / "smoke.py"
+    file.write_text(
+        "from offbook import call, say, when\n"
+        "seen = []\n"
+        "playbook = [when('Go', [call('refund', {'id': 7}).then(lambda r: seen.append(r.text)),\n"
+        "                        call('bash', lambda: {'command': seen[0]}), say('Done.')])]\n"
+    )
+    smoke = {"script": file, "mock_tools": {"bash": "mocked"}}
+    result = verify_sandbox_install(good, smoke=smoke, wheels=wheels)
+    assert result.smoke is not None
+    (call_,) = result.smoke.events.tool_calls_for("bash")
+    assert call_.input == {"command": "refunded 7"}
+    assert result.smoke.events.tool_results_for("bash")[0].text == "mocked"
+
+
+def test_a_function_in_a_smoke_script_belongs_into_a_file(good: Path, wheels: Path, temp: Path):
+    script = when("Go", [call("refund", lambda: {"id": 7}), say("Done.")])
+    with pytest.raises(UsageError, match="write functions into a playbook file"):
+        verify_sandbox_install(good, smoke=[script], wheels=wheels)
+
+
+def test_writes_to_home_can_be_allowed(tmp_path: Path, wheels: Path, temp: Path):
+    changes = PYTHON_BROKEN["an extension that writes to HOME"].changes
+    package = write_package(tmp_path / "writes", PYTHON_GOOD, changes)
+    assert verify_sandbox_install(package, wheels=wheels, allow_home_writes=True).passed
+
+
+def test_a_dependency_is_installed_from_the_folder_of_wheels(
+    tmp_path: Path, wheels: Path, temp: Path, monkeypatch: pytest.MonkeyPatch
+):
+    from hatchling.builders.wheel import WheelBuilder
+
+    library = write_package(
+        tmp_path / "library",
+        {
+            "pyproject.toml": project()
+            .replace("shop-ext", "prices-lib")
+            .replace("shop_ext", "prices"),
+            "src/prices/__init__.py": "PRICES = {7: 5}\n",
+        },
+        {},
+    )
+    assert list(WheelBuilder(str(library)).build(directory=str(wheels)))
+    package = write_package(
+        tmp_path / "package",
+        PYTHON_GOOD,
+        {
+            "pyproject.toml": project(dependencies='["prices-lib>=1.2"]'),
+            "src/shop_ext/__init__.py": "from prices import PRICES\n" + TOOL,
+        },
+    )
+    monkeypatch.setenv("OFFBOOK_WHEELS", str(wheels))
+    assert verify_sandbox_install(package, expect={"tools": ["refund"]}).passed
+
+
+@pytest.mark.slow
+def test_pip_is_used_where_there_is_no_uv(
+    good: Path, wheels: Path, temp: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("PATH", os.defpath)
+    assert verify_sandbox_install(good, expect={"tools": ["refund"]}, wheels=wheels).passed
+
+
+async def test_it_is_awaited_in_an_event_loop(good: Path, wheels: Path, temp: Path):
+    result = await verify_sandbox_install(good, wheels=wheels)
+    assert result.passed
+
+
+async def test_a_cancelled_verification_leaves_nothing(good: Path, wheels: Path, temp: Path):
+    started = asyncio.Event()
+
+    def notice(step: str) -> None:
+        if step == "install":
+            started.set()
+
+    async def verify() -> SandboxResult:
+        return await verify_sandbox_install(good, wheels=wheels, progress=notice)
+
+    task = asyncio.ensure_future(verify())
+    await started.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "an unknown key of expect": ({"expect": {"tool": ["x"]}}, "did you mean 'tools'"),
+    "a name instead of a list": ({"expect": {"tools": "refund"}}, "expected a list of names"),
+    "a text instead of a number": ({"expect": {"extensions": "1"}}, "expected a number"),
+    "an empty smoke script": ({"smoke": []}, "smoke: expected a script"),
+    "a smoke without a script": ({"smoke": {"mock_tools": {}}}, "smoke has no script"),
+    "an unknown key of smoke": ({"smoke": {"scripts": []}}, "did you mean 'script'"),
+    "a smoke file that is missing": ({"smoke": "none.yaml"}, "none.yaml"),
+    "a folder of wheels that is missing": ({"wheels": "none"}, "folder of wheels does not exist"),
+    "a deadline of 0": ({"deadline": 0}, "deadline must be positive"),
+    "an unknown kind": ({"kind": "pip"}, "unknown kind 'pip'"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_option_is_refused_before_anything_runs(name: str, good: Path, temp: Path):
+    options, message = WRONG[name]
+    with pytest.raises(UsageError, match=message):
+        verify_sandbox_install(good, **options)
+
+
+def test_a_folder_without_a_package_is_refused(tmp_path: Path, temp: Path):
+    with pytest.raises(UsageError, match=r"no package\.json and no pyproject\.toml"):
+        verify_sandbox_install(tmp_path)
+
+
+def test_a_folder_with_two_packages_needs_a_choice(good: Path, temp: Path):
+    (good / "package.json").write_text("{}")
+    with pytest.raises(UsageError, match="kind='npm' or kind='python'"):
+        verify_sandbox_install(good)
+
+
+def test_a_missing_folder_is_refused(tmp_path: Path):
+    with pytest.raises(UsageError, match="not a folder"):
+        verify_sandbox_install(tmp_path / "none")

@@ -1,0 +1,378 @@
+"""What only real pi has: loading, RPC, deadlines, subagents, versions and modes."""
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from offbook.errors import DeadlineExceeded, ExtensionError, ToolFailed, UsageError
+from offbook.runs.api import drive, session
+from offbook.sources.playbook.actions import call, role, say, when
+from offbook.subjects.clis.pi import Pi
+from offbook.testing import create_test_session
+from tests.clients import PI, is_alive, needs
+from tests.subjects.pi.worlds import EXTENSION, JSON, PI_WORLDS, World, whole
+
+WriteExtension = Callable[[str], Path]
+CHILD_PI = """
+import { spawnSync } from "node:child_process";
+export default function (pi) {
+  pi.registerTool({
+    name: "delegate", label: "delegate", description: "Ask a child.",
+    parameters: { type: "object", properties: {} },
+    async execute() {
+      const words = ["--no-session", "-p", "Count the files"];
+      const child = spawnSync("pi", words, { encoding: "utf8" });
+      return { content: [{ type: "text", text: `child: ${child.stdout.trim()}` }], details: {} };
+    },
+  });
+}
+"""
+UNKILLABLE = """
+import { spawn } from "node:child_process";
+import { writeFileSync } from "node:fs";
+process.on("SIGTERM", () => {});
+process.on("SIGINT", () => {});
+export default function (pi) {
+  pi.registerTool({
+    name: "hang", label: "hang", description: "Never end.",
+    parameters: { type: "object", properties: { file: { type: "string" } } },
+    async execute(_id, { file }) {
+      const child = spawn("sleep", ["300"], { detached: true, stdio: "ignore" });
+      child.unref();
+      writeFileSync(file, `${process.pid} ${child.pid}`);
+      for (;;);
+    },
+  });
+}
+"""
+
+
+@pytest.fixture
+def write_extension(tmp_path: Path) -> WriteExtension:
+    def write(text: str) -> Path:
+        path = tmp_path / "extension.ts"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_process_is_left() -> Iterator[None]:
+    yield
+    from offbook.subjects.clis.pi.pi_warm import close_hosts
+
+    close_hosts()
+
+
+# --- Loading
+
+
+FAILS = "Failed to load extension"
+THROWS = "export default function () { throw new Error('not today'); }"
+NO_MODULE = "import 'no-such-module'; export default () => {};"
+BROKEN = [
+    pytest.param(THROWS, "not today", id="throws"),
+    pytest.param(NO_MODULE, "no-such-module", id="no module", marks=whole),
+    pytest.param("export default function ( {", FAILS, id="syntax", marks=whole),
+    pytest.param("export const x = 1;", FAILS, id="no function", marks=whole),
+]
+
+
+@needs(PI)
+@pytest.mark.parametrize("text, message", BROKEN)
+def test_an_extension_that_cannot_be_loaded_fails_at_once(
+    write_extension: WriteExtension, text: str, message: str
+):
+    path = write_extension(text)
+    with pytest.raises(ExtensionError, match=message):
+        drive(Pi(extensions=[path]))
+
+
+def test_a_missing_extension_is_refused_before_pi_starts():
+    with pytest.raises(UsageError, match=r"extension not found[\s\S]*extension.ts"):
+        Pi(extensions=[EXTENSION.with_name("extensoin.ts")])
+
+
+def test_a_python_extension_and_one_of_pi_are_refused_together():
+    with pytest.raises(UsageError, match="cannot run in one session"):
+        session(extensions=[EXTENSION, "guard.py"])
+
+
+def prefix(params: JSON) -> str:
+    return f"$ {params['command']}"
+
+
+@needs(PI)
+def test_a_session_with_a_typescript_extension_runs_in_pi():
+    with create_test_session(
+        extensions=[str(EXTENSION)],
+        mock_tools={"bash": prefix},
+        system_prompt="You are a plan.",
+        skills=[{"name": "refunds", "description": "Refund an order.", "content": "Look first."}],
+    ) as t:
+        run = t.run(when("x", [call("create"), call("bash", {"command": "ls"}), say("ok")]))
+        assert t.subject.name == "pi"
+        assert run.results("bash")[0].text == "$ ls"
+        assert run.requests[0].system.startswith("You are a plan.")
+        assert "Refund an order." in run.requests[0].system
+
+
+@needs(PI)
+def test_k5_no_credentials_reach_pi_and_the_users_home_is_not_touched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write_extension: WriteExtension
+):
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-user")
+    path = write_extension(
+        "export default (pi) => pi.registerCommand('env', { description: '', handler: async"
+        " (_a, ctx) => ctx.ui.notify(JSON.stringify(process.env)) });"
+    )
+    with drive(Pi(extensions=[path])) as t:
+        t.run(when("/env", []), when("x", [say("ok")]))
+        shown = t.events.ui_calls_for("notify")[0].args[0]
+    assert "sk-of-the-user" not in shown
+    assert str(home) not in shown.replace(os.environ["PATH"], "")
+    assert list(home.iterdir()) == []
+
+
+# --- The user interface
+
+
+@pytest.mark.parametrize("world", PI_WORLDS)
+def test_ui_methods_that_rpc_drops_are_recorded_and_answered(world: World):
+    with world.open(mock_ui={"custom": lambda: "CHOSEN"}) as t:
+        run = t.run(when("x", [call("hidden"), say("ok")]))
+        assert run.results("hidden")[0].text == "custom: CHOSEN"
+        methods = [c.method for c in t.events.ui if c.method != "notify"]
+    assert methods == ["set_working_message", "set_footer", "custom"]
+
+
+def test_an_unknown_ui_method_is_refused():
+    with pytest.raises(UsageError, match="unknown method 'costum'"):
+        Pi(mock_ui={"costum": 1})
+
+
+# --- Prompts of the extension itself, and subagents
+
+
+@pytest.mark.parametrize("world", PI_WORLDS)
+def test_an_extension_that_prompts_pi_itself_can_be_scripted(world: World):
+    with world.open() as t:
+        run = t.run(
+            when("/loop", []),
+            when("Go by yourself", [call("create"), say("I went.")]),
+            when("Thanks", [say("Any time.")]),
+        )
+        assert run.output == "Any time."
+        prompts = [m.text for m in run.requests[-1].messages if m.role == "user"]
+        assert prompts == ["Go by yourself", "Thanks"]
+
+
+@needs(PI)
+def test_a_child_pi_is_served_by_its_role(write_extension: WriteExtension):
+    with drive(Pi(extensions=[write_extension(CHILD_PI)])) as t:
+        run = t.run(
+            role("child", [say("Three files.")], first="Count the files"),
+            when("How many?", [call("delegate"), say("Three.")]),
+        )
+        assert run.results("delegate")[0].text == "child: Three files."
+        assert run.output == "Three."
+
+
+# --- Deadlines
+
+
+@needs(PI)
+@pytest.mark.parametrize("tool", ["sleep", pytest.param("spin", marks=whole)])
+def test_a_tool_that_hangs_ends_with_the_deadline(tool: str, monkeypatch: pytest.MonkeyPatch):
+    with drive(Pi(extensions=[EXTENSION]), auto_assert=False) as t:
+        monkeypatch.setattr(t.subject, "_deadline", 2.0)  # not for the start
+        with pytest.raises(DeadlineExceeded, match="still running after 2 s"):
+            t.run(when("x", [call(tool), say("ok")]))
+
+
+@needs(PI)
+def test_an_unkillable_extension_and_its_daemon_are_gone_at_the_deadline(
+    write_extension: WriteExtension, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    noted = tmp_path / "pids"
+    with drive(Pi(extensions=[write_extension(UNKILLABLE)]), auto_assert=False) as t:
+        monkeypatch.setattr(t.subject, "_deadline", 4.0)
+        with pytest.raises(DeadlineExceeded):
+            t.run(when("x", [call("hang", {"file": str(noted)}), say("ok")]))
+        pids = [int(pid) for pid in noted.read_text().split()]
+        assert [is_alive(pid) for pid in pids] == [False, False]
+
+
+@needs(PI)
+def test_a_dialog_whose_answer_hangs_ends_with_the_deadline(monkeypatch: pytest.MonkeyPatch):
+    async def never() -> bool:
+        return await asyncio.get_running_loop().create_future()
+
+    pi = Pi(extensions=[EXTENSION], mock_ui={"confirm": never})
+    with drive(pi, auto_assert=False) as t:
+        monkeypatch.setattr(pi, "_deadline", 2.0)
+        with pytest.raises(DeadlineExceeded):
+            t.run(when("x", [call("greet", {"name": "Bob"}), say("ok")]))
+
+
+@whole
+@needs(PI)
+def test_an_extension_that_hangs_while_loading_ends_with_the_deadline(
+    write_extension: WriteExtension,
+):
+    path = write_extension("export default async function () { for (;;); }")
+    with pytest.raises(DeadlineExceeded):
+        drive(Pi(extensions=[path], deadline=6))
+
+
+# --- Errors of extensions
+
+
+FAILING_HOOK = (
+    "export default (pi) => pi.on('turn_start', () => { throw new Error('hook boom'); });"
+)
+
+
+@needs(PI)
+def test_a_hook_that_throws_fails_the_run(write_extension: WriteExtension):
+    path = write_extension(FAILING_HOOK)
+    with drive(Pi(extensions=[path])) as t, pytest.raises(ToolFailed, match="hook boom"):
+        t.run(when("x", [say("ok")]))
+
+
+@whole
+@needs(PI)
+def test_a_hook_that_throws_is_an_event_if_errors_are_not_propagated(
+    write_extension: WriteExtension,
+):
+    with drive(Pi(extensions=[write_extension(FAILING_HOOK)], propagate_errors=False)) as t:
+        t.run(when("x", [say("ok")]))
+        assert "turn_start hook failed" in t.events.named("session.error")[0].data["error"]
+
+
+# --- Modes
+
+
+@needs(PI)
+def test_in_print_mode_there_is_no_user_interface_and_the_session_goes_on():
+    with drive(Pi(extensions=[EXTENSION], mode="print", mock_tools={"bash": "ok"})) as t:
+        run = t.run(
+            when("One", [call("bash", {"command": "rm x"}), say("1")]),
+            when(
+                "Two", [call("greet", {"name": "Bob"}), call("bash", {"command": "ls"}), say("2")]
+            ),
+        )
+        assert run.output == "2"
+        assert run.results("greet")[0].text == "No greeting"
+        assert [c.input["command"] for c in t.events.blocked_calls()] == ["rm x"]
+        assert len(run.requests[-1].messages) > 6
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"mode": "rcp"}, "unknown mode 'rcp'"),
+        ({"mode": "json", "warm": True}, "warm has no effect"),
+        ({"mode": "print", "mock_ui": {"confirm": True}}, "declines every question"),
+        ({"extensions": [7]}, "expected a path, got int"),
+        ({"mock_tools": {"": 1}}, "mock_tools keys"),
+        ({"extensoins": []}, "did you mean 'extensions'"),
+    ],
+)
+def test_a_wrong_option_is_refused(options: JSON, message: str):
+    with pytest.raises(UsageError, match=message):
+        Pi(**options)
+
+
+@needs(PI)
+def test_the_trace_of_a_run_is_reproducible(tmp_path: Path):
+    def record() -> list[object]:
+        pi = Pi(extensions=[EXTENSION], mock_tools={"bash": "ok"}, warm=True)
+        with drive(pi, cwd=tmp_path) as t:
+            t.run(when("x", [call("ask"), call("bash", {"command": "rm x"}), say("ok")]))
+            skipped = {"_meta.run_start", "process.start", "model.request"}
+            return [(e.event, e.data) for e in t.events.all if e.event not in skipped]
+
+    assert record() == record()
+
+
+# --- Versions
+
+
+def fake_pi(folder: Path, name: str, version: str, node: str = ">=20") -> str:
+    program = folder / "dist" / "cli.js"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/usr/bin/env node\n")
+    program.chmod(0o755)
+    manifest = f'{{"name": "{name}", "version": "{version}", "engines": {{"node": "{node}"}}}}'
+    (folder / "package.json").write_text(manifest)
+    return str(program)
+
+
+UNSUPPORTED = [
+    ("0.54.0", "older than all tested versions"),
+    ("0.80.1", "between two tested versions"),
+    ("0.99.1", "newer than all tested versions"),
+    ("1.5.0", "the npm registry lacks"),
+]
+
+
+@pytest.mark.parametrize("version, known", UNSUPPORTED)
+def test_an_unsupported_version_is_refused_with_what_is_known(
+    tmp_path: Path, version: str, known: str
+):
+    program = fake_pi(tmp_path, "@earendil-works/pi-coding-agent", version)
+    with pytest.raises(UsageError, match=rf"pi {version} is not supported: .*{known}"):
+        drive(Pi(program=program))
+
+
+def test_a_node_that_is_too_old_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    node = tmp_path / "bin" / "node"
+    node.parent.mkdir()
+    node.write_text("#!/bin/sh\necho v20.1.0\n")
+    node.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{node.parent}:{os.environ['PATH']}")
+    program = fake_pi(tmp_path / "pi", "@earendil-works/pi-coding-agent", "0.87.1", ">=22.19.0")
+    with pytest.raises(UsageError, match=r"pi 0.87.1 needs Node >=22.19.0, found v20.1.0"):
+        drive(Pi(program=program))
+
+
+@pytest.mark.parametrize("world", PI_WORLDS)
+def test_the_version_is_detected(world: World):
+    with world.open() as t:
+        t.run(when("x", [say("ok")]))
+        assert isinstance(t.subject, Pi)
+        assert world.name == f"pi-{t.subject.version.rpartition('.')[0]}"
+
+
+# --- Warm mode
+
+
+@needs(PI)
+def test_a_warm_process_serves_each_test_with_a_new_session_in_its_folder():
+    def run_once() -> tuple[str, int]:
+        with drive(Pi(extensions=[EXTENSION], warm=True)) as t:
+            run = t.run(
+                when("x", [call("create"), call("write", {"path": "a", "content": ""}), say("ok")])
+            )
+            assert (t.cwd / "a").exists()
+            assert len(run.requests[0].messages) == 1
+            assert isinstance(t.subject, Pi)
+            return run.results("create")[0].text, id(t.subject.process)
+
+    assert run_once() == run_once()
+
+
+@needs(PI)
+def test_a_warm_process_in_use_is_refused():
+    with drive(Pi(extensions=[EXTENSION], warm=True)) as t:
+        with pytest.raises(UsageError, match="in use by another rehearsal"):
+            drive(Pi(extensions=[EXTENSION], warm=True))
+        t.run(when("x", [say("ok")]))

@@ -1,0 +1,95 @@
+"""The live page and the review in real Chromium."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from offbook.checks.pending_changes import Review
+from offbook.trace.events import Event
+from offbook.viewer.live_server import LiveFeed, LiveServer
+from offbook.viewer.review_page import ReviewDesk
+from offbook.workflows.snapshot_review import list_pending
+from tests.viewer.conftest import Opened
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+HEADER = Event(0, "_meta.trace", {"format": "offbook.trace", "version": 1})
+STATE = '{{"files": {{"a.txt": "{}\\n"}}}}'
+
+
+def write(path: Path, *events: Event) -> None:
+    with path.open("ab") as file:
+        file.writelines(msgspec.json.encode(event) + b"\n" for event in events)
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveServer]:
+    monkeypatch.delenv("CI", raising=False)
+    desk = ReviewDesk([lambda: Review(list_pending([str(tmp_path)]))])
+    server = LiveServer(LiveFeed(tmp_path), desk)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    yield server
+    server.feed.end()
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def opened(browser: Browser) -> Iterator[Opened]:
+    context = browser.new_context()
+    yield Opened(context.new_page())
+    context.close()
+
+
+def test_the_page_shows_events_when_they_are_written(
+    tmp_path: Path, server: LiveServer, opened: Opened
+):
+    path = tmp_path / "trace.jsonl"
+    write(path, HEADER, Event(1, "agent.start", {"prompt": "First question"}, 1))
+    server.feed.poll()
+    opened.page.goto(server.url)
+    opened.page.get_by_text("First question").first.wait_for()
+    write(path, Event(2, "ui.notify", {"method": "notify", "args": ["second thing"]}, 2))
+    server.feed.poll()
+    opened.page.get_by_text("second thing").first.wait_for()
+    hosts = {url.split("/")[2] for url in opened.requests if url.startswith("http")}
+    assert hosts == {f"127.0.0.1:{server.server_port}"}
+
+
+def test_traces_that_grow_together_are_two_traces(
+    tmp_path: Path, server: LiveServer, opened: Opened
+):
+    for number in (1, 2):
+        for name in ("one", "two"):
+            path = tmp_path / f"{name}.jsonl"
+            event = Event(number, "agent.start", {"prompt": f"{name} {number}"}, number)
+            write(path, *([HEADER] if number == 1 else []), event)
+        server.feed.poll()
+    opened.page.goto(f"{server.url}#trace=1")
+    opened.page.get_by_text("one 2").first.wait_for()
+    assert opened.page.get_by_text("two 2").count() == 0
+
+
+def test_a_change_is_accepted_by_the_keyboard(tmp_path: Path, server: LiveServer, opened: Opened):
+    (tmp_path / "one.pending.json").write_text(STATE.format("<img src=x onerror=alert(1)>"))
+    (tmp_path / "one.json").write_text(STATE.format("old"))
+    write(tmp_path / "trace.jsonl", HEADER, Event(1, "agent.start", {"prompt": "Go"}, 1))
+    server.feed.poll()
+    opened.page.goto(server.url)
+    opened.page.get_by_role("button", name="Review").click()
+    opened.page.get_by_text("+<img src=x onerror=alert(1)>").wait_for()
+    opened.page.get_by_role("button", name="Accept", exact=True).focus()
+    opened.press("Enter")
+    opened.page.get_by_text("Nothing is pending").wait_for()
+    assert "<img" in (tmp_path / "one.json").read_text()
+    opened.page.get_by_role("button", name="Undo").click()
+    opened.page.get_by_text("1 pending").wait_for()
+    assert (tmp_path / "one.json").read_text() == STATE.format("old")
+    assert opened.messages == []
