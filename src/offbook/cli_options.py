@@ -10,8 +10,9 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, cast
 
 import click
 import msgspec
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 FILE_PATH = click.Path(path_type=Path)
 PORT_NUMBER = click.IntRange(0, 65_535)
 VALUE_HELP = "JSON, a JSON or YAML file, or - for stdin"
+P = ParamSpec("P")
 REDACT_KEYS = ("patterns", "paths", "presets")
 
 deadline_option = click.option(
@@ -52,6 +54,37 @@ lenient_option = click.option(
     metavar="RULE",
     help="Accept requests that break this provider rule; repeatable.",
 )
+
+events_option = click.option(
+    "--events",
+    metavar="FILE",
+    help="Write events as NDJSON while the run goes on; - is stdout.",
+)
+otlp_option = click.option(
+    "--otlp",
+    metavar="URL",
+    help="Send spans to this OpenTelemetry collector at the end.",
+)
+
+
+def live_options(command: Callable[P, int]) -> Callable[P, int]:
+    """Add `--events` and `--otlp` to a command that runs agents; it need not know of them."""
+
+    @wraps(command)
+    def run(*args: P.args, **given: P.kwargs) -> int:
+        events, otlp = given.pop("events"), given.pop("otlp")
+        if events is None and otlp is None:
+            return command(*args, **given)
+        if events == "-" and given.get("as_json"):
+            raise UsageError("--json and --events - both write to stdout", hint="--events FILE")
+        from offbook.runs.watching import watch_runs
+
+        target = None if events is None else str(events)
+        with watch_runs(target, None if otlp is None else str(otlp)):
+            return command(*args, **given)
+
+    return events_option(otlp_option(run))
+
 
 fault_option = click.option(
     "--fault",

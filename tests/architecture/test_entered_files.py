@@ -86,7 +86,7 @@ except urllib.error.HTTPError:
     [
         pytest.param(SESSION, [], 0, 40, id="session"),
         pytest.param(
-            COMMAND, ["scenario", "run", "flow.yaml", "--junit", "j.xml"], 0, 55, id="scenario"
+            COMMAND, ["scenario", "run", "flow.yaml", "--junit", "j.xml"], 0, 56, id="scenario"
         ),
         pytest.param(
             COMMAND, ["replay", "c.yaml", "--", sys.executable, "client.py"], 1, 53, id="mismatch"

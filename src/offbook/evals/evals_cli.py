@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from offbook.cli_options import FILE_PATH, json_option, print_json, print_redacted
+from offbook.cli_options import FILE_PATH, json_option, live_options, print_json, print_redacted
 from offbook.errors import UsageError
 from offbook.files import write_atomic
 
@@ -104,6 +104,7 @@ def _parse_shard(_ctx: click.Context, _param: click.Parameter, value: str) -> tu
     help=f"Write a report: {', '.join(FORMATS)}.",
 )
 @json_option
+@live_options
 def run_command(packs: tuple[Path, ...], **given: object) -> int:
     """Run eval packs: files, or folders with offbook.eval.toml."""
     return _run(packs, given)

@@ -28,6 +28,8 @@ from offbook.evals.run_record import (
     record_from_trace,
 )
 from offbook.files import run_source
+from offbook.trace.context import live_listener
+from offbook.trace.correlation import new_correlation
 from offbook.trace.events import RUN_END, RUN_START, Event, Verdict, trace_header
 from offbook.trace.recorder import to_json_value
 
@@ -103,6 +105,10 @@ def _call_function(case: EvalCase, function: Any, trace: Path) -> SubjectRun:
         Event(started, RUN_START, {"subject": case.subject, "turns": 1, "input": case.input}, 1),
         Event(started + int(millis), RUN_END, {**end, "error": error} if error else end, 2),
     ]
+    if (live := live_listener.get()) is not None:
+        context = new_correlation().context
+        for event in events[1:]:
+            live(msgspec.structs.replace(event, context=context))
     # One write, as for a whole trace of a rehearsal: a killed worker leaves no half of it.
     file = os.open(trace, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     os.write(file, _encoder.encode_lines(events))

@@ -29,7 +29,12 @@ from offbook.exchange.messages import (
 )
 from offbook.exchange.model import Request, Usage
 from offbook.trace import events as names
-from offbook.trace.correlation import CORRELATION_ID, run_span_id
+from offbook.trace.correlation import (
+    CORRELATION_ID,
+    TRACEPARENT,
+    parse_traceparent,
+    run_span_id,
+)
 from offbook.trace.events import Event
 from offbook.trace.instrument import rebuild_requests
 from offbook.version import VERSION
@@ -77,8 +82,8 @@ PROVIDERS = {
     "anthropic": "anthropic",
     "bedrock": "aws.bedrock",
     "gemini": "gcp.gemini",
-    "responses": "openai",
-    "chat": "openai",
+    "openai-chat": "openai",
+    "openai-responses": "openai",
 }
 FINISH_REASONS = {"tool_use": "tool_call", "refusal": "content_filter"}
 UNKNOWN_PROVIDER = "offbook"  # the attribute is required, and a session has no provider
@@ -174,6 +179,7 @@ class _Spans:
         self._tools: dict[str, Span] = {}
         found = (event.context.get(CORRELATION_ID) for event in events)
         correlation = next((value for value in found if isinstance(value, str)), "")
+        self._is_watched = bool(correlation)
         derived = blake2b(to_json(events[:IDENTIFYING]), digest_size=16).hexdigest()
         self._trace_id = correlation or derived
 
@@ -191,6 +197,9 @@ class _Spans:
             names.TOOL_BLOCKED: self._on_blocked,
             names.VERDICT: self._on_verdict,
         }
+        if self._is_watched and all(event.event != names.RUN_START for event in self._events):
+            # A replay has no event for its start; the agent's own spans still need their parent.
+            self._on_run_start(self._events[0])
         for event in self._events:
             handler = handlers.get(event.event)
             if handler is not None:
@@ -222,7 +231,6 @@ class _Spans:
         self._runs += 1
         if self._runs == 1:  # the agent knows it as the parent of its own spans
             run.id = run_span_id(self._trace_id)
-            run.parent = str(event.context.get("parent_span", ""))
         run.set(operation="invoke_agent", provider=UNKNOWN_PROVIDER, conversation=self._trace_id)
         if subject:
             run.set(agent=subject)
@@ -256,7 +264,8 @@ class _Spans:
     def _on_request(self, event: Event) -> None:
         request = next(self._requests)
         # The agent's own span, if its client sent the context in a header.
-        parent = str(request.metadata.get("parent_span", ""))
+        sent = parse_traceparent(str(request.metadata.get(TRACEPARENT, "")))
+        parent = sent[1] if sent is not None and sent[0] == self._trace_id else ""
         chat = self._open(f"chat {request.model}".rstrip(), CLIENT, event, parent)
         chat.set(
             operation="chat",

@@ -103,7 +103,7 @@ class CommandBackend:
 
         self._command = list(command)
         self._cwd = cwd
-        self._env = isolated_env(home, env)
+        self._env = isolated_env(home, {**hub.variables, **env})
         self._hub = hub
 
     async def run_turn(self, hat: str, prompt: str, deadline: float) -> BackendResult:

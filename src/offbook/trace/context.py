@@ -18,6 +18,9 @@ T = TypeVar("T")
 
 EMPTY: dict[str, Any] = {}
 
+live_listener: ContextVar[Callable[[Any], None] | None] = ContextVar("offbook-live", default=None)
+"""Called with the events of every new hub, for a program that watches; see `live_events`."""
+
 
 class ContextScope:
     """Adds keys to the context of one hub for a `with` block.

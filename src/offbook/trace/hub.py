@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from offbook.determinism.clock import Clock, SystemClock
 from offbook.errors import RunError, UsageError
-from offbook.trace.context import EMPTY, ContextScope, current_context
+from offbook.trace.context import EMPTY, ContextScope, current_context, live_listener
 from offbook.trace.events import VERDICT, Event, Verdict, verdict_data
 from offbook.trace.subscription import Subscription
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 
     from offbook.trace.async_listeners import AsyncListeners, EventStream
+    from offbook.trace.correlation import Correlation
 
     Listener = Callable[[Event], object]
 
@@ -56,6 +57,7 @@ class Hub:
         self._clock = clock or SystemClock()
         self.session_id = session_id
         self._base: dict[str, Any] = {"sessionId": session_id} if session_id else EMPTY
+        self.correlation: Correlation | None = None
         # replaced, never changed in place: a delivery goes on with the tuple that it started with
         self._subscriptions: tuple[Subscription, ...] = ()
         self._routes: dict[str, tuple[Subscription, ...]] = {}
@@ -67,6 +69,13 @@ class Hub:
         self.closed = False
         self.errors: list[Exception] = []
         self._async_listeners: AsyncListeners | None = None  # made for the first one
+        live = live_listener.get()
+        if live is not None:
+            from offbook.trace.correlation import new_correlation
+
+            self.correlation = new_correlation()
+            self._base = {**self._base, **self.correlation.context}
+            self.subscribe(live)
 
     def emit(
         self,
@@ -183,6 +192,11 @@ class Hub:
                 self._routes.clear()
 
         return stop
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment variables by which an agent's process knows its run, if it is watched."""
+        return {} if self.correlation is None else self.correlation.variables
 
     @property
     def listener_count(self) -> int:

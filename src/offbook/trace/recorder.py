@@ -96,7 +96,6 @@ class Recorder:
     ) -> None:
         self.path = path
         self._kept = kept
-        self._encoder = msgspec.json.Encoder(enc_hook=encode_unknown)
         self._known = [value.encode("utf-8", "surrogateescape") for value in known_secrets()]
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         flags |= 0 if append else os.O_TRUNC
@@ -119,13 +118,13 @@ class Recorder:
         if not append:
             self.record(header)
         elif self._copy is not None:  # the copy is a new file and needs its header
-            write_line(self._copy, self._encode(header) + b"\n")
+            write_line(self._copy, encode_event(header) + b"\n")
 
     def record(self, event: Event) -> None:
         """Append one event; after `close`, do nothing."""
         if self._file is None:
             return
-        encoded = self._encode(event)
+        encoded = encode_event(event)
         if self._kept is not None and event.event != HEADER:
             self._kept.append(encoded)
         line = hide_bytes(encoded, self._known) + b"\n"
@@ -144,15 +143,6 @@ class Recorder:
         for observer in self._observers:
             if observer.wants(event.event):
                 observer.on_event(_decode(line))
-
-    def _encode(self, event: Event) -> bytes:
-        try:
-            return self._encoder.encode(event)
-        except (TypeError, ValueError, RecursionError):
-            # An odd key, half a surrogate pair, a cycle. To convert every event first would make
-            # encoding 17 times as slow.
-            data, context = to_json_value(event.data), to_json_value(event.context)
-            return self._encoder.encode(msgspec.structs.replace(event, data=data, context=context))
 
     def close(self) -> None:
         """Close the file. Idempotent."""
@@ -176,6 +166,17 @@ class Recorder:
                 os.close(self._copy)
             for observer in self._observers:
                 observer.on_close()
+
+
+def encode_event(event: Event) -> bytes:
+    """Return an event as JSON, whatever its values are."""
+    try:
+        return _encoder.encode(event)
+    except (TypeError, ValueError, RecursionError):
+        # An odd key, half a surrogate pair, a cycle. To convert every event first would make
+        # encoding 17 times as slow.
+        data, context = to_json_value(event.data), to_json_value(event.context)
+        return _encoder.encode(msgspec.structs.replace(event, data=data, context=context))
 
 
 def write_line(file: int, line: bytes) -> None:
@@ -208,6 +209,9 @@ def encode_unknown(value: object) -> Any:
     if isinstance(value, (set, frozenset)):
         return sorted(value, key=repr)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType] - any set
     return repr(value)
+
+
+_encoder = msgspec.json.Encoder(enc_hook=encode_unknown)
 
 
 def to_json_value(value: object, depth: int = 40) -> Any:

@@ -24,6 +24,7 @@ pre { overflow-x: auto; padding: .5rem; border: 1px solid #8888; margin: .5rem 0
 ins { color: #1a7f37; text-decoration: none; } del { color: #cf222e; text-decoration: none; }
 .faint { opacity: .75; }
 .error { border-left: 4px solid #cf222e; padding-left: .5rem; white-space: pre-wrap; }
+div { margin: .5rem 0; }
 form { display: inline-flex; gap: .5rem; } button { font: inherit; padding: .2rem .8rem; }
 @media (prefers-color-scheme: dark) { ins { color: #3fb950; } del { color: #ff7b72; } }
 """

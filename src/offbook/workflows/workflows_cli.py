@@ -18,6 +18,7 @@ from offbook.cli_options import (
     VALUE_HELP,
     env_option,
     json_option,
+    live_options,
     preset_option,
     print_json,
     print_redacted,
@@ -75,6 +76,7 @@ Exit codes:
 @click.option("--record", is_flag=True, help="Run the real agents and record their cassettes.")
 @click.option("--fail-on-flaky", is_flag=True, help="Treat flaky scenarios as failures.")
 @json_option
+@live_options
 def run_scenario_files(
     files: tuple[Path, ...],
     *,
@@ -216,6 +218,7 @@ Exit codes:
 @click.option("--mock-responses", multiple=True, metavar="VALUE", help=f"Answers: {VALUE_HELP}.")
 @click.option("--playbook", "--mocks", default="", metavar="FILE", help=PLAYBOOK_HELP)
 @json_option
+@live_options
 def run_in_workspace(
     workspace_id: str,
     *,
@@ -352,6 +355,7 @@ Exit codes:
 @preset_option
 @click.option("--max-runtime-secs", default=300.0, show_default=True)
 @json_option
+@live_options
 def replay_in_workspace(
     workspace_id: str,
     cassette_name: str,

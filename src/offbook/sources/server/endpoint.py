@@ -133,6 +133,8 @@ class Endpoint:
         self._detect_dialect = detect_dialect
         self._on_close = on_close
         self._hub = hub
+        correlation = None if hub is None else hub.correlation
+        self._headers = {} if correlation is None else correlation.headers
         self._pacing = pacing
         self._faults = faults
         self._conversations = ConversationStore()
@@ -166,7 +168,8 @@ class Endpoint:
     @property
     def variables(self) -> dict[str, str]:
         """The environment variables that direct the clients of every provider to this endpoint."""
-        return client_env(self.url)
+        own = {} if self._hub is None else self._hub.variables
+        return {**client_env(self.url), **own}
 
     def close(self) -> None:
         """Stop serving the source; idempotent."""
@@ -219,7 +222,8 @@ class Endpoint:
             if self.relays and request.stream:
                 relay = Relay(self._reply(dialect, request))
                 if await relay.has_early_events():
-                    return HttpResponse(200, STREAM_HEADERS, live_chunks=self._follow(relay))
+                    headers = {**STREAM_HEADERS, **self._headers}
+                    return HttpResponse(200, headers, live_chunks=self._follow(relay))
                 reply = await relay.reply
             else:
                 reply = await self._reply(dialect, request)
@@ -243,9 +247,17 @@ class Endpoint:
             # Clients must not retry: the run has failed.
             headers = {**response.headers, "x-should-retry": "false"}
             response = msgspec.structs.replace(response, headers=headers)
+        response = self._add_correlation(response)
         if request is not None:
             self._recent.append((request, response))
         return response
+
+    def _add_correlation(self, response: HttpResponse) -> HttpResponse:
+        """Return a response with the id of its run, if it is watched."""
+        if not self._headers:
+            return response
+        headers = {**response.headers, **self._headers}
+        return msgspec.structs.replace(response, headers=headers)
 
     def _encode(self, dialect: Dialect, reply: Reply, request: Request) -> HttpResponse:
         response = dialect.encode(reply, request)

@@ -177,7 +177,11 @@ class CliAgent(ABC):
         self._context = context
         self.output = AgentOutput()
         self.home = _make_home(self.files(context.endpoint))
-        env = {**self.environment(context.endpoint), **self._extra_env}
+        env = {
+            **self.environment(context.endpoint),
+            **context.hub.variables,
+            **self._extra_env,
+        }
         self._env = isolated_env(self.home, env)
 
     async def prompt(self, text: str) -> str | None:

@@ -47,7 +47,10 @@ class ClaudeAgent(NoToolAccess):
         self._options = replace(self._options, **self._overrides)
         home = Path(tempfile.mkdtemp(prefix="offbook-home-")).resolve()
         # The options win: a test may set its own variables.
-        env = {**isolated_env(home, client_env(context.endpoint)), **self._options.env}
+        env = {
+            **isolated_env(home, {**client_env(context.endpoint), **context.hub.variables}),
+            **self._options.env,
+        }
         self._options = replace(self._options, cwd=self._options.cwd or context.cwd, env=env)
         return lambda: shutil.rmtree(home, ignore_errors=True)
 

@@ -16,6 +16,7 @@ from offbook.cli_options import (
     deadline_option,
     fault_options,
     json_option,
+    live_options,
     preset_option,
     print_json,
     read_faults,
@@ -101,6 +102,7 @@ command_argument = click.argument(
 @trace_option
 @deadline_option
 @json_option
+@live_options
 def record(  # noqa: PLR0913 - one for each option
     file: Path,
     command: tuple[str, ...],
@@ -270,6 +272,7 @@ def _parse_price(text: str) -> tuple[str, float, float]:
 @trace_option
 @deadline_option
 @json_option
+@live_options
 def replay(  # noqa: PLR0913 - one for each option
     file: Path,
     command: tuple[str, ...],

@@ -18,6 +18,7 @@ from offbook.cli_options import (
     json_option,
     lenient_option,
     lenient_rules_help,
+    live_options,
     print_json,
     read_faults,
     report_faults,
@@ -75,6 +76,7 @@ SHOWN_FAULTS = 10
 @fault_options
 @trace_option
 @deadline_option
+@live_options
 def run(  # noqa: PLR0913 - one for each option
     command: tuple[str, ...],
     *,

@@ -15,6 +15,7 @@ from offbook.cli_options import (
     fault_options,
     lenient_option,
     lenient_rules_help,
+    live_options,
     read_faults,
     report_faults,
     trace_option,
@@ -69,6 +70,7 @@ AMOUNT = click.FloatRange(min=0)
     help="Random part of each delay: 0.2 is up to a fifth.",
 )
 @click.option("--seed", default=0, help="Seed of the jitter.")
+@live_options
 def serve(  # noqa: PLR0913 - one for each option
     file: Path,
     *,
