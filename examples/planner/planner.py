@@ -50,11 +50,19 @@ class Planner:
         self.planning = False
         self.plans: dict[str, Plan] = {}
 
-    def switch(self, params, ctx):
-        """Enter plan mode or leave it."""
-        if params["enable"] == self.planning:
+    async def switch(self, params, ctx):
+        """Enter plan mode; leave it after an approval, or if the user agrees."""
+        enable = params["enable"]
+        if enable == self.planning:
             return f"Plan mode is already {'on' if self.planning else 'off'}."
-        self.planning = params["enable"]
+        approved = any(plan.status == "approved" for plan in self.plans.values())
+        if (
+            not enable
+            and not approved
+            and not await ctx.ui.confirm("Leave plan mode?", "No plan was approved.")
+        ):
+            return failed("Plan mode stays on: no plan was approved.")
+        self.planning = enable
         ctx.ui.set_status(STATUS, "planning" if self.planning else None)
         return f"Plan mode is now {'on: nothing can be changed' if self.planning else 'off'}."
 
@@ -88,6 +96,8 @@ class Planner:
             return failed(f"{plan.id} is {plan.status} already.")
         if not await ctx.ui.confirm(f"Approve {plan.id}?", plan.describe()):
             return f"{plan.id} was not approved."
+        if plan.status != "proposed":  # another call decided while the user was asked
+            return failed(f"{plan.id} is {plan.status} already.")
         plan.status = "approved"
         return f"{plan.id} approved."
 
@@ -143,9 +153,9 @@ STEPS = {"type": "array", "items": STEP, "minItems": 1}
 STATUSES = {"enum": ["proposed", "approved", "rejected"]}
 
 
-def extension(api):
-    """Register the tools, the guard and the command."""
-    planner = Planner()
+def extension(api, planner=None):
+    """Register the tools, the guard and the command; a test passes its own planner."""
+    planner = planner or Planner()
     for name, tool, description, parameters in (
         (
             "plan_mode",

@@ -20,28 +20,33 @@ SUBCOMMANDS = {
 }
 # Options that make a read-only command write or run other programs.
 WRITE_OPTIONS = {
-    "date": re.compile(r"-s.*|--set.*"),
+    "date": re.compile(r"-[a-zA-Z]*s.*|--s.*"),
     "find": re.compile(r"-(delete|exec|execdir|ok|okdir|fls|fprint.*)"),
-    "git": re.compile(r"--output.*|--ext-diff"),
+    "git": re.compile(r"--ou.*|--ext-diff"),
     "rg": re.compile(r"--pre.*"),
-    "sort": re.compile(r"-o.*|--output.*|--compress-program.*"),
-    "tree": re.compile(r"-o.*"),
+    "sort": re.compile(r"-[a-zA-Z]*o.*|--o.*|--c.*"),
+    "tree": re.compile(r"-[a-zA-Z]*o.*"),
 }
-PUNCTUATION = ";&|<>"
-HARMLESS_REDIRECTION = re.compile(r"\d?>&\d|\d?>\s*/dev/null")
-SUBSTITUTION = re.compile(r"`|\$\(|<\(|>\(")
+PUNCTUATION = ";&|<>()"
+# A redirection ends with its word: `>&2out` writes to the file 2out.
+HARMLESS_REDIRECTION = re.compile(r"\d?>(?:&\d|\s*/dev/null)(?![^\s;&|<>])")
+# Commands in commands, variables, and braces that expand to several words.
+EXPANSION = re.compile(r"[`$]|<\(|>\(|\{[^}]*(?:,|\.\.)")
 
 
 def write_risk(command: str) -> str:
     """Return the reason why a command may write, or an empty string if it is read-only."""
-    if SUBSTITUTION.search(command):
-        return "a command inside a command cannot be checked"
+    if EXPANSION.search(command):
+        return "a command or variable inside a command cannot be checked"
     try:
         words = _split(HARMLESS_REDIRECTION.sub(" ", command))
     except ValueError as error:
         return f"the command cannot be parsed ({error})"
-    if any(">" in word for word in words if _is_punctuation(word)):
+    punctuation = "".join(word for word in words if _is_punctuation(word))
+    if ">" in punctuation:
         return "a redirection writes to a file"
+    if "(" in punctuation or ")" in punctuation:
+        return "a function or subshell cannot be checked"
     return next((risk for part in _split_commands(words) if (risk := _command_risk(part))), "")
 
 

@@ -1,4 +1,4 @@
-"""Ten agents with a planted bug each, over six frameworks and two commands.
+"""Eleven agents with a planted bug each, over six frameworks and two commands.
 
 Each world takes `fixed`: the same agent with the bug and without it.
 """
@@ -206,6 +206,57 @@ def forgetful(*, fixed: bool) -> Any:
     return drive(agent)
 
 
+# --- 11. A stream that ends early leaves calls without results in the history.
+
+
+def streaming(*, fixed: bool) -> Any:
+    def agent(prompt: str) -> str:
+        client = openai.OpenAI(max_retries=0)
+        history: list[Any] = [{"role": "user", "content": prompt}]
+        for _ in range(12):
+            message, finish = read_stream(client, history)
+            if finish is None and fixed:
+                continue  # the message is incomplete: ask again
+            history.append(message)
+            if finish is None:
+                history.append({"role": "user", "content": "Go on."})
+                continue
+            history += [
+                {"role": "tool", "tool_call_id": made["id"], "content": "found"}
+                for made in message.get("tool_calls", ())
+            ]
+            if "tool_calls" not in message:
+                break
+        return str(history[-1].get("content"))
+
+    return drive(agent)
+
+
+def read_stream(client: openai.OpenAI, history: list[Any]) -> tuple[dict[str, Any], str | None]:
+    """Return the message of a stream, as far as it came, and its finish reason."""
+    text, finish = "", None
+    calls: dict[int, dict[str, Any]] = {}
+    tools: Any = [
+        {"type": "function", "function": {"name": "find", "parameters": schema(what=TEXT)}}
+    ]
+    for chunk in client.chat.completions.create(
+        model="m", messages=history, tools=tools, stream=True
+    ):
+        for choice in chunk.choices:
+            text += choice.delta.content or ""
+            finish = choice.finish_reason or finish
+            for part in choice.delta.tool_calls or ():
+                made = calls.setdefault(
+                    part.index, {"type": "function", "function": {"name": "", "arguments": ""}}
+                )
+                made["id"] = part.id or made.get("id")
+                named = part.function
+                made["function"]["name"] += (named and named.name) or ""
+                made["function"]["arguments"] += (named and named.arguments) or ""
+    message: dict[str, Any] = {"role": "assistant", "content": text}
+    return ({**message, "tool_calls": [*calls.values()]} if calls else message), finish
+
+
 # --- 6. A text in a result is obeyed as if the user had said it.
 
 
@@ -346,6 +397,7 @@ PLANTED = {
     ),
     "a crash on odd arguments, OpenAI": PlantedBug(*both(careless), "Find a"),
     "a lost result of a cut message, OpenAI": PlantedBug(*both(forgetful), "Find a"),
+    "a lost result of a cut stream, OpenAI": PlantedBug(*both(streaming), "Find a"),
     "trust in a page, OpenAI": PlantedBug(
         *both(trusting),
         "Read the page",

@@ -40,6 +40,7 @@ MOVES = {
     "cut short": 1,
     "long text": 1,
 }
+STREAM_MOVES = {**MOVES, "cut stream": 6}  # only a stream can be cut
 
 
 def raise_endless() -> NoReturn:
@@ -100,7 +101,7 @@ class GeneratedModel:
         self.tools.update({tool.name: tool for tool in request.tools})
         if self.requests > self._steps:
             return build_reply(END, request, (), 0)
-        move = self._choose(request.tools)
+        move = self._choose(request.tools, STREAM_MOVES if request.stream else MOVES)
         self.moves.append(move)
         if move.status:
             raise ModelError("the model is overloaded", status=move.status, retry_after=SOON)
@@ -108,10 +109,12 @@ class GeneratedModel:
         self._calls += len(move.calls)
         return reply
 
-    def _choose(self, offered: tuple[Tool, ...]) -> Move:  # noqa: PLR0911 - one for each kind
+    def _choose(  # noqa: PLR0911 - one for each kind
+        self, offered: tuple[Tool, ...], kinds: dict[str, int]
+    ) -> Move:
         random = self._random
         draw = Draw(random, self._seen)
-        kind = random.choices([*MOVES], [*MOVES.values()])[0]
+        kind = random.choices([*kinds], [*kinds.values()])[0]
         functions = self._narrow([tool for tool in offered if tool.kind == "function"])
         made = [one for move in self.moves for one in move.calls]
         if not functions and kind not in {"text", "empty", "refusal", "long text", "cut short"}:
@@ -144,6 +147,8 @@ class GeneratedModel:
                 return Move()
             case "refusal":
                 return Move(text="I cannot help with that.", stop="refusal")
+            case "cut stream":
+                return Move((self._call(functions, draw),), stop="cut")
             case "cut short":
                 calls = (self._call(functions, draw),) if functions else ()
                 return Move(calls, "Let me", "length")

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import msgspec
 
+from offbook.determinism.faults import Fault
 from offbook.exchange.messages import JSON, AnyBlock, Text, ToolCall
 from offbook.exchange.model import Reply, Request, StopReason, make_call_id
-from offbook.sources.playbook.actions import call, fail, say, when
+from offbook.sources.playbook.actions import ScriptedStop, call, fail, say, when
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -58,7 +59,7 @@ class Move(msgspec.Struct, frozen=True):
 
     calls: tuple[GeneratedCall, ...] = ()
     text: str = ""
-    stop: StopReason = "stop"
+    stop: ScriptedStop = "stop"
     status: int = 0
 
     @property
@@ -150,14 +151,19 @@ def build_reply(move: Move, request: Request, seen: Sequence[Any], first_call: i
     for number, made in enumerate(move.calls, first_call):
         arguments = resolve(made.arguments, seen)
         blocks.append(ToolCall(make_call_id(request, number), made.tool, arguments))
-    stop = "tool_use" if move.calls and move.stop == "stop" else move.stop
-    return Reply(tuple(blocks), stop, model=request.model)
+    if move.stop in {"stop", "cut"}:
+        stop: StopReason = "tool_use" if move.calls else "stop"
+    else:
+        stop = cast("StopReason", move.stop)
+    cut = Fault("cut", first_call) if move.stop == "cut" else None
+    return Reply(tuple(blocks), stop, model=request.model, fault=cut)
 
 
 def complete(moves: Iterable[Move]) -> list[Move]:
     """Return the moves with an end: a text without calls."""
     moves = [*moves]
-    ends = bool(moves) and not moves[-1].calls and not moves[-1].status
+    # After a cut stream most agents ask again.
+    ends = bool(moves) and not moves[-1].calls and not moves[-1].status and moves[-1].stop != "cut"
     return moves if ends else [*moves, END]
 
 
