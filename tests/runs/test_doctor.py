@@ -60,6 +60,28 @@ def test_a_broken_client_is_distinguished_from_a_missing_one(
     assert re.search(rf"^openai +{re.escape(version('openai'))}", output, re.MULTILINE)
 
 
+def test_a_broken_client_shows_what_it_printed(only_path: Path, capsys: pytest.CaptureFixture[str]):
+    add_codex(only_path, "echo 'codex needs Node 22' >&2", "exit 1")
+    with pytest.raises(SystemExit):
+        main(["doctor"])
+    assert "does not run: codex needs Node 22; tested with" in capsys.readouterr().out
+
+
+def test_a_version_on_stderr_is_read(only_path: Path):
+    add_codex(only_path, "echo codex-cli 9.8.7 >&2")
+    assert find("Codex").installed == "9.8.7"
+
+
+def test_npm_is_listed_for_the_sandbox(only_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert find("npm").fix == "install npm"
+    program = only_path / "npm"
+    program.write_text("#!/bin/sh\necho 11.19.1\n")
+    program.chmod(0o755)
+    with pytest.raises(SystemExit):
+        main(["doctor"])
+    assert re.search(r"^npm +11\.19\.1$", capsys.readouterr().out, re.MULTILINE)
+
+
 def test_the_json_output_has_the_same_tools(only_path: Path, capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit):
         main(["doctor", "--json"])

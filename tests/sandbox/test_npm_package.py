@@ -1,5 +1,6 @@
 """npm packages in the real pi: what installs and loads passes (B1 to B4), the rest has verdicts."""
 
+import json
 import os
 import shutil
 import signal
@@ -31,7 +32,6 @@ SMOKE = when(
     "Echo",
     [call("dummy_tool", {"text": "hello"}), call("bash", {"command": "rm -rf /"}), say("Done.")],
 )
-NOT_PI = sys.executable  # a package that is not installed never reaches pi
 
 
 class NoPackages(BaseHTTPRequestHandler):
@@ -54,6 +54,19 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
         server.shutdown()
         thread.join()
+
+
+def write_pi(folder: Path, version: str = "0.74.2") -> str:
+    """Write a pi that cannot run, for packages that never reach it; return its path."""
+    name = {"name": "@earendil-works/pi-coding-agent", "version": version}
+    write_package(folder, {"package.json": json.dumps(name), "pi": "#!/bin/sh\nexit 9\n"}, {})
+    (folder / "pi").chmod(0o755)
+    return str(folder / "pi")
+
+
+@pytest.fixture
+def not_pi(tmp_path: Path) -> str:
+    return write_pi(tmp_path / "not-pi")
 
 
 @pytest.fixture
@@ -82,9 +95,9 @@ def check_broken(broken: Broken, folder: Path, temp: Path, program: str | None) 
 @needs_npm
 @pytest.mark.parametrize("name", NPM_NOT_INSTALLED)
 def test_a_package_that_does_not_install_has_its_own_verdict(
-    name: str, tmp_path: Path, temp: Path, registry: None
+    name: str, tmp_path: Path, temp: Path, registry: None, not_pi: str
 ):
-    check_broken(NPM_NOT_INSTALLED[name], tmp_path / "broken", temp, NOT_PI)
+    check_broken(NPM_NOT_INSTALLED[name], tmp_path / "broken", temp, not_pi)
 
 
 @needs(PI)
@@ -170,16 +183,24 @@ def test_without_pi_the_fix_is_named(
         verify_sandbox_install(good)
 
 
-def test_without_npm_it_is_refused(good: Path, temp: Path, monkeypatch: pytest.MonkeyPatch):
+def test_without_npm_it_is_refused(
+    good: Path, temp: Path, monkeypatch: pytest.MonkeyPatch, not_pi: str
+):
     monkeypatch.setenv("PATH", str(good))
     with pytest.raises(UsageError, match="npm is not installed"):
-        verify_sandbox_install(good, program=NOT_PI)
+        verify_sandbox_install(good, program=not_pi)
+
+
+def test_a_version_of_pi_that_is_not_supported_is_refused(good: Path, temp: Path, tmp_path: Path):
+    program = write_pi(tmp_path / "new-pi", "1.5.0")
+    with pytest.raises(UsageError, match=r"pi 1\.5\.0 is not supported"):
+        verify_sandbox_install(good, program=program)
 
 
 def test_a_package_json_that_is_no_json_is_refused_with_its_path(tmp_path: Path, temp: Path):
     package = write_package(tmp_path / "wrong", NPM_GOOD, {"package.json": "{,}"})
     with pytest.raises(UsageError, match=r"package\.json: invalid JSON"):
-        verify_sandbox_install(package, program=NOT_PI)
+        verify_sandbox_install(package)
 
 
 @needs_npm
@@ -193,10 +214,9 @@ def test_an_interrupted_verification_leaves_no_file_and_no_process(
     package = write_package(
         tmp_path / "package", NPM_GOOD, {"package.json": manifest(scripts=script)}
     )
-    programs = tmp_path / "bin"
-    write_package(programs, {"pi": "#!/bin/sh\n"}, {})
-    (programs / "pi").chmod(0o755)
+    programs = Path(write_pi(tmp_path / "bin")).parent
     env = {**os.environ, "TMPDIR": str(temp), "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
+    env.pop("OFFBOOK_CLIENTS", None)
     command = [sys.executable, "-m", "offbook", "sandbox", str(package)]
     with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as process:
         while not (pid_file.exists() and pid_file.read_text().strip()):

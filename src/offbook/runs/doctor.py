@@ -20,6 +20,8 @@ from offbook.subjects.clis.pi import Pi
 from offbook.subjects.clis.qwen import QwenCode
 from offbook.subjects.process import isolated_env, run_process
 
+# Offbook does not drive it: `offbook sandbox` installs packages of pi with it.
+NPM = ClientPackage("npm", "npm", "", "")
 AGENTS = (Codex, ClaudeCode, GeminiCli, Pi, OpenCode, QwenCode, Continue)
 CLIENTS = tuple(agent.client for agent in AGENTS)
 # The versions in requirements.lock; a test compares them.
@@ -35,7 +37,10 @@ VERSION = re.compile(r"\d+\.\d+[\w.]*")
 
 
 class InstalledTool(msgspec.Struct, frozen=True):
-    """A client or package: its tested version, and the installed one if there is any."""
+    """A client or package: its tested version, and the installed one if there is any.
+
+    `error` is the last line that a client printed which is installed and does not run.
+    """
 
     name: str
     kind: str
@@ -43,6 +48,7 @@ class InstalledTool(msgspec.Struct, frozen=True):
     installed: str | None = None
     path: str | None = None
     fix: str | None = None
+    error: str | None = None
 
 
 def find_installed() -> list[InstalledTool]:
@@ -60,7 +66,8 @@ def find_installed() -> list[InstalledTool]:
 async def _find_clients() -> list[InstalledTool]:
     # A client writes to its home even for --version; all are asked at once, they take seconds.
     with tempfile.TemporaryDirectory(prefix="offbook-home-") as home:
-        clients = [_find_client(client, Path(home)) for client in CLIENTS if client is not None]
+        wanted = [client for client in (*CLIENTS, NPM) if client is not None]
+        clients = [_find_client(client, Path(home)) for client in wanted]
         return list(await asyncio.gather(*clients))
 
 
@@ -72,8 +79,10 @@ async def _find_client(client: ClientPackage, home: Path) -> InstalledTool:
         return tool
     env = isolated_env(home / client.program)
     result = await run_process([path, "--version"], cwd=home, env=env, deadline=DEADLINE)
-    match = VERSION.search(result.stdout)
+    match = VERSION.search(result.stdout) or VERSION.search(result.stderr)  # pi uses stderr
     # A client that is installed but broken, for example without its Node.
-    if result.code or match is None:
-        return msgspec.structs.replace(tool, fix=f"reinstall it: {fix}")
+    if result.timed_out or result.code or match is None:
+        lines = [line.strip() for line in result.stderr.splitlines() if line.strip()]
+        error = f"no answer in {DEADLINE:g} s" if result.timed_out else (lines or [None])[-1]
+        return msgspec.structs.replace(tool, fix=f"reinstall it: {fix}", error=error)
     return msgspec.structs.replace(tool, installed=match[0], fix=None)

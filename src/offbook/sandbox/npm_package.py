@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from pathlib import Path
@@ -13,6 +14,7 @@ from offbook.errors import FormatError, UsageError, did_you_mean
 from offbook.files import read_text
 from offbook.sandbox.sandbox_result import Loaded
 from offbook.subjects.clis.pi import Pi
+from offbook.subjects.clis.pi.pi_version import check_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -74,7 +76,7 @@ async def install_npm_package(
     npm = shutil.which("npm")
     if npm is None:
         raise UsageError("npm is not installed", hint="install Node.js, which has it")
-    host = f"pi {_version_of(Path(pi))}".strip()
+    host = f"pi {await check_version(pi, os.environ)}"
     installation = Installation(
         str(manifest.get("name", "")), str(manifest.get("version", "")), host, Loaded()
     )
@@ -217,14 +219,6 @@ def _find_pi(program: str | None) -> str:
         fix = "" if client is None else f"fix: {client.install_command}"
         raise UsageError("pi is not installed: no 'pi' on the PATH", hint=fix)
     return found
-
-
-def _version_of(program: Path) -> str:
-    """Return the version of the npm package that a program belongs to."""
-    for folder in program.resolve().parents:
-        if (folder / "package.json").is_file():
-            return str(_read_manifest(folder).get("version", ""))
-    return ""
 
 
 async def _load(sandbox: SandboxFolder, folder: Path, source: Path, pi: str) -> Loaded:

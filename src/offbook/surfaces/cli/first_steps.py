@@ -208,9 +208,13 @@ def doctor(*, as_json: bool) -> None:
     for tool in tools:
         if tool.installed is None:
             state = "does not run" if tool.path else "not installed"
-            status = f"{state}; tested with {tool.tested}; fix: {tool.fix}"
+            state += f": {tool.error[:120]}" if tool.error else ""
+            tested = f"; tested with {tool.tested}" if tool.tested else ""
+            status = f"{state}{tested}; fix: {tool.fix}"
         elif tool.installed == tool.tested:
             status = f"{tool.installed} (tested)"
+        elif not tool.tested:
+            status = tool.installed
         else:
             status = f"{tool.installed}; tested with {tool.tested}"
         click.echo(f"{tool.name:<{width}}  {status}")
