@@ -16,6 +16,7 @@ OffbookError
 │   ├── UnmockedCall      a call of the host or a fake program that no mock answers
 │   ├── DeadlineExceeded  the run took too long
 │   ├── CheckFailed       a check on the trace failed; also an AssertionError
+│   │   ├── ContractBroken    an event does not match the schema that it is held to
 │   │   └── SandboxFailed     a package does not install or load as it should
 │   ├── JudgeError        the answer of a judge is unusable
 │   └── PatternError      an error of a pattern that its test did not expect
@@ -142,6 +143,10 @@ class InvariantBroken(CheckFailed):
     """
 
     exploration: object = None
+
+
+class ContractBroken(CheckFailed):
+    """An event of the run does not match the schema that it is held to."""
 
 
 class SandboxFailed(CheckFailed):

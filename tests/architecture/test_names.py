@@ -15,6 +15,7 @@ LAZY_MODULES = [
     "clis",
     "types",
     "conformance",
+    "contracts",
     "testing",
     "evals",
     "explore",

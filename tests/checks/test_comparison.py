@@ -123,6 +123,10 @@ VOLATILE: dict[str, tuple[list[Event], list[Event]]] = {
         [called("a", "c1"), called("b", "c2"), result("a", "1", "c1"), result("b", "2", "c2")],
         [called("a", "c1"), called("b", "c2"), result("b", "2", "c2"), result("a", "1", "c1")],
     ),
+    "the correlation id of a watched run": (
+        [Event(NOW, "ui.notify", {"text": "hi"})],
+        [Event(NOW, "ui.notify", {"text": "hi"}, context={"correlation_id": "ab" * 16})],
+    ),
     "the parts in which output arrives": (
         [Event(NOW, "process.output", {"stream": "stdout", "text": "hello"})],
         [
@@ -199,8 +203,8 @@ def test_an_id_that_replaces_two_ids_is_a_difference():
 
 
 def test_results_of_different_turns_are_not_moved():
-    before = [reply("a"), result("f", "1"), reply("b")]
-    after = [reply("a"), reply("b"), result("f", "1")]
+    before = [reply("a"), result("f", "1"), reply("b"), reply("c")]
+    after = [reply("a"), reply("b"), reply("c"), result("f", "1")]
     states = {row.state for row in differing(compare_traces(before, after))}
     assert states == {"removed", "added"}
 

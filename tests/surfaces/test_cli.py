@@ -295,6 +295,7 @@ def test_help_imports_no_stage(unwatched: dict[str, str]):
     assert imported == {
         "offbook.capability",
         "offbook.conformance",
+        "offbook.contracts",
         "offbook.errors",
         "offbook.evals",
         "offbook.goldens",

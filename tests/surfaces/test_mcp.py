@@ -24,6 +24,10 @@ FLOW = [{"hat": "planner", "output": TASK}, {"hat": "builder", "output": DONE}]
 TOOLS = {
     f"test_{name}"
     for name in [
+        "benchmark",
+        "chaos",
+        "compare",
+        "coverage",
         "setup",
         "run",
         "record",

@@ -12,7 +12,14 @@ from mcp.client.client import Client
 
 from offbook.surfaces.mcp_server.http import build_server
 
-STARTS_AGENTS = {"test_evaluate", "test_record", "test_replay", "test_run"}
+STARTS_AGENTS = {
+    "test_benchmark",
+    "test_chaos",
+    "test_evaluate",
+    "test_record",
+    "test_replay",
+    "test_run",
+}
 
 
 def build_arguments(schema: dict[str, Any]) -> dict[str, Any]:
@@ -55,6 +62,28 @@ async def test_the_example_of_a_further_tool_works(workspaces: Path, name: str):
         for tool in ("test_setup", name):
             result = await client.call_tool(tool, build_arguments(tools[tool].input_schema))
             assert not result.is_error, result.content
+
+
+@pytest.mark.parametrize(
+    "name, expected",
+    [
+        ("test_coverage", {"percent": 100.0, "missing": []}),
+        ("test_compare", {"same": True, "differences": {}}),
+        ("test_benchmark", {"passed": True, "runs": 10}),
+        ("test_chaos", {"passed": True, "summary": "1 fault: 1 reported"}),
+    ],
+)
+async def test_the_example_of_a_tool_after_a_run_works(
+    workspaces: Path, name: str, expected: dict[str, Any]
+):
+    async with Client(build_server()) as client:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        for tool in ("test_setup", "test_run", name):
+            result = await client.call_tool(tool, build_arguments(tools[tool].input_schema))
+            assert not result.is_error, result.content
+        jsonschema.validate(result.structured_content, tools[name].output_schema or {})
+        found: dict[str, Any] = result.structured_content or {}
+    assert {key: found[key] for key in expected} == expected
 
 
 async def test_the_descriptions_have_the_rules_of_the_loop(workspaces: Path):

@@ -54,6 +54,25 @@ PARAMETERS: dict[str, dict[str, Any]] = {
         "judge_backend": "",
         "chain_of_thought": True,
     },
+    "test_coverage": {"workspace_id": REQUIRED, "also": ()},
+    "test_benchmark": {
+        "workspace_id": REQUIRED,
+        "task": REQUIRED,
+        "repeat": 10,
+        "mock_responses": None,
+        "save_baseline": "",
+        "from_baseline": "",
+        "min_effect_percent": 5.0,
+    },
+    "test_compare": {"workspace_id": REQUIRED, "after": REQUIRED},
+    "test_chaos": {
+        "workspace_id": REQUIRED,
+        "task": REQUIRED,
+        "faults": REQUIRED,
+        "seed": 0,
+        "backend": "playbook",
+        "playbook": "",
+    },
     "test_report": {
         "workspace_id": REQUIRED,
         "format": REQUIRED,
@@ -75,6 +94,10 @@ RESULTS = {
     "test_replay": "exit_code termination_reason iterations interactions_replayed "
     "interactions_passthrough cost_dollars session_file",
     "test_evaluate": "evaluations overall_score all_passed",
+    "test_coverage": "percent offered covered traces missing parts",
+    "test_benchmark": "passed runs metrics compared summary baseline_path",
+    "test_compare": "same differences figures report",
+    "test_chaos": "passed summary outcomes exit_code termination_reason error",
     "test_report": "report_path format tests passed failed skipped duration_secs",
 }
 ASSERTIONS = {

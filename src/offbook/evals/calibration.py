@@ -10,10 +10,10 @@ from statistics import fmean, median
 import msgspec
 
 from offbook.checks.judge import Judge
+from offbook.checks.trial_statistics import CONFIDENCE, RESAMPLES, Interval, cohen_kappa
 from offbook.errors import JudgeError, UsageError
 from offbook.evals.judge_scores import ask_once, passing_score, target_of_example
 from offbook.evals.pack import CalibrationExample, JudgeSettings, Rubric
-from offbook.evals.trial_statistics import CONFIDENCE, RESAMPLES, Interval, cohen_kappa
 
 LABELS = ("fail", "pass")
 MIN_EXAMPLES = 2

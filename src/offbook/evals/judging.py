@@ -18,10 +18,10 @@ from offbook.checks.judge import Judge
 from offbook.errors import OffbookError, UsageError
 from offbook.evals.calibration import require_agreement
 from offbook.evals.judge_scores import JudgeScore, passing_score, vote
-from offbook.evals.model_prices import cost_of, find_price
-from offbook.evals.pack import SEVERITIES, JudgeSettings, LoadedPack, ModelPrice, Rubric
+from offbook.evals.pack import SEVERITIES, JudgeSettings, LoadedPack, Rubric
 from offbook.evals.rubrics import Evidence
 from offbook.exchange.model import ModelSource, Reply, Request
+from offbook.exchange.model_prices import ModelPrice, cost_of, find_price
 from offbook.runs.judge_factory import JudgeConfig
 from offbook.sources.live import PROVIDERS
 from offbook.trace.events import Verdict

@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from offbook.exchange.model_prices import ModelPrice
+
 Severity = Literal["blocking", "warning", "informational", "warn", "info"]
 SEVERITIES = {"warn": "warning", "info": "informational"}
 
@@ -351,15 +353,6 @@ class PackDefaults(PackStruct, frozen=True):
     fixture_root: str = ""
     judge: JudgeSettings | None = None
     thresholds: Thresholds = Thresholds()
-
-
-class ModelPrice(PackStruct, frozen=True):
-    """The price of a model in dollars for a million tokens."""
-
-    input: float
-    output: float
-    cache_read: float | None = None
-    cache_write: float | None = None
 
 
 class Pack(PackStruct, frozen=True):

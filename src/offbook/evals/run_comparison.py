@@ -8,9 +8,9 @@ from statistics import fmean
 
 import msgspec
 
+from offbook.checks.trial_statistics import PairedDifference, compare_paired
 from offbook.errors import UsageError
 from offbook.evals.run_directory import read_results
-from offbook.evals.trial_statistics import PairedDifference, compare_paired
 
 METRICS = ("pass_rate", "latency_ms", "cost_usd", "tokens", "score")
 PLOT_WIDTH = 40

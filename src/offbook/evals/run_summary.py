@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import msgspec
 
+from offbook.checks.trial_statistics import Interval, pass_at_k, pass_hat_k, wilson
 from offbook.evals.case_results import CaseResult
-from offbook.evals.trial_statistics import Interval, pass_at_k, pass_hat_k, wilson
 
 MAX_LISTED = 1000  # cases that a summary names; all of them are in the results
 

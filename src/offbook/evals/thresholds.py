@@ -6,10 +6,11 @@ from collections.abc import Mapping
 
 import msgspec
 
-from offbook.evals.model_prices import cost_of, find_price
-from offbook.evals.pack import ModelPrice, Thresholds
+from offbook.checks.limits import check_limit
+from offbook.evals.pack import Thresholds
 from offbook.evals.run_record import RunRecord
 from offbook.exchange.model import Usage
+from offbook.exchange.model_prices import ModelPrice, cost_of, find_price
 from offbook.trace.events import Verdict
 
 UNITS = {
@@ -61,12 +62,6 @@ def check_thresholds(limits: Thresholds, metrics: RunMetrics, label: str) -> lis
     for name, (metric, limit) in limits.limits().items():
         title = f"{label}{name.replace('_', '-')}"
         actual = getattr(metrics, metric)
-        if actual is None:
-            message = f"no data: the run has no {metric.replace('_', ' ')}"
-            verdicts.append(Verdict(title, "no_data", message, limit))
-            continue
-        ok = actual >= limit if name.startswith("min_") else actual <= limit
-        word = "is below the minimum" if name.startswith("min_") else "exceeds the maximum"
-        message = "" if ok else f"{metric} {actual:g} {word} {limit:g}"
-        verdicts.append(Verdict(title, "pass" if ok else "fail", message, limit, actual))
+        minimum = name.startswith("min_")
+        verdicts.append(check_limit(title, metric, limit, actual, minimum=minimum))
     return verdicts

@@ -11,6 +11,9 @@ CAPABILITY = Capability(
         "explore": CommandEntry(
             "Play generated models against an agent.", "offbook.explore.explore_cli:explore_command"
         ),
+        "bench": CommandEntry(
+            "Measure a run several times, and compare.", "offbook.explore.bench_cli:bench_command"
+        ),
         "coverage": CommandEntry(
             "Show which parts of an agent were used.",
             "offbook.explore.coverage_cli:coverage_command",

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from offbook.cli_options import FILE_PATH, deadline_option, json_option, print_json
-from offbook.errors import InvariantBroken, UsageError, did_you_mean
+from offbook.errors import InvariantBroken, UsageError
+from offbook.explore.python_targets import load_target
 from offbook.files import write_atomic
 
 if TYPE_CHECKING:
@@ -64,13 +64,13 @@ def explore_command(  # noqa: PLR0913 - the options of the command
 
     sys.path.insert(0, "")
     world, prompt, source = _read_target(arguments, deadline)
-    exceptions = [_load(name) for name in gives_up]
+    exceptions = [load_target(name) for name in gives_up]
     live = sys.stderr.isatty() and not as_json
     try:
         found = explore(
             world,
             prompt,
-            *(_load(name) for name in invariant),
+            *(load_target(name) for name in invariant),
             runs=runs,
             steps=steps,
             seed=seed,
@@ -118,25 +118,7 @@ def _read_target(arguments: tuple[str, ...], deadline: float) -> tuple[Any, str,
             "expected a world and a prompt, or a prompt and a command",
             hint='offbook explore shop:world "Refund order 7"',
         )
-    return _load(words[0]), words[1], words[0]
-
-
-def _load(target: str) -> Any:
-    """Import the object that MODULE:NAME names."""
-    module_name, separator, name = target.partition(":")
-    if not separator or not name:
-        raise UsageError(f"expected MODULE:NAME, got {target!r}", hint="for example shop:world")
-    try:
-        module = import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"cannot import {module_name}: {error}",
-            hint="run the command in the folder of the module",
-        ) from error
-    if not hasattr(module, name):
-        hint = did_you_mean(name, [known for known in vars(module) if not known.startswith("_")])
-        raise UsageError(f"{module_name} has no {name!r}", hint=hint)
-    return getattr(module, name)
+    return load_target(words[0]), words[1], words[0]
 
 
 def _save(

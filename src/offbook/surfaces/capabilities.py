@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 CAPABILITIES = (
     "conformance",
+    "contracts",
     "evals",
     "explore",
     "goldens",

@@ -7,6 +7,7 @@ import stat
 from collections import deque
 from collections.abc import Mapping
 from contextlib import contextmanager
+from functools import cache
 from hashlib import blake2b, file_digest
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -60,6 +61,20 @@ def observe_traces(make_observer: Callable[[], TraceObserver]) -> Generator[None
         _observers.remove(make_observer)
 
 
+@cache
+def _names_contracts(folder: str) -> bool:
+    """Return whether the project of a folder may have contracts: read once, and not parsed."""
+    while True:
+        try:
+            with open(os.path.join(folder, "pyproject.toml"), "rb") as file:  # noqa: PTH118, PTH123 - as above
+                return b"contracts" in file.read()
+        except OSError:
+            parent = os.path.dirname(folder)  # noqa: PTH120 - as above
+            if parent == folder:
+                return False
+            folder = parent
+
+
 class KeptEvents:
     """The events of a run in memory; each is read once, as it was when it was emitted.
 
@@ -95,6 +110,12 @@ class Recorder:
         **fields: Any,
     ) -> None:
         self.path = path
+        self._observers = [make() for make in _observers]
+        if _names_contracts(os.getcwd()):  # noqa: PTH109 - for each run
+            from offbook.trace.event_contracts import ContractReader, project_contracts
+
+            if (contracts := project_contracts()) is not None:
+                self._observers.append(ContractReader(contracts))
         self._kept = kept
         self._known = [value.encode("utf-8", "surrogateescape") for value in known_secrets()]
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
@@ -108,7 +129,6 @@ class Recorder:
             raise UsageError(
                 f"cannot write the trace: {reason}", where=str(path), hint="give another trace=…"
             ) from error
-        self._observers = [make() for make in _observers]
         self.changed = False
         opened = os.fstat(self._file)
         # Several processes may append, and a pipe has no content: both are not checked.

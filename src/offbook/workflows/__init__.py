@@ -36,6 +36,7 @@ CAPABILITY = Capability(
 _MODULES = {
     "evaluation": "evaluate evaluate_with_source",
     "loop_tools": "record replay run",
+    "measuring_tools": "benchmark chaos compare coverage",
     "snapshot_review": "list_pending review",
     "snapshots": "diff snapshot",
     "tools": "check cleanup inspect report setup",

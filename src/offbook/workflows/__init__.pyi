@@ -4,6 +4,10 @@ from offbook.workflows.evaluation import evaluate_with_source as evaluate_with_s
 from offbook.workflows.loop_tools import record as record
 from offbook.workflows.loop_tools import replay as replay
 from offbook.workflows.loop_tools import run as run
+from offbook.workflows.measuring_tools import benchmark as benchmark
+from offbook.workflows.measuring_tools import chaos as chaos
+from offbook.workflows.measuring_tools import compare as compare
+from offbook.workflows.measuring_tools import coverage as coverage
 from offbook.workflows.snapshot_review import list_pending as list_pending
 from offbook.workflows.snapshot_review import review as review
 from offbook.workflows.snapshots import diff as diff
@@ -17,8 +21,12 @@ from offbook.workflows.tools import setup as setup
 CAPABILITY: Capability
 __all__ = [
     "CAPABILITY",
+    "benchmark",
+    "chaos",
     "check",
     "cleanup",
+    "compare",
+    "coverage",
     "diff",
     "evaluate",
     "evaluate_with_source",

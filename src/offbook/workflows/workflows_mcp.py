@@ -23,6 +23,7 @@ from offbook.trace.redaction import RedactionRules
 from offbook.workflows.evaluation import evaluate
 from offbook.workflows.loop_run import Progress
 from offbook.workflows.loop_tools import record, replay, run
+from offbook.workflows.measuring_tools import benchmark, chaos, compare, coverage
 from offbook.workflows.mock_backend import MockResponse
 from offbook.workflows.presets import Preset
 from offbook.workflows.snapshots import diff, snapshot
@@ -39,14 +40,27 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "test_evaluate": evaluate,
     "test_snapshot": snapshot,
     "test_diff": diff,
+    "test_coverage": coverage,
+    "test_benchmark": benchmark,
+    "test_compare": compare,
+    "test_chaos": chaos,
     "test_cleanup": cleanup,
 }
-READ_ONLY = {"test_diff", "test_inspect"}
+READ_ONLY = {"test_compare", "test_coverage", "test_diff", "test_inspect"}
 # These start a command or a client, which may do anything, and call its model if they are told to.
-STARTS_AGENTS = {"test_evaluate", "test_record", "test_replay", "test_run"}
+STARTS_AGENTS = {
+    "test_benchmark",
+    "test_chaos",
+    "test_evaluate",
+    "test_record",
+    "test_replay",
+    "test_run",
+}
 DESTRUCTIVE = {"test_cleanup", *STARTS_AGENTS}
 # The descriptions of parameters; those with the same name mean the same in all tools.
 PARAMETERS = {
+    "after": "The run to compare with: the name of a workspace, or the path of a trace (.jsonl).",
+    "also": "Other workspaces whose last runs are measured together with this one.",
     "allow_passthrough": "Pass unrecorded prompts to the real agent.",
     "assertions": "Conditions on the run, each an object with a `type`. All are evaluated, also "
     "after a failure.",
@@ -65,9 +79,8 @@ PARAMETERS = {
     "playbook calls its real model and needs its API key here.",
     "evaluations": "Criteria and targets to judge.",
     "exclude_patterns": "Globs of files to leave out.",
-    "faults": "Faults to inject into the responses of the model: a list of kinds, such as "
-    '["rate_limit@1", "reset"], or {"kinds": [], "seed": 7, "rate": 0.3}. Kinds: '
-    f"{', '.join(KINDS)}; kind@N is the Nth request.",
+    "faults": 'Faults to inject into the responses of the model: ["rate_limit@1", "reset"]. Kinds: '
+    f"{', '.join(KINDS)}; kind@N is the Nth request, tool_error:NAME one tool.",
     "filter": "The events to show.",
     "fixtures": "Files to write into the workspace: texts by relative path.",
     "force": "Let a model judge itself.",
@@ -80,9 +93,11 @@ PARAMETERS = {
     "judge_command": "A command that judges; it reads the question from stdin.",
     "judge_model": "The name of the judge's model.",
     "judge_preset": "A preset file whose hat `judge` has instructions for the judge.",
+    "from_baseline": "Compare with the baseline of this name; needs at least 8 runs.",
     "limit": "The maximum number of records.",
     "max_iterations": "The maximum number of iterations.",
     "max_runtime_secs": "The maximum duration of the run in seconds.",
+    "min_effect_percent": "Percent that a figure must grow to be worse.",
     "mock_responses": "Scripted answers of the agent, one for each iteration: the first unused one "
     'that matches. Publish an event with <event topic="build.task">text</event>: its topic '
     "selects the next hat. End the loop with the line LOOP_COMPLETE as the last line of an output.",
@@ -92,8 +107,11 @@ PARAMETERS = {
     "preserve_session": "Keep session.jsonl and nothing else.",
     "record": "Record the judge in a cassette with this name.",
     "redactions": "Values that may differ: patterns by name, JSON paths such as $.files['a.txt'].",
+    "repeat": "The number of measured runs; one more is run before them.",
     "replace": "Overwrite an existing cassette.",
+    "save_baseline": "Store the runs as a baseline of this name, in benchmarks/ of the workspace.",
     "scratchpad": "The initial text of .agent/scratchpad.md.",
+    "seed": "The number that chooses the faults without a position; the same one repeats them.",
     "snapshot_id": "The name of the snapshot.",
     "strict": "Fail if a prompt differs from the recorded one; else compare its position only.",
     "task": "The task of the loop.",
@@ -104,7 +122,10 @@ PARAMETERS = {
 # Values that work together: with them, the tools can be called one after another.
 EXAMPLES: dict[str, Any] = {
     "workspace_id": "flow",
-    "fixtures": {"src/main.py": "print()\n"},
+    "fixtures": {
+        "src/main.py": "print()\n",
+        "model.yaml": "- {when: Add error handling, do: [{say: LOOP_COMPLETE}]}\n",
+    },
     "config": {
         "event_loop": {"starting_event": "task.start"},
         "hats": {
@@ -127,6 +148,11 @@ EXAMPLES: dict[str, Any] = {
     "test_name": "error handling",
     "snapshot_id": "after-build",
     "baseline": "initial",
+    "after": "flow",
+}
+# Values of one tool, in place of those above.
+TOOL_EXAMPLES: dict[str, dict[str, Any]] = {
+    "test_chaos": {"playbook": "model.yaml", "faults": ["rate_limit@1"]},
 }
 # Types for the schema only: the tools parse these values themselves, with better errors.
 SCHEMA_TYPES: dict[str, Any] = {
@@ -134,6 +160,7 @@ SCHEMA_TYPES: dict[str, Any] = {
     "fixtures": dict[str, str],
     "assertions": list[Union[tuple(map(assertion_class, ASSERTIONS))]],  # type: ignore[misc] # noqa: UP007 - made at run time
     "evaluations": list[Evaluation],
+    "faults": list[str],
     "filter": EventFilter,
     "mock_responses": list[MockResponse],
     "redactions": RedactionRules,
@@ -158,7 +185,7 @@ class McpTool:
         description = {
             "name": self.name,
             "description": signatures.getdoc(self._function) or "",
-            "inputSchema": _input_schema(self._schema_struct),
+            "inputSchema": _input_schema(self._schema_struct, TOOL_EXAMPLES.get(self.name, {})),
             "annotations": {
                 "readOnlyHint": self.name in READ_ONLY,
                 "destructiveHint": self.name in DESTRUCTIVE,
@@ -215,7 +242,7 @@ def _json_schema(struct: type[msgspec.Struct]) -> dict[str, Any]:
     return schema | ({"$defs": definitions} if definitions else {})
 
 
-def _input_schema(struct: type[msgspec.Struct]) -> dict[str, Any]:
+def _input_schema(struct: type[msgspec.Struct], examples: Mapping[str, Any]) -> dict[str, Any]:
     """Return the schema of the parameters, with their descriptions and examples."""
     schema = _json_schema(struct)
     for name, parameter in schema["properties"].items():
@@ -226,8 +253,8 @@ def _input_schema(struct: type[msgspec.Struct]) -> dict[str, Any]:
             del parameter["default"]
         if name in PARAMETERS:
             parameter["description"] = PARAMETERS[name]
-        if name in EXAMPLES:
-            parameter["examples"] = [EXAMPLES[name]]
+        if name in EXAMPLES or name in examples:
+            parameter["examples"] = [examples.get(name, EXAMPLES.get(name))]
     return schema
 
 

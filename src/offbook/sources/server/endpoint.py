@@ -234,7 +234,7 @@ class Endpoint:
             if request is None:  # else the traced source has emitted it
                 self._emit_error(error)
                 self.refusal = _refusal_error(error)
-            response = _render_error(dialect, error, request)
+            response = self._add_correlation(_render_error(dialect, error, request))
             if error.fault is not None:
                 return response  # not kept for a retry, which is a new request
         except asyncio.CancelledError:
@@ -245,9 +245,8 @@ class Endpoint:
             self._emit_error(model_error)
             response = dialect.encode_error(model_error, request)
             # Clients must not retry: the run has failed.
-            headers = {**response.headers, "x-should-retry": "false"}
+            headers = {**response.headers, **self._headers, "x-should-retry": "false"}
             response = msgspec.structs.replace(response, headers=headers)
-        response = self._add_correlation(response)
         if request is not None:
             self._recent.append((request, response))
         return response
@@ -260,7 +259,7 @@ class Endpoint:
         return msgspec.structs.replace(response, headers=headers)
 
     def _encode(self, dialect: Dialect, reply: Reply, request: Request) -> HttpResponse:
-        response = dialect.encode(reply, request)
+        response = self._add_correlation(dialect.encode(reply, request))
         if self._keeps_delays and reply.delays:
             waits = _spread_delays(reply, response.chunks)
             response = msgspec.structs.replace(response, chunk_delays=waits)

@@ -7,14 +7,13 @@ and keeps the schema, so the model cannot distinguish a mock from the real tool.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from offbook.errors import UsageError, did_you_mean
-from offbook.exchange.model import Tool
+from offbook.exchange.model import Tool, compile_validator
 from offbook.subjects.mock_tools import MockTool, validate_mock_names
 
 if TYPE_CHECKING:
@@ -28,35 +27,19 @@ ANY_OBJECT: dict[str, Any] = {"type": "object"}
 
 def compile_schema(schema: dict[str, Any], where: str) -> Validator:
     """Return a function that validates parameters and returns the error message, or None."""
-    try:
-        raw = msgspec.json.encode(schema, order="sorted")
-    except (TypeError, msgspec.MsgspecError) as error:
-        raise UsageError(f"the parameter schema is not JSON: {error}", where=where) from error
-    return _compile_schema(raw, where)
-
-
-# Every session registers the same built-in tools: compiling their schemas once saves most of the
-# time that a session needs to open.
-@functools.lru_cache(maxsize=512)
-def _compile_schema(raw: bytes, where: str) -> Validator:
-    import jsonschema_rs  # imported here because `import offbook` must stay fast
-
-    try:
-        validator = jsonschema_rs.validator_for(raw.decode())
-    except (jsonschema_rs.ValidationError, ValueError) as error:
-        raise UsageError(
-            f"invalid parameter schema: {str(error).splitlines()[0]}",
-            where=where,
-            hint='expected a JSON schema: {"type": "object", "properties": {…}, "required": […]}',
-        ) from error
+    find_errors = compile_validator(
+        schema,
+        where,
+        kind="parameter schema",
+        hint='expected a JSON schema: {"type": "object", "properties": {…}, "required": […]}',
+    )
 
     def validate(params: dict[str, Any]) -> str | None:
-        # `is_valid` builds no error objects: valid parameters are the usual case.
-        if validator.is_valid(params):
+        errors = find_errors(params)
+        if not errors:
             return None
         return "; ".join(
-            f"{'.'.join(map(str, error.instance_path)) or 'parameters'}: {error.message}"
-            for error in validator.iter_errors(params)
+            f"{'.'.join(map(str, error.path)) or 'parameters'}: {error.message}" for error in errors
         )
 
     return validate

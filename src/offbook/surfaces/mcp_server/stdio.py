@@ -29,7 +29,10 @@ INSTRUCTIONS = (
     '<event topic="build.done">text</event>, and the topic selects the next hat by its `triggers`; '
     "an answer whose last line is LOOP_COMPLETE ends the loop with exit code 0. Further tools: "
     "test_snapshot and test_diff compare files, test_evaluate lets a judge score the run, "
-    "test_record records the answers of a real agent, test_replay replays them."
+    "test_record records the answers of a real agent, test_replay replays them. After runs, "
+    "test_coverage lists the hats, topics and tools that were never used, test_compare compares "
+    "the runs of two workspaces, test_benchmark runs the loop several times and measures it; "
+    "test_chaos runs it with faults in the responses of its model."
 )
 JsonObject = dict[str, Any]
 RequestId = int | str

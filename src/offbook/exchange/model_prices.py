@@ -17,12 +17,23 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from offbook.evals.pack import ModelPrice
+import msgspec
+
 from offbook.exchange.model import Usage
 
 MILLION = 1_000_000
 # A snapshot of a model costs the same: gpt-5-2025-08-07, claude-opus-4-5-20251101.
 _SNAPSHOT = re.compile(r"-(\d{8}|\d{4}-\d{2}-\d{2}|latest)$")
+
+
+class ModelPrice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The price of a model in dollars for a million tokens."""
+
+    input: float
+    output: float
+    cache_read: float | None = None
+    cache_write: float | None = None
+
 
 PRICES = {
     "claude-fable-5": ModelPrice(10.0, 50.0, 1.0, 12.5),

@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offbook.evals.calibration import CalibrationRow, report_agreement
-from offbook.evals.run_comparison import plot_interval
-from offbook.evals.trial_statistics import (
+from offbook.checks.trial_statistics import (
     cohen_kappa,
     compare_paired,
     pass_at_k,
@@ -16,6 +14,8 @@ from offbook.evals.trial_statistics import (
     sign_test,
     wilson,
 )
+from offbook.evals.calibration import CalibrationRow, report_agreement
+from offbook.evals.run_comparison import plot_interval
 
 
 def test_wilson_is_the_published_interval():

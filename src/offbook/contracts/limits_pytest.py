@@ -1,0 +1,216 @@
+"""Budgets and contracts in pytest.
+
+    @pytest.mark.offbook_budget(requests=4, tokens=2_000)     # of one test
+    pytest --offbook-budget tokens=50_000                     # of the whole run
+    [tool.offbook.budget]                                     # both, in pyproject.toml
+    test = {requests = 10}
+    suite = {cost_usd = 1.0}
+
+The plugin imports this module at every start, so everything else is imported when it is needed.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from offbook.checks.budgets import Budget, Spending
+    from offbook.trace.event_contracts import Contracts
+
+OPTION = "--offbook-budget"
+MARKER = "offbook_budget"
+CONTRACTS_MODULE = "offbook.trace.event_contracts"
+WORKER_KEY = "offbook_limits"
+FIXTURES: dict[str, Any] = {}
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Add the option for the budget of the run."""
+    parser.getgroup("offbook").addoption(
+        OPTION,
+        action="append",
+        default=[],
+        metavar="NAME=LIMIT",
+        help="Limit what all tests together use: requests, tokens, cost_usd or seconds.",
+    )
+
+
+def configure(config: pytest.Config) -> None:
+    """Register the marker, and read the budgets of the project."""
+    config.addinivalue_line(
+        "markers",
+        f"{MARKER}(requests, tokens, cost_usd, seconds): limit what a test with an agent uses",
+    )
+    settings = _read_settings(config)
+    suite = settings.get("suite", {}) | _read_option(config.getoption(OPTION) or [])
+    plugin = LimitHooks(
+        _make_budget(settings["test"], "[tool.offbook.budget] test")
+        if "test" in settings
+        else None,
+        _make_budget(suite, OPTION) if suite else None,
+        is_worker=hasattr(config, "workerinput"),
+    )
+    config.pluginmanager.register(plugin, "offbook-limits")
+
+
+def _read_settings(config: pytest.Config) -> dict[str, Any]:
+    """Return `[tool.offbook.budget]` of the project; parsed only if the text names it."""
+    path = config.rootpath / "pyproject.toml"
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return {}
+    if "[tool.offbook.budget]" not in text:
+        return {}
+    import tomllib
+
+    settings: dict[str, Any] = tomllib.loads(text)["tool"]["offbook"]["budget"]
+    for name in settings:
+        if name not in {"test", "suite"}:
+            raise pytest.UsageError(
+                f"{path}: [tool.offbook.budget] has no {name!r}; expected test or suite"
+            )
+    return settings
+
+
+def _read_option(values: list[str]) -> dict[str, Any]:
+    limits: dict[str, Any] = {}
+    for value in values:
+        name, sign, limit = value.partition("=")
+        try:
+            limits[name] = float(limit) if "." in limit or "e" in limit else int(limit)
+        except ValueError:
+            sign = ""
+        if not sign:
+            raise pytest.UsageError(f"{OPTION}: expected NAME=LIMIT, got {value!r}")
+    return limits
+
+
+def _make_budget(limits: Any, where: str) -> Budget:
+    import msgspec
+
+    from offbook.checks.budgets import FIELDS, Budget
+
+    try:
+        return msgspec.convert(limits, Budget)
+    except msgspec.ValidationError as error:
+        raise pytest.UsageError(f"{where}: {error}; the limits are {', '.join(FIELDS)}") from error
+
+
+class LimitHooks:
+    """Adds up what each test uses, fails those over their budget, and reports on contracts."""
+
+    def __init__(self, test: Budget | None, suite: Budget | None, *, is_worker: bool) -> None:
+        self._test_budget = test
+        self._suite_budget = suite
+        self._is_worker = is_worker
+        self._total: Spending | None = None
+        self._started = time.perf_counter()
+        self._without_data = 0
+        self._contracts: dict[str, int] = {}
+        self._lines: list[tuple[str, bool]] = []
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Measure a test that has a budget, or a run that has one."""
+        marker = item.get_closest_marker(MARKER)
+        if marker is None and self._test_budget is None and self._suite_budget is None:
+            return (yield)
+        from offbook.checks.budgets import Spending, SpendingReader
+        from offbook.trace.recorder import observe_traces
+
+        if marker is not None and marker.args:
+            raise pytest.UsageError(f"{item.nodeid}: {MARKER} takes names: requests=4")
+        own = None if marker is None else _make_budget(marker.kwargs, f"{item.nodeid}: {MARKER}")
+        spent = Spending()
+        start = time.perf_counter()
+        with ExitStack() as stack:
+            stack.enter_context(observe_traces(lambda: SpendingReader(spent)))
+            result = yield
+        spent.seconds = time.perf_counter() - start
+        if self._total is None:
+            self._total = Spending()
+        self._total.add(spent)
+        self._check_test(own, spent)
+        return result
+
+    def _check_test(self, own: Budget | None, spent: Spending) -> None:
+        """Fail a test over its budget. The marker of a test demands data, a setting does not."""
+        from offbook.errors import CheckFailed
+
+        budget = own or self._test_budget
+        if budget is None or (own is None and not spent.requests):  # a test without an agent
+            return
+        verdicts = budget.check(spent)
+        failed = [verdict for verdict in verdicts if verdict.status == "fail"]
+        missing = [verdict for verdict in verdicts if verdict.status == "no_data"]
+        if own is None and missing:
+            self._without_data += 1
+        elif own is not None:
+            failed += missing
+        if failed:
+            raise CheckFailed("; ".join(verdict.message for verdict in failed))
+
+    # --- The whole run
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Add what a worker of pytest-xdist has used."""
+        output: dict[str, Any] = getattr(node, "workeroutput", {}).get(WORKER_KEY, {})
+        if output.get("total"):
+            from offbook.checks.budgets import Spending
+
+            self._total = self._total or Spending()
+            self._total.add(Spending(**output["total"]))
+        self._without_data += output.get("without_data", 0)
+        for name, count in output.get("contracts", {}).items():
+            self._contracts[name] = self._contracts.get(name, 0) + count
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Fail a run over its budget."""
+        held = self._held_contracts()
+        for name, count in (held.matched if held is not None else {}).items():
+            self._contracts[name] = self._contracts.get(name, 0) + count
+        if self._is_worker:
+            import msgspec
+
+            total = None if self._total is None else msgspec.structs.asdict(self._total)
+            output = {"without_data": self._without_data, "contracts": self._contracts}
+            config: Any = session.config  # of xdist
+            config.workeroutput[WORKER_KEY] = {"total": total, **output}
+            return
+        for name, count in self._contracts.items():
+            if not count:
+                self._lines.append((f"contract unused, no event matched it: {name}", False))
+        if self._without_data:
+            self._lines.append((f"{self._without_data} tests have no data for a limit", False))
+        if self._suite_budget is not None:
+            from offbook.checks.budgets import Spending
+
+            total = self._total or Spending()
+            total.seconds = time.perf_counter() - self._started
+            verdicts = self._suite_budget.check(total, "suite: ")
+            failed = [verdict for verdict in verdicts if not verdict.holds]
+            self._lines += [(f"{verdict.check}: {verdict.message}", True) for verdict in failed]
+            if failed and session.exitstatus == pytest.ExitCode.OK:
+                session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def _held_contracts(self) -> Contracts | None:
+        """Return the contracts of the project, if a run of this process was held to them."""
+        module = sys.modules.get(CONTRACTS_MODULE)
+        return None if module is None else module.project_contracts()
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Print unused contracts and exceeded budgets."""
+        if self._lines:
+            terminalreporter.section("offbook limits")
+        for line, failed in self._lines:
+            terminalreporter.write_line(line, red=failed, yellow=not failed)

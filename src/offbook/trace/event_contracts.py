@@ -1,0 +1,224 @@
+"""Contracts: JSON schemas that the events of every run must match.
+
+    # contracts.yaml
+    topics:                          # published events: the schema of the payload
+      build.done: {type: string, minLength: 1}
+      review.*: {type: object, required: [verdict]}
+    events:                          # any event of the trace: the schema of its data
+      tool.call: {properties: {input: {type: object}}}
+
+    [tool.offbook]                   # in pyproject.toml: all runs in this folder and below
+    contracts = "contracts.yaml"
+
+    Contracts(topics={"build.done": BuildDone})      # in Python, also of msgspec types
+
+A topic that no contract names breaks them, if there are contracts of topics. An event that breaks
+a contract fails the run. A contract that matched no event is `unused`: it has checked nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import msgspec
+
+from offbook.errors import ContractBroken, FormatError, UsageError, did_you_mean
+from offbook.exchange.model import SchemaValidator, compile_validator
+from offbook.files import convert, parse_json, read_text
+from offbook.trace.events import PUBLISH, Event, topic_matches
+from offbook.yaml_files import parse_yaml
+
+SHOWN_VALUE = 200
+JSON_TYPES = ("array", "boolean", "integer", "number", "object")
+
+
+class ContractFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The content of a file of contracts."""
+
+    topics: dict[str, dict[str, Any]] = {}
+    events: dict[str, dict[str, Any]] = {}
+
+
+class ContractViolation(NamedTuple):
+    """An event that breaks a contract: where, what was expected, and the value."""
+
+    seq: int
+    event: str
+    contract: str
+    path: str
+    expected: str
+    actual: Any
+    hint: str = ""
+
+    def __str__(self) -> str:
+        shown = repr(self.actual)
+        shown = shown if len(shown) <= SHOWN_VALUE else f"{shown[:SHOWN_VALUE]}…"
+        place = f"event {self.seq}, {self.event}"
+        return f"{place}: {self.contract} at {self.path}: expected {self.expected}, got {shown}"
+
+
+class _Contract(NamedTuple):
+    pattern: str
+    validator: SchemaValidator
+    takes_json: bool
+
+
+class Contracts:
+    """The contracts of a project, and how many events each has matched."""
+
+    def __init__(
+        self,
+        *,
+        topics: Mapping[str, Any] | None = None,
+        events: Mapping[str, Any] | None = None,
+        where: str = "contracts",
+    ) -> None:
+        self.where = where
+        self._topics = [_compile(name, given, where) for name, given in (topics or {}).items()]
+        self._events = [_compile(name, given, where) for name, given in (events or {}).items()]
+        if not self._topics and not self._events:
+            raise UsageError("no contract is given", where=where, hint="name topics or events")
+        self.matched = {
+            **{f"topic {contract.pattern}": 0 for contract in self._topics},
+            **{f"event {contract.pattern}": 0 for contract in self._events},
+        }
+
+    @classmethod
+    def read(cls, path: Path) -> Contracts:
+        """Return the contracts of a JSON or YAML file."""
+        text = read_text(path)
+        content = parse_json(text, path) if path.suffix == ".json" else parse_yaml(text, path)
+        file = convert(content, ContractFile, path=path)
+        return cls(topics=file.topics, events=file.events, where=str(path))
+
+    @property
+    def unused(self) -> list[str]:
+        """The contracts that matched no event: they have checked nothing."""
+        return [name for name, count in self.matched.items() if not count]
+
+    def wants(self, name: str) -> bool:
+        """Return whether events of this name are checked."""
+        if name == PUBLISH and self._topics:
+            return True
+        return any(topic_matches(contract.pattern, name) for contract in self._events)
+
+    def check(self, event: Event) -> list[ContractViolation]:
+        """Return what is wrong with an event."""
+        found: list[ContractViolation] = []
+        for contract in self._events:
+            if topic_matches(contract.pattern, event.event):
+                self.matched[f"event {contract.pattern}"] += 1
+                found += _violations(contract, event, event.data, "", contract.pattern)
+        if event.event == PUBLISH and self._topics:
+            found += self._check_topic(event)
+        return found
+
+    def _check_topic(self, event: Event) -> list[ContractViolation]:
+        topic = str(event.data.get("topic", ""))
+        matching = [c for c in self._topics if topic_matches(c.pattern, topic)]
+        if not matching:
+            known = [contract.pattern for contract in self._topics]
+            hint = did_you_mean(topic, known)
+            expected = "a topic with a contract"
+            return [
+                ContractViolation(event.seq, event.event, "topic", ".topic", expected, topic, hint)
+            ]
+        found: list[ContractViolation] = []
+        for contract in matching:
+            self.matched[f"topic {contract.pattern}"] += 1
+            payload: Any = event.data.get("payload")
+            # Agents publish text: where anything else is expected, it is the JSON of it.
+            if contract.takes_json and isinstance(payload, str):
+                with suppress(msgspec.DecodeError):  # the schema says what is wrong
+                    payload = msgspec.json.decode(payload)
+            found += _violations(contract, event, payload, ".payload", f"topic {topic}")
+        return found
+
+
+class ContractReader:
+    """Checks a trace that is being written: the first broken contract fails the run."""
+
+    def __init__(self, contracts: Contracts) -> None:
+        self.wants = contracts.wants
+        self._check = contracts.check
+        self._where = contracts.where
+
+    def on_event(self, event: Event) -> None:
+        """Raise if the event breaks a contract."""
+        if violations := self._check(event):
+            first, *others = violations
+            error = ContractBroken(str(first), where=self._where, hint=first.hint)
+            for other in others:
+                error.add_note(str(other))
+            raise error
+
+    def on_close(self) -> None:
+        """Do nothing: each event was checked alone."""
+
+
+def project_contracts() -> Contracts | None:
+    """Return the contracts of `[tool.offbook]` in the nearest pyproject.toml, if it names some."""
+    return _contracts_of(os.getcwd())  # noqa: PTH109 - for each run
+
+
+@cache
+def _contracts_of(folder: str) -> Contracts | None:
+    import tomllib
+
+    for parent in (Path(folder), *Path(folder).parents):
+        path = parent / "pyproject.toml"
+        if path.is_file():
+            break
+    else:
+        return None
+    try:
+        settings: dict[str, Any] = tomllib.loads(read_text(path))
+    except tomllib.TOMLDecodeError as error:
+        raise FormatError(f"invalid TOML: {error}", path=path) from error
+    name: Any = settings.get("tool", {}).get("offbook", {}).get("contracts")
+    if name is None:
+        return None
+    if not isinstance(name, str) or not (path.parent / name).is_file():
+        raise FormatError(
+            f"[tool.offbook] contracts: expected a file, got {name!r}",
+            path=path,
+            hint="offbook contract infer TRACE… --out contracts.yaml writes one",
+        )
+    return Contracts.read(path.parent / name)
+
+
+def _compile(pattern: str, given: Any, where: str) -> _Contract:
+    """Return a contract of a JSON schema or of a type."""
+    if isinstance(given, Mapping):
+        schema = dict(cast("Mapping[str, Any]", given))
+    else:
+        try:
+            schema = msgspec.json.schema(given)
+        except (TypeError, RuntimeError) as error:
+            raise UsageError(
+                f"{pattern}: expected a JSON schema or a type, got {given!r}", where=where
+            ) from error
+    validator = compile_validator(schema, f"{where}: {pattern}")
+    takes_json = "$ref" in schema or schema.get("type") in JSON_TYPES
+    return _Contract(pattern, validator, takes_json)
+
+
+def _violations(
+    contract: _Contract, event: Event, value: Any, prefix: str, title: str
+) -> list[ContractViolation]:
+    return [
+        ContractViolation(
+            event.seq,
+            event.event,
+            f"the contract of {title}",
+            "".join([prefix, *(f".{key}" for key in error.path)]) or ".",
+            error.message,
+            error.value,
+        )
+        for error in contract.validator(value)
+    ]

@@ -1,0 +1,166 @@
+"""Contracts fail the run at the event that breaks them, and an unused one is no pass."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from offbook import call, say, session, when
+from offbook.contracts import Contracts, hold_to, infer_contracts
+from offbook.errors import ContractBroken, FormatError, UsageError
+from offbook.trace.events import PUBLISH, Event
+
+CALL = {"properties": {"input": {"required": ["path"]}}}
+SCRIPT = when("Go", [call("bash", {"command": "true"}), say("Done.")])
+
+
+def published(topic: str, payload: Any, seq: int = 3) -> Event:
+    return Event(1, PUBLISH, {"topic": topic, "payload": payload}, seq)
+
+
+class BuildDone(msgspec.Struct):
+    status: str
+    files: list[str] = []
+
+
+def test_an_event_that_breaks_a_contract_fails_the_run():
+    with (
+        hold_to(Contracts(events={"tool.call": CALL})),
+        pytest.raises(ContractBroken) as raised,
+        session() as rehearsal,
+    ):
+        rehearsal.run(SCRIPT)
+    [number] = [e.seq for e in rehearsal.events.named("tool.call")]
+    message = str(raised.value)
+    assert f"event {number}, tool.call: the contract of tool.call at .input" in message
+    assert "'path'" in message or '"path"' in message
+    assert "got {'command': 'true'}" in message
+
+
+def test_a_run_that_matches_its_contracts_passes():
+    contracts = Contracts(events={"tool.call": {"required": ["input"]}})
+    with hold_to(contracts), session() as rehearsal:
+        rehearsal.run(SCRIPT)
+    assert contracts.matched == {"event tool.call": 1}
+    assert contracts.unused == []
+
+
+def test_a_contract_without_an_event_is_unused():
+    contracts = Contracts(events={"tool.call": {}, "tool.cal": {}}, topics={"build.done": {}})
+    with hold_to(contracts), session() as rehearsal:
+        rehearsal.run(SCRIPT)
+    assert contracts.unused == ["topic build.done", "event tool.cal"]
+
+
+def test_no_contract_is_held_after_the_block():
+    with hold_to(Contracts(events={"tool.call": CALL})):
+        pass
+    with session() as rehearsal:
+        rehearsal.run(SCRIPT)
+
+
+@pytest.mark.parametrize(
+    "payload, path",
+    [
+        ({"status": "ok"}, ""),
+        ('{"status": "ok", "files": ["a"]}', ""),
+        ({"status": 3}, ".payload.status"),
+        ({"status": "ok", "files": ["a", 2]}, ".payload.files.1"),
+        ("{broken", ".payload"),
+        (None, ".payload"),
+    ],
+)
+def test_the_payload_of_a_topic_is_checked_by_a_type(payload: Any, path: str):
+    contracts = Contracts(topics={"build.done": BuildDone})
+    found = contracts.check(published("build.done", payload))
+    assert [violation.path for violation in found] == ([path] if path else [])
+
+
+def test_a_topic_of_text_is_not_parsed():
+    contracts = Contracts(topics={"note": {"type": "string"}})
+    assert contracts.check(published("note", "{}")) == []
+
+
+def test_an_unknown_topic_is_reported_with_the_nearest_one():
+    contracts = Contracts(topics={"build.done": {}, "review.*": {}})
+    [violation] = contracts.check(published("build.don", "x"))
+    assert (violation.actual, violation.hint) == ("build.don", "did you mean 'build.done'?")
+    assert contracts.check(published("review.passed", "x")) == []
+
+
+def test_without_contracts_of_topics_every_topic_is_allowed():
+    assert Contracts(events={"tool.call": {}}).check(published("any", "x")) == []
+
+
+def test_contracts_without_content_are_refused():
+    with pytest.raises(UsageError, match="no contract is given"):
+        Contracts()
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("topics: {a: {type: strin}}", "invalid JSON schema"),
+        ("topic: {}", "topics"),
+        ("topics: [", "contracts.yaml"),
+    ],
+)
+def test_a_wrong_file_is_an_error_with_its_place(tmp_path: Path, text: str, message: str):
+    path = tmp_path / "contracts.yaml"
+    path.write_text(text)
+    with pytest.raises((UsageError, FormatError), match=message) as raised:
+        Contracts.read(path)
+    assert "contracts.yaml" in str(raised.value)
+
+
+def test_the_contracts_of_the_project_hold_for_every_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "pyproject.toml").write_text('[tool.offbook]\ncontracts = "contracts.json"\n')
+    (tmp_path / "contracts.json").write_bytes(msgspec.json.encode({"events": {"tool.call": CALL}}))
+    (tmp_path / "inside").mkdir()
+    monkeypatch.chdir(tmp_path / "inside")
+    rehearsal = session()
+    with pytest.raises(ContractBroken, match=r"contracts\.json"):
+        rehearsal.run(SCRIPT)
+    rehearsal.dispose()
+
+
+def test_a_project_that_names_a_missing_file_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "pyproject.toml").write_text('[tool.offbook]\ncontracts = "missing.json"\n')
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FormatError, match="offbook contract infer"):
+        session()
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.floats(-1, 1) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner),
+    max_leaves=8,
+)
+
+
+@given(st.lists(json_values, min_size=1, max_size=4))
+def test_the_events_of_an_inference_match_what_was_inferred(payloads: list[Any]):
+    events = [published("a.b", payload) for payload in payloads]
+    inferred = infer_contracts(events, [PUBLISH])
+    contracts = Contracts(topics=inferred.topics, events=inferred.events)
+    assert [violation for event in events for violation in contracts.check(event)] == []
+
+
+def test_a_field_that_is_sometimes_missing_is_not_required():
+    inferred = infer_contracts([published("a", {"x": 1, "y": 2}), published("a", {"x": 1.5})])
+    assert inferred.topics == {
+        "a": {
+            "type": "object",
+            "properties": {"x": {"type": "number"}, "y": {"type": "integer"}},
+            "required": ["x"],
+        }
+    }

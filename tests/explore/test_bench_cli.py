@@ -1,0 +1,100 @@
+"""`offbook bench` measures functions, scenario files and commands."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SHOP = """
+from offbook import call, say, session, when
+
+def once(extra=()):
+    with session() as rehearsal:
+        steps = [call("bash", {"command": "true"}) for _ in range(1 + len(extra))]
+        rehearsal.run(when("Go", [*steps, say("Done.")]))
+
+def twice():
+    once(extra=[1])
+"""
+AGENT = """
+import json, os, urllib.request
+
+def send(body):
+    url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+    head = {"content-type": "application/json", "authorization": "Bearer x"}
+    request = urllib.request.Request(url, json.dumps(body).encode(), head)
+    return json.load(urllib.request.urlopen(request))
+
+send({"model": "gpt-5-mini", "messages": [{"role": "user", "content": "Go"}]})
+"""
+PLAYBOOK = "- when: Go\n  do:\n    - say: Done.\n"
+
+
+def bench(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "offbook", "bench", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.slow
+def test_one_request_more_than_the_baseline_fails_the_gate(tmp_path: Path):
+    (tmp_path / "shop.py").write_text(SHOP)
+    saved = bench(tmp_path, "shop:once", "--repeat", "8", "--save", "b.json")
+    assert saved.returncode == 0, saved.stderr
+    assert "requests       2  (2 to 2)" in saved.stdout
+    assert "cost usd       no data" in saved.stdout
+    gate = bench(tmp_path, "shop:twice", "--repeat", "8", "--baseline", "b.json", "--json")
+    assert gate.returncode == 1, gate.stderr
+    result = json.loads(gate.stdout)
+    assert not result["passed"]
+    [requests] = [c for c in result["compared"] if c["metric"] == "requests"]
+    assert (requests["before"], requests["after"], requests["worse"]) == (2, 3, True)
+
+
+@pytest.mark.slow
+def test_a_command_is_measured_with_its_model(tmp_path: Path):
+    (tmp_path / "agent.py").write_text(AGENT)
+    (tmp_path / "shop.yaml").write_text(PLAYBOOK)
+    command = ["--playbook", "shop.yaml", "--json", "--", sys.executable, "agent.py"]
+    result = bench(tmp_path, "--repeat", "1", *command)
+    assert result.returncode == 0, result.stderr
+    [sample] = json.loads(result.stdout)["samples"]
+    assert sample["requests"] == 1
+    assert sample["cost_usd"] > 0
+    assert sample["cpu_seconds"] > 0
+
+
+@pytest.mark.slow
+def test_cpu_is_that_of_the_whole_process_tree(tmp_path: Path):
+    burn = "import time\nwhile time.process_time() < 0.5: pass"
+    script = f"import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', {burn!r}]).wait()"
+    result = bench(tmp_path, "--repeat", "1", "--json", "--", sys.executable, "-c", script)
+    assert result.returncode == 0, result.stderr
+    [sample] = json.loads(result.stdout)["samples"]
+    assert sample["cpu_seconds"] >= 0.5
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ([], "expected one target"),
+        (["missing:name"], "cannot import missing"),
+        (["flow.yaml"], "no such scenario file"),
+        (["a:b", "--repeat", "3", "--baseline", "b.json"], "3 runs cannot show a difference"),
+        (["a:b", "--baseline", "b.json", "--against", "a:c"], "exclude each other"),
+        (["a:b", "--playbook", "shop.yaml"], "--playbook is the model of a command"),
+    ],
+)
+def test_wrong_usage_is_explained(tmp_path: Path, arguments: list[str], message: str):
+    result = bench(tmp_path, *arguments)
+    assert result.returncode == 2
+    assert message in result.stderr
+
+
+def test_a_command_that_fails_is_not_measured(tmp_path: Path):
+    result = bench(tmp_path, "--repeat", "1", "--", "false")
+    assert result.returncode == 1
+    assert "the command exited with 1, so it was not measured" in result.stderr
