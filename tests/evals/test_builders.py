@@ -120,3 +120,17 @@ def test_a_pack_is_written_from_records_and_tests(tmp_path: Path):
     pack = read_pack(path).pack
     assert [case.id for case in pack.cases] == ["refund", "test_greeting-1"]
     assert run_pack([path], RunOptions(output=str(tmp_path / "out"))).summary.passed_gate
+
+
+def test_a_pack_is_written_from_a_folder_and_equal_names_are_told_apart(tmp_path: Path):
+    for folder in ("a", "b"):
+        (tmp_path / "runs" / folder).mkdir(parents=True)
+        (tmp_path / "runs" / folder / "refund.run.json").write_text(json.dumps(RUN))
+    path = tmp_path / "offbook.eval.toml"
+    write_pack_from([tmp_path / "runs"], path)
+    assert [case.id for case in read_pack(path).pack.cases] == ["refund", "refund-2"]
+
+
+def test_a_folder_without_runs_gives_no_pack(tmp_path: Path):
+    with pytest.raises(UsageError, match="nothing to write a pack from"):
+        write_pack_from([tmp_path], tmp_path / "offbook.eval.toml")

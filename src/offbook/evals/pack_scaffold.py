@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -82,18 +83,24 @@ def render_schema() -> str:
 
 
 def write_pack_from(sources: Iterable[Path], path: Path) -> list[Path]:
-    """Write a pack with one case for each run record, trace, or rehearsal of a test file."""
+    """Write a pack with one case for each run record, trace, or rehearsal of a test file.
+
+    Of a folder, all traces and run records are used.
+    """
     _refuse_existing(path)
     builder = PackBuilder(path.parent.name or "evals")
     builder.rubric("completed", [{"kind": "run-status", "expected": "completed"}])
     builder.rubric("failed", [{"kind": "run-status", "expected": "failed"}])
-    count = 0
+    names: Counter[str] = Counter()
     for source in sources:
-        for file in _traces_of_tests(source, path.parent) if source.suffix == ".py" else [source]:
+        files = _files_of(source)
+        for file in _traces_of_tests(source, path.parent) if source.suffix == ".py" else files:
             key, stored = _read(file)
-            _add_case(builder, key, os.path.relpath(file, path.parent), stored)
-            count += 1
-    if not count:
+            name = re.sub(r"[^A-Za-z0-9_-]+", "-", file.stem.removesuffix(".run"))
+            names[name] += 1
+            name = f"{name}-{names[name]}" if names[name] > 1 else name
+            _add_case(builder, name, key, os.path.relpath(file, path.parent), stored)
+    if not names:
         raise UsageError("nothing to write a pack from", hint="name run records, traces or tests")
     return _write_pack(builder, path)
 
@@ -110,10 +117,16 @@ def _read(file: Path) -> tuple[str, StoredRun]:
     )
 
 
-def _add_case(builder: PackBuilder, key: str, place: str, stored: StoredRun) -> None:
+def _files_of(source: Path) -> list[Path]:
+    if not source.is_dir():
+        return [source]
+    files = (file for suffix in ("json", "jsonl") for file in source.rglob(f"*.{suffix}"))
+    return sorted(file for file in files if file.is_file())
+
+
+def _add_case(builder: PackBuilder, name: str, key: str, place: str, stored: StoredRun) -> None:
     record = stored.record
     rubrics = ["failed" if record.status == "failed" else "completed"]
-    name = re.sub(r"[^A-Za-z0-9_-]+", "-", Path(place).stem.removesuffix(".run"))
     # The tools that the run called are the behaviour to keep.
     if tools := sorted({tool.tool_name for tool in record.tool_recordings}):
         rubric = f"tools-of-{name}"
