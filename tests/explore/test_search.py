@@ -1,7 +1,11 @@
 """A search plays generated models, and reports the smallest script that breaks an invariant."""
 
+import os
 import random
+import subprocess
+import sys
 import warnings
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -14,6 +18,7 @@ from offbook.runs.rehearsal import Run
 from tests.explore.worlds import MOCKS, PROMPT, Shop, broken_shop, fixed_shop, never_twice
 
 RUNS = 200
+ROOT = Path(__file__).parents[2]
 
 
 def find(world: Any = broken_shop, *invariants: Any, **options: Any) -> list[Counterexample]:
@@ -217,3 +222,69 @@ def answer_at_once(prompt: str) -> str:
 def test_a_replay_in_which_the_agent_never_asks_is_no_pass():
     with pytest.raises(RunError, match="never called the model"):
         replay(lambda: answer_at_once, when("Go", [say("never")]))
+
+
+SHOW_SEARCH = """
+from offbook.errors import InvariantBroken
+from offbook.explore import explore
+from tests.explore.worlds import PROMPT, broken_shop, never_twice
+try:
+    explore(broken_shop, PROMPT, never_twice, runs=300, seed=5)
+except InvariantBroken as error:
+    print(error)
+"""
+
+
+@pytest.mark.slow
+def test_three_processes_with_different_hash_seeds_find_the_same_example():
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", SHOW_SEARCH],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("0", "1", "random")
+    }
+    assert len(outputs) == 1
+    assert "found by run" in outputs.pop()
+
+
+XDIST_TEST = """
+import pytest
+from offbook.determinism.faults import FaultInjector, Faults
+from offbook.errors import InvariantBroken
+from offbook.explore import explore
+from tests.explore.worlds import PROMPT, broken_shop, never_twice
+
+@pytest.mark.parametrize("number", range(4))
+def test_search(number, worker_id):
+    with pytest.raises(InvariantBroken) as caught:
+        explore(broken_shop, PROMPT, never_twice, runs=300, seed=5)
+    faults = []
+    injector = FaultInjector(Faults(seed=5), faults.append)
+    for _ in range(40):
+        injector.for_request("r", stream=True)
+    with open(f"{number}-{worker_id}.txt", "w") as file:
+        file.write(f"{caught.value}{faults}")
+"""
+
+
+@pytest.mark.slow
+def test_the_workers_of_xdist_find_the_same_example_and_faults(tmp_path: Path):
+    (tmp_path / "test_it.py").write_text(XDIST_TEST)
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-n", "2", "-p", "no:randomly", "test_it.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout
+    files = list(tmp_path.glob("*-gw*.txt"))
+    assert len(files) == 4
+    assert {path.stem.partition("-")[2] for path in files} == {"gw0", "gw1"}
+    assert len({path.read_text() for path in files}) == 1

@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,8 @@ from offbook.errors import DeadlineExceeded, ExtensionError, ToolFailed, UsageEr
 from offbook.runs.api import drive, session
 from offbook.sources.playbook.actions import call, role, say, when
 from offbook.subjects.clis.pi import Pi
-from offbook.testing import create_test_session
+from offbook.subjects.subject import Subject
+from offbook.testing import SubjectConformance, create_test_session
 from tests.clients import PI, is_alive, needs
 from tests.subjects.pi.worlds import EXTENSION, JSON, PI_WORLDS, World, whole
 
@@ -66,6 +68,17 @@ def no_process_is_left() -> Iterator[None]:
     from offbook.subjects.clis.pi.pi_warm import close_hosts
 
     close_hosts()
+
+
+@needs(PI)
+class TestPi(SubjectConformance):
+    """The rules for every subject, in one warm process."""
+
+    def subject(self) -> Subject:
+        return Pi(warm=True)
+
+    def call(self) -> tuple[str, JSON]:
+        return "bash", {"command": "echo it works"}
 
 
 # --- Loading
@@ -241,9 +254,11 @@ FAILING_HOOK = (
 
 
 @needs(PI)
-def test_a_hook_that_throws_fails_the_run(write_extension: WriteExtension):
+@pytest.mark.parametrize("mode", ["rpc", pytest.param("json", marks=whole)])
+def test_a_hook_that_throws_fails_the_run(write_extension: WriteExtension, mode: Any):
     path = write_extension(FAILING_HOOK)
-    with drive(Pi(extensions=[path])) as t, pytest.raises(ToolFailed, match="hook boom"):
+    pi = Pi(extensions=[path], mode=mode)
+    with drive(pi) as t, pytest.raises(ToolFailed, match=r"hook failed.*hook boom"):
         t.run(when("x", [say("ok")]))
 
 
@@ -368,11 +383,3 @@ def test_a_warm_process_serves_each_test_with_a_new_session_in_its_folder():
             return run.results("create")[0].text, id(t.subject.process)
 
     assert run_once() == run_once()
-
-
-@needs(PI)
-def test_a_warm_process_in_use_is_refused():
-    with drive(Pi(extensions=[EXTENSION], warm=True)) as t:
-        with pytest.raises(UsageError, match="in use by another rehearsal"):
-            drive(Pi(extensions=[EXTENSION], warm=True))
-        t.run(when("x", [say("ok")]))

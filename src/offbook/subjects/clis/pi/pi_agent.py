@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextvars import copy_context
@@ -33,6 +34,8 @@ MODES = ("rpc", "json", "print")
 CONFIG_FOLDER = ".pi/agent"
 WITNESS = ".offbook"
 PROVIDER = "offbook"
+# Without RPC, pi prints the exceptions of extensions, and does not name the hook.
+EXTENSION_ERROR = re.compile(r"^Extension error \((.+?)\): (.*)$", re.MULTILINE)
 QUIET = ("--no-extensions", "--no-skills", "--no-prompt-templates", "--no-themes")
 # Methods of ctx.ui that the Python session does not have. RPC mode drops most of them.
 MORE_UI = (
@@ -230,7 +233,7 @@ class Pi(CliAgent):
         self.process.run = self._run
         await self.process.start(self._deadline)
         self._commands = await self.process.extension_commands()
-        self._raise_errors(self.process)
+        self._raise_errors(self.process.take_errors())
 
     async def _open_warm(self, context: RunContext) -> None:
         """Use the warm process with the same options, or start it."""
@@ -261,7 +264,7 @@ class Pi(CliAgent):
         (self.home / models).write_text(files[models], encoding="utf-8")
         await host.call(process.within(self._deadline, host.new_session(context.cwd)))
         self._commands = await host.call(process.extension_commands())
-        self._raise_errors(process)
+        self._raise_errors(process.take_errors())
 
     async def _reopen_warm(self, context: RunContext) -> None:
         """Start another process, in a new home, after a run that killed it."""
@@ -290,6 +293,13 @@ class Pi(CliAgent):
             await self._prompt(text)
         else:
             await super().prompt(text)
+            printed = "" if self.process_result is None else self.process_result.stderr
+            self._raise_errors(
+                [
+                    {"extensionPath": path, "event": "a", "error": error}
+                    for path, error in EXTENSION_ERROR.findall(printed)
+                ]
+            )
         if self._run is not None:
             self._run.ui.raise_errors()
         if self._error is not None:
@@ -309,12 +319,11 @@ class Pi(CliAgent):
             context.hub.emit("session.command", {"command": name, "args": args})
         work = process.within(self._deadline, process.prompt(text))
         await (work if self._host is None else self._host.call(work))
-        self._raise_errors(process)
+        self._raise_errors(process.take_errors())
         self.output = read_answer(process.messages)
 
-    def _raise_errors(self, process: PiProcess) -> None:
+    def _raise_errors(self, errors: Sequence[dict[str, Any]]) -> None:
         """Emit the exceptions of extensions, and raise the first."""
-        errors, process.extension_errors = process.extension_errors, []
         texts = [
             f"{error.get('event')} hook failed in {Path(error['extensionPath']).name}:"
             f" {error.get('error')}"

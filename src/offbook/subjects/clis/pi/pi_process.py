@@ -90,6 +90,11 @@ class PiProcess:
             dialog.cancel()
         await asyncio.gather(task, *self._dialogs, return_exceptions=True)
 
+    def take_errors(self) -> list[dict[str, Any]]:
+        """Return the exceptions of extensions since the last call."""
+        errors, self.extension_errors = self.extension_errors, []
+        return errors
+
     def fail(self, error: BaseException) -> None:
         """End what is running by an error of the test, such as an exception of a mock."""
         if self._failure is not None and not self._failure.done():

@@ -20,14 +20,13 @@ from uuid import uuid4
 
 import msgspec
 
-from offbook.errors import UsageError
 from offbook.subjects.clis.pi.pi_channel import Handler, PiChannel
 from offbook.subjects.clis.pi.pi_process import PiProcess
 
 T = TypeVar("T")
 SESSION_VERSION = 3  # of pi's session files
 CLOSE_TIME = 5.0
-_hosts: dict[Hashable, WarmHost] = {}
+_hosts: dict[Hashable, list[WarmHost]] = {}
 _closes_at_exit = False
 
 
@@ -94,20 +93,14 @@ class WarmHost:
 
 
 def find_host(key: Hashable) -> WarmHost | None:
-    """Return the warm process with these options if it still runs."""
-    host = _hosts.get(key)
-    if host is None:
-        return None
-    if host.process is None or not host.process.running:
-        del _hosts[key]
-        host.close()
-        return None
-    if host.handler is not None:
-        raise UsageError(
-            "the warm process of pi is in use by another rehearsal",
-            hint="close that one first, or pass warm=False",
-        )
-    return host
+    """Return a warm process with these options that runs and that no other rehearsal uses."""
+    for host in [*_hosts.get(key, ())]:
+        if host.process is None or not host.process.running:
+            _hosts[key].remove(host)
+            host.close()
+        elif host.handler is None:
+            return host
+    return None
 
 
 def keep_host(key: Hashable, host: WarmHost) -> None:
@@ -116,10 +109,11 @@ def keep_host(key: Hashable, host: WarmHost) -> None:
     if not _closes_at_exit:
         atexit.register(close_hosts)
         _closes_at_exit = True
-    _hosts[key] = host
+    _hosts.setdefault(key, []).append(host)
 
 
 def close_hosts() -> None:
     """End all warm processes of pi."""
     while _hosts:
-        _hosts.popitem()[1].close()
+        for host in _hosts.popitem()[1]:
+            host.close()
