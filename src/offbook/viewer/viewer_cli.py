@@ -48,7 +48,7 @@ Exit codes:
 @click.option("--port", type=PORT_NUMBER, default=0, help="Port of --live. Default: a free one.")
 @json_option
 @click.pass_context
-def view(
+def view(  # noqa: PLR0913 - the options of the command
     context: click.Context,
     paths: tuple[Path, ...],
     *,
