@@ -590,6 +590,7 @@ def test_every_control_has_a_name(open_events: OpenPage) -> None:
 
 def test_paper_has_the_reasons_and_the_list(open_events: OpenPage) -> None:
     opened = open_events(*FAILED)
+    opened.page.wait_for_selector(".list[data-printable='8']")
     opened.page.emulate_media(media="print")
     opened.page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
     expect(opened.page.locator(".problem")).to_be_visible()

@@ -54,6 +54,7 @@ LAYOUT = {
     "loop": """
         run loop · 1 turn
           loop at most 5 iterations
+            agent.parts
             publish task.start
             iteration 1 planner
               stdout

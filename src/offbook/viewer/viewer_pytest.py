@@ -29,7 +29,11 @@ def add_options(parser: pytest.Parser) -> None:
 def configure(config: pytest.Config) -> None:
     """Register the hooks that write the page, in the process that has all reports."""
     target = config.getoption("--offbook-html")
-    if not target or hasattr(config, "workerinput"):
+    if not target:
+        return
+    workerinput: dict[str, Any] | None = getattr(config, "workerinput", None)
+    if workerinput is not None:  # the controller of pytest-xdist has the folder and the page
+        setattr(config.option, TRACES_OPTION, workerinput.get(TRACES_OPTION))
         return
     from offbook.files import make_temp_folder, remove_temp_folder
 
@@ -53,6 +57,11 @@ class PageHooks:
         self._folder = folder
         self._tests: dict[str, dict[str, str]] = {}
         self._written = 0
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Give the folder for the traces to a worker of pytest-xdist."""
+        node.workerinput[TRACES_OPTION] = str(self._folder)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep the outcome of a test, and the text of its first failure."""

@@ -193,6 +193,7 @@ export class EventList {
   /** Ask for the rows in advance: a browser does not wait before it prints. */
   async preparePrint(): Promise<void> {
     this.printed = await ask<Row[]>({ ask: "rows", trace: this.trace, start: 0, end: PRINTED });
+    this.element.dataset.printable = String(this.printed.length);
   }
 
   /** All rows as elements, for paper. */

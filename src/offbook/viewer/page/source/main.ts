@@ -109,6 +109,7 @@ class Page {
     const total = await ask<number>({ ask: "select", trace: this.trace, filter: this.filter });
     const atEnd = this.list.element.scrollTop + this.list.element.clientHeight >= this.list.element.scrollHeight - 60;
     this.list.grow(total, trace.duration);
+    this.preparePrintLater();
     if (atEnd && this.event < 0) this.list.element.scrollTop = this.list.element.scrollHeight;
     if (this.event < 0) clear(this.side, renderSummary(trace, (index) => void this.jump(index)));
     this.drawStrip();
@@ -292,8 +293,7 @@ class Page {
     const total = await ask<number>({ ask: "select", trace: this.trace, filter: this.filter });
     this.list.element.classList.toggle("named", trace.agents.length > 0);
     this.list.show(this.trace, total, trace.duration);
-    clearTimeout(this.printing);
-    this.printing = window.setTimeout(() => void this.list.preparePrint(), 300);
+    this.preparePrintLater();
     const { kinds, who, text, problems, from } = this.filter;
     this.say(kinds.length || who || text || problems || from >= 0 ? `${total.toLocaleString("en")} rows match` : "");
     if (this.event >= 0) this.list.position = await ask<number>({ ask: "position", trace: this.trace, index: this.event });
@@ -458,6 +458,11 @@ class Page {
     const dark = (document.documentElement.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
     save("theme", dark ? "light" : "dark");
     this.theme(dark ? "light" : "dark");
+  }
+
+  private preparePrintLater(): void {
+    clearTimeout(this.printing);
+    this.printing = window.setTimeout(() => void this.list.preparePrint(), 300);
   }
 
   private preparePrint(): void {
