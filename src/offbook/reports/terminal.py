@@ -106,7 +106,8 @@ class TraceTree:
     """Renders events as a tree of runs, iterations, turns, messages of the model and tool calls.
 
     `full` shows long texts and values in full. `brief` shows the first line of errors and no output
-    of processes, for a report that has their whole message elsewhere. `times` shows durations, tokens and costs.
+    of processes, for a report that has their whole message elsewhere. `times` shows durations,
+    tokens and costs.
     """
 
     def __init__(self, *, full: bool = False, brief: bool = False, times: bool = False) -> None:
