@@ -105,8 +105,9 @@ class Totals:
 class TraceTree:
     """Renders events as a tree of runs, iterations, turns, messages of the model and tool calls.
 
-    `full` shows long texts and values in full. `brief` shows the first line of errors, for a
-    report that has their whole message elsewhere. `times` shows durations, tokens and costs.
+    `full` shows long texts and values in full. `brief` shows the first line of errors and no output
+    of processes, for a report that has their whole message elsewhere. `times` shows durations,
+    tokens and costs.
     """
 
     def __init__(self, *, full: bool = False, brief: bool = False, times: bool = False) -> None:
@@ -181,6 +182,8 @@ class TraceTree:
         if describe is not None:
             return self._attach(describe(event.data))
         if event.event in {PROCESS_OUTPUT, TERMINAL_WRITE}:
+            if self._brief:  # the message of a failed process has its output
+                return iter(())
             return self._attach(self._describe_output(event))
         kind, _, name = event.event.partition(".")
         if event.event == AGENT_PARTS:  # for the coverage, not for readers
