@@ -34,6 +34,17 @@ def find_chromium() -> str | None:
     return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m browser` selects
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    # Playwright keeps an event loop running in the main thread: other tests would see it.
+    skip = pytest.mark.skip(reason="runs in a process of its own: ./dev browser")
+    for item in items:
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.browser)
+            if "browser" not in config.option.markexpr:
+                item.add_marker(skip)
+
+
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     path = find_chromium()
