@@ -96,12 +96,12 @@ def test_stdout_has_events_only_and_the_trace_has_the_same(project: Path):
 
 
 def test_events_are_complete_after_an_interrupt(project: Path):
-    process = start(*run_agent("--events", "-"), "--wait", cwd=project)
-    assert process.stdout is not None
-    for _ in range(3):
-        process.stdout.readline()
-    process.send_signal(signal.SIGINT)
-    rest, _ = process.communicate(timeout=TIMEOUT)
+    with start(*run_agent("--events", "-"), "--wait", cwd=project) as process:
+        assert process.stdout is not None
+        for _ in range(3):
+            process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        rest = process.stdout.read()  # not `communicate`, which ends the agent by closing stdin
     assert process.returncode == 130
     assert names(rest.splitlines())[-1] == "_meta.run_end"
     assert json.loads(rest.splitlines()[-1])["data"]["ok"] is False

@@ -416,7 +416,9 @@ def test_the_next_failure_is_one_key_away(open_events: OpenPage) -> None:
 
 def test_escape_goes_back_to_the_summary(open_events: OpenPage) -> None:
     opened = open_events(*FAILED)
-    opened.press("n", "Enter")
+    opened.press("n")
+    expect(opened.page.locator(".panel")).to_be_visible()
+    opened.press("Enter")
     expect(opened.page.locator(".panel")).to_be_focused()
     opened.press("Escape")
     expect(opened.page.locator(".list")).to_be_focused()

@@ -206,14 +206,14 @@ class Pi(CliAgent):
         if self._warm:
             await self._open_warm(context)
             return
-        socket = self._prepare(context)
+        witness = self._prepare(context)
         self._channel = PiChannel(self._answer)
-        await self._channel.open(socket)
+        self._env[CHANNEL_VARIABLE] = str(await self._channel.open(witness))
         if self._mode == "rpc":
             await self._start(context)
 
     def _prepare(self, context: RunContext) -> Path:
-        """Create the run; return the path of its socket."""
+        """Create the run; return the folder of its witness."""
         witness = self.home / WITNESS
         self._run = PiRun(
             self.tool_watch,
@@ -223,8 +223,7 @@ class Pi(CliAgent):
             witness=witness,
             fail=self._fail,
         )
-        self._env[CHANNEL_VARIABLE] = str(witness / "channel")
-        return witness / "channel"
+        return witness
 
     async def _start(self, context: RunContext) -> None:
         command = self.command("", "")
@@ -245,11 +244,11 @@ class Pi(CliAgent):
         host = find_host(key)
         if host is None:
             host = WarmHost(self.home)
-            socket = self._prepare(context)
+            witness = self._prepare(context)
             host.handler = self._answer
             context.hub.emit(PROCESS_START, {"command": self.command("", "")})
             command = self.command("", "")
-            await host.call(host.start(command, self._env, socket, self._deadline))
+            await host.call(host.start(command, self._env, witness, self._deadline))
             keep_host(key, host)
         else:
             shutil.rmtree(self.home, ignore_errors=True)

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import shutil
+import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ from typing import Any
 import msgspec
 
 CHANNEL_VARIABLE = "OFFBOOK_PI_CHANNEL"
+MAX_PATH_LENGTH = 100  # of a Unix socket: 104 bytes on macOS, 108 on Linux, with the zero
 LINE_LIMIT = 64 * 1024 * 1024  # one line has all new tool results of a turn
 
 Handler = Callable[[str, dict[str, Any]], Awaitable[Any]]
@@ -27,16 +31,24 @@ class PiChannel:
         self._handler = handler
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._folder: Path | None = None
 
-    async def open(self, path: Path) -> None:
-        """Listen on this path."""
+    async def open(self, folder: Path) -> Path:
+        """Listen in this folder, or in one of /tmp if its path is too long; return the path."""
+        path = folder / "channel"
+        if len(os.fsencode(path)) > MAX_PATH_LENGTH:
+            self._folder = Path(tempfile.mkdtemp(prefix="offbook-pi-", dir="/tmp"))
+            path = self._folder / "channel"
         self._server = await asyncio.start_unix_server(self._serve, path, limit=LINE_LIMIT)
+        return path
 
     async def close(self) -> None:
         """Stop listening; questions that are not answered yet are dropped."""
         server, self._server = self._server, None
         if server is not None:
             server.close()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
         for task in [*self._tasks]:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

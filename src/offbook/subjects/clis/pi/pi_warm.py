@@ -20,7 +20,7 @@ from uuid import uuid4
 
 import msgspec
 
-from offbook.subjects.clis.pi.pi_channel import Handler, PiChannel
+from offbook.subjects.clis.pi.pi_channel import CHANNEL_VARIABLE, Handler, PiChannel
 from offbook.subjects.clis.pi.pi_process import PiProcess
 
 T = TypeVar("T")
@@ -48,12 +48,14 @@ class WarmHost:
         return await asyncio.wrap_future(future)
 
     async def start(
-        self, command: Sequence[str], env: Mapping[str, str], socket: Path, deadline: float
+        self, command: Sequence[str], env: Mapping[str, str], witness: Path, deadline: float
     ) -> None:
         """Start pi."""
         self._channel = PiChannel(self._answer)
-        await self._channel.open(socket)
-        self.process = PiProcess(command, cwd=self.home, env=env)
+        channel = await self._channel.open(witness)
+        self.process = PiProcess(
+            command, cwd=self.home, env={**env, CHANNEL_VARIABLE: str(channel)}
+        )
         await self.process.start(deadline)
 
     async def new_session(self, cwd: Path) -> None:
@@ -95,7 +97,7 @@ class WarmHost:
 def find_host(key: Hashable) -> WarmHost | None:
     """Return a warm process with these options that runs and that no other rehearsal uses."""
     for host in [*_hosts.get(key, ())]:
-        if host.process is None or not host.process.running:
+        if host.process is None or not host.process.running or not host.home.is_dir():
             _hosts[key].remove(host)
             host.close()
         elif host.handler is None:
