@@ -17,7 +17,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -45,6 +45,8 @@ CLIENTS = {
     "kiro": "command:Kiro",
     "pi": "pi:Pi",
 }
+# A turn is a new process, which prints its answer and exits.
+CLIENT_OPTIONS: dict[str, dict[str, Any]] = {"pi": {"mode": "json"}}
 HOSTED_CLIENTS = {"kiro"}  # their model cannot be replaced: it is behind the vendor's service
 BACKENDS = ("command", "playbook", *CLIENTS)
 ANY_EXIT_CODE = range(-64, 256)  # a failed turn is a result of the loop, not an error of the run
@@ -153,7 +155,8 @@ class _ClientBackend:
         from offbook.subjects.clis.cli import CliAgent
 
         env = {**self._env, "OFFBOOK_HAT": hat}
-        cli = self._client(env=env, deadline=deadline, codes=ANY_EXIT_CODE)
+        options = CLIENT_OPTIONS.get(self._client.name, {})
+        cli = self._client(env=env, deadline=deadline, codes=ANY_EXIT_CODE, **options)
         try:
             await cli.open(self._context)
             await cli.prompt(prompt)
