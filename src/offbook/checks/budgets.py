@@ -2,7 +2,7 @@
 
     Budget(requests=5, tokens=2_000).check(spending)
 
-A limit without data is no pass: a run without a price says nothing about its cost.
+A limit without data does not pass: a run without a price says nothing about its cost.
 """
 
 from __future__ import annotations

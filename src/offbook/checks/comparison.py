@@ -7,7 +7,7 @@ r"""Comparison of two traces, or of two folders of traces, aligned by content.
 
 The structs are the JSON of `offbook compare --json`; a field is added in a new version and never
 changes its meaning. Times, ids and temporary folders are no differences, as long as an id of one
-trace always stands for the same id of the other. Tokens, cost and time are in `figures`: they
+trace always maps to the same id of the other. Tokens, cost and time are in `figures`: they
 follow from the rest, or differ in every run, so they alone make two traces not different.
 """
 
@@ -301,7 +301,7 @@ def _mark_moved(pairs: Iterable[_Pair]) -> list[_Pair]:
 
 
 def _check_ids(pairs: Iterable[_Pair]) -> Iterator[_Pair]:
-    """Yield the pairs; one in which an id stands for another one than before is changed."""
+    """Yield the pairs; one in which an id maps to another one than before is changed."""
     forward: dict[str, str] = {}
     backward: dict[str, str] = {}
     for pair in pairs:

@@ -7,7 +7,7 @@
 A figure is worse if two things hold: the exact sign-flip permutation test of the paired differences
 has a p-value below 0.005 (the chance of a mean this high if the signs of the differences were
 random), and the mean has grown by at least the minimum effect. So noise fails a gate in about one
-of a hundred comparisons, and a difference that nobody would notice never does.
+of a hundred comparisons, and a difference below the minimum effect never does.
 """
 
 from __future__ import annotations
