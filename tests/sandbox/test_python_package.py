@@ -216,3 +216,20 @@ def test_a_folder_with_two_packages_needs_a_choice(good: Path, temp: Path):
 def test_a_missing_folder_is_refused(tmp_path: Path):
     with pytest.raises(UsageError, match="not a folder"):
         verify_sandbox_install(tmp_path / "none")
+
+
+def test_what_an_installer_keeps_for_itself_is_no_write_of_the_package(
+    good: Path, wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    # pip asks rustc for its version, and the rustc of rustup writes its settings.
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    rustc = programs / "rustc"
+    rustc.write_text(
+        '#!/bin/sh\nmkdir -p "${RUSTUP_HOME:=$HOME/.rustup}" && touch "$RUSTUP_HOME/settings.toml"\n'
+    )
+    rustc.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")  # without uv
+    monkeypatch.setenv("HOME", str(tmp_path / "empty"))
+    monkeypatch.delenv("RUSTUP_HOME", raising=False)
+    assert verify_sandbox_install(good, wheels=wheels).passed

@@ -15,6 +15,7 @@ import sys
 import tomllib
 from importlib.metadata import Distribution, PackageNotFoundError
 from importlib.metadata import distribution as find_distribution
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -151,13 +152,20 @@ async def _install(
 ) -> bool:
     """Make the environment, copy Offbook into it, and install the wheel with its dependencies."""
     uv = shutil.which("uv")
-    make = [sys.executable, "-I", "-m", "venv", *(["--without-pip"] if uv else []), environment]
+    own_pip = find_spec("pip") is not None
+    bare = ["--without-pip"] if uv or own_pip else []
+    make = [sys.executable, "-I", "-m", "venv", *bare, environment]
     if sandbox.failed(await sandbox.run(make, installs=True), "python -m venv", "install"):
         return False
     _copy_offbook(_site_packages(environment))
     python = environment / "bin" / "python"
-    pip: list[str | Path] = [uv, "pip", "install", "--python", python] if uv else []
-    pip = pip or [python, "-I", "-m", "pip", "install", "--no-input"]
+    pip: list[str | Path]
+    if uv:
+        pip = [uv, "pip", "install", "--python", python]
+    elif own_pip:  # saves the seconds that the installation of pip takes
+        pip = [sys.executable, "-P", "-m", "pip", "--python", python, "install", "--no-input"]
+    else:
+        pip = [python, "-I", "-m", "pip", "install", "--no-input"]
     result = await sandbox.run([*pip, *_offline(wheels), wheel], installs=True)
     if result.timed_out or result.code:
         _explain_install(sandbox, result)

@@ -28,6 +28,9 @@ Progress = Callable[[str], None]
 # Registries, certificates and proxies: an installer needs them wherever it runs.
 INSTALLER_PREFIXES = ("npm_config_", "NPM_CONFIG_", "PIP_", "UV_")
 INSTALLER_VARIABLES = ("NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR")
+# pip asks rustc for its version, which writes to the home of rustup.
+TOOLCHAINS = {"RUSTUP_HOME": ".rustup", "CARGO_HOME": ".cargo"}
+STATE_VARIABLES = ("XDG_DATA_HOME", "XDG_STATE_HOME", *TOOLCHAINS)
 PROXIES = ("http_proxy", "https_proxy", "no_proxy", "all_proxy")
 
 
@@ -79,9 +82,9 @@ class SandboxFolder:
         """Run a command until it exits; its tree is killed at the deadline of the verification."""
         extra = {"TMPDIR": str(self.temp), **(env or {})}
         if installs:
-            # uv and pip write their own state there rather than to HOME.
-            state = dict.fromkeys(("XDG_DATA_HOME", "XDG_STATE_HOME"), str(self.root / "state"))
-            extra = {**installer_env(), **state, **extra}
+            # Installers write their own state there rather than to HOME.
+            state = dict.fromkeys(STATE_VARIABLES, str(self.root / "state"))
+            extra = {**state, **installer_env(), **extra}
         variables = isolated_env(self.home, extra)
         (self.home / "tmp").rmdir()  # the home stays empty
         words = [str(word) for word in command]
@@ -144,6 +147,7 @@ def installer_env() -> dict[str, str]:
         for name, value in os.environ.items()
         if name.startswith(INSTALLER_PREFIXES)
         or name in INSTALLER_VARIABLES
+        or name in TOOLCHAINS
         or name.lower() in PROXIES
     }
     home = Path.home()
@@ -154,7 +158,8 @@ def installer_env() -> dict[str, str]:
         "PIP_CONFIG_FILE": config / "pip" / "pip.conf",
         "UV_CONFIG_FILE": config / "uv" / "uv.toml",
     }
-    found = {name: str(path) for name, path in files.items() if path.is_file()}
+    files |= {name: home / folder for name, folder in TOOLCHAINS.items()}
+    found = {name: str(path) for name, path in files.items() if path.exists()}
     caches = {
         "npm_config_cache": str(home / ".npm"),
         "PIP_CACHE_DIR": str(cache / "pip"),
