@@ -225,9 +225,8 @@ def test_what_an_installer_keeps_for_itself_is_no_write_of_the_package(
     programs = tmp_path / "bin"
     programs.mkdir()
     rustc = programs / "rustc"
-    rustc.write_text(
-        '#!/bin/sh\nmkdir -p "${RUSTUP_HOME:=$HOME/.rustup}" && touch "$RUSTUP_HOME/settings.toml"\n'
-    )
+    home = '"${RUSTUP_HOME:=$HOME/.rustup}"'
+    rustc.write_text(f'#!/bin/sh\nmkdir -p {home} && touch "$RUSTUP_HOME/settings.toml"\n')
     rustc.chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")  # without uv
     monkeypatch.setenv("HOME", str(tmp_path / "empty"))
