@@ -69,7 +69,7 @@ class _SharedLoop(SyncBridge):
         self._context = copy_context()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine to its end, without the handler of Ctrl-C that a runner sets each time."""
+        """Run a coroutine to its end, without a new handler of Ctrl-C each time."""
         restore = snapshot_variables()
 
         async def run_in_scopes() -> T:
