@@ -17,11 +17,11 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from agents import Agent as OpenAIAgent
 from agents import Model, ModelResponse, Runner, Usage, function_tool
-from langchain.agents import create_agent
+from langchain.agents import create_agent  # pyright: ignore[reportUnknownVariableType] - it has no types
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
@@ -70,13 +70,19 @@ def refund(number: int) -> str:
 
 def extension(api: Any) -> None:
     """Register two tools."""
-    api.tool("find_order", "Find an order.", NUMBER)(lambda params, _: find_order(params["number"]))
-    api.tool("refund", "Refund an order.", NUMBER)(lambda params, _: refund(params["number"]))
+
+    @api.tool("find_order", "Find an order.", NUMBER)
+    def run_find_order(params: dict[str, Any], _: object) -> str:
+        return find_order(params["number"])
+
+    @api.tool("refund", "Refund an order.", NUMBER)
+    def run_refund(params: dict[str, Any], _: object) -> str:
+        return refund(params["number"])
 
 
 def make_session() -> Any:
     """Return a session with two tools beside the built-in ones, which are mocked."""
-    mocks = dict.fromkeys(("bash", "edit", "read", "write"), "ok")
+    mocks: dict[str, str] = dict.fromkeys(("bash", "edit", "read", "write"), "ok")
     return session(extensions=[extension], mock_tools=mocks)
 
 
@@ -140,7 +146,8 @@ async def play_pydantic(moves: Moves) -> None:
 def make_graph(model: Any = None) -> Any:
     """Return an agent of LangChain, which is a graph of LangGraph."""
     model = model or ChatOpenAI(model="gpt-4o")
-    return create_agent(model, [tool(find_order), tool(refund)])
+    graph: Any = cast("Any", create_agent)(model, [tool(find_order), tool(refund)])
+    return graph
 
 
 class FakeChatModel(BaseChatModel):
