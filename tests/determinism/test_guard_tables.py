@@ -97,7 +97,7 @@ def test_a_folder_that_replaces_the_standard_input_is_no_allowed_one(folders: tu
         os.dup2(there, 0)
         try:
             with guard_replay(allow=[own]), pytest.raises(IsolationError, match="/other/new"):
-                os.mkdir("new", dir_fd=0)  # noqa: PTH102 - pathlib has no open folders
+                os.mkdir("new", dir_fd=0)
         finally:
             os.dup2(standard_input, 0)
             os.close(standard_input)
