@@ -1,7 +1,9 @@
 """A playbook answers requests step by step, and its errors name the step and the fix."""
 
 import re
+import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ import offbook
 from offbook import Playbook, call, fail, role, say, think, when
 from offbook.errors import (
     ModelError,
+    OffbookWarning,
     PlaybookError,
     ScriptExhausted,
     ScriptMismatch,
@@ -104,7 +107,9 @@ def test_p4_then_keeps_the_callback_and_returns_the_call():
     action = call("bash", {"command": "ls"}).then(keep)
     assert isinstance(action, Call)
     assert action.callbacks == (keep,)
-    assert action.then(keep).callbacks == (keep, keep)
+    twice = action.then(keep)
+    assert twice.callbacks == (keep, keep)
+    assert when("List files", [twice]).actions == (twice,)
 
 
 def test_p5_a_turn_keeps_the_order_and_kinds_of_its_actions():
@@ -207,6 +212,18 @@ def test_a_then_that_is_kept_but_not_in_the_script_fails_before_the_run():
     with pytest.raises(PlaybookError, match="not part of the script"):
         Playbook().load(when("x", [action, say("ok")]))
     Playbook().load(when("x", [checked, say("ok")]))
+
+
+def test_a_then_of_a_call_that_no_script_contains_is_a_warning_at_its_line():
+    with pytest.warns(OffbookWarning, match=r"call\('a', …\)\.then\(\) never ran") as caught:
+        call("a").then(print).then(print)
+    assert [Path(warning.filename).name for warning in caught] == [Path(__file__).name]
+
+
+def test_a_then_in_a_script_is_no_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Playbook().load(when("x", [call("a").then(print).then(print), say("ok")]))
 
 
 def test_a_call_may_be_used_with_and_without_then():
