@@ -3,7 +3,7 @@
 
 import {
   type Data, type Kind, type TraceEvent, callsOf, compact, describe, describeError, describeExit,
-  describeReply, isRecord, kindOf, list, records, shorten, str, textOf,
+  describeReply, isRecord, kindOf, KINDS, list, records, shorten, str, textOf,
 } from "./events.ts";
 
 export type Status = "" | "ok" | "fail" | "warn";
@@ -100,6 +100,11 @@ export interface Moment {
 
 const decoder = new TextDecoder();
 const MAX_NOTES = 200;
+const MAX_PROBLEMS = 1000;
+
+/** The bytes of a column of the strip: a failure, and the kinds of its events counted from 1. */
+export const STRIP_MARKS = 13;
+export const STRIP_FAILURE = 255;
 
 export class TraceStore {
   readonly rows: Row[] = [];
@@ -424,7 +429,7 @@ export class TraceStore {
     if (data.expected !== undefined && data.expected !== null) problem.expected = data.expected;
     if (data.actual !== undefined && data.actual !== null) problem.actual = data.actual;
     if (isRecord(data.context) && Object.keys(data.context).length) problem.context = data.context;
-    this.problems.push(problem);
+    if (this.problems.length < MAX_PROBLEMS) this.problems.push(problem);
   }
 
   private note(row: Row, title: string, message: string): void {
@@ -496,17 +501,20 @@ export class TraceStore {
     return -1;
   }
 
-  /** Return the events in columns of time, for the strip: how many of each kind, and problems. */
-  strip(columns: number): { kind: Kind; problem: boolean }[][] {
+  /** Return the events in columns of time, for the strip: up to STRIP_MARKS for each column. */
+  strip(columns: number): Uint8Array {
     const span = Math.max(1, this.last - this.start + 1);
     const byTime = span > this.rows.length / 50;
-    const found: { kind: Kind; problem: boolean }[][] = Array.from({ length: columns }, () => []);
+    const marks = new Uint8Array(columns * STRIP_MARKS);
+    const used = new Uint8Array(columns);
     for (const row of this.rows) {
       const share = byTime ? row.ts / span : row.index / this.rows.length;
-      const column = found[Math.min(columns - 1, Math.floor(share * columns))]!;
-      if (column.length < 12 || row.status === "fail") column.push({ kind: row.kind, problem: row.status === "fail" });
+      const column = Math.min(columns - 1, Math.floor(share * columns));
+      const failed = row.status === "fail";
+      if (failed) marks[column * STRIP_MARKS] = STRIP_FAILURE;
+      else if (used[column]! < STRIP_MARKS - 1) marks[column * STRIP_MARKS + ++used[column]!] = KINDS.indexOf(row.kind) + 1;
     }
-    return found;
+    return marks;
   }
 
   // --- Requests, rebuilt from the digests of the trace

@@ -8,6 +8,7 @@ import { str } from "./events.ts";
 import type { Outcome, Problem, TraceInfo } from "./store.ts";
 import { tree } from "./tree.ts";
 
+const SHOWN = 30; // problems and notes; the list has all
 export const OUTCOME_MARKS: Record<Outcome, string> = { passed: "✓", failed: "✗", unfinished: "…", "no verdict": "?" };
 
 export function outcomeBadge(outcome: Outcome): HTMLElement {
@@ -50,12 +51,13 @@ export function renderSummary(info: TraceInfo, open: (index: number) => void): H
   box.append(h("dl", { class: "facts-list" }, ...facts.filter(([, value]) => value).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, visible(value))))));
   if (problems.length) {
     box.append(h("h3", {}, problems.length === 1 ? "Why it failed" : `Why it failed (${problems.length} reasons)`));
-    for (const problem of problems.slice(0, 50)) box.append(renderProblem(problem, open));
-    if (problems.length > 50) box.append(h("p", {}, `… and ${problems.length - 50} more: press n to walk through them.`));
+    for (const problem of problems.slice(0, SHOWN)) box.append(renderProblem(problem, open));
+    if (problems.length > SHOWN) box.append(h("p", {}, `… and ${problems.length - SHOWN} more: press n to walk through them.`));
   } else if (info.outcome !== "passed") box.append(h("p", { class: "remark" }, `${reason(info)}.`));
   if (info.notes.length) {
     box.append(disclosure([h("b", {}, info.outcome === "passed" ? "Noted" : "Also noted"), ` ${count(info.notes.length, "event")} that may explain it`], (body) => {
-      for (const note of info.notes) body.append(h("div", { class: "note" }, button(`event ${note.index + 1}`, () => open(note.index), { class: "link" }), ` ${visible(note.title)}`, note.message ? `: ${visible(note.message).split("\n", 1)[0]!.slice(0, 300)}` : ""));
+      for (const note of info.notes.slice(0, SHOWN)) body.append(h("div", { class: "note" }, button(`event ${note.index + 1}`, () => open(note.index), { class: "link" }), ` ${visible(note.title)}`, note.message ? `: ${visible(note.message).split("\n", 1)[0]!.slice(0, 300)}` : ""));
+      if (info.notes.length > SHOWN) body.append(h("p", {}, `… and ${info.notes.length - SHOWN} more: press f to list all events with a problem.`));
     }, info.outcome !== "passed" || info.notes.length < 10, "item"));
   }
   if (info.faults.length) {
