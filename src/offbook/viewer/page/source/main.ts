@@ -365,6 +365,16 @@ class Page {
     else this.say(step > 0 ? "No further failure." : "No earlier failure.");
   }
 
+  /** Open the next case that failed, or go to the next trace that failed. */
+  private walkCases(step: 1 | -1): void {
+    const failed = [...this.main.querySelectorAll<HTMLElement>("tr.fail button.link")];
+    const at = failed.indexOf(document.activeElement as HTMLElement);
+    const next = failed[at < 0 ? (step > 0 ? 0 : failed.length - 1) : at + step];
+    if (!next) return this.say(failed.length ? "No further failure." : "Nothing failed.");
+    next.focus();
+    if (next.closest(".run")) next.click();
+  }
+
   // --- The strip
 
   private async drawStrip(): Promise<void> {
@@ -428,8 +438,9 @@ class Page {
       "?": () => this.help.showModal(), t: () => this.toggleTheme(),
       o: () => { if (this.info && (this.info.traces.length > 1 || this.info.runs.length)) this.show("overview"); },
       c: () => { if (this.info && hasComparison(this.info)) this.show("compare"); },
-      "[": () => this.openTrace(this.trace - 1), "]": () => this.openTrace(this.trace + 1),
+      "[": () => this.openTrace(this.view === "trace" ? this.trace - 1 : this.trace), "]": () => this.openTrace(this.view === "trace" ? this.trace + 1 : this.trace),
     };
+    if (this.view === "overview") Object.assign(keys, { n: () => this.walkCases(1), p: () => this.walkCases(-1) });
     if (this.view === "trace") Object.assign(keys, {
       "/": () => { this.toolbar.querySelector<HTMLInputElement>("#search")?.focus(); },
       j: () => void this.list.go(this.list.position + 1), k: () => void this.list.go(this.list.position - 1),
