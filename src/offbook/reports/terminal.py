@@ -63,6 +63,7 @@ from offbook.trace.events import (
     TOOL_ERROR,
     TOOL_RESULT,
     VERDICT,
+    WIRE,
     Event,
 )
 
@@ -147,6 +148,7 @@ class TraceTree:
             TOOL_ERROR: self._on_tool_error,
             FAULT: self._on_fault,
             VERDICT: self._on_verdict,
+            WIRE: self._on_wire,
             LOOP_START: self._on_loop_start,
             ITERATION: self._on_iteration,
             "iteration.summary": self._on_iteration_summary,
@@ -475,6 +477,19 @@ class TraceTree:
     def _on_model_error(self, data: dict[str, Any]) -> Iterator[StyledLine]:
         error = describe_error(data)
         return self._add(Node(StyledText("model error: ", "error"), StyledText(error)))
+
+    def _on_wire(self, data: dict[str, Any]) -> Iterator[StyledLine]:
+        sides = {side: data[side] for side in ("request", "response")}
+        sizes = ", ".join(f"{side} {part['size']} bytes" for side, part in sides.items())
+        node = Node(StyledText("wire ", "faint"), StyledText(sizes, "faint"))
+        for part in sides.values() if self._full else ():
+            texts = [escape_controls(part[name]) for name in ("start", "end") if name in part]
+            node.add(Node(StyledText("\n…\n".join(texts).replace("␍\n", "\n").strip("\n"))))
+        # Not below a call of this exchange: the bytes are those of the message.
+        if self._step is None:
+            return self._add(node)
+        self._step.add(node)
+        return iter(())
 
     def _on_fault(self, data: dict[str, Any]) -> Iterator[StyledLine]:
         name = f" of {data['name']}" if data.get("name") else ""
