@@ -115,7 +115,8 @@ export class TraceStore {
   private readonly open = new Map<string, number>(); // requests, calls, steps and processes
   private readonly heads = new Map<string, number>();
   private readonly afters = new Map<string, number>(); // a digest: the event that ends with it
-  private readonly outcomes = new Map<number, number[]>(); // a call: what became of it, besides its result
+  private readonly outcomes = new Map<number, number[]>(); // a call or request: what else belongs to it
+  private readonly exchanges = new Map<string, number>(); // the requests
   private readonly agents = new Map<string, number>();
   private readonly kinds: Partial<Record<Kind, number>> = {};
   private readonly checks = { pass: 0, fail: 0, warn: 0, no_data: 0, error: 0 };
@@ -291,6 +292,7 @@ export class TraceStore {
       }
       case "model.request":
         this.open.set(key("x", data.exchange), row.index);
+        this.exchanges.set(str(data.exchange), row.index);
         if ("system" in data || "tools" in data) {
           if (!this.heads.has(str(data.head))) this.heads.set(str(data.head), row.index);
         }
@@ -322,6 +324,14 @@ export class TraceStore {
           begin.text = `error: ${shorten(describeError(data))}`;
         }
         this.note(row, "The model answered with an error", describeError(data));
+        break;
+      }
+      case "model.wire": {
+        const begin = this.exchanges.get(str(data.exchange));
+        if (begin === undefined) break;
+        row.pair = begin;
+        row.folded = true;
+        this.outcomes.set(begin, [...(this.outcomes.get(begin) ?? []), row.index]);
         break;
       }
       case "tool.call":
