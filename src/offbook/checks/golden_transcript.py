@@ -157,7 +157,7 @@ def assert_golden_transcript(expected: Any, actual: Any) -> None:
         raise CheckFailed(
             "there is no golden transcript yet",
             where=str(path),
-            hint=f"write it, then review and commit it: {command}\nor review it first: {REVIEW}",
+            hint=f"write it, then review and commit it: {command}\nor review it: {REVIEW}",
         )
     _raise_mismatches(
         golden, transcript, str(path), f"if this is intended: {command}\nor review it: {REVIEW}"

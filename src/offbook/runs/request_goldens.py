@@ -87,7 +87,7 @@ class RequestGoldens:
             raise CheckFailed(
                 "this test has no golden of its requests yet",
                 where=str(path),
-                hint=f"write it, then review and commit it: {command}\nor review it first: {REVIEW}",
+                hint=f"write it, then review and commit it: {command}\nor review it: {REVIEW}",
             )
         hunks = diff_texts(golden, actual).hunks
         raise CheckFailed(
