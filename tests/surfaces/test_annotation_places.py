@@ -42,7 +42,7 @@ assert:
 """
 
 
-def annotations(trace: Path | str) -> list[WorkflowCommand]:
+def read_annotations(trace: Path | str) -> list[WorkflowCommand]:
     suite = collect_suite(Trace(Path(trace)), "suite")
     return read_commands(GitHubReport().render(suite))
 
@@ -83,14 +83,14 @@ def test_a_failed_run_is_annotated_at_the_line_of_the_test(
     monkeypatch.chdir(Path(__file__).parent)
     with pytest.raises(OffbookError):
         run(tmp_path / "trace.jsonl")
-    [command] = annotations(tmp_path / "trace.jsonl")
+    [command] = read_annotations(tmp_path / "trace.jsonl")
     assert (command.name, place(command)) == ("error", (Path(__file__).name, line_of(run.__name__)))
 
 
 async def test_an_async_run_has_its_line_too(tmp_path: Path):
     with pytest.raises(OffbookError):
         await run_async(tmp_path / "trace.jsonl")
-    [command] = annotations(tmp_path / "trace.jsonl")
+    [command] = read_annotations(tmp_path / "trace.jsonl")
     assert place(command)[1] == line_of("run_async")
 
 
@@ -144,7 +144,7 @@ def test_a_failed_assertion_of_a_scenario_is_annotated_at_its_line(
     Path("one.yaml").write_text(SCENARIO)
     scenario = read_scenario(Path("one.yaml"))
     result = asyncio.run(run_scenario(scenario, reports=tmp_path / "reports"))
-    [command] = annotations(result.session)
+    [command] = read_annotations(result.session)
     assert place(command) == ("one.yaml", 9)
 
 
