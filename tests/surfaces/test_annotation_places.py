@@ -13,7 +13,7 @@ from offbook import Trace, call, drive, say, session, when
 from offbook.errors import OffbookError
 from offbook.reports.github import GitHubReport, annotation
 from offbook.reports.report import collect_suite
-from offbook.trace.places import Place, place_of_error
+from offbook.trace.places import FileLine, place_of_error
 from offbook.workflows.scenario import read_scenario
 from offbook.workflows.scenario_runner import run_scenario
 from tests.surfaces.conftest import Offbook
@@ -118,22 +118,22 @@ def test_a_failed_command_is_annotated_at_the_turn_of_its_playbook(
 def test_a_turn_in_the_middle_of_a_playbook_is_found(tmp_path: Path):
     path = tmp_path / "shop.yaml"
     path.write_text(SHOP)
-    found = place_of_error("when('Refund order 7')", Place(str(path)))
-    assert found == Place(str(path), 4)
+    found = place_of_error("when('Refund order 7')", FileLine(str(path)))
+    assert found == FileLine(str(path), 4)
 
 
 @pytest.mark.parametrize("where", ["", "when('unknown')", "tool bash", "when('a"])
 def test_a_location_that_is_not_in_the_file_leaves_the_line_open(tmp_path: Path, where: str):
     path = tmp_path / "shop.yaml"
     path.write_text(SHOP)
-    found = place_of_error(where, Place(str(path)))
-    assert found == Place(str(path), 0)
+    found = place_of_error(where, FileLine(str(path)))
+    assert found == FileLine(str(path), 0)
 
 
 def test_an_error_that_names_a_line_is_there(tmp_path: Path):
     path = tmp_path / "golden.yaml"
     path.touch()
-    assert place_of_error(f"{path}:7", Place("test.py", 3)) == Place(str(path), 7)
+    assert place_of_error(f"{path}:7", FileLine("test.py", 3)) == FileLine(str(path), 7)
 
 
 def test_a_failed_assertion_of_a_scenario_is_annotated_at_its_line(

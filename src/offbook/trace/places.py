@@ -18,7 +18,7 @@ _TURN = re.compile(r"(?:when|role)\((?P<text>'.*'|\".*\")", re.DOTALL)
 _FILE_AND_LINE = re.compile(r"(?P<file>.+):(?P<line>\d+)")
 
 
-class Place(NamedTuple):
+class FileLine(NamedTuple):
     """A line of a file; 0 if the line is not known."""
 
     file: str
@@ -33,7 +33,7 @@ class Place(NamedTuple):
         return {"file": shown, "line": self.line} if self.line else {"file": shown}
 
 
-def caller_place() -> Place | None:
+def caller_place() -> FileLine | None:
     """Return the line outside of this package that called it; None for code without a file."""
     frame = sys._getframe(1)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - the only way to see the caller
     while frame.f_globals.get("__name__", "").partition(".")[0] in OWN_PACKAGES:
@@ -41,17 +41,17 @@ def caller_place() -> Place | None:
             return None
         frame = frame.f_back
     file = frame.f_code.co_filename
-    return None if file.startswith("<") else Place(file, frame.f_lineno)
+    return None if file.startswith("<") else FileLine(file, frame.f_lineno)
 
 
-def place_of_error(where: str, place: Place | None) -> Place | None:
+def place_of_error(where: str, place: FileLine | None) -> FileLine | None:
     """Return the line that the location of an error names, such as `when('Refund order 7')`.
 
     Without a name in it, or if the file does not contain it, it is the place that is known.
     """
     named = _FILE_AND_LINE.fullmatch(where)
     if named is not None and Path(named["file"]).is_file():
-        return Place(named["file"], int(named["line"]))
+        return FileLine(named["file"], int(named["line"]))
     turn = _TURN.match(where)
     if place is None or place.line or turn is None:
         return place
@@ -61,4 +61,4 @@ def place_of_error(where: str, place: Place | None) -> Place | None:
     except OSError:
         return place
     found = (number for number, line in enumerate(lines, 1) for text in words if text in line)
-    return Place(place.file, next(found, 0))
+    return FileLine(place.file, next(found, 0))

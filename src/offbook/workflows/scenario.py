@@ -22,7 +22,7 @@ import msgspec
 from offbook.checks.registry import parse_assertion
 from offbook.errors import FormatError, UsageError
 from offbook.files import convert, find_line, parse_json, read_text
-from offbook.trace.places import Place
+from offbook.trace.places import FileLine
 from offbook.workflows.presets import read_preset
 from offbook.workflows.tools import ReportFormat
 from offbook.workflows.workspace import CASSETTES
@@ -113,7 +113,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     report: tuple[ReportStep, ...] = ()
     retry: RetryPolicy = RetryPolicy()
     # where each assertion is written: set by the reader, under a name that no file has
-    places: tuple[Place, ...] = msgspec.field(default=(), name="<places>")
+    places: tuple[FileLine, ...] = msgspec.field(default=(), name="<places>")
 
 
 def read_scenario(path: Path) -> Scenario:
@@ -137,11 +137,11 @@ def read_scenario(path: Path) -> Scenario:
         except UsageError as error:
             line = find_line(text, "$.run.faults")
             raise FormatError(error.what, path=path, line=line, hint=error.hint) from error
-    places: list[Place] = []
+    places: list[FileLine] = []
     # Assertions are decoded here only to check them; the run decodes them again.
     for number, raw in enumerate(scenario.assertions):
         line = find_line(text, f"$.assert[{number}]")
-        places.append(Place(str(path), line or 0))
+        places.append(FileLine(str(path), line or 0))
         try:
             parse_assertion(raw)
         except UsageError as error:

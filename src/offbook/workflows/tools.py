@@ -20,7 +20,7 @@ import msgspec
 from offbook.capability import load
 from offbook.errors import OffbookError, UsageError, did_you_mean
 from offbook.files import convert, write_atomic
-from offbook.trace.places import Place
+from offbook.trace.places import FileLine
 from offbook.trace.reader import Trace, raise_if_corrupt
 from offbook.workflows.presets import read_preset
 from offbook.workflows.workspace import NAME_PATTERN, Workspace, Workspaces
@@ -101,7 +101,7 @@ def check(
     assertions: Sequence[Any],
     *,
     approved: str = "",
-    places: Sequence[Place] = (),
+    places: Sequence[FileLine] = (),
 ) -> CheckResult:
     """Check assertions against the last run; all are evaluated, also after a failure.
 
