@@ -309,7 +309,7 @@ class GlobIndex:
 
     Each pattern is indexed by its rarest word: a text that lacks the word cannot match. A search
     for all words at once (Aho-Corasick) selects the few patterns to try, so that a request costs
-    about the same with 1,000 lines as with one (`bench/server.py`).
+    about the same with 1,000 lines as with one (`tests/sources/server/test_growth.py`).
     """
 
     def __init__(self, globs: Iterable[tuple[int, Glob]]) -> None:
