@@ -332,8 +332,10 @@ class ReusedFolder:
 
 
 def _empty(folder: Path) -> None:
+    from shutil import rmtree
+
     for entry in os.scandir(folder):
         if entry.is_dir(follow_symlinks=False):
-            shutil.rmtree(entry.path)
+            rmtree(entry.path)
         else:
             Path(entry.path).unlink()
