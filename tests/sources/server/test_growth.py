@@ -82,6 +82,19 @@ def test_a_turn_costs_the_same_after_any_number_of_turns(agents: int):
     assert abs(last - first) <= first / 10, counted
 
 
+def test_a_turn_costs_the_same_with_any_number_of_conversations_side_by_side():
+    async def count_last(agents: int) -> int:
+        endpoint, counted = make_endpoint(), 0
+        conversations = [make_messages(agent, 12) for agent in range(agents)]
+        for turn in range(2, 13):
+            for messages in conversations:
+                counted = await answer(endpoint, messages[: 1 + 2 * turn])
+        return counted
+
+    few, many = asyncio.run(count_last(2)), asyncio.run(count_last(100))
+    assert many <= few + few / 10
+
+
 def test_a_replayed_turn_costs_the_same_after_any_number_of_turns(tmp_path: Path):
     async def record_and_replay() -> dict[int, int]:
         messages = make_messages(0, max(TURNS))
