@@ -20,7 +20,6 @@ import msgspec
 from offbook.errors import Interrupted, UsageError
 from offbook.exchange.client_environment import client_arguments
 from offbook.files import make_temp_folder, remove_temp_folder
-from offbook.runs.service import start_faults
 from offbook.sources.server.server import Server
 from offbook.subjects.process import run_foreground
 from offbook.trace.events import RUN_END
@@ -74,7 +73,11 @@ def run_with_source(  # noqa: PLR0913 - the options of a command
 ) -> CommandResult:
     """Run a command with this source as its model; faults need a hub, which reports them."""
     started = time.perf_counter()
-    injector = start_faults(faults, hub)
+    injector = None
+    if faults is not None and hub is not None:
+        from offbook.runs.fault_runs import start_faults  # few runs have faults
+
+        injector = start_faults(faults, hub)
     with Server() as server:
         endpoint = server.mount(source, run="", hub=hub, faults=injector)
         with connect_clients(command, endpoint, environment) as (words, env):

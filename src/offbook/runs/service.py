@@ -18,15 +18,6 @@ if TYPE_CHECKING:
     from offbook.trace.hub import Hub
 
 
-def start_faults(plan: Faults | None, hub: Hub | None) -> FaultInjector | None:
-    """Return what injects the faults of a plan; None without a plan or a hub."""
-    if plan is None or hub is None:
-        return None
-    from offbook.runs import fault_runs  # few runs have faults
-
-    return fault_runs.start_faults(plan, hub)
-
-
 class Service:
     """A server with a fresh source for each run.
 
@@ -65,8 +56,11 @@ class Service:
     def _start_run(self, name: str) -> Endpoint:
         source = self._make_source()
         # Each run has the same faults, counted from its own first request.
-        injector = start_faults(self._faults, self._hub)
-        if injector is not None:
+        injector = None
+        if self._faults is not None:
+            from offbook.runs.fault_runs import start_faults  # few runs have faults
+
+            injector = start_faults(self._faults, self._hub)
             self._injectors.append(injector)
         # Events of a named run have its name as their context.
         with self._hub.scoped(**({"run": name} if name else {})):
