@@ -97,6 +97,13 @@ async def test_an_agent_that_blocks_the_event_loop_is_answered_in_an_async_test(
         assert run.tools == ["look"]
 
 
+@pytest.mark.parametrize("agent", [Agent(converse), AgentSession(mock_tools={"look": "done"})])
+def test_a_script_may_call_a_tool_by_its_alias(agent: Agent | AgentSession):
+    with drive(agent, tool_aliases={"see": "look"}) as rehearsal:
+        run = rehearsal.run(when("go", [call("see"), say("Seen.")]))
+        assert run.results("see")[0].text == "done"
+
+
 def test_parallel_rehearsals_have_different_base_urls():
     one, two = Agent(converse), Agent(converse)
     with drive(one) as first, drive(two) as second:
