@@ -48,10 +48,6 @@ async def leave_a_timer() -> None:
     asyncio.get_running_loop().call_later(60, print)
 
 
-async def leave_a_callback() -> None:
-    asyncio.get_running_loop().call_soon(asyncio.get_running_loop().call_soon, int)
-
-
 async def leave_a_thread() -> None:
     await asyncio.to_thread(int)
 
@@ -74,7 +70,6 @@ LEFT: list[object] = []
 LEAVING = [
     leave_a_task,
     leave_a_timer,
-    leave_a_callback,
     leave_a_thread,
     leave_a_generator,
     leave_a_connection,
@@ -94,6 +89,32 @@ def test_a_loop_in_which_something_was_left_is_closed(
         if isinstance(left, socket.socket):
             left.close()
     LEFT.clear()
+
+
+def test_a_callback_that_was_left_runs_before_the_loop_is_used_again():
+    ran: list[str] = []
+
+    async def leave_a_callback() -> None:
+        loop = asyncio.get_running_loop()
+        loop.call_soon(loop.call_soon, ran.append, "the callback of a callback")
+
+    bridge = SyncBridge()
+    bridge.run(leave_a_callback())
+    bridge.close()
+    assert ran == ["the callback of a callback"]
+
+
+def test_a_timer_that_ended_is_not_left():
+    async def wait() -> asyncio.AbstractEventLoop:
+        LEFT.append(asyncio.get_running_loop().call_later(0, int))
+        await asyncio.sleep(0.001)
+        return asyncio.get_running_loop()
+
+    bridge = SyncBridge()
+    loop = bridge.run(wait())
+    bridge.close()
+    LEFT.clear()
+    assert not loop.is_closed()
 
 
 def test_two_open_bridges_have_two_loops():

@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import atexit
 import os
-from collections.abc import Callable, Generator
+import sys
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextvars import Context, copy_context
 from functools import cache, wraps
-from operator import attrgetter
+from selectors import DefaultSelector
 from threading import current_thread, main_thread
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, cast
+from weakref import WeakSet
 
 import msgspec
 
@@ -23,6 +25,7 @@ from offbook.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
+    from concurrent.futures import Executor
 
 P = ParamSpec("P")
 R = TypeVar("R", bound="AwaitableResult")
@@ -67,6 +70,8 @@ class SyncBridge:
 
         async def run_in_scopes() -> T:
             restore()
+            if isinstance(loop := asyncio.get_running_loop(), WatchedLoop):
+                loop.watch_generators()
             return await work
 
         return self._runner.run(run_in_scopes(), context=self._context)
@@ -98,34 +103,73 @@ def _take_runner() -> asyncio.Runner:
         runner = idle.pop()
         asyncio.set_event_loop(runner.get_loop())
         return runner
-    return asyncio.Runner()
+    return asyncio.Runner(loop_factory=_make_loop)
 
 
 def _return_runner(runner: asyncio.Runner) -> None:
     """Keep a runner for the next bridge if its loop is empty, close it otherwise."""
     idle = _idle_runners(os.getpid()) if current_thread() is main_thread() else [runner]
-    if idle or not _is_empty(runner.get_loop()):
+    loop = runner.get_loop()
+    if idle or not isinstance(loop, WatchedLoop) or not loop.is_empty():
         runner.close()
         return
     asyncio.set_event_loop(None)
     idle.append(runner)
 
 
-LOOP_PARTS = ("_ready", "_scheduled", "_asyncgens", "_default_executor", "_selector")
+def _make_loop() -> asyncio.AbstractEventLoop:
+    loop = asyncio.new_event_loop()
+    if type(loop) is not asyncio.SelectorEventLoop:
+        return loop  # of another policy, such as uvloop's: it is closed with its bridge
+    loop.close()
+    return WatchedLoop()
 
 
-def _is_empty(loop: Any) -> bool:
-    """Return whether a loop has no task, timer, connection, generator or thread left.
+class WatchedLoop(asyncio.SelectorEventLoop):
+    """An event loop that knows what was left in it; asyncio has no public way to ask."""
 
-    asyncio has no public way to ask. A loop of another kind counts as not empty.
-    """
-    try:
-        ready, scheduled, generators, executor, selector = attrgetter(*LOOP_PARTS)(loop)
-    except AttributeError:
-        return False
-    timers = [timer for timer in scheduled if not timer.cancelled()]
-    files = len(selector.get_map()) - 1  # without that which wakes it up
-    return not any((ready, timers, generators, executor, files, asyncio.all_tasks(loop)))
+    def __init__(self) -> None:
+        self._watched = DefaultSelector()
+        self._own_files = 0
+        self._timers: WeakSet[asyncio.TimerHandle] = WeakSet()
+        self._generators: WeakSet[AsyncGenerator[Any, Any]] = WeakSet()
+        self._has_threads = False
+        super().__init__(self._watched)
+        self._own_files = len(self._watched.get_map())  # what wakes it up
+
+    def is_empty(self) -> bool:
+        """Return whether no task, timer, connection, generator or thread is left."""
+        for _ in range(3):  # callbacks, and those that they schedule
+            self.call_soon(self.stop)
+            self.run_forever()
+        now = self.time()
+        timers = [timer for timer in self._timers if timer.when() > now and not timer.cancelled()]
+        files = len(self._watched.get_map()) - self._own_files
+        return not any(
+            (asyncio.all_tasks(self), timers, files, self._generators, self._has_threads)
+        )
+
+    def call_at(self, *args: Any, **options: Any) -> asyncio.TimerHandle:
+        timer = super().call_at(*args, **options)
+        self._timers.add(timer)
+        return timer
+
+    def run_in_executor(
+        self, executor: Executor | None, func: Callable[..., Any], *args: Any
+    ) -> asyncio.Future[Any]:
+        self._has_threads = True
+        return super().run_in_executor(executor, func, *args)
+
+    def watch_generators(self) -> None:
+        """Note the async generators that start from now until the loop stops."""
+        hooks = sys.get_asyncgen_hooks()
+
+        def start(generator: AsyncGenerator[Any, Any]) -> None:
+            self._generators.add(generator)
+            if hooks.firstiter is not None:
+                hooks.firstiter(generator)
+
+        sys.set_asyncgen_hooks(firstiter=start)
 
 
 class AwaitableResult(msgspec.Struct, frozen=True):
