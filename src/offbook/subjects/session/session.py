@@ -35,6 +35,7 @@ from offbook.exchange.tool_aliases import ToolAlias, ToolAliases
 from offbook.host.session_host import Host
 from offbook.subjects.mock_tools import (
     ToolOutcome,
+    check_mocks_used,
     describe_exception,
     error_outcome,
     to_tool_outcome,
@@ -160,22 +161,9 @@ class AgentSession:
 
     def verdicts(self) -> list[Verdict]:
         """Return a failed verdict if the tools of some mocks were never called."""
-        unused = self._tools.unused_mocks()
-        left = self._context.ui.unused_answers()
-        names = [
-            f"{name} (the tool of {owner} ran instead; mock_extension_tools=True mocks it)"
-            if owner
-            else name
-            for name, owner in unused.items()
-        ]
-        problems = [f"mock_tools {', '.join(names)}"] if names else []
-        problems += [f"{n} answer{'s' * (n > 1)} of mock_ui[{m!r}]" for m, n in left.items()]
         host = [] if self._host is None else self._host.unused()
-        problems += [f"mock_host {', '.join(host)}"] if host else []
-        if not problems:
-            return []
-        message = f"never used: {'; '.join(problems)}"
-        return [Verdict("mocks used", "fail", message, actual=[*unused, *left, *host])]
+        unused = self._tools.unused_mocks()
+        return check_mocks_used(unused, self._context.ui.unused_answers(), host)
 
     async def open(self, context: RunContext, /) -> None:
         """Load the extensions and start the session."""
