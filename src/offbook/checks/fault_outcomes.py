@@ -48,7 +48,7 @@ _FAILURE = re.compile(
 
 
 class FaultOutcome(msgspec.Struct, frozen=True):
-    """An injected fault, and what became of it.
+    """An injected fault and its outcome.
 
     `number` is that of the request or call, `name` the tool or the operation of the host.
     """

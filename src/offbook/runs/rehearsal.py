@@ -510,7 +510,7 @@ class Rehearsal:
             if self._faults is not None:
                 self._hub.emit_verdict(self._judge_faults(run))
             raise
-        # A value that is no text may have an address in its `repr`: its type is enough.
+        # A value other than text may have an address in its `repr`: its type is enough.
         known = output is None or isinstance(output, str)
         shown = output if known else {"type": type(output).__name__}
         self._notify_watchers()

@@ -54,7 +54,7 @@ _observers: list[Callable[[], TraceObserver]] = []
 
 @contextmanager
 def observe_traces(make_observer: Callable[[], TraceObserver]) -> Generator[None]:
-    """Give every trace that is opened inside an observer of its own."""
+    """Observe every trace that is opened inside, each with a new observer."""
     _observers.append(make_observer)
     try:
         yield

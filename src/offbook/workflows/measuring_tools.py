@@ -37,7 +37,7 @@ def coverage(workspace_id: str, *, also: Sequence[str] = ()) -> CoverageResult:
     """Report which hats, topics, tools, hooks and handoffs the last run of a workspace used.
 
     `also` adds the last runs of other workspaces. `missing` lists what was never used, or only
-    failed. A percentage of null is no data: the runs offer nothing.
+    failed. A percentage of null is no data: the runs offer no parts.
     """
     from offbook.checks.agent_coverage import AgentCoverage, read_coverage
     from offbook.trace.reader import Trace, raise_if_corrupt
@@ -171,7 +171,7 @@ def compare(workspace_id: str, after: str) -> CompareResult:
     """Compare the last run of a workspace with another run: the first divergence, what differs.
 
     `after` is the name of another workspace, or the path of a trace. Events are aligned by content;
-    times and ids are no differences.
+    times and ids do not count.
     """
     from offbook.checks.comparison import compare_paths, render_comparison
 

@@ -133,7 +133,7 @@ class Commands(click.Group):
             with contextlib.suppress(OSError):  # the terminal may be closed
                 click.echo(f"offbook: interrupted{named}", err=True)
             return SIGNALLED + number
-        except BrokenPipeError:  # whoever read has seen enough
+        except BrokenPipeError:  # the reader of the pipe has closed it
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         finally:
