@@ -101,12 +101,12 @@ def test_an_object_is_imported_by_its_module_and_name():
 
 
 @pytest.mark.parametrize(
-    ("reference", "message"),
+    "reference, message",
     [
         ("shop", "expected MODULE:NAME, got 'shop'"),
         (":agent", "expected MODULE:NAME, got ':agent'"),
         ("no_such_module:agent", "cannot import no_such_module"),
-        ("offbook.files:import_objct", "did you mean 'import_object'?"),
+        ("offbook.files:import_objct", "did you mean 'import_object'"),
     ],
 )
 def test_an_object_that_cannot_be_imported_is_reported(reference: str, message: str):
