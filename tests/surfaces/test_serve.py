@@ -505,8 +505,11 @@ def test_a_command_that_fails_after_a_fault_has_reported_it(offbook_run: Run, sh
     assert "status at request 2: reported" in output
 
 
-def test_a_command_that_swallows_a_fault_fails(offbook_run: Run, shop: Path):
-    swallowing = RETRYING.replace("sys.exit(3)", "return {'content': 'All good'}")
+@pytest.mark.parametrize("answer, outcome", [("", "swallowed"), ("All good", "unknown")])
+def test_a_command_that_hides_a_fault_fails(
+    offbook_run: Run, shop: Path, answer: str, outcome: str
+):
+    swallowing = RETRYING.replace("sys.exit(3)", f"return {{'content': {answer!r}}}")
     (shop.parent / "agent.py").write_text(swallowing)
     code, output = offbook_run(
         sys.executable,
@@ -515,7 +518,7 @@ def test_a_command_that_swallows_a_fault_fails(offbook_run: Run, shop: Path):
         options=("--fault", "reset", "--fault-rate", "1"),
     )
     assert code == 1
-    assert "swallowed" in output
+    assert f"reset at request 1: {outcome}" in output
 
 
 def test_an_unknown_fault_is_a_usage_error(offbook_run: Run):

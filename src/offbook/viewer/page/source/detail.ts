@@ -4,7 +4,7 @@ import { ansi, plain } from "./ansi.ts";
 import { ask } from "./client.ts";
 import { renderBlock, renderContent, renderConversation, renderMessage, renderRequestDiff } from "./conversation.ts";
 import { button, clear, count, disclosure, duration, h, money, textBlock, visible } from "./dom.ts";
-import { diffTexts, expectedBesideActual, pretty } from "./diff.ts";
+import { diffHead, diffTexts, expectedBesideActual, pretty } from "./diff.ts";
 import { type Data, type TraceEvent, isRecord, list, records, str } from "./events.ts";
 import type { Conversation, Moment, Row, TraceInfo } from "./store.ts";
 import { tree } from "./tree.ts";
@@ -154,9 +154,11 @@ function renderMoments(before: Moment, after: Moment): HTMLElement {
 export function renderMessageText(text: string): HTMLElement {
   const lines = visible(plain(text)).split("\n");
   if (lines.length < 2) return h("p", { class: "why" }, lines[0]);
-  const box = h("div", { class: "diff why", tabindex: 0, role: "group", aria: { label: "message" } });
+  const box = h("div", { class: "diff why against", tabindex: 0, role: "group", aria: { label: "message" } });
+  const signOf = (line: string) => /^\s*([-+])(?:\s|$)/.exec(line)?.[1] ?? "";
+  if (lines.some((line) => signOf(line) === "-") && lines.some((line) => signOf(line) === "+")) box.append(diffHead(["expected", "got"]));
   for (const line of lines) {
-    const sign = /^\s*([-+])(?:\s|$)/.exec(line)?.[1] ?? (/^\s*expected\b(?! hash).*:/i.test(line) ? "+" : /^\s*(actual|got)\b(?! hash).*:/i.test(line) ? "-" : "");
+    const sign = signOf(line) || (/^\s*expected\b(?! hash).*:/i.test(line) ? "-" : /^\s*(actual|got)\b(?! hash).*:/i.test(line) ? "+" : "");
     box.append(h(sign === "-" ? "del" : sign === "+" ? "ins" : "span", { class: "line" }, line || " "));
   }
   return box;
