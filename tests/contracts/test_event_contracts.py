@@ -164,3 +164,13 @@ def test_a_field_that_is_sometimes_missing_is_not_required():
             "required": ["x"],
         }
     }
+
+
+def test_a_payload_that_is_the_text_of_an_object_is_inferred_as_the_object():
+    inferred = infer_contracts([published("a", '{"x": 1}')])
+    assert inferred.topics["a"]["properties"] == {"x": {"type": "integer"}}
+
+
+def test_a_payload_that_only_looks_like_json_is_inferred_as_a_text():
+    inferred = infer_contracts([published("a", "{not json")])
+    assert inferred.topics["a"] == {"type": "string"}
