@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from offbook.checks.golden_transcript import refuse_update_in_ci, update_command
+from offbook.checks.proposed_files import REVIEW, propose, withdraw
 from offbook.checks.snapshot import diff_texts
 from offbook.errors import CheckFailed, UsageError
 from offbook.exchange.messages import Message, Text
@@ -68,23 +69,31 @@ class RequestGoldens:
         actual = dump_yaml({"requests": entries})
         golden = read_text(path) if path.is_file() else None
         if actual == golden:
+            withdraw(path)
             return
         if self._update:
             refuse_update_in_ci()
             write_atomic(path, actual.encode())
+            withdraw(path)
             return
+        propose(path, actual)
         command = update_command()
         if golden is None:
             raise CheckFailed(
                 "this test has no golden of its requests yet",
                 where=str(path),
-                hint=f"write it, then review and commit it: {command}",
+                hint=f"write it, then review and commit it: {command}\nor review it: {REVIEW}",
             )
         hunks = diff_texts(golden, actual).hunks
         raise CheckFailed(
             "the requests of the agent differ from the golden",
             where=f"{path}:{hunks[0].start}",
-            hint="\n".join([*(hunk.content for hunk in hunks), f"if this is intended: {command}"]),
+            hint="\n".join(
+                [
+                    *(hunk.content for hunk in hunks),
+                    f"if this is intended: {command}\nor review it: {REVIEW}",
+                ]
+            ),
         )
 
 

@@ -172,6 +172,15 @@ def offbook() -> None:
 
 def main(args: Sequence[str] | None = None) -> NoReturn:
     """Do what the arguments say, and exit with what came of it."""
+    if not os.environ.get("GITHUB_ACTIONS"):
+        sys.exit(_run(args))
+    from offbook.reports.workflow_commands import neutral_output
+
+    with neutral_output():
+        sys.exit(_run(args))
+
+
+def _run(args: Sequence[str] | None) -> int:
     try:
         code = offbook.main(args, prog_name="offbook", standalone_mode=False) or 0
     except click.ClickException as error:
@@ -186,4 +195,4 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
         if error.errno == errno.ENOSPC:
             click.echo("free some disk space, then run the command again", err=True)
         code = FAILED
-    sys.exit(code)
+    return code
