@@ -44,7 +44,7 @@ from offbook.runs.wiring import Wiring
 from offbook.secrets import hide_secrets
 from offbook.subjects.subject import EndsWithError, HasToolWatch, SendsPrompts, Subject
 from offbook.trace.current_hub import current_faults, current_llm, run_watchers, use_hub
-from offbook.trace.events import REQUEST, RUN_END, RUN_START, Event, Verdict
+from offbook.trace.events import REQUEST, RUN_END, RUN_START, Verdict
 from offbook.trace.hub import Hub
 from offbook.trace.instrument import rebuild_requests
 from offbook.trace.query import Events
@@ -309,7 +309,6 @@ class Rehearsal:
         self._running_before: set[object] = set()  # threads and tasks
         self._ever_run = False
         self._disposed = False
-        self._last_seq = 0
         # In a plain function, errors of the subject are raised here, at the call. In an event
         # loop, opening has to wait for the first `await`.
         if not in_event_loop():
@@ -430,7 +429,6 @@ class Rehearsal:
                 self.trace, ts=self._clock.millis(), kept=self._kept, subject=self.subject.name
             )
             self._hub.subscribe(self._recorder.record)
-            self._hub.subscribe(self._remember_seq)
             self._stop_watching = watch_termination()
             with use_hub(self._hub), use_variable(current_faults, self._faults):
                 await self.subject.open(self._wiring.connect(self.cwd))
@@ -450,9 +448,6 @@ class Rehearsal:
         if self._disposed:
             raise UsageError("the rehearsal is over", hint="create a new one for more runs")
 
-    def _remember_seq(self, event: Event) -> None:
-        self._last_seq = event.seq
-
     # --- Running
 
     async def _run(self, script: tuple[Script, ...], run: Run) -> None:
@@ -468,7 +463,7 @@ class Rehearsal:
             prompts: list[Turn | str] = [*_check_prompts(script)]
         else:
             prompts = self._load(playbook, script)
-        first = self._first_seq = self._last_seq
+        first = self._first_seq = self._hub.seq
         output: object = None
         turns = len(prompts)
         if not all(prompts):
@@ -495,7 +490,7 @@ class Rehearsal:
             self._failed = self._ever_failed = True
             self._notify_watchers()
             emit_failure(self._hub, error)
-            run.end(first, self._last_seq, None)
+            run.end(first, self._hub.seq, None)
             if self._faults is not None:
                 self._hub.emit_verdict(self._judge_faults(run))
             raise
@@ -504,7 +499,7 @@ class Rehearsal:
         shown = output if known else {"type": type(output).__name__}
         self._notify_watchers()
         self._hub.emit(RUN_END, {"ok": True, "output": shown})
-        run.end(first, self._last_seq, output)
+        run.end(first, self._hub.seq, output)
         if self._faults is not None:
             self._check_faults(run)
 

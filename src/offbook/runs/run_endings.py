@@ -6,14 +6,13 @@ import os
 import signal
 import threading
 from asyncio import CancelledError
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from offbook.errors import Interrupted, ScriptError
 from offbook.trace.events import RUN_END, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable
 
     from offbook.trace.hub import Hub
 
@@ -58,15 +57,24 @@ def watch_termination() -> Callable[[], None]:
     return stop
 
 
-@contextmanager
-def record_termination(hub: Hub) -> Generator[None]:
-    """Emit the end of this run if SIGTERM or SIGHUP ends the process in this block."""
-    entry = (os.getpid(), hub)
-    _running.append(entry)
-    try:
-        yield
-    finally:
-        _running.remove(entry)
+class _RunRecord:
+    """An entry of `_running` in a `with` block. For each prompt, so it is not a generator."""
+
+    __slots__ = ("_entry",)
+
+    def __init__(self, hub: Hub) -> None:
+        self._entry = (os.getpid(), hub)
+
+    def __enter__(self) -> None:
+        _running.append(self._entry)
+
+    def __exit__(self, *_: object) -> None:
+        _running.remove(self._entry)
+
+
+def record_termination(hub: Hub) -> _RunRecord:
+    """Emit the end of this run if SIGTERM or SIGHUP ends the process in a `with` block."""
+    return _RunRecord(hub)
 
 
 def _terminate(number: int, _frame: object) -> None:
