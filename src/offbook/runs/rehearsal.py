@@ -37,8 +37,13 @@ from offbook.errors import (
 from offbook.exchange.model import AwaitsResults, ModelSource
 from offbook.exchange.tool_aliases import ToolAlias
 from offbook.files import make_temp_folder, remove_temp_folder
-from offbook.runs.left_behind import describe_left_behind, list_running
-from offbook.runs.run_endings import emit_failure, record_termination, watch_termination
+from offbook.runs.run_endings import (
+    describe_left_behind,
+    emit_failure,
+    list_running,
+    record_termination,
+    watch_termination,
+)
 from offbook.runs.sync_bridge import AwaitableResult, SyncBridge, in_event_loop
 from offbook.runs.wiring import Wiring
 from offbook.secrets import hide_secrets

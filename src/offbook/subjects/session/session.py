@@ -32,7 +32,6 @@ from offbook.errors import (
 from offbook.exchange.messages import JSON, History, Message, ToolCall, ToolResult, user
 from offbook.exchange.model import Request
 from offbook.exchange.tool_aliases import ToolAlias, ToolAliases
-from offbook.host.session_host import Host
 from offbook.subjects.mock_tools import (
     ToolOutcome,
     describe_exception,
@@ -41,15 +40,14 @@ from offbook.subjects.mock_tools import (
 )
 from offbook.subjects.mock_ui import DEFAULTS, UI, validate_mock_ui
 from offbook.subjects.session import DEFAULT_SYSTEM_PROMPT
-from offbook.subjects.session.builtin_tools import install_builtin_tools
 from offbook.subjects.session.extensions import (
     CommandHandler,
     ExtensionFactory,
     install_extension,
     unload_extension,
 )
-from offbook.subjects.session.hooks import Context, HookEvent, Hooks
-from offbook.subjects.session.tools import ToolRegistry
+from offbook.subjects.session.hooks import Context, HookEvent, Hooks, Host
+from offbook.subjects.session.tools import ToolRegistry, install_builtin_tools
 from offbook.subjects.subject import Skill, require_list, require_mapping
 from offbook.trace.current_hub import current_faults, current_host
 from offbook.trace.events import (
