@@ -311,7 +311,7 @@ class Rehearsal:
         self._failed = False
         self._ever_failed = False
         self._first_seq = 0  # before the first event of this run
-        self._running_before: set[object] = set()  # threads and tasks
+        self._running_before: set[object] = set()  # threads and tasks, when the run started
         self._ever_run = False
         self._disposed = False
         # In a plain function, errors of the subject are raised here, at the call. In an event
@@ -476,6 +476,7 @@ class Rehearsal:
 
             # A program that sends all prompts itself is called once for the turns of the script.
             turns = sum(isinstance(item, Turn) for item in script)
+        self._running_before = list_running()
         self._hub.emit(RUN_START, {"subject": self.subject.name, "turns": turns})
         self._notify_watchers()
         try:
@@ -550,7 +551,6 @@ class Rehearsal:
 
     async def _prompt(self, text: str) -> object:
         """Prompt the subject; raise the error of the source rather than a consequence of it."""
-        self._running_before = list_running()
         try:
             with (
                 use_hub(self._hub),
