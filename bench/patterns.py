@@ -22,7 +22,7 @@ from typing import Any
 import reaktiv
 
 from offbook.patterns import Cell, Runtime, computed, create_harness, default, handler, pattern
-from offbook.patterns.runtime import Store
+from offbook.patterns.graph import Store
 
 
 @handler

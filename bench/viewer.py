@@ -1,6 +1,8 @@
 """The page of a trace of 100,000 events: its size, the time to its first rows, and its scrolling.
 
-The browser measures itself: paint timing, frames while the list scrolls, and long tasks. Needs
+The browser measures itself: paint timing, frames and long tasks while the list scrolls, once while
+the trace is still being read and once after it. Long tasks are counted twice: by their duration,
+which other programs of the machine lengthen, and by the CPU time of the page's main thread. Needs
 Chromium; `./dev browser` installs it. `python bench/viewer.py --megabytes 200` also opens a trace
 of that size.
 """
@@ -17,20 +19,25 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from offbook.viewer import render_traces
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
 EVENTS = 100_000
+LONG_TASK_MS = 50
 SWITCHES = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 WORDS = ["order", "was", "found", "and", "refund", "of", "the", "kettle", "sent", "to", "customer"]
 
+PAINT = "() => performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? -1"
 PROBE = """async () => {
-  const paint = performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? -1;
   const list = document.querySelector('.list');
   const long = [];
   new PerformanceObserver(l => long.push(...l.getEntries().map(e => e.duration)))
     .observe({ type: 'longtask' });
+  list.scrollTop = 0;
   const gaps = [];
   const empty = [];
   let last = performance.now();
@@ -44,8 +51,19 @@ PROBE = """async () => {
     empty.push(document.elementFromPoint(60, top + 100)?.closest('.row') ? 0 : 1);
   }
   gaps.sort((a, b) => a - b);
-  return { paint, rows: list.querySelectorAll('.row').length, median: gaps[120], p99: gaps[237],
-    worst: gaps.at(-1), long, empty: empty.reduce((a, b) => a + b) };
+  return { median: gaps[120], p99: gaps[237], worst: gaps.at(-1), long: long.length,
+    empty: empty.reduce((a, b) => a + b) };
+}"""
+FRAMES = """async () => {
+  const gaps = [];
+  let last = performance.now();
+  for (let frame = 0; frame < 240; frame++) {
+    const now = await new Promise(requestAnimationFrame);
+    gaps.push(now - last);
+    last = now;
+  }
+  gaps.sort((a, b) => a - b);
+  return { median: gaps[120], p99: gaps[237] };
 }"""
 
 
@@ -92,6 +110,27 @@ def write_trace(path: Path, count: int, size: int) -> None:
         emit("_meta.run_end", {"ok": True})
 
 
+def measure_scrolling(browser: Browser, page: Page) -> dict[str, Any]:
+    """Scroll the list, and return its frames and the CPU time of the tasks of the main thread."""
+    browser.start_tracing(page=page, categories=["toplevel"])
+    found: dict[str, Any] = page.evaluate(PROBE)
+    events: list[dict[str, Any]] = json.loads(browser.stop_tracing())["traceEvents"]
+    threads = {
+        (event["pid"], event["tid"])
+        for event in events
+        if event.get("name") == "thread_name" and event["args"]["name"] == "CrRendererMain"
+    }
+    cpu = [
+        event["tdur"] / 1000
+        for event in events
+        if (event["pid"], event["tid"]) in threads
+        and event["name"] == "ThreadControllerImpl::RunTask"
+        and "tdur" in event
+    ]
+    long = sum(task > LONG_TASK_MS for task in cpu)
+    return {**found, "cpu": sum(cpu) / 240, "worst_cpu": max(cpu), "long_cpu": long}
+
+
 def measure(path: Path) -> dict[str, Any]:
     """Open a page in Chromium, wait for its rows, scroll, and return the measures."""
     from playwright.sync_api import sync_playwright
@@ -102,12 +141,16 @@ def measure(path: Path) -> dict[str, Any]:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=SWITCHES)
         page = browser.new_page(viewport={"width": 1280, "height": 800})
+        found: dict[str, Any] = {"idle": page.evaluate(FRAMES)}
         start = time.perf_counter()
         page.goto(f"file://{path}", wait_until="load", timeout=120_000)
         loaded = time.perf_counter()
         page.wait_for_selector(".list .row", timeout=120_000)
         ready = time.perf_counter()
-        found = page.evaluate(PROBE)
+        found["paint"] = page.evaluate(PAINT)
+        found["reading"] = measure_scrolling(browser, page)
+        page.wait_for_selector('main[aria-busy="false"]', timeout=600_000)
+        found["read"] = measure_scrolling(browser, page)
         start_search = time.perf_counter()
         page.keyboard.press("/")
         page.keyboard.type("99999")
@@ -144,9 +187,16 @@ def main() -> None:
             found = measure(page)
             print(f"  first paint {found['paint']:.0f} ms, page loaded {found['load']:.2f} s")
             print(f"  first rows {found['rows_after_load']:.2f} s after load")
-            print(f"  scroll: frames {found['median']:.1f} ms median, {found['p99']:.1f} ms p99")
-            print(f"    {found['worst']:.1f} ms worst; long tasks {len(found['long'])}")
-            print(f"    frames without a row at the top {found['empty']} of 240")
+            idle = found["idle"]
+            print(f"  frames of an empty page: {idle['median']:.1f} median, {idle['p99']:.1f} p99")
+            for phase, words in (("reading", "while it is read"), ("read", "after it is read")):
+                part = found[phase]
+                print(f"  scroll {words}: frames {part['median']:.1f} ms median")
+                print(f"    {part['p99']:.1f} ms p99, {part['worst']:.1f} ms worst")
+                print(f"    CPU of the main thread {part['cpu']:.1f} ms a frame")
+                print(f"    worst task {part['worst_cpu']:.1f} ms CPU")
+                print(f"    long tasks {part['long']} by duration, {part['long_cpu']} by CPU time")
+                print(f"    frames without a row at the top {part['empty']} of 240")
             print(f"  search in all events {found['search']:.2f} s")
 
 

@@ -19,41 +19,35 @@ __version__ = VERSION
 
 # Each name is imported from its module when it is first used: `import offbook` stays fast.
 # `__init__.pyi` lists the same names for type checkers.
-_MODULES = {
-    "errors": "OffbookError ToolBlocked",
-    "exchange.messages": "Message ToolCall ToolResult",
-    "exchange.model": "ModelSource Reply Request Tool",
-    "exchange.tool_aliases": "ToolAlias",
-    "runs.api": "drive session",
-    "runs.rehearsal": "Rehearsal Run",
-    "sources.cassette.recording": "Recording",
-    "sources.cassette.replay": "Cassette",
-    "sources.live": "Live",
-    "sources.mocks.mocks": "Mocks",
-    "sources.playbook.actions": "call fail role say think when",
-    "sources.playbook.playbook": "Playbook",
-    "sources.server.endpoint": "Pacing",
-    "sources.server.server": "Server",
-    "subjects.clis.claude_code": "ClaudeCode",
-    "subjects.clis.codex": "Codex",
-    "subjects.clis.command": "Command",
-    "subjects.clis.gemini": "GeminiCli",
-    "subjects.clis.pi": "Pi",
-    "subjects.clis.ralph": "Ralph",
-    "subjects.session.extensions": "Api",
-    "subjects.session.hooks": "Context",
-    "surfaces.fixtures": "Offbook",
-    "trace.events": "Event",
-    "trace.query": "Events",
-    "trace.reader": "Trace",
-}
-
-__all__ = [  # noqa: PLE0604  # pyright: ignore[reportUnsupportedDunderAll] - from the table
+__all__, __getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "errors": "OffbookError ToolBlocked",
+        "exchange.messages": "Message ToolCall ToolResult",
+        "exchange.model": "ModelSource Reply Request Tool",
+        "exchange.tool_aliases": "ToolAlias",
+        "runs.api": "drive session",
+        "runs.rehearsal": "Rehearsal Run",
+        "sources.cassette.recording": "Recording",
+        "sources.cassette.replay": "Cassette",
+        "sources.live": "Live",
+        "sources.mocks.mocks": "Mocks",
+        "sources.playbook.actions": "call fail role say think when",
+        "sources.playbook.playbook": "Playbook",
+        "sources.server.endpoint": "Pacing",
+        "sources.server.server": "Server",
+        "subjects.clis.claude_code": "ClaudeCode",
+        "subjects.clis.codex": "Codex",
+        "subjects.clis.command": "Command",
+        "subjects.clis.gemini": "GeminiCli",
+        "subjects.clis.pi": "Pi",
+        "subjects.clis.ralph": "Ralph",
+        "subjects.session.extensions": "Api",
+        "subjects.session.hooks": "Context",
+        "surfaces.fixtures": "Offbook",
+        "trace.events": "Event",
+        "trace.query": "Events",
+        "trace.reader": "Trace",
+    },
     "__version__",
-    *sorted(name for names in _MODULES.values() for name in names.split()),
-]
-__getattr__ = lazy_names(_MODULES, __name__)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+)

@@ -78,18 +78,23 @@ def load(target: str) -> Any:
     return getattr(import_module(module), name)
 
 
-def lazy_names(homes: Mapping[str, str], package: str) -> Callable[[str], Any]:
-    """Return a module's `__getattr__` that imports each public name when it is first used.
+def lazy_names(
+    module: str, homes: Mapping[str, str], *defined: str, package: str = ""
+) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
+    """Return `__all__`, `__getattr__` and `__dir__` of a module that imports names on first use.
 
-    `homes` maps a module of the package to the names it defines, separated by spaces.
+    `homes` maps a module of the package to the names it defines, separated by spaces. `defined`
+    are the public names that the module defines itself. `package` is the package of the modules,
+    if it is not the module itself. The `.pyi` file of the module lists the names for type checkers.
 
-        __getattr__ = lazy_names({"components": "Component step"}, __name__)
+        __all__, __getattr__, __dir__ = lazy_names(__name__, {"components": "Component step"})
     """
-    home_of = {name: module for module, names in homes.items() for name in names.split()}
+    home_of = {name: home for home, names in homes.items() for name in names.split()}
+    public = [*defined, *sorted(home_of)]
 
     def get(name: str) -> Any:
         if name not in home_of:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(f"{package}.{home_of[name]}"), name)
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        return getattr(import_module(f"{package or module}.{home_of[name]}"), name)
 
-    return get
+    return public, get, lambda: public

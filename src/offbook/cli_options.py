@@ -46,7 +46,6 @@ preset_option = click.option(
 redact_option = click.option(
     "--redact", multiple=True, metavar="JSON", help="Ignore values that match; repeatable."
 )
-trace_option = click.option("--trace", type=FILE_PATH, help="Write the trace to this file.")
 upstream_option = click.option("--upstream", metavar="URL", help="Base URL of the real model.")
 lenient_option = click.option(
     "--lenient",
@@ -65,6 +64,27 @@ otlp_option = click.option(
     metavar="URL",
     help="Send spans to this OpenTelemetry collector at the end.",
 )
+
+
+def trace_option(command: Callable[P, int]) -> Callable[P, int]:
+    """Add `--trace` and `--wire` to a command; it need not know of the second."""
+
+    @wraps(command)
+    def run(*args: P.args, **given: P.kwargs) -> int:
+        if not given.pop("wire"):
+            return command(*args, **given)
+        if given.get("trace") is None:
+            raise UsageError("--wire has no effect without --trace", hint="--trace FILE --wire")
+        from offbook.trace.context import keep_wire
+
+        token = keep_wire.set(True)
+        try:
+            return command(*args, **given)
+        finally:
+            keep_wire.reset(token)
+
+    path = click.option("--trace", type=FILE_PATH, help="Write the trace to this file.")
+    return path(click.option("--wire", is_flag=True, help="Record raw bytes in the trace.")(run))
 
 
 def live_options(command: Callable[P, int]) -> Callable[P, int]:

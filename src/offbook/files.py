@@ -288,3 +288,46 @@ def remove_temp_folder(path: Path) -> None:
     except OSError as error:
         if error.errno not in IGNORED_ERRORS:
             raise
+
+
+class ReusedFolder:
+    """A temporary folder for many runs, one after the other. Each gets it empty.
+
+    To create and remove a folder takes longer than a run of a session. An empty folder `cwd` in it
+    is kept.
+    """
+
+    def __init__(self) -> None:
+        self._free: Path | None = None
+
+    def take(self) -> Path:
+        """Return the folder; while it is in use, another one."""
+        folder, self._free = self._free, None
+        return folder or make_temp_folder()
+
+    def give_back(self, folder: Path) -> None:
+        """Empty a folder for the next run; remove it if that fails, or if it is not needed."""
+        if self._free is None:
+            try:
+                # Most runs write nothing: listdir() is the fastest way to know it.
+                if os.listdir(folder) != ["cwd"] or os.listdir(folder / "cwd"):  # noqa: PTH208
+                    _empty(folder)
+                self._free = folder
+            except OSError:
+                self._free = None
+        if self._free is None:
+            remove_temp_folder(folder)
+
+    def remove(self) -> None:
+        """Remove the folder."""
+        if self._free is not None:
+            remove_temp_folder(self._free)
+            self._free = None
+
+
+def _empty(folder: Path) -> None:
+    for entry in os.scandir(folder):
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path)
+        else:
+            Path(entry.path).unlink()

@@ -115,14 +115,30 @@ def test_a_case_with_faults_passes_if_the_agent_retries(run_files: RunPack):
     assert run_files(pack(item, COMPLETED, HELLO), files).cases[0].failures == ()
 
 
+SWALLOWING = """
+import anthropic
+
+def hush(prompt):
+    text = ""
+    client = anthropic.Anthropic(api_key="none")
+    try:
+        with client.messages.stream(
+            model="m", max_tokens=9, messages=[{"role": "user", "content": prompt}]
+        ) as stream:
+            for piece in stream.text_stream:
+                text += piece
+    except Exception:
+        pass
+    return text
+"""
+
+
 def test_a_case_with_faults_fails_if_the_agent_swallows_one(run_files: RunPack):
-    swallowing = AGENT + "\ndef hush(prompt):\n    try:\n        return ask(prompt)\n"
-    swallowing += "    except Exception:\n        return 'Hello, all is well'\n"
-    files = {"agent.py": swallowing, "playbook.yaml": PLAYBOOK}
-    item = case(subject="agent.py:hush", playbook="playbook.yaml", faults=["content_type@1"])
+    files = {"agent.py": SWALLOWING, "playbook.yaml": PLAYBOOK.replace("!", " you, my friend")}
+    item = case(subject="agent.py:hush", playbook="playbook.yaml", faults=["reset@1"])
     run = run_files(pack(item, HELLO), files)
     assert run.cases[0].status == "fail"
-    assert "swallowed" in run.cases[0].failures[0]
+    assert "swallowed, the answer is the beginning of the reply: 'Hello" in run.cases[0].failures[0]
 
 
 def test_the_tokens_of_claude_code_are_those_of_its_last_line():

@@ -15,7 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from offbook.patterns import Cell, Runtime
-from offbook.patterns.runtime import Store
+from offbook.patterns.graph import Store
 
 SOURCES = 3
 STEPS = st.lists(

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from offbook.errors import LoopError, PatternError, UsageError
 from offbook.patterns import Cell, Runtime
-from offbook.patterns.runtime import Store
+from offbook.patterns.graph import Store
 
 
 def new_cell(runtime: Runtime, *value: Any, name: str = "cell") -> Cell[Any]:

@@ -4,6 +4,7 @@ Each verdict has a broken agent that it must catch.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -113,8 +114,7 @@ def test_a_reset_before_the_response_is_a_connection_error_in_the_sdk():
         return "the connection failed"
 
     with drive(agent, faults=["reset@1"]) as rehearsal:
-        (found,) = rehearsal.run(SCRIPT).faults
-    assert found.outcome == "reported"
+        assert rehearsal.run(SCRIPT).output == "the connection failed"
 
 
 def test_a_rate_limit_has_the_header_retry_after():
@@ -139,10 +139,28 @@ def test_a_rate_limit_has_the_header_retry_after():
 
 
 def swallow(prompt: str) -> str:
-    try:
-        return openai_stream(prompt)
-    except openai.OpenAIError:
-        return "All done."
+    """Return as much of the stream as arrives."""
+    text = ""
+    with openai.OpenAI(api_key="none", timeout=5) as client, suppress(openai.OpenAIError):
+        for chunk in client.chat.completions.create(
+            model="m", messages=[{"role": "user", "content": prompt}], stream=True
+        ):
+            text += chunk.choices[0].delta.content or "" if chunk.choices else ""
+    return text
+
+
+def go_on_with_a_part(prompt: str) -> str | None:
+    text = swallow(prompt)
+    with openai.OpenAI(api_key="none") as client:
+        reply = client.chat.completions.create(
+            model="m",
+            messages=[
+                {"role": "user", "content": prompt},
+                {"role": "assistant", "content": text},
+                {"role": "user", "content": "Next"},
+            ],
+        )
+    return reply.choices[0].message.content
 
 
 def retry_for_ever(prompt: str) -> str | None:
@@ -160,10 +178,26 @@ def retry_for_ever(prompt: str) -> str | None:
 
 def test_an_agent_that_swallows_an_error_fails():
     with (
-        pytest.raises(CheckFailed, match=r"swallowed, the run ended without an error.*All done"),
+        pytest.raises(CheckFailed, match=r"swallowed, the answer is the beginning of the reply"),
         drive(swallow, faults=["reset@1"]) as rehearsal,
     ):
         rehearsal.run(SCRIPT)
+
+
+def test_an_agent_with_an_empty_answer_has_swallowed_the_error():
+    with (
+        pytest.raises(CheckFailed, match=r"swallowed, the run ended .* with an empty answer"),
+        drive(swallow, faults=["status@1", "status@2", "status@3"]) as rehearsal,
+    ):
+        rehearsal.run(SCRIPT)
+
+
+def test_an_agent_that_goes_on_with_a_part_of_a_reply_has_swallowed_the_error():
+    with (
+        pytest.raises(CheckFailed, match="swallowed, the agent went on with a damaged reply"),
+        drive(go_on_with_a_part, faults=["reset@1"]) as rehearsal,
+    ):
+        rehearsal.run(SCRIPT, when("Next", [say("Bye.")]))
 
 
 def test_an_agent_that_retries_without_end_fails():
@@ -181,16 +215,48 @@ def test_an_agent_that_retries_a_few_times_passes():
     assert [found.outcome for found in run.faults] == ["retried"] * 3
 
 
-def test_an_agent_that_says_what_failed_has_reported_it():
+def answer_after_an_error(answer: str) -> Agent:
     def agent(prompt: str) -> str:
         try:
             return openai_stream(prompt)
-        except openai.OpenAIError:
-            return "The model is not available, try again later."
+        except openai.OpenAIError as error:
+            return answer.format(error=repr(error))
 
-    with drive(agent, faults=["stall@1"]) as rehearsal:
+    return agent
+
+
+def test_an_agent_that_quotes_the_error_has_reported_it():
+    with drive(answer_after_an_error("No answer: {error}"), faults=["stall@1"]) as rehearsal:
         (found,) = rehearsal.run(SCRIPT).faults
     assert found.outcome == "reported"
+    assert "the answer quotes the error" in found.evidence
+
+
+@pytest.mark.parametrize(
+    "answer", ["All done.", "Refunded without an error, no problem.", "Das Modell antwortet nicht."]
+)
+def test_what_an_answer_in_other_words_means_is_unknown_and_no_pass(answer: str):
+    with drive(answer_after_an_error(answer), faults=["reset@1"]) as rehearsal:
+        run = rehearsal.run(SCRIPT)
+    (found,) = run.faults
+    assert (found.outcome, answer in found.evidence) == ("unknown", True)
+    assert judge_faults(run.events.all).status == "no_data"
+
+
+def test_the_answer_to_an_earlier_prompt_is_unknown():
+    script = (SCRIPT, when("Next", [say("Bye.")]))
+    with drive(answer_after_an_error("All done."), faults=["reset@1"]) as rehearsal:
+        (found,) = rehearsal.run(*script).faults
+    assert found.outcome == "unknown"
+
+
+def test_an_answer_around_the_whole_reply_has_survived():
+    def agent(prompt: str) -> str:
+        return f"The model said: {openai_stream(prompt)}"
+
+    with drive(agent, faults={"kinds": ["slow@1"], "delay": 0.01}) as rehearsal:
+        (found,) = rehearsal.run(SCRIPT).faults
+    assert (found.outcome, found.evidence) == ("survived", "the answer has the whole reply")
 
 
 def test_an_agent_that_asks_another_way_has_survived():
@@ -327,6 +393,43 @@ def test_a_failing_host_call_is_seen_as_far_as_the_trace_shows_it(handles: str, 
     ) as rehearsal:
         (found,) = rehearsal.run(when("Go", [call("look"), say("Done.")])).faults
     assert (found.place, found.outcome) == ("host", expected)
+
+
+def test_a_slow_host_call_is_delayed_and_has_its_result(monkeypatch: pytest.MonkeyPatch):
+    delays: list[float] = []
+    monkeypatch.setattr("offbook.determinism.faults.time.sleep", delays.append)
+
+    def extension(api: Any) -> None:
+        def read(params: dict[str, Any], context: Any) -> str:
+            return str(context.host.call("workspace.read_text", {"path": "a"}))
+
+        api.register_tool("look", read, description="", parameters={"type": "object"})
+
+    mock = {"capability": "workspace", "operation": "read_text", "result": "the text"}
+    plan = {"kinds": ["host_slow:workspace.read_text@2"], "delay": 7}
+    with session(faults=plan, extensions=[extension], mock_host=[mock]) as rehearsal:
+        run = rehearsal.run(when("Go", [call("look"), call("look"), say("Done.")]))
+    (found,) = run.faults
+    assert (delays, found.kind, found.number) == ([7], "host_slow", 2)
+    assert (found.outcome, found.name) == ("survived", "workspace.read_text")
+    assert [result.text for result in run.results("look")] == ["the text"] * 2
+
+
+def test_an_agent_that_gives_up_on_a_slow_host_call_has_reported_it():
+    def extension(api: Any) -> None:
+        def read(params: dict[str, Any], context: Any) -> str:
+            context.host.call("workspace.read_text", {"path": "a"})
+            raise TimeoutError("the host took too long")
+
+        api.register_tool("look", read, description="", parameters={"type": "object"})
+
+    mock = {"capability": "workspace", "operation": "read_text", "result": "the text"}
+    plan = {"kinds": ["host_slow@1"], "delay": 0.001}
+    with session(
+        faults=plan, extensions=[extension], mock_host=[mock], propagate_errors=False
+    ) as rehearsal:
+        run = rehearsal.run(when("Go", [call("look"), say("Done.")]))
+    assert run.faults[0].outcome == "reported"
 
 
 # --- No vacuous pass

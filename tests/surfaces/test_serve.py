@@ -24,6 +24,7 @@ from offbook.sources.playbook.playbook import Playbook
 from offbook.sources.playbook.script_files import read_script
 from offbook.sources.server.server import Server
 from offbook.surfaces.cli import main
+from offbook.trace.events import WIRE
 from offbook.trace.query import Events
 from offbook.trace.reader import Trace
 from tests.clients import is_alive
@@ -349,6 +350,23 @@ while not (os.path.exists(sys.argv[1]) and open(sys.argv[1]).read()):
 """
 
 
+def test_the_trace_has_the_bytes_of_each_exchange_on_request(shop: Path, offbook_run: Run):
+    trace = shop.with_name("trace.jsonl")
+    agent = str(shop.with_name("agent.py"))
+    options = ("--trace", str(trace), "--wire")
+    assert offbook_run(sys.executable, agent, "Refund order 7", options=options)[0] == 0
+    wires = [event.data for event in Trace(trace) if event.event == WIRE]
+    assert [wire["exchange"] for wire in wires] == ["x1", "x2"]
+    assert "Refund order 7" in wires[0]["request"]["start"]
+    assert '"tool_calls"' in wires[0]["response"]["start"]
+
+
+def test_bytes_without_a_trace_are_wrong_usage(offbook_run: Run):
+    code, printed = offbook_run(sys.executable, "-V", options=("--wire",))
+    assert code == 2
+    assert "--wire has no effect without --trace" in printed
+
+
 def test_a_daemon_of_the_command_is_killed(shop: Path, offbook_run: Run):
     pid = shop.with_name("pid")
     code, _ = offbook_run(sys.executable, "-c", DAEMON, str(pid))
@@ -487,8 +505,11 @@ def test_a_command_that_fails_after_a_fault_has_reported_it(offbook_run: Run, sh
     assert "status at request 2: reported" in output
 
 
-def test_a_command_that_swallows_a_fault_fails(offbook_run: Run, shop: Path):
-    swallowing = RETRYING.replace("sys.exit(3)", "return {'content': 'All good'}")
+@pytest.mark.parametrize("answer, outcome", [("", "swallowed"), ("All good", "unknown")])
+def test_a_command_that_hides_a_fault_fails(
+    offbook_run: Run, shop: Path, answer: str, outcome: str
+):
+    swallowing = RETRYING.replace("sys.exit(3)", f"return {{'content': {answer!r}}}")
     (shop.parent / "agent.py").write_text(swallowing)
     code, output = offbook_run(
         sys.executable,
@@ -497,7 +518,7 @@ def test_a_command_that_swallows_a_fault_fails(offbook_run: Run, shop: Path):
         options=("--fault", "reset", "--fault-rate", "1"),
     )
     assert code == 1
-    assert "swallowed" in output
+    assert f"reset at request 1: {outcome}" in output
 
 
 def test_an_unknown_fault_is_a_usage_error(offbook_run: Run):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +16,6 @@ from offbook.errors import OffbookError
 from offbook.exchange.messages import Text
 from offbook.exchange.model import Reply, Request
 from offbook.patterns import Cell, create_harness, default, pattern
-from offbook.trace.events import VERDICT
 from offbook.trace.recorder import record_trace
 
 AGENT = r"""
@@ -185,20 +186,56 @@ def expect_output(result: Any) -> None:
     assert "removed" in result.text, f"expected the output of rm, got {result.text!r}"
 
 
+JUDGE_PACK = """
+version = 1
+id = "manners"
+
+[[fixtures]]
+id = "script"
+kind = "playbook"
+path = "refund.yaml"
+
+[[rubrics]]
+id = "politeness"
+kind = "llm-judge"
+prompt = "Is the answer polite to the customer?"
+judge = { source = "judge.jsonl" }
+thresholds = { min-score = 0.7 }
+
+[[cases]]
+id = "refund"
+name = "A refund that is refused"
+subject = "agent.py:agent"
+playbook = "script"
+rubrics = ["politeness"]
+"""
+JUDGE_FILES = {
+    "pack.eval.toml": JUDGE_PACK,
+    "refund.yaml": "- when: Refund order 7\n  do:\n    - say: No. It is your own fault.\n",
+    "judge.jsonl": json.dumps(
+        {"text": json.dumps({"reasoning": "The answer blames the customer.", "score": 1})}
+    )
+    + "\n",
+    "agent.py": """
+import anthropic
+
+def agent(prompt):
+    client = anthropic.Anthropic(api_key="k")
+    messages = [{"role": "user", "content": prompt}]
+    return client.messages.create(model="m", max_tokens=50, messages=messages).content[0].text
+""",
+}
+
+
 def run_judge(path: Path) -> None:
-    """An answer that a judge gives a low score."""
-    with record_trace(path, subject="session") as hub:
-        hub.emit(
-            VERDICT,
-            {
-                "check": "judge: politeness",
-                "status": "fail",
-                "message": "score 0.2 is below 0.7: the answer blames the customer",
-                "expected": {"politeness": 0.7},
-                "actual": {"politeness": 0.2},
-                "context": {"rubric": "politeness", "reasoning": "It says “your own fault”."},
-            },
-        )
+    """An eval run whose scripted judge gives an answer a low score; PATH becomes its folder."""
+    folder = path.parent
+    for name, text in JUDGE_FILES.items():
+        (folder / name).write_text(text)
+    command = [sys.executable, "-c", "from offbook.surfaces.cli import main; main()"]
+    command += ["eval", "run", "pack.eval.toml", "--output", "run"]
+    ended = subprocess.run(command, cwd=folder, capture_output=True, check=False, timeout=120)
+    assert ended.returncode == 1, ended
 
 
 SUBJECTS: dict[str, Callable[[Path], None]] = {

@@ -62,6 +62,12 @@ ANSWER: dict[str, Any] = {
     "after": "d4",
     "blocks": [{"type": "text", "text": "Refunded."}],
 }
+WIRE: dict[str, Any] = {
+    "exchange": "x1",
+    "request": {"size": 21, "start": "POST /v1 HTTP/1.1\r\n\r\n{}"},
+    "response": {"size": 90_000, "encoding": "base64", "start": "/wBB", "end": "Qg=="},
+    "ending": "reset",
+}
 RUN: list[tuple[str, dict[str, Any]]] = [
     ("_meta.run_start", {"subject": "session", "turns": 1}),
     ("agent.start", {"prompt": "Refund order 7"}),
@@ -267,9 +273,23 @@ def test_the_raw_event_is_shown(open_events: OpenPage) -> None:
 
 
 def test_wire_bytes_are_shown_where_they_were_recorded(open_events: OpenPage) -> None:
-    opened = open_events(("model.aside", {"about": "count", "wire": "POST /v1 HTTP/1.1\r\n\r\n{}"}))
-    open_row(opened, "side request", "Raw")
-    assert "POST /v1 HTTP/1.1" in opened.text(".panel section pre")
+    opened = open_events(*PASSED[:4], ("model.wire", WIRE))
+    expect(opened.page.locator(".row")).to_have_count(3)  # in the row of its request
+    open_row(opened, "model", "Wire")
+    assert opened.text(".panel pre >> nth=0") == "POST /v1 HTTP/1.1\n\n{}"
+    assert "Request: 21 bytes" in opened.text(".panel")
+    assert "The middle is left out." in opened.text(".panel")
+    assert opened.text(".panel pre >> nth=1").split() == ["000000", "ff", "00", "41", "..A"]
+    assert opened.text(".panel pre >> nth=2").split() == ["000000", "42", "B"]
+    assert "The response broke off: reset" in opened.text(".panel")
+
+
+def test_wire_bytes_without_an_exchange_are_a_row(open_events: OpenPage) -> None:
+    side = {"request": {"size": 9, "start": "GET /what"}, "response": {"size": 0, "start": ""}}
+    opened = open_events(("model.wire", side))
+    open_row(opened, "wire", "Event")
+    assert opened.text(".panel pre") == "GET /what"
+    assert "Nothing was sent." in opened.text(".panel")
 
 
 def test_terminal_output_has_its_colours(open_events: OpenPage) -> None:

@@ -8,9 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import expect
 
 from offbook.viewer import read_sources, render_page, render_traces
-from tests.viewer.conftest import OpenPage
+from tests.viewer.conftest import Opened, OpenPage
 from tests.viewer.example_traces import FAILURES, SUBJECTS
 
 pytestmark = pytest.mark.slow
@@ -72,13 +73,27 @@ LAYOUT = {
         set counter.value 4
     """,
 }
+# What a person has to read to know why a run failed: in the header, and in the summary.
 REASONS = {
-    "mismatch": ("Replay mismatch at interaction 1", "Refund order 7"),
-    "missing result": ("the result of call find_order never came back", "has no result"),
-    "blocked tool": ("expected the output of rm", "A hook blocked the tool bash"),
-    "timeout": ("was still running after 2 s", "timed out"),
-    "judge": ("score 0.2 is below 0.7", "0.2"),
+    "mismatch": (
+        "expected “Refund order 7”, got “Refund order 8”",
+        "The request is not the one that was recorded",
+    ),
+    "missing result": (
+        "the result of call find_order never came back",
+        "The run did not follow its script",
+    ),
+    "blocked tool": (
+        "A hook blocked the tool bash: no shell in this project",
+        "Before it: event 8 A hook blocked the tool bash",
+    ),
+    "timeout": ("was still running after 2 s", "Timeout: the agent did not end in time"),
+    "judge": (
+        "score 0.00: The answer blames the customer. (expected 0.7)",
+        "The check “politeness: judge” failed",
+    ),
 }
+SIZES = [(1280, 800), (900, 700), (390, 800)]
 ROWS = """rows => rows.sort((a, b) => a.dataset.position - b.dataset.position).map(row =>
   '  '.repeat(Number(row.style.getPropertyValue('--depth')))
   + row.querySelector('.label').textContent.trim())"""
@@ -138,19 +153,88 @@ def test_an_eval_run_has_its_table_and_its_traces(open_html: OpenPage, tmp_path:
     assert "find_order" in "".join(opened.rows())
 
 
+def render_run(traces: Path, name: str) -> str:
+    """Return the page of a run: of its directory if it is an eval run, otherwise of its trace."""
+    run = traces / name / "run"
+    found, records = read_sources([run if run.exists() else traces / name / "trace.jsonl"])
+    return render_page(found, records=records)
+
+
+def is_on_the_first_screen(opened: Opened, text: str) -> bool:
+    """Return whether all of an element with this text is in the window, in front of the others."""
+    return opened.page.get_by_text(text).first.evaluate(
+        """element => {
+          const box = element.getBoundingClientRect();
+          const found = document.elementFromPoint(box.left + 4, box.top + 4);
+          return box.bottom <= innerHeight && box.right <= innerWidth && element.contains(found);
+        }"""
+    )
+
+
+@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", FAILURES)
 def test_the_reason_of_a_failure_is_on_the_first_screen(
+    open_html: OpenPage, traces: Path, name: str, size: tuple[int, int]
+) -> None:
+    opened = open_html(render_run(traces, name), size=size)
+    assert is_on_the_first_screen(opened, REASONS[name][0])
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_the_keyboard_alone_leads_to_the_reason(
     open_html: OpenPage, traces: Path, name: str
 ) -> None:
-    opened = open_html(render_traces([traces / name / "trace.jsonl"]))
+    opened = open_html(render_run(traces, name))
+    if name == "judge":
+        opened.press("n", "Tab")  # the case that failed, and its trial
+        expect(opened.page.locator(".case-detail")).to_contain_text("The answer blames the")
+        opened.press("Tab", "Enter")  # its trace
     headline, cause = REASONS[name]
-    assert headline in opened.text(".top-why")
-    assert cause in opened.text(".side")
-    opened.press("n")
-    opened.page.wait_for_selector(".panel")
+    expect(opened.page.locator(".top-why")).to_contain_text(headline)
+    expect(opened.page.locator(".problem").first).to_contain_text(cause)
+    if name != "judge":  # the judge scores after the trace has ended
+        opened.press("n")
+        opened.page.wait_for_selector(".panel")
+        opened.press("Enter")
+        expect(opened.page.locator(".panel:focus")).to_be_visible()
+        opened.press("Escape", "Escape")
+        expect(opened.page.locator(".summary")).to_be_visible()
+
+
+def test_the_trace_of_a_case_that_failed_is_not_shown_as_passed(
+    open_html: OpenPage, traces: Path
+) -> None:
+    opened = open_html(render_run(traces, "judge"))
+    assert "1 trace: 1 failed" in opened.text(".overview")
+    opened.press("]")
+    expect(opened.page.locator(".summary .outcome")).to_contain_text("failed")
+
+
+def test_what_was_expected_has_one_colour_and_what_came_another(
+    open_html: OpenPage, traces: Path
+) -> None:
+    opened = open_html(render_run(traces, "mismatch"))
+    colours = opened.page.evaluate(
+        """() => ['.problem .del', '.problem del.line', '.problem .ins', '.problem ins.line']
+          .map(name => getComputedStyle(document.querySelector(name)).color)"""
+    )
+    ok, fail = opened.page.evaluate(
+        """() => ['passed', 'failed'].map(name => {
+          const badge = document.body.appendChild(document.createElement('span'));
+          badge.className = `outcome ${name}`;
+          return getComputedStyle(badge).color;
+        })"""
+    )
+    assert colours == [ok, ok, fail, fail]
+
+
+def test_a_call_without_a_result_is_marked_in_the_list(open_html: OpenPage, traces: Path) -> None:
+    opened = open_html(render_run(traces, "missing result"))
+    row = opened.page.locator(".row.tool.warn")
+    assert row.locator(".label").inner_text() == 'find_order {"number":7} → no result'
 
 
 def test_a_mismatch_has_its_difference_marked(open_html: OpenPage, traces: Path) -> None:
-    opened = open_html(render_traces([traces / "mismatch" / "trace.jsonl"]))
+    opened = open_html(render_run(traces, "mismatch"))
     assert opened.text(".problem del.line") == "- Refund order 7"
     assert opened.text(".problem ins.line") == "+ Refund order 8"

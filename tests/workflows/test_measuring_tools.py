@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,49 @@ def test_the_outcome_of_each_fault_is_reported(workspaces: Path):
     assert (outcome["kind"], outcome["number"]) == ("status", 1)
     assert result.exit_code != 0
     assert "injected fault" in result.error
+
+
+AGENT = """
+import sys, openai
+openai._base_client.INITIAL_RETRY_DELAY = openai._base_client.MAX_RETRY_DELAY = 0.001
+text = ""
+with openai.OpenAI() as client:
+    try:
+        for chunk in client.chat.completions.create(
+            model="m", messages=[{"role": "user", "content": "Build"}], stream=True
+        ):
+            text += chunk.choices[0].delta.content or "" if chunk.choices else ""
+    except openai.OpenAIError as error:
+        if "--quiet" not in sys.argv:
+            sys.exit(repr(error))
+print(text)
+"""
+ANSWER = "- {when: Build, do: [{say: 'Everything is built.\n\n  LOOP_COMPLETE'}]}\n"
+
+
+@pytest.mark.parametrize(
+    "fault, option, outcome, passed",
+    [
+        ("rate_limit@1", "--loud", "retried", True),
+        ("reset@1", "--loud", "reported", True),
+        ("reset@1", "--quiet", "swallowed", False),
+    ],
+)
+def test_the_sdk_of_a_command_gets_the_faults_of_a_loop(
+    workspaces: Path, fault: str, option: str, outcome: str, *, passed: bool
+):
+    setup("flow", fixtures={"model.yaml": ANSWER, "agent.py": AGENT})
+    result = chaos(
+        "flow",
+        "Build",
+        [fault],
+        backend="command",
+        command=[sys.executable, "agent.py", option],
+        playbook="model.yaml",
+        max_iterations=1,
+    )
+    assert [one["outcome"] for one in result.outcomes] == [outcome], result
+    assert result.passed == passed
 
 
 def test_a_run_without_a_fault_is_no_pass(workspaces: Path):

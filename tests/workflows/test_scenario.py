@@ -1,5 +1,7 @@
 """Scenario files are decoded strictly, run in parallel and reported with their history."""
 
+import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -231,3 +233,48 @@ async def test_the_model_of_a_scenario_has_faults(tmp_path: Path):
     result = await run_scenario(read_scenario(write(tmp_path, FAULTY.format(faults="[status@1]"))))
     assert not result.passed
     assert "injected fault" in result.error
+
+
+AGENT = """\
+import sys, openai
+openai._base_client.INITIAL_RETRY_DELAY = openai._base_client.MAX_RETRY_DELAY = 0.001
+text = ""
+with openai.OpenAI() as client:
+    try:
+        for chunk in client.chat.completions.create(
+            model="m", messages=[{"role": "user", "content": "Go"}], stream=True
+        ):
+            text += chunk.choices[0].delta.content or "" if chunk.choices else ""
+    except openai.OpenAIError as error:
+        if "--quiet" not in sys.argv:
+            sys.exit(repr(error))
+print(text)
+"""
+COMMAND = """\
+run:
+  task: Go
+  backend: command
+  command: [{python}, {agent}, {option}]
+  playbook: book.yaml
+  max_iterations: 1
+  faults: [{fault}]
+assert:
+  - type: iterations
+    min: 1
+"""
+
+
+@pytest.mark.parametrize(
+    "fault, option, error",
+    [("status@1", "--loud", ""), ("reset@1", "--quiet", "reset at request 1: swallowed")],
+)
+async def test_a_scenario_passes_if_the_sdk_of_its_command_handles_the_faults(
+    tmp_path: Path, fault: str, option: str, error: str
+):
+    text = "The work that you asked for is done.\nLOOP_COMPLETE"
+    (tmp_path / "book.yaml").write_text(f"- when: Go\n  do:\n    - say: {json.dumps(text)}\n")
+    (tmp_path / "agent.py").write_text(AGENT)
+    values = {"python": sys.executable, "agent": tmp_path / "agent.py"}
+    scenario = COMMAND.format(**values, option=option, fault=fault)
+    result = await run_scenario(read_scenario(write(tmp_path, scenario)))
+    assert (result.passed, error in result.error) == (not error, True), result.error

@@ -2,10 +2,13 @@
 
 survived    the agent went on, and lost nothing
 retried     the same request was sent again, and answered
-reported    the agent ended with an error, or its answer or a tool result names the failure
-swallowed   the run ended as if nothing had happened, or went on with a damaged reply
+reported    the agent ended with an error, or its answer or a tool result quotes the error
+swallowed   the answer is a damaged reply or empty, or the agent went on with a damaged reply
 looped      the same request was sent again more than ten times
-unknown     the trace does not show it, such as the answer of a client of `offbook serve`
+unknown     the trace does not show it
+
+An answer in other words may report the failure or hide it. The trace cannot show which: words
+such as "failed" occur in both, in one language of many. So the outcome is unknown.
 """
 
 from __future__ import annotations
@@ -16,11 +19,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from offbook.trace.agent_output import output_text
 from offbook.trace.events import (
+    AGENT_END,
     AGENT_ERROR,
     ASIDE,
     FAULT,
     HOST_CALL,
+    PROCESS_EXIT,
+    PROCESS_OUTPUT,
     REPLY,
     REQUEST,
     RUN_END,
@@ -39,12 +46,9 @@ CHECK = "faults handled"
 BAD = ("swallowed", "looped")
 # Faults after which the whole reply has arrived.
 DELIVERED = {"slow", "duplicate"}
-# The words with which an answer or a tool result names a failure.
-_FAILURE = re.compile(
-    r"injected fault|error|fail|unavailable|overload|timed? ?out|rate.?limit|try again|interrupt"
-    r"|incomplete|could ?n.t|could not|cannot|can.t\b|unable|sorry|connection|problem|no response",
-    re.IGNORECASE,
-)
+PROCESS_EVENTS = {PROCESS_OUTPUT, PROCESS_EXIT}
+# The message of the fault, or the class of an exception: APIConnectionError.
+_QUOTED_ERROR = re.compile(r"injected fault|\b[A-Z]\w*(?:Error|Exception|Timeout|Fault)\b")
 
 
 class FaultOutcome(msgspec.Struct, frozen=True):
@@ -78,14 +82,19 @@ def find_outcomes(events: Iterable[Event]) -> list[FaultOutcome]:
 
 
 def judge_faults(events: Iterable[Event]) -> Verdict:
-    """Return the verdict on a run with faults; without any fault there is no data."""
+    """Return the verdict on a run with faults.
+
+    Without a fault, and with an outcome that is unknown, there is no data.
+    """
     outcomes = find_outcomes(events)
     if not outcomes:
         return Verdict(CHECK, "no_data", "no fault was injected")
     counts = Counter(one.outcome for one in outcomes)
     bad = [str(one) for one in outcomes if one.outcome in BAD]
-    status = "fail" if bad else "pass"
-    return Verdict(CHECK, status, "\n".join(bad) or summarize(outcomes), actual=dict(counts))
+    unknown = [str(one) for one in outcomes if one.outcome == "unknown"]
+    status = "fail" if bad else "no_data" if unknown else "pass"
+    message = "\n".join(bad or unknown) or summarize(outcomes)
+    return Verdict(CHECK, status, message, actual=dict(counts))
 
 
 def summarize(outcomes: Sequence[FaultOutcome]) -> str:
@@ -156,14 +165,26 @@ class _Evidence:
     def _of_lost_reply(self) -> tuple[Outcome, str]:
         """Return the outcome for an agent that did not get the whole reply, and ended well."""
         reply = self._reply()
-        others = [e for e in self._after if e.event == REQUEST and not self._is_retry(e)]
-        if others and reply is None:
-            return "survived", "the agent went on with another request"
-        if others:
+        if reply is not None and any(self._continues(event) for event in self._after):
             return "swallowed", "the agent went on with a damaged reply"
-        if self._data["kind"] == "duplicate" and reply is not None:
-            return self._of_changed_answer(reply)
-        return self._of_answer()
+        end = self._end_of_prompt()
+        if any(e.event == REQUEST and not self._is_retry(e) for e in self._after[:end]):
+            return "survived", "the agent went on with another request"
+        if any(event.event == REQUEST for event in self._after[end:]):
+            return "unknown", "the trace does not have the answer to this prompt"
+        return self._of_answer("" if reply is None else _reply_text(reply))
+
+    def _continues(self, event: Event) -> bool:
+        """Return whether a request has another reply where the damaged one was."""
+        if event.event != REQUEST or event.data["before"] != self._data["request"]:
+            return False
+        new = msgspec.to_builtins(event.data["new"])
+        return bool(new) and new[0]["role"] == "assistant"
+
+    def _end_of_prompt(self) -> int:
+        """Return the number of events until the prompt or the process of the fault ended."""
+        ends = {AGENT_END, PROCESS_EXIT}
+        return next((n + 1 for n, e in enumerate(self._after) if e.event in ends), len(self._after))
 
     def _last_retry_was_answered(self) -> bool:
         """Return whether the last retry got a whole reply."""
@@ -193,23 +214,26 @@ class _Evidence:
         if any(e.event == REQUEST and e.data["before"] == reply.data["after"] for e in self._after):
             return "the next request has the whole reply"
         text = _reply_text(reply)
-        if text and text == self._answer():
-            return "the answer is the whole reply"
+        answer = self._answer() or ""
+        if text and (text == answer or (text in answer and self._data["kind"] != "duplicate")):
+            return "the answer has the whole reply"
         return ""
 
-    def _of_changed_answer(self, reply: Event) -> tuple[Outcome, str]:
-        answer = self._answer()
-        if not answer or not _reply_text(reply):
-            return "unknown", "the trace does not have the answer of the agent"
-        return "swallowed", f"the answer is not the reply: {_shorten(answer)}"
-
-    def _of_answer(self) -> tuple[Outcome, str]:
+    def _of_answer(self, reply: str) -> tuple[Outcome, str]:
+        """Return the outcome that the answer shows; `reply` is the text that was damaged."""
         answer = self._answer()
         if answer is None:
             return "unknown", "the trace does not have the answer of the agent"
-        if _FAILURE.search(answer):
-            return "reported", f"the answer names a failure: {_shorten(answer)}"
-        return "swallowed", f"the run ended without an error, with the answer {_shorten(answer)}"
+        shown = _shorten(answer)
+        if not answer.strip():
+            return "swallowed", "the run ended without an error, with an empty answer"
+        if reply.startswith(answer):
+            return "swallowed", f"the answer is the beginning of the reply: {shown}"
+        if _has_a_part_twice(answer, reply):
+            return "swallowed", f"the answer has a part of the reply twice: {shown}"
+        if _QUOTED_ERROR.search(answer):
+            return "reported", f"the answer quotes the error: {shown}"
+        return "unknown", f"the run ended without an error, with the answer {shown}"
 
     # --- Tools and the host
 
@@ -219,13 +243,13 @@ class _Evidence:
             error = self._error()
             return ("reported", error) if error else ("unknown", "the call has no result")
         text, failed = str(result.data.get("content", "")), result.data.get("is_error")
-        if _FAILURE.search(text):
-            return "reported", "the model got the error as the result"
-        if self._data["kind"] == "tool_slow":
+        if self._data["kind"] == "tool_slow" and not failed:
             return "survived", "the call has a result"
+        if failed or _QUOTED_ERROR.search(text):
+            return "reported", "the model got the error as the result"
         if failed is False:
             return "swallowed", f"the model got a result without the error: {_shorten(text)}"
-        return "unknown", "the result does not name the error"
+        return "unknown", f"the result does not quote the error: {_shorten(text)}"
 
     def _is_result(self, event: Event) -> bool:
         if event.event != TOOL_RESULT:
@@ -239,18 +263,21 @@ class _Evidence:
         first = calls[0] if calls else {}
         keys = ("capability", "operation", "params")
         same = [one for one in calls[1:] if all(one.get(k) == first.get(k) for k in keys)]
-        if self._data["kind"] == "host_slow":
-            return ("reported", error) if (error := self._error()) else ("survived", "it went on")
-        if any("error" not in one for one in same):
+        slow = self._data["kind"] == "host_slow"
+        if not slow and any("error" not in one for one in same):
             return "retried", "the same call was made again"
         if error := self._error():
             return "reported", error
-        results = [event for event in self._after if event.event == TOOL_RESULT]
-        if any("injected fault" in str(event.data.get("content", "")) for event in results):
+        results = [event.data for event in self._after if event.event == TOOL_RESULT]
+        if slow:
+            # The tool that made the call is the next with a result.
+            failed = any(result.get("is_error") for result in results[:1])
+            return ("reported", "the tool failed") if failed else ("survived", "the run went on")
+        if any("injected fault" in str(result.get("content", "")) for result in results):
             return "reported", "the model got the error in a result"
         answer = self._answer()
-        if answer is not None and _FAILURE.search(answer):
-            return "reported", f"the answer names a failure: {_shorten(answer)}"
+        if answer is not None and _QUOTED_ERROR.search(answer):
+            return "reported", f"the answer quotes the error: {_shorten(answer)}"
         return "unknown", "the trace does not show what became of the error"
 
     # --- The end of the run
@@ -261,18 +288,37 @@ class _Evidence:
             if event.event == AGENT_ERROR:
                 text = event.data.get("error") or event.data.get("message") or "an error"
                 return f"the agent ended with {_shorten(str(text))}"
+        last = self._after[: self._end_of_prompt()][-1:]
+        if last and last[0].event == PROCESS_EXIT and last[0].data.get("code"):
+            return f"the process ended with exit code {last[0].data['code']}"
         if self._end is not None and not self._end.data.get("ok"):
             return f"the run ended with {_shorten(str(self._end.data.get('error', '')))}"
         return ""
 
     def _answer(self) -> str | None:
+        """Return the output of the run, or what its process printed after the fault."""
         output: Any = None if self._end is None else self._end.data.get("output")
-        return output if isinstance(output, str) else None
+        if isinstance(output, str):
+            return output
+        events = self._after[: self._end_of_prompt()]
+        if not any(event.event in PROCESS_EVENTS for event in events):
+            return None
+        outputs = filter(None, map(output_text, events))
+        return "".join(text for stream, text in outputs if stream == "stdout").strip()
 
 
 def _reply_text(reply: Event) -> str:
     blocks = msgspec.to_builtins(reply.data.get("blocks", ()))
     return "".join(block.get("text", "") for block in blocks if block.get("type") == "text")
+
+
+def _has_a_part_twice(answer: str, reply: str) -> bool:
+    """Return whether the answer is the reply with one part repeated at once."""
+    more = len(answer) - len(reply)
+    return more > 0 and any(
+        answer == reply[:end] + reply[end - more : end] + reply[end:]
+        for end in range(more, len(reply) + 1)
+    )
 
 
 def _shorten(text: str, length: int = 100) -> str:

@@ -23,19 +23,15 @@ CAPABILITY = Capability(
 
 # Lazy, because `offbook --help` and every start of pytest import this package.
 # `__init__.pyi` lists the same names for type checkers.
-_MODULES = {
-    "builders": "PackBuilder build_context_manifest",
-    "case_results": "CaseResult",
-    "pack": "Pack",
-    "pack_file": "read_pack",
-    "context_eval": "run_context_eval",
-    "pack_run": "RunOptions run_pack",
-}
-
-_NAMES = sorted(name for names in _MODULES.values() for name in names.split())
-__all__ = ["CAPABILITY", *_NAMES]  # noqa: PLE0604 # pyright: ignore[reportUnsupportedDunderAll] - only strings
-__getattr__ = lazy_names(_MODULES, __name__)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__all__, __getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "builders": "PackBuilder build_context_manifest",
+        "case_results": "CaseResult",
+        "pack": "Pack",
+        "pack_file": "read_pack",
+        "context_eval": "run_context_eval",
+        "pack_run": "RunOptions run_pack",
+    },
+    "CAPABILITY",
+)

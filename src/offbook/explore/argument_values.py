@@ -43,6 +43,7 @@ KNOWN = frozenset(
     strict discriminator deprecated readOnly writeOnly $id $comment uniqueItems
     """.split()  # noqa: SIM905 - a table of words reads better than a list of strings
 )
+PLAIN = KNOWN - {"$ref", "allOf"}
 _TOKEN = re.compile(r"\"[^\"]+\"|'[^']+'|\b\d+(?:\.\d+)?\b|\b\w*\d\w*\b")
 
 
@@ -205,6 +206,8 @@ class ArgumentValues:
     def _resolve(self, schema: Any, root: JSON, path: str) -> JSON:
         """Return a schema without `$ref` and `allOf`; keywords that are not known are noted."""
         schema = cast("JSON", schema) if isinstance(schema, dict) else {}
+        if schema.keys() <= PLAIN:
+            return schema
         for _ in range(MAX_DEPTH):
             reference = schema.get("$ref")
             if not isinstance(reference, str):

@@ -44,6 +44,7 @@ Exit codes:
 @click.option("--depth", default=0, type=click.IntRange(0), help="Try all scripts of this length.")
 @click.option("--gives-up", multiple=True, metavar="MODULE:NAME", help="An exception to allow.")
 @click.option("--save", type=FILE_PATH, metavar="FILE", help="Write a test for what is found.")
+@click.option("--trace", type=FILE_PATH, metavar="FILE", help="Write the trace of what is found.")
 @deadline_option
 @json_option
 def explore_command(  # noqa: PLR0913 - the options of the command
@@ -56,6 +57,7 @@ def explore_command(  # noqa: PLR0913 - the options of the command
     depth: int,
     gives_up: tuple[str, ...],
     save: Path | None,
+    trace: Path | None,
     deadline: float,
     as_json: bool,
 ) -> int:
@@ -76,6 +78,7 @@ def explore_command(  # noqa: PLR0913 - the options of the command
             seed=seed,
             depth=depth,
             gives_up=exceptions,
+            trace=trace,
             progress=_show_progress if live else None,
         )
     except InvariantBroken as error:
@@ -89,6 +92,8 @@ def explore_command(  # noqa: PLR0913 - the options of the command
             click.echo(str(error))
             if save is not None:
                 click.echo(f"saved: {save}; run it with: pytest {save}")
+            if trace is not None:
+                click.echo(f"trace: {trace}; show it with: offbook view {trace}")
         return 1
     finally:
         if live:

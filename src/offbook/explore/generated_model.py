@@ -41,6 +41,11 @@ MOVES = {
     "long text": 1,
 }
 STREAM_MOVES = {**MOVES, "cut stream": 6}  # only a stream can be cut
+# Each kind as often as its weight: one draw from a tuple is the fastest weighted choice.
+DRAWS, STREAM_DRAWS = (
+    tuple(kind for kind, weight in moves.items() for _ in range(weight))
+    for moves in (MOVES, STREAM_MOVES)
+)
 
 
 def raise_endless() -> NoReturn:
@@ -85,6 +90,7 @@ class GeneratedModel:
         # in some order, and each other tool makes that order rarer.
         self._favourites = self._random.choice([0, 2, 3, 4])
         self._chosen: tuple[str, ...] = ()
+        self._offered: tuple[Tool, ...] = ()
         self.requests = 0
         self.moves: list[Move] = []
         self.tools: dict[str, Tool] = {}
@@ -98,10 +104,12 @@ class GeneratedModel:
             if result.call_id not in self._noted:
                 self._noted.add(result.call_id)
                 self._seen += find_values(result)
-        self.tools.update({tool.name: tool for tool in request.tools})
+        if request.tools is not self._offered:
+            self._offered = request.tools
+            self.tools.update({tool.name: tool for tool in request.tools})
         if self.requests > self._steps:
             return build_reply(END, request, (), 0)
-        move = self._choose(request.tools, STREAM_MOVES if request.stream else MOVES)
+        move = self._choose(request.tools, STREAM_DRAWS if request.stream else DRAWS)
         self.moves.append(move)
         if move.status:
             raise ModelError("the model is overloaded", status=move.status, retry_after=SOON)
@@ -110,11 +118,11 @@ class GeneratedModel:
         return reply
 
     def _choose(  # noqa: PLR0911 - one for each kind
-        self, offered: tuple[Tool, ...], kinds: dict[str, int]
+        self, offered: tuple[Tool, ...], kinds: tuple[str, ...]
     ) -> Move:
         random = self._random
         draw = Draw(random, self._seen)
-        kind = random.choices([*kinds], [*kinds.values()])[0]
+        kind = random.choice(kinds)
         functions = self._narrow([tool for tool in offered if tool.kind == "function"])
         made = [one for move in self.moves for one in move.calls]
         if not functions and kind not in {"text", "empty", "refusal", "long text", "cut short"}:

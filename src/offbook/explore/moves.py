@@ -8,6 +8,7 @@ those that the results contained. Ids differ from run to run, places do not.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import msgspec
@@ -83,12 +84,18 @@ def find_values(result: HasText) -> list[Any]:
             say("Done."),
         ])
     """
+    return [*_find_in_text(result.text)]
+
+
+# The tools of an agent give the same few results again and again.
+@lru_cache(maxsize=512)
+def _find_in_text(text: str) -> tuple[Any, ...]:
     found: list[Any] = []
     try:
-        _collect(msgspec.json.decode(result.text), found)
+        _collect(msgspec.json.decode(text), found)
     except msgspec.DecodeError:
-        _collect(result.text, found)
-    return list(dict.fromkeys(found))[:MAX_VALUES]
+        _collect(text, found)
+    return tuple(dict.fromkeys(found))[:MAX_VALUES]
 
 
 def _collect(value: Any, found: list[Any]) -> None:

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Self, cast
+from collections.abc import Callable, Coroutine, Iterable
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import msgspec
 
+from offbook.determinism.thread_context import snapshot_variables
 from offbook.errors import PlaybookError, UsageError
 from offbook.explore.generated_model import PatientPlaybook
 from offbook.explore.moves import find_values
+from offbook.files import ReusedFolder
 from offbook.runs.api import drive
 from offbook.runs.rehearsal import Rehearsal, RehearsalDefaults, Run, use_defaults
+from offbook.runs.run_endings import watch_termination
 from offbook.runs.sync_bridge import SyncBridge
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from offbook.exchange.model import ModelSource
     from offbook.explore.moves import Move
     from offbook.sources.playbook.actions import Turn
 
+T = TypeVar("T")
 World = Callable[[], object]
 Invariant = Callable[[Run, Any], object]
 
@@ -55,19 +62,37 @@ class Behaviour(msgspec.Struct, frozen=True):
 class _SharedLoop(SyncBridge):
     """One event loop for all runs: frameworks keep connections and certificates with the loop."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._owner = asyncio.Runner()
+        self._loop = self._owner.get_loop()
+        self._context = copy_context()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine to its end, without a new handler of Ctrl-C each time."""
+        restore = snapshot_variables()
+
+        async def run_in_scopes() -> T:
+            restore()
+            return await work
+
+        task = self._loop.create_task(run_in_scopes(), context=self._context)
+        return self._loop.run_until_complete(task)
+
     def close(self) -> None:
         """End what the agent left running; the loop stays open for the next run."""
-        self.run(_cancel_tasks())
+        self._context = copy_context()
+        if tasks := asyncio.all_tasks(self._loop):
+            for task in tasks:
+                task.cancel()
+            self._loop.run_until_complete(_wait_for(tasks))
 
     def end(self) -> None:
         """Close the loop."""
-        super().close()
+        self._owner.close()
 
 
-async def _cancel_tasks() -> None:
-    tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-    for task in tasks:
-        task.cancel()
+async def _wait_for(tasks: Iterable[asyncio.Task[Any]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
@@ -75,7 +100,8 @@ class Stage:
     """Plays behaviours against new worlds, in one event loop. Close it at the end.
 
     `world` returns a rehearsal, or an agent to drive, and beside it the state that the invariants
-    look at: `(rehearsal, state)`. An exception of `gives_up` is a documented way to end.
+    look at: `(rehearsal, state)`. An exception of `gives_up` is a documented way to end. Traces are
+    written while `records` is true; `trace` is the file of worlds that name none.
     """
 
     def __init__(
@@ -84,12 +110,17 @@ class Stage:
         prompt: str,
         invariants: Iterable[Invariant],
         gives_up: tuple[type[BaseException], ...] = (),
+        trace: Path | None = None,
     ) -> None:
         self.prompt = prompt
         self.invariants = {_name_of(invariant): invariant for invariant in invariants}
         self._world = world
         self._gives_up = gives_up
         self._bridge = _SharedLoop()
+        self._folder = ReusedFolder()
+        self._trace = trace
+        self.records = False
+        self._stop_watching = watch_termination()
         self.played = 0
 
     def __enter__(self) -> Self:
@@ -97,6 +128,8 @@ class Stage:
 
     def __exit__(self, *_: object) -> None:
         self._bridge.end()
+        self._folder.remove()
+        self._stop_watching()
 
     def play(self, model: ModelSource, moves: Callable[[], Iterable[Move]]) -> Behaviour:
         """Play a model that makes its own moves."""
@@ -110,7 +143,15 @@ class Stage:
         self, source: ModelSource, script: Turn | str, moves: Callable[[], Iterable[Move]]
     ) -> Behaviour:
         self.played += 1
-        with use_defaults(RehearsalDefaults(source, self._bridge, auto_assert=False)):
+        defaults = RehearsalDefaults(
+            source,
+            self._bridge,
+            auto_assert=False,
+            folder=self._folder,
+            in_memory=not self.records,
+            trace=self._trace if self.records else None,
+        )
+        with use_defaults(defaults):
             rehearsal, state = _open(self._world)
         error: Exception | None = None
         try:

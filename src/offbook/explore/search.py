@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -92,6 +93,7 @@ def explore(  # noqa: PLR0913 - the options of a search
     depth: int = 0,
     gives_up: type[BaseException] | Sequence[type[BaseException]] = (),
     values: Mapping[str, Sequence[Any]] | None = None,
+    trace: Path | str | None = None,
     progress: Progress | None = None,
 ) -> Exploration:
     """Play generated models against an agent, and fail with the smallest script that breaks it.
@@ -105,18 +107,21 @@ def explore(  # noqa: PLR0913 - the options of a search
     Each of `runs` behaviours has up to `steps` messages of the model, chosen by `seed`. With
     `depth`, all scripts of that many messages are tried instead, except those that lead to a state
     which was reached before. That the agent raises no exception is an invariant of every search,
-    except for those in `gives_up`. `values` are arguments to try, by parameter.
+    except for those in `gives_up`. `values` are arguments to try, by parameter. `trace` is the file
+    for the trace of the smallest script; without a violation, for that of the last behaviour.
     """
     _check_arguments(world, prompt, invariants, runs, steps, values)
     kinds = (gives_up,) if isinstance(gives_up, type) else tuple(gives_up)
     found = Exploration(prompt, seed)
     arguments = ArgumentValues(values or {}, prompt)
-    with Stage(world, prompt, invariants, kinds) as stage:
+    path = None if trace is None else Path(trace)
+    with Stage(world, prompt, invariants, kinds, path) as stage:
         if depth:
             _enumerate(stage, found, arguments, depth, runs, progress)
         else:
             for number in range(runs):
                 model = GeneratedModel(arguments, seed=f"{seed}:{number}", steps=steps)
+                stage.records = number == runs - 1
                 behaviour = stage.play(model, lambda model=model: model.moves)
                 found.offered |= set(model.tools)
                 _note(stage, found, behaviour, number)
@@ -219,12 +224,14 @@ def _minimize(
         return any(other.key == violation.key for other in played.violations)
 
     moves, length = behaviour.moves, len(behaviour.moves)
+    stage.records = True
     # Twice: what fails only now and then cannot be made smaller, only noise would be left.
     if not (fails(moves) and fails(moves)):
         script = render_script(stage.prompt, moves)
         return Counterexample(
             violation.invariant, violation.message, script, number, moves, length, repeats=False
         )
+    stage.records = False
     moves, _ = shrink(moves, fails)
     if uses_results(moves):
         # An id that is the same in every run is easier to read as itself.
@@ -235,6 +242,7 @@ def _minimize(
         moves = fixed if fails(fixed) else moves
     script = render_script(stage.prompt, moves)
     # The text itself is what a person pastes, so it is what must fail.
+    stage.records = True
     played = stage.play_script(run_rendered(script))
     same = [other for other in played.violations if other.key == violation.key]
     message = same[0].message if same else violation.message
@@ -262,6 +270,7 @@ def _enumerate(
     queue: deque[tuple[Move, ...]] = deque([()])
     while queue and found.behaviours < runs and not found.findings:
         moves = queue.popleft()
+        stage.records = not queue or found.behaviours == runs - 1
         behaviour = stage.play_script(build_turn(stage.prompt, moves, []), moves)
         is_new = behaviour.state not in found.states
         _note(stage, found, behaviour, found.behaviours)

@@ -19,17 +19,13 @@ CAPABILITY = Capability(
 
 # Lazy, because `offbook --help` and every start of pytest import this package.
 # `__init__.pyi` lists the same names for type checkers.
-_MODULES = {
-    "components": "Component Harness step",
-    "live_scripts": "scenario",
-    "project": "Goldens",
-    "session_hub": "Channel SessionHub event_envelope",
-}
-
-_NAMES = sorted(name for names in _MODULES.values() for name in names.split())
-__all__ = ["CAPABILITY", *_NAMES]  # noqa: PLE0604 # pyright: ignore[reportUnsupportedDunderAll] - only strings
-__getattr__ = lazy_names(_MODULES, __name__)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__all__, __getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "components": "Component Harness step",
+        "live_scripts": "scenario",
+        "project": "Goldens",
+        "session_hub": "Channel SessionHub event_envelope",
+    },
+    "CAPABILITY",
+)

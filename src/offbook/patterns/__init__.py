@@ -15,20 +15,17 @@ CAPABILITY = Capability(
 
 # Lazy, because `offbook --help` and every start of pytest import this package.
 # `__init__.pyi` lists the same names for type checkers.
-_MODULES = {
-    "cells": "Cell",
-    "expectations": "expect_cell expect_handler",
-    "harness": "PatternHarness create_harness",
-    "definition": "LoadedPattern Pattern cell computed default effect handler pattern",
-    "pattern_component": "PatternComponent",
-    "runtime": "Computed Runtime Stream",
-    "steps": "run_steps run_steps_file",
-}
-
-_NAMES = sorted(name for names in _MODULES.values() for name in names.split())
-__all__ = ["CAPABILITY", *_NAMES]  # noqa: PLE0604 # pyright: ignore[reportUnsupportedDunderAll] - only strings
-__getattr__ = lazy_names(_MODULES, __name__)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__all__, __getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "cells": "Cell",
+        "expectations": "expect_cell expect_handler",
+        "harness": "PatternHarness create_harness",
+        "definition": "LoadedPattern Pattern cell computed default effect handler pattern",
+        "pattern_component": "PatternComponent",
+        "graph": "Computed",
+        "runtime": "Runtime Stream",
+        "steps": "run_steps run_steps_file",
+    },
+    "CAPABILITY",
+)

@@ -10,10 +10,10 @@ from offbook.patterns.definition import handler as handler
 from offbook.patterns.definition import pattern as pattern
 from offbook.patterns.expectations import expect_cell as expect_cell
 from offbook.patterns.expectations import expect_handler as expect_handler
+from offbook.patterns.graph import Computed as Computed
 from offbook.patterns.harness import PatternHarness as PatternHarness
 from offbook.patterns.harness import create_harness as create_harness
 from offbook.patterns.pattern_component import PatternComponent as PatternComponent
-from offbook.patterns.runtime import Computed as Computed
 from offbook.patterns.runtime import Runtime as Runtime
 from offbook.patterns.runtime import Stream as Stream
 from offbook.patterns.steps import run_steps as run_steps

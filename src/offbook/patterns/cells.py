@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic, Never, Self, TypeVar, cast
 
 from offbook.errors import UsageError
-from offbook.patterns.runtime import Computed, Runtime, Store
+from offbook.patterns.graph import Computed, Store
+from offbook.patterns.runtime import Runtime
 from offbook.patterns.values import Path, ReadOnly, ReadOnlyList, describe_path, read_path
 
 if TYPE_CHECKING:

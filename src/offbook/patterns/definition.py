@@ -33,7 +33,9 @@ import msgspec
 
 from offbook.errors import PatternError, UsageError, did_you_mean
 from offbook.patterns.cells import Cell
-from offbook.patterns.runtime import Computed, Runtime, Store, Stream, locate_function
+from offbook.patterns.graph import Computed, Store
+from offbook.patterns.locations import locate_function
+from offbook.patterns.runtime import Runtime, Stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping

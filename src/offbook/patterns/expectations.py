@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from offbook.errors import CheckFailed, UsageError
 from offbook.patterns.cells import Cell
-from offbook.patterns.runtime import Computed, Stream
+from offbook.patterns.graph import Computed
+from offbook.patterns.runtime import Stream
 from offbook.patterns.values import ReadOnly, freeze
 
 if TYPE_CHECKING:

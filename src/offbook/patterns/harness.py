@@ -28,7 +28,9 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from offbook.errors import DeadlineExceeded, PatternError, UsageError
 from offbook.patterns.cells import Cell
 from offbook.patterns.definition import LoadedPattern, Pattern, building, load_pattern
-from offbook.patterns.runtime import Computed, Runtime, caller, format_place
+from offbook.patterns.graph import Computed
+from offbook.patterns.locations import caller, format_place
+from offbook.patterns.runtime import Runtime
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator, Mapping

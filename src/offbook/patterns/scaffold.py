@@ -7,8 +7,9 @@ import inspect
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from offbook.patterns.cells import Cell
+from offbook.patterns.graph import Computed
 from offbook.patterns.harness import create_harness
-from offbook.patterns.runtime import Computed, Stream
+from offbook.patterns.runtime import Stream
 from offbook.patterns.values import thaw
 
 if TYPE_CHECKING:

@@ -28,8 +28,9 @@ from offbook.errors import FormatError, OffbookError, UsageError, did_you_mean
 from offbook.files import parse_json, read_text
 from offbook.patterns.cells import Cell
 from offbook.patterns.definition import Pattern, load_pattern
+from offbook.patterns.graph import Computed
 from offbook.patterns.harness import create_harness
-from offbook.patterns.runtime import Computed, Stream
+from offbook.patterns.runtime import Stream
 from offbook.yaml_files import parse_yaml
 
 if TYPE_CHECKING:

@@ -15,14 +15,18 @@ last child of its parent, so a trace of any size needs the memory of one message
 
 from __future__ import annotations
 
-import shlex
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from typing import Any
 
-import msgspec
-
 from offbook.exchange.injected_text import strip_injected
+from offbook.reports.event_texts import (
+    EventTexts,
+    describe_error,
+    format_duration,
+    format_tokens,
+    join_texts,
+)
 from offbook.reports.styled_lines import (
     MAX_CHILDREN,
     Frame,
@@ -32,7 +36,6 @@ from offbook.reports.styled_lines import (
     escape_controls,
     render_line,
 )
-from offbook.trace.agent_output import output_text
 from offbook.trace.events import (
     AGENT_END,
     AGENT_ERROR,
@@ -41,7 +44,6 @@ from offbook.trace.events import (
     CLI_CALL,
     ERROR,
     FAULT,
-    HOST_CALL,
     ITERATION,
     LOOP_START,
     PROCESS_EXIT,
@@ -61,6 +63,7 @@ from offbook.trace.events import (
     TOOL_ERROR,
     TOOL_RESULT,
     VERDICT,
+    WIRE,
     Event,
 )
 
@@ -71,8 +74,6 @@ VERDICT_MARKS = {
     "warn": ("!", "warning"),
     "no_data": ("?", "warning"),
 }
-MAX_LENGTH = 100
-_encode = msgspec.json.Encoder(enc_hook=repr).encode
 
 
 class Totals:
@@ -92,11 +93,11 @@ class Totals:
 
     def describe(self, now: int) -> list[str]:
         """Return the duration and the counts; a count of zero is left out."""
-        parts = [_duration(now - self.start)]
+        parts = [format_duration(now - self.start)]
         if self.replies:
             parts.append(f"{self.replies} model call{'s' * (self.replies != 1)}")
         if self.input or self.output:
-            parts.append(_tokens(self.input, self.output))
+            parts.append(format_tokens(self.input, self.output))
         if self.cost:
             parts.append(f"${self.cost:.4f}")
         return parts
@@ -111,7 +112,7 @@ class TraceTree:
     """
 
     def __init__(self, *, full: bool = False, brief: bool = False, times: bool = False) -> None:
-        self._full = full
+        self._texts = EventTexts(full=full)
         self._brief = brief
         self._times = times
         self._now = 0  # the time of the present event
@@ -147,6 +148,7 @@ class TraceTree:
             TOOL_ERROR: self._on_tool_error,
             FAULT: self._on_fault,
             VERDICT: self._on_verdict,
+            WIRE: self._on_wire,
             LOOP_START: self._on_loop_start,
             ITERATION: self._on_iteration,
             "iteration.summary": self._on_iteration_summary,
@@ -156,10 +158,10 @@ class TraceTree:
         }
         # One line each, placed where it happened.
         self._describers = {
-            CLI_CALL: self._describe_cli_call,
-            PUBLISH: self._describe_publish,
-            PROCESS_START: self._describe_start,
-            PROCESS_EXIT: self._describe_exit,
+            CLI_CALL: self._texts.describe_cli_call,
+            PUBLISH: self._texts.describe_publish,
+            PROCESS_START: self._texts.describe_start,
+            PROCESS_EXIT: self._texts.describe_exit,
         }
 
     def render(self, events: Iterable[Event]) -> Iterator[StyledLine]:
@@ -170,7 +172,7 @@ class TraceTree:
                 lines = [*self._render_event(event)]
             except (AttributeError, KeyError, TypeError, ValueError):
                 # The data does not have the shape of its name, as in a trace of another tool.
-                lines = [*self._attach(self._describe(event))]
+                lines = [*self._attach(self._texts.describe(event))]
             yield from lines
         yield from self._finish()
 
@@ -184,17 +186,17 @@ class TraceTree:
         if event.event in {PROCESS_OUTPUT, TERMINAL_WRITE}:
             if self._brief:  # the message of a failed process has its output
                 return iter(())
-            return self._attach(self._describe_output(event))
+            return self._attach(self._texts.describe_output(event))
         kind, _, name = event.event.partition(".")
         if event.event == AGENT_PARTS:  # for the coverage, not for readers
             return iter(())
         if event.event == "session.command":
             self._said = ""  # a command has no answer
         if kind == "ui":
-            return self._attach(self._describe_ui(event.data))
+            return self._attach(self._texts.describe_ui(event.data))
         if kind == "hook" and name != "turn_end":
             return self._add(Node(StyledText(f"hook {escape_controls(name)}", "faint")))
-        return self._attach(self._describe(event))
+        return self._attach(self._texts.describe(event))
 
     def _finish(self) -> Iterator[StyledLine]:
         if self._run is not None:
@@ -268,7 +270,7 @@ class TraceTree:
                 if answer is None:
                     shown = "nothing"
                 elif isinstance(answer, str):
-                    shown = self._quote(answer)
+                    shown = self._texts.quote(answer)
                 else:
                     shown = f"a value of type {escape_controls(answer['type'])}"
                 yield from self._close_turn()
@@ -297,7 +299,7 @@ class TraceTree:
 
     def _open_turn(self, prompt: str) -> Iterator[StyledLine]:
         yield from self._close_turn()
-        node = Node(StyledText("user ", "name"), StyledText(self._quote(prompt), "text"))
+        node = Node(StyledText("user ", "name"), StyledText(self._texts.quote(prompt), "text"))
         self._turn = yield from self._open_frame(node)
         self._prompt = prompt
 
@@ -364,10 +366,12 @@ class TraceTree:
             *(data.get("args") or ()),
             *([kwargs] if (kwargs := data.get("kwargs")) else ()),
         ]
-        shown = " ".join(self._shorten_json(argument) for argument in arguments)
+        shown = " ".join(self._texts.shorten_json(argument) for argument in arguments)
         name = escape_controls(".".join(filter(None, key)))
         node = Node(
-            StyledText("step "), StyledText(name, "name"), StyledText(f" {self._shorten(shown)}")
+            StyledText("step "),
+            StyledText(name, "name"),
+            StyledText(f" {self._texts.shorten(shown)}"),
         )
         # Beside: a call of an earlier step may still get its result.
         yield from self._frame.add_beside(node)
@@ -376,11 +380,13 @@ class TraceTree:
     def _on_step_post(self, data: dict[str, Any]) -> Iterator[StyledLine]:
         key = str(data.get("persona", "")), str(data["step_name"])
         node, start = self._steps.pop(key, (None, self._now))
-        outcome = Node(StyledText("→ ", "ok"), StyledText(self._shorten_json(data.get("output"))))
+        outcome = Node(
+            StyledText("→ ", "ok"), StyledText(self._texts.shorten_json(data.get("output")))
+        )
         if "error" in data:
-            error = StyledText(self._shorten(str(data["error"])))
+            error = StyledText(self._texts.shorten(str(data["error"])))
             outcome = Node(StyledText("→ error ", "error"), error)
-        outcome.spans += self._describe_details(_duration(self._now - start))
+        outcome.spans += self._describe_details(format_duration(self._now - start))
         if node is not None and self._frame.is_pending(node):
             node.add(outcome)
             return
@@ -398,7 +404,7 @@ class TraceTree:
         yield from self._close_turn()
 
     def _on_agent_error(self, data: dict[str, Any]) -> Iterator[StyledLine]:
-        error = self._shorten_error(_describe_error(data))
+        error = self._shorten_error(describe_error(data))
         return self._add(Node(StyledText("agent error: ", "error"), StyledText(error)))
 
     # --- The model
@@ -415,15 +421,15 @@ class TraceTree:
         self._asked[str(data.get("exchange", ""))] = self._now
         for message in data.get("new", ()):
             blocks = message.get("blocks", ())
-            if not self._full:
+            if not self._texts.full:
                 blocks = [_without_injected(block) for block in blocks]
-            text = _join_texts(blocks)
+            text = join_texts(blocks)
             # A message without a text is one that the client wrote itself.
             if message.get("role") != "user" or not text or text == self._prompt:
                 continue
             if self._calls:
                 # A subagent, or a program that asks something else before it sends the result.
-                quote = StyledText(self._quote(text), "text")
+                quote = StyledText(self._texts.quote(text), "text")
                 yield from self._add(Node(StyledText("asks meanwhile ", "name"), quote))
             else:
                 yield from self._open_turn(text)
@@ -431,7 +437,7 @@ class TraceTree:
     def _on_reply(self, data: dict[str, Any]) -> Iterator[StyledLine]:
         blocks: list[dict[str, Any]] = data.get("blocks", [])
         calls = [block for block in blocks if block.get("type") == "tool_call"]
-        text = _join_texts(blocks)
+        text = join_texts(blocks)
         self._said = text or self._said
         number = f"{data['step']}. " if data.get("step") else ""
         role = f"{data['role']} " if data.get("role") else ""
@@ -441,34 +447,49 @@ class TraceTree:
         usage: dict[str, int] = data.get("usage") or {}
         asked = self._asked.pop(str(data.get("exchange", "")), None)
         details = self._describe_details(
-            "" if asked is None else _duration(self._now - asked),
-            _tokens(usage.get("input", 0), usage.get("output", 0)) if usage else "",
+            "" if asked is None else format_duration(self._now - asked),
+            format_tokens(usage.get("input", 0), usage.get("output", 0)) if usage else "",
         )
         # A single call without a text takes the line of the message.
         single = len(calls) == 1 and not text
         if single:
             step = Node(
-                *head, *self._describe_call(calls[0]["name"], calls[0].get("arguments")), *details
+                *head,
+                *self._texts.describe_call(calls[0]["name"], calls[0].get("arguments")),
+                *details,
             )
         elif text or not calls:
-            quote = StyledText(self._quote(text), "text")
+            quote = StyledText(self._texts.quote(text), "text")
             step = Node(*head, StyledText("says ", "name"), quote, *details)
         else:
             text = f"calls {len(calls)} tools at once"
             step = Node(*head, StyledText(text, "name"), *details)
         for block in blocks:
             if block.get("type") == "thinking":
-                thought = StyledText(self._quote(block.get("text", "")))
+                thought = StyledText(self._texts.quote(block.get("text", "")))
                 step.add(Node(StyledText("thinks ", "faint"), thought))
         yield from self._add(step)
         self._step = step
         for call in calls:
-            node = Node(*self._describe_call(call["name"], call.get("arguments")))
+            node = Node(*self._texts.describe_call(call["name"], call.get("arguments")))
             self._calls[call["id"]] = step if single else step.add(node)
 
     def _on_model_error(self, data: dict[str, Any]) -> Iterator[StyledLine]:
-        error = _describe_error(data)
+        error = describe_error(data)
         return self._add(Node(StyledText("model error: ", "error"), StyledText(error)))
+
+    def _on_wire(self, data: dict[str, Any]) -> Iterator[StyledLine]:
+        sides = {side: data[side] for side in ("request", "response")}
+        sizes = ", ".join(f"{side} {part['size']} bytes" for side, part in sides.items())
+        node = Node(StyledText("wire ", "faint"), StyledText(sizes, "faint"))
+        for part in sides.values() if self._full else ():
+            texts = [escape_controls(part[name]) for name in ("start", "end") if name in part]
+            node.add(Node(StyledText("\n…\n".join(texts).replace("␍\n", "\n").strip("\n"))))
+        # Not below a call of this exchange: the bytes are those of the message.
+        if self._step is None:
+            return self._add(node)
+        self._step.add(node)
+        return iter(())
 
     def _on_fault(self, data: dict[str, Any]) -> Iterator[StyledLine]:
         name = f" of {data['name']}" if data.get("name") else ""
@@ -485,7 +506,7 @@ class TraceTree:
         # The reply of the model has announced the call; a call without a reply gets its own node.
         if data.get("call_id") in self._calls:
             return
-        node = Node(*self._describe_call(data.get("tool", "?"), data.get("input")))
+        node = Node(*self._texts.describe_call(data.get("tool", "?"), data.get("input")))
         yield from self._attach(node)
         self._calls[data.get("call_id", "")] = node
         self._step = self._step or node
@@ -493,14 +514,14 @@ class TraceTree:
     def _on_tool_blocked(self, data: dict[str, Any]) -> Iterator[StyledLine]:
         call_id = data.get("call_id", "")
         self._blocked.add(call_id)
-        reason = StyledText(self._shorten(str(data.get("reason", ""))))
+        reason = StyledText(self._texts.shorten(str(data.get("reason", ""))))
         node = Node(StyledText("blocked: ", "warning"), reason)
         return self._add_outcome(call_id, data, node)
 
     def _on_tool_error(self, data: dict[str, Any]) -> Iterator[StyledLine]:
         tool, error = escape_controls(str(data.get("tool", "?"))), str(data.get("error", ""))
         self._tool_error = f"{tool} raised {escape_controls(error)}"
-        node = Node(StyledText(f"{tool} raised ", "error"), StyledText(self._shorten(error)))
+        node = Node(StyledText(f"{tool} raised ", "error"), StyledText(self._texts.shorten(error)))
         return self._add_outcome(data.get("call_id", ""), data, node)
 
     def _on_tool_result(self, data: dict[str, Any]) -> Iterator[StyledLine]:
@@ -508,11 +529,13 @@ class TraceTree:
         called = self._called.pop(call_id, None)
         # The result of a blocked call repeats the reason.
         if call_id not in self._blocked:
-            text = self._shorten(_join_texts(data.get("content", ()))) or "(nothing)"
+            text = self._texts.shorten(join_texts(data.get("content", ()))) or "(nothing)"
             is_error = data.get("is_error")
             arrow = StyledText("→ error ", "error") if is_error else StyledText("→ ", "ok")
             mocked = (StyledText(" (mocked)", "warning"),) if data.get("mocked") else ()
-            took = self._describe_details("" if called is None else _duration(self._now - called))
+            took = self._describe_details(
+                "" if called is None else format_duration(self._now - called)
+            )
             outcome = Node(arrow, StyledText(text), *mocked, *took)
             yield from self._add_outcome(call_id, data, outcome)
         self._calls.pop(call_id, None)
@@ -531,7 +554,7 @@ class TraceTree:
         node = Node(StyledText(mark, style), StyledText(text))
         if failed and not ends_run and data.get("expected") is not None:
             for label, value in (("expected", data["expected"]), ("got", data.get("actual"))):
-                shown = self._shorten_json(value)
+                shown = self._texts.shorten_json(value)
                 # Most messages have the values already.
                 if shown.strip('"') not in message:
                     node.add(Node(StyledText(f"{label} ", "name"), StyledText(shown)))
@@ -548,130 +571,11 @@ class TraceTree:
         parts = self._totals[0].describe(self._now) if self._totals else ()
         return self._describe_details(*parts)
 
-    def _describe_ui(self, data: dict[str, Any]) -> Node:
-        method = f"ui {escape_controls(str(data.get('method', '')))} "
-        args = " ".join(self._shorten_json(arg) for arg in data.get("args", ()))
-        answer = ()
-        if "answer" in data:
-            answer = (StyledText(" → ", "ok"), StyledText(self._shorten_json(data["answer"])))
-        return Node(StyledText(method, "name"), StyledText(args, "text"), *answer)
-
-    def _describe(self, event: Event) -> Node:
-        """Return the node of any event; it accepts data of any shape."""
-        name, data = event.event, event.data
-        if name == "hook.turn_end":
-            return Node(StyledText("hook turn_end", "faint"))
-        if name == "session.extension":
-            extension = StyledText(escape_controls(str(data.get("extension", ""))))
-            return Node(StyledText("extension ", "faint"), extension)
-        if name == "session.command":
-            command = f"/{data.get('command', '')} {data.get('args', '')}".rstrip()
-            return Node(
-                StyledText("command ", "name"), StyledText(escape_controls(command), "text")
-            )
-        if name == "session.error":
-            error = StyledText(escape_controls(str(data.get("error", ""))))
-            return Node(StyledText("error: ", "error"), error)
-        if name == HOST_CALL:
-            return self._describe_host_call(data)
-        fields = f" {self._shorten_json(data)}" if data else ""
-        return Node(StyledText(escape_controls(name), "faint"), StyledText(fields))
-
-    def _describe_publish(self, data: dict[str, Any]) -> Node:
-        source = f"{escape_controls(str(data['source']))} " if data.get("source") else ""
-        topic = StyledText(f"publishes {escape_controls(str(data['topic']))} ", "name")
-        payload = data.get("payload", "")
-        shown = self._quote(payload) if isinstance(payload, str) else self._shorten_json(payload)
-        return Node(StyledText(source), topic, StyledText(shown if payload else "", "text"))
-
-    def _describe_start(self, data: dict[str, Any]) -> Node:
-        command = StyledText(self._shorten(" ".join(map(str, data["command"]))))
-        return Node(StyledText("process ", "name"), command)
-
-    def _describe_output(self, event: Event) -> Node:
-        output = output_text(event)
-        if output is None:
-            return self._describe(event)
-        return Node(
-            StyledText(f"{escape_controls(output[0])} ", "faint"),
-            StyledText(self._quote(output[1])),
-        )
-
-    def _describe_exit(self, data: dict[str, Any]) -> Node:
-        ended = "process stopped: timed out" if data.get("timed_out") else "process ended"
-        style = "faint" if data["code"] == 0 and not data.get("timed_out") else "error"
-        leaked = ", processes left behind" if data.get("leaked") else ""
-        return Node(StyledText(f"{ended}, exit code {data['code']}{leaked}", style))
-
-    def _describe_cli_call(self, data: dict[str, Any]) -> Node:
-        words = shlex.join([str(data.get("program", "")), *map(str, data.get("args") or ())])
-        answered, code = data.get("answered", True), data.get("exit_code")
-        state = f" exit {code}" if answered else " no answer"
-        style = "ok" if answered and not code else "error"
-        shown = StyledText(escape_controls(words[:300]), "name")
-        return Node(StyledText("fake ", "faint"), shown, StyledText(state, style))
-
-    def _describe_host_call(self, data: dict[str, Any]) -> Node:
-        operation = escape_controls(f"{data.get('capability', '')}.{data.get('operation', '')}")
-        params = StyledText(f" {self._shorten_json(data.get('params') or {})}")
-        answer = (StyledText(" → ", "ok"), StyledText(self._shorten_json(data.get("result"))))
-        if "error" in data:
-            answer = (
-                StyledText(" error: ", "error"),
-                StyledText(escape_controls(str(data["error"]))),
-            )
-        return Node(StyledText("host ", "faint"), StyledText(operation, "name"), params, *answer)
-
-    def _describe_call(self, tool: str, arguments: Any) -> tuple[StyledText, ...]:
-        fields = StyledText(f" {self._shorten_json(arguments or {})}")
-        return StyledText("call "), StyledText(escape_controls(tool), "name"), fields
-
-    def _quote(self, text: str) -> str:
-        return f'"{self._shorten(text)}"'
-
-    def _shorten_json(self, value: Any) -> str:
-        return self._shorten(_encode(value).decode())
-
-    def _shorten(self, value: Any) -> str:
-        """Return a text on one line of limited length, or in full if `full` is set."""
-        text = str(value)
-        if self._full:
-            return escape_controls(text).rstrip("\n")
-        # Four times the length is enough, and much faster than a text of megabytes.
-        line = " ".join(escape_controls(text[: MAX_LENGTH * 4]).split())
-        if len(line) > MAX_LENGTH or len(text) > MAX_LENGTH * 4:
-            return f"{line[: MAX_LENGTH - 1]}…"
-        return line
-
-
-def _duration(millis: int) -> str:
-    if millis < 1000:  # noqa: PLR2004 - a second
-        return f"{max(0, millis)} ms"
-    seconds = millis / 1000
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes else f"{seconds:.1f} s"
-
-
-def _tokens(asked: int, replied: int) -> str:
-    return f"{asked:,} + {replied:,} tokens"
-
 
 def _without_injected(block: dict[str, Any]) -> dict[str, Any]:
     if block.get("type") != "text":
         return block
     return {**block, "text": strip_injected(block.get("text", ""))}
-
-
-def _join_texts(blocks: Iterable[dict[str, Any]]) -> str:
-    fields = {"text": "text", "image": "type", "foreign": "kind"}
-    texts = (block.get(fields.get(block.get("type", ""), ""), "") for block in blocks)
-    return "\n".join(filter(None, texts))
-
-
-def _describe_error(data: dict[str, Any]) -> str:
-    message = data.get("message") or data.get("error") or "no message"
-    kind = f"{data.get('status', '')} {data.get('category', '')}".strip()
-    return escape_controls(f"{message} ({kind})" if kind else str(message))
 
 
 def render_last_lines(events: Iterable[Event], count: int) -> str:

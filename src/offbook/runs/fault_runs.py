@@ -28,7 +28,8 @@ def summarize_faults(
 ) -> Generator[None]:
     """Report at the end of the block what the agent did about each fault.
 
-    With `strict`, a fault that it swallowed fails the run.
+    With `strict`, the run fails for a fault that it swallowed, for one whose outcome is unknown,
+    because no assertion reads the answer, and for one that was never injected.
     """
     from offbook.checks.fault_outcomes import find_outcomes, judge_faults, summarize
 
@@ -45,3 +46,15 @@ def summarize_faults(
         echo(f"offbook: {summarize(outcomes)} (seed {plan.seed})")
     if strict and verdict.status == "fail":
         raise CheckFailed(verdict.message, hint="repeat it with the same --fault options")
+    if strict and any(one.outcome == "unknown" for one in outcomes):
+        hint = "end with an exit code other than 0, or print the error"
+        raise CheckFailed(verdict.message, hint=hint)
+    if strict and (unused := _find_unused(plan, events)):
+        raise CheckFailed(f"never injected: {', '.join(unused)}; the run has no such request")
+
+
+def _find_unused(plan: Faults, events: list[Event]) -> list[str]:
+    """Return the entries with a number that were never injected."""
+    injected = {(e.data["kind"], e.data["number"]) for e in events if e.event == FAULT}
+    numbered = [entry for entry in plan.entries() if entry.number]
+    return [str(entry) for entry in numbered if (entry.kind, entry.number) not in injected]

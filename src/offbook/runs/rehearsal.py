@@ -36,7 +36,7 @@ from offbook.errors import (
 )
 from offbook.exchange.model import AwaitsResults, ModelSource
 from offbook.exchange.tool_aliases import ToolAlias
-from offbook.files import make_temp_folder, remove_temp_folder
+from offbook.files import ReusedFolder, make_temp_folder, remove_temp_folder
 from offbook.runs.run_endings import (
     describe_left_behind,
     emit_failure,
@@ -53,7 +53,7 @@ from offbook.trace.events import REQUEST, RUN_END, RUN_START, Verdict
 from offbook.trace.hub import Hub
 from offbook.trace.instrument import rebuild_requests
 from offbook.trace.query import Events
-from offbook.trace.recorder import KeptEvents, Recorder
+from offbook.trace.recorder import KeptEvents, Recorder, traces_are_read
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -78,13 +78,18 @@ class RehearsalDefaults(msgspec.Struct, frozen=True):
     """What rehearsals use that are opened by code which does not say it.
 
     A search plays hundreds of models against `drive(agent)` in a function of the user: each time
-    with another source, in one event loop, and without the automatic assertions.
+    with another source, in one event loop and one temporary folder, and without the automatic
+    assertions. With `in_memory`, no trace is written, unless something in this process reads all
+    traces.
     """
 
     source: ModelSource | None = None
     bridge: SyncBridge | None = None
     auto_assert: bool = True
     faults: Faults | None = None
+    folder: ReusedFolder | None = None
+    in_memory: bool = False
+    trace: Path | None = None
 
 
 _defaults: ContextVar[RehearsalDefaults | None] = ContextVar("offbook-defaults", default=None)
@@ -280,10 +285,12 @@ class Rehearsal:
         self._allow_unused_mocks = allow_unused_mocks
         self._clock = clock or SystemClock()
         self._folder: Path | None = None
+        self._reused_folder = defaults.folder
+        self._in_memory = defaults.in_memory
         self._cwd = None if cwd is None else _to_path(cwd, "cwd").resolve()
         if self._cwd is not None and not self._cwd.is_dir():
             raise UsageError("cwd is not a folder", where=str(cwd), hint="create it first")
-        self._trace = None if trace is None else _to_path(trace, "trace")
+        self._trace = defaults.trace if trace is None else _to_path(trace, "trace")
         self._recorder: Recorder | None = None
         self._hub = Hub(self._clock)
         self._kept = KeptEvents()
@@ -330,7 +337,8 @@ class Rehearsal:
         """The working directory of the subject."""
         if self._cwd is None:
             self._cwd = self._temp_folder() / "cwd"
-            self._cwd.mkdir()
+            if self._reused_folder is None or not self._cwd.exists():
+                self._cwd.mkdir()
         return self._cwd
 
     @property
@@ -430,10 +438,13 @@ class Rehearsal:
             return
         self._raise_if_disposed()
         try:
-            self._recorder = Recorder(
-                self.trace, ts=self._clock.millis(), kept=self._kept, subject=self.subject.name
-            )
-            self._hub.subscribe(self._recorder.record)
+            if self._in_memory and not traces_are_read():
+                self._hub.subscribe(self._kept.keep)
+            else:
+                self._recorder = Recorder(
+                    self.trace, ts=self._clock.millis(), kept=self._kept, subject=self.subject.name
+                )
+                self._hub.subscribe(self._recorder.record)
             self._stop_watching = watch_termination()
             with use_hub(self._hub), use_variable(current_faults, self._faults):
                 await self.subject.open(self._wiring.connect(self.cwd))
@@ -476,7 +487,8 @@ class Rehearsal:
 
             # A program that sends all prompts itself is called once for the turns of the script.
             turns = sum(isinstance(item, Turn) for item in script)
-        self._running_before = list_running()
+        if self._auto_assert:
+            self._running_before = list_running()
         self._hub.emit(RUN_START, {"subject": self.subject.name, "turns": turns})
         self._notify_watchers()
         try:
@@ -603,8 +615,10 @@ class Rehearsal:
             message = f"a connection was refused and the agent continued: {refused[0]}"
             self._warn(Verdict("nothing leaves the machine", "warn", message))
         if self._playbook is None:
-            source = self._source if self._auto_assert else None
-            if isinstance(source, AwaitsResults) and (missing := source.missing_result()):
+            source = self._source
+            if not self._auto_assert or not isinstance(source, AwaitsResults):
+                return
+            if missing := source.missing_result():
                 raise missing
             return
         unfinished = self._playbook.unfinished()
@@ -722,12 +736,17 @@ class Rehearsal:
         self._wiring.close()
         if self._recorder is not None:
             self._recorder.close()
-        if self._folder is not None:
+        if self._folder is None:
+            return
+        if self._reused_folder is None:
             remove_temp_folder(self._folder)
+        else:
+            self._reused_folder.give_back(self._folder)
 
     def _temp_folder(self) -> Path:
         if self._folder is None:
-            self._folder = make_temp_folder()
+            reused = self._reused_folder
+            self._folder = make_temp_folder() if reused is None else reused.take()
         return self._folder
 
 

@@ -22,6 +22,10 @@ live_listener: ContextVar[Callable[[Any], None] | None] = ContextVar("offbook-li
 """Called with the events of every new hub, for a program that watches; see `live_events`."""
 
 
+keep_wire: ContextVar[bool] = ContextVar("offbook-wire", default=False)
+"""True if new hubs get the bytes of exchanges, too; see `sources/server/wire_recording.py`."""
+
+
 class ContextScope:
     """Adds keys to the context of one hub for a `with` block.
 

@@ -6,6 +6,7 @@ Names
     _meta.*                      the trace, the run, iterations, termination
     model.request|reply|error    the exchanges with the model
     model.aside                  a side request, answered without the model
+    model.wire                   the bytes of an exchange, if they are recorded
     tool.call|result|blocked     the tool calls of the agent
     tool.error                   an exception of a tool
     session.* agent.* turn.*     the progress of the agent's loop
@@ -43,6 +44,7 @@ REQUEST = "model.request"  # A request to the model: the new messages, a digest 
 REPLY = "model.reply"  # The reply of the model: blocks, stop reason, usage and scripted step.
 ERROR = "model.error"  # The model answered with an error: status, category and message.
 ASIDE = "model.aside"  # A side request, such as a token count, answered without the model.
+WIRE = "model.wire"  # The bytes of an exchange: request and response, without secrets, limited.
 TOOL_CALL = "tool.call"  # The agent calls a tool: its name, arguments and call id.
 TOOL_RESULT = "tool.result"  # The result of a tool call, and whether it is an error.
 HOOK_TOOL_CALL = "hook.tool_call"  # A hook changed the input of a tool call.

@@ -10,6 +10,7 @@ Every run has one. The trace on disk is written by one of its listeners, a viewe
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Sequence
 from inspect import isawaitable
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from offbook.determinism.clock import Clock, SystemClock
 from offbook.errors import RunError, UsageError
-from offbook.trace.context import EMPTY, ContextScope, current_context, live_listener
+from offbook.trace.context import EMPTY, ContextScope, current_context, keep_wire, live_listener
 from offbook.trace.events import VERDICT, Event, Verdict, verdict_data
 from offbook.trace.subscription import Subscription
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 NameFilter = str | Sequence[str]
 ALL = "*"
+KEEP_WIRE = "OFFBOOK_WIRE"  # set to 1, all runs of a process record the bytes of exchanges
 DEFAULT_TIMEOUT = 5.0
 MAX_CASCADE = 10_000  # events that listeners may emit in answer to one emit before it is a loop
 MAX_ROUTES = 1_000  # event names whose listeners are cached
@@ -58,6 +60,8 @@ class Hub:
         self.session_id = session_id
         self._base: dict[str, Any] = {"sessionId": session_id} if session_id else EMPTY
         self.correlation: Correlation | None = None
+        # set here: a server creates endpoints in a thread of its own
+        self.keeps_wire = keep_wire.get() or os.environ.get(KEEP_WIRE, "0") not in {"", "0"}
         # replaced, never changed in place: a delivery goes on with the tuple that it started with
         self._subscriptions: tuple[Subscription, ...] = ()
         self._routes: dict[str, tuple[Subscription, ...]] = {}

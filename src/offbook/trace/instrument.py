@@ -71,6 +71,7 @@ class TracedSource:
         self._last_head: tuple[tuple[Any, ...], str] = ((), "")
         self._calls: dict[str, tuple[str, int]] = {}
         self._count = 0
+        self.last_exchange = ""  # the one that ended last
 
     async def reply(self, request: Request, /) -> Reply:
         """Return the reply of the source; emit the request and the reply."""
@@ -85,6 +86,8 @@ class TracedSource:
         except ModelError as error:
             self._hub.emit(ERROR, {"exchange": exchange, **error_data(error)})
             raise
+        finally:
+            self.last_exchange = exchange
         after = extend_digest(digest, reply.message)
         self._remember(after)
         self._hub.emit(REPLY, reply_data(reply, exchange, after))

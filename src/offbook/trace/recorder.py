@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
     from pathlib import Path
 
+    from offbook.trace.event_contracts import Contracts
     from offbook.trace.hub import Hub
 
 _decode = msgspec.json.Decoder(Event).decode
@@ -75,6 +76,20 @@ def _names_contracts(folder: str) -> bool:
             folder = parent
 
 
+def traces_are_read() -> bool:
+    """Return whether something reads every trace of this process: a run may not skip its own."""
+    return bool(_observers or os.environ.get(COLLECT_TRACES)) or _find_contracts() is not None
+
+
+def _find_contracts() -> Contracts | None:
+    """Return the contracts of the project, which every run must keep."""
+    if not _names_contracts(os.getcwd()):  # noqa: PTH109 - for each run
+        return None
+    from offbook.trace.event_contracts import project_contracts
+
+    return project_contracts()
+
+
 class KeptEvents:
     """The events of a run in memory; each is read once, as it was when it was emitted.
 
@@ -87,6 +102,10 @@ class KeptEvents:
         self._lines = bytearray()
         self._reading = Lock()
         self.extend = self._lines.extend
+
+    def keep(self, event: Event) -> None:
+        """Append an event, for a run without a trace file."""
+        self.extend(encode_event(event) + b"\n")
 
     def __iter__(self) -> Iterator[Event]:
         with self._reading:
@@ -115,11 +134,10 @@ class Recorder:
     ) -> None:
         self.path = path
         self._observers = [make() for make in _observers]
-        if _names_contracts(os.getcwd()):  # noqa: PTH109 - for each run
-            from offbook.trace.event_contracts import ContractReader, project_contracts
+        if (contracts := _find_contracts()) is not None:
+            from offbook.trace.event_contracts import ContractReader
 
-            if (contracts := project_contracts()) is not None:
-                self._observers.append(ContractReader(contracts))
+            self._observers.append(ContractReader(contracts))
         self._kept = kept
         self._known = [value.encode("utf-8", "surrogateescape") for value in known_secrets()]
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC

@@ -33,19 +33,15 @@ CAPABILITY = Capability(
 
 # Lazy, so that `import offbook.workflows`, which every command does, takes less than 2 ms.
 # `__init__.pyi` lists the same names for type checkers.
-_MODULES = {
-    "evaluation": "evaluate evaluate_with_source",
-    "loop_tools": "record replay run",
-    "measuring_tools": "benchmark chaos compare coverage",
-    "snapshot_review": "list_pending review",
-    "snapshots": "diff snapshot",
-    "tools": "check cleanup inspect report setup",
-}
-
-_NAMES = sorted(name for names in _MODULES.values() for name in names.split())
-__all__ = ["CAPABILITY", *_NAMES]  # noqa: PLE0604 # pyright: ignore[reportUnsupportedDunderAll] - only strings
-__getattr__ = lazy_names(_MODULES, __name__)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__all__, __getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "evaluation": "evaluate evaluate_with_source",
+        "loop_tools": "record replay run",
+        "measuring_tools": "benchmark chaos compare coverage",
+        "snapshot_review": "list_pending review",
+        "snapshots": "diff snapshot",
+        "tools": "check cleanup inspect report setup",
+    },
+    "CAPABILITY",
+)

@@ -84,6 +84,8 @@ def test_a_python_file_may_import_its_neighbours(tmp_path: Path):
         ("a.yaml", "- when: hi\n  does: []", ["does", "did you mean 'do'"]),
         ("a.yaml", "- when: hi\n  do: [{say: a, call: b}]", ["not one of call, say"]),
         ("a.yaml", "- when: hi\n  do: [{say: a, unknown: true}]", ["not one of call, say"]),
+        ("a.yaml", "- when: hi\n  do: [{call: b, stop: length}]", ["not one of call", "stop:"]),
+        ("a.yaml", "- when: hi\n  do: [{say: a, stop: cutt}]", ["stop='cutt'", "'cut'"]),
         ("a.yaml", "- when: hi\n  role: x\n  do: [{say: a}]", ["neither a turn nor a role"]),
         ("a.yaml", "- role: x\n  do: [{say: a}]", ["no condition to match requests by"]),
         ("a.yaml", "", ["a playbook must be a list", "got an empty file", "write - {when"]),
@@ -105,3 +107,35 @@ def test_an_invalid_file_is_rejected_with_its_path_and_a_fix(
 def test_a_file_can_script_a_hallucinated_tool(tmp_path: Path):
     path = write(tmp_path, "a.yaml", "- when: hi\n  do: [{call: imagined, unknown: true}]")
     assert read_script(path) == (when("hi", [call("imagined", unknown=True)]),)
+
+
+def test_a_file_can_script_everything_that_a_search_finds(tmp_path: Path):
+    path = write(
+        tmp_path,
+        "a.yaml",
+        """
+        - when: Find a
+          do:
+            - call: imagined
+              unknown: true
+            - {call: find, with: {$raw: "{"}}
+            - [{call: find, with: {name: a}}, {say: "", stop: cut}]
+            - [{call: find}, {say: Let me, stop: length}]
+            - fail: busy
+              status: 429
+              retry_after: 0.001
+            - {say: No., stop: refusal}
+        """,
+    )
+    script = when(
+        "Find a",
+        [
+            call("imagined", unknown=True),
+            call("find", {"$raw": "{"}),
+            [call("find", {"name": "a"}), say("", stop="cut")],
+            [call("find"), say("Let me", stop="length")],
+            fail("busy", status=429, retry_after=0.001),
+            say("No.", stop="refusal"),
+        ],
+    )
+    assert read_script(path) == (script,)

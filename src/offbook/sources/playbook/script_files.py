@@ -5,6 +5,7 @@
     - call: find_order
       with: {id: 7}
     - [{call: refund, with: {id: 7}}, {call: notify}]    # two calls in one message
+    - [{call: refund}, {say: "", stop: cut}]             # the stream ends in this message
     - say: Done.
 - role: titles
   system: title generator
@@ -27,9 +28,19 @@ from offbook.sources.playbook.diagnostics import validate
 from offbook.sources.playbook.playbook import Playbook
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 EXAMPLE = 'playbook = [when("…", [call("…", {…}), say("…")])]'
+
+
+# The words, and the options that go with each.
+WORDS = {
+    "call": ("params", "unknown", "unanswered"),
+    "say": ("stop",),
+    "think": (),
+    "fail": ("status", "retry_after"),
+}
 
 
 class _ActionEntry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -42,6 +53,7 @@ class _ActionEntry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tru
     params: dict[str, Any] | None = msgspec.field(name="with", default=None)
     unknown: bool | None = None
     unanswered: bool | None = None
+    stop: str | None = None
     status: int | None = None
     retry_after: float | None = None
 
@@ -133,28 +145,19 @@ def _read_data(path: Path) -> tuple[Turn | Role, ...]:
 
 
 def _read_action(entry: _ActionEntry, number: int, path: Path) -> Action:
-    # The patterns list the fields that must be absent, so that `{say: a, call: b}` is an error.
-    plain = (entry.params, entry.unknown, entry.unanswered) == (None, None, None)
-    match entry:
-        case _ActionEntry(
-            call=str(tool), say=None, think=None, fail=None, status=None, retry_after=None
-        ):
-            return call(
-                tool,
-                entry.params,
-                unknown=entry.unknown or False,
-                unanswered=entry.unanswered or False,
-            )
-        case _ActionEntry(call=None, say=None, think=None, fail=str(message)) if plain:
-            return fail(message, status=entry.status or 529, retry_after=entry.retry_after)
-        case _ActionEntry(call=None, think=None, fail=None, status=None, say=str(text)) if plain:
-            return say(text)
-        case _ActionEntry(call=None, say=None, fail=None, status=None, think=str(text)) if plain:
-            return think(text)
-        case _:
-            raise FormatError(
-                f"an action of entry {number} is not one of call, say, think, fail",
-                path=path,
-                hint="call: goes with with:, unknown: and unanswered:,"
-                " fail: with status: and retry_after:",
-            )
+    given = {
+        name: value for name, value in msgspec.structs.asdict(entry).items() if value is not None
+    }
+    words = [name for name in given if name in WORDS]
+    # Exactly one word, and no option of another: `{say: a, call: b}` is an error.
+    if len(words) != 1 or not given.keys() <= {words[0], *WORDS[words[0]]}:
+        raise FormatError(
+            f"an action of entry {number} is not one of call, say, think, fail",
+            path=path,
+            hint="call: goes with with:, unknown: and unanswered:, say: with stop:,"
+            " fail: with status: and retry_after:",
+        )
+    build: Callable[..., Action] = {"call": call, "say": say, "think": think, "fail": fail}[
+        words[0]
+    ]
+    return build(given.pop(words[0]), **given)

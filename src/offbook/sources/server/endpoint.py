@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from offbook.determinism.faults import Fault, FaultInjector
     from offbook.exchange.dialects.dialect import Dialect
     from offbook.exchange.model import ModelSource, Reply, Request
+    from offbook.sources.server.wire_recording import WireExchange
     from offbook.trace.hub import Hub
 
 RECENT_RESPONSES = 32
@@ -141,6 +142,7 @@ class Endpoint:
         self._recent: deque[tuple[Request, HttpResponse]] = deque(maxlen=RECENT_RESPONSES)
         self._undelivered: list[tuple[Request, HttpResponse]] = []
         self._stream_count = 0
+        self._keeps_wire = hub is not None and hub.keeps_wire
 
     def watch_tools(
         self, failed: Mapping[str, bool], watched: Collection[str], seen: Mapping[str, SeenTool]
@@ -175,8 +177,25 @@ class Endpoint:
         """Stop serving the source; idempotent."""
         self._on_close()
 
-    async def answer(self, http_request: HttpRequest) -> HttpResponse:  # noqa: C901 - its steps in order
+    async def answer(self, http_request: HttpRequest) -> HttpResponse:
         """Return the response to an HTTP request; never raise."""
+        wire = self._record_wire(http_request)
+        response = await self._answer(http_request, wire)
+        return response if wire is None else wire.record(response)
+
+    def _record_wire(
+        self, http_request: HttpRequest, message: bytes | None = None
+    ) -> WireExchange | None:
+        """Return the recording of an exchange's bytes, if they are wanted."""
+        if self._hub is None or not self._keeps_wire:
+            return None
+        from offbook.sources.server.wire_recording import WireExchange  # few runs record them
+
+        return WireExchange(self._hub, http_request, message)
+
+    async def _answer(  # noqa: C901 - its steps in order
+        self, http_request: HttpRequest, wire: WireExchange | None
+    ) -> HttpResponse:
         # 1. The dialect follows from the path. Lists of models, token counts and the like need no
         #    model; neither does a path that no dialect claims.
         try:
@@ -220,13 +239,13 @@ class Endpoint:
             # 5. A stream from a real provider begins before its reply is complete. If no event
             #    came early, the reply is encoded like any other.
             if self.relays and request.stream:
-                relay = Relay(self._reply(dialect, request))
+                relay = Relay(self._reply(dialect, request, wire))
                 if await relay.has_early_events():
                     headers = {**STREAM_HEADERS, **self._headers}
                     return HttpResponse(200, headers, live_chunks=self._follow(relay))
                 reply = await relay.reply
             else:
-                reply = await self._reply(dialect, request)
+                reply = await self._reply(dialect, request, wire)
             response = self._encode(dialect, reply, request)
             if reply.fault is not None:
                 return await self._break(response, reply.fault, request)
@@ -297,9 +316,14 @@ class Endpoint:
             return _render_error(dialect, fault_error(fault), request)
         return await self._break(response, fault, request)
 
-    async def _reply(self, dialect: Dialect, request: Request) -> Reply:
+    async def _reply(self, dialect: Dialect, request: Request, wire: WireExchange | None) -> Reply:
         """Return the source's reply, with the id by which a later request may refer to it."""
-        reply = await self.source.reply(request)
+        try:
+            reply = await self.source.reply(request)
+        finally:
+            # Nothing else ran since this exchange ended.
+            if wire is not None and self._traced is not None:
+                wire.exchange = self._traced.last_exchange
         reply = msgspec.structs.replace(reply, id=dialect.reply_id(reply, request))
         if dialect.continues_by_id:
             self._conversations.add(reply.id, request, reply)
@@ -350,6 +374,25 @@ class Endpoint:
 
     async def converse(self, http_request: HttpRequest, message: bytes) -> AsyncIterator[bytes]:
         """Yield the events that answer one WebSocket message of the Responses API."""
+        wire = self._record_wire(http_request, message)
+        events = self._converse(http_request, message, wire)
+        if wire is None:
+            async for event in events:
+                yield event
+            return
+        sent: list[bytes] = []
+        ending = "reset"
+        try:
+            async for event in events:
+                sent.append(event)
+                yield event
+            ending = ""
+        finally:
+            wire.emit(b"\n".join(sent), ending)
+
+    async def _converse(
+        self, http_request: HttpRequest, message: bytes, wire: WireExchange | None
+    ) -> AsyncIterator[bytes]:
         try:
             body = msgspec.json.decode(message, type=dict[str, Any])
         except msgspec.DecodeError as error:
@@ -361,10 +404,11 @@ class Endpoint:
         # The message has the fields of a POST body, so it is answered like a POST.
         body["stream"] = True
         headers = {name: text for name, text in http_request.headers.items() if name != "upgrade"}
-        response = await self.answer(
+        response = await self._answer(
             HttpRequest(
                 "POST", http_request.path, headers, msgspec.json.encode(body), http_request.query
-            )
+            ),
+            wire,
         )
         if response.live_chunks is not None:
             with suppress(ConnectionError):  # the client sees a stream without its last event

@@ -4,10 +4,11 @@ import { ansi, plain } from "./ansi.ts";
 import { ask } from "./client.ts";
 import { renderBlock, renderContent, renderConversation, renderMessage, renderRequestDiff } from "./conversation.ts";
 import { button, clear, count, disclosure, duration, h, money, textBlock, visible } from "./dom.ts";
-import { diffTexts, expectedBesideActual, pretty } from "./diff.ts";
+import { diffHead, diffTexts, expectedBesideActual, pretty } from "./diff.ts";
 import { type Data, type TraceEvent, isRecord, list, records, str } from "./events.ts";
 import type { Conversation, Moment, Row, TraceInfo } from "./store.ts";
 import { tree } from "./tree.ts";
+import { renderWire, wireOf } from "./wire.ts";
 
 interface Opened { event: TraceEvent; row: Row; raw: string; related: TraceEvent[] }
 interface Tab { id: string; label: string; fill: (panel: HTMLElement) => Promise<void> | void }
@@ -29,13 +30,15 @@ export class Detail {
     const changes = info.kinds.cell || info.calls ? await ask<number[]>({ ask: "changes", trace }) : [];
     if (version !== this.version) return;
     const end = Math.max(index, row.folded ? index : row.pair); // a row ends with its reply or result
-    this.tabs = [{ id: "event", label: eventLabel(row), fill: (panel) => renderEvent(panel, opened, talk) }];
+    this.tabs = [{ id: "event", label: talk ? "Reply" : eventLabel(row), fill: (panel) => renderEvent(panel, opened, talk) }];
     if (talk) {
       this.tabs.push({ id: "conversation", label: "Conversation", fill: (panel) => panel.append(renderConversation(talk)) });
       this.tabs.push({ id: "added", label: "Request diff", fill: (panel) => panel.append(renderRequestDiff(talk)) });
     }
     if (info.kinds.process) this.tabs.push({ id: "output", label: "Output", fill: (panel) => this.renderOutput(panel, trace, end) });
     if (changes.length) this.tabs.push({ id: "state", label: "State", fill: (panel) => this.renderState(panel, trace, end, changes) });
+    const wire = wireOf(opened.related);
+    if (talk && wire.length) this.tabs.push({ id: "wire", label: "Wire", fill: (panel) => renderWire(panel, wire) });
     this.tabs.push({ id: "raw", label: "Raw", fill: (panel) => renderRaw(panel, opened) });
     this.tab = this.tabs.some((entry) => entry.id === tab) ? tab : "event";
     this.draw(opened);
@@ -125,7 +128,7 @@ export class Detail {
 }
 
 function eventLabel(row: Row): string {
-  return { model: "Reply", tool: "Call", check: "Check", process: "Process", cell: "Cell" }[row.kind as string] ?? "Event";
+  return { tool: "Call", check: "Check", process: "Process", cell: "Cell" }[row.kind as string] ?? "Event";
 }
 
 function renderMoments(before: Moment, after: Moment): HTMLElement {
@@ -151,9 +154,11 @@ function renderMoments(before: Moment, after: Moment): HTMLElement {
 export function renderMessageText(text: string): HTMLElement {
   const lines = visible(plain(text)).split("\n");
   if (lines.length < 2) return h("p", { class: "why" }, lines[0]);
-  const box = h("div", { class: "diff why", tabindex: 0, role: "group", aria: { label: "message" } });
+  const box = h("div", { class: "diff why against", tabindex: 0, role: "group", aria: { label: "message" } });
+  const signOf = (line: string) => /^\s*([-+])(?:\s|$)/.exec(line)?.[1] ?? "";
+  if (lines.some((line) => signOf(line) === "-") && lines.some((line) => signOf(line) === "+")) box.append(diffHead(["expected", "got"]));
   for (const line of lines) {
-    const sign = /^\s*([-+])(?:\s|$)/.exec(line)?.[1] ?? (/^\s*expected\b(?! hash).*:/i.test(line) ? "+" : /^\s*(actual|got)\b(?! hash).*:/i.test(line) ? "-" : "");
+    const sign = signOf(line) || (/^\s*expected\b(?! hash).*:/i.test(line) ? "-" : /^\s*(actual|got)\b(?! hash).*:/i.test(line) ? "+" : "");
     box.append(h(sign === "-" ? "del" : sign === "+" ? "ins" : "span", { class: "line" }, line || " "));
   }
   return box;
@@ -192,6 +197,7 @@ function renderEvent(panel: HTMLElement, { event, row, related }: Opened, talk: 
     case "cell.write": case "cell.compute": if ("value" in data) panel.append(section("Value", tree(data.value, 3))); break;
     case "bus.publish": panel.append(section(str(data.topic), renderContent(data.payload ?? ""))); break;
     case "model.error": panel.append(renderMessageText(str(data.message))); break;
+    case "model.wire": return renderWire(panel, [event]);
     case "step.pre": case "step.post": for (const each of related) if (each.event !== row.name) panel.append(section(row.name === "step.pre" ? "Ended with" : "Began with", tree(each.data))); break;
   }
   if (row.kind === "fault" && (data.error ?? data.message)) panel.append(renderMessageText(str(data.error ?? data.message)));
@@ -235,8 +241,6 @@ function renderTool(panel: HTMLElement, related: TraceEvent[]): void {
 function renderRaw(panel: HTMLElement, { event, raw, related }: Opened): void {
   const fields: Data = { ...event };
   for (const name of Object.keys(fields)) if (fields[name] === undefined) delete fields[name];
-  const wire = event.data.wire ?? event.data.raw;
-  if (wire !== undefined) panel.append(section("Bytes on the wire", textBlock(typeof wire === "string" ? wire : pretty(wire))));
   const text = JSON.stringify(fields, null, 2);
   panel.append(section("Event", textBlock(text)));
   if (raw.length > 1e6) panel.append(h("p", { class: "faint" }, `${raw.length.toLocaleString("en")} characters`));

@@ -77,8 +77,8 @@ const CONTEXT = 3;
 export function diffTexts(before: string, after: string, labels: [string, string] = ["before", "after"]): HTMLElement {
   const changes = compareLists(visible(before).split("\n"), visible(after).split("\n"));
   if (changes.every((change) => change.sign === " ")) return h("p", { class: "faint" }, "No difference.");
-  const box = h("div", { class: "diff", role: "group", tabindex: 0, aria: { label: `difference between ${labels[0]} and ${labels[1]}` } },
-    h("div", { class: "diff-head" }, h("span", { class: "del" }, `− ${labels[0]}`), h("span", { class: "ins" }, `+ ${labels[1]}`)));
+  const against = labels[0] === "expected" ? " against" : "";
+  const box = h("div", { class: `diff${against}`, role: "group", tabindex: 0, aria: { label: `difference between ${labels[0]} and ${labels[1]}` } }, diffHead(labels));
   for (let i = 0; i < changes.length; i++) {
     const change = changes[i]!;
     if (change.sign === " ") {
@@ -107,6 +107,11 @@ export function diffTexts(before: string, after: string, labels: [string, string
     } else box.append(lineOf(change));
   }
   return box;
+}
+
+/** What the signs of a difference mean. */
+export function diffHead(labels: [string, string]): HTMLElement {
+  return h("div", { class: "diff-head" }, h("span", { class: "del" }, `− ${labels[0]}`), h("span", { class: "ins" }, `+ ${labels[1]}`));
 }
 
 function lineOf(change: Change, parts: (Node | string)[] = [change.text]): HTMLElement {

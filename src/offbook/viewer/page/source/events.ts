@@ -123,6 +123,7 @@ export function describe(name: string, data: Data): [string, string] {
     case "model.reply": return ["reply", describeReply(data)];
     case "model.error": return ["model error", shorten(describeError(data))];
     case "model.aside": return ["side request", shorten(str(data.about ?? data.path))];
+    case "model.wire": return ["wire", ["request", "response"].map((side) => `${side} ${str(isRecord(data[side]) ? data[side].size : "?")} bytes`).join(", ")];
     case "tool.call": return [str(data.tool) || "?", shorten(compact(data.input ?? {}), 120)];
     case "tool.result": return [str(data.tool) || "?", `→ ${data.is_error ? "error: " : ""}${shorten(textOf(data.content)) || "(nothing)"}`];
     case "tool.blocked": return [`${str(data.tool)} blocked`, shorten(str(data.reason))];

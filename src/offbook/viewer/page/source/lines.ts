@@ -6,31 +6,40 @@
 
 const ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%,()*+-;.=:?@^_`{|}~";
 
-/** Return the bytes of a text in base 85, four for five characters. */
-export function decodeBase85(text: string): Uint8Array<ArrayBuffer> {
+const PART = 80_000; // characters of a part: a multiple of five
+
+/** Yield the bytes of a text in base 85, four for five characters, in parts. */
+export function* decodeBase85(text: string): Generator<Uint8Array<ArrayBuffer>> {
   const values = new Uint8Array(128).fill(255);
   for (let i = 0; i < 85; i++) values[ALPHABET.charCodeAt(i)] = i;
-  const whole = Math.floor(text.length / 5);
-  const rest = text.length - whole * 5;
-  const bytes = new Uint8Array(whole * 4 + Math.max(0, rest - 1));
-  const padded = rest ? text.slice(whole * 5).padEnd(5, "~") : "";
-  let at = 0;
-  for (let group = 0; group < whole + (rest ? 1 : 0); group++) {
-    const source = group < whole ? text : padded;
-    const start = group < whole ? group * 5 : 0;
-    let value = 0;
-    for (let i = 0; i < 5; i++) value = value * 85 + (values[source.charCodeAt(start + i)] ?? 0);
-    for (let shift = 24; shift >= 0 && at < bytes.length; shift -= 8) {
-      bytes[at++] = (value >>> shift) & 255;
+  for (let start = 0; start < text.length; start += PART) {
+    const part = text.slice(start, start + PART);
+    const groups = Math.ceil(part.length / 5);
+    const missing = groups * 5 - part.length;
+    const padded = part.padEnd(groups * 5, "~");
+    const bytes = new Uint8Array(groups * 4 - missing);
+    let at = 0;
+    for (let group = 0; group < groups; group++) {
+      let value = 0;
+      for (let i = 0; i < 5; i++) value = value * 85 + (values[padded.charCodeAt(group * 5 + i)] ?? 0);
+      for (let shift = 24; shift >= 0 && at < bytes.length; shift -= 8) {
+        bytes[at++] = (value >>> shift) & 255;
+      }
     }
+    yield bytes;
   }
-  return bytes;
 }
 
 /** Yield the decompressed parts of gzip data. */
-export async function* gunzip(bytes: Uint8Array<ArrayBuffer>): AsyncGenerator<Uint8Array> {
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-  const reader = stream.getReader();
+export async function* gunzip(parts: Generator<Uint8Array<ArrayBuffer>>): AsyncGenerator<Uint8Array> {
+  const compressed = new ReadableStream<Uint8Array<ArrayBuffer>>({
+    pull(controller) {
+      const { done, value } = parts.next();
+      if (done) controller.close();
+      else controller.enqueue(value);
+    },
+  });
+  const reader = compressed.pipeThrough(new DecompressionStream("gzip")).getReader();
   for (;;) {
     const { done, value } = await reader.read();
     if (done) return;

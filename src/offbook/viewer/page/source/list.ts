@@ -1,4 +1,5 @@
-// The list of events: only the rows in sight are elements, so a million events scroll smoothly.
+// The list of events: only the rows in sight are elements, and the elements are reused, so a
+// million events scroll smoothly.
 
 import { duration, h, money, visible } from "./dom.ts";
 import { ask } from "./client.ts";
@@ -6,9 +7,84 @@ import type { Row } from "./store.ts";
 
 export const ROW_HEIGHT = 28;
 const MAX_HEIGHT = 15_000_000; // browsers limit the height of an element
-const OVERSCAN = 15;
+const OVERSCAN = 12; // rows above and below the window
+const BLOCK = 128; // rows are read from the worker in blocks
+const MAX_BLOCKS = 64; // kept
 const PRINTED = 2000; // rows on paper
 export const MARKS = { ok: "✓", fail: "✗", warn: "!", "": "" } as const;
+const STATUS_WORDS = { ok: "passed", fail: "failed", warn: "warning" } as const;
+
+interface Block { rows: Row[]; age: number }
+
+/** The element of a row. It shows one row after another while the list scrolls. */
+class RowElement {
+  private readonly mark = h("span", { class: "mark" });
+  private readonly title = h("b");
+  private readonly rest = h("span", { class: "rest" });
+  private readonly who = h("span", { class: "who" });
+  private readonly tokens = h("span", { class: "tokens" });
+  private readonly time = h("span", { class: "time" });
+  private readonly bar = h("span", { class: "bar" });
+  readonly element = h("div", { role: "option", hidden: true }, this.mark,
+    h("span", { class: "label" }, this.title, " ", this.rest), this.who, this.tokens, this.time,
+    h("span", { class: "waterfall", aria: { hidden: true } }, this.bar));
+  private row: Row | null = null;
+  private position = -1;
+  private total = 0;
+  private span = 0;
+  private top = NaN;
+  private selected: boolean | null = null;
+
+  fill(row: Row, position: number, total: number, span: number): void {
+    const { element } = this;
+    if (position !== this.position) {
+      this.position = position;
+      element.id = `row-${position}`;
+      element.dataset.position = String(position);
+      element.setAttribute("aria-posinset", String(position + 1));
+    }
+    if (total !== this.total) {
+      this.total = total;
+      element.setAttribute("aria-setsize", String(total));
+    }
+    if (row !== this.row || span !== this.span) {
+      const left = Math.min(97, (100 * row.ts) / span);
+      this.bar.style.setProperty("left", `${left}%`);
+      this.bar.style.setProperty("width", `${Math.min(100 - left, Math.max(0.5, (100 * Math.max(0, row.duration)) / span))}%`);
+      this.span = span;
+    }
+    if (row === this.row) return;
+    this.row = row;
+    element.className = `row ${row.kind} ${row.status}`;
+    element.dataset.index = String(row.index);
+    element.title = visible(`${row.name}\n${row.title} ${row.text}`);
+    element.style.setProperty("--depth", String(row.depth));
+    this.mark.textContent = MARKS[row.status];
+    if (row.status) this.mark.setAttribute("aria-label", STATUS_WORDS[row.status]);
+    else this.mark.removeAttribute("aria-label");
+    this.title.textContent = visible(row.title);
+    this.rest.textContent = visible(row.text);
+    this.who.textContent = visible(row.who);
+    this.tokens.textContent = row.tokens ? `${row.tokens.toLocaleString("en")} tok` : money(row.cost);
+    this.time.textContent = duration(row.duration);
+  }
+
+  /** Show the row at a place of the list. */
+  place(top: number, selected: boolean): void {
+    if (this.element.hidden) this.element.hidden = false;
+    if (top !== this.top) this.element.style.setProperty("top", `${top}px`);
+    this.top = top;
+    if (selected !== this.selected) this.element.setAttribute("aria-selected", String(selected));
+    this.selected = selected;
+  }
+
+  hide(): void {
+    if (this.element.hidden) return;
+    this.row = null;
+    this.element.hidden = true;
+    this.element.className = "";
+  }
+}
 
 export class EventList {
   readonly element: HTMLElement;
@@ -17,8 +93,12 @@ export class EventList {
   private total = 0;
   private trace = 0;
   private span = 1;
-  private cache = new Map<number, Row>();
-  private drawn = new Map<number, HTMLElement>();
+  private blocks = new Map<number, Block>();
+  private age = 0; // of the newest rows: a row changes when its end is read
+  private asking = false;
+  private lastFirst = 0;
+  private down = true; // the direction of scrolling
+  private pool: RowElement[] = [];
   private version = 0;
   private frame = 0;
   position = -1; // of the selected row in the selection
@@ -36,28 +116,24 @@ export class EventList {
   show(trace: number, total: number, span: number): void {
     this.version++;
     this.trace = trace;
-    this.total = total;
-    this.span = Math.max(1, span);
-    this.cache.clear();
-    for (const element of this.drawn.values()) element.remove();
-    this.drawn.clear();
-    this.canvas.style.setProperty("height", `${Math.min(MAX_HEIGHT, total * ROW_HEIGHT)}px`);
-    this.empty.hidden = total > 0;
-    this.schedule();
+    this.blocks.clear();
+    this.asking = false;
+    for (const each of this.pool) each.hide();
+    this.grow(total, span);
   }
 
-  /** More events were added at the end. */
+  /** More events were added at the end. The rows in sight are read again: one may have ended. */
   grow(total: number, span: number): void {
-    this.total = total;
+    this.age++;
     this.span = Math.max(1, span);
-    this.cache.clear();
-    this.canvas.style.setProperty("height", `${Math.min(MAX_HEIGHT, total * ROW_HEIGHT)}px`);
     this.empty.hidden = total > 0;
+    if (total !== this.total) this.canvas.style.setProperty("height", `${Math.min(MAX_HEIGHT, total * ROW_HEIGHT)}px`);
+    this.total = total;
     this.schedule();
   }
 
   private schedule(): void {
-    if (!this.frame) this.frame = requestAnimationFrame(() => { this.frame = 0; void this.draw(); });
+    if (!this.frame) this.frame = requestAnimationFrame(() => { this.frame = 0; this.draw(); });
   }
 
   /** The rows are closer to each other than their height if there are too many for one element. */
@@ -69,72 +145,72 @@ export class EventList {
 
   private get top(): number { return this.element.scrollTop * this.scale; }
 
-  private async draw(): Promise<void> {
-    const version = this.version;
-    const first = Math.max(0, Math.floor(this.top / ROW_HEIGHT) - OVERSCAN);
-    const last = Math.min(this.total, Math.ceil((this.top + this.element.clientHeight) / ROW_HEIGHT) + OVERSCAN);
-    let missing = false;
-    for (let position = first; position < last && !missing; position++) missing = !this.cache.has(position);
-    if (missing) {
-      const rows = await ask<Row[]>({ ask: "rows", trace: this.trace, start: first, end: last });
-      if (version !== this.version) return;
-      rows.forEach((row, offset) => this.cache.set(first + offset, row));
-      if (this.cache.size > 5000) for (const key of this.cache.keys()) if (key < first || key >= last) this.cache.delete(key);
-    }
-    this.place();
+  private rowAt(position: number): Row | undefined {
+    return this.blocks.get(Math.floor(position / BLOCK))?.rows[position % BLOCK];
   }
 
-  private place(): void {
+  private draw(): void {
+    const [first, last] = this.place();
+    this.down = first >= this.lastFirst;
+    this.lastFirst = first;
+    if (!this.asking) void this.readBlocks(first, last);
+  }
+
+  /** Ask for the rows in sight that are missing or old; then for those that come into sight next. */
+  private async readBlocks(first: number, last: number): Promise<void> {
+    const end = Math.ceil(this.total / BLOCK);
+    const isCurrent = (block: number) => this.blocks.get(block)?.age === this.age;
+    let [from, to] = [Math.floor(first / BLOCK), Math.min(end, Math.ceil(last / BLOCK))];
+    while (from < to && isCurrent(from)) from++;
+    while (from < to && isCurrent(to - 1)) to--;
+    if (from >= to) {
+      from = this.down ? Math.ceil(last / BLOCK) : Math.floor(first / BLOCK) - 1;
+      to = from + 1;
+      if (from < 0 || to > end || this.blocks.has(from)) return;
+    }
+    const { version, age } = this;
+    this.asking = true;
+    const rows = await ask<Row[]>({ ask: "rows", trace: this.trace, start: from * BLOCK, end: to * BLOCK });
+    if (version !== this.version) return;
+    this.asking = false;
+    for (let block = from; block < to; block++) {
+      this.blocks.delete(block); // the newest are last
+      this.blocks.set(block, { rows: rows.slice((block - from) * BLOCK, (block - from + 1) * BLOCK), age });
+    }
+    for (const block of this.blocks.keys()) {
+      if (this.blocks.size <= MAX_BLOCKS) break;
+      this.blocks.delete(block);
+    }
+    this.schedule();
+  }
+
+  /** Place the elements of the rows in sight, and return their range. */
+  private place(): [number, number] {
     // read before anything is changed: a later read would make the browser lay out again
     const top = this.top;
     const shift = this.element.scrollTop - top;
+    const height = this.element.clientHeight;
     const first = Math.max(0, Math.floor(top / ROW_HEIGHT) - OVERSCAN);
-    const last = Math.min(this.total, Math.ceil((top + this.element.clientHeight) / ROW_HEIGHT) + OVERSCAN);
-    for (const [position, element] of this.drawn) {
-      if (position < first || position >= last) {
-        element.remove();
-        this.drawn.delete(position);
-      }
+    const last = Math.min(this.total, Math.ceil((top + height) / ROW_HEIGHT) + OVERSCAN);
+    const size = Math.ceil(height / ROW_HEIGHT) + 2 * OVERSCAN + 1;
+    while (this.pool.length < size) {
+      const made = new RowElement();
+      this.pool.push(made);
+      this.canvas.append(made.element);
     }
+    const unused = new Set(this.pool);
     for (let position = first; position < last; position++) {
-      const row = this.cache.get(position);
+      const row = this.rowAt(position);
       if (!row) continue;
-      let element = this.drawn.get(position);
-      if (!element || element.dataset.stamp !== this.stamp(row)) {
-        element?.remove();
-        element = this.render(row, position);
-        this.drawn.set(position, element);
-        this.canvas.append(element);
-      }
-      element.style.setProperty("transform", `translateY(${position * ROW_HEIGHT + shift}px)`);
+      const place = this.pool[position % this.pool.length]!;
+      unused.delete(place);
+      place.fill(row, position, this.total, this.span);
       const selected = row.index === this.selected;
-      element.setAttribute("aria-selected", String(selected));
-      if (selected) this.element.setAttribute("aria-activedescendant", element.id);
+      place.place(position * ROW_HEIGHT + shift, selected);
+      if (selected) this.element.setAttribute("aria-activedescendant", place.element.id);
     }
-  }
-
-  private render(row: Row, position: number): HTMLElement {
-    const bar = h("span", { class: "bar" });
-    bar.style.setProperty("left", `${Math.min(99, (100 * row.ts) / this.span)}%`);
-    bar.style.setProperty("width", `${Math.max(0.5, (100 * Math.max(0, row.duration)) / this.span)}%`);
-    const element = h("div", {
-      class: `row ${row.kind} ${row.status}`, role: "option", id: `row-${position}`,
-      aria: { setsize: this.total, posinset: position + 1 }, data: { position, index: row.index, stamp: this.stamp(row) },
-      title: visible(`${row.name}\n${row.title} ${row.text}`),
-    },
-      h("span", { class: "mark", aria: row.status ? { label: { ok: "passed", fail: "failed", warn: "warning" }[row.status] } : { hidden: true } }, MARKS[row.status]),
-      h("span", { class: "label" }, h("b", {}, visible(row.title)), " ", h("span", { class: "rest" }, visible(row.text))),
-      h("span", { class: "who" }, visible(row.who)),
-      h("span", { class: "tokens" }, row.tokens ? `${row.tokens.toLocaleString("en")} tok` : money(row.cost)),
-      h("span", { class: "time" }, duration(row.duration)),
-      h("span", { class: "waterfall", aria: { hidden: true } }, bar));
-    element.style.setProperty("--depth", String(row.depth));
-    return element;
-  }
-
-  /** What the element of a row depends on: it is made again if a part of it changes. */
-  private stamp(row: Row): string {
-    return `${row.index} ${row.pair} ${row.status} ${row.text.length} ${this.total} ${this.span}`;
+    for (const each of unused) each.hide();
+    return [first, last];
   }
 
   private onClick(event: Event): void {
@@ -161,10 +237,8 @@ export class EventList {
   async go(position: number, focus = false): Promise<void> {
     if (!this.total) return;
     const wanted = Math.max(0, Math.min(this.total - 1, position));
-    let row = this.cache.get(wanted);
-    if (!row) [row] = await ask<Row[]>({ ask: "rows", trace: this.trace, start: wanted, end: wanted + 1 });
+    const row = this.rowAt(wanted) ?? (await ask<Row[]>({ ask: "rows", trace: this.trace, start: wanted, end: wanted + 1 }))[0];
     if (!row) return;
-    this.cache.set(wanted, row);
     this.reveal(wanted);
     this.select(wanted, row.index, focus);
   }
@@ -192,15 +266,25 @@ export class EventList {
 
   /** Ask for the rows in advance: a browser does not wait before it prints. */
   async preparePrint(): Promise<void> {
-    this.printed = await ask<Row[]>({ ask: "rows", trace: this.trace, start: 0, end: PRINTED });
-    this.element.dataset.printable = String(this.printed.length);
+    const { version, trace } = this;
+    const printed: Row[] = [];
+    for (let start = 0; start < Math.min(PRINTED, this.total); start += BLOCK) {
+      printed.push(...await ask<Row[]>({ ask: "rows", trace, start, end: Math.min(PRINTED, start + BLOCK) }));
+      if (version !== this.version) return;
+    }
+    this.printed = printed;
+    this.element.dataset.printable = String(printed.length);
   }
 
   /** All rows as elements, for paper. */
   printable(): HTMLElement {
-    const rows = this.printed;
-    const limit = PRINTED;
-    const more = this.total > limit ? h("p", {}, `… and ${this.total - limit} more events`) : null;
-    return h("div", { class: "print-list" }, ...rows.map((row, position) => this.render(row, position)), more);
+    const more = this.total > PRINTED ? h("p", {}, `… and ${this.total - PRINTED} more events`) : null;
+    const rows = this.printed.map((row, position) => {
+      const made = new RowElement();
+      made.fill(row, position, this.total, this.span);
+      made.place(0, false);
+      return made.element;
+    });
+    return h("div", { class: "print-list" }, ...rows, more);
   }
 }

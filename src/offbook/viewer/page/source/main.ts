@@ -8,7 +8,7 @@ import { KIND_LABELS, KINDS, type Kind, str } from "./events.ts";
 import { startLive } from "./live.ts";
 import { EventList } from "./list.ts";
 import { renderOverview } from "./overview.ts";
-import type { Filter, PageInfo, TraceInfo } from "./store.ts";
+import { type Filter, type PageInfo, STRIP_FAILURE, STRIP_MARKS, type TraceInfo } from "./store.ts";
 import { outcomeBadge, reason, renderSummary } from "./summary.ts";
 import { startWorker } from "./worker.ts";
 
@@ -108,11 +108,13 @@ class Page {
     if (this.view !== "trace" || !trace) return;
     const total = await ask<number>({ ask: "select", trace: this.trace, filter: this.filter });
     const atEnd = this.list.element.scrollTop + this.list.element.clientHeight >= this.list.element.scrollHeight - 60;
+    this.list.element.classList.toggle("named", trace.agents.length > 0);
     this.list.grow(total, trace.duration);
-    this.preparePrintLater();
-    if (atEnd && this.event < 0) this.list.element.scrollTop = this.list.element.scrollHeight;
+    this.drawChips(trace);
+    if (this.complete) this.preparePrintLater();
+    if (this.live && atEnd && this.event < 0) this.list.element.scrollTop = this.list.element.scrollHeight;
     if (this.event < 0) clear(this.side, renderSummary(trace, (index) => void this.jump(index)));
-    this.drawStrip();
+    void this.drawStrip();
   }
 
   private readonly live = document.querySelector<HTMLMetaElement>('meta[name="offbook-live"]')?.content; // the stream of a server
@@ -256,17 +258,26 @@ class Page {
       } else return;
       event.stopPropagation();
     });
-    const chips = KINDS.filter((kind) => trace.kinds[kind]).map((kind) => {
-      const pressed = this.filter.kinds.includes(kind);
-      return h("button", { type: "button", class: `chip ${kind}`, aria: { pressed }, on: { click: () => this.toggleKind(kind) } }, KIND_LABELS[kind], h("span", { class: "faint" }, ` ${trace.kinds[kind]!.toLocaleString("en")}`));
-    });
-    const agents = trace.agents.length ? h("select", { id: "who", aria: { label: "Agent or hat" } }, h("option", { value: "" }, "all agents"), ...trace.agents.slice(0, 500).map(([name]) => h("option", { value: name }, visible(name)))) : null;
-    if (agents) {
-      agents.value = this.filter.who;
-      agents.addEventListener("change", () => { this.filter.who = agents.value; void this.applyFilter(); });
+    clear(this.toolbar, search, this.chips, this.agents, this.toggle("Problems", "problems", "f"), this.toggle("All events", "all", "a"));
+    this.drawChips(trace);
+  }
+
+  private readonly chips = h("div", { class: "chips", role: "group", aria: { label: "Kinds of events" } });
+  private readonly agents = h("select", { id: "who", aria: { label: "Agent or hat" }, on: { change: () => { this.filter.who = this.agents.value; void this.applyFilter(); } } });
+
+  /** The kinds and the agents of the trace: more may come while it is read. */
+  private drawChips(trace: TraceInfo): void {
+    const focused = (document.activeElement as HTMLElement | null)?.dataset.kind;
+    clear(this.chips, ...KINDS.filter((kind) => trace.kinds[kind]).map((kind) =>
+      h("button", { type: "button", class: `chip ${kind}`, data: { kind }, aria: { pressed: this.filter.kinds.includes(kind) }, on: { click: () => this.toggleKind(kind) } },
+        KIND_LABELS[kind], h("span", { class: "faint" }, ` ${trace.kinds[kind]!.toLocaleString("en")}`))));
+    if (focused) this.chips.querySelector<HTMLElement>(`[data-kind="${focused}"]`)?.focus();
+    this.agents.hidden = !trace.agents.length;
+    const names = trace.agents.slice(0, 500).map(([name]) => name);
+    if (this.agents.options.length !== names.length + 1 || this.agents.value !== this.filter.who) {
+      clear(this.agents, h("option", { value: "" }, "all agents"), ...names.map((name) => h("option", { value: name }, visible(name))));
+      this.agents.value = this.filter.who;
     }
-    clear(this.toolbar, search, h("div", { class: "chips", role: "group", aria: { label: "Kinds of events" } }, ...chips), agents,
-      this.toggle("Problems", "problems", "f"), this.toggle("All events", "all", "a"));
   }
 
   private toggle(label: string, name: "problems" | "all", key: string): HTMLElement {
@@ -282,8 +293,7 @@ class Page {
   private toggleKind(kind: Kind): void {
     const { kinds } = this.filter;
     this.filter.kinds = kinds.includes(kind) ? kinds.filter((each) => each !== kind) : [...kinds, kind];
-    this.drawToolbar();
-    this.toolbar.querySelector<HTMLElement>(`.chip.${kind}`)?.focus();
+    if (this.current) this.drawChips(this.current);
     void this.applyFilter();
   }
 
@@ -293,7 +303,7 @@ class Page {
     const total = await ask<number>({ ask: "select", trace: this.trace, filter: this.filter });
     this.list.element.classList.toggle("named", trace.agents.length > 0);
     this.list.show(this.trace, total, trace.duration);
-    this.preparePrintLater();
+    if (this.complete) this.preparePrintLater();
     const { kinds, who, text, problems, from } = this.filter;
     this.say(kinds.length || who || text || problems || from >= 0 ? `${total.toLocaleString("en")} rows match` : "");
     if (this.event >= 0) this.list.position = await ask<number>({ ask: "position", trace: this.trace, index: this.event });
@@ -355,6 +365,16 @@ class Page {
     else this.say(step > 0 ? "No further failure." : "No earlier failure.");
   }
 
+  /** Open the next case that failed, or go to the next trace that failed. */
+  private walkCases(step: 1 | -1): void {
+    const failed = [...this.main.querySelectorAll<HTMLElement>("tr.fail button.link")];
+    const at = failed.indexOf(document.activeElement as HTMLElement);
+    const next = failed[at < 0 ? (step > 0 ? 0 : failed.length - 1) : at + step];
+    if (!next) return this.say(failed.length ? "No further failure." : "Nothing failed.");
+    next.focus();
+    if (next.closest(".run")) next.click();
+  }
+
   // --- The strip
 
   private async drawStrip(): Promise<void> {
@@ -363,21 +383,27 @@ class Page {
     if (!trace || !width || !trace.events) return;
     const scale = Math.min(2, window.devicePixelRatio || 1);
     const columns = Math.max(10, Math.floor(width / 3));
-    const found = await ask<{ kind: Kind; problem: boolean }[][]>({ ask: "strip", trace: this.trace, columns });
+    const marks = await ask<Uint8Array>({ ask: "strip", trace: this.trace, columns });
     const height = 36;
     this.strip.width = width * scale;
     this.strip.height = height * scale;
     const context = this.strip.getContext("2d");
-    if (!context || !found) return;
+    if (!context || !marks) return;
     context.scale(scale, scale);
     const style = getComputedStyle(document.documentElement);
-    found.forEach((column, at) => {
-      const size = Math.min(8, (height - 4) / Math.max(1, column.length));
+    const colours = KINDS.map((kind) => style.getPropertyValue(`--${kind}`) || "gray");
+    const failure = style.getPropertyValue("--fail");
+    for (let at = 0; at < columns; at++) {
+      const column = marks.subarray(at * STRIP_MARKS, (at + 1) * STRIP_MARKS);
+      const used = column.subarray(1).findIndex((mark) => mark === 0);
+      const size = Math.min(8, (height - 4) / (used < 0 ? STRIP_MARKS - 1 : Math.max(1, used)));
       column.forEach((mark, row) => {
-        context.fillStyle = style.getPropertyValue(mark.problem ? "--fail" : `--${mark.kind}`) || "gray";
-        context.fillRect(at * (width / columns), mark.problem ? 0 : height - 2 - (row + 1) * size, 2.4, mark.problem ? height : Math.max(1, size - 0.6));
+        if (!mark) return;
+        const failed = mark === STRIP_FAILURE;
+        context.fillStyle = failed ? failure : colours[mark - 1]!;
+        context.fillRect(at * (width / columns), failed ? 0 : height - 2 - row * size, 2.4, failed ? height : Math.max(1, size - 0.6));
       });
-    });
+    }
     if (this.filter.from >= 0) {
       context.fillStyle = style.getPropertyValue("--range");
       const [from, to] = [this.filter.from, this.filter.to].map((time) => (width * time) / Math.max(1, trace.duration));
@@ -412,8 +438,9 @@ class Page {
       "?": () => this.help.showModal(), t: () => this.toggleTheme(),
       o: () => { if (this.info && (this.info.traces.length > 1 || this.info.runs.length)) this.show("overview"); },
       c: () => { if (this.info && hasComparison(this.info)) this.show("compare"); },
-      "[": () => this.openTrace(this.trace - 1), "]": () => this.openTrace(this.trace + 1),
+      "[": () => this.openTrace(this.view === "trace" ? this.trace - 1 : this.trace), "]": () => this.openTrace(this.view === "trace" ? this.trace + 1 : this.trace),
     };
+    if (this.view === "overview") Object.assign(keys, { n: () => this.walkCases(1), p: () => this.walkCases(-1) });
     if (this.view === "trace") Object.assign(keys, {
       "/": () => { this.toolbar.querySelector<HTMLInputElement>("#search")?.focus(); },
       j: () => void this.list.go(this.list.position + 1), k: () => void this.list.go(this.list.position - 1),
@@ -462,7 +489,7 @@ class Page {
 
   private preparePrintLater(): void {
     clearTimeout(this.printing);
-    this.printing = window.setTimeout(() => void this.list.preparePrint(), 300);
+    this.printing = window.setTimeout(() => void this.list.preparePrint(), 500);
   }
 
   private preparePrint(): void {

@@ -3,7 +3,7 @@
 import { count, disclosure, duration, h, money, visible } from "./dom.ts";
 import { type Data, isRecord, list, records, str } from "./events.ts";
 import { outcomeBadge, reason } from "./summary.ts";
-import type { PageInfo, RunInfo, TraceInfo } from "./store.ts";
+import { isSameFile, type PageInfo, type RunInfo, type TraceInfo } from "./store.ts";
 import { renderCheck } from "./detail.ts";
 import { tree } from "./tree.ts";
 
@@ -68,6 +68,7 @@ export function renderOverview(info: PageInfo, openTrace: (trace: number) => voi
   for (const run of info.runs) box.append(renderRun(run, info, openTrace));
   if (info.traces.length) box.append(renderTraces(info.traces, openTrace));
   if (!box.children.length) box.append(h("p", { class: "remark" }, "This page has no traces."));
+  else box.append(h("p", { class: "faint keys-hint" }, "Keys: n the next failure, Tab and Enter open it, ] the traces one by one, ? all keys."));
   return box;
 }
 
@@ -76,9 +77,9 @@ function renderTraces(traces: TraceInfo[], open: (trace: number) => void): HTMLE
   const order = traces.map((trace, index) => ({ trace, index })).sort((a, b) => rank[a.trace.outcome] - rank[b.trace.outcome] || a.index - b.index);
   const counts = Object.entries(rank).map(([outcome]) => [outcome, traces.filter((trace) => trace.outcome === outcome).length] as const).filter(([, number]) => number);
   return h("section", {}, h("h2", {}, `${count(traces.length, "trace")}: ${counts.map(([outcome, number]) => `${number} ${outcome}`).join(", ")}`),
-    h("div", { class: "scroll-x" }, h("table", { class: "table" },
+    h("div", { class: "scroll-x" }, h("table", { class: "table traces" },
       h("thead", {}, h("tr", {}, ...["Outcome", "Trace", "Why", "Checks", "Model", "Tools", "Tokens", "Cost", "Time"].map((name) => h("th", { scope: "col" }, name)))),
-      h("tbody", {}, ...order.slice(0, 2000).map(({ trace, index }) => h("tr", {},
+      h("tbody", {}, ...order.slice(0, 2000).map(({ trace, index }) => h("tr", { class: trace.outcome === "failed" ? "fail" : "" },
         h("td", {}, outcomeBadge(trace.outcome)),
         h("td", {}, h("button", { type: "button", class: "link", data: { trace: index }, on: { click: () => open(index) } }, visible(trace.name) || "trace")),
         h("td", { class: "why-cell" }, visible(reason(trace)).slice(0, 300)),
@@ -89,9 +90,7 @@ function renderTraces(traces: TraceInfo[], open: (trace: number) => void): HTMLE
 }
 
 export function traceOf(trial: Data, traces: TraceInfo[]): number {
-  const path = str(trial.trace);
-  if (!path) return -1;
-  return traces.findIndex((trace) => trace.path === path || trace.path.endsWith(`/${path}`) || path.endsWith(`/${trace.path}`));
+  return traces.findIndex((trace) => isSameFile(str(trial.trace), trace.path));
 }
 
 function renderRun(run: RunInfo, info: PageInfo, openTrace: (trace: number) => void): HTMLElement {
@@ -108,7 +107,7 @@ function renderRun(run: RunInfo, info: PageInfo, openTrace: (trace: number) => v
     detail.replaceChildren(renderTrial(trial, trace, openTrace));
     detail.scrollIntoView({ block: "nearest" });
   };
-  box.append(h("div", { class: "scroll-x" }, h("table", { class: "table" },
+  box.append(h("div", { class: "scroll-x" }, h("table", { class: "table cases" },
     h("thead", {}, h("tr", {}, ...["Case", "Passed", "95 % interval", "Trials", "Severity", "Why"].map((name) => h("th", { scope: "col" }, name)))),
     h("tbody", {}, ...rows.slice(0, 2000).map((row) => h("tr", { class: row.passes === row.trials.length ? "ok" : "fail" },
       h("td", {}, h("button", { type: "button", class: "link", on: { click: () => open(row.trials.find((trial) => trial.status !== "pass") ?? row.trials[0]!) } }, visible(row.label || row.id))),
@@ -122,7 +121,9 @@ function renderRun(run: RunInfo, info: PageInfo, openTrace: (trace: number) => v
 export function whyTrial(trial: Data | undefined): string {
   if (!trial) return "";
   const failed = records(trial.verdicts).find((verdict) => verdict.status !== "pass" && verdict.status !== "warn");
-  return (str(trial.error) || str(failed?.message) || (failed ? `${str(failed.check)}: ${str(failed.status)}` : str(trial.status))).split("\n", 1)[0]!.slice(0, 300);
+  const expected = typeof failed?.expected === "number" ? ` (expected ${failed.expected})` : "";
+  const verdict = failed ? `${str(failed.check)}: ${str(failed.message).split("\n", 1)[0] || str(failed.status)}${expected}` : "";
+  return (str(trial.error).split("\n", 1)[0] || verdict || str(trial.status)).slice(0, 300);
 }
 
 function renderTrial(trial: Data, trace: number, openTrace: (trace: number) => void): HTMLElement {

@@ -3,7 +3,7 @@
 
 import {
   type Data, type Kind, type TraceEvent, callsOf, compact, describe, describeError, describeExit,
-  describeReply, isRecord, kindOf, list, records, shorten, str, textOf,
+  describeReply, isRecord, kindOf, KINDS, list, records, shorten, str, textOf,
 } from "./events.ts";
 
 export type Status = "" | "ok" | "fail" | "warn";
@@ -34,6 +34,7 @@ export interface Problem {
   expected?: unknown;
   actual?: unknown;
   context?: Data;
+  explains?: boolean; // a note that may be the reason of a later problem
 }
 
 export type Outcome = "passed" | "failed" | "unfinished" | "no verdict";
@@ -100,6 +101,11 @@ export interface Moment {
 
 const decoder = new TextDecoder();
 const MAX_NOTES = 200;
+const MAX_PROBLEMS = 1000;
+
+/** The bytes of a column of the strip: a failure, and the kinds of its events counted from 1. */
+export const STRIP_MARKS = 13;
+export const STRIP_FAILURE = 255;
 
 export class TraceStore {
   readonly rows: Row[] = [];
@@ -115,7 +121,8 @@ export class TraceStore {
   private readonly open = new Map<string, number>(); // requests, calls, steps and processes
   private readonly heads = new Map<string, number>();
   private readonly afters = new Map<string, number>(); // a digest: the event that ends with it
-  private readonly outcomes = new Map<number, number[]>(); // a call: what became of it, besides its result
+  private readonly outcomes = new Map<number, number[]>(); // a call or request: what else belongs to it
+  private readonly exchanges = new Map<string, number>(); // the requests
   private readonly agents = new Map<string, number>();
   private readonly kinds: Partial<Record<Kind, number>> = {};
   private readonly checks = { pass: 0, fail: 0, warn: 0, no_data: 0, error: 0 };
@@ -278,7 +285,10 @@ export class TraceStore {
         this.runsOpen = Math.max(0, this.runsOpen - 1);
         row.status = data.ok ? "ok" : "fail";
         this.passed ||= Boolean(data.ok);
-        if (!data.ok) this.problem(row, "The run failed", str(data.error), "run");
+        if (!data.ok) {
+          this.endOpenRows();
+          this.problem(row, "The run failed", str(data.error), "run");
+        }
         break;
       case "_meta.loop_start": this.runsOpen++; this.subjects.add("loop"); break;
       case "_meta.termination": {
@@ -291,6 +301,7 @@ export class TraceStore {
       }
       case "model.request":
         this.open.set(key("x", data.exchange), row.index);
+        this.exchanges.set(str(data.exchange), row.index);
         if ("system" in data || "tools" in data) {
           if (!this.heads.has(str(data.head))) this.heads.set(str(data.head), row.index);
         }
@@ -322,6 +333,14 @@ export class TraceStore {
           begin.text = `error: ${shorten(describeError(data))}`;
         }
         this.note(row, "The model answered with an error", describeError(data));
+        break;
+      }
+      case "model.wire": {
+        const begin = this.exchanges.get(str(data.exchange));
+        if (begin === undefined) break;
+        row.pair = begin;
+        row.folded = true;
+        this.outcomes.set(begin, [...(this.outcomes.get(begin) ?? []), row.index]);
         break;
       }
       case "tool.call":
@@ -380,14 +399,14 @@ export class TraceStore {
         const bad = Boolean(data.timed_out) || Number(data.code ?? data.exit_code ?? 0) !== 0;
         row.status = bad ? "fail" : "ok";
         if (begin && bad) begin.status = "fail";
-        if (bad) this.note(row, data.timed_out ? "The process timed out" : "The process failed", describeExit(data));
+        if (bad) this.note(row, data.timed_out ? "The process timed out" : "The process failed", describeExit(data), !data.timed_out);
         break;
       }
       case "agent.end":
         if (data.stop && data.stop !== "stop") {
           row.folded = false;
           row.status = "warn";
-          this.note(row, "The agent stopped early", str(data.stop));
+          this.note(row, "The agent stopped early", str(data.stop), false);
         }
         break;
       case "check.verdict": this.verdict(row, data); break;
@@ -403,6 +422,18 @@ export class TraceStore {
     }
   }
 
+  /** A run has failed: the requests and calls that are open stay without an end. */
+  private endOpenRows(): void {
+    for (const [key, index] of this.open) {
+      const row = this.rows[index]!;
+      if (row.status) continue;
+      if (key.startsWith("x ")) row.text = "no reply: the run ended first";
+      else if (key.startsWith("c ")) row.text = `${shorten(row.text, 80)} → no result`;
+      else continue;
+      row.status = "warn";
+    }
+  }
+
   private verdict(row: Row, data: Data): void {
     const status = str(data.status);
     if (status in this.checks) this.checks[status as keyof typeof this.checks]++;
@@ -411,11 +442,12 @@ export class TraceStore {
       this.passed = true;
     } else if (status === "warn") {
       row.status = "warn";
-      this.note(row, `${str(data.check)} (warning)`, str(data.message));
+      this.note(row, `${str(data.check)} (warning)`, str(data.message), false);
     } else {
       row.status = "fail";
-      const words: Record<string, string> = { fail: "failed", no_data: "had no data", error: "ended with an error" };
-      this.problem(row, `The check “${str(data.check)}” ${words[status] ?? status}`, str(data.message), str(data.check), data);
+      const title = failureTitle(data);
+      if (isRunCheck(data.check)) row.title = title;
+      this.problem(row, title, str(data.message), str(data.check), data);
     }
   }
 
@@ -424,32 +456,34 @@ export class TraceStore {
     if (data.expected !== undefined && data.expected !== null) problem.expected = data.expected;
     if (data.actual !== undefined && data.actual !== null) problem.actual = data.actual;
     if (isRecord(data.context) && Object.keys(data.context).length) problem.context = data.context;
-    this.problems.push(problem);
+    if (this.problems.length < MAX_PROBLEMS) this.problems.push(problem);
   }
 
-  private note(row: Row, title: string, message: string): void {
-    if (this.notes.length < MAX_NOTES) this.notes.push({ index: row.index, title, message, check: "" });
+  private note(row: Row, title: string, message: string, explains = true): void {
+    if (this.notes.length < MAX_NOTES) this.notes.push({ index: row.index, title, message, check: "", explains });
   }
 
   // --- What the page asks for
 
-  info(): TraceInfo {
+  /** What the page shows of the whole trace. `trial` is the result of the eval case that it records. */
+  info(trial?: Data): TraceInfo {
     const unanswered: Problem[] = [];
     for (const [key, index] of this.open) {
       const row = this.rows[index]!;
-      if (key.startsWith("c ") && row.status !== "warn" && unanswered.length < 20) {
-        unanswered.push({ index, title: `The call of ${row.title} has no result`, message: row.text, check: "" });
+      if (key.startsWith("c ") && !this.outcomes.has(index) && unanswered.length < 20) {
+        unanswered.push({ index, title: `The call of ${row.title} has no result`, message: str(compact(this.data(index).input)), check: "" });
       }
     }
+    const problems = [...trialProblems(trial), ...this.problems];
     let outcome: Outcome = "no verdict";
-    if (this.problems.length) outcome = "failed";
+    if (problems.length) outcome = "failed";
     else if (this.runsOpen > 0) outcome = "unfinished";
     else if (this.passed) outcome = "passed";
     return {
       name: str(this.record.name), path: str(this.record.path), outcome, events: this.rows.length,
       subjects: [...this.subjects], start: this.start, duration: Math.max(0, this.last - this.start),
-      tokensIn: this.tokensIn, tokensOut: this.tokensOut, cost: this.cost, problems: this.problems,
-      notes: [...this.notes, ...unanswered], checks: this.checks, calls: this.calls,
+      tokensIn: this.tokensIn, tokensOut: this.tokensOut, cost: this.cost, problems,
+      notes: [...this.notes, ...unanswered], checks: countChecks(this.checks, trial), calls: this.calls,
       replies: this.replies, faults: this.faults, agents: [...this.agents].sort((a, b) => b[1] - a[1]),
       kinds: this.kinds,
       parameters: this.record,
@@ -496,17 +530,20 @@ export class TraceStore {
     return -1;
   }
 
-  /** Return the events in columns of time, for the strip: how many of each kind, and problems. */
-  strip(columns: number): { kind: Kind; problem: boolean }[][] {
+  /** Return the events in columns of time, for the strip: up to STRIP_MARKS for each column. */
+  strip(columns: number): Uint8Array {
     const span = Math.max(1, this.last - this.start + 1);
     const byTime = span > this.rows.length / 50;
-    const found: { kind: Kind; problem: boolean }[][] = Array.from({ length: columns }, () => []);
+    const marks = new Uint8Array(columns * STRIP_MARKS);
+    const used = new Uint8Array(columns);
     for (const row of this.rows) {
       const share = byTime ? row.ts / span : row.index / this.rows.length;
-      const column = found[Math.min(columns - 1, Math.floor(share * columns))]!;
-      if (column.length < 12 || row.status === "fail") column.push({ kind: row.kind, problem: row.status === "fail" });
+      const column = Math.min(columns - 1, Math.floor(share * columns));
+      const failed = row.status === "fail";
+      if (failed) marks[column * STRIP_MARKS] = STRIP_FAILURE;
+      else if (used[column]! < STRIP_MARKS - 1) marks[column * STRIP_MARKS + ++used[column]!] = KINDS.indexOf(row.kind) + 1;
     }
-    return found;
+    return marks;
   }
 
   // --- Requests, rebuilt from the digests of the trace
@@ -650,6 +687,46 @@ function applyToFiles(files: { [path: string]: string }, input: unknown): void {
   Object.defineProperty(files, path, { value: text, enumerable: true, configurable: true, writable: true });
 }
 
+/** Whether two paths name one file: one may be relative to a folder of the other. */
+export function isSameFile(one: string, other: string): boolean {
+  return one !== "" && (one === other || one.endsWith(`/${other}`) || other.endsWith(`/${one}`));
+}
+
+/** Whether a check is about the run itself: its name says less than what ended the run. */
+function isRunCheck(check: unknown): boolean {
+  return check === "playbook consumed" || check === "run finished";
+}
+
+/** What failed, in the words of a person who does not know the name of the check. */
+function failureTitle(data: Data): string {
+  const message = str(data.message);
+  if (message.startsWith("Replay mismatch")) return "The request is not the one that was recorded";
+  if (/^DeadlineExceeded\b/.test(message)) return "Timeout: the agent did not end in time";
+  if (data.check === "playbook consumed") return "The run did not follow its script";
+  if (data.check === "run finished") return message.startsWith("AssertionError") ? "An assertion of the script failed" : "An error ended the run";
+  const words: Record<string, string> = { fail: "failed", no_data: "had no data", error: "ended with an error" };
+  return `The check “${str(data.check)}” ${words[str(data.status)] ?? str(data.status)}`;
+}
+
+/** The checks of a trace, with those of its eval case. */
+function countChecks(own: TraceInfo["checks"], trial: Data | undefined): TraceInfo["checks"] {
+  const counts = { ...own };
+  for (const { status } of records(trial?.verdicts)) if (str(status) in counts) counts[str(status) as keyof typeof counts]++;
+  return counts;
+}
+
+/** Why the eval case of a trace failed. Its checks run after the trace has ended. */
+function trialProblems(trial: Data | undefined): Problem[] {
+  if (!trial || trial.status === "pass") return [];
+  const failed = records(trial.verdicts).filter((verdict) => verdict.status !== "pass" && verdict.status !== "warn");
+  const problems = failed.map((verdict) => ({
+    index: -1, title: failureTitle(verdict), message: str(verdict.message), check: str(verdict.check),
+    ...Object.fromEntries(["expected", "actual"].filter((name) => verdict[name] !== undefined && verdict[name] !== null).map((name) => [name, verdict[name]])),
+    ...(isRecord(verdict.context) && Object.keys(verdict.context).length ? { context: verdict.context } : {}),
+  }));
+  return problems.length ? problems : [{ index: -1, title: "The eval case failed", message: str(trial.error) || str(trial.status), check: "case" }];
+}
+
 /** All traces and runs of the page. */
 export class PageStore {
   page: Data = {};
@@ -686,8 +763,14 @@ export class PageStore {
   }
 
   info(): PageInfo {
+    const trials = new Map<string, Data[]>(); // by the name of the file
+    for (const trial of this.runs.flatMap((run) => run.cases)) {
+      const name = str(trial.trace).split("/").at(-1)!;
+      trials.set(name, [...(trials.get(name) ?? []), trial]);
+    }
+    const trialOf = ({ record }: TraceStore) => trials.get(str(record.path).split("/").at(-1)!)?.find((trial) => isSameFile(str(trial.trace), str(record.path)));
     return {
-      page: this.page, traces: this.traces.map((trace) => trace.info()), runs: this.runs,
+      page: this.page, traces: this.traces.map((trace) => trace.info(trialOf(trace))), runs: this.runs,
       comparison: this.comparison, extras: this.extras, bytes: this.bytes,
     };
   }

@@ -8,6 +8,7 @@ import { str } from "./events.ts";
 import type { Outcome, Problem, TraceInfo } from "./store.ts";
 import { tree } from "./tree.ts";
 
+const SHOWN = 30; // problems and notes; the list has all
 export const OUTCOME_MARKS: Record<Outcome, string> = { passed: "✓", failed: "✗", unfinished: "…", "no verdict": "?" };
 
 export function outcomeBadge(outcome: Outcome): HTMLElement {
@@ -29,10 +30,37 @@ export function distinctProblems(info: TraceInfo): Problem[] {
 /** The first line of the reason why a trace failed. */
 export function reason(info: TraceInfo): string {
   const problem = distinctProblems(info)[0];
-  if (problem) return plain(problem.message || problem.title).split("\n", 1)[0] ?? "";
+  if (problem) {
+    const before = eventBefore(info, problem);
+    const expected = isScalar(problem.expected) ? ` (expected ${str(problem.expected)})` : "";
+    return `${firstLine(problem.message || problem.title)}${changedLine(problem.message)}${expected}${before ? ` — before it: ${noteText(before)}` : ""}`;
+  }
   if (info.outcome === "unfinished") return "the trace ends before the end of the run: it was killed, or it still runs";
   if (info.outcome === "no verdict") return info.events ? "nothing was checked and no run ended" : "the trace has no events";
   return "";
+}
+
+function firstLine(text: string): string {
+  return plain(text).split("\n", 1)[0] ?? "";
+}
+
+/** The first line of a difference in a message: a replay mismatch has one. */
+function changedLine(message: string): string {
+  const [, expected, got] = /^- (.+)\n\+ (.+)$/m.exec(plain(message)) ?? [];
+  return expected && got ? `: expected “${expected}”, got “${got}”` : "";
+}
+
+function isScalar(value: unknown): boolean {
+  return typeof value === "number" || (typeof value === "string" && value !== "" && value.length < 40);
+}
+
+/** The last event before a problem that may explain it: a tool that was blocked, a model error. */
+function eventBefore(info: TraceInfo, problem: Problem): Problem | undefined {
+  return problem.index < 0 ? undefined : info.notes.findLast((note) => note.explains && note.index < problem.index);
+}
+
+function noteText(note: Problem): string {
+  return visible(note.message ? `${note.title}: ${firstLine(note.message).slice(0, 300)}` : note.title);
 }
 
 export function renderSummary(info: TraceInfo, open: (index: number) => void): HTMLElement {
@@ -47,17 +75,20 @@ export function renderSummary(info: TraceInfo, open: (index: number) => void): H
     ["checks", Object.entries(info.checks).filter(([, number]) => number).map(([name, number]) => `${number} ${name.replace("_", " ")}`).join(", ")],
     ["started", info.start > 1e11 ? new Date(info.start).toISOString().replace("T", " ").slice(0, 19) : ""], ["file", info.path],
   ];
-  box.append(h("dl", { class: "facts-list" }, ...facts.filter(([, value]) => value).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, visible(value))))));
   if (problems.length) {
     box.append(h("h3", {}, problems.length === 1 ? "Why it failed" : `Why it failed (${problems.length} reasons)`));
-    for (const problem of problems.slice(0, 50)) box.append(renderProblem(problem, open));
-    if (problems.length > 50) box.append(h("p", {}, `… and ${problems.length - 50} more: press n to walk through them.`));
+    for (const problem of problems.slice(0, SHOWN)) box.append(renderProblem(problem, eventBefore(info, problem), open));
+    if (problems.length > SHOWN) box.append(h("p", {}, `… and ${problems.length - SHOWN} more: press n to walk through them.`));
   } else if (info.outcome !== "passed") box.append(h("p", { class: "remark" }, `${reason(info)}.`));
-  if (info.notes.length) {
-    box.append(disclosure([h("b", {}, info.outcome === "passed" ? "Noted" : "Also noted"), ` ${count(info.notes.length, "event")} that may explain it`], (body) => {
-      for (const note of info.notes) body.append(h("div", { class: "note" }, button(`event ${note.index + 1}`, () => open(note.index), { class: "link" }), ` ${visible(note.title)}`, note.message ? `: ${visible(note.message).split("\n", 1)[0]!.slice(0, 300)}` : ""));
-    }, info.outcome !== "passed" || info.notes.length < 10, "item"));
+  const shown = new Set(problems.map((problem) => eventBefore(info, problem)));
+  const notes = info.notes.filter((note) => !shown.has(note));
+  if (notes.length) {
+    box.append(disclosure([h("b", {}, info.outcome === "passed" ? "Noted" : "Also noted"), ` ${count(notes.length, "event")}${info.outcome === "passed" ? "" : " that may explain it"}`], (body) => {
+      for (const note of notes.slice(0, SHOWN)) body.append(renderNote(note, open));
+      if (notes.length > SHOWN) body.append(h("p", {}, `… and ${notes.length - SHOWN} more: press f to list all events with a problem.`));
+    }, info.outcome !== "passed" || notes.length < 10, "item"));
   }
+  box.append(h("dl", { class: "facts-list" }, ...facts.filter(([, value]) => value).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, visible(value))))));
   if (info.faults.length) {
     box.append(disclosure([h("b", {}, count(info.faults.length, "damaged line"))], (body) => body.append(...info.faults.map((fault) => h("p", {}, visible(`line ${str(fault.line)}: ${str(fault.reason)} ${str(fault.text)}`)))), true, "item"));
   }
@@ -65,10 +96,15 @@ export function renderSummary(info: TraceInfo, open: (index: number) => void): H
   return box;
 }
 
-function renderProblem(problem: Problem, open: (index: number) => void): HTMLElement {
+function renderNote(note: Problem, open: (index: number) => void, ...before: string[]): HTMLElement {
+  return h("div", { class: "note" }, ...before, button(`event ${note.index + 1}`, () => open(note.index), { class: "link" }), ` ${noteText(note)}`);
+}
+
+function renderProblem(problem: Problem, before: Problem | undefined, open: (index: number) => void): HTMLElement {
   const box = h("section", { class: "problem" }, h("h4", {}, "✗ ", visible(problem.title), " ", problem.index < 0 ? null : button(`event ${problem.index + 1}`, () => open(problem.index), { class: "link" })));
   if (problem.message) box.append(renderMessageText(problem.message));
   if (problem.expected !== undefined || problem.actual !== undefined) box.append(expectedBesideActual(problem.expected ?? null, problem.actual ?? null));
+  if (before) box.append(renderNote(before, open, "Before it: "));
   if (problem.context) box.append(disclosure(["context"], (body) => body.append(tree(problem.context))));
   return box;
 }

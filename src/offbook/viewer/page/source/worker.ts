@@ -22,7 +22,7 @@ export type Question =
 export const PROGRESS = 0; // the id of messages that answer no question
 const FIRST_PROGRESS = 40; // ms
 const PAUSE = 300; // ms between two messages about the progress
-const TURN = 15; // ms of reading before questions about what is read so far are answered
+const TURN = 8; // ms of reading before questions about what is read so far are answered
 
 const store = new PageStore();
 const encoder = new TextEncoder();

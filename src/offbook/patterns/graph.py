@@ -1,0 +1,621 @@
+"""The dependency graph of a pattern: paths of cells, computed values and effects.
+
+- A computed value runs when it is read and something that it read has changed. It is woken only if
+  a dependency has another value, so a diamond is computed once and consistently.
+- A dependency is a path of a cell: `items.key(0, "done")` does not depend on `items[1]`.
+- An effect runs in the flush after a change; `Runtime` has the flush, the events and transactions.
+
+Each graph is separate: nothing here is global except which asynchronous computed value is running.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import deque
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Protocol
+
+from offbook.errors import LoopError, PatternError, UsageError
+from offbook.patterns.locations import (
+    caller,
+    describe_function,
+    format_place,
+    locate_function,
+    raised_at,
+)
+from offbook.patterns.values import (
+    Path,
+    ReadOnly,
+    child,
+    describe_path,
+    freeze,
+    read_path,
+    write_path,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+__tracebackhide__ = True  # pytest shows the line of the test or the pattern
+MAX_NESTED = 60  # computed values that may be evaluated inside each other before the stack unwinds
+MAX_SHOWN = 80  # characters of a value in a message
+
+# The asynchronous computed value whose code is running in this task.
+_async_reader: ContextVar[Computed | None] = ContextVar("offbook-async-reader", default=None)
+
+
+class Observer(Protocol):
+    """What a runtime reports its runs, writes and events to."""
+
+    def __call__(self, event: str, data: dict[str, Any], /) -> object: ...
+
+
+class _TooDeep(BaseException):
+    """Unwinds nested computed values, so that a deep chain needs no deep Python stack."""
+
+    def __init__(self, node: Computed) -> None:
+        self.node = node
+
+
+class GraphNode:
+    """Something that can be read: a path of a cell, or a computed value."""
+
+    __slots__ = ("dependents", "name", "version")
+    stale = False
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.version = 0
+        self.dependents: dict[Computed | Effect, None] = {}  # a set that keeps its order
+
+
+class PathNode(GraphNode):
+    """A path of a cell that something depends on. The root of the tree is the cell itself."""
+
+    __slots__ = ("children", "key", "parent")
+
+    def __init__(self, name: str, parent: PathNode | None = None, key: str | int = "") -> None:
+        super().__init__(name)
+        self.parent = parent
+        self.key = key
+        self.children: dict[str | int, PathNode] = {}
+
+    def prune(self) -> None:
+        """Forget a path that nothing depends on any more."""
+        node = self
+        while node.parent is not None and not node.dependents and not node.children:
+            node.parent.children.pop(node.key, None)
+            node = node.parent
+
+
+class Store(PathNode):
+    """The storage of one cell: its value, and who wrote it last."""
+
+    __slots__ = ("check", "defined", "value", "writer")
+
+    def __init__(self, name: str, *value: Any) -> None:
+        super().__init__(name)
+        self.defined = bool(value)  # a cell without a value reads as None
+        self.value = freeze(value[0]) if value else None
+        self.writer: str | tuple[str, int] = ""
+        self.check: Callable[[Any], None] | None = None
+
+    @property
+    def last_writer(self) -> str:
+        """What wrote to the cell last, for messages."""
+        return format_place(self.writer) or "nothing, it has its initial value"
+
+    def node(self, path: Path) -> PathNode:
+        """Return the node of a path, so that a reader can depend on it."""
+        node: PathNode = self
+        for key in path:
+            found = node.children.get(key)
+            if found is None:
+                found = node.children[key] = PathNode(self.name, node, key)
+            node = found
+        return node
+
+
+class Computed(GraphNode):
+    """A value that is computed from cells and other computed values when it is read."""
+
+    __slots__ = (
+        "dependencies",
+        "error",
+        "function",
+        "is_async",
+        "is_named",
+        "runtime",
+        "stale",
+        "task",
+        "value",
+    )
+
+    def __init__(self, runtime: Graph, function: Callable[[], Any], name: str) -> None:
+        super().__init__(name or describe_function(function))
+        self.is_named = bool(name)  # otherwise a pattern names it after its output
+        self.runtime = runtime
+        self.function = function
+        self.is_async = inspect.iscoroutinefunction(function)
+        runtime.has_async = runtime.has_async or self.is_async
+        self.value: Any = None
+        self.error: Exception | None = None
+        self.stale = True
+        # Nodes and the versions that were read, in the order of reading; None before the first run.
+        self.dependencies: dict[GraphNode, int] | None = None
+        self.task: asyncio.Task[Any] | None = None
+
+    def get(self) -> Any:
+        """Return the current value; a computed value or effect that reads it depends on it."""
+        runtime = self.runtime
+        runtime.require_open()
+        if self.stale:
+            runtime.refresh(self)
+        runtime.depend(self)  # on the version that is read now
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+    def sample(self) -> Any:
+        """Return the current value without a dependency."""
+        if self.stale:
+            self.runtime.refresh(self)
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+    def sink(self, callback: Callable[[Any], Any]) -> Callable[[], None]:
+        """Call back with the value now, and after each change; return a function that stops it."""
+        return self.runtime.sink(self.get, callback, self.name)
+
+    @property
+    def sources(self) -> list[Store]:
+        """The cells that the value was computed from, directly or not."""
+        seen: dict[GraphNode, None] = {self: None}
+        stack: list[GraphNode] = [self]
+        while stack:
+            node = stack.pop()
+            read = node.dependencies or () if isinstance(node, Computed) else ()
+            above = (node.parent,) if isinstance(node, PathNode) and node.parent else ()
+            fresh = [other for other in (*read, *above) if other not in seen]
+            seen.update(dict.fromkeys(fresh))
+            stack += fresh
+        return [node for node in seen if isinstance(node, Store)]
+
+    def __bool__(self) -> bool:
+        raise TypeError(f"the computed value {self.name} is not its value: read it with .get()")
+
+
+class Effect:
+    """A function that runs again when something that it read has changed."""
+
+    __slots__ = ("cleanup", "dependencies", "function", "name", "stale")
+
+    def __init__(self, function: Callable[[], Any], name: str) -> None:
+        self.function = function
+        self.name = name
+        self.stale = True
+        self.dependencies: dict[GraphNode, int] = {}
+        self.cleanup: Callable[[], Any] | None = None
+
+
+class Graph:
+    """Cells, computed values and effects that depend on each other."""
+
+    def __init__(self, observer: Observer | None = None, *, check_idempotent: bool = False) -> None:
+        self._observer = observer
+        self._check_idempotent = check_idempotent
+        self._reader: Computed | Effect | None = None  # what is running and reads
+        self._reads: dict[GraphNode, int] = {}
+        self._nested = 0
+        self.has_async = False  # without asynchronous computed values, a read is twice as fast
+        self._computing: list[Computed] = []
+        self._queue: deque[Effect] = deque()  # the effects that run in the next flush
+        self.undo: list[tuple[Store, Any]] | None = None  # of the current transaction
+        self.actor = ""  # the handler or effect that is running
+        self.tasks: set[asyncio.Task[Any]] = set()
+        self.start_task: Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]] = _start_task
+        self.errors: list[Exception] = []
+        self.unstable: list[str] = []  # computed values that give two results for the same inputs
+        self.closed = False
+
+    def computed(self, function: Callable[[], Any], *, name: str = "") -> Computed:
+        """Return a computed value."""
+        return Computed(self, function, name)
+
+    def effect(self, function: Callable[[], Any], *, name: str = "") -> Callable[[], None]:
+        """Run a function now, and in the flush after a change; return a function that stops it.
+
+        A function that the effect returns is called before the next run and at the end.
+        """
+        self.require_open()
+        effect = Effect(function, name or describe_function(function))
+        self._run_effect(effect)
+
+        def stop() -> None:
+            for node in effect.dependencies:
+                _unlink(node, effect)
+            effect.dependencies = {}
+            effect.stale = True  # it is never queued again
+            self._clean_up(effect)
+
+        return stop
+
+    def sink(
+        self, read: Callable[[], Any], callback: Callable[[Any], Any], name: str
+    ) -> Callable[[], None]:
+        """Call back with a value now and after each change."""
+        last: Any = self  # no value of a cell
+        cleanup: Callable[[], Any] | None = None
+
+        def deliver() -> None:
+            nonlocal last, cleanup
+            value = read()
+            if value is last:  # changed and changed back since the last flush
+                return
+            last = value
+            # The callback may read other cells without depending on them.
+            reader, self._reader = self._reader, None
+            try:
+                if cleanup is not None:
+                    cleanup()
+                result = callback(value)
+                cleanup = result if callable(result) else None
+            finally:
+                self._reader = reader
+
+        stop_effect = self.effect(deliver, name=f"sink of {name}")
+
+        def stop() -> None:
+            nonlocal cleanup
+            stop_effect()
+            if cleanup is not None:
+                cleanup()
+                cleanup = None
+
+        return stop
+
+    # --- reading
+
+    def depend(self, node: GraphNode) -> None:
+        """Add a node to the dependencies of what is running."""
+        if self._reader is not None:
+            self._reads.setdefault(node, node.version)
+        elif (
+            (
+                self.has_async
+                and (reader := _async_reader.get()) is not None
+                and reader.runtime is self
+            )
+            and reader.dependencies is not None
+            and node not in reader.dependencies
+        ):
+            reader.dependencies[node] = node.version
+            node.dependents[reader] = None
+
+    @property
+    def is_tracking(self) -> bool:
+        """Return whether a reader is running that may depend on what is read."""
+        return self._reader is not None or (self.has_async and _async_reader.get() is not None)
+
+    def refresh(self, target: Computed) -> None:
+        """Bring a computed value up to date, its dependencies first, without recursion."""
+        if self._nested >= MAX_NESTED:
+            raise _TooDeep(target)
+        self._nested += 1
+        stack = [target]
+        waits = {target}  # the nodes in the stack
+        try:
+            while stack:
+                node = stack[-1]
+                if not node.stale:
+                    waits.discard(stack.pop())
+                    continue
+                if node in self._computing:
+                    names = [member.name for member in self._computing]
+                    loop = [*names[names.index(node.name) :], node.name]
+                    raise LoopError(
+                        f"the computed value {node.name} depends on itself: {' → '.join(loop)}",
+                        hint="remove one of these reads, or read with .sample()",
+                    )
+                waiting = None
+                changed = node.dependencies is None
+                # In the order of reading: after one that changed, the others may not be read again.
+                for dependency, version in (node.dependencies or {}).items():
+                    if dependency.stale:
+                        waiting = dependency
+                        break
+                    if dependency.version != version:
+                        changed = True
+                        break
+                if waiting is not None and waiting not in waits:
+                    stack.append(waiting)  # type: ignore[arg-type] # only computed values are stale
+                    waits.add(waiting)  # type: ignore[arg-type]
+                elif changed or waiting is not None:
+                    try:
+                        self._compute(node)
+                    except _TooDeep as deep:
+                        if self._nested > 1:
+                            raise
+                        stack.append(deep.node)
+                        waits.add(deep.node)
+                else:
+                    node.stale = False
+        finally:
+            self._nested -= 1
+
+    def _compute(self, node: Computed) -> None:
+        """Run the function of a computed value, and find out whether its value changed."""
+        if node.is_async:
+            self._start_computing(node)
+            return
+        outer = self._reader, self._reads
+        self._reader, self._reads = node, {}
+        self._computing.append(node)
+        error: Exception | None = None
+        value: Any = None
+        try:
+            value = node.function()
+            if self._check_idempotent:
+                reads = self._reads
+                self._check_twice(node, value)
+                self._reads = reads
+        except Exception as raised:  # noqa: BLE001 - it is raised to the readers
+            error = raised
+            _add_note(raised, f"in the computed value {node.name}{raised_at(raised)}")
+        finally:
+            reads = self._reads
+            self._computing.pop()
+            self._reader, self._reads = outer
+        self._set_dependencies(node, reads)
+        node.stale = False
+        self._store_value(node, value, error)
+
+    def _store_value(self, node: Computed, value: Any, error: Exception | None) -> None:
+        value = freeze(value, node.value)
+        if error is not None or node.error is not None or value is not node.value:
+            node.version += 1
+        elif node.version == 0:
+            node.version = 1
+        node.value, node.error = value, error
+        if self._observer is not None:
+            data: dict[str, Any] = {"computed": node.name, "value": value}
+            if error is not None:
+                data = {"computed": node.name, "error": repr(error)}
+            self.report("cell.compute", data)
+
+    def _check_twice(self, node: Computed, value: Any) -> None:
+        """Compute again with the same inputs; a pure function gives the same value."""
+        first = freeze(value)
+        second = freeze(node.function(), first)
+        # Objects that do not define a comparison are new each time.
+        if second is not first and type(second).__eq__ is not object.__eq__:
+            self.unstable.append(
+                f"the computed value {node.name} is not a function of cells: "
+                f"it gave {_shorten(first)} and then {_shorten(second)}"
+            )
+
+    def _start_computing(self, node: Computed) -> None:
+        """Start the task of an asynchronous computed value; it has its last value until then."""
+        if node.task is not None:
+            node.task.cancel()
+        for dependency in node.dependencies or ():
+            _unlink(dependency, node)
+        node.dependencies = {}
+        node.stale = False
+
+        async def compute() -> None:
+            token = _async_reader.set(node)
+            error: Exception | None = None
+            value: Any = None
+            try:
+                value = await node.function()
+            except Exception as raised:  # noqa: BLE001 - it is raised to the readers
+                error = raised
+                self.errors.append(raised)
+                _add_note(raised, f"in the computed value {node.name}{raised_at(raised)}")
+            finally:
+                _async_reader.reset(token)
+            before = node.version
+            self._store_value(node, value, error)
+            if node.version != before:
+                self._mark_dependents(node)
+
+        place = locate_function(node.function)
+        node.task = self._track(compute(), f"the computed value {node.name} ({place})")
+
+    def _set_dependencies(self, node: Computed | Effect, reads: dict[GraphNode, int]) -> None:
+        for dependency in node.dependencies or ():
+            if dependency not in reads:
+                _unlink(dependency, node)
+        for dependency in reads:
+            dependency.dependents[node] = None
+        node.dependencies = reads
+
+    # --- writing
+
+    def write(self, store: Store, path: Path, value: Any) -> None:
+        """Write a value to a path of a cell, and wake what depends on it."""
+        self.require_open()
+        if isinstance(self._reader, Computed) or (
+            self.has_async and _async_reader.get() is not None
+        ):
+            name = (
+                self._reader.name if self._reader is not None else "an asynchronous computed value"
+            )
+            raise PatternError(
+                f"{name} writes to {store.name}{describe_path(path)}: a computed value only reads",
+                hint="write in a handler or in an effect",
+            )
+        old = read_path(store.value, path)
+        new = freeze(value, old)
+        if new is old:
+            return
+        whole = write_path(store.value, path, new, store.name) if path else new
+        if store.check is not None:
+            store.check(whole)
+        if self.undo is not None:
+            self.undo.append((store, store.value))
+        self._replace(store, path, whole)
+        store.defined = True
+        store.writer = self.actor or caller()
+        if self._observer is not None:
+            label = f"{store.name}{describe_path(path)}"
+            self.report(
+                "cell.write", {"cell": label, "value": new, "by": format_place(store.writer)}
+            )
+
+    def _replace(self, store: Store, path: Path, whole: Any) -> None:
+        """Store a value and mark what depends on a path whose value changed."""
+        old, new = store.value, whole
+        store.value = whole
+        node: PathNode | None = store
+        for key in path:  # nothing beside the written path has changed
+            self._touch(node)
+            old, new = child(old, key), child(new, key)
+            node = node.children.get(key)
+            if node is None:
+                return
+        stack = [(node, old, new)]
+        while stack:
+            node, old, new = stack.pop()
+            if old is new or (not isinstance(new, ReadOnly) and freeze(new, old) is old):
+                continue
+            self._touch(node)
+            for key, part in node.children.items():
+                stack.append((part, child(old, key), child(new, key)))
+
+    def _touch(self, node: PathNode) -> None:
+        node.version += 1
+        if node.dependents:
+            self._mark_dependents(node)
+
+    def _mark_dependents(self, node: GraphNode) -> None:
+        """Mark everything that depends on a node as stale, and queue the effects."""
+        stack: list[GraphNode] = [node]
+        restarted: list[Computed] = []
+        while stack:
+            for dependent in stack.pop().dependents:
+                if dependent.stale:
+                    continue
+                dependent.stale = True
+                if isinstance(dependent, Effect):
+                    self._queue.append(dependent)
+                elif dependent.is_async:
+                    restarted.append(dependent)
+                else:
+                    stack.append(dependent)
+        for computed in restarted:  # without a reader, too
+            self._start_computing(computed)
+
+    # --- effects
+
+    def _is_changed(self, effect: Effect) -> bool:
+        """Return whether a dependency of an effect has another value than it read."""
+        for node, version in effect.dependencies.items():
+            if node.stale:
+                self.refresh(node)  # type: ignore[arg-type] # only computed values are stale
+            if node.version != version:
+                return True
+        return False
+
+    def _run_effect(self, effect: Effect) -> None:
+        self._clean_up(effect)
+        outer = self._reader, self._reads, self.actor
+        self._reader, self._reads, self.actor = effect, {}, effect.name
+        self.report("cell.effect", {"effect": effect.name})
+        try:
+            result = effect.function()
+            effect.cleanup = result if callable(result) else None
+        except Exception as error:  # noqa: BLE001 - an effect must not stop the others
+            self._keep_error(error, f"in the {effect.name}{raised_at(error)}")
+        finally:
+            reads = self._reads
+            self._reader, self._reads, self.actor = outer
+        effect.stale = False
+        self._set_dependencies(effect, reads)
+        # What the effect itself changed after reading it wakes it again.
+        if any(node.version != version for node, version in reads.items()) and not effect.stale:
+            effect.stale = True
+            self._queue.append(effect)
+
+    def _clean_up(self, effect: Effect) -> None:
+        cleanup, effect.cleanup = effect.cleanup, None
+        if cleanup is not None:
+            try:
+                cleanup()
+            except Exception as error:  # noqa: BLE001 - as above
+                self._keep_error(error, f"in the cleanup of the {effect.name}")
+
+    # --- reporting
+
+    def _keep_error(self, error: Exception, where: str) -> None:
+        _add_note(error, where)
+        if not any(kept is error for kept in self.errors):
+            self.errors.append(error)
+            self.report("cell.error", {"error": repr(error), "where": where})
+
+    @property
+    def pending_events(self) -> list[str]:
+        """The events that are not handled yet; a graph without a queue of events has none."""
+        return []
+
+    def stale_names(self, node: GraphNode) -> list[str]:
+        """Return the names of what depends on a node and has not seen its value yet."""
+        names: dict[str, None] = {}
+        stack = [node]
+        while stack:
+            node = stack.pop()
+            stack += node.children.values() if isinstance(node, PathNode) else ()
+            for dependent in node.dependents:
+                if dependent.stale and dependent.name not in names:
+                    names[dependent.name] = None
+                    stack += [dependent] if isinstance(dependent, Computed) else []
+        return sorted(names)
+
+    def report(self, event: str, data: dict[str, Any]) -> None:
+        """Pass an event to the observer."""
+        if self._observer is not None:
+            self._observer(event, data)
+
+    def require_open(self) -> None:
+        """Raise an error if the runtime is closed."""
+        if self.closed:
+            raise UsageError(
+                "the harness is disposed", hint="use cells and streams inside its `with` block"
+            )
+
+    def _track(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
+        task = self.start_task(work)
+        task.set_name(name)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return task
+
+
+def _unlink(node: GraphNode, dependent: Computed | Effect) -> None:
+    node.dependents.pop(dependent, None)
+    if isinstance(node, PathNode) and not node.dependents:
+        node.prune()
+
+
+def _start_task(work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    try:
+        return asyncio.get_running_loop().create_task(work)
+    except RuntimeError:
+        work.close()
+        raise UsageError(
+            "an asynchronous handler or computed value needs a harness or an event loop",
+            hint="with create_harness() as h: …",
+        ) from None
+
+
+def _add_note(error: BaseException, note: str) -> None:
+    if note not in getattr(error, "__notes__", ()):
+        error.add_note(note)
+
+
+def _shorten(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 1]}…"

@@ -1,0 +1,128 @@
+"""Behaviours are played one after the other in one folder, and write a trace only if it is kept."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from offbook import session
+from offbook.errors import InvariantBroken
+from offbook.explore import explore
+from offbook.runs.rehearsal import Rehearsal, Run
+from offbook.trace.reader import Trace
+from tests.explore.worlds import PROMPT, broken_shop, never_twice
+
+
+def writing_world() -> tuple[Rehearsal, Rehearsal]:
+    """Return a session whose only tool leaves files, folders and links in its folder."""
+
+    def extension(api: Any) -> None:
+        @api.tool("note", parameters={"type": "object", "properties": {}})
+        def note(params: Any, ctx: Any) -> str:
+            Path(ctx.cwd, "folder").mkdir(exist_ok=True)
+            Path(ctx.cwd, "folder", "note.txt").write_text("a note")
+            Path(ctx.cwd, "..", "outside.txt").write_text("a note")
+            return "ok"
+
+    mocks = dict.fromkeys(("bash", "edit", "read", "write"), "ok")
+    rehearsal = session(extensions=[extension], mock_tools=mocks)
+    return rehearsal, rehearsal
+
+
+def test_each_behaviour_begins_in_an_empty_folder():
+    before: list[list[Path]] = []
+
+    def world() -> Any:
+        rehearsal, state = writing_world()
+        before.append([*rehearsal.cwd.iterdir(), *rehearsal.cwd.parent.glob("*.txt")])
+        return rehearsal, state
+
+    written: list[bool] = []
+
+    def note_files(_: Run, rehearsal: Rehearsal) -> None:
+        written.append(any(rehearsal.cwd.iterdir()))
+
+    explore(world, "Note it", note_files, runs=30)
+    assert any(written)
+    assert not any(before)
+
+
+def test_two_rehearsals_at_once_have_different_folders():
+    folders: list[tuple[Path, Path]] = []
+
+    def world() -> Any:
+        other, _ = writing_world()
+        rehearsal, state = writing_world()
+        folders.append((other.cwd, rehearsal.cwd))
+        other.dispose(failed=True)
+        return rehearsal, state
+
+    explore(world, "Note it", runs=3)
+    assert all(one != other for one, other in folders)
+
+
+def test_the_folder_is_removed_after_the_search():
+    folders: list[Path] = []
+
+    def note_folder(_: Run, rehearsal: Rehearsal) -> None:
+        folders.append(rehearsal.cwd)
+
+    explore(writing_world, "Note it", note_folder, runs=3)
+    assert not any(folder.parent.exists() for folder in folders)
+
+
+def count_traces(runs: int) -> int:
+    written: list[bool] = []
+
+    def world() -> Any:
+        rehearsal, _ = writing_world()
+        return rehearsal, rehearsal
+
+    def note_trace(_: Run, rehearsal: Rehearsal) -> None:
+        written.append(rehearsal.trace.is_file())
+
+    explore(world, "Note it", note_trace, runs=runs)
+    return sum(written)
+
+
+def test_only_the_last_behaviour_writes_a_trace():
+    assert count_traces(5) == 1
+
+
+def test_every_behaviour_writes_a_trace_if_all_traces_are_collected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("OFFBOOK_COLLECT_TRACES", str(tmp_path))
+    assert count_traces(5) == 5
+    assert len([*tmp_path.iterdir()]) == 5
+
+
+def test_the_trace_is_that_of_the_smallest_script(tmp_path: Path):
+    path = tmp_path / "found.jsonl"
+    with pytest.raises(InvariantBroken):
+        explore(broken_shop, PROMPT, never_twice, runs=200, trace=path)
+    calls = [event.data["tool"] for event in Trace(path) if event.event == "tool.call"]
+    assert calls == ["refund", "refund"]
+
+
+def test_a_task_that_the_agent_left_running_ends_with_its_behaviour():
+    tasks: list[asyncio.Task[Any]] = []
+
+    def world() -> Any:
+        def extension(api: Any) -> None:
+            @api.tool("start", parameters={"type": "object", "properties": {}})
+            async def start(params: Any, ctx: Any) -> str:
+                tasks.append(asyncio.create_task(asyncio.sleep(3600)))
+                return "started"
+
+        mocks = dict.fromkeys(("bash", "edit", "read", "write"), "ok")
+        running = [task for task in tasks if not task.done()]
+        assert not running
+        return session(extensions=[extension], mock_tools=mocks)
+
+    explore(world, "Start it", runs=30)
+    assert tasks
+    assert all(task.cancelled() for task in tasks)
