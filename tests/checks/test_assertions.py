@@ -275,6 +275,10 @@ def test_all_are_evaluated_although_one_fails_and_one_is_invalid(context: CheckC
     [
         ({"type": "event_ocurred", "topic": "x"}, "did you mean 'event_occurred'"),
         ({"type": "event_occurred", "topc": "x"}, "did you mean 'topic'"),
+        (
+            {"type": "event_occurred", "topic": "x", "payload_patern": "y"},
+            "did you mean 'payload_pattern'",
+        ),
         ({"expected": 0}, "needs a type"),
         ({"type": "exit_code", "expected": "zero"}, "Expected `int`"),
     ],

@@ -81,6 +81,11 @@ def test_the_prompt_has_all_sections_and_is_reproducible():
     assert prompt == write_prompt(evaluation, "hello", "Greet")
 
 
+def test_the_levels_of_a_rubric_are_lines_of_the_prompt_the_best_first():
+    evaluation = Evaluation("safety", "output", rubric={1: "bad", "5": "fine"})
+    assert "\n5: fine\n1: bad\n\n" in write_prompt(evaluation, "hello")
+
+
 @given(st.text())
 def test_an_artefact_cannot_close_its_quotation(artefact: str):
     marker = write_prompt(PLAN, artefact).rstrip().rsplit("\n", 1)[-1]

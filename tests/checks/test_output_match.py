@@ -56,6 +56,14 @@ def test_only_text_that_can_become_a_match_is_kept(pattern: str, kept: int):
     assert len(text) - compile_pattern(pattern).stream_bounds(text)[1] == kept
 
 
+def test_output_after_a_first_result_continues_what_was_received_before():
+    match = OutputMatch("stdout", "abc")
+    match.on_event(output("ab"))
+    assert not match.matched
+    match.on_event(output("c"))
+    assert match.matched
+
+
 def test_an_invalid_pattern_is_raised_when_the_result_is_read():
     match = OutputMatch("stdout", "[")
     match.on_event(output("a"))

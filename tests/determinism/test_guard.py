@@ -20,8 +20,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.assertion import rewrite
 
-from offbook.determinism.guard import guard_replay, seconds_waiting_for_cpu, time_budget
+from offbook.determinism.guard import (
+    Stopwatch,
+    guard_replay,
+    seconds_waiting_for_cpu,
+    time_budget,
+)
 from offbook.determinism.network_guard import watch_audit_events
 from offbook.errors import IsolationError
 
@@ -308,6 +314,17 @@ def test_python_may_write_the_bytecode_of_an_imported_module(
     assert list((tmp_path / "__pycache__").iterdir())
 
 
+def test_pytest_may_write_the_bytecode_of_a_rewritten_module(outside: Path):
+    cache = outside.parent / "__pycache__"
+    cache.mkdir()
+    source = "def write(path):\n    open(path, 'wb').close()\n"
+    names: dict[str, Any] = {}
+    exec(compile(source, rewrite.__file__, "exec"), names)  # noqa: S102 - as pytest itself
+    with guard_replay() as guard:
+        names["write"](cache / "test_shop.pyc")
+    assert guard.violations == []
+
+
 def test_a_guard_that_the_test_removes_is_a_violation(outside: Path):
     registry: Any = getattr(watch_audit_events, "__self__")  # noqa: B009 - no part of its type
     before = registry._handlers
@@ -417,6 +434,21 @@ def test_a_slow_coroutine_is_located():
     assert watch.over
     line = test_a_slow_coroutine_is_located.__code__.co_firstlineno
     assert watch.line in {f"{FILE}:{line + 2}", f"{FILE}:{line + 5}"}
+
+
+async def test_a_coroutine_that_waits_while_the_loop_runs_other_code_is_located():
+    names: dict[str, Any] = {}
+    source = "async def wait(event):\n    await event.wait()\n"
+    exec(compile(source, "shop.py", "exec"), names)  # noqa: S102 - a file of its own
+    event = asyncio.Event()
+    task = asyncio.create_task(names["wait"](event))
+    await asyncio.sleep(0)
+    watch, unknown = Stopwatch(1, "shop.py"), Stopwatch(1, "bank.py")
+    watch.sample()
+    unknown.sample()
+    event.set()
+    await task
+    assert (watch.line, unknown.line) == ("shop.py:2", "")
 
 
 def test_the_time_without_a_cpu_is_never_negative():

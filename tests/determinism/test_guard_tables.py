@@ -90,6 +90,19 @@ def test_a_name_is_relative_to_its_open_folder(folders: tuple[Path, Path], name:
     assert sorted(path.name for path in other.iterdir()) == ["empty", "file"]
 
 
+def test_a_folder_that_replaces_the_standard_input_is_no_allowed_one(folders: tuple[Path, Path]):
+    own, other = folders
+    standard_input = os.dup(0)
+    with opened(other) as there:
+        os.dup2(there, 0)
+        try:
+            with guard_replay(allow=[own]), pytest.raises(IsolationError, match="/other/new"):
+                os.mkdir("new", dir_fd=0)
+        finally:
+            os.dup2(standard_input, 0)
+            os.close(standard_input)
+
+
 CONTENTS: dict[str, Callable[[Path], object]] = {
     "truncate": lambda path: os.truncate(path, 0),
     "setxattr": lambda path: os.setxattr(path, "user.x", b"1"),

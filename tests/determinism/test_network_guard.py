@@ -323,6 +323,7 @@ def test_an_allowed_address_is_a_host_or_a_host_and_a_port(
         ("HTTP_PROXY", "http://localhost:3128", True),
         ("https_proxy", "http://127.0.0.1:3128", True),
         ("ALL_PROXY", "localhost:3128", True),
+        ("HTTP_PROXY", "http://:3128", True),  # without a host, it is this machine
         ("all_proxy", "socks5://user:word@localhost:3128/", True),
         ("HTTP_PROXY", "http://localhost", False),
         ("HTTP_PROXY", "http://proxy.example:3128", False),
@@ -423,6 +424,21 @@ def test_a_handler_can_be_added_twice_and_is_removed_once():
     sys.audit("offbook.one")
     assert seen == ["offbook.one", "offbook.one", "offbook.two"]
     assert stops[1]() is False
+
+
+def test_a_handler_that_stops_for_one_event_continues_for_another():
+    hook, seen = AuditHook(), list[str]()
+
+    def note(event: str, _: object) -> None:
+        seen.append(event)
+
+    stop_one = hook.watch(["offbook.one"], note)
+    stop_two = hook.watch(["offbook.two"], note)
+    assert stop_one() is True
+    sys.audit("offbook.one")
+    sys.audit("offbook.two")
+    assert seen == ["offbook.two"]
+    assert stop_two() is True
 
 
 def test_a_name_and_a_port_may_be_bytes():

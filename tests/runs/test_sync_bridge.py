@@ -1,6 +1,12 @@
 """The bridge runs coroutines from plain functions."""
 
 import asyncio
+import os
+import socket
+import threading
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextvars import ContextVar
+from typing import Any
 
 import pytest
 
@@ -18,16 +24,135 @@ def test_a_running_event_loop_is_detected():
     bridge.close()
 
 
-def test_the_loop_is_the_same_until_it_is_closed():
-    async def loop() -> asyncio.AbstractEventLoop:
-        return asyncio.get_running_loop()
+async def get_loop() -> asyncio.AbstractEventLoop:
+    return asyncio.get_running_loop()
+
+
+def test_all_calls_of_a_bridge_and_the_next_bridge_run_in_one_loop():
+    bridge = SyncBridge()
+    first = bridge.run(get_loop())
+    assert bridge.run(get_loop()) is first
+    bridge.close()
+    bridge.close()
+    following = SyncBridge()
+    assert following.run(get_loop()) is first
+    following.close()
+
+
+async def leave_a_task() -> None:
+    LEFT.append(asyncio.create_task(asyncio.Event().wait()))
+
+
+async def leave_a_timer() -> None:
+    asyncio.get_running_loop().call_later(60, print)
+
+
+async def leave_a_callback() -> None:
+    asyncio.get_running_loop().call_soon(asyncio.get_running_loop().call_soon, int)
+
+
+async def leave_a_thread() -> None:
+    await asyncio.to_thread(int)
+
+
+async def leave_a_generator() -> None:
+    async def count() -> AsyncGenerator[int]:
+        yield 1
+
+    LEFT.append(generator := count())
+    await anext(generator)
+
+
+async def leave_a_connection() -> None:
+    one, other = socket.socketpair()
+    LEFT.extend((one, other))
+    asyncio.get_running_loop().add_reader(one, int)
+
+
+LEFT: list[object] = []
+LEAVING = [
+    leave_a_task,
+    leave_a_timer,
+    leave_a_callback,
+    leave_a_thread,
+    leave_a_generator,
+    leave_a_connection,
+]
+
+
+@pytest.mark.parametrize("leave", LEAVING)
+def test_a_loop_in_which_something_was_left_is_closed(
+    leave: Callable[[], Coroutine[Any, Any, None]],
+):
+    bridge = SyncBridge()
+    loop = bridge.run(get_loop())
+    bridge.run(leave())
+    bridge.close()
+    assert loop.is_closed()
+    for left in LEFT:
+        if isinstance(left, socket.socket):
+            left.close()
+    LEFT.clear()
+
+
+def test_two_open_bridges_have_two_loops():
+    one, two = SyncBridge(), SyncBridge()
+    loops = {one.run(get_loop()), two.run(get_loop())}
+    one.close()
+    two.close()
+    assert sorted(loop.is_closed() for loop in loops) == [False, True]
+
+
+def test_a_bridge_in_another_thread_has_a_loop_of_its_own():
+    bridge = SyncBridge()
+    loops = [bridge.run(get_loop())]
+    bridge.close()
+
+    def run() -> None:
+        other = SyncBridge()
+        loops.append(other.run(get_loop()))
+        other.close()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert [loop.is_closed() for loop in loops] == [False, True]
+
+
+def test_a_fork_has_a_loop_of_its_own():
+    bridge = SyncBridge()
+    loop = bridge.run(get_loop())
+    bridge.close()
+    child = os.fork()
+    if child == 0:
+        os._exit(SyncBridge().run(get_loop()) is loop)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_variable_of_one_bridge_is_unknown_to_the_next():
+    variable = ContextVar("variable", default="unset")
+
+    async def set_it() -> None:
+        variable.set("of the first bridge")
+
+    async def get_it() -> str:
+        return variable.get()
 
     bridge = SyncBridge()
-    first = bridge.run(loop())
-    assert bridge.run(loop()) is first
+    bridge.run(set_it())
+    assert bridge.run(get_it()) == "of the first bridge"
     bridge.close()
+    following = SyncBridge()
+    assert following.run(get_it()) == "unset"
+    following.close()
+
+
+def test_no_loop_is_the_current_one_after_a_bridge_was_closed():
+    bridge = SyncBridge()
+    bridge.run(is_in_loop())
     bridge.close()
-    assert first.is_closed()
+    with pytest.raises(RuntimeError, match="no current event loop"):
+        asyncio.get_event_loop()
 
 
 def test_an_exception_is_passed_on():

@@ -28,7 +28,7 @@ from offbook.runs.rehearsal import (
     _find_in_chain,  # pyright: ignore[reportPrivateUsage]
 )
 from offbook.subjects.subject import ModelAccess, RunContext
-from offbook.trace.events import Verdict
+from offbook.trace.events import PROCESS_EXIT, RUN_START, Verdict
 from offbook.types import Text
 
 HELLO = when("Hello", [say("Hi!")])
@@ -154,6 +154,26 @@ def test_without_automatic_assertions_an_incomplete_script_has_no_verdict():
     with drive(Echo(), auto_assert=False) as t:
         t.run(when("One", [say("1"), say("never")]))
         assert t.events.verdicts == []
+
+
+def test_an_empty_prompt_counts_as_a_turn():
+    with drive(Echo(), source=Always()) as t:
+        t.run("", "Hello")
+        assert t.events.named(RUN_START)[0].data["turns"] == 2
+
+
+def test_a_process_that_an_earlier_run_left_behind_is_not_blamed_on_the_next():
+    class Leaving(Echo):
+        async def prompt(self, text: str, /) -> object:
+            if text == "One":
+                self._context.hub.emit(PROCESS_EXIT, {"leaked": [4711]})
+            return await super().prompt(text)
+
+    with drive(Leaving()) as t:
+        t.run(when("One", [say("1")]))
+        with pytest.raises(ScriptUnfinished) as raised:
+            t.run(when("Two", [say("2"), say("never")]))
+    assert "in the background" not in str(raised.value)
 
 
 def reach_out(_: str) -> str:

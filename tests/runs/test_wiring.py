@@ -97,6 +97,12 @@ async def test_an_agent_that_blocks_the_event_loop_is_answered_in_an_async_test(
         assert run.tools == ["look"]
 
 
+def test_a_script_may_call_a_tool_by_its_alias():
+    with drive(Agent(converse), tool_aliases={"see": "look"}) as rehearsal:
+        run = rehearsal.run(when("go", [call("see"), say("Seen.")]))
+        assert run.results("see")[0].text == "done"
+
+
 def test_parallel_rehearsals_have_different_base_urls():
     one, two = Agent(converse), Agent(converse)
     with drive(one) as first, drive(two) as second:

@@ -477,16 +477,15 @@ class Rehearsal:
         playbook = self._playbook
         if playbook is None:
             prompts: list[Turn | str] = [*_check_prompts(script)]
+            turns = len(prompts)
         else:
-            prompts = self._load(playbook, script)
-        first = self._first_seq = self._hub.seq
-        output: object = None
-        turns = len(prompts)
-        if not all(prompts):
             from offbook.sources.playbook.actions import Turn
 
+            prompts = self._load(playbook, script)
             # A program that sends all prompts itself is called once for the turns of the script.
             turns = sum(isinstance(item, Turn) for item in script)
+        first = self._first_seq = self._hub.seq
+        output: object = None
         if self._auto_assert:
             self._running_before = list_running()
         self._hub.emit(RUN_START, {"subject": self.subject.name, "turns": turns})

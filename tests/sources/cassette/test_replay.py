@@ -327,6 +327,21 @@ def test_two_replays_with_one_cursor_share_the_replies(path: Path, tmp_path: Pat
     assert two.verdict().status == "pass"
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="finds open files in /proc")
+def test_the_file_of_a_cursor_is_closed_with_the_cassette(path: Path, tmp_path: Path):
+    record_prompts(path, [("worker", "go on")])
+    cursor = tmp_path / "cursor"
+
+    def is_open() -> bool:
+        return cursor.resolve() in [file.resolve() for file in Path("/proc/self/fd").iterdir()]
+
+    cassette = Cassette(path, cursor=cursor)
+    assert is_open()
+    cassette.close()
+    assert not is_open()
+    cassette.close()
+
+
 def test_a_cursor_of_another_cassette_is_refused(path: Path, tmp_path: Path):
     record_prompts(path, [("worker", "go on")])
     Cassette(path, cursor=tmp_path / "cursor").reply_to_prompt("go on", "worker")

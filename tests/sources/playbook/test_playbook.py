@@ -1,7 +1,9 @@
 """A playbook answers requests step by step, and its errors name the step and the fix."""
 
 import re
+import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ import offbook
 from offbook import Playbook, call, fail, role, say, think, when
 from offbook.errors import (
     ModelError,
+    OffbookWarning,
     PlaybookError,
     ScriptExhausted,
     ScriptMismatch,
@@ -104,7 +107,9 @@ def test_p4_then_keeps_the_callback_and_returns_the_call():
     action = call("bash", {"command": "ls"}).then(keep)
     assert isinstance(action, Call)
     assert action.callbacks == (keep,)
-    assert action.then(keep).callbacks == (keep, keep)
+    twice = action.then(keep)
+    assert twice.callbacks == (keep, keep)
+    assert when("List files", [twice]).actions == (twice,)
 
 
 def test_p5_a_turn_keeps_the_order_and_kinds_of_its_actions():
@@ -207,6 +212,18 @@ def test_a_then_that_is_kept_but_not_in_the_script_fails_before_the_run():
     with pytest.raises(PlaybookError, match="not part of the script"):
         Playbook().load(when("x", [action, say("ok")]))
     Playbook().load(when("x", [checked, say("ok")]))
+
+
+def test_a_then_of_a_call_that_no_script_contains_is_a_warning_at_its_line():
+    with pytest.warns(OffbookWarning, match=r"call\('a', …\)\.then\(\) never ran") as caught:
+        call("a").then(print).then(print)
+    assert [Path(warning.filename).name for warning in caught] == [Path(__file__).name]
+
+
+def test_a_then_in_a_script_is_no_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Playbook().load(when("x", [call("a").then(print).then(print), say("ok")]))
 
 
 def test_a_call_may_be_used_with_and_without_then():
@@ -875,3 +892,67 @@ async def test_the_tokens_of_another_conversation_of_the_same_length_are_its_own
 
 def test_a_call_awaits_its_result_unless_told_otherwise():
     assert not Call("find", {}).unanswered
+
+
+async def test_a_cut_stream_is_an_error_for_an_agent_without_a_wire():
+    _, agent = opened(when("x", [say("half", stop="cut")]))
+    with pytest.raises(ModelError, match="the stream was cut") as raised:
+        await agent.ask()
+    assert raised.value.status == 502
+
+
+async def test_a_cut_stream_on_a_wire_is_a_reply_with_a_fault():
+    _, agent = opened(when("x", [say("half", stop="cut")]), metadata={"dialect": "chat"})
+    reply = await agent.ask()
+    assert (reply.text, reply.fault and reply.fault.kind) == ("half", "cut")
+
+
+async def test_a_late_result_of_a_discarded_call_takes_no_step_of_its_turn():
+    playbook, agent = opened(when("one", [call("a"), say("of the failed run")]))
+    await agent.ask()
+    playbook.discard()
+    following = when("two", [say("of the next run")])
+    playbook.load(following)
+    playbook.open(following)
+    assert (await agent.ask()).text == "of the next run"
+
+
+async def test_the_steps_of_a_turn_that_a_later_prompt_ended_are_reported_as_remaining():
+    playbook = Playbook()
+    playbook.load(when("one", [say("a"), say("never")]), when("two", [say("b")]))
+    agent = Agent(playbook)
+    agent.prompt("one")
+    await agent.ask()
+    agent.prompt("two")
+    assert (await agent.ask()).text == "b"
+    assert [str(step) for step in playbook.remaining_steps] == ['2. say("never")']
+
+
+async def test_the_result_of_an_aborted_turn_comes_with_the_next_prompt():
+    playbook = Playbook()
+    playbook.load(when("one", [call("a")]), when("two", [say("b")]))
+    agent = Agent(playbook)
+    agent.prompt("one")
+    made = (await agent.ask()).message
+    result = Message("tool", (ToolResult(made.calls[0].id, (Text("aborted"),)),))
+    history = History([user("one"), made, result, user("two")])
+    assert (await playbook.reply(Request(history))).text == "b"
+
+
+async def test_the_tokens_of_a_request_include_its_results_and_its_system_prompt():
+    _, agent = opened(when("1234", [call("a"), say("b")]), system="12345678", tools=(Tool("a"),))
+    first = (await agent.ask()).usage.input
+    made, result = 1, 3  # a{} and 12345678
+    assert (await agent.ask("12345678")).usage.input == first + made + result
+    _, bare = opened(when("1234", [call("a", unanswered=True)]), tools=(Tool("a"),))
+    assert first == (await bare.ask()).usage.input + 2
+
+
+async def test_a_conversation_with_the_prompt_belongs_to_its_turn_if_its_system_prompt_changes():
+    playbook = Playbook()
+    turn = when("Go", [say("a"), say("b")])
+    playbook.load(turn, role("clerk", [say("c")], system="You are a clerk."))
+    history = History([user("Go")])
+    first = await playbook.reply(Request(history, system="It is Monday."))
+    history = history.plus(first.message).plus(user("More"))
+    assert (await playbook.reply(Request(history, system="It is Tuesday."))).text == "b"

@@ -401,6 +401,18 @@ def test_an_agent_keeps_its_client_between_rehearsals():
             assert rehearsal.run(SCRIPT).output == "Hello."
 
 
+def test_rehearsals_one_after_another_run_in_one_loop():
+    loops: set[object] = set()
+
+    async def agent(_: str) -> None:
+        loops.add(asyncio.get_running_loop())
+
+    for _ in range(2):
+        with drive(agent, auto_assert=False) as rehearsal:
+            rehearsal.run(SCRIPT)
+    assert len(loops) == 1
+
+
 def ask_anthropic(prompt: str) -> object:
     client = anthropic.Anthropic(api_key="none")
     answer: Any = client.messages.create(

@@ -99,9 +99,7 @@ class Normalizer:
         described = _encode((REVISION, describe_redaction(self.rules)))
         self.fingerprint = blake2b(described, digest_size=8).hexdigest()
         self._redaction = Redaction(self.rules, roots=self.roots)
-        preset_paths = [
-            p for name in self.rules.presets if name in PRESETS for p in PRESETS[name][1]
-        ]
+        preset_paths = [path for name in self.rules.presets for path in PRESETS[name][1]]
         message_paths = [
             path
             for path in (*self.rules.paths, *preset_paths)

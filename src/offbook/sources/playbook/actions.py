@@ -7,12 +7,14 @@ and not in the middle of a run.
 from __future__ import annotations
 
 import re
+import sys
+import warnings
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import msgspec
 
-from offbook.errors import PlaybookError, did_you_mean, explain_call
+from offbook.errors import OffbookWarning, PlaybookError, did_you_mean, explain_call
 
 # Messages and models are not imported: a module with tests is collected 15 ms faster.
 if TYPE_CHECKING:
@@ -48,6 +50,27 @@ class _ScriptUse:
     def reaches_script(self) -> bool:
         return self.in_script or any(use.reaches_script() for use in self.made)
 
+    def mark_as_reported(self) -> None:
+        self.in_script = True
+        for use in self.made:
+            use.mark_as_reported()
+
+
+class _ThenUse(_ScriptUse):
+    """The same of a call that `.then()` made; one that no script ever contained is reported."""
+
+    __slots__ = ("tool",)
+
+    def __init__(self, tool: str) -> None:
+        super().__init__()
+        self.tool = tool
+
+    # As Python does with a coroutine that was never awaited.
+    def __del__(self) -> None:
+        if not (self.in_script or self.made or sys.is_finalizing()):
+            fact = f"the check of call({self.tool!r}, …).then() never ran: no script has the call"
+            warnings.warn(fact, OffbookWarning, stacklevel=2)
+
 
 class Call(msgspec.Struct, frozen=True):
     """The model calls a tool. The agent must send its result back, unless it is `unanswered`."""
@@ -75,7 +98,7 @@ class Call(msgspec.Struct, frozen=True):
                 f"call({self.tool!r}, …, unanswered=True) has no result to pass to .then()",
                 hint="remove unanswered=True, or .then(…)",
             )
-        use = _ScriptUse()
+        use = _ThenUse(self.tool)
         self.use.made.append(use)
         return msgspec.structs.replace(self, callbacks=(*self.callbacks, callback), use=use)
 
@@ -83,6 +106,7 @@ class Call(msgspec.Struct, frozen=True):
         """Raise an error if this call is in the script in place of the one with its `.then()`."""
         if all(use.reaches_script() for use in self.use.made):
             return
+        self.use.mark_as_reported()
         raise PlaybookError(
             f"a .then() of call({self.tool!r}, …) is not part of the script",
             where=where,
