@@ -258,7 +258,9 @@ def use_colour() -> bool:
 def print_json(value: Any) -> None:
     """Print a value as indented JSON, without secrets."""
     encoded = msgspec.json.encode(value, enc_hook=repr)
-    print_redacted(msgspec.json.format(encoded, indent=2).decode())
+    # The runner of GitHub Actions takes `##[` anywhere in a line for a command.
+    text = msgspec.json.format(encoded, indent=2).decode().replace("##[", "\\u0023#[")
+    print_redacted(text)
 
 
 def print_redacted(text: str) -> None:

@@ -87,7 +87,7 @@ def test_github_gets_a_summary_and_annotations(
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(folder / "summary.md"))
     outcome = offbook_command("eval", "run", "bad.json")
-    assert "::error file=bad.json,title=case-1::run status mismatch" in outcome.err
+    assert "::error file=bad.json,line=1,title=case-1::run status mismatch" in outcome.err
     assert "## Evals failed: p" in (folder / "summary.md").read_text()
 
 

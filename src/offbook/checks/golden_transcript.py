@@ -25,6 +25,7 @@ from typing import Any, cast
 import msgspec
 
 from offbook.checks.alignment import describe_mismatch
+from offbook.checks.proposed_files import REVIEW, propose, withdraw
 from offbook.checks.snapshot import diff_texts, in_ci
 from offbook.determinism.thread_context import thread_variable
 from offbook.errors import CheckFailed, FormatError, UsageError, did_you_mean
@@ -138,13 +139,17 @@ def assert_golden_transcript(expected: Any, actual: Any) -> None:
     if golden is not None:
         check_sentinels(golden, str(path))
         if not find_golden_mismatches(golden, transcript):
+            withdraw(path)
             return
+    new = mask_volatile(transcript) if golden is None else merge_golden(golden, transcript)
+    text = _render(new, path.suffix)
     if update_goldens.get():
         if in_ci():
             raise UsageError("goldens are not updated in CI", hint=f"remove {UPDATE}")
-        new = mask_volatile(transcript) if golden is None else merge_golden(golden, transcript)
-        write_atomic(path, _render(new, path.suffix))
+        write_atomic(path, text)
+        withdraw(path)
         return
+    propose(path, text)
     # pytest sets this variable to the id of the test, for a command that works when pasted.
     test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" (")[0]
     command = shlex.join(["pytest", UPDATE, *filter(None, [test])])
@@ -152,9 +157,11 @@ def assert_golden_transcript(expected: Any, actual: Any) -> None:
         raise CheckFailed(
             "there is no golden transcript yet",
             where=str(path),
-            hint=f"write it, then review and commit it: {command}",
+            hint=f"write it, then review and commit it: {command}\nor review it: {REVIEW}",
         )
-    _raise_mismatches(golden, transcript, str(path), f"if this is intended: {command}")
+    _raise_mismatches(
+        golden, transcript, str(path), f"if this is intended: {command}\nor review it: {REVIEW}"
+    )
 
 
 def _raise_mismatches(golden: Any, transcript: Any, where: str = "", fix: str = "") -> None:

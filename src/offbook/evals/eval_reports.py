@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -225,9 +226,21 @@ def github_annotations(run: FinishedRun, packs: Iterable[Path]) -> Iterator[str]
     }
     for case in run.cases:
         if case.status != "pass":
+            file = str(files[case.pack]) if case.pack < len(files) else ""
             yield annotation(
                 levels[case.severity],
                 "; ".join(case.failures) or case.status,
                 title=case.label or case.id,
-                file=str(files[case.pack]) if case.pack < len(files) else "",
+                file=file,
+                line=_find_case(file, case.id),
             )
+
+
+def _find_case(file: str, case: str) -> int:
+    """Return the line with the id of a case, or 0."""
+    pattern = re.compile(rf"""\bid["']?\s*:\s*["']?{re.escape(case)}["']?\s*(?:[,}}#]|$)""")
+    try:
+        lines = Path(file).read_text("utf-8", "replace").splitlines()
+    except OSError:  # a folder, or removed since
+        return 0
+    return next((number for number, line in enumerate(lines, 1) if pattern.search(line)), 0)

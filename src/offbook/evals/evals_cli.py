@@ -189,6 +189,7 @@ def _print_run(
         report_json,
     )
     from offbook.reports.github import write_step_summary
+    from offbook.reports.workflow_commands import write_commands
 
     to_stdout = [name for name, file in reports if file is None]
     for name, file in reports:
@@ -205,8 +206,8 @@ def _print_run(
         click.echo(f"results: {run.folder}")
     if os.environ.get("GITHUB_ACTIONS"):
         write_step_summary(render_markdown(run))
-        for line in github_annotations(run, packs):
-            click.echo(line, err=True)
+        lines = [f"{line}\n" for line in github_annotations(run, packs)]
+        write_commands("".join(lines), sys.stderr)
 
 
 def _render(name: str, run: FinishedRun) -> str:

@@ -1,4 +1,7 @@
-"""The review of recordings: scratch fixtures that are new or differ from their golden."""
+"""The review of goldens: recordings that differ from them, and proposals of failed checks.
+
+A recording is a scratch fixture. A check of requests or of a golden transcript proposes a file.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from offbook.checks.pending_changes import FileMove, PendingChange, Review, pending_change
+from offbook.checks.proposed_files import SUFFIX, list_proposed
 from offbook.checks.snapshot import Snapshot, compare_snapshots
 from offbook.goldens.fixture_store import read_scenarios, sidecar_path
 from offbook.goldens.golden_recording import check_promotion
@@ -32,10 +36,13 @@ def readable_fixture(path: Path) -> str:
 
 
 def list_pending_goldens(project: Project, names: Sequence[str] = ()) -> list[PendingChange]:
-    """Return the recordings that would change a golden, all or the named ones."""
+    """Return the recordings and proposals that would change a golden, all or the named ones."""
     store = project.fixtures
-    paths = [store.find("scratch", name) for name in names] or store.paths("scratch")
-    pending: list[PendingChange] = []
+    proposed = list_proposed(project.root)
+    pending = [change for change in proposed if not names or change.name in names]
+    others = [name for name in names if all(name != change.name for change in proposed)]
+    paths = [store.find("scratch", name) for name in others]
+    paths = paths if names else store.paths("scratch")
     for scratch in paths:
         golden = store.fixture_path("golden", scratch.parent.name, scratch.stem)
         title = project.relative(golden)
@@ -52,16 +59,17 @@ def list_pending_goldens(project: Project, names: Sequence[str] = ()) -> list[Pe
 
 
 def review_goldens(project: Project, names: Sequence[str] = ()) -> Review:
-    """Open a review of recordings; only one that replays is accepted."""
+    """Open a review of goldens; of the recordings, only one that replays is accepted."""
 
     def check(change: PendingChange) -> None:
-        asyncio.run(check_promotion(project.fixtures, change.name, project.registry.find))
+        if not change.path.endswith(SUFFIX):
+            asyncio.run(check_promotion(project.fixtures, change.name, project.registry.find))
 
     return Review(list_pending_goldens(project, names), check)
 
 
 def review_folder(folder: Path) -> Review:
-    """Open a review of the recordings of the project in a folder."""
+    """Open a review of the goldens of the project in a folder."""
     settings = find_pytest_settings(folder.resolve())
     # a live script imports the project as its tests do
     sys.path[:0] = [path for path in map(str, settings.pythonpath) if path not in sys.path]

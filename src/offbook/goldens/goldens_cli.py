@@ -71,6 +71,7 @@ Example:
   offbook golden record till/open-drawer
   offbook golden review
   offbook golden review --accept till/open-drawer
+  offbook golden review --accept tests/requests/test_shop.yaml
 
 """
 
@@ -292,9 +293,10 @@ def review_command(
     reject: tuple[str, ...],
     as_json: bool,
 ) -> int:
-    """Accept or reject recordings that are new or differ from their golden.
+    """Accept or reject recordings, and proposals of failed checks, that differ from their golden.
 
-    Only a recording that is unedited and replays can be accepted.
+    NAMES are COMPONENT/NAME of recordings, or paths of goldens of requests and transcripts. Only a
+    recording that is unedited and replays can be accepted.
     """
     return run_review(
         review_goldens(project, names),

@@ -87,13 +87,23 @@ def annotation(
     level: AnnotationLevel, message: str, *, title: str = "", file: str = "", line: int = 0
 ) -> str:
     """Return a workflow command that marks a line of a file, without a line end."""
-    fields = {"file": file, "line": str(line) if line else "", "title": title}
+    fields = {"file": _in_repository(file), "line": str(line) if line else "", "title": title}
     properties = ",".join(
         f"{name}={_percent_encode(value).replace(':', '%3A').replace(',', '%2C')}"
         for name, value in fields.items()
         if value
     )
     return f"::{level}{f' {properties}' if properties else ''}::{_percent_encode(message)}"
+
+
+def _in_repository(file: str) -> str:
+    """Return a path as GitHub needs it: relative to the repository, not to the present folder."""
+    root = os.environ.get("GITHUB_WORKSPACE")
+    if not file or not root:
+        return file
+    path = Path(file).absolute()
+    inside = path.is_relative_to(Path(root).absolute())
+    return path.relative_to(Path(root).absolute()).as_posix() if inside else file
 
 
 def _percent_encode(text: str) -> str:

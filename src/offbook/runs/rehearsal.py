@@ -52,6 +52,7 @@ from offbook.trace.current_hub import current_faults, current_llm, run_watchers,
 from offbook.trace.events import REQUEST, RUN_END, RUN_START, Verdict
 from offbook.trace.hub import Hub
 from offbook.trace.instrument import rebuild_requests
+from offbook.trace.places import caller_place
 from offbook.trace.query import Events
 from offbook.trace.recorder import KeptEvents, Recorder, traces_are_read
 
@@ -353,7 +354,7 @@ class Rehearsal:
         """The playbook, if it is the model."""
         if self._playbook is None:
             kind = type(self._source).__name__
-            raise UsageError(f"the model is a {kind}, not a playbook", hint="use your source=…")
+            raise UsageError(f"the model is no playbook, but {kind}", hint="use your source=…")
         return self._playbook
 
     @property
@@ -388,6 +389,7 @@ class Rehearsal:
         """
         self._raise_if_disposed()
         self._ever_run = True
+        self._hub.place = caller_place()
         run = Run(lambda run: self._run(script, run), self.events)
         # Runs that passed need no reminder at the end.
         others = (r for r in self._runs if not r.finished or r.error is not None)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from offbook.checks.proposed_files import REVIEW, propose, withdraw
 from offbook.checks.snapshot import diff_texts, in_ci
 from offbook.errors import CheckFailed, UsageError
 from offbook.exchange.messages import Message, Text
@@ -70,12 +71,15 @@ class RequestGoldens:
         actual = dump_yaml({"requests": entries})
         golden = read_text(path) if path.is_file() else None
         if actual == golden:
+            withdraw(path)
             return
         if self._update:
             if in_ci():
                 raise UsageError("goldens are not updated in CI", hint=f"remove {UPDATE}")
             write_atomic(path, actual.encode())
+            withdraw(path)
             return
+        propose(path, actual)
         # pytest sets this variable to the id of the test, for a command that works when pasted.
         test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" (")[0]
         command = shlex.join(["pytest", UPDATE, *filter(None, [test])])
@@ -83,13 +87,18 @@ class RequestGoldens:
             raise CheckFailed(
                 "this test has no golden of its requests yet",
                 where=str(path),
-                hint=f"write it, then review and commit it: {command}",
+                hint=f"write it, then review and commit it: {command}\nor review it: {REVIEW}",
             )
         hunks = diff_texts(golden, actual).hunks
         raise CheckFailed(
             "the requests of the agent differ from the golden",
             where=f"{path}:{hunks[0].start}",
-            hint="\n".join([*(hunk.content for hunk in hunks), f"if this is intended: {command}"]),
+            hint="\n".join(
+                [
+                    *(hunk.content for hunk in hunks),
+                    f"if this is intended: {command}\nor review it: {REVIEW}",
+                ]
+            ),
         )
 
 

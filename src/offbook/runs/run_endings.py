@@ -9,8 +9,9 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from offbook.errors import Interrupted, ScriptError
+from offbook.errors import Interrupted, OffbookError, ScriptError
 from offbook.trace.events import PROCESS_EXIT, RUN_END, Verdict
+from offbook.trace.places import place_of_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
@@ -31,7 +32,8 @@ def emit_failure(hub: Hub, error: BaseException, **data: int) -> None:
         verdict = Verdict("playbook consumed", "fail", str(error))
     else:
         verdict = Verdict("run finished", "error", reason)
-    hub.emit_verdict(verdict)
+    where = error.where if isinstance(error, OffbookError) else ""
+    hub.emit_verdict(verdict, place_of_error(where, hub.place))
     hub.emit(RUN_END, {"ok": False, "error": reason, **data})
 
 

@@ -264,6 +264,7 @@ class Offbook:
     def render_traces(self) -> str:
         """Return the last lines of each trace, as trees."""
         from offbook.reports.terminal import render_last_lines
+        from offbook.reports.workflow_commands import in_github_actions, neutralize
 
         trees: list[str] = []
         for trace in self.traces:
@@ -271,7 +272,8 @@ class Offbook:
                 trees.append(render_last_lines(Trace(trace), SHOWN_LINES))
             except OffbookError as error:
                 trees.append(str(error))
-        return "\n\n".join(trees)
+        text = "\n\n".join(trees)
+        return neutralize(text) if in_github_actions() else text
 
     def clear(self) -> None:
         """Remove the traces."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from offbook.reports.github import GitHubReport, MarkdownReport, write_step_summary
 from offbook.reports.report import Case, Suite, portable_name
+from offbook.reports.workflow_commands import in_github_actions
 from offbook.secrets import hide_secrets, known_secrets
 
 if TYPE_CHECKING:
@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     from offbook.reports.report import CaseStatus
 
 
-def in_github_actions() -> bool:
-    """Return whether this process is a step of GitHub Actions."""
-    return os.environ.get("GITHUB_ACTIONS") == "true"
+__all__ = ["Case", "in_github_actions", "make_case", "publish_cases"]
 
 
 def make_case(name: str, status: CaseStatus, message: str, file: str = "", line: int = 0) -> Case:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from offbook.trace.async_listeners import AsyncListeners, EventStream
     from offbook.trace.correlation import Correlation
+    from offbook.trace.places import FileLine
 
     Listener = Callable[[Event], object]
 
@@ -60,6 +61,7 @@ class Hub:
         self.session_id = session_id
         self._base: dict[str, Any] = {"sessionId": session_id} if session_id else EMPTY
         self.correlation: Correlation | None = None
+        self.place: FileLine | None = None  # where the present run is written
         # set here: a server creates endpoints in a thread of its own
         self.keeps_wire = keep_wire.get() or os.environ.get(KEEP_WIRE, "0") not in {"", "0"}
         # replaced, never changed in place: a delivery goes on with the tuple that it started with
@@ -159,9 +161,13 @@ class Hub:
             self._async_listeners = AsyncListeners(self._keep_error)
         self._async_listeners.schedule(subscription, work, event)
 
-    def emit_verdict(self, verdict: Verdict) -> None:
-        """Emit the verdict of a check."""
-        self.emit(VERDICT, verdict_data(verdict))
+    def emit_verdict(self, verdict: Verdict, place: FileLine | None = None) -> None:
+        """Emit the verdict of a check; a failed one has its place, by default that of the run."""
+        data = verdict_data(verdict)
+        place = place or self.place
+        if place is not None and not verdict.holds:
+            data["context"] = {**place.context, **verdict.context}
+        self.emit(VERDICT, data)
 
     def subscribe(
         self,

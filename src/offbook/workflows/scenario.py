@@ -22,6 +22,7 @@ import msgspec
 from offbook.checks.registry import parse_assertion
 from offbook.errors import FormatError, UsageError
 from offbook.files import convert, find_line, parse_json, read_text
+from offbook.trace.places import FileLine
 from offbook.workflows.presets import read_preset
 from offbook.workflows.tools import ReportFormat
 from offbook.workflows.workspace import CASSETTES
@@ -111,6 +112,8 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     evaluate: EvaluateStep | None = None
     report: tuple[ReportStep, ...] = ()
     retry: RetryPolicy = RetryPolicy()
+    # where each assertion is written: set by the reader, under a name that no file has
+    places: tuple[FileLine, ...] = msgspec.field(default=(), name="<places>")
 
 
 def read_scenario(path: Path) -> Scenario:
@@ -134,12 +137,14 @@ def read_scenario(path: Path) -> Scenario:
         except UsageError as error:
             line = find_line(text, "$.run.faults")
             raise FormatError(error.what, path=path, line=line, hint=error.hint) from error
+    places: list[FileLine] = []
     # Assertions are decoded here only to check them; the run decodes them again.
     for number, raw in enumerate(scenario.assertions):
+        line = find_line(text, f"$.assert[{number}]")
+        places.append(FileLine(str(path), line or 0))
         try:
             parse_assertion(raw)
         except UsageError as error:
-            line = find_line(text, f"$.assert[{number}]")
             raise FormatError(error.what, path=path, line=line, hint=error.hint) from error
 
     def sibling(name: str) -> str:
@@ -159,7 +164,12 @@ def read_scenario(path: Path) -> Scenario:
     snapshots = str(path.parent / scenario.snapshots) if scenario.snapshots else ""
     name = scenario.name or path.stem
     return msgspec.structs.replace(
-        scenario, name=name, run=run, evaluate=evaluate, snapshots=snapshots
+        scenario,
+        name=name,
+        run=run,
+        evaluate=evaluate,
+        snapshots=snapshots,
+        places=tuple(places),
     )
 
 

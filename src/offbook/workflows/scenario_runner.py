@@ -156,7 +156,8 @@ async def run_scenario(
     suite = last.suite or Suite(scenario.name, ())
     if failure is not None and (suite.green or not suite.cases):
         # The run itself failed: a suite without a failed case would be reported as passed.
-        case = Case("the scenario", "error", message=failure.error, kind=failure.kind)
+        file = str(scenario.places[0].context["file"]) if scenario.places else ""
+        case = Case("the scenario", "error", message=failure.error, kind=failure.kind, file=file)
         suite = msgspec.structs.replace(suite, cases=(*suite.cases, case))
     return ScenarioResult(
         name=scenario.name,
@@ -203,7 +204,9 @@ async def _run_attempt(
             copy_approved(Path(scenario.snapshots), workspace)
         outcome = await _run_loop(scenario, workspace, recording=recording)
         approved = scenario.snapshots or "FOLDER, with `snapshots: FOLDER` in the scenario"
-        attempt.checked = check(workspace_id, scenario.assertions, approved=approved)
+        attempt.checked = check(
+            workspace_id, scenario.assertions, approved=approved, places=scenario.places
+        )
         if scenario.snapshots:
             from offbook.workflows.snapshots import copy_pending, in_ci
 

@@ -20,6 +20,7 @@ import msgspec
 from offbook.capability import load
 from offbook.errors import OffbookError, UsageError, did_you_mean
 from offbook.files import convert, write_atomic
+from offbook.trace.places import FileLine
 from offbook.trace.reader import Trace, raise_if_corrupt
 from offbook.workflows.presets import read_preset
 from offbook.workflows.workspace import NAME_PATTERN, Workspace, Workspaces
@@ -95,11 +96,18 @@ class CheckResult(msgspec.Struct, frozen=True):
     failed_count: int
 
 
-def check(workspace_id: str, assertions: Sequence[Any], *, approved: str = "") -> CheckResult:
+def check(
+    workspace_id: str,
+    assertions: Sequence[Any],
+    *,
+    approved: str = "",
+    places: Sequence[FileLine] = (),
+) -> CheckResult:
     """Check assertions against the last run; all are evaluated, also after a failure.
 
     The verdicts are added to the session. A snapshot that does not match stays pending in the
-    workspace, or in the folder of the `approved` snapshots.
+    workspace, or in the folder of the `approved` snapshots. `places` are where the assertions are
+    written.
     """
     from offbook.checks.context import CheckContext
     from offbook.checks.registry import evaluate_all
@@ -122,8 +130,8 @@ def check(workspace_id: str, assertions: Sequence[Any], *, approved: str = "") -
             for raw, verdict in zip(assertions, verdicts, strict=True)
         ]
         with record_trace(session, append=True) as hub:
-            for verdict in verdicts:
-                hub.emit_verdict(verdict)
+            for number, verdict in enumerate(verdicts):
+                hub.emit_verdict(verdict, places[number] if places else None)
     results = [
         CheckedAssertion(
             verdict.check.partition(" ")[0],

@@ -165,7 +165,7 @@ SCHEMA_TYPES: dict[str, Any] = {
     "mock_responses": list[MockResponse],
     "redactions": RedactionRules,
 }
-INTERNAL_PARAMETERS = {"approved", "history", "progress", "trace_path"}
+INTERNAL_PARAMETERS = {"approved", "history", "places", "progress", "trace_path"}
 
 
 class McpTool:

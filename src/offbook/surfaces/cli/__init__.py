@@ -169,6 +169,15 @@ def offbook() -> None:
 
 def main(args: Sequence[str] | None = None) -> NoReturn:
     """Do what the arguments say, and exit with what came of it."""
+    if not os.environ.get("GITHUB_ACTIONS"):
+        sys.exit(_run(args))
+    from offbook.reports.workflow_commands import neutral_output
+
+    with neutral_output():
+        sys.exit(_run(args))
+
+
+def _run(args: Sequence[str] | None) -> int:
     try:
         code = offbook.main(args, prog_name="offbook", standalone_mode=False) or 0
     except click.ClickException as error:
@@ -178,7 +187,7 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
         code = _explain(error)
         if code is None:
             raise
-    sys.exit(code)
+    return code
 
 
 def _explain(error: Exception) -> int | None:

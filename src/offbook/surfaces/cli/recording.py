@@ -296,6 +296,7 @@ def replay(  # noqa: PLR0913 - one for each option
     """Run a command against a cassette. It must use all of it and send no other request."""
     from offbook.runs.commands import replay_command
     from offbook.sources.cassette.replay import Cassette
+    from offbook.trace.places import FileLine
     from offbook.trace.recorder import record_trace
 
     if not command:
@@ -333,7 +334,7 @@ def replay(  # noqa: PLR0913 - one for each option
         partly = cursor is not None or result.faults > 0
         verdict = cassette.verdict() if not partly or cassette.failure else None
         if verdict is not None:
-            hub.emit_verdict(verdict)
+            hub.emit_verdict(verdict, FileLine(str(file)))
     if as_json:
         print_json({**msgspec.to_builtins(summary), "exit_code": result.exit_code})
     if verdict is not None and verdict.message:

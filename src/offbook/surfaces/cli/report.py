@@ -64,7 +64,11 @@ def report(traces: tuple[Path, ...], *, format_: str, output: Path | None) -> in
     else:
         hint = did_you_mean(format_, [*FORMATS, *others])
         raise UsageError(f"unknown report format {format_!r}", hint=hint)
-    if output is None:
+    if output is None and format_ == "github":
+        from offbook.reports.workflow_commands import write_commands
+
+        write_commands(text, sys.stdout)
+    elif output is None:
         sys.stdout.write(text)
     else:
         write_atomic(output, text)

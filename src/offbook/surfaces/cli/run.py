@@ -93,6 +93,7 @@ def run(  # noqa: PLR0913 - one for each option
     """Run a command against a scripted model. The command must play the script to its end."""
     from offbook.runs.commands import Service, raise_failures
     from offbook.sources.loading import open_source
+    from offbook.trace.places import FileLine
     from offbook.trace.recorder import record_trace
 
     if not command:
@@ -119,6 +120,7 @@ def run(  # noqa: PLR0913 - one for each option
         report_faults(faults, hub),
         Service(make_source, hub, lenient=lenient, faults=faults) as service,
     ):
+        hub.place = FileLine(str(script))
         result = service.run(command, deadline=deadline, allow_unused_mocks=allow_unused_mocks)
         for warning in service.warnings(after_run=True):
             click.echo(f"offbook: {warning}", err=True)
