@@ -10,8 +10,7 @@ import click
 
 from offbook.cli_options import FILE_PATH, deadline_option, json_option, print_json
 from offbook.errors import InvariantBroken, UsageError
-from offbook.explore.python_targets import load_target
-from offbook.files import write_atomic
+from offbook.files import import_object, write_atomic
 
 if TYPE_CHECKING:
     from offbook.explore.search import Counterexample, Exploration
@@ -66,13 +65,13 @@ def explore_command(  # noqa: PLR0913 - the options of the command
 
     sys.path.insert(0, "")
     world, prompt, source = _read_target(arguments, deadline)
-    exceptions = [load_target(name) for name in gives_up]
+    exceptions = [import_object(name) for name in gives_up]
     live = sys.stderr.isatty() and not as_json
     try:
         found = explore(
             world,
             prompt,
-            *(load_target(name) for name in invariant),
+            *(import_object(name) for name in invariant),
             runs=runs,
             steps=steps,
             seed=seed,
@@ -113,17 +112,24 @@ def _read_target(arguments: tuple[str, ...], deadline: float) -> tuple[Any, str,
     command = sys.argv[separator + 1 :] if separator else []
     words = list(arguments[: len(arguments) - len(command)])
     if command and len(words) == 1:
+        from offbook.explore.scripts import literal
         from offbook.runs.api import drive
         from offbook.subjects.clis.command import Command
 
-        source = f"drive(Command({command!r}, deadline={deadline:g}))"
-        return (lambda: drive(Command(command, deadline=deadline))), words[0], source
+        # Each behaviour runs in an empty folder; the files of the command stay where they are.
+        found = [str(Path(word).absolute()) if Path(word).is_file() else word for word in command]
+        shown = ", ".join(
+            literal(word) if word == path else f"str(Path({literal(word)}).absolute())"
+            for word, path in zip(command, found, strict=True)
+        )
+        source = f"drive(Command([{shown}], deadline={deadline:g}))"
+        return (lambda: drive(Command(found, deadline=deadline))), words[0], source
     if command or len(words) != 2:  # noqa: PLR2004 - the world and the prompt
         raise UsageError(
             "expected a world and a prompt, or a prompt and a command",
             hint='offbook explore shop:world "Refund order 7"',
         )
-    return load_target(words[0]), words[1], words[0]
+    return import_object(words[0]), words[1], words[0]
 
 
 def _save(
@@ -140,12 +146,12 @@ def _save(
     targets = [*invariants, *gives_up, *([] if is_command else [source])]
     imports = [f"from {t.partition(':')[0]} import {t.partition(':')[2]}" for t in targets]
     if is_command:
-        imports += ["from offbook import Command, drive"]
         imports += ["", "", "def world():", f"    return {source}"]
     text = render_test(
         finding.invariant,
         finding.script,
         imports=imports,
+        uses=("Command", "drive") if is_command else (),
         world="world" if is_command else source.partition(":")[2],
         invariants=[target.partition(":")[2] for target in invariants],
         gives_up=[target.partition(":")[2] for target in gives_up],

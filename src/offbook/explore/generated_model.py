@@ -1,8 +1,8 @@
 """A model that plays against the agent: it looks at the tools of each request and makes a move.
 
-The search begins with random moves because nothing that was tried finds bugs in fewer runs: with
-the same moves, a search guided by new states needed 59 to 330 runs where plain random choices
-needed 28 to 237 (five seeds, the planner of `examples/`). What matters is which moves there are.
+The moves are random because nothing that was tried finds bugs in fewer runs. Guidance by new
+states needs more of them: `bench/explore_ablation.py`, with the table in `docs/guides/explore.md`.
+What matters is which moves there are.
 """
 
 from __future__ import annotations
@@ -51,13 +51,12 @@ DRAWS, STREAM_DRAWS = (
 def raise_endless() -> NoReturn:
     """Raise the error for an agent that goes on after the model has ended the conversation."""
     raise RunError(
-        f"the agent does not end: it sent {PATIENCE} requests after the model had made its last"
-        " move and only said that it was done"
+        f"the agent does not end: it sent {PATIENCE} requests after the last move of the model"
     )
 
 
 class PatientPlaybook(Playbook):
-    """A playbook that goes on for a while after its last step, and not for ever."""
+    """A playbook that answers a limited number of requests after its last step."""
 
     def __init__(self) -> None:
         super().__init__(strict=False)
