@@ -8,8 +8,8 @@ from typing import Literal
 import msgspec
 import pytest
 
-from offbook.errors import FormatError
-from offbook.files import copy_atomic, read_document, write_atomic
+from offbook.errors import FormatError, UsageError
+from offbook.files import copy_atomic, import_object, read_document, read_lines, write_atomic
 
 
 class Case(msgspec.Struct, forbid_unknown_fields=True):
@@ -81,3 +81,35 @@ def test_a_copy_has_the_content_and_the_permissions_of_its_source(tmp_path: Path
     copy = copy_atomic(source, tmp_path / "new" / "copy.yaml")
     assert (copy.read_text(), copy.stat().st_mode & 0o777) == ("one", 0o600)
     assert [path.name for path in copy.parent.iterdir()] == ["copy.yaml"]
+
+
+def test_lines_are_decoded_and_a_torn_last_line_is_skipped(tmp_path: Path):
+    path = tmp_path / "results.jsonl"
+    path.write_bytes(b'{"id":1}\n{"id":2}\n{"id"')
+    assert list(read_lines(path, msgspec.json.decode, "result")) == [{"id": 1}, {"id": 2}]
+
+
+def test_an_invalid_line_is_reported_with_its_number(tmp_path: Path):
+    path = tmp_path / "results.jsonl"
+    path.write_bytes(b'{"id":1}\n{"id"\n{"id":3}\n')
+    with pytest.raises(FormatError, match=r"results\.jsonl:2: invalid result"):
+        list(read_lines(path, msgspec.json.decode, "result"))
+
+
+def test_an_object_is_imported_by_its_module_and_name():
+    assert import_object("offbook.files:import_object") is import_object
+
+
+@pytest.mark.parametrize(
+    "reference, message",
+    [
+        ("shop", "expected MODULE:NAME, got 'shop'"),
+        (":agent", "expected MODULE:NAME, got ':agent'"),
+        ("no_such_module:agent", "cannot import no_such_module"),
+        ("offbook.files:import_objct", "did you mean 'import_object'"),
+    ],
+)
+def test_an_object_that_cannot_be_imported_is_reported(reference: str, message: str):
+    with pytest.raises(UsageError) as caught:
+        import_object(reference)
+    assert message in str(caught.value)

@@ -16,7 +16,7 @@ OffbookError
 │   ├── UnmockedCall      a call of the host or a fake program that no mock answers
 │   ├── DeadlineExceeded  the run took too long
 │   ├── CheckFailed       a check on the trace failed; also an AssertionError
-│   │   ├── ContractBroken    an event does not match the schema that it is held to
+│   │   ├── ContractBroken    an event does not match the schema of its contract
 │   │   └── SandboxFailed     a package does not install or load as it should
 │   ├── JudgeError        the answer of a judge is unusable
 │   └── PatternError      an error of a pattern that its test did not expect
@@ -146,7 +146,7 @@ class InvariantBroken(CheckFailed):
 
 
 class ContractBroken(CheckFailed):
-    """An event of the run does not match the schema that it is held to."""
+    """An event of the run does not match the schema of its contract."""
 
 
 class SandboxFailed(CheckFailed):

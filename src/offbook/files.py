@@ -13,8 +13,9 @@ import functools
 import os
 import re
 import stat
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from types import CodeType, ModuleType, UnionType
 from typing import Any, BinaryIO, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -92,6 +93,18 @@ def parse_json(raw: str | bytes, path: Path | str = "", line: int | None = None)
         return msgspec.json.decode(raw)
     except msgspec.DecodeError as error:
         raise FormatError(f"invalid JSON: {error}", path=path, line=line) from error
+
+
+def read_lines(path: Path, decode: Callable[[bytes], T], what: str) -> Iterator[T]:
+    """Yield each line of a file that a run appends to; `what` names a line in errors."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                return  # the run was killed while it wrote this line
+            try:
+                yield decode(line)
+            except msgspec.MsgspecError as error:
+                raise FormatError(f"invalid {what}: {error}", path=path, line=number) from error
 
 
 def read_document(path: Path, kind: type[T]) -> T:
@@ -216,12 +229,31 @@ def find_line(text: str, location: str) -> int | None:
     return found
 
 
+def import_object(reference: str) -> Any:
+    """Import the object that MODULE:NAME names."""
+    module_name, _, name = reference.partition(":")
+    if not module_name or not name:
+        raise UsageError(f"expected MODULE:NAME, got {reference!r}", hint="for example shop:agent")
+    try:
+        module = import_module(module_name)
+    except ImportError as error:
+        raise UsageError(
+            f"cannot import {module_name}: {error}",
+            where=reference,
+            hint="run the command in the folder of the module",
+        ) from error
+    if not hasattr(module, name):
+        names = [known for known in vars(module) if not known.startswith("_")]
+        raise UsageError(f"{module_name} has no {name!r}", hint=did_you_mean(name, names))
+    return getattr(module, name)
+
+
 def run_source(module: ModuleType, path: Path) -> None:
     """Execute a Python file in a module, from its source: bytecode on disk may be stale."""
     exec(_compile_source(path.read_bytes(), str(path)), module.__dict__)  # noqa: S102 - as a loader does
 
 
-# By content: each session of a test run loads its extensions anew, and compiling takes most of it.
+# By content: each session of a test run loads its extensions again, and compiling takes most of it.
 @functools.lru_cache(maxsize=64)
 def _compile_source(source: bytes, path: str) -> CodeType:
     return compile(source, path, "exec")

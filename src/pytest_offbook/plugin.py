@@ -33,7 +33,7 @@ SCOPED_MODULES = ("offbook.host.host_scope", "offbook.trace.steps")
 
 FAKE_MODULE = "offbook.host.fake_cli"
 
-# The modules of the capabilities. They are no pytest plugins: each one costs pytest 3 ms at every
+# The modules of the capabilities. They are not pytest plugins: each one costs pytest 3 ms at every
 # start, used or not. So their options, fixtures and configuration are registered here.
 MODULES: list[Any] = [
     import_module(capability.pytest_module)

@@ -82,13 +82,7 @@ def test_the_names_of_a_first_test_import_the_words_of_a_script_only(modules_of:
     modules = modules_of(IMPORT_NAMES)
     assert {name for name in modules if name.startswith("offbook.")} == {
         "offbook.capability",
-        "offbook.determinism",
-        "offbook.determinism.clock",
         "offbook.errors",
-        "offbook.exchange",
-        "offbook.exchange.injected_text",
-        "offbook.exchange.messages",
-        "offbook.exchange.model",
         "offbook.runs",
         "offbook.runs.api",
         "offbook.sources",

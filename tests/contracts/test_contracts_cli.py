@@ -80,3 +80,10 @@ def test_without_contracts_nothing_is_checked(trace: Path, monkeypatch: pytest.M
     monkeypatch.chdir(trace.parent)
     with pytest.raises(UsageError, match="no contracts"):
         run("check", trace)
+
+
+def test_traces_without_topics_have_no_contracts_to_infer(tmp_path: Path):
+    path = tmp_path / "t.jsonl"
+    path.write_bytes(msgspec.json.encode(EVENTS[1]) + b"\n")
+    with pytest.raises(UsageError, match="the traces publish no topic"):
+        run("infer", path)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offbook import call, say, session, when
-from offbook.contracts import Contracts, hold_to, infer_contracts
+from offbook.contracts import Contracts, enforce, infer_contracts
 from offbook.errors import ContractBroken, FormatError, UsageError
 from offbook.trace.events import PUBLISH, Event
 
@@ -30,7 +30,7 @@ class BuildDone(msgspec.Struct):
 
 def test_an_event_that_breaks_a_contract_fails_the_run():
     with (
-        hold_to(Contracts(events={"tool.call": CALL})),
+        enforce(Contracts(events={"tool.call": CALL})),
         pytest.raises(ContractBroken) as raised,
         session() as rehearsal,
     ):
@@ -44,7 +44,7 @@ def test_an_event_that_breaks_a_contract_fails_the_run():
 
 def test_a_run_that_matches_its_contracts_passes():
     contracts = Contracts(events={"tool.call": {"required": ["input"]}})
-    with hold_to(contracts), session() as rehearsal:
+    with enforce(contracts), session() as rehearsal:
         rehearsal.run(SCRIPT)
     assert contracts.matched == {"event tool.call": 1}
     assert contracts.unused == []
@@ -52,13 +52,13 @@ def test_a_run_that_matches_its_contracts_passes():
 
 def test_a_contract_without_an_event_is_unused():
     contracts = Contracts(events={"tool.call": {}, "tool.cal": {}}, topics={"build.done": {}})
-    with hold_to(contracts), session() as rehearsal:
+    with enforce(contracts), session() as rehearsal:
         rehearsal.run(SCRIPT)
     assert contracts.unused == ["topic build.done", "event tool.cal"]
 
 
 def test_no_contract_is_held_after_the_block():
-    with hold_to(Contracts(events={"tool.call": CALL})):
+    with enforce(Contracts(events={"tool.call": CALL})):
         pass
     with session() as rehearsal:
         rehearsal.run(SCRIPT)
@@ -164,3 +164,13 @@ def test_a_field_that_is_sometimes_missing_is_not_required():
             "required": ["x"],
         }
     }
+
+
+def test_a_payload_that_is_the_text_of_an_object_is_inferred_as_the_object():
+    inferred = infer_contracts([published("a", '{"x": 1}')])
+    assert inferred.topics["a"]["properties"] == {"x": {"type": "integer"}}
+
+
+def test_a_payload_that_only_looks_like_json_is_inferred_as_a_text():
+    inferred = infer_contracts([published("a", "{not json")])
+    assert inferred.topics["a"] == {"type": "string"}

@@ -225,7 +225,7 @@ BAD: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "results and a result": (
         lambda: mock_host_response("clock", "now", {"results": [1], "result": 1}),
-        "results stands alone",
+        "`results` cannot be combined",
     ),
     "times": (lambda: mock_host_response("clock", "now", {"times": 0}), "times must be"),
     "a name without a dot": (lambda: host_call("clock"), "invalid host call 'clock'"),

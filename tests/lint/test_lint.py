@@ -215,3 +215,17 @@ def test_the_command_fixes_and_prints_json(tmp_path: Path):
     result = CliRunner().invoke(lint, [str(tmp_path), "--fix", "--json"], standalone_mode=False)
     assert json.loads(result.output) == {"findings": [], "files": 2, "fixed": 1}
     assert result.return_value == 0
+
+
+def test_the_command_counts_what_it_fixed_and_says_that_nothing_is_left(tmp_path: Path):
+    write(tmp_path, {"m.jsonl": MOCKS, "test_a.py": "def test_a():\n    assert 'm.jsonl'\n"})
+    result = CliRunner().invoke(lint, [str(tmp_path), "--fix"], standalone_mode=False)
+    assert result.output.splitlines() == ["Fixed 1 finding.", "Nothing found in 2 files."]
+    assert result.return_value == 0
+
+
+def test_the_command_counts_what_it_can_fix(tmp_path: Path):
+    write(tmp_path, {"m.jsonl": MOCKS, "test_a.py": "def test_a():\n    assert 'm.jsonl'\n"})
+    result = CliRunner().invoke(lint, [str(tmp_path)], standalone_mode=False)
+    assert result.output.splitlines()[-1] == "[*] 1 fixable with `--fix`."
+    assert result.return_value == 1

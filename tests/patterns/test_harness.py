@@ -451,7 +451,7 @@ def test_a_plain_default_works_like_default():
 
 
 def test_a_default_outside_of_a_signature_is_explained():
-    with pytest.raises(UsageError, match=r"default\(0\) is no cell"):
+    with pytest.raises(UsageError, match=r"default\(0\) is not a cell"):
         default(0).get()
 
 

@@ -100,7 +100,7 @@ def test_a_step_that_cannot_run_is_refused_before_anything_runs(step: Any, messa
     "step, message",
     [
         ({"send": "ad"}, "step 1: .*no output 'ad'"),
-        ({"send": "count"}, "step 1: 'count' is no stream"),
+        ({"send": "count"}, "step 1: 'count' is not a stream"),
         ({"set": "itmes", "to": 1}, "step 1: .*no cell 'itmes'"),
         ({"assert": "cuont == 1"}, "step 1: cuont == 1: unknown name 'cuont'"),
         ({"assert": "items[7]"}, "step 1: .*IndexError"),

@@ -296,7 +296,6 @@ def test_help_imports_no_stage(unwatched: dict[str, str]):
         "offbook.capability",
         "offbook.conformance",
         "offbook.contracts",
-        "offbook.errors",
         "offbook.evals",
         "offbook.goldens",
         "offbook.explore",

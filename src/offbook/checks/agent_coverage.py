@@ -1,7 +1,7 @@
 """The coverage of an agent: which of its parts the runs of a suite have exercised.
 
 A part is a tool, a hook, a command, an answer to a question, a hat, a topic, a node or an edge of a
-graph, or a handoff. The trace says which parts the agent offers, and what became of each:
+graph, or a handoff. The trace says which parts the agent offers, and the outcome of each:
 
     coverage = AgentCoverage()
     for path in traces:
@@ -9,7 +9,7 @@ graph, or a handoff. The trace says which parts the agent offers, and what becam
     coverage.percent        # None without data: an agent that offers nothing is not covered
 
 Roles of the script and errors of the provider are counted, but they are not parts of the agent.
-Nothing but the trace is read, so stored traces can be measured as well.
+Only the trace is read, so stored traces can be measured as well.
 """
 
 from __future__ import annotations

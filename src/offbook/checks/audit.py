@@ -224,7 +224,7 @@ PULL_REQUEST_POLICY = parse_audit_policy(
 
 
 def find_golden(path: Path) -> Path | None:
-    """Return the golden of a transcript: beside it, or in the folder `goldens`."""
+    """Return the golden of a transcript: in its folder, or in `goldens` there."""
     beside = path.with_name(f"{path.stem}.golden.json")
     if beside.is_file():
         return beside

@@ -280,9 +280,9 @@ class PlanApprovalRule(AuditRule, frozen=True):
 
 
 class VerificationRule(AuditRule, frozen=True):
-    """An action is preceded by a verification of the same thing.
+    """An action is preceded by a verification of the same object.
 
-    `scope` are the parameters that tell one thing from another, such as the number of an order.
+    `scope` are the parameters that identify the object, such as the number of an order.
     """
 
     name: ClassVar[str] = "verification"

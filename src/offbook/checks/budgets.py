@@ -10,7 +10,6 @@ from __future__ import annotations
 import msgspec
 
 from offbook.checks.collectors import TotalCost
-from offbook.checks.limits import check_limit
 from offbook.exchange.model import Usage
 from offbook.exchange.model_prices import cost_of, find_price
 from offbook.trace.events import (
@@ -102,3 +101,16 @@ class SpendingReader:
 
     def on_close(self) -> None:
         """Do nothing: each event was added alone."""
+
+
+def check_limit(
+    title: str, metric: str, limit: float, actual: float | None, *, minimum: bool = False
+) -> Verdict:
+    """Return the verdict; a figure at its limit passes, and a missing one is no data."""
+    if actual is None:
+        message = f"no data: the run has no {metric.replace('_', ' ')}"
+        return Verdict(title, "no_data", message, limit)
+    ok = actual >= limit if minimum else actual <= limit
+    word = "is below the minimum" if minimum else "exceeds the maximum"
+    message = "" if ok else f"{metric} {actual:g} {word} {limit:g}"
+    return Verdict(title, "pass" if ok else "fail", message, limit, actual)

@@ -6,9 +6,9 @@ r"""Comparison of two traces, or of two folders of traces, aligned by content.
     print("\n".join(render_comparison(comparison)))
 
 The structs are the JSON of `offbook compare --json`; a field is added in a new version and never
-changes its meaning. Times, ids and temporary folders are no differences, as long as an id of one
-trace always maps to the same id of the other. Tokens, cost and time are in `figures`: they
-follow from the rest, or differ in every run, so they alone make two traces not different.
+changes its meaning. Times, ids and temporary folders do not count as differences, as long as
+an id of one trace always maps to the same id of the other. Tokens, cost and time are in `figures`:
+they follow from the rest, or differ in every run, so they do not make two traces different.
 """
 
 from __future__ import annotations

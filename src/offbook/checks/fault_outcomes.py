@@ -52,7 +52,7 @@ _QUOTED_ERROR = re.compile(r"injected fault|\b[A-Z]\w*(?:Error|Exception|Timeout
 
 
 class FaultOutcome(msgspec.Struct, frozen=True):
-    """An injected fault, and what became of it.
+    """An injected fault and its outcome.
 
     `number` is that of the request or call, `name` the tool or the operation of the host.
     """

@@ -144,15 +144,12 @@ def assert_golden_transcript(expected: Any, actual: Any) -> None:
     new = mask_volatile(transcript) if golden is None else merge_golden(golden, transcript)
     text = _render(new, path.suffix)
     if update_goldens.get():
-        if in_ci():
-            raise UsageError("goldens are not updated in CI", hint=f"remove {UPDATE}")
+        refuse_update_in_ci()
         write_atomic(path, text)
         withdraw(path)
         return
     propose(path, text)
-    # pytest sets this variable to the id of the test, for a command that works when pasted.
-    test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" (")[0]
-    command = shlex.join(["pytest", UPDATE, *filter(None, [test])])
+    command = update_command()
     if golden is None:
         raise CheckFailed(
             "there is no golden transcript yet",
@@ -162,6 +159,19 @@ def assert_golden_transcript(expected: Any, actual: Any) -> None:
     _raise_mismatches(
         golden, transcript, str(path), f"if this is intended: {command}\nor review it: {REVIEW}"
     )
+
+
+def refuse_update_in_ci() -> None:
+    """Raise an error in CI, where nothing is approved."""
+    if in_ci():
+        raise UsageError("goldens are not updated in CI", hint=f"remove {UPDATE}")
+
+
+def update_command() -> str:
+    """Return the command that updates the goldens of the current test."""
+    # pytest sets this variable to the id of the test, for a command that works when pasted.
+    test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" (")[0]
+    return shlex.join(["pytest", UPDATE, *filter(None, [test])])
 
 
 def _raise_mismatches(golden: Any, transcript: Any, where: str = "", fix: str = "") -> None:

@@ -181,7 +181,7 @@ class HatTransition(Assertion, frozen=True, tag="hat_transition", rename={"sourc
         return [(HatHistory, ())]
 
     def evaluate(self, context: CheckContext) -> AssertionResult:
-        # Two iterations with the same hat are no transition.
+        # Two iterations with the same hat are not a transition.
         transitions = [f"{a} -> {b}" for a, b in pairwise(_hat_history(context)) if a != b]
         expected = f"{self.source} -> {self.to}"
         distinct = {"transitions": list(dict.fromkeys(transitions))}

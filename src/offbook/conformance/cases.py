@@ -1,4 +1,4 @@
-"""The cases of a suite: source files with their expectations beside them.
+"""The cases of a suite: source files, each with an expectation in the same folder.
 
     sum.py            the source
     sum.expected      the exact standard output; the command succeeds
@@ -52,7 +52,7 @@ def find_cases(
     """Return the cases of a folder and its subfolders, sorted by name.
 
     The settings have the command of each extension. With one command for all, the extensions are
-    those of the files that have an expectation beside them.
+    those of the files that have an expectation.
     """
     if not folder.is_dir():
         raise UsageError("no such folder", where=str(folder))
@@ -133,7 +133,7 @@ def _read_case(path: Path, name: str, suffix: str, settings: SuiteSettings) -> C
 
 
 def matches_error(spec: str, actual: str) -> bool:
-    """Return whether a message has what an `.error` file asks for; an empty file asks for nothing.
+    """Return whether a message matches an `.error` file; an empty file matches every message.
 
     An invalid regular expression matches nothing.
     """

@@ -184,7 +184,7 @@ def render_timing(results: list[ConformanceResult]) -> str:
 
 
 def summarise(results: list[ConformanceResult], seconds: float) -> dict[str, object]:
-    """Return the results for scripts: these keys are a promise."""
+    """Return the results for scripts. The names of the keys do not change."""
     counts = Counter(result.outcome for result in results)
     return {
         "ok": not any(result.failed for result in results),

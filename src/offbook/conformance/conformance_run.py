@@ -140,6 +140,6 @@ def update_expectation(case: ConformanceCase, ended: CaseExit) -> Path | None:
         return source.with_suffix(EXPECTED)
     message = _tail(ended.stderr.decode("utf-8", "replace"))
     if case.expected is not None or not message:
-        return None  # a program that worked and fails now is no new expectation
+        return None  # a program that worked and fails now keeps its expectation
     write_atomic(source.with_suffix(ERROR), f"{message[-1]}\n")
     return source.with_suffix(ERROR)

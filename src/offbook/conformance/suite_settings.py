@@ -36,7 +36,7 @@ class SuiteSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     - `run`: the command of each extension, or of `*` for every file that has an expectation.
     - `timeout`: seconds before a case is killed, with all its processes.
     - `max_output`: bytes of output before a case is killed.
-    - `exclude`: source files that are no cases, as patterns of paths in the suite.
+    - `exclude`: source files that are not cases, as patterns of paths in the suite.
     """
 
     run: dict[str, str] = {}

@@ -32,7 +32,7 @@ class Worker(NamedTuple):
 
 
 def start_worker() -> Worker:
-    """Start a worker in its own session: Ctrl-C in the terminal is for us."""
+    """Start a worker in its own session, so that Ctrl-C does not interrupt it."""
     ours, theirs = socket.socketpair()
     with theirs:
         process = subprocess.Popen(  # noqa: S603 - our own module

@@ -1,6 +1,6 @@
-"""Contracts and budgets: what every run is held to.
+"""Contracts and budgets: schemas and limits that every run must meet.
 
-from offbook.contracts import Contracts, hold_to
+from offbook.contracts import Contracts, enforce
 """
 
 from offbook.capability import Capability, CommandEntry, lazy_names
@@ -20,8 +20,11 @@ CAPABILITY = Capability(
 __all__, __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "holding": "Budget Contracts Spending hold_to",
-        "inference": "infer_contracts",
+        "checks.budgets": "Budget Spending",
+        "contracts.enforcement": "enforce",
+        "contracts.inference": "infer_contracts",
+        "trace.event_contracts": "Contracts",
     },
     "CAPABILITY",
+    package="offbook",
 )

@@ -1,9 +1,9 @@
 from offbook.capability import Capability
-from offbook.contracts.holding import Budget as Budget
-from offbook.contracts.holding import Contracts as Contracts
-from offbook.contracts.holding import Spending as Spending
-from offbook.contracts.holding import hold_to as hold_to
+from offbook.checks.budgets import Budget as Budget
+from offbook.checks.budgets import Spending as Spending
+from offbook.contracts.enforcement import enforce as enforce
 from offbook.contracts.inference import infer_contracts as infer_contracts
+from offbook.trace.event_contracts import Contracts as Contracts
 
 CAPABILITY: Capability
 
@@ -12,6 +12,6 @@ __all__ = [
     "Budget",
     "Contracts",
     "Spending",
-    "hold_to",
+    "enforce",
     "infer_contracts",
 ]

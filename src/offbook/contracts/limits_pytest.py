@@ -204,7 +204,7 @@ class LimitHooks:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def _held_contracts(self) -> Contracts | None:
-        """Return the contracts of the project, if a run of this process was held to them."""
+        """Return the contracts of the project, if they were checked in this process."""
         module = sys.modules.get(CONTRACTS_MODULE)
         return None if module is None else module.project_contracts()
 

@@ -35,16 +35,27 @@ def thread_variable(name: str) -> ContextVar[Any]:
     return variable
 
 
-@contextmanager
-def use_variable(variable: ContextVar[Any], value: object) -> Generator[None]:
-    """Set a variable in a block."""
-    token = variable.set(value)
-    try:
-        yield
-    finally:
+class VariableScope:
+    """Sets a variable in a `with` block; four times as fast as a generator, for each prompt."""
+
+    __slots__ = ("_token", "_value", "_variable")
+
+    def __init__(self, variable: ContextVar[Any], value: object) -> None:
+        self._variable = variable
+        self._value = value
+
+    def __enter__(self) -> None:
+        self._token = self._variable.set(self._value)
+
+    def __exit__(self, *_: object) -> None:
         # A fixture may be closed in another context than it was opened in; that one is gone.
         with suppress(ValueError):
-            variable.reset(token)
+            self._variable.reset(self._token)
+
+
+def use_variable(variable: ContextVar[Any], value: object) -> VariableScope:
+    """Set a variable in a block."""
+    return VariableScope(variable, value)
 
 
 @contextmanager

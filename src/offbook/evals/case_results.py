@@ -65,7 +65,7 @@ class CaseResult(msgspec.Struct, frozen=True):
 
     @property
     def warnings(self) -> list[str]:
-        """The messages of checks that hold with a remark."""
+        """The messages of checks that passed with a warning."""
         return [verdict.message for verdict in self.verdicts if verdict.status == "warn"]
 
 

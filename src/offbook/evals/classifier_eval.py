@@ -197,7 +197,7 @@ def classify_by_rules(settings: ClassifierSettings) -> Classify:
 def classify_by_model(
     source: ModelSource, dialect: str, model: str, settings: ClassifierSettings
 ) -> Classify:
-    """Return a classifier that asks a model; an answer that is no label is an error."""
+    """Return a classifier that asks a model; an answer that is not a label is an error."""
     labels = [*settings.labels, settings.abstain_label]
     system = (
         f"Classify the request. Answer with one JSON object: "

@@ -301,6 +301,7 @@ def _run(task: ContextTask, mode: ContextMode) -> dict[str, Any]:
     tools = exposed_tools(task, mode)
     observed = task.mode_observations.get(mode.id, task.observed)
     surface = observed.final_response
+    # Without an answer, the terms must at least be in what the model would have read.
     if surface is None:
         surface = "\n\n".join([task.objective, selection.text, transcript, "\n".join(tools)])
     correctness = _score_content(task.expected, surface, selection.ids, observed)
@@ -308,7 +309,7 @@ def _run(task: ContextTask, mode: ContextMode) -> dict[str, Any]:
     quality = _score_tools(task.expected.expected_tools, events)
     retained = sum(m.estimated_tokens or count_tokens(m.content) for m in kept)
     tokens = observed.input_tokens
-    if tokens is None:
+    if tokens is None:  # estimated
         tokens = count_tokens(task.objective) + selection.tokens
         tokens += count_tokens(transcript) + count_tokens("\n".join(tools))
     failures = _failures(task.expected, correctness, quality, tokens)
@@ -383,6 +384,7 @@ def exposed_tools(task: ContextTask, mode: ContextMode) -> list[str]:
 
 
 def _ordered(events: list[ToolUse]) -> list[ToolUse]:
+    # Events without an order keep their place in the list.
     numbered = list(enumerate(events))
     numbered.sort(key=lambda item: (item[0] if item[1].order is None else item[1].order, item[0]))
     return [event for _, event in numbered]
@@ -422,6 +424,7 @@ def _score_tools(expected: list[str], events: Sequence[ToolUse]) -> dict[str, An
     used = list(dict.fromkeys(event.name for event in events))
     matched = [name for name in expected if name in used]
     unnecessary = [name for name in used if name not in expected and not EDIT_TOOL.search(name)]
+    # An unnecessary tool costs as much as a missing one.
     total = len(expected) + len(unnecessary)
     return {
         "score": round(len(matched) / total, 4) if total else 1.0,
@@ -469,6 +472,7 @@ def _stable_hash(
 ) -> str:
     digest = hashlib.sha256()
     parts = [task.id, mode.id, "\n".join(selected), context, transcript, "\n".join(tools)]
+    # With the length before each part, two lists of parts never have the same bytes.
     for part in parts:
         data = part.encode()
         digest.update(len(data).to_bytes(8, "little") + data)

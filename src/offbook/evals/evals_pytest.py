@@ -25,7 +25,7 @@ def add_options(parser: pytest.Parser) -> None:
 
 
 def configure(config: pytest.Config) -> None:
-    """Collect packs if they are asked for."""
+    """Collect packs if the option is given."""
     if config.getoption(OPTION):
         config.pluginmanager.register(_PackCollector(), "offbook-evals")
 

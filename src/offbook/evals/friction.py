@@ -21,7 +21,6 @@ from offbook.trace.events import Verdict
 REDACTED = "[redacted]"
 MIN_OCCURRENCES = 2
 MAX_EXAMPLES = 3
-LONGEST_WORD = 48  # a longer word of letters, digits, - and _ is a key
 # The artifact that helps against each kind of friction.
 ARTIFACTS = {
     "repeated_query": "context_pack",

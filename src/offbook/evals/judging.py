@@ -1,8 +1,8 @@
 """Rubrics of the kind `llm-judge`: a model scores the result of a run.
 
 The judge is a `ModelSource`: a file (playbook, mocks, cassette) or, with `--live`, a provider.
-Without one the rubric is not run, and a blocking one fails. An answer that is no score is an error
-of the case, never a score.
+Without one the rubric is not run, and a blocking one fails. An answer that is not a score is
+an error of the case, never a score.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class _Worker:
         if self.pid == 0:
             # Only the worker: it never returns from here, so nothing of the parent runs twice.
             try:
-                os.setsid()  # a group of its own, to be killed with all its children
+                os.setsid()  # a new process group, which is killed as a whole
                 os.close(trials_out)
                 os.close(results_in)
                 _work(evaluate, trials_in, results_out, self.log)

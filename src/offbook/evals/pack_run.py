@@ -1,4 +1,4 @@
-"""Runs packs: plans the trials, hands them to an engine, and writes the results as they come.
+"""Runs packs: plans the trials, passes them to an engine, and writes each result.
 
 summary = run_pack([Path("offbook.eval.toml")], RunOptions())
 """

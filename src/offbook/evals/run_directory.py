@@ -25,7 +25,7 @@ import msgspec
 from offbook.errors import FormatError, UsageError, did_you_mean
 from offbook.evals.case_results import CaseResult
 from offbook.evals.run_summary import RunSummary
-from offbook.files import write_atomic
+from offbook.files import read_lines, write_atomic
 from offbook.secrets import hide_bytes, known_secrets
 
 ROOT = Path(".offbook/evals")
@@ -119,18 +119,11 @@ def new_run_id(name: str, now: datetime | None = None) -> str:
 
 
 def read_results(folder: Path) -> Iterator[CaseResult]:
-    """Yield the results of a run in the order in which they came; a torn last line is skipped."""
+    """Return the results of a run in the order of their lines; a torn last line is skipped."""
     path = folder / RESULTS
     if not path.is_file():
         raise FormatError("no results in this directory", path=folder)
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if not line.endswith(b"\n"):
-                return  # the run was killed while it wrote this line
-            try:
-                yield _decode(line)
-            except msgspec.MsgspecError as error:
-                raise FormatError(f"invalid result: {error}", path=path, line=number) from error
+    return read_lines(path, _decode, "result")
 
 
 def find_results(folder: Path, case: str) -> list[CaseResult]:

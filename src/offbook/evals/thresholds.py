@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from offbook.checks.limits import check_limit
+from offbook.checks.budgets import check_limit
 from offbook.evals.pack import Thresholds
 from offbook.evals.run_record import RunRecord
 from offbook.exchange.model import Usage

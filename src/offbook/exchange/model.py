@@ -200,7 +200,7 @@ class AwaitsResults(Protocol):
         ...
 
 
-# --- JSON schemas: of tool parameters, and of the events that a run is held to
+# --- JSON schemas: of tool parameters, and of the events of a run
 
 
 class SchemaError(NamedTuple):

@@ -12,8 +12,7 @@ import click
 
 from offbook.cli_options import FILE_PATH, deadline_option, json_option, print_json
 from offbook.errors import RunError, UsageError
-from offbook.explore.python_targets import load_target
-from offbook.files import make_temp_folder, remove_temp_folder
+from offbook.files import import_object, make_temp_folder, remove_temp_folder
 
 EXAMPLE = """\b
 Example:
@@ -141,7 +140,7 @@ def _read_target(
             raise UsageError("no such scenario file", where=first)
         command = (sys.executable, "-m", "offbook", "scenario", "run", first)
         return first, _command_runner(command, None, deadline), False
-    function: Any = load_target(first)
+    function: Any = import_object(first)
 
     def run(_folder: Path) -> None:
         function()

@@ -55,7 +55,7 @@ def coverage_command(traces: tuple[Path, ...], *, fail_under: float | None, as_j
 
 
 def list_traces(paths: tuple[Path, ...]) -> list[Path]:
-    """Return the trace files among paths; a folder stands for all in it."""
+    """Return the trace files among paths; a folder means all traces in it."""
     if not paths:
         raise UsageError("missing trace", hint="offbook coverage .offbook/traces/*.jsonl")
     found: list[Path] = []

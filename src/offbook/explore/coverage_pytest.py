@@ -3,7 +3,7 @@
 The plugin imports this module at every start, so everything else is imported when it is needed.
 
 Each trace is counted while it is written. A worker of pytest-xdist appends what one trace added to
-a file of its own, one line each: a worker that crashes loses nothing but its last trace.
+a separate file, one line each: a worker that crashes loses nothing but its last trace.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def add_options(parser: pytest.Parser) -> None:
 
 
 def configure(config: pytest.Config) -> None:
-    """Measure if it is asked for."""
+    """Measure if the option is given."""
     file = config.getoption(OPTION)
     fail_under = config.getoption(FAIL_UNDER)
     if file is None and fail_under is None:

@@ -10,8 +10,7 @@ import click
 
 from offbook.cli_options import FILE_PATH, deadline_option, json_option, print_json
 from offbook.errors import InvariantBroken, UsageError
-from offbook.explore.python_targets import load_target
-from offbook.files import write_atomic
+from offbook.files import import_object, write_atomic
 
 if TYPE_CHECKING:
     from offbook.explore.search import Counterexample, Exploration
@@ -66,13 +65,13 @@ def explore_command(  # noqa: PLR0913 - the options of the command
 
     sys.path.insert(0, "")
     world, prompt, source = _read_target(arguments, deadline)
-    exceptions = [load_target(name) for name in gives_up]
+    exceptions = [import_object(name) for name in gives_up]
     live = sys.stderr.isatty() and not as_json
     try:
         found = explore(
             world,
             prompt,
-            *(load_target(name) for name in invariant),
+            *(import_object(name) for name in invariant),
             runs=runs,
             steps=steps,
             seed=seed,
@@ -130,7 +129,7 @@ def _read_target(arguments: tuple[str, ...], deadline: float) -> tuple[Any, str,
             "expected a world and a prompt, or a prompt and a command",
             hint='offbook explore shop:world "Refund order 7"',
         )
-    return load_target(words[0]), words[1], words[0]
+    return import_object(words[0]), words[1], words[0]
 
 
 def _save(

@@ -51,13 +51,12 @@ DRAWS, STREAM_DRAWS = (
 def raise_endless() -> NoReturn:
     """Raise the error for an agent that goes on after the model has ended the conversation."""
     raise RunError(
-        f"the agent does not end: it sent {PATIENCE} requests after the model had made its last"
-        " move and only said that it was done"
+        f"the agent does not end: it sent {PATIENCE} requests after the last move of the model"
     )
 
 
 class PatientPlaybook(Playbook):
-    """A playbook that goes on for a while after its last step, and not for ever."""
+    """A playbook that answers a limited number of requests after its last step."""
 
     def __init__(self) -> None:
         super().__init__(strict=False)

@@ -1,4 +1,4 @@
-"""One behaviour of the model, played against a new world, and what became of it."""
+"""One behaviour of the model, played against a new world, and its result."""
 
 from __future__ import annotations
 
@@ -100,8 +100,8 @@ async def _wait_for(tasks: Iterable[asyncio.Task[Any]]) -> None:
 class Stage:
     """Plays behaviours against new worlds, in one event loop. Close it at the end.
 
-    `world` returns a rehearsal, or an agent to drive, and beside it the state that the invariants
-    look at: `(rehearsal, state)`. An exception of `gives_up` is a documented way to end. Traces are
+    `world` returns a rehearsal or an agent to drive, and the state that the invariants read:
+    `(rehearsal, state)`. An exception of `gives_up` is a documented way to end. Traces are
     written while `records` is true; `trace` is the file of worlds that name none.
     """
 
@@ -160,6 +160,7 @@ class Stage:
         try:
             try:
                 run = rehearsal.run(script)
+            # Errors of the test end the search; those of the agent are what it looks for.
             except (UsageError, PlaybookError):
                 raise
             except Exception as raised:  # noqa: BLE001 - whatever the agent does wrong
@@ -214,6 +215,7 @@ def _open(world: World) -> tuple[Rehearsal, object]:
 
 def _crash(error: Exception) -> BrokenInvariant:
     """Return the violation for an exception; its key is where it was raised."""
+    # The function that raised identifies the bug; the message and the line may change.
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -250,7 +252,7 @@ def _describe(value: object, home: str, inside: set[int]) -> str:
     """
     if value is None or isinstance(value, (str, int, float, bytes)):
         return repr(value)
-    if id(value) in inside:
+    if id(value) in inside:  # an object that contains itself
         return "…"
     inside = {*inside, id(value)}
     if isinstance(value, dict):

@@ -45,7 +45,7 @@ class Counterexample(msgspec.Struct, frozen=True):
 
 
 class Exploration(msgspec.Struct):
-    """What a search tried, and what it found.
+    """The result of a search: what was tried, and what was found.
 
     `states` are the different states of the world that were reached, and `never_called` the tools
     that the agent offered and no behaviour called. `notes` are keywords of schemas that could not

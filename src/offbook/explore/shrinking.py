@@ -51,7 +51,7 @@ def _smaller(moves: tuple[Move, ...]) -> Iterator[tuple[Move, ...]]:
         for start in range(0, len(moves), length):
             yield moves[:start] + moves[start + length :]
         length //= 2
-    # 2. One call of several, or no text beside the calls.
+    # 2. One call of several, or no text with the calls.
     for index, move in enumerate(moves):
         before, after = moves[:index], moves[index + 1 :]
         if len(move.calls) > 1:

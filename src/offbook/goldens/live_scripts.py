@@ -14,14 +14,13 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable
-from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.util import module_from_spec, spec_from_file_location
 from inspect import isawaitable, isclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from offbook.errors import DeadlineExceeded, UsageError, did_you_mean
-from offbook.files import run_source
+from offbook.files import import_object, run_source
 from offbook.goldens.components import bind_step, steps_of, write_step
 from offbook.goldens.fixture_store import MatchMode, MatchRule, StepDict
 from offbook.goldens.golden_replay import Observation, ScenarioPlayer
@@ -248,16 +247,7 @@ class ComponentRegistry:
 
 def _import_component(reference: str) -> type[BaseComponent]:
     """Import a component class by its path, `module:name`."""
-    module_name, _, name = reference.partition(":")
-    try:
-        module = import_module(module_name)
-    except ImportError as error:
-        raise UsageError(f"cannot import {module_name}: {error}", where=reference) from error
-    if not hasattr(module, name):
-        raise UsageError(
-            f"{module_name} has no attribute {name!r}", hint=did_you_mean(name, vars(module))
-        )
-    value = getattr(module, name)
+    value = import_object(reference)
     if not (isclass(value) and issubclass(value, BaseComponent)):
         raise UsageError(
             f"{reference} is not a component",

@@ -128,7 +128,7 @@ class HostHttp:
         body: str | None = None,
         timeout_s: float = DEFAULT_SECONDS,
     ) -> dict[str, Any]:
-        """Send a request; return `status`, `headers` and `body`. An error status is no error."""
+        """Send a request; return `status`, `headers` and `body`. An error status does not raise."""
         from urllib.error import HTTPError, URLError  # most hosts never send one
         from urllib.request import Request, urlopen
 

@@ -247,7 +247,10 @@ def _check_config(config: object, keys: Sequence[str], where: str) -> dict[str, 
         if not isinstance(results, (list, tuple)) or not results:
             raise UsageError("results must be a list of answers", where=where)
         if {"result", "error", "times"} & fields.keys():
-            raise UsageError("results stands alone: each of its answers is used once", where=where)
+            raise UsageError(
+                "`results` cannot be combined with other answers: each of its items is used once",
+                where=where,
+            )
     if times is not None and (isinstance(times, bool) or not isinstance(times, int) or times < 1):
         raise UsageError(f"times must be a positive number, got {times!r}", where=where)
     error = fields.get("error")

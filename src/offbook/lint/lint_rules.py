@@ -24,7 +24,7 @@ RULES = {
     "OB104": "`.then` that is never used",
     "OB105": "mocked tool that the script never calls",
     "OB201": "mock line that is unreachable",
-    "OB202": "mock line that can hardly be meant so",
+    "OB202": "mock line that is probably a mistake",
     "OB203": "mock file that no test loads",
     "OB204": "playbook that no test loads",
 }

@@ -81,7 +81,7 @@ class InitialValue:
 
     def __getattr__(self, name: str) -> Any:
         raise UsageError(
-            f"default({self.value!r}) is no cell: only the default of an input of a pattern",
+            f"default({self.value!r}) is not a cell: it is the default of an input of a pattern",
             hint="def counter(value: Cell[int] = default(0)): …",
         )
 

@@ -281,6 +281,7 @@ class Graph:
     def depend(self, node: GraphNode) -> None:
         """Add a node to the dependencies of what is running."""
         if self._reader is not None:
+            # The version at the first read: a later write must wake the reader.
             self._reads.setdefault(node, node.version)
         elif (
             (
@@ -374,6 +375,7 @@ class Graph:
 
     def _store_value(self, node: Computed, value: Any, error: Exception | None) -> None:
         value = freeze(value, node.value)
+        # An equal value is the same object after `freeze`, so dependents are not woken.
         if error is not None or node.error is not None or value is not node.value:
             node.version += 1
         elif node.version == 0:
@@ -426,6 +428,7 @@ class Graph:
         node.task = self._track(compute(), f"the computed value {node.name} ({place})")
 
     def _set_dependencies(self, node: Computed | Effect, reads: dict[GraphNode, int]) -> None:
+        # A branch that was not taken this time is not a dependency any more.
         for dependency in node.dependencies or ():
             if dependency not in reads:
                 _unlink(dependency, node)
@@ -449,7 +452,7 @@ class Graph:
                 hint="write in a handler or in an effect",
             )
         old = read_path(store.value, path)
-        new = freeze(value, old)
+        new = freeze(value, old)  # the old object, if the values are equal
         if new is old:
             return
         whole = write_path(store.value, path, new, store.name) if path else new
@@ -471,7 +474,7 @@ class Graph:
         old, new = store.value, whole
         store.value = whole
         node: PathNode | None = store
-        for key in path:  # nothing beside the written path has changed
+        for key in path:  # only the written path has changed
             self._touch(node)
             old, new = child(old, key), child(new, key)
             node = node.children.get(key)

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 class PatternComponent(BaseComponent):
     """Steps of golden fixtures for a pattern. A subclass sets the attribute `pattern`.
 
-    It is a pattern, or the path of its file beside the file of the subclass. `options` are those
-    of `create_harness`.
+    It is a pattern, or the path of its file, relative to the file of the subclass. `options` are
+    those of `create_harness`.
     """
 
     pattern: ClassVar[Pattern | str]

@@ -61,7 +61,7 @@ def test_command(
 ) -> int:
     """Run the tests of a pattern file, or of all patterns of a folder.
 
-    Without TEST, they are found in the folder __tests__ beside the pattern, or beside it.
+    Without TEST, they are searched in the folder of the pattern and in __tests__ there.
     """
     from offbook.patterns.running import find_tests
 
@@ -140,7 +140,7 @@ def _modified(files: Iterable[str]) -> dict[str, int]:
 
 
 def write_scaffold(path: Path) -> int:
-    """Write a first test beside a pattern file."""
+    """Write a first test next to a pattern file."""
     from offbook.patterns.definition import load_pattern
     from offbook.patterns.scaffold import scaffold_test
 

@@ -109,6 +109,7 @@ class Runtime(Graph):
 
     def _roll_back(self, undo: list[tuple[Store, Any]]) -> None:
         for store, value in reversed(undo):
+            # The whole value: other paths of the cell may have been written as well.
             self._replace(store, (), value)
             self.report("cell.undo", {"cell": store.name})
 
@@ -222,6 +223,7 @@ class _Segments:
         failure: BaseException | None = None
         runtime = self._runtime
         while True:
+            # Between two awaits other code runs, whose writes belong to it.
             outer = runtime.undo, runtime.actor
             runtime.undo, runtime.actor = self._undo, self._actor
             try:

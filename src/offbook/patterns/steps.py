@@ -126,6 +126,7 @@ def run_steps(
         harness.dispose(check=False)
         raise
     results = player.results
+    # The harness fails at its end for errors that no step has checked.
     try:
         harness.dispose()
     except OffbookError as error:
@@ -186,7 +187,7 @@ class StepPlayer:
             stream = self._loaded.outputs[target]
             if not isinstance(stream, Stream):
                 raise UsageError(
-                    f"{target!r} is no stream", hint="send to a handler of the pattern"
+                    f"{target!r} is not a stream", hint="send to a handler of the pattern"
                 )
             stream.send(step.get("event"))
         else:
@@ -241,6 +242,7 @@ class _Recorder(ast.NodeTransformer):
     """Wraps the operands of an expression in calls that record their values."""
 
     def visit(self, node: ast.AST) -> ast.AST:
+        # `total > limit and done`: the values of `total`, `limit` and `done` explain a failure.
         if isinstance(node, (ast.BoolOp, ast.UnaryOp, ast.Compare, ast.BinOp)):
             return self.generic_visit(node)
         if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript, ast.Call)):
@@ -257,6 +259,7 @@ def evaluate(expression: str, loaded: LoadedPattern) -> tuple[bool, dict[str, An
         operands[text] = value
         return value
 
+    # The names of the pattern hide functions of the same name.
     names = dict(FUNCTIONS)
     for group in (loaded.cells, loaded.outputs):
         for name in group:

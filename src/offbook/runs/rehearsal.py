@@ -37,14 +37,19 @@ from offbook.errors import (
 from offbook.exchange.model import AwaitsResults, ModelSource
 from offbook.exchange.tool_aliases import ToolAlias
 from offbook.files import ReusedFolder, make_temp_folder, remove_temp_folder
-from offbook.runs.left_behind import describe_left_behind, list_running
-from offbook.runs.run_endings import emit_failure, record_termination, watch_termination
+from offbook.runs.run_endings import (
+    describe_left_behind,
+    emit_failure,
+    list_running,
+    record_termination,
+    watch_termination,
+)
 from offbook.runs.sync_bridge import AwaitableResult, SyncBridge, in_event_loop
 from offbook.runs.wiring import Wiring
 from offbook.secrets import hide_secrets
 from offbook.subjects.subject import EndsWithError, HasToolWatch, SendsPrompts, Subject
 from offbook.trace.current_hub import current_faults, current_llm, run_watchers, use_hub
-from offbook.trace.events import REQUEST, RUN_END, RUN_START, Event, Verdict
+from offbook.trace.events import REQUEST, RUN_END, RUN_START, Verdict
 from offbook.trace.hub import Hub
 from offbook.trace.instrument import rebuild_requests
 from offbook.trace.places import caller_place
@@ -314,10 +319,9 @@ class Rehearsal:
         self._failed = False
         self._ever_failed = False
         self._first_seq = 0  # before the first event of this run
-        self._running_before: set[object] = set()  # threads and tasks
+        self._running_before: set[object] = set()  # threads and tasks, when the run started
         self._ever_run = False
         self._disposed = False
-        self._last_seq = 0
         # In a plain function, errors of the subject are raised here, at the call. In an event
         # loop, opening has to wait for the first `await`.
         if not in_event_loop():
@@ -443,7 +447,6 @@ class Rehearsal:
                     self.trace, ts=self._clock.millis(), kept=self._kept, subject=self.subject.name
                 )
                 self._hub.subscribe(self._recorder.record)
-            self._hub.subscribe(self._remember_seq)
             self._stop_watching = watch_termination()
             with use_hub(self._hub), use_variable(current_faults, self._faults):
                 await self.subject.open(self._wiring.connect(self.cwd))
@@ -462,9 +465,6 @@ class Rehearsal:
     def _raise_if_disposed(self) -> None:
         if self._disposed:
             raise UsageError("the rehearsal is over", hint="create a new one for more runs")
-
-    def _remember_seq(self, event: Event) -> None:
-        self._last_seq = event.seq
 
     # --- Running
 
@@ -486,8 +486,10 @@ class Rehearsal:
             prompts = self._load(playbook, script)
             # A program that sends all prompts itself is called once for the turns of the script.
             turns = sum(isinstance(item, Turn) for item in script)
-        first = self._first_seq = self._last_seq
+        first = self._first_seq = self._hub.seq
         output: object = None
+        if self._auto_assert:
+            self._running_before = list_running()
         self._hub.emit(RUN_START, {"subject": self.subject.name, "turns": turns})
         self._notify_watchers()
         try:
@@ -507,16 +509,16 @@ class Rehearsal:
             self._failed = self._ever_failed = True
             self._notify_watchers()
             emit_failure(self._hub, error)
-            run.end(first, self._last_seq, None)
+            run.end(first, self._hub.seq, None)
             if self._faults is not None:
                 self._hub.emit_verdict(self._judge_faults(run))
             raise
-        # A value that is no text may have an address in its `repr`: its type is enough.
+        # A value other than text may have an address in its `repr`: its type is enough.
         known = output is None or isinstance(output, str)
         shown = output if known else {"type": type(output).__name__}
         self._notify_watchers()
         self._hub.emit(RUN_END, {"ok": True, "output": shown})
-        run.end(first, self._last_seq, output)
+        run.end(first, self._hub.seq, output)
         if self._faults is not None:
             self._check_faults(run)
 
@@ -562,8 +564,6 @@ class Rehearsal:
 
     async def _prompt(self, text: str) -> object:
         """Prompt the subject; raise the error of the source rather than a consequence of it."""
-        if self._auto_assert:
-            self._running_before = list_running()
         try:
             with (
                 use_hub(self._hub),

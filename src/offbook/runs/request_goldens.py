@@ -6,14 +6,13 @@ the messages. What is the same as in the request before is left out, so that eac
 
 from __future__ import annotations
 
-import os
-import shlex
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from offbook.checks.golden_transcript import refuse_update_in_ci, update_command
 from offbook.checks.proposed_files import REVIEW, propose, withdraw
-from offbook.checks.snapshot import diff_texts, in_ci
+from offbook.checks.snapshot import diff_texts
 from offbook.errors import CheckFailed, UsageError
 from offbook.exchange.messages import Message, Text
 from offbook.files import read_text, write_atomic
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 FOLDER = "requests"
 SUFFIX = ".yaml"
-UPDATE = "--offbook-update"
 # Ids and times differ in every run.
 VOLATILE: dict[str, str | bool] = {"$UUID": True, "$TIMESTAMP": True}
 
@@ -74,15 +72,12 @@ class RequestGoldens:
             withdraw(path)
             return
         if self._update:
-            if in_ci():
-                raise UsageError("goldens are not updated in CI", hint=f"remove {UPDATE}")
+            refuse_update_in_ci()
             write_atomic(path, actual.encode())
             withdraw(path)
             return
         propose(path, actual)
-        # pytest sets this variable to the id of the test, for a command that works when pasted.
-        test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" (")[0]
-        command = shlex.join(["pytest", UPDATE, *filter(None, [test])])
+        command = update_command()
         if golden is None:
             raise CheckFailed(
                 "this test has no golden of its requests yet",

@@ -1,21 +1,22 @@
-"""How a run ends in its trace: one verdict and one reason, whatever ended it."""
+"""How a run ends: one verdict and one reason in its trace, and what it leaves running."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import threading
-from asyncio import CancelledError
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from offbook.errors import Interrupted, OffbookError, ScriptError
-from offbook.trace.events import RUN_END, Verdict
+from offbook.trace.events import PROCESS_EXIT, RUN_END, Verdict
 from offbook.trace.places import place_of_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Iterable
 
+    from offbook.trace.events import Event
     from offbook.trace.hub import Hub
 
 
@@ -23,7 +24,7 @@ def emit_failure(hub: Hub, error: BaseException, **data: int) -> None:
     """Emit the verdict and the end of a run that failed with this error."""
     if isinstance(error, Interrupted):
         reason = str(error)
-    elif isinstance(error, (CancelledError, KeyboardInterrupt)):
+    elif isinstance(error, (asyncio.CancelledError, KeyboardInterrupt)):
         reason = "interrupted: Ctrl-C, or the task of the run was cancelled"
     else:
         reason = f"{type(error).__name__}: {error}"
@@ -84,3 +85,33 @@ def _replace_handlers(old: object, new: Any) -> None:
         for number in TERMINATION:
             if signal.getsignal(number) is old:
                 signal.signal(number, new)
+
+
+# --- What an agent leaves running when it returns: threads, tasks and processes. Only an agent that
+# did not follow its script is asked: the work is then often still to come.
+
+# The idle threads of a pool wait for work; they have none.
+POOLS = ("asyncio_", "AnyIO", "ThreadPoolExecutor")
+
+
+def list_running() -> set[object]:
+    """Return the threads of this process and the tasks of this event loop."""
+    return {*threading.enumerate(), *asyncio.all_tasks()}
+
+
+def describe_left_behind(before: set[object], events: Iterable[Event]) -> str:
+    """Return what runs now and did not before, and the processes that had to be ended."""
+    parts: list[str] = []
+    for running in list_running() - before:
+        if isinstance(running, threading.Thread) and not running.name.startswith(POOLS):
+            parts.append(f"the thread {running.name}")
+        elif isinstance(running, asyncio.Task):
+            parts.append(f"the task {running.get_name()}")
+    left = [pid for event in events if event.event == PROCESS_EXIT for pid in _leaked(event)]
+    if left:
+        parts.append(f"{len(left)} process{'es' * (len(left) != 1)} in the background, now ended")
+    return ", ".join(sorted(parts))
+
+
+def _leaked(event: Event) -> list[int]:
+    return event.data.get("leaked") or []

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import atexit
 import os
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -153,17 +153,18 @@ class Wiring:
             return None
         return self._endpoint.failure or self._endpoint.refusal
 
-    @contextmanager
-    def guard(self) -> Generator[None]:
+    def guard(self) -> AbstractContextManager[None]:
         """Answer the clients of this process and block their other connections."""
         if self._endpoint is None or self._subject.model_access != "transport":
-            yield
-            return
+            return nullcontext()
+        return self._guard_clients(self._endpoint)
+
+    @contextmanager
+    def _guard_clients(self, endpoint: Endpoint) -> Generator[None]:
         from offbook.determinism.network_guard import block_network
         from offbook.sources.inprocess.patching import intercept
         from offbook.sources.inprocess.telemetry import disable_telemetry, set_environment
 
-        endpoint = self._endpoint
         with disable_telemetry(), block_network(allow=self._allow) as blocked:
             try:
                 if self._serve:

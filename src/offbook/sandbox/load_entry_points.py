@@ -62,7 +62,7 @@ async def load_all(name: str) -> dict[str, Any]:
 
 
 def describe(error: Exception, point: str, target: str) -> dict[str, Any]:
-    """Return an error with its cause, for the process that has no class of ours."""
+    """Return an error with its cause, for a process that does not import Offbook."""
     cause: BaseException = error
     while cause.__cause__ is not None:
         cause = cause.__cause__

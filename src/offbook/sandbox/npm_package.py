@@ -222,7 +222,7 @@ def _find_pi(program: str | None) -> str:
 
 
 async def _load(sandbox: SandboxFolder, folder: Path, source: Path, pi: str) -> Loaded:
-    """Start pi with the package, between two extensions of ours that report what it loads."""
+    """Start pi with the package, between two extensions that report what it loads."""
     report = sandbox.root / "report.json"
     agent = sandbox.root / "agent"
     agent.mkdir()
@@ -261,7 +261,7 @@ async def _load(sandbox: SandboxFolder, folder: Path, source: Path, pi: str) -> 
 
 
 def _read_report(data: dict[str, Any], folder: Path, errors: list[tuple[str, str]]) -> Loaded:
-    """Return what belongs to the package in the report of our extensions."""
+    """Return the parts of the report that are about the package."""
     resolved = cast("dict[str, list[str]]", data.get("resolved") or {})
     failed = {path for path, _ in errors}
     commands = cast("list[dict[str, str]]", data.get("commands") or [])

@@ -4,8 +4,8 @@
     root/tmp       temporary files
     root/project   where the package is installed
 
-Every process runs under the supervisor: it gets no secrets of ours, its whole tree is killed at the
-deadline, and the folder is removed at the end, also after Ctrl-C.
+Every process runs under the supervisor: it gets none of your secrets, its whole tree is killed at
+the deadline, and the folder is removed at the end, also after Ctrl-C.
 """
 
 from __future__ import annotations

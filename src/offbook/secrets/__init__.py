@@ -88,28 +88,34 @@ def _rules_by_word() -> tuple[WordFinder, list[tuple[bytes | None, list[_Rule | 
         names = [rule for rule in rules if isinstance(rule, Name)]
         following = bytes(byte for name in names for byte in name.formats)
         table.append((following if len(names) == len(rules) else None, rules))
-    return word_finder(by_word), table
+    return word_finder(by_word, table=True), table
 
 
-def word_finder(words: Iterable[bytes]) -> WordFinder:
+def word_finder(words: Iterable[bytes], *, table: bool = False) -> WordFinder:
     """Return a function that finds many words in one pass: (index of the word, start, end).
 
-    Only this module imports ahocorasick-rs.
+    With a `table` of all transitions it is four times as fast, and takes four times as long to
+    build: 1 ms for 200 words. Only this module imports ahocorasick-rs.
     """
-    from ahocorasick_rs import BytesAhoCorasick
+    from ahocorasick_rs import BytesAhoCorasick, Implementation
 
-    return partial(BytesAhoCorasick(words).find_matches_as_indexes, overlapping=True)
+    automaton = BytesAhoCorasick(words, implementation=Implementation.DFA if table else None)
+    return partial(automaton.find_matches_as_indexes, overlapping=True)
 
 
 def hide_bytes(raw: bytes, known: Iterable[bytes] = ()) -> bytes:
     """Return the bytes without known secrets and without anything that looks like one."""
-    for value in (*known, *_header_secrets):
-        if value in raw:
-            raw = raw.replace(value, _MASK)
+    for values in (known, _header_secrets):
+        for value in values:
+            if value in raw:
+                raw = raw.replace(value, _MASK)
     lower = raw.lower()
     find_words, rules = _rules_by_word()
+    found = find_words(lower)
+    if not found:
+        return raw
     spans: list[tuple[int, int]] = []
-    for word, start, end in find_words(lower):
+    for word, start, end in found:
         following, chosen = rules[word]
         # first the cheapest check: most names are in prose, or parts of other words
         if following is None or lower[end : end + 1] in following:

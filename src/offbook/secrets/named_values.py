@@ -182,12 +182,6 @@ def is_secret_name(field: str) -> bool:
     return compile_pattern(_SECRET_NAME).search(field) is not None
 
 
-@lru_cache(maxsize=4096)
-def _is_vague(field: str) -> bool:
-    lower = field.lower().replace("-", "_")
-    return not any(name in lower for name in SECRET_NAMES)
-
-
 def is_secret_field(name: str, value: str) -> bool:
     """Return whether the value of a JSON field is a secret, judged by its name and its form."""
     if not value or not is_secret_name(name):

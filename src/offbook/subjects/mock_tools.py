@@ -6,7 +6,7 @@ is a constant result, or a function of the parameters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter, isawaitable, signature
 from typing import Any, cast
 
@@ -14,7 +14,9 @@ import msgspec
 
 from offbook.errors import UsageError
 from offbook.exchange.messages import Content, Image, RawBlock, Text, join_text
+from offbook.trace.events import Verdict
 
+MOCKS_USED = "mocks used"  # the name of the verdict on mocks
 OUTCOME_KEYS = {"content", "details", "is_error", "isError"}
 OUTCOME_SHAPES = (
     'return a string, a ToolOutcome, or {"content": [{"type": "text", "text": …}], "details": …}'
@@ -115,7 +117,7 @@ def fit_arity(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def validate_mock_names(mocks: Mapping[str, Any]) -> None:
-    """Raise a UsageError for a key of `mock_tools` that is no tool name."""
+    """Raise a UsageError for a key of `mock_tools` that is not a tool name."""
     for name in mocks:
         if not isinstance(name, str) or not name:
             raise UsageError(
@@ -153,3 +155,26 @@ class MockTool:
         if isinstance(answer, Exception):
             return error_outcome(describe_exception(answer), {})
         return to_tool_outcome(answer, self._where)
+
+
+def check_mocks_used(
+    unused: Mapping[str, str], answers: Mapping[str, int], host: Sequence[str] = ()
+) -> list[Verdict]:
+    """Return a failed verdict if mocks were never used.
+
+    `unused` are mocks of tools, each with the extension whose tool ran instead; `answers` is the
+    number of answers left in `mock_ui`; `host` are mocks of the host.
+    """
+    names = [
+        f"{name} (the tool of {owner} ran instead; mock_extension_tools=True mocks it)"
+        if owner
+        else name
+        for name, owner in unused.items()
+    ]
+    problems = [f"mock_tools {', '.join(names)}"] if names else []
+    problems += [f"{n} answer{'s' * (n > 1)} of mock_ui[{m!r}]" for m, n in answers.items()]
+    problems += [f"mock_host {', '.join(host)}"] if host else []
+    if not problems:
+        return []
+    message = f"never used: {'; '.join(problems)}"
+    return [Verdict(MOCKS_USED, "fail", message, actual=[*unused, *answers, *host])]

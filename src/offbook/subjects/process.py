@@ -415,7 +415,7 @@ async def _supervise(  # noqa: PLR0913 - the three callers differ in all of them
     if "error" in report:
         raise _cannot_start(command[0], int(report["error"][0]), env or os.environ)
     if "exit" not in report:
-        # Somebody has killed the process above the tree, and with it the command.
+        # The process above the tree was killed, and with it the command.
         with contextlib.suppress(ProcessLookupError, PermissionError, KeyError):
             os.killpg(int(report["start"][0]), signal.SIGKILL)
     code = int(report["exit"][0]) if "exit" in report else -signal.SIGKILL

@@ -113,7 +113,7 @@ def start(command: list[str], channel: int, prctl: Callable[..., int] | None) ->
             os.setsid()
             for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these
                 signal.signal(number, signal.SIG_DFL)
-            if prctl is not None:  # should somebody kill us
+            if prctl is not None:  # in case this process is killed
                 prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
             os.execvp(command[0], command)  # noqa: S606 - the user's command
         except OSError as error:

@@ -91,10 +91,9 @@ _scopes: ContextVar[Mapping[object, ContextScope]] = ContextVar("offbook_scopes"
 
 def current_context(owner: object, base: dict[str, Any]) -> dict[str, Any]:
     """Return the context of the current code for this owner; outside any scope it is `base`."""
-    scope = _scopes.get().get(owner)
-    if scope is None:
-        return base
-    scope = scope.innermost_active()
+    scopes = _scopes.get()
+    scope = scopes.get(owner) if scopes else None
+    scope = None if scope is None else scope.innermost_active()
     return base if scope is None else scope.context
 
 

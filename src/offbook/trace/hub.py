@@ -70,7 +70,7 @@ class Hub:
         self._queue: deque[tuple[Event, tuple[Subscription, ...]]] = deque()
         self._lock = RLock()
         self._delivering = False
-        self._seq = 0
+        self.seq = 0  # of the last event
         self.allow_errors = allow_errors
         self.closed = False
         self.errors: list[Exception] = []
@@ -99,7 +99,7 @@ class Hub:
         if context:
             merged = {**merged, **context}
         with self._lock:
-            self._seq = seq = self._seq + 1
+            self.seq = seq = self.seq + 1
             emitted = Event(self._clock.millis(), event, data or EMPTY, seq, "", merged, parent)
             # the cache makes an event for ten listeners three times as fast
             route = self._routes.get(event)

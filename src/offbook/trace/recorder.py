@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import stat
-from collections import deque
 from collections.abc import Mapping
 from contextlib import contextmanager
 from functools import cache
-from hashlib import blake2b, file_digest
+from hashlib import file_digest, sha256
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import msgspec
@@ -54,7 +54,7 @@ _observers: list[Callable[[], TraceObserver]] = []
 
 @contextmanager
 def observe_traces(make_observer: Callable[[], TraceObserver]) -> Generator[None]:
-    """Give every trace that is opened inside an observer of its own."""
+    """Observe every trace that is opened inside, each with a new observer."""
     _observers.append(make_observer)
     try:
         yield
@@ -94,20 +94,24 @@ class KeptEvents:
     """The events of a run in memory; each is read once, as it was when it was emitted.
 
     Encoded, because the data of an event may change afterwards; in memory, because the file has
-    masks instead of secrets, and an agent can change it.
+    masks instead of secrets, and an agent can change it. One buffer for all of them: a million
+    separate lines would need half as much again.
     """
 
     def __init__(self) -> None:
-        self._lines: deque[bytes] = deque()
-        self.append = self._lines.append
+        self._lines = bytearray()
+        self._reading = Lock()
+        self.extend = self._lines.extend
 
     def keep(self, event: Event) -> None:
         """Append an event, for a run without a trace file."""
-        self.append(encode_event(event))
+        self.extend(encode_event(event) + b"\n")
 
     def __iter__(self) -> Iterator[Event]:
-        while self._lines:
-            yield _decode(self._lines.popleft())
+        with self._reading:
+            taken = bytes(self._lines)
+            del self._lines[: len(taken)]  # a run in another thread may have added more
+        return map(_decode, taken.splitlines())
 
 
 class Recorder:
@@ -151,7 +155,7 @@ class Recorder:
         opened = os.fstat(self._file)
         # Several processes may append, and a pipe has no content: both are not checked.
         checked = not append and stat.S_ISREG(opened.st_mode)
-        self._written = blake2b() if checked else None
+        self._written = sha256() if checked else None
         header = trace_header(ts, **fields)
         if not append:
             self.record(header)
@@ -163,9 +167,10 @@ class Recorder:
         if self._file is None:
             return
         encoded = encode_event(event)
+        hidden = hide_bytes(encoded, self._known)
+        line = hidden + b"\n"
         if self._kept is not None and event.event != HEADER:
-            self._kept.append(encoded)
-        line = hide_bytes(encoded, self._known) + b"\n"
+            self._kept.extend(line if hidden is encoded else encoded + b"\n")
         try:
             write_line(self._file, line)
             if self._written is not None:
@@ -193,7 +198,7 @@ class Recorder:
                     same = (found.st_dev, found.st_ino) == (opened.st_dev, opened.st_ino)
                     if same:
                         with self.path.open("rb") as file:
-                            content = file_digest(file, blake2b).digest()
+                            content = file_digest(file, sha256).digest()
                         same = content == self._written.digest()
                 except OSError:
                     same = False
@@ -209,12 +214,12 @@ class Recorder:
 def encode_event(event: Event) -> bytes:
     """Return an event as JSON, whatever its values are."""
     try:
-        return _encoder.encode(event)
+        return _encode(event)
     except (TypeError, ValueError, RecursionError):
         # An odd key, half a surrogate pair, a cycle. To convert every event first would make
         # encoding 17 times as slow.
         data, context = to_json_value(event.data), to_json_value(event.context)
-        return _encoder.encode(msgspec.structs.replace(event, data=data, context=context))
+        return _encode(msgspec.structs.replace(event, data=data, context=context))
 
 
 def write_line(file: int, line: bytes) -> None:
@@ -249,7 +254,7 @@ def encode_unknown(value: object) -> Any:
     return repr(value)
 
 
-_encoder = msgspec.json.Encoder(enc_hook=encode_unknown)
+_encode = msgspec.json.Encoder(enc_hook=encode_unknown).encode
 
 
 def to_json_value(value: object, depth: int = 40) -> Any:

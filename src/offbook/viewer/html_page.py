@@ -75,7 +75,7 @@ def render_page(
     """Return a page of these traces, as one HTML text.
 
     `records` are further lines: runs, their cases, a comparison. With `live`, the page has no
-    data and follows the stream at this URL of its own server.
+    data and follows the stream at this URL of its server.
     """
     data = "" if live else _compress(_lines(traces, title, records))
     meta = f'<meta name="offbook-live" content="{html.escape(live)}">' if live else ""

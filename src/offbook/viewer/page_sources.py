@@ -8,7 +8,7 @@ import msgspec
 
 from offbook.checks.comparison import compare_paths
 from offbook.errors import FormatError
-from offbook.files import parse_json, read_text
+from offbook.files import parse_json, read_lines, read_text
 from offbook.trace.reader import Trace
 from offbook.viewer.html_page import PageTrace, read_page_trace
 
@@ -30,12 +30,13 @@ def read_sources(paths: Sequence[Path]) -> tuple[list[PageTrace], list[dict[str,
     traces: list[PageTrace] = []
     records: list[dict[str, Any]] = []
     for path in paths:
-        if (path / RESULTS).is_file():
-            found, about = read_run_directory(path)
-            traces += found
+        if path.is_dir():
+            is_run = (path / RESULTS).is_file()
+            found, about = read_run_directory(path) if is_run else (_read_folder(path), [])
+            # of two folders, the traces may have the same names
+            prefix = f"{path.resolve().name}/" if len(paths) > 1 else ""
+            traces += [trace._replace(name=f"{prefix}{trace.name}") for trace in found]
             records += about
-        elif path.is_dir():
-            traces += _read_folder(path)
         else:
             traces.append(read_page_trace(path, path.name))
     return traces, records
@@ -47,7 +48,7 @@ def read_run_directory(folder: Path) -> tuple[list[PageTrace], list[dict[str, An
     if (folder / SUMMARY).is_file():
         summary = parse_json(read_text(folder / SUMMARY), folder / SUMMARY)
     records: list[dict[str, Any]] = [{"run": {**summary, "name": folder.name}}]
-    records += [{"case": result} for result in _read_results(folder / RESULTS)]
+    records += [{"case": result} for result in read_lines(folder / RESULTS, _decode_line, "result")]
     return [*_read_traces(folder)], records
 
 
@@ -67,17 +68,6 @@ def read_comparison(
         for path in (root / compared.name if root.is_dir() else root,)
     ]
     return traces, [{"comparison": msgspec.to_builtins(comparison)}]
-
-
-def _read_results(path: Path) -> Iterator[dict[str, Any]]:
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if not line.endswith(b"\n"):
-                return  # the run was killed while it wrote this line
-            try:
-                yield _decode_line(line)
-            except msgspec.MsgspecError as error:
-                raise FormatError(f"invalid result: {error}", path=path, line=number) from error
 
 
 def _read_folder(folder: Path) -> list[PageTrace]:

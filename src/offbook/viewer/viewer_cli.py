@@ -39,7 +39,9 @@ Exit codes:
 @click.command("view", epilog=EXAMPLE)
 @click.argument("paths", metavar="TRACE|RUN_DIR...", nargs=-1, type=FILE_PATH)
 @click.option("-o", "--output", metavar="FILE", type=FILE_PATH, help="Default: NAME.html.")
-@click.option("--compare", metavar="OTHER", type=FILE_PATH, help="Show OTHER beside the first.")
+@click.option(
+    "--compare", metavar="OTHER", type=FILE_PATH, help="Compare the first path with OTHER."
+)
 @redact_option
 @preset_option
 @click.option("--title", help="Title of the page. Default: the name of the trace.")

@@ -17,14 +17,14 @@ from offbook.capability import Capability, CommandEntry, lazy_names
 CAPABILITY = Capability(
     heading="Workflows",
     commands={
-        "scenario": CommandEntry("Run scenario files.", "offbook.workflows.workflows_cli:scenario"),
+        "scenario": CommandEntry("Run scenario files.", "offbook.workflows.scenario_cli:scenario"),
         "snapshot": CommandEntry(
             "Review snapshots that do not match.",
             "offbook.workflows.snapshot_review_cli:snapshot_group",
         ),
         "workspace": CommandEntry(
             "Set up workspaces, run the loop in them and check the results.",
-            "offbook.workflows.workflows_cli:workspace",
+            "offbook.workflows.workspace_cli:workspace",
         ),
     },
     mcp_tools="offbook.workflows.workflows_mcp:TOOLS",

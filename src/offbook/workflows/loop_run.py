@@ -141,7 +141,7 @@ async def run_subject(
             try:
                 await rehearsal.dispose()
             except RunError:
-                # The agent changed its session: it is no evidence, and no assertion may read it.
+                # The agent changed its session: it is not evidence, and no assertion may read it.
                 if workspace.session.exists():
                     workspace.session.rename(_next_session(workspace))
                 raise

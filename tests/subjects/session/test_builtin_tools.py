@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from offbook import call, say, session, when
-from offbook.subjects.session import builtin_tools
-from offbook.subjects.session.builtin_tools import run_bash
+from offbook.subjects.session import tools
 from offbook.subjects.session.hooks import Context
+from offbook.subjects.session.tools import run_bash
 
 JSON = dict[str, Any]
 
@@ -52,7 +52,7 @@ def test_bash_runs_in_the_working_directory(tmp_path: Path):
 
 
 def test_bash_truncates_long_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(builtin_tools, "MAX_TEXT", 10)
+    monkeypatch.setattr(tools, "MAX_TEXT", 10)
     text, _, _ = run_tool(tmp_path, "bash", {"command": "printf 123456789012345"})
     assert text == "1234567890\n(5 more characters)"
 

@@ -1,7 +1,7 @@
 """Memory of earlier requests: stored conversations, and a cache of decoded body prefixes.
 
 `ConversationStore` keeps the exchanges of a run for requests that continue one by its id, as a
-provider does, and recognises the calls of a client that gives them ids of its own. `PrefixCache`
+provider does, and recognises the calls of a client that gives them other ids. `PrefixCache`
 saves time: an agent sends the whole conversation with every request, and the part that was decoded
 for the last request is not decoded again.
 """

@@ -71,7 +71,7 @@ SESSION_HEADERS = (
     "x-stainless-helper-method",
     "x-stainless-retry-count",
     "user-agent",
-    "traceparent",  # of a client with spans of its own
+    "traceparent",  # of a client that sends spans
 )
 _SESSION_HEADERS = frozenset(SESSION_HEADERS)
 _RETRIED_STATUSES = frozenset({408, 409, 429})

@@ -315,7 +315,7 @@ def _types(path: str, value: Any) -> dict[str, str]:
         for item in cast("list[Any]", value):
             types |= _types(f"{path}[*]", item)
         return types
-    # JSON has one type for numbers: 1 and 1.0 are no drift.
+    # JSON has one type for numbers: 1 and 1.0 are equal.
     names = {str: "text", bool: "boolean", int: "number", float: "number", type(None): "null"}
     return {path: names.get(cast("Any", type(value)), type(value).__name__)}
 

@@ -78,6 +78,18 @@ class _AwaitedResult(msgspec.Struct):
     got: str = ""
 
 
+class _Conversation(msgspec.Struct):
+    """The latest conversation, so that of the next request only what is new is read.
+
+    `kind` has the system prompt, the tools and the model; it is None until a prompt was seen.
+    """
+
+    count: int = 0
+    digest: str = ""
+    tokens: int = 0
+    kind: tuple[str, tuple[Tool, ...], str] | None = None
+
+
 class Playbook:
     """The scripted model: a `ModelSource` that answers requests with its steps, in order.
 
@@ -118,7 +130,7 @@ class Playbook:
         # the different kinds of requests so far, without values: a set that keeps their order
         self._heads: dict[RoleConditions, None] = {}
         self._step_count = 0
-        self._counted = (0, "", 0)  # messages, digest and tokens of the latest conversation
+        self._latest = _Conversation()
         self._counted_tools: tuple[tuple[Tool, ...], int] = ((), 0)
         self._call_count = 0
 
@@ -259,13 +271,12 @@ class Playbook:
                 if self._strict:
                     raise error  # noqa: TRY301 - recorded as the failure of the run below
                 return Reply((Text(f"[PLAYBOOK EXHAUSTED] {error}"),), model=request.model)
-            if len(self._heads) < MAX_HEADS:
-                self._heads[read_head(request)] = None
+            tokens = self._count_input(request)
             if queue.last is None:
                 queue.opening = request.messages.digest()
             queue.last = queue.steps.popleft()
             self.consumed += 1
-            return await self._perform(queue.last, queue, request)
+            return await self._perform(queue.last, queue, request, tokens)
         except ModelError:  # scripted by fail(): not a failure of the run
             raise
         except Exception as error:
@@ -288,20 +299,23 @@ class Playbook:
         # 3. A tool result belongs to the turn that made the call, so that conversations in parallel
         #    get their own steps. The results of an aborted turn come with the next prompt.
         new_messages = request.new_messages
-        prompted = bool(new_messages) and new_messages[-1].role == "user"
-        for result in request.results:
-            owner = self._call_queues.pop(result.call_id, None)
-            if owner is not None and owner.name == MAIN and (owner.steps or not prompted):
-                return owner
+        if self._call_queues:
+            prompted = bool(new_messages) and new_messages[-1].role == "user"
+            for result in request.results:
+                owner = self._call_queues.pop(result.call_id, None)
+                if owner is not None and owner.name == MAIN and (owner.steps or not prompted):
+                    return owner
 
         # 4. The prompt opens the next turn, if the open one is used up. While it has steps left,
         #    only the exact prompt of the next turn ends it early: a flattened tool result or a
         #    reminder is a user message too. Not after an error, as clients then repeat the same
         #    prompt, nor in the conversation that opened the turn.
         turn, queue = self._turn, self._queue
-        written = (written_text(message) for message in new_messages if message.role == "user")
-        prompt = "\n".join(filter(None, written))
-        upcoming = self._find_upcoming(prompt)
+        prompt, upcoming = "", None
+        if self._turns:  # else no turn is left that it could open
+            written = (written_text(message) for message in new_messages if message.role == "user")
+            prompt = "\n".join(filter(None, written))
+            upcoming = self._find_upcoming(prompt)
         if upcoming is not None and (
             not queue.steps
             or (
@@ -384,8 +398,10 @@ class Playbook:
                 self.failure = self.failure or error
                 raise
 
-    async def _perform(self, step: Step, queue: _ScriptQueue, request: Request) -> Reply:
-        """Build the reply of a step."""
+    async def _perform(
+        self, step: Step, queue: _ScriptQueue, request: Request, tokens: int
+    ) -> Reply:
+        """Build the reply of a step to a request of so many tokens."""
         blocks: list[AnyBlock] = []
         stop: StopReason = "stop"
         given: StopReason = "stop"  # a message with calls can be cut short, too
@@ -423,24 +439,31 @@ class Playbook:
         if cut is not None and "dialect" not in request.metadata:
             # The agent called the source itself: there is no stream to cut.
             raise ModelError("the stream was cut", status=502, category="connection")
-        usage = Usage(self._estimate_input(request), sum(map(_estimate_tokens, blocks)))
+        usage = Usage(tokens, sum(map(_estimate_tokens, blocks)))
         name = "" if queue.name == MAIN else queue.name
         stop = stop if given == "stop" else given
         return Reply(
             tuple(blocks), stop, usage, request.model, step=step.number, role=name, fault=cut
         )
 
-    def _estimate_input(self, request: Request) -> int:
-        """Return the tokens of a request; of a growing conversation only count the new part."""
-        messages = request.messages
-        count, digest, tokens = self._counted
-        if not 0 < count <= len(messages) or messages.digest(count) != digest:
+    def _count_input(self, request: Request) -> int:
+        """Return the tokens of a request, and note its kind."""
+        messages, latest = request.messages, self._latest
+        length, count, tokens = len(messages), latest.count, latest.tokens
+        if not 0 < count <= length or messages.digest(count) != latest.digest:
             count, tokens = 0, 0
-        tokens += sum(_estimate_tokens(block) for m in messages[count:] for block in m.blocks)
-        self._counted = (len(messages), messages.digest(), tokens)
+        kind = (request.system, request.tools, request.model)
+        if not count or kind != latest.kind:
+            head = read_head(request)
+            if len(self._heads) < MAX_HEADS:
+                self._heads[head] = None
+            kind = kind if head.first else None
+        for index in range(count, length):
+            tokens += sum(map(_estimate_tokens, messages[index].blocks))
         if request.tools != self._counted_tools[0]:
             size = len(to_json(request.tools).decode()) // 4 + 1
             self._counted_tools = (request.tools, size if request.tools else 0)
+        self._latest = _Conversation(length, messages.digest(), tokens, kind)
         return tokens + len(request.system) // 4 + self._counted_tools[1]
 
     async def _late_params(self, step: Step, action: Call) -> Params:

@@ -19,7 +19,7 @@ class OpenCode(CliAgent):
 
     A script calls its tools by their own names, `call("bash", {"command": "ls", "description":
     "…"})`; `shell` is an alias of `bash`. `title` names the session; with `title=""` the client
-    asks the model for a title, in a request of its own, at the same time as the first prompt.
+    asks the model for a title, in a separate request, at the same time as the first prompt.
     """
 
     name = "opencode"
@@ -52,7 +52,7 @@ class OpenCode(CliAgent):
         return {**super().environment(endpoint), **switches}
 
     def files(self, endpoint: str) -> dict[str, str]:
-        """Return its configuration, with a provider of its own."""
+        """Return its configuration, with a separate provider."""
         config: dict[str, Any] = {
             "provider": {
                 PROVIDER: {

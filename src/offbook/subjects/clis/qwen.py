@@ -14,7 +14,7 @@ SETTINGS: dict[str, Any] = {
     "security": {"auth": {"selectedType": "openai"}},
     "privacy": {"usageStatisticsEnabled": False},
     "general": {"enableAutoUpdate": False},
-    # After a prompt, agents of its own would ask the model what to remember.
+    # After a prompt, background agents would ask the model what to remember.
     "memory": {
         "enableManagedAutoMemory": False,
         "enableManagedAutoDream": False,

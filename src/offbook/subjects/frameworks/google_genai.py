@@ -50,6 +50,16 @@ class GoogleGenAI:
     def _tool_list(self) -> list[Any]:
         return getattr(self._chat._config, "tools", None) or []  # noqa: SLF001 - no public attribute
 
+    def _put_in_list(self, tool: Any, replacement: Any) -> Callable[[], None]:
+        tools = self._tool_list()
+        index = tools.index(tool)
+        tools[index] = replacement
+
+        def undo() -> None:
+            tools[index] = tool
+
+        return undo
+
     def replace_tool(self, tool: Any, mock: MockFunction, /) -> Callable[[], None]:
         """Replace the function in the list by one of the same signature."""
         call_blocking = blocking(mock)
@@ -63,14 +73,7 @@ class GoogleGenAI:
         async def call_async(**params: Any) -> Any:
             return await mock(params)
 
-        tools = self._tool_list()
-        index = tools.index(tool)
-        tools[index] = call_async if iscoroutinefunction(tool) else call
-
-        def undo() -> None:
-            tools[index] = tool
-
-        return undo
+        return self._put_in_list(tool, call_async if iscoroutinefunction(tool) else call)
 
     def watch_tool(self, tool: Any, watch: ToolWatch, /) -> Callable[[], None]:
         """Replace the function in the list by one of the same signature that calls it."""
@@ -85,11 +88,4 @@ class GoogleGenAI:
             async with watch.call(tool.__name__):
                 return await tool(**params)
 
-        tools = self._tool_list()
-        index = tools.index(tool)
-        tools[index] = call_async if iscoroutinefunction(tool) else call
-
-        def undo() -> None:
-            tools[index] = tool
-
-        return undo
+        return self._put_in_list(tool, call_async if iscoroutinefunction(tool) else call)

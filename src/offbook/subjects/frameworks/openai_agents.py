@@ -45,7 +45,7 @@ class OpenAIAgents:
         from agents import RunConfig, RunHooks, Runner
 
         class StepHooks(RunHooks[Any]):
-            """Emits each agent as a step. One that hands over has no output of its own."""
+            """Emits each agent as a step. One that hands over has no output."""
 
             async def on_agent_start(self, context: Any, agent: Any) -> None:  # noqa: ARG002 - the SDK's signature
                 emit_step(STEP_PRE, make_record(PERSONA, agent.name, args=[text]), hub)

@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from offbook.errors import ToolBlocked, UsageError, did_you_mean
-from offbook.host.session_host import Host
 from offbook.subjects.mock_tools import ToolOutcome, to_tool_outcome
+from offbook.trace.current_hub import current_host
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from offbook.exchange.model import ModelSource
+    from offbook.host.host_scope import HostScope
     from offbook.subjects.mock_ui import UI
 
 HOOK_EVENTS = (
@@ -40,6 +41,22 @@ HOOK_EVENTS = (
 DEFAULT_REASON = "Tool execution was blocked"
 ANSWER_KEYS = ("block", "reason", "input")
 ANSWER_SHAPES = 'return {"block": True, "reason": "…"}, {"input": {…}}, or None'
+
+
+class Host:
+    """The host of a session, `ctx.host`: its own mocks, or those of the current scope."""
+
+    def __init__(self, scope: HostScope | None = None) -> None:
+        self._scope = scope
+
+    def call(self, name: str, params: Mapping[str, Any] | None = None) -> Any:
+        """Call an operation: `ctx.host.call("workspace.read_text", {"path": "a.txt"})`."""
+        # Late: most sessions call no host.
+        from offbook.host.host_scope import HostScope
+
+        # A session is always under test, so without any scope every call is refused.
+        scope = self._scope or current_host.get() or HostScope(where="ctx.host")
+        return scope.call(name, params)
 
 
 class Context(msgspec.Struct, frozen=True):

@@ -32,24 +32,23 @@ from offbook.errors import (
 from offbook.exchange.messages import JSON, History, Message, ToolCall, ToolResult, user
 from offbook.exchange.model import Request
 from offbook.exchange.tool_aliases import ToolAlias, ToolAliases
-from offbook.host.session_host import Host
 from offbook.subjects.mock_tools import (
     ToolOutcome,
+    check_mocks_used,
     describe_exception,
     error_outcome,
     to_tool_outcome,
 )
 from offbook.subjects.mock_ui import DEFAULTS, UI, validate_mock_ui
 from offbook.subjects.session import DEFAULT_SYSTEM_PROMPT
-from offbook.subjects.session.builtin_tools import install_builtin_tools
 from offbook.subjects.session.extensions import (
     CommandHandler,
     ExtensionFactory,
     install_extension,
     unload_extension,
 )
-from offbook.subjects.session.hooks import Context, HookEvent, Hooks
-from offbook.subjects.session.tools import ToolRegistry
+from offbook.subjects.session.hooks import Context, HookEvent, Hooks, Host
+from offbook.subjects.session.tools import ToolRegistry, install_builtin_tools
 from offbook.subjects.subject import Skill, require_list, require_mapping
 from offbook.trace.current_hub import current_faults, current_host
 from offbook.trace.events import (
@@ -160,22 +159,9 @@ class AgentSession:
 
     def verdicts(self) -> list[Verdict]:
         """Return a failed verdict if the tools of some mocks were never called."""
-        unused = self._tools.unused_mocks()
-        left = self._context.ui.unused_answers()
-        names = [
-            f"{name} (the tool of {owner} ran instead; mock_extension_tools=True mocks it)"
-            if owner
-            else name
-            for name, owner in unused.items()
-        ]
-        problems = [f"mock_tools {', '.join(names)}"] if names else []
-        problems += [f"{n} answer{'s' * (n > 1)} of mock_ui[{m!r}]" for m, n in left.items()]
         host = [] if self._host is None else self._host.unused()
-        problems += [f"mock_host {', '.join(host)}"] if host else []
-        if not problems:
-            return []
-        message = f"never used: {'; '.join(problems)}"
-        return [Verdict("mocks used", "fail", message, actual=[*unused, *left, *host])]
+        unused = self._tools.unused_mocks()
+        return check_mocks_used(unused, self._context.ui.unused_answers(), host)
 
     async def open(self, context: RunContext, /) -> None:
         """Load the extensions and start the session."""
@@ -202,14 +188,14 @@ class AgentSession:
             self._hub.emit(AGENT_PARTS, data)
         # From here on, `close` calls the shutdown hooks, even if a start hook fails.
         self._started = True
-        await self._notify(HookEvent("session_start"))
+        await self._notify("session_start")
         ui.raise_errors()
 
     async def close(self) -> None:
         """Call the shutdown hooks and unload the extensions."""
         try:
             if self._started:
-                await self._notify(HookEvent("session_shutdown"))
+                await self._notify("session_shutdown")
                 self._context.ui.raise_errors()
         finally:
             for factory in self._factories:
@@ -218,8 +204,10 @@ class AgentSession:
 
     async def prompt(self, text: str, /) -> str | None:
         """Send a prompt to the agent and return its final text; None for a command."""
+        if self._host is None:
+            return await self._prompt(text)
         # A tool may also call its host by `host_call`: it gets the same mocks as `ctx.host`.
-        with use_variable(current_host, self._host or current_host.get()):
+        with use_variable(current_host, self._host):
             return await self._prompt(text)
 
     async def _prompt(self, text: str) -> str | None:
@@ -234,7 +222,7 @@ class AgentSession:
             self._history = self._history.plus(user(text))
             self._hub.emit(AGENT_START, {"prompt": text})
             stop, answer = await self._run_turns(text)
-            await self._notify(HookEvent("agent_end"))
+            await self._notify("agent_end")
             self._hub.emit(AGENT_END, {"stop": stop})
             return answer
         finally:
@@ -271,9 +259,9 @@ class AgentSession:
         """
         unanswered: tuple[ToolCall, ...] = ()
         try:
-            await self._notify(HookEvent("agent_start", prompt=prompt))
+            await self._notify("agent_start", prompt=prompt)
             while not self._aborted:
-                await self._notify(HookEvent("turn_start"))
+                await self._notify("turn_start")
                 reply = await self._request_reply()
                 if reply is None:
                     # The provider refused, and went on refusing: the agent gives up, as a real
@@ -287,7 +275,7 @@ class AgentSession:
                     results = await self._run_calls(unanswered, reply.step)
                     self._history = self._history.plus(*(Message("tool", (r,)) for r in results))
                     unanswered = ()
-                await self._notify(HookEvent("turn_end"))
+                await self._notify("turn_end")
                 if not reply.calls:
                     return reply.stop, reply.text
         except asyncio.CancelledError:
@@ -421,15 +409,15 @@ class AgentSession:
         self._hub.emit(TOOL_RESULT, data)
         return result
 
-    async def _notify(self, event: HookEvent) -> None:
+    async def _notify(self, name: str, *, prompt: str = "") -> None:
         """Call the hooks of an event that cannot change anything."""
-        if event.name not in self._hooks:
+        if name not in self._hooks:
             return
-        self._hub.emit(f"hook.{event.name}")
+        self._hub.emit(f"hook.{name}")
         try:
-            await self._hooks.notify(event, self._context)
+            await self._hooks.notify(HookEvent(name, prompt=prompt), self._context)
         except Exception as error:  # noqa: BLE001 - any exception of an extension
-            self._report_error(f"{event.name} hook failed", error)
+            self._report_error(f"{name} hook failed", error)
 
     def _report_error(
         self, label: str, error: BaseException, step: int = 0, call: ToolCall | None = None

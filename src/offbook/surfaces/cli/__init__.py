@@ -7,24 +7,13 @@ Exit codes: 0 all is well, 1 something was tested and failed, 2 wrong usage or b
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
-import signal
 import sys
-import threading
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from offbook.capability import REVIEWS, CommandEntry, load
-from offbook.errors import (
-    Interrupted,
-    ModelError,
-    OffbookError,
-    RunError,
-    did_you_mean,
-    signal_name,
-)
 from offbook.surfaces.capabilities import load_capabilities
 from offbook.version import VERSION
 
@@ -104,11 +93,19 @@ class Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in self.entries and not args[0].startswith("-"):
+            from offbook.errors import did_you_mean
+
             hint = did_you_mean(args[0], self.entries)
             raise click.UsageError(f"unknown command {args[0]!r}: {hint}", ctx)
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
+        # Late, as in `main`: `--help` needs none of these, which take 7 ms.
+        import signal
+        import threading
+
+        from offbook.errors import Interrupted, signal_name
+
         def interrupt(number: int, _frame: object) -> None:
             raise Interrupted(number)
 
@@ -133,7 +130,7 @@ class Commands(click.Group):
             with contextlib.suppress(OSError):  # the terminal may be closed
                 click.echo(f"offbook: interrupted{named}", err=True)
             return SIGNALLED + number
-        except BrokenPipeError:  # whoever read has seen enough
+        except BrokenPipeError:  # the reader of the pipe has closed it
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         finally:
@@ -186,13 +183,28 @@ def _run(args: Sequence[str] | None) -> int:
     except click.ClickException as error:
         error.show()
         code = error.exit_code
-    except OffbookError as error:
-        click.echo(f"offbook: {error}", err=True)
-        code = FAILED if isinstance(error, (RunError, ModelError)) else MISUSED
-    except OSError as error:  # a disk that is full, a folder that may not be written
-        where = f"{error.filename}: " if error.filename else ""
-        click.echo(f"offbook: {where}{error.strerror or error}", err=True)
-        if error.errno == errno.ENOSPC:
-            click.echo("free some disk space, then run the command again", err=True)
-        code = FAILED
+    except Exception as error:
+        code = _explain(error)
+        if code is None:
+            raise
     return code
+
+
+def _explain(error: Exception) -> int | None:
+    """Show an error of ours or of the system, and return the exit code; None for any other."""
+    import errno
+
+    from offbook.errors import ModelError, OffbookError, RunError
+
+    # First ours: some are errors of the system, too, such as a refused connection.
+    if isinstance(error, OffbookError):
+        click.echo(f"offbook: {error}", err=True)
+        return FAILED if isinstance(error, (RunError, ModelError)) else MISUSED
+    if not isinstance(error, OSError):
+        return None
+    # A disk that is full, a folder that may not be written.
+    where = f"{error.filename}: " if error.filename else ""
+    click.echo(f"offbook: {where}{error.strerror or error}", err=True)
+    if error.errno == errno.ENOSPC:
+        click.echo("free some disk space, then run the command again", err=True)
+    return FAILED

@@ -24,7 +24,7 @@ Example:
   offbook compare a.jsonl b.jsonl --redact '{"patterns": {"port": "port \\\\d+"}}'
 
 \b
-Times of the run, ids and temporary folders are no differences. Tokens, cost
+Times of the run, ids and temporary folders do not count. Tokens, cost
 and time are shown and do not change the exit code.
 
 \b

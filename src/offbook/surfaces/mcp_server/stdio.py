@@ -151,7 +151,7 @@ class StdioServer:
 
 
 def respond(method: str, params: Mapping[str, Any]) -> JsonObject:
-    """Return the result of a request that is no tool call."""
+    """Return the result of a request that is not a tool call."""
     if method == "initialize":
         requested = params.get("protocolVersion")
         supported = requested in PROTOCOL_VERSIONS

@@ -156,7 +156,7 @@ class Pi(CliAgent):
 
     def environment(self, endpoint: str) -> dict[str, str]:
         """Return the environment, with telemetry and update checks disabled."""
-        # An extension may start a `pi` of its own, which is this one.
+        # An extension may start `pi` itself: it gets this one.
         folder = str(Path(self.program).absolute().parent)
         return {
             **super().environment(endpoint),

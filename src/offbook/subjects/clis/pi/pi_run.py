@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from offbook.errors import ToolFailed
 from offbook.exchange.messages import to_json
-from offbook.subjects.mock_tools import MockTool, validate_mock_names
+from offbook.subjects.mock_tools import MockTool, check_mocks_used, validate_mock_names
 from offbook.subjects.mock_ui import DEFAULTS, DISPLAYS, UI
 from offbook.subjects.subject import ToolError
 from offbook.trace.events import (
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from offbook.trace.hub import Hub
 
-MOCKS_USED = "mocks used"
 BUILTIN = "<builtin:"
 
 
@@ -205,7 +204,7 @@ class PiRun:
         return None
 
     async def _show(self, method: str, args: list[Any]) -> Any:
-        """Record a call of the user interface that pi itself sends to nobody."""
+        """Record a call of the user interface that pi does not send to its client."""
         if method in DEFAULTS:  # a dialog without a user interface: pi declines it
             return await getattr(self.ui, method)(*args[:2])
         if method in DISPLAYS:
@@ -233,20 +232,7 @@ class PiRun:
 
     def verdicts(self) -> list[Verdict]:
         """Return a failed verdict if mocks or answers were never used."""
-        unused = self.tools.unused_mocks()
-        left = self.ui.unused_answers()
-        names = [
-            f"{name} (the tool of {owner} ran instead; mock_extension_tools=True mocks it)"
-            if owner
-            else name
-            for name, owner in unused.items()
-        ]
-        problems = [f"mock_tools {', '.join(names)}"] if names else []
-        problems += [f"{n} answer{'s' * (n > 1)} of mock_ui[{m!r}]" for m, n in left.items()]
-        if not problems:
-            return []
-        message = f"never used: {'; '.join(problems)}"
-        return [Verdict(MOCKS_USED, "fail", message, actual=[*unused, *left])]
+        return check_mocks_used(self.tools.unused_mocks(), self.ui.unused_answers())
 
 
 def to_snake_case(name: str) -> str:
