@@ -2,11 +2,12 @@
 
     ./dev bench                      all groups
     ./dev bench goals start cassette the named groups
-    ./dev bench goals --record       also append the ratios to bench/history.jsonl and draw
+    ./dev bench --record             also append the ratios to bench/history.jsonl and draw
                                      docs/images/speed.svg from it
+    ./dev bench --plot               only draw it
 
-Times are CPU of user and system, the least of several processes; against a server, three processes
-of each are asked in turns, and the range of the ratios is printed. A ratio below 1 meets its goal.
+Times are CPU of user and system, the least of several processes. Servers are asked in turns, at
+least three processes of each, and the ranges are printed. The goal is met by a ratio of at most 1.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +32,10 @@ HISTORY = BENCH / "history.jsonl"
 PLOT = BENCH.parent / "docs" / "images" / "speed.svg"
 PYTHON = sys.executable
 OFFBOOK = str(Path(PYTHON).parent / "offbook")
+CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "offbook-bench"
 STARTS = 10
+PROCESSES = 3
+SOAK = 100_000
 INTERACTIONS = 5000
 
 
@@ -50,11 +55,10 @@ def at_most(name: str, figure: float, unit: str, limit: float, peer: str = "") -
     return Row(name, f"{figure:.{digits}f} {unit}", peer, f"≤ {limit:g} {unit}", figure / limit)
 
 
-def times(name: str, ratios: list[float], least: float, figure: str, peer: str) -> Row:
-    """Return the row of a factor by which a peer must be slower."""
-    middle = statistics.median(ratios)
-    spread = f"{middle:.2f} x ({min(ratios):.2f} to {max(ratios):.2f}), {figure}"
-    return Row(name, spread, peer, f"≥ {least:g} x", least / middle)
+def spread(figures: list[float], digits: int = 0) -> str:
+    """Return the median of figures with their range."""
+    low, high = min(figures), max(figures)
+    return f"{statistics.median(figures):.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
 
 
 def cpu(*command: str, cwd: str | None = None) -> float:
@@ -190,45 +194,33 @@ def cassette() -> Iterator[Row]:
 
 
 def server() -> Iterator[Row]:
-    """The server against aimock and bare Node, three processes of each."""
+    """The server against aimock and bare Node, at least three processes of each."""
     import server as measures
 
     with suppress(OSError):
         os.sched_setaffinity(0, {1})
-    folder = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "offbook-bench"
-    peer = measures.install_aimock(folder)
-    with tempfile.TemporaryDirectory() as name:
-        mocks = Path(name, "mocks.jsonl")
-        line = {"match": f"*{measures.prompt(0)}*", "text": measures.TEXT}
-        mocks.write_text(json.dumps(line) + "\n")
-
-        def ours() -> Any:
-            port = measures.free_port()
-            return measures.started(OFFBOOK, "serve", str(mocks), "--port", str(port), port=port)
-
-        starters: dict[str, Callable[[], Any]] = {"ours": ours, "Node": measures.node}
-        if peer:
-            starters["aimock"] = lambda: measures.aimock(folder, 1)
-        costs = {
-            name: [first_requests(start) for _ in range(3)] for name, start in starters.items()
-        }
-    for index, (name, limit) in enumerate((("start to first reply", 120), ("first 200", 170))):
-        figures = {who: min(runs[index] for runs in cost) for who, cost in costs.items()}
-        mine, node = figures.pop("ours"), figures["Node"]
-        shown = ", ".join(f"{who} {figure:.0f}" for who, figure in figures.items())
-        row = at_most(f"offbook serve, {name}", mine, "ms", min(limit, node), shown)
-        yield row._replace(goal=f"≤ {limit} ms, below Node")
-    measures.ROUNDS = 3
-    memory = 0.0
-    chat, stream = (measures.request(measures.prompt(0), stream=flag) for flag in (False, True))
-    history = measures.request(measures.prompt(0), history=measures.TURNS)
-    cases: list[tuple[str, Callable[[], Iterator[bytes]], tuple[bytes, ...], int, float]] = [
-        ("chat, 32 clients", lambda: measures.vary(chat), measures.JSON_END, 2000, 2.4),
-        ("stream, 32 clients", lambda: measures.vary(stream), measures.SSE_END, 1500, 3.1),
+    starters = measures.starters(CACHE)
+    runs = [
+        {name: measures.first_requests(start) for name, start in starters.items()}
+        for _ in range(PROCESSES + 2)
+    ]
+    for index, (name, limit) in enumerate((("to the first reply", 120), ("first 200", 170))):
+        costs = {who: [run[who][index] for run in runs] for who in starters}
+        mine = costs.pop("ours")
+        peers = ", ".join(f"{who} {spread(figures)}" for who, figures in costs.items())
+        goal = f"≤ {limit} ms" + ", below Node" * ("Node" in costs)
+        most = min([limit, *costs.get("Node", [])])
+        yield Row(f"offbook serve, {name}", f"{spread(mine)} ms", peers, goal, min(mine) / most)
+    chat, stream = measures.request(), measures.request(stream=True)
+    history = measures.request(history=measures.TURNS)
+    cases: list[tuple[str, Callable[[], Iterator[bytes]], tuple[bytes, ...], int, int, float]] = [
+        ("chat, 32 clients", lambda: measures.vary(chat), measures.JSON_END, 2000, 6000, 2.4),
+        ("stream, 32 clients", lambda: measures.vary(stream), measures.SSE_END, 1500, 6000, 3.1),
         (
             "conversation that grows to 109 kB",
-            lambda: measures.grow(measures.prompt(0), measures.TURNS),
+            lambda: measures.grow(measures.TURNS),
             measures.JSON_END,
+            measures.GROWTH,
             measures.GROWTH,
             3,
         ),
@@ -236,42 +228,54 @@ def server() -> Iterator[Row]:
             "conversation of 109 kB, all new",
             lambda: measures.vary(history),
             measures.JSON_END,
-            400,
+            384,
+            768,
             1.2,
         ),
     ]
-    for name, requests, ending, count, factor in cases:
-        if not peer:
-            yield Row(name, "", "npm is not available", f"≥ {factor:g} x aimock", None)
-            continue
-        ratios: list[float] = []
-        mine, memory = 0.0, 0.0  # the memory of the last case is reported
-        for _ in range(3):
-            with measures.ours(1) as own, measures.aimock(folder, 1) as other:
-                costs_by_server = measures.compare(
-                    {"ours": own, "aimock": other}, requests, ending, count
-                )
-                memory = max(memory, measures.resident(own[0]))
-            mine = costs_by_server["ours"]
-            ratios.append(costs_by_server["aimock"] / mine)
-        yield times(name, ratios, factor, f"{mine:.0f} µs", "aimock")
-    if peer:
-        yield at_most("  its resident memory", memory, "MB", 80)
+    memory: list[float] = []
+    for name, requests, ending, count, warm_up, factor in cases:
+        found: dict[str, list[float]] = {who: [] for who in starters}
+        memory.clear()  # the memory of the last case is reported
+        for _ in range(PROCESSES):
+            with ExitStack() as stack:
+                servers = {who: stack.enter_context(start()) for who, start in starters.items()}
+                costs = measures.compare(servers, requests, ending, count, warm_up)
+                memory.append(measures.resident(servers["ours"][0]))
+            for who, cost in costs.items():
+                found[who].append(cost)
+        mine = found.pop("ours")
+        peers = ", ".join(f"{who} {spread(figures)}" for who, figures in found.items())
+        ratio: float | None = None
+        figure = f"{spread(mine)} µs"
+        if "aimock" in found:
+            ratios = [theirs / own for own, theirs in zip(mine, found["aimock"], strict=True)]
+            ratio = factor / statistics.median(ratios)
+            figure = f"{spread(ratios, 2)} x, {figure}"
+        yield Row(name, figure, peers or "npm is not available", f"≥ {factor:g} x aimock", ratio)
+    figure = f"{spread(memory)} MB"
+    yield Row("  its resident memory", figure, "", "≤ 80 MB", max(memory) / 80)
 
 
-def first_requests(start: Callable[[], Any]) -> tuple[float, float]:
-    """Return the CPU milliseconds of a server until its first reply, and until the 200th."""
+def soak() -> Iterator[Row]:
+    """The memory of the server over 100,000 requests."""
     import server as measures
 
-    sent = measures.vary(measures.request(measures.prompt(0)))
-    with start() as (pid, port):
-        client = measures.Client(port, 1)
-        client.ask(sent, measures.JSON_END, 1)
-        first = measures.cpu(pid) * 1e3
-        client.ask(sent, measures.JSON_END, 199)
-        whole = measures.cpu(pid) * 1e3
+    with suppress(OSError):
+        os.sched_setaffinity(0, {1})
+    sent = measures.vary(measures.request())
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with measures.ours(CACHE) as (pid, port):
+        client = measures.Client(port)
+        memory: list[float] = []
+        for _ in range(10):
+            client.ask(sent, measures.JSON_END, SOAK // 10)
+            memory.append(measures.resident(pid))
         client.close()
-    return first, whole
+    first, last = memory[0], memory[-1]
+    figure = f"{last / first:.2f} x, {first:.0f} to {last:.0f} MB"
+    name = f"memory after {SOAK:,} requests"
+    yield Row(name, figure, "", f"≤ 1.05 x after {SOAK // 10:,}", last / first / 1.05)
 
 
 GROUPS: dict[str, Callable[[], Iterator[Row]]] = {
@@ -281,6 +285,7 @@ GROUPS: dict[str, Callable[[], Iterator[Row]]] = {
     "sdk": sdk,
     "cassette": cassette,
     "server": server,
+    "soak": soak,
 }
 
 
@@ -288,7 +293,7 @@ GROUPS: dict[str, Callable[[], Iterator[Row]]] = {
 
 
 def record(rows: list[Row]) -> None:
-    """Append the ratios of this run to the history, and draw all of it."""
+    """Append the ratios of this run to the history."""
     commit = subprocess.run(
         ("git", "rev-parse", "--short", "HEAD"),  # noqa: S607 - the git of this checkout
         check=True,
@@ -297,63 +302,93 @@ def record(rows: list[Row]) -> None:
     ).stdout.strip()
     machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
     ratios = {row.name.strip(): round(row.ratio, 3) for row in rows if row.ratio is not None}
+    # The load marks a run on a busy machine, whose caches others share.
+    load = round(os.getloadavg()[0], 1)
+    run = {"machine": machine, "load": load, "commit": commit, "ratios": ratios}
     with HISTORY.open("a", encoding="utf-8") as file:
-        # The load tells a run on a busy machine, whose caches others share.
-        load = round(os.getloadavg()[0], 1)
-        run = {"machine": machine, "load": load, "commit": commit, "ratios": ratios}
-        file.write(json.dumps(run) + "\n")
-    PLOT.write_text(draw([json.loads(line) for line in HISTORY.read_text().splitlines()]))
+        file.write(json.dumps(run, ensure_ascii=False) + "\n")
+
+
+def read_history() -> list[dict[str, Any]]:
+    """Return the recorded runs, the oldest first."""
+    return [json.loads(line) for line in HISTORY.read_text(encoding="utf-8").splitlines()]
 
 
 def draw(runs: list[dict[str, Any]]) -> str:
-    """Return the last run as bars, one for each goal, with a mark for every earlier run."""
-    names = list(runs[-1]["ratios"])
-    scale, left, step = 200, 360, 22
-    width, height = left + 3 * scale, step * (len(names) + 2)
-    title = f"commit {runs[-1]['commit']}: share of each goal, lower is better; the line is it"
+    """Return the history of each goal as a line of an SVG, from the oldest run to the newest."""
+    names = list(dict.fromkeys(name for run in runs for name in run["ratios"]))
+    left, chart, step = 330, 360, 30
+    width, height = left + chart + 60, step * len(names) + 50
+    last = runs[-1]
+    title = f"share of each goal, {len(runs)} runs until {last['commit']} ({last['machine']})"
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}"',
-        ' font-family="sans-serif" font-size="12">',
-        f'<text x="{left}" y="14">{title}</text>',
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}"'
+            ' font-family="sans-serif" font-size="12">'
+        ),
+        f'<rect width="{width}" height="{height}" fill="#fff"/>',
+        f'<text x="12" y="20" font-weight="bold">{escape(title)}</text>',
+        (
+            '<text x="12" y="38" fill="#555">below the dashed line a goal is met; '
+            "the top is twice the goal</text>"
+        ),
     ]
-    for index, name in enumerate(names, 1):
-        ratio, y = runs[-1]["ratios"][name], step * index
-        colour = "#2a9d5c" if ratio <= 1 else "#d1495b"
-        width = max(0, min(ratio, 2.5)) * scale
-        parts.append(f'<text x="{left - 8}" y="{y + 14}" text-anchor="end">{name}</text>')
-        parts.append(
-            f'<rect x="{left}" y="{y + 4}" width="{width:.0f}" height="12" fill="{colour}"/>'
-        )
-        for run in runs[:-1]:
-            if name in run["ratios"]:
-                x = left + min(run["ratios"][name], 2.5) * scale
-                parts.append(f'<circle cx="{x:.0f}" cy="{y + 10}" r="3" fill="#8d99ae"/>')
-        parts.append(f'<text x="{left + width + 6:.0f}" y="{y + 14}">{ratio:.2f}</text>')
-    goal, bottom = left + scale, step * (len(names) + 1)
-    parts.append(f'<line x1="{goal}" x2="{goal}" y1="{step}" y2="{bottom}" stroke="#333"/>')
+    for index, name in enumerate(names):
+        bottom = 50 + step * (index + 1) - 4
+        scale = (step - 6) / 2  # a ratio of 2 is at the top
+        points = [
+            (left + chart * (n + 0.5) / len(runs), bottom - min(max(ratio, 0), 2) * scale)
+            for n, run in enumerate(runs)
+            if (ratio := run["ratios"].get(name)) is not None
+        ]
+        ratio = last["ratios"].get(name)
+        colour = "#888" if ratio is None else "#2a7d4c" if ratio <= 1 else "#c1394b"
+        goal = bottom - scale
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+        parts += [
+            f'<text x="{left - 12}" y="{bottom - 6}" text-anchor="end">{escape(name)}</text>',
+            f'<path d="M{left} {goal:.1f}h{chart}" stroke="#bbb" stroke-dasharray="4 3"/>',
+            f'<polyline points="{path}" fill="none" stroke="{colour}"/>',
+            *(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in points),
+        ]
+        if ratio is not None:
+            x = left + chart + 10
+            parts.append(f'<text x="{x}" y="{bottom - 6}" fill="{colour}">{ratio:.2f}</text>')
     return "\n".join([*parts, "</svg>\n"])
 
 
-def main() -> int:
+def main(arguments: list[str]) -> int:
     """Measure, print the table, and return 1 if a goal is missed."""
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # users have compiled bytecode
-    arguments = sys.argv[1:]
-    keep = "--record" in arguments
-    chosen = [name for name in arguments if name != "--record"] or list(GROUPS)
-    if unknown := set(chosen) - GROUPS.keys():
-        print(f"unknown group {unknown.pop()!r}; choose from {', '.join(GROUPS)}", file=sys.stderr)
+    options = {argument for argument in arguments if argument.startswith("--")}
+    chosen = [name for name in arguments if name not in options] or list(GROUPS)
+    if unknown := (options - {"--record", "--plot"}) | (set(chosen) - GROUPS.keys()):
+        known = ", ".join((*GROUPS, "--record", "--plot"))
+        print(f"unknown argument {unknown.pop()!r}; choose from {known}", file=sys.stderr)
         return 2
     rows: list[Row] = []
-    print(f"{'goal':44} {'today':34} {'peer':34} {'goal':22}verdict")
-    for name in chosen:
-        for row in GROUPS[name]():
-            rows.append(row)
-            verdict = "not measured" if row.ratio is None else "ok" if row.ratio <= 1 else "MISSED"
-            print(f"{row.name:44} {row.figure:34} {row.peer:34} {row.goal:22}{verdict}", flush=True)
-    if keep:
-        record(rows)
+    if "--plot" not in options:
+        rows = measure(chosen)
+        if "--record" in options:
+            record(rows)
+    if options:
+        PLOT.write_text(draw(read_history()), encoding="utf-8")
     return int(any(row.ratio is not None and row.ratio > 1 for row in rows))
 
 
+def measure(groups: list[str]) -> list[Row]:
+    """Measure these groups; print each row when it is known, and return all."""
+    rows: list[Row] = []
+    print(f"{'work':42} {'today':32} {'peer':40} {'goal':20} verdict")
+    for name in groups:
+        for row in GROUPS[name]():
+            rows.append(row)
+            verdict = "not measured" if row.ratio is None else "ok" if row.ratio <= 1 else "MISSED"
+            print(
+                f"{row.name:42} {row.figure:32} {row.peer:40} {row.goal:20} {verdict}", flush=True
+            )
+    return rows
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -1,18 +1,11 @@
-"""The server, against bare Node `http` and `@copilotkit/aimock`, in the same run.
+"""Servers and their clients for the table of goals, and this group of the table alone.
 
 The figure is the CPU time of the server's process for each request (by the kernel's scheduler),
-with a client of raw sockets on the other core. All servers answer from a file of mocks (bare Node
-from a constant), of which the last line matches. The servers take turns for several rounds, and
-the median counts. aimock is installed once, in a cache folder; without npm, the budgets that need
-it are reported as not measured.
+with a client of raw sockets on the other core. Offbook and aimock reply from a file with one mock,
+bare Node with a constant. aimock is installed once, in a cache folder.
 
-All requests differ, as those of an agent do, except where a case repeats one. One history grows
-turn by turn, as an agent's does, and one arrives as a whole.
-
-Budgets: at most a quarter of aimock's CPU for a chat reply, for a stream of 20 events and for a
-history of 109 kB; a sixth with 1,000 lines; less than bare Node; 1,000 lines at most 1.15 times
-one; an endpoint in less than 1 ms; the first 20 calls 5 times faster than aimock's, and its start
-too; less than 60 MB after a soak.
+No request is sent twice: an agent sends none twice. One history grows turn by turn, as an agent's
+does, and one arrives as a whole.
 """
 
 from __future__ import annotations
@@ -26,18 +19,19 @@ import statistics
 import subprocess
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
-from itertools import count, repeat
+from itertools import count
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__)
+OFFBOOK = Path(sys.executable).parent / "offbook"
 AIMOCK = "@copilotkit/aimock@1.43.0"
 CLIENTS = 32
-ROUNDS = 9
+ROUNDS = 3
 BLANK = "000000"
+PROMPT = "hello 0000"  # the mock matches it
+OK = b"HTTP/1.1 200 "
 NUMBERS = count()
 TURNS = 32
 GROWTH = CLIENTS * TURNS * 2  # each asks twice a turn
@@ -70,21 +64,21 @@ http.createServer((request, answer) => {
       answer.end(chat);
     }
   });
-}).listen(0, "127.0.0.1", function () { console.log(this.address().port); });
+}).listen(+process.argv[2], "127.0.0.1");
 """
 
 
 # ------------------------------------------------------------------------------ requests
 
 
-def make_history(prompt: str, turns: int) -> list[dict[str, Any]]:
+def make_history(turns: int) -> list[dict[str, Any]]:
     """Return the messages of an agent's history."""
     messages: list[dict[str, Any]] = []
     for turn in range(turns):
         call = {"id": f"call_{turn}", "type": "function"}
         call["function"] = {"name": "read", "arguments": json.dumps({"path": f"/a/{turn}.py"})}  # type: ignore[assignment] - JSON
         messages += [
-            {"role": "user", "content": f"{prompt}: {f'look at file {turn} ' * 8}"},
+            {"role": "user", "content": f"{PROMPT}: {f'look at file {turn} ' * 8}"},
             {"role": "assistant", "content": None, "tool_calls": [call]},
             {"role": "tool", "tool_call_id": f"call_{turn}", "content": f"line {turn}\n" * 300},
             {"role": "assistant", "content": "The file is as expected."},
@@ -92,10 +86,10 @@ def make_history(prompt: str, turns: int) -> list[dict[str, Any]]:
     return messages
 
 
-def request(prompt: str, *, stream: bool = False, history: int = 0) -> bytes:
+def request(*, stream: bool = False, history: int = 0) -> bytes:
     """Render a request for a chat completion, after a history of `history` turns."""
-    message = {"role": "user", "content": f"{prompt} and {BLANK}"}
-    return render([*make_history(prompt, history), message], stream=stream, tools=bool(history))
+    message = {"role": "user", "content": f"{PROMPT} and {BLANK}"}
+    return render([*make_history(history), message], stream=stream, tools=bool(history))
 
 
 def render(messages: list[dict[str, Any]], *, stream: bool = False, tools: bool = False) -> bytes:
@@ -128,9 +122,9 @@ def vary(sent: bytes) -> Iterator[bytes]:
         yield b"%b%06d%b" % (before, number, after)
 
 
-def grow(prompt: str, turns: int) -> Iterator[bytes]:
+def grow(turns: int) -> Iterator[bytes]:
     """Yield the requests of growing conversations, one for each connection."""
-    messages = make_history(prompt, turns)
+    messages = make_history(turns)
     messages[0]["content"] += BLANK
     lengths = [n for n, message in enumerate(messages, 1) if message["role"] in {"user", "tool"}]
     requests = [render(messages[:n], tools=True).split(BLANK.encode()) for n in lengths]
@@ -161,6 +155,8 @@ class Client:
                     if not more:
                         raise SystemExit(f"the server closed after {response[:300]!r}")
                     response += more
+                if not response.startswith(OK):
+                    raise SystemExit(f"unexpected response {response[:300]!r}")
 
     def close(self) -> None:
         for connection in self._sockets:
@@ -170,36 +166,32 @@ class Client:
 # ------------------------------------------------------------------------------ servers
 
 
-def ready(process: subprocess.Popen[bytes]) -> int:
-    """Return the port, which our servers print when they listen."""
-    assert process.stdout is not None
-    return int(process.stdout.readline())
-
-
 @contextmanager
-def started(*command: str, port: int = 0) -> Generator[tuple[int, int]]:
+def started(port: int, *command: str) -> Generator[tuple[int, int]]:
     """Start a server on the first core; yield its process id and its port."""
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL
     )
     with suppress(OSError):
         os.sched_setaffinity(process.pid, {0})
     try:
-        yield process.pid, wait_for(port) if port else ready(process)
+        wait_for(port, process)
+        yield process.pid, port
     finally:
         process.kill()
         process.wait()
 
 
-def wait_for(port: int) -> int:
-    """Return the port once a server listens on it."""
-    while True:
+def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
+    """Return once a server listens on the port."""
+    while process.poll() is None:
         try:
             socket.create_connection(("127.0.0.1", port)).close()
         except ConnectionRefusedError:
             time.sleep(0.002)
         else:
-            return port
+            return
+    raise SystemExit(f"the server exited with {process.returncode}: {process.args}")
 
 
 def free_port() -> int:
@@ -209,27 +201,40 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def ours(lines: int) -> Any:
-    """Start our server as a process."""
-    return started(sys.executable, str(HERE), "serve", str(lines))
+def ours(folder: Path) -> Any:
+    """Start `offbook serve`."""
+    mocks = folder / "mocks.jsonl"
+    mocks.write_text(json.dumps({"match": f"*{PROMPT}*", "text": TEXT}) + "\n")
+    port = free_port()
+    return started(port, str(OFFBOOK), "serve", str(mocks), "--port", str(port))
 
 
 def node() -> Any:
     """Start bare Node: it parses the body and responds with constant bytes."""
-    return started("node", "-e", NODE, TEXT)
+    port = free_port()
+    return started(port, "node", "-e", NODE, TEXT, str(port))
 
 
-def aimock(folder: Path, lines: int) -> Any:
+def aimock(folder: Path) -> Any:
     """Start aimock; its chunks have as many characters as our words."""
-    fixtures = folder / f"fixtures-{lines}.json"
-    entries = [
-        {"match": {"userMessage": prompt(n)}, "response": {"content": TEXT}} for n in range(lines)
-    ]
-    fixtures.write_text(json.dumps({"fixtures": entries}))
+    fixtures = folder / "fixtures.json"
+    mock = {"match": {"userMessage": PROMPT}, "response": {"content": TEXT}}
+    fixtures.write_text(json.dumps({"fixtures": [mock]}))
     port = free_port()
     program = folder / "node_modules" / ".bin" / "llmock"
     options = ["--port", str(port), "--fixtures", str(fixtures), "--chunk-size", "7"]
-    return started("node", str(program), *options, port=port)
+    return started(port, "node", str(program), *options)
+
+
+def starters(folder: Path) -> dict[str, Callable[[], Any]]:
+    """Return the servers that can run here by name; aimock is installed into the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    servers: dict[str, Callable[[], Any]] = {"ours": lambda: ours(folder)}
+    if shutil.which("node"):
+        servers["Node"] = node
+        if install_aimock(folder):
+            servers["aimock"] = lambda: aimock(folder)
+    return servers
 
 
 def install_aimock(folder: Path) -> bool:
@@ -267,13 +272,14 @@ def compare(
     requests: Callable[[], Iterator[bytes]],
     ending: tuple[bytes, ...],
     count: int,
+    warm_up: int,
 ) -> dict[str, float]:
     """Return the CPU microseconds a request of each server: the median of the rounds."""
     spent: dict[str, list[float]] = {name: [] for name in servers}
     for turn in range(ROUNDS + 1):  # the first one warms up
         for name, (pid, port) in servers.items():
             client = Client(port)  # a new one each time: Node closes connections after 5 s
-            client.ask(requests(), ending, CLIENTS if turn else count)
+            client.ask(requests(), ending, CLIENTS if turn else warm_up)
             sent, before = requests(), cpu(pid)
             client.ask(sent, ending, count)
             spent[name] += [(cpu(pid) - before) / count * 1e6] * bool(turn)
@@ -281,143 +287,20 @@ def compare(
     return {name: statistics.median(costs) for name, costs in spent.items()}
 
 
-def first_calls(start: Callable[[], Any]) -> tuple[float, float]:
-    """Return the milliseconds until the first response, and the median of the next 19."""
-    sent = vary(request(prompt(0)))
-    begun = time.perf_counter()
-    with start() as (_, port):
+def first_requests(start: Callable[[], Any]) -> tuple[float, float]:
+    """Return the CPU milliseconds of a server until its first reply, and until the 200th."""
+    sent = vary(request())
+    with start() as (pid, port):
         client = Client(port, 1)
         client.ask(sent, JSON_END, 1)
-        first = (time.perf_counter() - begun) * 1e3
-        calls: list[float] = []
-        for _ in range(19):
-            time.sleep(0.002)
-            start_time = time.perf_counter()
-            client.ask(sent, JSON_END, 1)
-            calls.append((time.perf_counter() - start_time) * 1e3)
+        first = cpu(pid) * 1e3
+        client.ask(sent, JSON_END, 199)
+        whole = cpu(pid) * 1e3
         client.close()
-    return first, statistics.median(calls)
-
-
-def endpoint_cost() -> float:
-    """Return the milliseconds to mount and close a run, in the same process."""
-    from offbook.sources.server.server import Server
-    from offbook.trace.hub import Hub
-
-    with Server() as server:
-        begun = time.perf_counter()
-        for _ in range(200):
-            server.mount(mocks(1), hub=Hub()).close()
-        return (time.perf_counter() - begun) / 200 * 1e3
-
-
-# --------------------------------------------------------------------------- our server
-
-
-def prompt(number: int) -> str:
-    """Return the prompt that a line matches."""
-    return f"hello {number:04}"
-
-
-def mocks(lines: int) -> Any:
-    """Return mocks with this number of lines, each with its own prompt."""
-    from offbook.sources.mocks.mocks import Mocks
-
-    return Mocks([{"match": f"*{prompt(n)}*", "text": TEXT} for n in range(lines)])
-
-
-def serve(lines: int) -> None:
-    """Serve until killed; keep the last thousand events, as aimock does."""
-    from offbook.sources.server.server import Server
-    from offbook.trace.hub import Hub
-
-    hub = Hub()
-    hub.subscribe(deque[Any](maxlen=1000).append)
-    with Server() as server:
-        server.mount(mocks(lines), run="", hub=hub)
-        print(server.port, flush=True)
-        time.sleep(1e6)
-
-
-def main() -> int:
-    """Measure, print, and return 1 if a budget is exceeded."""
-    with suppress(OSError):
-        os.sched_setaffinity(0, {1})
-    broken = 0
-
-    def report(name: str, figure: str, *, holds: bool | None) -> None:
-        nonlocal broken
-        broken += holds is False
-        verdict = {True: "ok", False: "OVER BUDGET", None: "not measured"}[holds]
-        print(f"{name:44} {figure:40} {verdict}", flush=True)
-
-    folder = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "offbook-bench"
-    peer = install_aimock(folder)
-    chat, stream = request(prompt(0)), request(prompt(0), stream=True)
-    chats, streams = request(prompt(999)), request(prompt(999), stream=True)
-    history = request(prompt(0), history=TURNS)
-    cases: list[tuple[str, int, Callable[[], Iterator[bytes]], tuple[bytes, ...], int, int]] = [
-        ("chat reply", 1, lambda: vary(chat), JSON_END, 2000, 4),
-        ("  the same again and again", 1, lambda: repeat(chat), JSON_END, 2000, 4),
-        ("stream of 20 events", 1, lambda: vary(stream), SSE_END, 1500, 4),
-        ("chat reply, 1,000 lines", 1000, lambda: vary(chats), JSON_END, 2000, 6),
-        ("stream, 1,000 lines", 1000, lambda: vary(streams), SSE_END, 1500, 6),
-        ("history that grows to 109 kB", 1, lambda: grow(prompt(0), TURNS), JSON_END, GROWTH, 4),
-        ("history of 109 kB, all new", 1, lambda: vary(history), JSON_END, 400, 4),
-    ]
-    costs: dict[str, float] = {}
-    for name, lines, requests, ending, number, part in cases:
-        with ours(lines) as mine, node() as bare:
-            servers = {"ours": mine, "node": bare}
-            if peer:
-                with aimock(folder, lines) as other:
-                    costs_by_server = compare(
-                        {**servers, "aimock": other}, requests, ending, number
-                    )
-            else:
-                costs_by_server = compare(servers, requests, ending, number)
-            costs[name] = costs_by_server["ours"]
-            memory = resident(mine[0])
-        shown = "  ".join(f"{server} {value:.1f}" for server, value in costs_by_server.items())
-        report(name, f"{shown} µs", holds=True)
-        if peer:
-            ratio = costs_by_server["aimock"] / costs_by_server["ours"]
-            report("  below aimock", f"{ratio:.1f} times, of {part}", holds=ratio >= part)
-        else:
-            report("  below aimock", "npm is not available", holds=None)
-        if "history" not in name:
-            ratio = costs_by_server["node"] / costs_by_server["ours"]
-            report("  below bare Node", f"{ratio:.2f} times", holds=ratio >= 1)
-        report("  resident memory after it", f"{memory:.0f} MB", holds=memory < 60)
-    for name in ("chat reply", "stream"):
-        base = costs["stream of 20 events" if name == "stream" else name]
-        ratio = costs[f"{name}, 1,000 lines"] / base
-        report(f"{name}: 1,000 lines to one", f"{ratio:.2f} times", holds=ratio <= 1.15)
-    millis = endpoint_cost()
-    report("an endpoint, mounted and closed", f"{millis:.3f} ms", holds=millis < 1)
-    first, calls = best_start(lambda: ours(1))
-    if peer:
-        theirs, their_calls = best_start(lambda: aimock(folder, 1))
-        report(
-            "start to first answer",
-            f"{first:.0f} ms, aimock {theirs:.0f}",
-            holds=first < theirs,
-        )
-        ratio = their_calls / calls
-        report("calls 2 to 20", f"{calls:.2f} ms, aimock {their_calls:.2f}", holds=ratio >= 5)
-    else:
-        report("start to first answer", f"{first:.0f} ms", holds=None)
-        report("calls 2 to 20", f"{calls:.2f} ms", holds=None)
-    return 1 if broken else 0
-
-
-def best_start(start: Callable[[], Any]) -> tuple[float, float]:
-    """Return the medians of five starts."""
-    starts = [first_calls(start) for _ in range(5)]
-    return statistics.median(f for f, _ in starts), statistics.median(c for _, c in starts)
+    return first, whole
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["serve"]:
-        serve(int(sys.argv[2]))
-    sys.exit(main())
+    import goals
+
+    sys.exit(goals.main(["server", "soak"]))

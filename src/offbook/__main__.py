@@ -1,5 +1,6 @@
 """The entry point: `offbook`, and `python -m offbook`."""
 
+import gc
 import sys
 
 from offbook.version import VERSION
@@ -10,6 +11,7 @@ def main() -> None:
     if sys.argv[1:] == ["--version"]:
         sys.stdout.write(f"offbook {VERSION}\n")
         return
+    gc.set_threshold(50_000, 20, 20)  # imports make many objects and no garbage
     from offbook.surfaces.cli import main as run_command
 
     run_command()

@@ -12,9 +12,7 @@ import errno
 import functools
 import os
 import re
-import shutil
 import stat
-import tempfile
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -246,18 +244,22 @@ def write_atomic(path: Path, data: str | bytes, *, mode: int = 0o644, durable: b
 
 def copy_atomic(source: Path, target: Path) -> Path:
     """Copy a file with its permissions, atomically as `write_atomic`."""
+    from shutil import copyfileobj  # late, as below: `offbook serve` writes no file
+
     mode = stat.S_IMODE(source.stat().st_mode)
     with source.open("rb") as file, _replacement(target, mode) as copy:
-        shutil.copyfileobj(file, copy)
+        copyfileobj(file, copy)
     return target
 
 
 @contextmanager
 def _replacement(path: Path, mode: int) -> Generator[BinaryIO]:
     """Yield a temporary file that replaces `path` if the block succeeds."""
+    from tempfile import mkstemp
+
     path.parent.mkdir(parents=True, exist_ok=True)
     # in the same folder: a file can be renamed only within a file system
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    handle, name = mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
             yield file
@@ -278,13 +280,17 @@ IGNORED_ERRORS = {errno.EPERM, errno.EBUSY, errno.ENOENT}
 
 def make_temp_folder() -> Path:
     """Create an empty folder for one run."""
-    return Path(tempfile.mkdtemp(prefix="offbook-")).resolve()
+    from tempfile import mkdtemp
+
+    return Path(mkdtemp(prefix="offbook-")).resolve()
 
 
 def remove_temp_folder(path: Path) -> None:
     """Remove a folder, unless it is gone already or in use."""
+    from shutil import rmtree
+
     try:
-        shutil.rmtree(path)
+        rmtree(path)
     except OSError as error:
         if error.errno not in IGNORED_ERRORS:
             raise
@@ -326,8 +332,10 @@ class ReusedFolder:
 
 
 def _empty(folder: Path) -> None:
+    from shutil import rmtree
+
     for entry in os.scandir(folder):
         if entry.is_dir(follow_symlinks=False):
-            shutil.rmtree(entry.path)
+            rmtree(entry.path)
         else:
             Path(entry.path).unlink()

@@ -77,6 +77,51 @@ def test_an_inserted_event_is_one_difference(trace: list[Event], event: Event, d
     assert [row.state for row in differing(compare_traces(longer, trace))] == ["removed"]
 
 
+# Calls and answers that differ from each other, so that the first divergence is known.
+distinct_events = st.lists(st.integers(0, 10**6), unique=True, min_size=2, max_size=20).map(
+    lambda numbers: [
+        called("find", f"call_{number}", order=f"n{number}") if number % 2 else reply(f"n{number}")
+        for number in numbers
+    ]
+)
+
+
+def first_divergence(before: list[Event], after: list[Event]) -> tuple[int | None, str]:
+    comparison = compare_traces(before, after)
+    index = comparison.first_divergence
+    return index, "" if index is None else comparison.rows[index].state
+
+
+@given(distinct_events, st.data())
+def test_the_first_divergence_is_the_removed_or_inserted_event(
+    trace: list[Event], data: st.DataObject
+):
+    position = data.draw(st.integers(0, len(trace) - 1))
+    shorter = [*trace[:position], *trace[position + 1 :]]
+    assert first_divergence(trace, shorter) == (position, "removed")
+    assert first_divergence(shorter, trace) == (position, "added")
+
+
+@given(distinct_events, st.data())
+def test_the_first_divergence_of_a_moved_event_is_where_the_order_changes(
+    trace: list[Event], data: st.DataObject
+):
+    start, end = sorted(data.draw(st.sets(st.integers(0, len(trace) - 1), min_size=2, max_size=2)))
+    moved = [*trace[:start], *trace[start + 1 : end + 1], trace[start], *trace[end + 1 :]]
+    assert first_divergence(trace, moved)[0] == start
+    assert first_divergence(moved, trace)[0] == start
+
+
+@given(distinct_events, st.data())
+def test_the_first_divergence_of_a_changed_argument_is_its_call(
+    trace: list[Event], data: st.DataObject
+):
+    position = data.draw(st.integers(0, len(trace)))
+    before = [*trace[:position], called("refund", order="one"), *trace[position:]]
+    after = [*trace[:position], called("refund", order="two"), *trace[position:]]
+    assert first_divergence(before, after) == (position, "changed")
+
+
 @given(st.lists(events, max_size=20), st.lists(events, max_size=20))
 def test_every_event_is_in_one_row(before: list[Event], after: list[Event]):
     rows = compare_traces(before, after).rows

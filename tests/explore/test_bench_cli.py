@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -75,6 +76,110 @@ def test_cpu_is_that_of_the_whole_process_tree(tmp_path: Path):
     assert result.returncode == 0, result.stderr
     [sample] = json.loads(result.stdout)["samples"]
     assert sample["cpu_seconds"] >= 0.5
+
+
+# --- A scenario file, and two targets in turns
+
+FLOW = """\
+run:
+  task: Go
+  backend: playbook
+  playbook: {playbook}
+assert:
+  - type: exit_code
+    expected: 0
+"""
+ONE_REQUEST = "- when: Go\n  do:\n    - say: LOOP_COMPLETE\n"
+TWO_REQUESTS = "- when: Go\n  do:\n    - say: Not yet.\n    - say: LOOP_COMPLETE\n"
+
+
+def write_flow(folder: Path, name: str, playbook: str) -> None:
+    (folder / f"{name}.book.yaml").write_text(playbook)
+    (folder / f"{name}.yaml").write_text(FLOW.format(playbook=f"{name}.book.yaml"))
+
+
+def only_counts(result: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    """Return the comparisons of figures that do not depend on the machine, by name."""
+    compared = json.loads(result.stdout)["compared"]
+    return {c["metric"]: c for c in compared if not c["metric"].endswith("_seconds")}
+
+
+@pytest.mark.slow
+def test_a_scenario_with_one_more_request_fails_the_gate(tmp_path: Path):
+    write_flow(tmp_path, "flow", ONE_REQUEST)
+    options = ("--repeat", "8", "--json")
+    saved = bench(tmp_path, "flow.yaml", *options, "--save", "b.json")
+    assert saved.returncode == 0, saved.stderr
+    assert {sample["requests"] for sample in json.loads(saved.stdout)["samples"]} == {1}
+    write_flow(tmp_path, "flow", TWO_REQUESTS)
+    gate = bench(tmp_path, "flow.yaml", *options, "--baseline", "b.json")
+    assert gate.returncode == 1, gate.stderr
+    requests = only_counts(gate)["requests"]
+    assert (requests["before"], requests["after"], requests["worse"]) == (1, 2, True)
+
+
+NOISE = """
+from pathlib import Path
+from offbook import call, say, session, when
+
+def noisy(name):
+    # A retry now and then, in no order: 1 of 3 runs has one request more.
+    path = Path(name)
+    number = int(path.read_text()) if path.exists() else 0
+    path.write_text(str(number + 1))
+    extra = [call("bash", {"command": "true"})] if (number * 7919 % 31) % 3 == 0 else []
+    with session() as rehearsal:
+        rehearsal.run(when("Go", [call("bash", {"command": "true"}), *extra, say("Done.")]))
+
+def one():
+    noisy("one")
+
+def other():
+    noisy("other")
+
+def more():
+    one()
+    with session() as rehearsal:
+        rehearsal.run(when("Again", [say("Done.")]))
+"""
+# Times of a busy machine are not under test.
+ONLY_COUNTS = ("--repeat", "12", "--min-effect", "20", "--json")
+
+
+@pytest.mark.slow
+def test_noise_between_two_targets_does_not_fail_the_gate(tmp_path: Path):
+    (tmp_path / "noise.py").write_text(NOISE)
+    (tmp_path / "other").write_text("5")  # the same noise, at other runs
+    result = bench(tmp_path, "noise:one", "--against", "noise:other", *ONLY_COUNTS)
+    requests = only_counts(result)["requests"]
+    samples = json.loads(result.stdout)["samples"]
+    assert {sample["requests"] for sample in samples} == {2, 3}, result.stderr
+    assert not requests["worse"]
+
+
+@pytest.mark.slow
+def test_a_real_difference_between_two_noisy_targets_fails_the_gate(tmp_path: Path):
+    (tmp_path / "noise.py").write_text(NOISE)
+    result = bench(tmp_path, "noise:more", "--against", "noise:other", *ONLY_COUNTS)
+    assert result.returncode == 1, result.stderr
+    assert only_counts(result)["requests"]["worse"]
+
+
+@pytest.mark.slow
+def test_two_scenario_files_are_compared_in_turns(tmp_path: Path):
+    write_flow(tmp_path, "new", TWO_REQUESTS)
+    write_flow(tmp_path, "old", ONE_REQUEST)
+    result = bench(tmp_path, "new.yaml", "--against", "old.yaml", "--repeat", "8", "--json")
+    assert result.returncode == 1, result.stderr
+    requests = only_counts(result)["requests"]
+    assert (requests["before"], requests["after"], requests["worse"]) == (1, 2, True)
+
+
+def test_a_function_cannot_be_compared_with_a_scenario(tmp_path: Path):
+    (tmp_path / "shop.py").write_text(SHOP)
+    write_flow(tmp_path, "flow", ONE_REQUEST)
+    result = bench(tmp_path, "shop:once", "--against", "flow.yaml")
+    assert (result.returncode, "a function and a command cannot" in result.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(

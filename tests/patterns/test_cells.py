@@ -90,7 +90,7 @@ def test_keys_can_be_given_together_or_one_by_one(make: Any):
 
 @pytest.mark.parametrize(
     "initial, path, message",
-    [([1], (5,), "index 5 of a list of 1"), (3, ("a",), "a int has no key 'a'")],
+    [([1], (5,), "index 5 of a list of 1"), (3, ("a",), "int has no key 'a'")],
 )
 def test_a_write_to_an_impossible_path_is_an_error(
     make: Any, initial: Any, path: Any, message: str

@@ -532,8 +532,8 @@ def test_one_of_several_patterns_is_selected_by_name(tmp_path: Path):
     "action, message",
     [
         (lambda h: h.load(counter, {"valeu": 1}), "counter has no input 'valeu'\\s+did you mean"),
-        (lambda h: h.load(counter, [1]), "the initial state of counter is a list"),
-        (lambda h: h.load(print), "a builtin_function_or_method is no pattern"),
+        (lambda h: h.load(counter, [1]), "the initial state of counter: expected a dict, got list"),
+        (lambda h: h.load(print), "expected a pattern, got builtin_function_or_method"),
         (
             lambda h: h.load(counter).cells.valeu,
             r"test_harness\.py:\d+: the pattern counter has no cell 'valeu'\s+did you mean 'value'",
@@ -591,7 +591,10 @@ def test_a_pattern_returns_a_dict():
     def wrong() -> Any:
         return [1]
 
-    with create_harness() as h, pytest.raises(UsageError, match="wrong returned a list"):
+    with (
+        create_harness() as h,
+        pytest.raises(UsageError, match="wrong: expected a dict of outputs, got list"),
+    ):
         h.load(wrong)
 
 

@@ -628,7 +628,7 @@ def test_a_playbook_can_be_the_source():
         (lambda: raw.drive(Parrot(), mock_tools={"a": "b"}), "has no option 'mock_tools'"),
         (lambda: raw.drive(print, lenint=["orphan_result"]), "did you mean 'lenient'"),
         (lambda: raw.drive(print, mock_tool={"a": "b"}), "did you mean 'mock_tools'"),
-        (lambda: raw.drive(5), "cannot drive a int"),
+        (lambda: raw.drive(5), "cannot drive int"),
         (lambda: raw.drive(AgentSession), "cannot drive <class"),
     ],
 )

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from offbook.errors import UsageError
 from offbook.runs.sync_bridge import SyncBridge, in_event_loop
 
 
@@ -153,6 +154,27 @@ def test_no_loop_is_the_current_one_after_a_bridge_was_closed():
     bridge.close()
     with pytest.raises(RuntimeError, match="no current event loop"):
         asyncio.get_event_loop()
+
+
+def test_a_bridge_that_runs_in_another_thread_is_refused_with_a_fix():
+    started, ended = threading.Event(), threading.Event()
+
+    async def wait() -> None:
+        started.set()
+        await asyncio.to_thread(ended.wait)
+
+    bridge = SyncBridge()
+    thread = threading.Thread(target=lambda: bridge.run(wait()))
+    thread.start()
+    started.wait()
+    try:
+        with pytest.raises(UsageError, match="another thread is running this rehearsal") as raised:
+            bridge.run(get_loop())
+    finally:
+        ended.set()
+        thread.join()
+        bridge.close()
+    assert "open a rehearsal in each thread" in str(raised.value)
 
 
 def test_an_exception_is_passed_on():

@@ -97,8 +97,9 @@ async def test_an_agent_that_blocks_the_event_loop_is_answered_in_an_async_test(
         assert run.tools == ["look"]
 
 
-def test_a_script_may_call_a_tool_by_its_alias():
-    with drive(Agent(converse), tool_aliases={"see": "look"}) as rehearsal:
+@pytest.mark.parametrize("agent", [Agent(converse), AgentSession(mock_tools={"look": "done"})])
+def test_a_script_may_call_a_tool_by_its_alias(agent: Agent | AgentSession):
+    with drive(agent, tool_aliases={"see": "look"}) as rehearsal:
         run = rehearsal.run(when("go", [call("see"), say("Seen.")]))
         assert run.results("see")[0].text == "done"
 

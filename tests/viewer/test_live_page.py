@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
+import signal
+import subprocess
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
+from playwright.sync_api import expect
 
 from offbook.checks.pending_changes import Review
 from offbook.trace.events import Event
@@ -93,3 +99,69 @@ def test_a_change_is_accepted_by_the_keyboard(tmp_path: Path, server: LiveServer
     opened.page.get_by_text("1 pending").wait_for()
     assert (tmp_path / "one.json").read_text() == STATE.format("old")
     assert opened.messages == []
+
+
+# --- Real runs, followed by the real command
+
+ROOT = Path(__file__).parents[2]
+COMMAND = "from offbook.surfaces.cli import main; main()"
+
+
+@contextmanager
+def started(*command: str) -> Generator[subprocess.Popen[str]]:
+    """A process of Python, interrupted at the end of the block if it still runs."""
+    process = subprocess.Popen(
+        [sys.executable, *command],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+
+
+@contextmanager
+def followed(kind: str, folder: Path, opened: Opened) -> Generator[subprocess.Popen[str]]:
+    """A run that waits for the file `go`, and its live page in the browser."""
+    with started("-m", "tests.viewer.live_runs", kind, str(folder)) as run:
+        assert run.stdout is not None
+        path = run.stdout.readline().strip()
+        with started("-c", COMMAND, "view", "--live", path) as view:
+            assert view.stdout is not None
+            found = re.search(r"http://\S+", view.stdout.readline())
+            assert found is not None
+            opened.page.set_default_timeout(60_000)
+            opened.page.goto(found[0])
+            yield run
+
+
+def test_a_hat_loop_is_followed_while_it_runs(tmp_path: Path, opened: Opened):
+    with followed("loop", tmp_path, opened):
+        wait = expect(opened.page.locator(".list"))
+        wait.to_contain_text("iteration 2 builder", timeout=60_000)
+        expect(opened.page.locator(".top .outcome")).to_contain_text("unfinished")
+        assert "loop ended" not in "".join(opened.rows())
+        (tmp_path / "go").touch()
+        wait.to_contain_text("loop ended CompletionPromise", timeout=60_000)
+        expect(opened.page.locator(".top .outcome")).to_contain_text("passed", timeout=60_000)
+
+
+def test_an_eval_run_is_followed_case_by_case(tmp_path: Path, opened: Opened):
+    with followed("pack", tmp_path, opened) as run:
+        cases = opened.page.locator(".cases tbody tr")
+        expect(cases).to_have_count(1, timeout=60_000)
+        expect(opened.page.locator(".run .outcome")).to_contain_text("unfinished")
+        cases.locator("button.link").focus()
+        opened.press("Enter")
+        expect(opened.page.locator(".case-detail")).to_contain_text("first · trial 1 · pass")
+        (tmp_path / "go").touch()
+        expect(cases).to_have_count(2, timeout=60_000)
+        expect(opened.page.locator(".run .outcome")).to_contain_text("passed", timeout=60_000)
+        expect(opened.page.locator(".case-detail")).to_contain_text("first · trial 1 · pass")
+        expect(cases.locator("button.link:focus")).to_have_text("first")
+        assert run.wait(60) == 0

@@ -113,6 +113,27 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_the_coverage_of_the_agent_names_the_parts_that_never_ran(
+    open_html: OpenPage, traces: Path
+) -> None:
+    opened = open_html(render_traces([traces / "session" / "trace.jsonl"]))
+    coverage = opened.page.locator(".coverage")
+    assert "3 of 4 parts run (75 %)" in coverage.inner_text()
+    coverage.locator("summary").focus()
+    opened.press("Enter")
+    expect(coverage.locator("tbody tr").first).to_have_text("toolreadnever called")
+
+
+def test_the_coverage_of_several_traces_is_in_the_overview(
+    open_html: OpenPage, traces: Path
+) -> None:
+    paths = [traces / name / "trace.jsonl" for name in ("session", "loop")]
+    opened = open_html(render_traces(paths))
+    rows = opened.page.locator(".overview .coverage tbody tr")
+    assert rows.filter(has_text="hat").filter(has_text="builder").count() == 1
+    assert rows.filter(has_text="bash").count() == 1
+
+
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_the_trace_of_a_subject_has_its_layout(
     open_html: OpenPage, traces: Path, name: str

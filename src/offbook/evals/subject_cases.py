@@ -74,7 +74,7 @@ def _call_function(case: EvalCase, function: Any, trace: Path) -> SubjectRun:
     """Call a function with the input of the case; the trace has its beginning and end."""
     if not callable(function):
         raise UsageError(
-            f"{case.subject} is a {type(function).__name__} and no function",
+            f"{case.subject}: expected a function, got {type(function).__name__}",
             hint="an agent needs a model: playbook, cassette or live",
         )
     started, clock = time.time_ns() // 1_000_000, time.perf_counter()

@@ -82,7 +82,7 @@ class Cell(Generic[T]):
             raise UsageError(f"{self.name}: push needs a list, the value is None")
         if current is not None and not isinstance(current, list):
             kind = type(current).__name__
-            raise UsageError(f"{self.name}: push needs a list, the value is a {kind}")
+            raise UsageError(f"{self.name}: push needs a list, got {kind}")
         return self.set([*(current or ()), *items])  # type: ignore[arg-type]
 
     def remove(self, item: Any) -> Self:
@@ -143,7 +143,7 @@ class Cell(Generic[T]):
         current = self.sample()
         if current is not None and not isinstance(current, kind):
             found = type(current).__name__
-            raise UsageError(f"{self.name}: {verb} needs a {kind.__name__}, the value is a {found}")
+            raise UsageError(f"{self.name}: {verb} needs a {kind.__name__}, got {found}")
         return current
 
     def _exists(self) -> bool:

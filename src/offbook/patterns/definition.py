@@ -190,7 +190,7 @@ class Pattern:
         """Make the cells of the inputs, and the outputs from them."""
         if not isinstance(state, dict):
             raise UsageError(
-                f"the initial state of {self.name} is a {type(state).__name__}, expected a dict",
+                f"the initial state of {self.name}: expected a dict, got {type(state).__name__}",
                 where=self.location,
                 hint=f"its inputs are {', '.join(self.parameters) or 'none'}",
             )
@@ -228,7 +228,7 @@ class Pattern:
         if not isinstance(outputs, dict):
             kind = type(outputs).__name__
             raise UsageError(
-                f"the pattern {self.name} returned a {kind}, expected a dict of outputs",
+                f"the pattern {self.name}: expected a dict of outputs, got {kind}",
                 where=self.location,
                 hint='return {"value": value, "increment": increment(value=value)}',
             )

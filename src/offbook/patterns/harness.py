@@ -94,7 +94,7 @@ class PatternHarness:
             source = load_pattern(Path(caller()[0]).parent / source)
         elif not isinstance(source, Pattern):
             raise UsageError(
-                f"a {type(source).__name__} is no pattern",
+                f"expected a pattern, got {type(source).__name__}",
                 hint='load a function with @pattern, or a path: h.load("counter.py")',
             )
         with self._pattern_code():

@@ -214,7 +214,7 @@ def _replace_item(container: Any, key: str | int, item: Any, name: str) -> Any:
         items = list(container)
         items[key : key + 1 or None] = [item]
         return ReadOnlyList(items, container.identity)
-    raise UsageError(f"{name}: a {type(container).__name__} has no key {key!r}")
+    raise UsageError(f"{name}: {type(container).__name__} has no key {key!r}")
 
 
 def describe_path(path: Path) -> str:

@@ -180,7 +180,7 @@ def drive(  # noqa: PLR0913 - the options of a rehearsal
         if wrapped is None:
             from offbook.subjects.frameworks.callable import suggest_function
 
-            kind = repr(subject) if isinstance(subject, type) else f"a {type(subject).__name__}"
+            kind = repr(subject) if isinstance(subject, type) else type(subject).__name__
             line = "" if isinstance(subject, type) else suggest_function(subject)
             hint = (
                 f"write {line}"

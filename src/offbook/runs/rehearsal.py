@@ -350,7 +350,7 @@ class Rehearsal:
         """The playbook, if it is the model."""
         if self._playbook is None:
             kind = type(self._source).__name__
-            raise UsageError(f"the model is a {kind}, not a playbook", hint="use your source=…")
+            raise UsageError(f"the model is no playbook, but {kind}", hint="use your source=…")
         return self._playbook
 
     @property

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, cast
 import msgspec
 
 from offbook.determinism.thread_context import snapshot_variables
+from offbook.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -54,6 +55,12 @@ class SyncBridge:
         if self._runner is None:
             self._runner = _take_runner()
             self._context = copy_context()
+        elif self._runner.get_loop().is_running():
+            work.close()
+            raise UsageError(
+                "another thread is running this rehearsal",
+                hint="open a rehearsal in each thread, or run one script after the other",
+            )
         # The loop has the context in which it was taken. The scopes of mocks that the caller has
         # opened since then apply as well.
         restore = snapshot_variables()

@@ -164,23 +164,22 @@ def secret_names() -> dict[bytes, Name]:
     return names
 
 
-_SECRET_NAME = re.compile(
-    "(?:"
+_SECRET_NAME = (
+    "(?i)(?:"
     + "|".join(name.replace("_", "[-_]?") for name in SECRET_NAMES)
     + "|(?:"
     + "|".join(name.replace("_", "[-_]") for name in VAGUE_NAMES if len(name) > SHORT_NAME)
     + ")|cookie"
     + "|(?:^|[-_])(?:auth|jwt|pass|pwd|pw)|^bearer"
     + f"|(?:^|{''.join(f'(?<!{word})' for word in PLAIN_TOKENS)}[-_])token)$"
-    + r"|(?:^|[-_])(?:secret|password|api[-_]?key)(?:$|[-_])",
-    re.IGNORECASE,
+    + r"|(?:^|[-_])(?:secret|password|api[-_]?key)(?:$|[-_])"
 )
 
 
 @lru_cache(maxsize=4096)
 def is_secret_name(field: str) -> bool:
     """Return whether a field or an environment variable with this name may have a secret."""
-    return _SECRET_NAME.search(field) is not None
+    return compile_pattern(_SECRET_NAME).search(field) is not None
 
 
 @lru_cache(maxsize=4096)
@@ -220,47 +219,44 @@ _CODE_WORDS = frozenset(
     b"must should cannot can is was not may will incorrect invalid wrong missing empty hidden "
     b"expired".split()
 )
-_PLACEHOLDER = re.compile(
-    rb"`?(?:[A-Za-z]+ )?(?:\$\{.*|\$\(.*|\$[A-Za-z_][A-Za-z0-9_]*|\{\{.*|\{[^}]*\}?|"
-    rb"<[^<>]*>?|%\(\w+\)?s?|%[sr].{0,2}|(?:[a-z]+[-_])?[*xX.\xe2\x80\xa6]{3,}|\[[A-Z_ ]+\].*)`?",
-    re.DOTALL,
+_PLACEHOLDER = (
+    rb"(?s)`?(?:[A-Za-z]+ )?(?:\$\{.*|\$\(.*|\$[A-Za-z_][A-Za-z0-9_]*|\{\{.*|\{[^}]*\}?|"
+    rb"<[^<>]*>?|%\(\w+\)?s?|%[sr].{0,2}|(?:[a-z]+[-_])?[*xX.\xe2\x80\xa6]{3,}|\[[A-Z_ ]+\].*)`?"
 )
-_WORDS = re.compile(rb"[A-Z]+(?![a-z])[0-9]*|[A-Z]?[a-z]+[0-9]*|[0-9]+")
-_IDENTIFIER = re.compile(rb"[A-Za-z0-9_ .:/<>\[\]()-]+")
-_EXPRESSION = re.compile(
-    rb"[A-Za-z_][\w.]*[\[(<].*|[A-Za-z_]{1,40}(?:\.[A-Za-z_]{1,40})+", re.DOTALL
-)
-_ELIDED = re.compile(rb"(?:\.\.\.|\xe2\x80\xa6)\Z|<[A-Za-z][\w .-]*>|\$\{")
-_MIXED = re.compile(rb"(?=.*[a-z])(?=.*[A-Z])(?:.*[0-9].*[a-zA-Z].*[0-9]|(?=.*[0-9]).{32})")
-_SHORT_WORD = re.compile(rb"[A-Za-z]{,4}")
-_DIGIT = re.compile(rb"[0-9]")
-_NO_DIGIT = re.compile(rb"[^0-9]")
+_WORDS = rb"[A-Z]+(?![a-z])[0-9]*|[A-Z]?[a-z]+[0-9]*|[0-9]+"
+_IDENTIFIER = rb"[A-Za-z0-9_ .:/<>\[\]()-]+"
+_EXPRESSION = rb"(?s)[A-Za-z_][\w.]*[\[(<].*|[A-Za-z_]{1,40}(?:\.[A-Za-z_]{1,40})+"
+_ELIDED = rb"(?:\.\.\.|\xe2\x80\xa6)\Z|<[A-Za-z][\w .-]*>|\$\{"
+_MIXED = rb"(?=.*[a-z])(?=.*[A-Z])(?:.*[0-9].*[a-zA-Z].*[0-9]|(?=.*[0-9]).{32})"
+_SHORT_WORD = rb"[A-Za-z]{,4}"
+_DIGIT = rb"[0-9]"
+_NO_DIGIT = rb"[^0-9]"
 
 
 def has_digit(value: bytes) -> bool:
     """Return whether there is a digit: there is one in nearly every key, and in hardly a word."""
-    return _DIGIT.search(value) is not None
+    return compile_pattern(_DIGIT).search(value) is not None
 
 
 def is_placeholder(value: bytes | str) -> bool:
     """Return whether the value is a placeholder: `${TOKEN}`, `<your key>`, `{{ key }}`, `***`."""
     raw = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
-    return _PLACEHOLDER.fullmatch(raw) is not None
+    return compile_pattern(_PLACEHOLDER).fullmatch(raw) is not None
 
 
 def is_plain(value: bytes) -> bool:
     """Return whether people see that a value is no secret: a placeholder, a name, a type."""
     if (
         is_placeholder(value)
-        or _SHORT_WORD.fullmatch(value)
+        or compile_pattern(_SHORT_WORD).fullmatch(value)
         or len(value.decode(errors="replace")) < MIN_VALUE_LENGTH
     ):
         return True
-    if _EXPRESSION.fullmatch(value) or _ELIDED.search(value):
+    if compile_pattern(_EXPRESSION).fullmatch(value) or compile_pattern(_ELIDED).search(value):
         return True
-    if not _IDENTIFIER.fullmatch(value):
+    if not compile_pattern(_IDENTIFIER).fullmatch(value):
         return False
-    words = [word.lower() for word in _WORDS.findall(value)]
+    words = [word.lower() for word in compile_pattern(_WORDS).findall(value)]
     if not words or (words[0] in _CODE_WORDS and len(words) == 1):
         return True
     if not has_digit(value) and any(word in _NOUNS or word.endswith(_SUFFIXES) for word in words):
@@ -278,7 +274,7 @@ def looks_random(value: bytes) -> bool:
     return (
         len(value) >= MIN_RANDOM_LENGTH
         and has_digit(value)
-        and _NO_DIGIT.search(value) is not None
+        and compile_pattern(_NO_DIGIT).search(value) is not None
         and not value.startswith((b"/", b"~/", b"./", b"../", b"=", b"[", b"#"))
         and b"://" not in value
         and not _is_name_with_digits(value)
@@ -288,12 +284,12 @@ def looks_random(value: bytes) -> bool:
 
 def _is_key(value: bytes) -> bool:
     """Return whether a value mixes small letters, capitals and digits as no variable does."""
-    return _MIXED.match(value) is not None and looks_random(value)
+    return compile_pattern(_MIXED).match(value) is not None and looks_random(value)
 
 
 def _is_name_with_digits(value: bytes) -> bool:
     """Return whether a value is a variable or a type that has a digit: `s3_credentials`."""
-    words = _WORDS.findall(value)
+    words = compile_pattern(_WORDS).findall(value)
     return re.fullmatch(rb"[A-Za-z_][\w.]*", value) is not None and any(
         word.lower() in _NOUNS or word.lower() + b"s" in _NOUNS for word in words
     )

@@ -281,7 +281,7 @@ def to_json_value(value: object, depth: int = 40) -> Any:
 
 @contextmanager
 def record_trace(path: Path | None, **options: Any) -> Generator[Hub]:
-    """Yield a hub whose events are recorded in a file, if there is a path.
+    """Yield a hub whose events are recorded in a file, if there is a path or something reads it.
 
     The options are those of `Recorder`.
     """
@@ -290,12 +290,22 @@ def record_trace(path: Path | None, **options: Any) -> Generator[Hub]:
 
     clock = SystemClock()
     hub = Hub(clock)
+    folder = None
     if path is None:
-        yield hub
-        return
+        if not traces_are_read():
+            yield hub
+            return
+        from offbook.files import make_temp_folder  # few commands without a trace need it
+
+        folder = make_temp_folder()
+        path = folder / "trace.jsonl"
     recorder = Recorder(path, ts=clock.millis(), **options)
     hub.subscribe(recorder.record)
     try:
         yield hub
     finally:
         recorder.close()
+        if folder is not None:
+            from offbook.files import remove_temp_folder
+
+            remove_temp_folder(folder)

@@ -12,7 +12,9 @@ last trace:
     {"faults": [{"line": 7, "reason": "…"}]}              the damaged lines of this trace
     {"run": {…}}                                          an eval run begins: its summary
     {"case": {…}}                                         a result of this run
+    {"summary": {…}}                                      the run has ended: its summary
     {"comparison": {…}}                                   two traces, aligned
+    {"coverage": {…}}                                     the parts of the agent that were run
 
 A page of a server has no data. `live=URL` names a stream of server-sent events; each message has
 such lines, `encode_record(…)` and `encode_event(…)`. A message has an id; after an interruption
@@ -21,6 +23,7 @@ the browser sends the last one as `Last-Event-ID`. An event named `end` ends the
 
 from __future__ import annotations
 
+import contextlib
 import html
 import zlib
 from base64 import b85encode
@@ -30,6 +33,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from offbook.checks.agent_coverage import AgentCoverage, CoverageReader
 from offbook.trace.events import Event
 from offbook.trace.reader import LineFault, Trace
 from offbook.trace.recorder import to_json_value
@@ -141,14 +145,23 @@ def _lines(
     yield encode_record({"page": {"title": title, "offbook": VERSION}})
     for record in records:
         yield encode_record(record)
+    coverage = AgentCoverage()
     for trace in traces:
+        reader = CoverageReader(coverage)
         yield encode_record({"trace": {"name": trace.name, "path": trace.path, **trace.about}})
         previous: Event | None = None
         for event in trace.events:
+            if reader.wants(event.event):
+                # data of a foreign shape name no part
+                with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError):
+                    reader.on_event(event)
             yield encode_event(event, previous)
             previous = event
+        reader.on_close()
         if trace.faults:
             yield encode_record({"faults": [fault._asdict() for fault in trace.faults]})
+    if coverage.percent is not None:
+        yield encode_record({"coverage": coverage.as_json()})
 
 
 def _compress(lines: Iterable[bytes]) -> str:

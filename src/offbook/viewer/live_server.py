@@ -20,11 +20,12 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from offbook.errors import FormatError
+from offbook.files import parse_json, read_text
 from offbook.trace.events import Event
 from offbook.trace.reader import Trace
 from offbook.version import VERSION
 from offbook.viewer.html_page import encode_event, encode_record, render_page
-from offbook.viewer.page_sources import RESULTS, is_trace
+from offbook.viewer.page_sources import RESULTS, RUN, SUMMARY, is_trace
 from offbook.viewer.review_page import REVIEW_POLICY, ReviewDesk
 
 HOST = "127.0.0.1"
@@ -47,6 +48,8 @@ class LiveFeed:
         self.ended = False
         self._traces: dict[Path, _FollowedTrace] = {}
         self._ignored: set[Path] = set()
+        self._is_run = False  # the path is the directory of an eval run
+        self._has_summary = False
         self._results = 0  # the bytes of the results of an eval run that are read
         self._current: Path | None = None
         self._add([encode_record({"page": {"title": path.name, "offbook": VERSION}})])
@@ -98,10 +101,13 @@ class LiveFeed:
     def _read_results(self) -> Iterator[bytes]:
         """Yield the results of an eval run that are new."""
         file = self.path / RESULTS
+        if not self._is_run:
+            if not file.is_file() and not (self.path / RUN).is_file():
+                return
+            self._is_run = True
+            yield encode_record({"run": {"name": self.path.name}})
         if not file.is_file():
             return
-        if not self._results:
-            yield encode_record({"run": {"name": self.path.name}})
         with file.open("rb") as opened:
             opened.seek(self._results)
             for line in opened:
@@ -109,6 +115,10 @@ class LiveFeed:
                     return  # still being written
                 self._results += len(line)
                 yield b'{"case":' + line.strip() + b"}"
+        if not self._has_summary and (self.path / SUMMARY).is_file():
+            self._has_summary = True
+            summary = parse_json(read_text(self.path / SUMMARY), self.path / SUMMARY)
+            yield encode_record({"summary": summary})
 
 
 class _FollowedTrace:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from offbook.trace.redaction import Redaction
 
 # The files of an eval run: see docs/guides/evals.md.
-RESULTS, SUMMARY = "results.jsonl", "summary.json"
+RESULTS, SUMMARY, RUN = "results.jsonl", "summary.json", "run.json"
 MAX_TRACES = 5000
 
 _decode_line = msgspec.json.Decoder(dict[str, Any]).decode

@@ -415,6 +415,7 @@ def test_a_growing_conversation_decodes_like_a_new_one(
 ):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(conversations, "MIN_BODY_SIZE", 0)
+        patch.setattr(conversations, "BLOCK_SIZE", 1)
         dialect = Anthropic()
         complete = json.loads(dialect.build_request(request, "http://host", "key").body)
         for length in lengths:
@@ -434,6 +435,7 @@ def outcome(dialect: Anthropic, http_request: HttpRequest) -> Request | str:
 
 def test_a_cached_prefix_is_not_decoded_again(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(conversations, "MIN_BODY_SIZE", 0)
+    monkeypatch.setattr(conversations, "BLOCK_SIZE", 1)
     dialect = Anthropic()
     first = decode(post(user_turn("a"), use("t1"), result("t1")), dialect=dialect)
     longer = [user_turn("a"), use("t1"), result("t1"), use("t2"), result("t2")]

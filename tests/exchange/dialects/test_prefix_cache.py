@@ -37,6 +37,7 @@ def find_items(body: bytes) -> bytes:
 @pytest.fixture(autouse=True)
 def worth(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conversations, "MIN_BODY_SIZE", 0)
+    monkeypatch.setattr(conversations, "BLOCK_SIZE", 1)
 
 
 @pytest.mark.parametrize("name", KEYS)

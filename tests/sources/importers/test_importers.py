@@ -132,7 +132,7 @@ def test_only_the_chosen_trace_is_read(tmp_path: Path):
             "expected a list as tool_calls",
         ),
         ('{"prompt": "q", "response": "a"}\n{"promt": "q"}', 2, "did you mean 'promt'"),
-        ('{"prompt": "q", "response": ["a"]}', 1, "got a list"),
+        ('{"prompt": "q", "response": ["a"]}', 1, "got list"),
         ('{"prompt": "q", "response": "a", "tool_calls": [{"args": {}}]}', 1, "no name"),
         ('["a"]', 1, "expected an object"),
         ('{"who": "knows"}', 1, "unknown trace format"),

@@ -1,29 +1,33 @@
 """The work for a request grows with what is new in it, counted in Python calls, not in time."""
 
 import asyncio
-import gc
 import itertools
 import json
-import sys
-from types import FrameType
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from offbook.exchange.dialects.dialect import HttpRequest
 from offbook.exchange.providers import detect_dialect
+from offbook.sources.cassette.recording import Recording
+from offbook.sources.cassette.replay import Cassette
 from offbook.sources.mocks.mocks import Mocks
 from offbook.sources.server.endpoint import Endpoint
 from offbook.trace.hub import Hub
+from tests.counting import count_calls
 
-TURNS = (20, 100, 1000)
+TURNS = (10, 100, 1000)
 NUMBERS = itertools.count()
 LINE = "a line of a tool result\n" * 20
 
 
+def make_mocks(lines: int = 1) -> Mocks:
+    return Mocks([{"match": f"*hello {n:04}*", "text": "ok"} for n in range(lines)])
+
+
 def make_endpoint(lines: int = 1) -> Endpoint:
-    mocks = Mocks([{"match": f"*hello {n:04}*", "text": "ok"} for n in range(lines)])
-    return Endpoint(mocks, url="", detect_dialect=detect_dialect, hub=Hub())
+    return Endpoint(make_mocks(lines), url="", detect_dialect=detect_dialect, hub=Hub())
 
 
 def make_messages(agent: int, turns: int) -> list[dict[str, Any]]:
@@ -41,53 +45,77 @@ def make_messages(agent: int, turns: int) -> list[dict[str, Any]]:
     return messages
 
 
-async def count_calls(endpoint: Endpoint, messages: list[dict[str, Any]]) -> int:
-    """Return the number of Python and C functions that are called for one request."""
+async def answer(endpoint: Endpoint, messages: list[dict[str, Any]]) -> int:
+    """Return the number of functions that are called for one request."""
     body = json.dumps({"model": "m", "messages": messages}).encode()
     request = HttpRequest("POST", "/v1/chat/completions", {}, body)
-    calls = 0
-
-    def count(_frame: FrameType, event: str, _argument: object) -> None:
-        nonlocal calls
-        calls += event in {"call", "c_call"}
-
-    before = sys.getprofile()
-    gc.disable()  # finalizers of other objects would be counted
-    sys.setprofile(count)
-    try:
-        response = await endpoint.answer(request)
-    finally:
-        sys.setprofile(before)
-        gc.enable()
+    response, calls = await count_calls(endpoint.answer(request))
     assert response.status == 200, response.body
     return calls
 
 
-async def count_turns(agents: int) -> dict[int, int]:
+def turns_to_send() -> list[int]:
+    """Return the measured turns and those before them; the first ones fill caches of fixed size."""
+    return sorted({*range(2, 10), *(n for turns in TURNS for n in (turns - 1, turns))})
+
+
+async def count_turns(
+    endpoint: Endpoint, conversations: list[list[dict[str, Any]]]
+) -> dict[int, int]:
     """Return the calls for one more turn after some turns, with several agents side by side."""
     # The cache of conversations is full in every test, and what is loaded on first use is loaded.
     for agent in range(40):
-        await count_calls(make_endpoint(), make_messages(agent, 2))
-    endpoint = make_endpoint()
+        await answer(make_endpoint(), make_messages(agent, 2))
     counted: dict[int, int] = {}
-    conversations = [make_messages(agent, max(TURNS)) for agent in range(agents)]
-    warm_up = range(14, 20)  # fills the caches, whose size is fixed
-    for turn in sorted({*warm_up, *(n for turns in TURNS for n in (turns - 1, turns))}):
+    for turn in turns_to_send():
         for messages in conversations:
-            counted[turn] = await count_calls(endpoint, messages[: 1 + 2 * turn])
+            counted[turn] = await answer(endpoint, messages[: 1 + 2 * turn])
     return {turn: counted[turn] for turn in TURNS}
 
 
 @pytest.mark.parametrize("agents", [1, 2, 8])
 def test_a_turn_costs_the_same_after_any_number_of_turns(agents: int):
-    first, second, last = asyncio.run(count_turns(agents)).values()
-    assert abs(second - first) <= first / 10
-    assert abs(last - first) <= first / 10
+    conversations = [make_messages(agent, max(TURNS)) for agent in range(agents)]
+    counted = asyncio.run(count_turns(make_endpoint(), conversations))
+    first, second, last = counted.values()
+    assert abs(second - first) <= first / 10, counted
+    assert abs(last - first) <= first / 10, counted
+
+
+def test_a_turn_costs_the_same_with_any_number_of_conversations_side_by_side():
+    async def count_last(agents: int) -> int:
+        endpoint, counted = make_endpoint(), 0
+        conversations = [make_messages(agent, 12) for agent in range(agents)]
+        for turn in range(2, 13):
+            for messages in conversations:
+                counted = await answer(endpoint, messages[: 1 + 2 * turn])
+        return counted
+
+    few, many = asyncio.run(count_last(2)), asyncio.run(count_last(100))
+    assert many <= few + few / 10
+
+
+def test_a_replayed_turn_costs_the_same_after_any_number_of_turns(tmp_path: Path):
+    async def record_and_replay() -> dict[int, int]:
+        messages = make_messages(0, max(TURNS))
+        with Recording(make_mocks(), tmp_path / "c.yaml") as recording:
+            recorder = Endpoint(recording, url="", detect_dialect=detect_dialect)
+            for turn in turns_to_send():
+                await answer(recorder, messages[: 1 + 2 * turn])
+        endpoint = Endpoint(
+            Cassette(tmp_path / "c.yaml"), url="", detect_dialect=detect_dialect, hub=Hub()
+        )
+        return await count_turns(endpoint, [messages])
+
+    counted = asyncio.run(record_and_replay())
+    first, second, last = counted.values()
+    assert abs(second - first) <= first / 10, counted
+    assert abs(last - first) <= first / 10, counted
 
 
 def test_a_new_conversation_costs_linearly_in_its_length():
     async def count_new(turns: int) -> int:
-        return await count_calls(make_endpoint(), make_messages(0, turns))
+        return await answer(make_endpoint(), make_messages(0, turns))
 
     base, ten, hundred, thousand = (asyncio.run(count_new(turns)) for turns in (0, 10, 100, 1000))
     assert (hundred - base) <= 11 * (ten - base)
@@ -97,8 +125,8 @@ def test_a_new_conversation_costs_linearly_in_its_length():
 def test_a_request_costs_the_same_with_any_number_of_mock_lines():
     async def count_second(lines: int) -> int:
         endpoint = make_endpoint(lines)
-        await count_calls(endpoint, make_messages(0, 0))  # builds the index
-        return await count_calls(endpoint, make_messages(1, 0))
+        await answer(endpoint, make_messages(0, 0))  # builds the index
+        return await answer(endpoint, make_messages(1, 0))
 
     few, many = asyncio.run(count_second(10)), asyncio.run(count_second(1000))
     assert many <= few + few / 10
@@ -108,7 +136,7 @@ def test_a_chat_keeps_no_earlier_conversation():
     async def count_kept() -> int:
         endpoint = make_endpoint()
         for agent in range(3):
-            await count_calls(endpoint, make_messages(agent, 10))
+            await answer(endpoint, make_messages(agent, 10))
         return endpoint._conversations.count  # pyright: ignore[reportPrivateUsage] - what it keeps
 
     assert asyncio.run(count_kept()) == 0

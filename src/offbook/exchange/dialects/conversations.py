@@ -8,6 +8,7 @@ for the last request is not decoded again.
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, TypeVar, TypeVarTuple
@@ -155,8 +156,9 @@ class ConversationStore:
 MIN_BODY_SIZE = 4_096
 """Smaller bodies are decoded faster than they are looked up."""
 
-MAX_PREFIXES = 32
-MAX_PREFIX_BYTES = 16_000_000
+MAX_PREFIXES = 128  # conversations side by side
+MAX_PREFIX_BYTES = 8_000_000
+BLOCK_SIZE = 1_024
 _PROBE_SIZE = 48
 _SPACE = b" \t\r\n"
 
@@ -165,24 +167,28 @@ class CachedPrefix(msgspec.Struct, Generic[StateT], frozen=True):
     """A body up to the last element of its growing array, and the state decoded from it.
 
     `head` is the body up to the opening bracket of the array, `prefix` up to the end of its last
-    element, and `tail` the last bytes of `prefix`.
+    element.
     """
 
     head: bytes
     prefix: bytes
-    tail: bytes
     state: StateT
 
 
 class PrefixCache(Generic[StateT]):
-    """The states decoded from the prefixes of recent bodies, the latest first.
+    """The states decoded from the prefixes of recent bodies, one for each conversation.
 
     `find_array` returns the JSON of the growing array (the messages) in a body.
+
+    A prefix is found by the number of its whole blocks, its first block and the bytes before its
+    last whole block ends, so that a search costs the same with many conversations as with one.
     """
 
     def __init__(self, find_array: Callable[[bytes], bytes]) -> None:
         self._find_array = find_array
-        self._entries: tuple[CachedPrefix[StateT], ...] = ()
+        self._entries: OrderedDict[tuple[int, bytes, bytes], CachedPrefix[StateT]] = OrderedDict()
+        self._size = 0
+        self._lock = threading.Lock()
 
     def decode(
         self,
@@ -204,12 +210,11 @@ class PrefixCache(Generic[StateT]):
         if len(body) < MIN_BODY_SIZE:
             return None
         best: CachedPrefix[StateT] | None = None
-        for entry in self._entries:
-            size = len(entry.prefix)
-            # Comparing the last bytes first rejects most entries without scanning the body.
-            if (best is None or size > len(best.prefix)) and body.endswith(entry.tail, 0, size):
-                best = entry if body.startswith(entry.prefix) else best
-        if best is None:
+        for blocks in range(len(body) // BLOCK_SIZE, -1, -1):
+            best = self._entries.get(_prefix_key(body, blocks))
+            if best is not None and body.startswith(best.prefix):
+                break
+        else:
             return None
         rest = body[len(best.prefix) :].lstrip(_SPACE)
         if rest.startswith(b","):
@@ -235,15 +240,21 @@ class PrefixCache(Generic[StateT]):
             return
         after = len(decoded) - (start + len(array) - 1)  # the size from the closing bracket on
         prefix = body[: len(body) - after].rstrip(_SPACE)
-        entry = CachedPrefix(decoded[: start + 1], prefix, prefix[-_PROBE_SIZE:], state)
-        entries = (entry, *(e for e in self._entries if e.prefix != prefix))[:MAX_PREFIXES]
-        free = MAX_PREFIX_BYTES
-        for count, kept in enumerate(entries):
-            free -= len(kept.prefix)
-            if free < 0:
-                entries = entries[:count]
-                break
-        self._entries = entries
+        entry = CachedPrefix(decoded[: start + 1], prefix, state)
+        with self._lock:
+            if before is not None:
+                self._remove(_prefix_key(before.prefix))
+            key = _prefix_key(prefix)
+            self._remove(key)
+            self._entries[key] = entry
+            self._size += len(prefix)
+            while len(self._entries) > MAX_PREFIXES or self._size > MAX_PREFIX_BYTES:
+                self._remove(next(iter(self._entries)))
+
+    def _remove(self, key: tuple[int, bytes, bytes]) -> None:
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            self._size -= len(entry.prefix)
 
     def _locate(self, body: bytes, array: bytes) -> int | None:
         """Return the offset of the array in the body, or None if it is ambiguous.
@@ -256,3 +267,11 @@ class PrefixCache(Generic[StateT]):
             return None
         emptied = body[:start] + b"[]" + body[start + len(array) :]
         return start if self._find_array(emptied) == b"[]" else None
+
+
+def _prefix_key(body: bytes, blocks: int | None = None) -> tuple[int, bytes, bytes]:
+    """Return the key of the prefix with this number of whole blocks; by default, all of them."""
+    if blocks is None:
+        blocks = len(body) // BLOCK_SIZE
+    end = blocks * BLOCK_SIZE
+    return blocks, body[: min(end, BLOCK_SIZE)], body[max(0, end - _PROBE_SIZE) : end]

@@ -72,7 +72,7 @@ def _read_exchange(record: TraceRecord, path: Path, call_count: int) -> Imported
     response = value.get("response")
     if response is not None and not isinstance(response, (str, dict)):
         raise FormatError(
-            f"expected a text or an object as response, got a {type(response).__name__}",
+            f"expected a text or an object as response, got {type(response).__name__}",
             path=path,
             line=record.line,
         )
@@ -85,7 +85,7 @@ def _read_exchange(record: TraceRecord, path: Path, call_count: int) -> Imported
     calls: Any = value.get("tool_calls") or inner.get("tool_calls") or []
     if not isinstance(calls, list):
         raise FormatError(
-            f"expected a list as tool_calls, got a {type(calls).__name__}",
+            f"expected a list as tool_calls, got {type(calls).__name__}",
             path=path,
             line=record.line,
         )

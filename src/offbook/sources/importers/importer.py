@@ -80,7 +80,7 @@ def read_records(path: Path, skipped: Skipped) -> list[TraceRecord]:
         for item in cast("list[Any]", value) if isinstance(value, list) else [value]:
             if not isinstance(item, dict):
                 raise FormatError(
-                    f"expected an object, got a {type(item).__name__}",
+                    f"expected an object, got {type(item).__name__}",
                     path=path,
                     line=line,
                     hint="a trace has one JSON object a line",

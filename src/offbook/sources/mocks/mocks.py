@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 PROMPT_LIMIT = 200
 RECEIPTS = 1000  # a server may run for days
-CONVERSATIONS = 64  # side by side, whose text is kept from request to request
+CONVERSATIONS = 128  # side by side, whose text is kept from request to request
 SHARED, DEFAULT, MAIN = "shared", "default", "agent.main"
 UNINDEXED = 8  # fewer patterns are tried one by one: the index gains nothing before
 WORD_LENGTH = 12  # longer words are cut: rare enough, and the search stays small
@@ -309,7 +309,7 @@ class GlobIndex:
 
     Each pattern is indexed by its rarest word: a text that lacks the word cannot match. A search
     for all words at once (Aho-Corasick) selects the few patterns to try, so that a request costs
-    about the same with 1,000 lines as with one (`bench/server.py`).
+    about the same with 1,000 lines as with one (`tests/sources/server/test_growth.py`).
     """
 
     def __init__(self, globs: Iterable[tuple[int, Glob]]) -> None:

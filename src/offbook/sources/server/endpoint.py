@@ -9,7 +9,6 @@ import asyncio
 from collections import deque
 from contextlib import suppress
 from contextvars import copy_context
-from random import Random
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -79,6 +78,8 @@ class Pacing(msgspec.Struct, frozen=True):
 
     def delays(self, count: int, salt: int = 0) -> Iterator[float]:
         """Yield the seconds before each of `count` events; `salt` varies them by stream."""
+        from random import Random  # late: few streams are paced
+
         random = Random(self.seed * 1_000_003 + salt)  # noqa: S311 - not for secrets
         pause = 1 / self.tokens_per_second if self.tokens_per_second else 0
         for index in range(count):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from http import HTTPStatus
+from functools import cache
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, unquote_to_bytes
 
@@ -19,9 +19,9 @@ END_OF_HEAD = b"\r\n\r\n"
 LAST_CHUNK = b"0\r\n\r\n"
 CHUNKED = "transfer-encoding: chunked\r\n"
 CLOSE = "connection: close\r\n"
+OK = 200
 WITHOUT_BODY = frozenset({204, 304})
 LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost"})
-REASONS = {status.value: status.phrase for status in HTTPStatus}
 
 CACHE_SIZE = 256
 CACHED_HEAD_LIMIT = 8192
@@ -138,8 +138,17 @@ def render_head(response: HttpResponse, framing: str) -> bytes:
     """Render status line and headers; `framing` are the header lines about the body."""
     status = response.status
     lines = "".join([f"{name}: {value}\r\n" for name, value in response.headers.items()])
-    reason = REASONS.get(status, "Unknown")
+    reason = "OK" if status == OK else _reason(status)
     return f"HTTP/1.1 {status} {reason}\r\n{lines}{framing}\r\n".encode("latin-1", "replace")
+
+
+@cache
+def _reason(status: int) -> str:
+    from http import HTTPStatus  # late: most responses are OK
+
+    with suppress(ValueError):
+        return HTTPStatus(status).phrase
+    return "Unknown"
 
 
 def render_chunk(chunk: bytes) -> bytes:

@@ -76,19 +76,25 @@ class Server:
         self._endpoints: dict[str, Endpoint] = {}
         self._ids = IdCounter()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._listener: socket.socket | None = None
         self._server: asyncio.Server | None = None
         self._timeout_check: asyncio.TimerHandle | None = None
         self._thread: threading.Thread | None = None
 
     # ---------------------------------------------------------------------- start and stop
 
+    def bind(self) -> None:
+        """Take the port; clients cannot connect before the start. Idempotent."""
+        if self._listener is None:
+            self._listener = _listen(self.port)
+            self.port = self._listener.getsockname()[1]
+
     async def start(self) -> Self:
         """Serve in the caller's loop; only for agents that do not block it."""
         self.loop = asyncio.get_running_loop()
-        listener = _listen(self.port)
-        self.port = listener.getsockname()[1]
+        self.bind()
         self._server = await self.loop.create_server(
-            lambda: Connection(self), sock=listener, backlog=BACKLOG
+            lambda: Connection(self), sock=self._listener, backlog=BACKLOG
         )
         self._check_timeouts()
         return self
@@ -107,7 +113,7 @@ class Server:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._server.wait_closed()
-        self._server = None
+        self._server = self._listener = None
 
     def launch(self) -> Self:
         """Serve in a separate thread: for agents that block, and for other processes."""

@@ -91,7 +91,7 @@ def run(  # noqa: PLR0913 - one for each option
     deadline: float,
 ) -> int:
     """Run a command against a scripted model. The command must play the script to its end."""
-    from offbook.runs.commands import Service, raise_failures
+    from offbook.runs.service import Service, raise_failures
     from offbook.sources.loading import open_source
     from offbook.trace.places import FileLine
     from offbook.trace.recorder import record_trace

@@ -90,7 +90,7 @@ def serve(  # noqa: PLR0913 - one for each option
     FILE is a playbook, mocks or a cassette. The server speaks the wire formats of OpenAI,
     Anthropic, Gemini and Bedrock.
     """
-    from offbook.runs.commands import Service, raise_failures
+    from offbook.runs.service import Service, raise_failures
     from offbook.sources.loading import open_source
     from offbook.sources.server.endpoint import Pacing
     from offbook.trace.recorder import record_trace

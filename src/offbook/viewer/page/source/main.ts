@@ -2,6 +2,7 @@
 
 import { ask, connect } from "./client.ts";
 import { hasComparison, renderComparison } from "./compare.ts";
+import { renderCoverage } from "./coverage.ts";
 import { Detail } from "./detail.ts";
 import { button, clear, h, visible } from "./dom.ts";
 import { KIND_LABELS, KINDS, type Kind, str } from "./events.ts";
@@ -103,7 +104,7 @@ class Page {
     this.info = info;
     if (fresh) return this.readAddress();
     this.drawHeader();
-    if (this.view === "overview") clear(this.main, renderOverview(info, (trace) => this.openTrace(trace)));
+    if (this.view === "overview") this.redrawOverview(info);
     const trace = this.current;
     if (this.view !== "trace" || !trace) return;
     const total = await ask<number>({ ask: "select", trace: this.trace, filter: this.filter });
@@ -113,7 +114,7 @@ class Page {
     this.drawChips(trace);
     if (this.complete) this.preparePrintLater();
     if (this.live && atEnd && this.event < 0) this.list.element.scrollTop = this.list.element.scrollHeight;
-    if (this.event < 0) clear(this.side, renderSummary(trace, (index) => void this.jump(index)));
+    if (this.event < 0) clear(this.side, this.summaryOf(trace));
     void this.drawStrip();
   }
 
@@ -169,7 +170,7 @@ class Page {
     const info = this.info!;
     this.drawHeader();
     if (this.view === "overview") {
-      clear(this.main, renderOverview(info, (trace) => this.openTrace(trace)));
+      clear(this.main, renderOverview(info, this.openTrial, (trace) => this.openTrace(trace)));
       this.main.querySelector<HTMLElement>("#overview")?.focus();
     } else if (this.view === "compare") {
       clear(this.main, renderComparison(info, (trace, seq) => void this.openStep(trace, seq)));
@@ -184,6 +185,27 @@ class Page {
       if (!document.activeElement || document.activeElement === document.body) this.list.element.focus({ preventScroll: true });
     }
     this.writeAddress();
+  }
+
+  private readonly openTrial = { key: "" };
+
+  /** Draw the overview of a run that goes on; the focus and the place stay. */
+  private redrawOverview(info: PageInfo): void {
+    const focused = (document.activeElement as HTMLElement | null)?.dataset.focus;
+    const top = this.main.querySelector("#overview")?.scrollTop ?? 0;
+    clear(this.main, renderOverview(info, this.openTrial, (trace) => this.openTrace(trace)));
+    const overview = this.main.querySelector<HTMLElement>("#overview")!;
+    overview.scrollTop = top;
+    const again = [...overview.querySelectorAll<HTMLElement>("[data-focus]")].find((element) => element.dataset.focus === focused);
+    (again ?? overview).focus({ preventScroll: true });
+  }
+
+  /** The summary of a trace. A page of one trace has the coverage of the agent below it. */
+  private summaryOf(trace: TraceInfo): HTMLElement {
+    const box = renderSummary(trace, (index) => void this.jump(index));
+    const coverage = this.info!.traces.length === 1 ? renderCoverage(this.info!.coverage, false) : null;
+    if (coverage) box.querySelector(".keys-hint")?.before(coverage);
+    return box;
   }
 
   private drawHeader(): void {
@@ -349,7 +371,7 @@ class Page {
     this.app.classList.remove("with-event");
     this.detail.hide();
     this.list.mark(-1);
-    if (this.current) clear(this.side, renderSummary(this.current, (index) => void this.jump(index)));
+    if (this.current) clear(this.side, this.summaryOf(this.current));
     else clear(this.side, h("p", { class: "remark" }, "This page has no trace."));
     this.writeAddress();
   }

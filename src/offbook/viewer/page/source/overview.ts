@@ -1,6 +1,7 @@
 // A page with several traces, or an eval run: a table with the failures first.
 
 import { count, disclosure, duration, h, money, visible } from "./dom.ts";
+import { renderCoverage } from "./coverage.ts";
 import { type Data, isRecord, list, records, str } from "./events.ts";
 import { outcomeBadge, reason } from "./summary.ts";
 import { isSameFile, type PageInfo, type RunInfo, type TraceInfo } from "./store.ts";
@@ -63,10 +64,15 @@ export function trialMarks(trials: Data[], open: (trial: Data) => void): HTMLEle
   }), trials.length > 50 ? ` +${trials.length - 50}` : null);
 }
 
-export function renderOverview(info: PageInfo, openTrace: (trace: number) => void): HTMLElement {
+/** The trial that is open: it stays open while a run is followed. */
+export interface OpenTrial { key: string }
+
+export function renderOverview(info: PageInfo, opened: OpenTrial, openTrace: (trace: number) => void): HTMLElement {
   const box = h("div", { class: "overview", id: "overview", tabindex: -1 });
-  for (const run of info.runs) box.append(renderRun(run, info, openTrace));
+  for (const run of info.runs) box.append(renderRun(run, info, opened, openTrace));
   if (info.traces.length) box.append(renderTraces(info.traces, openTrace));
+  const coverage = renderCoverage(info.coverage, true);
+  if (coverage) box.append(coverage);
   if (!box.children.length) box.append(h("p", { class: "remark" }, "This page has no traces."));
   else box.append(h("p", { class: "faint keys-hint" }, "Keys: n the next failure, Tab and Enter open it, ] the traces one by one, ? all keys."));
   return box;
@@ -81,7 +87,7 @@ function renderTraces(traces: TraceInfo[], open: (trace: number) => void): HTMLE
       h("thead", {}, h("tr", {}, ...["Outcome", "Trace", "Why", "Checks", "Model", "Tools", "Tokens", "Cost", "Time"].map((name) => h("th", { scope: "col" }, name)))),
       h("tbody", {}, ...order.slice(0, 2000).map(({ trace, index }) => h("tr", { class: trace.outcome === "failed" ? "fail" : "" },
         h("td", {}, outcomeBadge(trace.outcome)),
-        h("td", {}, h("button", { type: "button", class: "link", data: { trace: index }, on: { click: () => open(index) } }, visible(trace.name) || "trace")),
+        h("td", {}, h("button", { type: "button", class: "link", data: { trace: index, focus: `trace ${index}` }, on: { click: () => open(index) } }, visible(trace.name) || "trace")),
         h("td", { class: "why-cell" }, visible(reason(trace)).slice(0, 300)),
         h("td", { class: "number" }, Object.values(trace.checks).some(Boolean) ? `${trace.checks.pass + trace.checks.warn} of ${Object.values(trace.checks).reduce((sum, number) => sum + number, 0)}` : "none"),
         h("td", { class: "number" }, String(trace.replies)), h("td", { class: "number" }, String(trace.calls)),
@@ -93,7 +99,7 @@ export function traceOf(trial: Data, traces: TraceInfo[]): number {
   return traces.findIndex((trace) => isSameFile(str(trial.trace), trace.path));
 }
 
-function renderRun(run: RunInfo, info: PageInfo, openTrace: (trace: number) => void): HTMLElement {
+function renderRun(run: RunInfo, info: PageInfo, opened: OpenTrial, openTrace: (trace: number) => void): HTMLElement {
   const { summary } = run;
   const passed = summary.pass === true;
   const rows = groupCases(run).sort((a, b) => a.passes / a.trials.length - b.passes / b.trials.length);
@@ -102,15 +108,19 @@ function renderRun(run: RunInfo, info: PageInfo, openTrace: (trace: number) => v
   const box = h("section", { class: "run" }, h("h2", {}, outcomeBadge(!known ? "unfinished" : passed ? "passed" : "failed"), ` ${visible(run.name)}`),
     h("p", {}, [facts, known ? `pass rate ${percent(Number(summary.pass_rate ?? 0))}` : "", money(Number(summary.cost_usd ?? 0)), summary.tokens ? `${Number(summary.tokens).toLocaleString("en")} tokens` : "", summary.seconds ? duration(Number(summary.seconds) * 1000) : "", summary.stopped ? `stopped: ${str(summary.stopped)}` : ""].filter(Boolean).map(visible).join(" · ")));
   const detail = h("div", { class: "case-detail" });
+  const keyOf = (trial: Data) => `${run.name} ${str(trial.id)} ${str(trial.trial)}`;
+  const show = (trial: Data) => detail.replaceChildren(renderTrial(trial, traceOf(trial, info.traces), openTrace));
   const open = (trial: Data) => {
-    const trace = traceOf(trial, info.traces);
-    detail.replaceChildren(renderTrial(trial, trace, openTrace));
+    opened.key = keyOf(trial);
+    show(trial);
     detail.scrollIntoView({ block: "nearest" });
   };
+  const again = opened.key && run.cases.find((trial) => keyOf(trial) === opened.key);
+  if (again) show(again);
   box.append(h("div", { class: "scroll-x" }, h("table", { class: "table cases" },
     h("thead", {}, h("tr", {}, ...["Case", "Passed", "95 % interval", "Trials", "Severity", "Why"].map((name) => h("th", { scope: "col" }, name)))),
     h("tbody", {}, ...rows.slice(0, 2000).map((row) => h("tr", { class: row.passes === row.trials.length ? "ok" : "fail" },
-      h("td", {}, h("button", { type: "button", class: "link", on: { click: () => open(row.trials.find((trial) => trial.status !== "pass") ?? row.trials[0]!) } }, visible(row.label || row.id))),
+      h("td", {}, h("button", { type: "button", class: "link", data: { focus: `case ${row.id}` }, on: { click: () => open(row.trials.find((trial) => trial.status !== "pass") ?? row.trials[0]!) } }, visible(row.label || row.id))),
       h("td", { class: "number" }, `${row.passes} of ${row.trials.length} (${percent(row.passes / row.trials.length)})`),
       h("td", {}, ratePlot(row.passes, row.trials.length)),
       h("td", {}, trialMarks(row.trials, open)), h("td", {}, visible(row.severity)),
@@ -128,7 +138,7 @@ export function whyTrial(trial: Data | undefined): string {
 
 function renderTrial(trial: Data, trace: number, openTrace: (trace: number) => void): HTMLElement {
   const box = h("section", { class: "problem" }, h("h3", {}, visible(`${str(trial.label) || str(trial.id)} · trial ${str(trial.trial)} · ${str(trial.status)}`)));
-  if (trace >= 0) box.append(h("p", {}, h("button", { type: "button", class: "link", on: { click: () => openTrace(trace) } }, "Open its trace")));
+  if (trace >= 0) box.append(h("p", {}, h("button", { type: "button", class: "link", data: { focus: "open trace" }, on: { click: () => openTrace(trace) } }, "Open its trace")));
   if (trial.error) box.append(h("pre", { class: "text" }, visible(str(trial.error))));
   for (const verdict of records(trial.verdicts)) {
     const status = str(verdict.status);

@@ -72,6 +72,7 @@ export interface PageInfo {
   traces: TraceInfo[];
   runs: RunInfo[];
   comparison: unknown;
+  coverage: unknown;
   extras: Data[];
   bytes: number;
 }
@@ -740,6 +741,7 @@ export class PageStore {
   readonly runs: RunInfo[] = [];
   readonly extras: Data[] = []; // records of the server: reviews
   comparison: unknown = null;
+  coverage: unknown = null; // of the agent, by all traces
   bytes = 0;
   private current: TraceStore | null = null; // that the next events belong to
 
@@ -758,7 +760,9 @@ export class PageStore {
     else if (record.faults !== undefined) this.current?.faults.push(...records(record.faults));
     else if (isRecord(record.run)) this.runs.push({ name: str(record.run.name), summary: record.run, cases: [] });
     else if (isRecord(record.case)) this.runs.at(-1)?.cases.push(record.case);
+    else if (isRecord(record.summary) && this.runs.length) this.runs.at(-1)!.summary = record.summary;
     else if (record.comparison !== undefined) this.comparison = record.comparison;
+    else if (record.coverage !== undefined) this.coverage = record.coverage;
     else this.extras.push(record);
   }
 
@@ -777,7 +781,7 @@ export class PageStore {
     const trialOf = ({ record }: TraceStore) => trials.get(str(record.path).split("/").at(-1)!)?.find((trial) => isSameFile(str(trial.trace), str(record.path)));
     return {
       page: this.page, traces: this.traces.map((trace) => trace.info(trialOf(trace))), runs: this.runs,
-      comparison: this.comparison, extras: this.extras, bytes: this.bytes,
+      comparison: this.comparison, coverage: this.coverage, extras: this.extras, bytes: this.bytes,
     };
   }
 }

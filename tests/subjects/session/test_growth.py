@@ -1,0 +1,35 @@
+"""The work for a prompt does not grow with the session, counted in calls, not in time."""
+
+import asyncio
+
+from offbook import call, say, session, when
+from offbook.subjects.session.extensions import Api
+from tests.counting import count_calls
+
+TURNS = (10, 100, 1000)
+
+
+def register_weather(api: Api) -> None:
+    @api.tool("weather", "The weather in a city.", {"type": "object"})
+    def get_weather(_params: dict[str, object], _context: object) -> str:
+        return "sunny"
+
+
+async def count_prompts() -> dict[int, int]:
+    counted: dict[int, int] = {}
+    async with session(extensions=[register_weather]) as rehearsal:
+        for turn in range(1, max(TURNS) + 1):
+            steps = [call("weather", {"city": f"Rome {turn}"}), say(f"Sunny on day {turn}.")]
+            work = rehearsal.run(when(f"Weather on day {turn}?", steps))
+            if turn in TURNS:
+                _, counted[turn] = await count_calls(work)
+            else:
+                await work
+    return counted
+
+
+def test_a_prompt_costs_the_same_after_any_number_of_prompts():
+    counted = asyncio.run(count_prompts())
+    first, second, last = counted.values()
+    assert abs(second - first) <= first / 10, counted
+    assert abs(last - first) <= first / 10, counted
