@@ -135,3 +135,16 @@ def test_a_schema_that_contains_itself_ends():
     }
     schema = {"type": "object", "properties": {"it": {"$ref": "#/$defs/Node"}}, "required": ["it"]}
     assert make({**schema, "$defs": {"Node": node}}, 1)["it"] is not None
+
+
+def test_an_exhaustive_search_tries_every_value_of_the_user():
+    commands = [f"command {number}" for number in range(20)]
+    values = ArgumentValues({"bash.command": commands}, "")
+    schema = {"type": "object", "properties": {"command": {"type": "string"}, "cwd": {}}}
+    tried = values.few_arguments(schema, (), "bash", 3)
+    assert {arguments.get("command") for arguments in tried} >= {*commands}
+
+
+def test_an_exhaustive_search_tries_few_values_without_those_of_the_user():
+    schema = {"type": "object", "properties": {"number": {"type": "integer"}}}
+    assert len(ArgumentValues({}, "1 2 3 4 5 6").few_arguments(schema, (), "refund", 3)) == 3

@@ -142,25 +142,24 @@ def more():
     with session() as rehearsal:
         rehearsal.run(when("Again", [say("Done.")]))
 """
-# Times of a busy machine are not under test.
-ONLY_COUNTS = ("--repeat", "12", "--min-effect", "20", "--json")
 
 
 @pytest.mark.slow
 def test_noise_between_two_targets_does_not_fail_the_gate(tmp_path: Path):
     (tmp_path / "noise.py").write_text(NOISE)
-    (tmp_path / "other").write_text("5")  # the same noise, at other runs
-    result = bench(tmp_path, "noise:one", "--against", "noise:other", *ONLY_COUNTS)
+    (tmp_path / "one").write_text("9")  # from here, 6 of 12 runs have one request more
+    (tmp_path / "other").write_text("5")  # from here, 4 of 12
+    options = ("--repeat", "12", "--min-effect", "0", "--json")
+    result = bench(tmp_path, "noise:one", "--against", "noise:other", *options)
     requests = only_counts(result)["requests"]
-    samples = json.loads(result.stdout)["samples"]
-    assert {sample["requests"] for sample in samples} == {2, 3}, result.stderr
+    assert requests["after"] > requests["before"]
     assert not requests["worse"]
 
 
 @pytest.mark.slow
 def test_a_real_difference_between_two_noisy_targets_fails_the_gate(tmp_path: Path):
     (tmp_path / "noise.py").write_text(NOISE)
-    result = bench(tmp_path, "noise:more", "--against", "noise:other", *ONLY_COUNTS)
+    result = bench(tmp_path, "noise:more", "--against", "noise:other", "--json")
     assert result.returncode == 1, result.stderr
     assert only_counts(result)["requests"]["worse"]
 

@@ -88,6 +88,27 @@ def test_a_command_is_explored_over_the_wire(folder: Path):
     assert "no unhandled exception" in outcome.stdout
 
 
+def test_a_command_finds_its_files_and_its_saved_test_fails_until_it_is_fixed(folder: Path):
+    (folder / "agent.py").write_text(AGENT)
+    command = [sys.executable, "agent.py", "{prompt}"]
+    run(folder, "Divide 100", "--runs", "40", "--save", "test_found.py", "--", *command)
+    assert 'str(Path("agent.py").absolute())' in (folder / "test_found.py").read_text()
+    pytest_command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    broken = subprocess.run(pytest_command, cwd=folder, capture_output=True, check=False)
+    careful = "by = dict(json.loads(call['function']['arguments'])).get('by') or 1"
+    fixed_agent = AGENT.replace('by = json.loads(call["function"]["arguments"])["by"]', careful)
+    (folder / "agent.py").write_text(fixed_agent)
+    fixed = subprocess.run(pytest_command, cwd=folder, capture_output=True, check=False)
+    assert (broken.returncode, fixed.returncode) == (1, 0), broken.stdout + fixed.stdout
+
+
+def test_a_command_that_fails_before_it_calls_the_model_is_no_finding(folder: Path):
+    outcome = run(folder, "Go", "--runs", "3", "--", sys.executable, "absent.py")
+    assert outcome.returncode == 2
+    assert "the agent failed before it called the model" in outcome.stderr
+    assert "can't open file" in outcome.stderr
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [

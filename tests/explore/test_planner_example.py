@@ -153,19 +153,20 @@ def test_no_command_writes_while_planning(guard: str, monkeypatch: pytest.Monkey
     def world() -> Any:
         rehearsal, planner = inner()
         planner.planning = True
+        planner.folder = rehearsal.cwd
         (rehearsal.cwd / "a.txt").write_text("a")
-        return rehearsal, rehearsal
+        return rehearsal, planner
 
-    def only_the_first_file(run: Run, rehearsal: Any) -> None:
-        files = sorted(path.name for path in rehearsal.cwd.iterdir())
+    def only_the_first_file(run: Run, planner: Any) -> None:
+        files = sorted(path.name for path in planner.folder.iterdir())
         assert files == ["a.txt"], f"files: {files}"
 
     # One finding at a time: what was found is left out of the next search.
     broken: list[str] = []
-    for seed in range(len(COMMANDS)):
-        values = {"bash.command": [c for c in COMMANDS if c not in broken]}
+    while True:
+        values = {**VALUES, "bash.command": [c for c in COMMANDS if c not in broken]}
         try:
-            explore(world, "Look", only_the_first_file, runs=80, steps=2, seed=seed, values=values)
+            explore(world, "Look", only_the_first_file, depth=4, runs=100, values=values)
         except InvariantBroken as error:
             exploration: Any = error.exploration
             script = exploration.findings[0].script

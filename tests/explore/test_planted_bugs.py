@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import runpy
+from collections.abc import Callable
+from pathlib import Path
 from typing import cast
 
 import pytest
 
 from offbook.errors import InvariantBroken
-from offbook.explore import Counterexample, Exploration, explore, replay
-from offbook.explore.scripts import run_rendered
+from offbook.explore import Counterexample, Exploration, explore
+from offbook.explore.scripts import render_test
 from tests.explore.planted_bugs import PLANTED, PlantedBug
 
 RUNS = 400
@@ -33,13 +36,34 @@ def find(bug: PlantedBug) -> Counterexample:
     return cast("Exploration", caught.value.exploration).findings[0]
 
 
+def save(name: str, script: str, path: Path) -> Callable[[], None]:
+    """Write the test for a finding; return its function."""
+    text = render_test(
+        name,
+        script,
+        imports=[
+            "from tests.explore.planted_bugs import PLANTED",
+            "",
+            f"bug = PLANTED[{name!r}]",
+            f"world = bug.{path.stem}",
+        ],
+        world="world",
+        invariants=["*bug.invariants"],
+        gives_up=["*bug.gives_up"],
+    )
+    path.write_text(text)
+    names = runpy.run_path(str(path))
+    return next(value for key, value in names.items() if key.startswith("test_"))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PLANTED)
-def test_a_planted_bug_is_found_shrunk_and_gone_when_it_is_fixed(name: str):
-    bug = PLANTED[name]
-    finding = find(bug)
+def test_a_planted_bug_is_found_shrunk_and_its_saved_test_fails_until_it_is_fixed(
+    name: str, tmp_path: Path
+):
+    finding = find(PLANTED[name])
     assert finding.repeats
     assert len(finding.moves) <= MAX_MESSAGES
     with pytest.raises(InvariantBroken):
-        replay(bug.broken, run_rendered(finding.script), *bug.invariants, gives_up=bug.gives_up)
-    replay(bug.fixed, run_rendered(finding.script), *bug.invariants, gives_up=bug.gives_up)
+        save(name, finding.script, tmp_path / "broken.py")()
+    save(name, finding.script, tmp_path / "fixed.py")()

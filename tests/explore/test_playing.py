@@ -13,7 +13,7 @@ from offbook.errors import InvariantBroken
 from offbook.explore import explore
 from offbook.runs.rehearsal import Rehearsal, Run
 from offbook.trace.reader import Trace
-from tests.explore.worlds import PROMPT, broken_shop, never_twice
+from tests.explore.worlds import MOCKS, PROMPT, broken_shop, never_twice
 
 
 def writing_world() -> tuple[Rehearsal, Rehearsal]:
@@ -27,8 +27,7 @@ def writing_world() -> tuple[Rehearsal, Rehearsal]:
             Path(ctx.cwd, "..", "outside.txt").write_text("a note")
             return "ok"
 
-    mocks = dict.fromkeys(("bash", "edit", "read", "write"), "ok")
-    rehearsal = session(extensions=[extension], mock_tools=mocks)
+    rehearsal = session(extensions=[extension], mock_tools=MOCKS)
     return rehearsal, rehearsal
 
 
@@ -118,10 +117,9 @@ def test_a_task_that_the_agent_left_running_ends_with_its_behaviour():
                 tasks.append(asyncio.create_task(asyncio.sleep(3600)))
                 return "started"
 
-        mocks = dict.fromkeys(("bash", "edit", "read", "write"), "ok")
         running = [task for task in tasks if not task.done()]
         assert not running
-        return session(extensions=[extension], mock_tools=mocks)
+        return session(extensions=[extension], mock_tools=MOCKS)
 
     explore(world, "Start it", runs=30)
     assert tasks

@@ -106,3 +106,31 @@ def test_workers_are_merged_and_a_crashed_one_keeps_its_traces(pytester: pytest.
         "only failed",
         "never called",
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("percent, expected", [("14", 0), ("15", 1)])
+def test_the_limit_is_that_of_all_workers_together(
+    pytester: pytest.Pytester, percent: str, expected: int
+):
+    limit = f"--offbook-coverage-fail-under={percent}"
+    result = pytester.runpytest_subprocess(*OPTIONS, "-n", "2", limit)
+    assert result.ret == expected
+    result.stdout.fnmatch_lines(["1 of 7 parts covered: 14.3 %, 2 traces"])
+
+
+@pytest.mark.slow
+def test_workers_without_an_agent_have_no_data_and_fail_the_limit(pytester: pytest.Pytester):
+    pytester.makepyfile(test_shop="def test_nothing(): pass")
+    result = pytester.runpytest_subprocess(*OPTIONS, "-n", "2", "--offbook-coverage-fail-under=1")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["no data: 0 traces*", "offbook: no data for *fail-under=1"])
+
+
+def test_a_suite_in_which_nothing_of_the_agent_works_is_zero_and_fails_the_limit(
+    pytester: pytest.Pytester,
+):
+    pytester.makepyfile(test_shop=TESTS.replace('["find", "broken"]', '["broken"]'))
+    result = pytester.runpytest_inprocess(*OPTIONS, "--offbook-coverage-fail-under=1")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["0 of 7 parts covered: 0.0 %, 1 traces"])

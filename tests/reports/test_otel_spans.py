@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from offbook.errors import CollectorError, ModelError, UsageError
 from offbook.exchange.messages import History, Message, Text, Thinking, ToolCall, user
 from offbook.exchange.model import Reply, Request, StopReason, Usage
-from offbook.reports.otel_spans import ATTRIBUTES, export_spans
+from offbook.reports.otel_spans import ATTRIBUTES, PARAMETERS, export_spans
 from offbook.runs.api import session
 from offbook.runs.otlp_collector import send_spans
 from offbook.sources.importers.importer import Skipped, TraceRecord
@@ -202,8 +202,20 @@ def test_an_export_is_the_same_each_time(tmp_path: Path):
 def test_the_names_are_those_of_the_semantic_conventions():
     known = pytest.importorskip("opentelemetry.semconv._incubating.attributes.gen_ai_attributes")
     published = {getattr(known, name) for name in dir(known) if name.startswith("GEN_AI")}
-    used = {name for name in ATTRIBUTES.values() if name.startswith("gen_ai.")}
-    assert used <= published
+    used = {*ATTRIBUTES.values(), *PARAMETERS.values()}
+    assert {name for name in used if name.startswith("gen_ai.")} <= published
+
+
+def test_every_attribute_of_an_export_is_published(tmp_path: Path):
+    known = pytest.importorskip("opentelemetry.semconv._incubating.attributes.gen_ai_attributes")
+    published = {getattr(known, name) for name in dir(known) if name.startswith("GEN_AI")}
+    operations = {one.value for one in known.GenAiOperationNameValues}
+    spans = spans_of(export_spans(record(tmp_path / "t.jsonl", call("bash", {"command": "true"}))))
+    of_spans = [attributes_of(span) for span in spans]
+    of_events = [attributes_of(event) for span in spans for event in span.get("events", ())]
+    names = {name for found in (*of_spans, *of_events) for name in found}
+    assert {name for name in names if name.startswith("gen_ai.")} <= published
+    assert {found["gen_ai.operation.name"] for found in of_spans} <= operations
 
 
 # ------------------------------------------------------------------------------------ collector

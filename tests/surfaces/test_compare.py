@@ -37,3 +37,22 @@ def test_json_has_the_first_divergence(traces: Path, offbook_command: Offbook):
 def test_a_missing_trace_is_named(traces: Path, offbook_command: Offbook):
     outcome = offbook_command("compare", traces / "one.jsonl", traces / "nothing.jsonl")
     assert f"{traces / 'nothing.jsonl'}: trace not found" in outcome.err
+
+
+def test_two_sets_of_runs_are_compared_trace_by_trace(tmp_path: Path, offbook_command: Offbook):
+    answers = {"main": {"a": "Hi.", "b": "Hi."}, "branch": {"a": "Hi.", "b": "Bye.", "c": "Hi."}}
+    for folder, traces in answers.items():
+        for name, answer in traces.items():
+            with session(trace=tmp_path / folder / f"{name}.jsonl") as rehearsal:
+                rehearsal.run(when("Greet me", [say(answer)]))
+    paths = tmp_path / "main", tmp_path / "branch"
+    text, outcome = offbook_command("compare", *paths), offbook_command("compare", *paths, "--json")
+    found = json.loads(outcome.out)
+    assert (text.code, outcome.code) == (1, 1)
+    assert "b.jsonl: 1 difference (1 in answers)" in text.out
+    assert "c.jsonl" in text.out
+    assert {one["name"]: one["same"] for one in found["traces"]} == {
+        "a.jsonl": True,
+        "b.jsonl": False,
+    }
+    assert (found["only_before"], found["only_after"]) == ([], ["c.jsonl"])

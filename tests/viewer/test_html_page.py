@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import offbook.viewer
 from offbook.trace.events import Event
-from offbook.viewer import PageTrace, render_page
+from offbook.viewer import PageTrace, read_sources, render_page
 
 FOLDER = Path(offbook.viewer.__file__).parent
 DATA = re.compile(r'<script type="application/x-offbook-data" id="data">([^<]*)</script>')
@@ -112,3 +112,12 @@ def test_the_committed_viewer_is_current(tmp_path: Path) -> None:
     built = tmp_path / "viewer.html"
     subprocess.run(["node", "build.mjs", str(built)], cwd=page, check=True, timeout=60)  # noqa: S607
     assert built.read_bytes() == (FOLDER / "viewer.html").read_bytes(), "run ./dev viewer"
+
+
+def test_the_traces_of_two_folders_have_the_names_of_their_folders(tmp_path: Path) -> None:
+    for name in ("main", "branch"):
+        (tmp_path / name).mkdir()
+        line = json.dumps({"ts": 1, "event": "agent.start", "data": {"prompt": "Go"}, "seq": 1})
+        (tmp_path / name / "first.jsonl").write_text(line + "\n")
+    traces, _ = read_sources([tmp_path / "main", tmp_path / "branch"])
+    assert [trace.name for trace in traces] == ["main/first.jsonl", "branch/first.jsonl"]

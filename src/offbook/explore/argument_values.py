@@ -108,7 +108,7 @@ class ArgumentValues:
                 return {**arguments, "unexpected": 1}
 
     def few_arguments(self, schema: JSON, seen: Sequence[Any], tool: str, limit: int) -> list[JSON]:
-        """Return the same few arguments for a tool every time."""
+        """Return the same few arguments for a tool every time, and every value of the user."""
         found: list[JSON] = []
         for attempt in range(limit * 4):
             # Seeded by the attempt: an enumeration of all scripts must repeat itself.
@@ -118,6 +118,10 @@ class ArgumentValues:
                 found.append(arguments)
             if len(found) == limit:
                 break
+        for name in _properties(self._resolve(schema, schema, tool)):
+            for value in self._hints.get(f"{tool}.{name}", self._hints.get(name, ())):
+                if all(arguments.get(name) != value for arguments in found):
+                    found.append({**found[0], name: value})
         return found
 
     def _value(  # noqa: PLR0911 - one for each kind of schema

@@ -113,11 +113,18 @@ def _read_target(arguments: tuple[str, ...], deadline: float) -> tuple[Any, str,
     command = sys.argv[separator + 1 :] if separator else []
     words = list(arguments[: len(arguments) - len(command)])
     if command and len(words) == 1:
+        from offbook.explore.scripts import literal
         from offbook.runs.api import drive
         from offbook.subjects.clis.command import Command
 
-        source = f"drive(Command({command!r}, deadline={deadline:g}))"
-        return (lambda: drive(Command(command, deadline=deadline))), words[0], source
+        # Each behaviour runs in an empty folder; the files of the command stay where they are.
+        found = [str(Path(word).absolute()) if Path(word).is_file() else word for word in command]
+        shown = ", ".join(
+            literal(word) if word == path else f"str(Path({literal(word)}).absolute())"
+            for word, path in zip(command, found, strict=True)
+        )
+        source = f"drive(Command([{shown}], deadline={deadline:g}))"
+        return (lambda: drive(Command(found, deadline=deadline))), words[0], source
     if command or len(words) != 2:  # noqa: PLR2004 - the world and the prompt
         raise UsageError(
             "expected a world and a prompt, or a prompt and a command",
@@ -140,12 +147,12 @@ def _save(
     targets = [*invariants, *gives_up, *([] if is_command else [source])]
     imports = [f"from {t.partition(':')[0]} import {t.partition(':')[2]}" for t in targets]
     if is_command:
-        imports += ["from offbook import Command, drive"]
         imports += ["", "", "def world():", f"    return {source}"]
     text = render_test(
         finding.invariant,
         finding.script,
         imports=imports,
+        uses=("Command", "drive") if is_command else (),
         world="world" if is_command else source.partition(":")[2],
         invariants=[target.partition(":")[2] for target in invariants],
         gives_up=[target.partition(":")[2] for target in gives_up],

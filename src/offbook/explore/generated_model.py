@@ -1,8 +1,8 @@
 """A model that plays against the agent: it looks at the tools of each request and makes a move.
 
-The search begins with random moves because nothing that was tried finds bugs in fewer runs: with
-the same moves, a search guided by new states needed 59 to 330 runs where plain random choices
-needed 28 to 237 (five seeds, the planner of `examples/`). What matters is which moves there are.
+The moves are random because nothing that was tried finds bugs in fewer runs. Guidance by new
+states needs more of them: `bench/explore_ablation.py`, with the table in `docs/guides/explore.md`.
+What matters is which moves there are.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from offbook.determinism.thread_context import snapshot_variables
 from offbook.errors import PlaybookError, UsageError
 from offbook.explore.generated_model import PatientPlaybook
 from offbook.explore.moves import find_values
+from offbook.explore.ssl_contexts import share_ssl_contexts
 from offbook.files import ReusedFolder
 from offbook.runs.api import drive
 from offbook.runs.rehearsal import Rehearsal, RehearsalDefaults, Run, use_defaults
@@ -121,6 +122,7 @@ class Stage:
         self._trace = trace
         self.records = False
         self._stop_watching = watch_termination()
+        self._stop_sharing = share_ssl_contexts()
         self.played = 0
 
     def __enter__(self) -> Self:
@@ -130,6 +132,7 @@ class Stage:
         self._bridge.end()
         self._folder.remove()
         self._stop_watching()
+        self._stop_sharing()
 
     def play(self, model: ModelSource, moves: Callable[[], Iterable[Move]]) -> Behaviour:
         """Play a model that makes its own moves."""

@@ -22,15 +22,15 @@ def render_script(prompt: str, moves: Iterable[Move]) -> str:
     """Return the script in Python: `when(…, [call(…), say(…)])`."""
     moves = complete(moves)
     collects = uses_results(moves)
-    lines = [f"when({_literal(prompt)}, ["]
+    lines = [f"when({literal(prompt)}, ["]
     for move in moves:
         if move.status:
             lines.append(f"{INDENT}fail(status={move.status}, retry_after={SOON}),")
             continue
         parts = [_render_call(made, collects=collects) for made in move.calls]
         if move.text or not parts or move.stop != "stop":
-            stop = "" if move.stop == "stop" else f", stop={_literal(move.stop)}"
-            parts.append(f"say({_literal(move.text)}{stop})")
+            stop = "" if move.stop == "stop" else f", stop={literal(move.stop)}"
+            parts.append(f"say({literal(move.text)}{stop})")
         line = parts[0] if len(parts) == 1 else f"[{', '.join(parts)}]"
         if len(parts) > 1 and len(line) > WIDTH:
             inner = "".join(f"{INDENT * 2}{part},\n" for part in parts)
@@ -58,9 +58,15 @@ def render_test(
     world: str,
     invariants: Sequence[str],
     gives_up: Sequence[str] = (),
+    uses: Sequence[str] = (),
 ) -> str:
-    """Return a test file that plays the script and checks the invariants."""
+    """Return a test file that plays the script and checks the invariants.
+
+    `uses` are the names of `offbook` that the world needs.
+    """
     words = [word for word in ("call", "fail", "say", "when") if f"{word}(" in script]
+    words = sorted([*uses, *words])
+    paths = ["from pathlib import Path", ""] if any("Path(" in line for line in imports) else []
     seen = "seen" if "seen[" in script else ""
     own = ["find_values", "replay"] if seen else ["replay"]
     allowed = [f"gives_up=({', '.join(gives_up)},)"] if gives_up else []
@@ -71,6 +77,7 @@ def render_test(
     lines = [
         f'"""Found by `offbook explore`: {name}."""',
         "",
+        *paths,
         f"from offbook import {', '.join(words)}",
         f"from offbook.explore import {', '.join(own)}",
         *imports,
@@ -91,25 +98,25 @@ def _identifier(name: str) -> str:
 def _render_call(made: GeneratedCall, *, collects: bool) -> str:
     options = ", unknown=True" if made.unknown else ""
     late = "lambda: " if has_place(made.arguments) else ""
-    arguments = f", {late}{_literal(made.arguments)}" if made.arguments else ""
-    return f"call({_literal(made.tool)}{arguments}{options}){COLLECT if collects else ''}"
+    arguments = f", {late}{literal(made.arguments)}" if made.arguments else ""
+    return f"call({literal(made.tool)}{arguments}{options}){COLLECT if collects else ''}"
 
 
-def _literal(value: Any) -> str:
+def literal(value: Any) -> str:
     """Return a value as Python source, with double quotes as a formatter writes them."""
     match value:
         case Place(index, as_text):
             return f"str(seen[{index}])" if as_text else f"seen[{index}]"
         case str():
             if len(value) > WIDTH and len(set(value)) == 1:
-                return f"{_literal(value[0])} * {len(value)}"
+                return f"{literal(value[0])} * {len(value)}"
             quoted = repr(value)
             plain = quoted[0] == "'" and '"' not in quoted and "\\'" not in quoted
             return f'"{quoted[1:-1]}"' if plain else quoted
         case dict():
             items = cast("dict[str, Any]", value).items()
-            return "{" + ", ".join(f"{_literal(k)}: {_literal(v)}" for k, v in items) + "}"
+            return "{" + ", ".join(f"{literal(k)}: {literal(v)}" for k, v in items) + "}"
         case list():
-            return "[" + ", ".join(map(_literal, cast("list[Any]", value))) + "]"
+            return "[" + ", ".join(map(literal, cast("list[Any]", value))) + "]"
         case _:
             return repr(value)

@@ -14,7 +14,7 @@ from offbook.errors import InvariantBroken, OffbookWarning, RunError, UsageError
 from offbook.explore.argument_values import ArgumentValues
 from offbook.explore.generated_model import GeneratedModel
 from offbook.explore.moves import END, GeneratedCall, Move, build_turn, find_values, resolve
-from offbook.explore.playing import Behaviour, BrokenInvariant, Invariant, Stage, World
+from offbook.explore.playing import CRASH, Behaviour, BrokenInvariant, Invariant, Stage, World
 from offbook.explore.scripts import render_script, run_rendered, uses_results
 from offbook.explore.shrinking import shrink
 from offbook.runs.sync_bridge import in_event_loop
@@ -160,6 +160,7 @@ def replay(
         behaviour = stage.play_script(script)
     for name, error in behaviour.broken:
         raise UsageError(f"the invariant {name} raised {type(error).__name__}") from error
+    _raise_if_it_never_asked(behaviour)
     for violation in behaviour.violations:
         raise InvariantBroken(f"{violation.invariant}: {violation.message}")
     if not behaviour.run.events.named(REQUEST):
@@ -201,6 +202,7 @@ def _check_arguments(
 
 def _note(stage: Stage, found: Exploration, behaviour: Behaviour, number: int) -> None:
     """Add a behaviour to what was tried; make a new violation small and keep it."""
+    _raise_if_it_never_asked(behaviour)
     found.behaviours += 1
     found.states.add(behaviour.state)
     found.called |= {made.tool for move in behaviour.moves for made in move.calls}
@@ -212,6 +214,17 @@ def _note(stage: Stage, found: Exploration, behaviour: Behaviour, number: int) -
         stage.invariants.pop(name, None)
     for violation in behaviour.violations:
         found.findings.append(_minimize(stage, behaviour, violation, number))
+
+
+def _raise_if_it_never_asked(behaviour: Behaviour) -> None:
+    """Raise for an agent that fails before its first request: no model can be the cause."""
+    crashes = [violation for violation in behaviour.violations if violation.invariant == CRASH]
+    if crashes and not behaviour.run.events.named(REQUEST):
+        raise UsageError(
+            f"nothing was explored: the agent failed before it called the model\n"
+            f"  {crashes[0].message}",
+            hint="run the agent alone first; each behaviour begins in an empty folder",
+        )
 
 
 def _minimize(

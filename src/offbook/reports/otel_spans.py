@@ -76,6 +76,7 @@ PARAMETERS = {
     "presence_penalty": "gen_ai.request.presence_penalty",
     "seed": "gen_ai.request.seed",
     "temperature": "gen_ai.request.temperature",
+    "top_k": "gen_ai.request.top_k",
     "top_p": "gen_ai.request.top_p",
 }
 PROVIDERS = {

@@ -30,12 +30,13 @@ def read_sources(paths: Sequence[Path]) -> tuple[list[PageTrace], list[dict[str,
     traces: list[PageTrace] = []
     records: list[dict[str, Any]] = []
     for path in paths:
-        if (path / RESULTS).is_file():
-            found, about = read_run_directory(path)
-            traces += found
+        if path.is_dir():
+            is_run = (path / RESULTS).is_file()
+            found, about = read_run_directory(path) if is_run else (_read_folder(path), [])
+            # of two folders, the traces may have the same names
+            prefix = f"{path.resolve().name}/" if len(paths) > 1 else ""
+            traces += [trace._replace(name=f"{prefix}{trace.name}") for trace in found]
             records += about
-        elif path.is_dir():
-            traces += _read_folder(path)
         else:
             traces.append(read_page_trace(path, path.name))
     return traces, records

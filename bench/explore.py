@@ -1,0 +1,285 @@
+"""Behaviours of a generated model: how many a second, and what they cost in frameworks.
+
+Budgets: at least 600 behaviours a second of CPU for a session with two tools of its own. In
+pydantic-ai, LangGraph and OpenAI Agents a behaviour takes at most 1.5 times the CPU of the same
+moves played by a fake model of the framework itself, measured in turns. Both make a new agent for
+each behaviour. The first budget is absolute: on a busy machine it says little.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, NamedTuple, cast
+
+from agents import Agent as OpenAIAgent
+from agents import Model, ModelResponse, Runner, Usage, function_tool
+from langchain.agents import create_agent  # pyright: ignore[reportUnknownVariableType] - it has no types
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.tools import tool
+from langchain_openai import ChatOpenAI
+from openai.types.responses import (
+    ResponseFunctionToolCall,
+    ResponseOutputMessage,
+    ResponseOutputText,
+)
+from pydantic_ai import Agent
+from pydantic_ai.messages import ModelResponse as PydanticResponse
+from pydantic_ai.messages import TextPart, ToolCallPart
+from pydantic_ai.models.function import FunctionModel
+
+from offbook import drive, session
+from offbook.exchange.messages import RAW_ARGUMENTS
+from offbook.explore import explore
+from offbook.explore.argument_values import ArgumentValues
+from offbook.explore.generated_model import GeneratedModel
+from offbook.explore.moves import END, Move, resolve
+from offbook.explore.playing import Stage
+
+os.environ["OPENAI_AGENTS_DISABLE_TRACING"] = "1"
+os.environ["OPENAI_API_KEY"] = "none"
+logging.disable()  # OpenAI Agents logs each error of a tool
+PROMPT = "Refund order 7"
+LEAST, MOST = 600, 1.5
+SESSION_RUNS, RUNS, ROUNDS = 300, 20, 3
+NUMBER = {"type": "object", "properties": {"number": {"type": "integer"}}, "required": ["number"]}
+Moves = tuple[Move, ...]
+
+
+def find_order(number: int) -> str:
+    """Find an order."""
+    return f"order {number}"
+
+
+def refund(number: int) -> str:
+    """Refund an order."""
+    return f"refunded {number}"
+
+
+# --- a session
+
+
+def extension(api: Any) -> None:
+    """Register two tools."""
+
+    @api.tool("find_order", "Find an order.", NUMBER)
+    def run_find_order(params: dict[str, Any], _: object) -> str:
+        return find_order(params["number"])
+
+    @api.tool("refund", "Refund an order.", NUMBER)
+    def run_refund(params: dict[str, Any], _: object) -> str:
+        return refund(params["number"])
+
+
+def make_session() -> Any:
+    """Return a session with two tools beside the built-in ones, which are mocked."""
+    mocks: dict[str, str] = dict.fromkeys(("bash", "edit", "read", "write"), "ok")
+    return session(extensions=[extension], mock_tools=mocks)
+
+
+def behaviours_a_second() -> float:
+    """Return the most behaviours that one second of CPU had in a round."""
+    explore(make_session, PROMPT, runs=50)
+    rates: list[float] = []
+    for _ in range(ROUNDS):
+        gc.collect()
+        start = time.process_time()
+        explore(make_session, PROMPT, runs=SESSION_RUNS)
+        rates.append(SESSION_RUNS / (time.process_time() - start))
+    return max(rates)
+
+
+# --- the same moves by the fake model of each framework
+
+
+class Player:
+    """Returns the moves of one behaviour, then the end: the calls as (id, tool, arguments)."""
+
+    def __init__(self, moves: Moves) -> None:
+        self._moves = iter(moves)
+        self._calls = 0
+
+    def next(self) -> tuple[str, list[tuple[str, str, Any]]]:
+        """Return the text and the calls of the next message."""
+        move = next(self._moves, END)
+        calls: list[tuple[str, str, Any]] = []
+        for made in move.calls:
+            self._calls += 1
+            calls.append((f"call_{self._calls}", made.tool, resolve(made.arguments, [7])))
+        return move.text or ("" if calls else END.text), calls
+
+
+def as_json(arguments: Any) -> str:
+    """Return arguments as a model sends them."""
+    raw = arguments.get(RAW_ARGUMENTS)
+    return raw if isinstance(raw, str) else json.dumps(arguments)
+
+
+def make_pydantic_agent(model: Any = "openai-chat:gpt-4o") -> Any:
+    """Return an agent of pydantic-ai."""
+    return Agent(model, tools=[find_order, refund])
+
+
+async def play_pydantic(moves: Moves) -> None:
+    """Play moves with FunctionModel."""
+    player = Player(moves)
+
+    def reply(*_: Any) -> PydanticResponse:
+        text, calls = player.next()
+        parts: list[Any] = [TextPart(text)] if text else []
+        return PydanticResponse(
+            [*parts, *(ToolCallPart(name, as_json(args), call_id) for call_id, name, args in calls)]
+        )
+
+    await make_pydantic_agent(FunctionModel(reply)).run(PROMPT)
+
+
+def make_graph(model: Any = None) -> Any:
+    """Return an agent of LangChain, which is a graph of LangGraph."""
+    model = model or ChatOpenAI(model="gpt-4o")
+    graph: Any = cast("Any", create_agent)(model, [tool(find_order), tool(refund)])
+    return graph
+
+
+class FakeChatModel(BaseChatModel):
+    """A chat model as the tests of LangChain have it."""
+
+    player: Any
+
+    @property
+    def _llm_type(self) -> str:
+        return "fake"
+
+    def bind_tools(self, *_: Any, **__: Any) -> Any:
+        """Ignore the tools."""
+        return self
+
+    def _generate(self, *_: Any, **__: Any) -> ChatResult:
+        text, calls = self.player.next()
+        made: Any = [
+            {"id": call_id, "name": name, "args": {} if RAW_ARGUMENTS in args else args}
+            for call_id, name, args in calls
+        ]
+        return ChatResult(
+            generations=[ChatGeneration(message=AIMessage(content=text, tool_calls=made))]
+        )
+
+
+async def play_graph(moves: Moves) -> None:
+    """Play moves with a fake chat model."""
+    graph = make_graph(FakeChatModel(player=Player(moves)))
+    await graph.ainvoke({"messages": [{"role": "user", "content": PROMPT}]})
+
+
+def make_openai_agent(model: Any = None) -> Any:
+    """Return an agent of OpenAI Agents."""
+    tools: list[Any] = [function_tool(find_order), function_tool(refund)]
+    return OpenAIAgent(name="shop", tools=tools, model=model)
+
+
+class FakeModel(Model):
+    """A model as the tests of OpenAI Agents have it."""
+
+    def __init__(self, player: Player) -> None:
+        self._player = player
+
+    async def get_response(self, *_: Any, **__: Any) -> ModelResponse:
+        """Return the next move."""
+        text, calls = self._player.next()
+        output: list[Any] = [
+            ResponseFunctionToolCall(
+                arguments=as_json(args), call_id=call_id, name=name, type="function_call"
+            )
+            for call_id, name, args in calls
+        ]
+        if text:
+            part = ResponseOutputText(annotations=[], text=text, type="output_text")
+            output.append(
+                ResponseOutputMessage(
+                    id="m", content=[part], role="assistant", status="completed", type="message"
+                )
+            )
+        return ModelResponse(output=output, usage=Usage(), response_id=None)
+
+    def stream_response(self, *_: Any, **__: Any) -> Any:
+        """Not used."""
+        raise NotImplementedError
+
+
+async def play_openai_agent(moves: Moves) -> None:
+    """Play moves with a fake model."""
+    await Runner.run(make_openai_agent(FakeModel(Player(moves))), PROMPT)
+
+
+class Framework(NamedTuple):
+    """A framework: its agent as a world, and a behaviour with its own fake model."""
+
+    make_agent: Callable[[], Any]
+    play: Callable[[Moves], Any]
+
+
+FRAMEWORKS = {
+    "pydantic-ai": Framework(make_pydantic_agent, play_pydantic),
+    "LangGraph": Framework(make_graph, play_graph),
+    "OpenAI Agents": Framework(make_openai_agent, play_openai_agent),
+}
+
+
+def cost_of_search(framework: Framework) -> tuple[float, list[tuple[Moves, int]]]:
+    """Return the CPU seconds of a search, and its moves with the number of requests."""
+    played: list[tuple[Moves, int]] = []
+    values = ArgumentValues({}, PROMPT)
+    gc.collect()
+    start = time.process_time()
+    with Stage(lambda: drive(framework.make_agent()), PROMPT, (), (Exception,)) as stage:
+        for number in range(RUNS):
+            model = GeneratedModel(values, seed=f"0:{number}", steps=5)
+            stage.play(model, lambda model=model: model.moves)
+            played.append((tuple(model.moves), model.requests))
+    return time.process_time() - start, played
+
+
+def cost_of_fake(framework: Framework, played: list[tuple[Moves, int]]) -> float:
+    """Return the CPU seconds of the same behaviours with the framework's own fake model."""
+
+    async def play_all() -> float:
+        start = time.process_time()
+        for moves, _ in played:
+            with suppress(Exception):  # the agent gives up, as in the search
+                await framework.play(moves)
+        return time.process_time() - start
+
+    gc.collect()
+    return asyncio.run(play_all())
+
+
+def main() -> int:
+    """Measure, print, and return 1 if a budget is exceeded."""
+    rate = behaviours_a_second()
+    lines = [("session with two tools", f"{rate:.0f} a second of CPU", rate >= LEAST)]
+    for name, framework in FRAMEWORKS.items():
+        _, played = cost_of_search(framework)  # the first one warms up
+        cost_of_fake(framework, played)
+        pairs = [
+            (cost_of_search(framework)[0], cost_of_fake(framework, played)) for _ in range(ROUNDS)
+        ]
+        ours, theirs = (min(column) / RUNS * 1e3 for column in zip(*pairs, strict=True))
+        requests = sum(count for _, count in played) / RUNS
+        figure = f"{ours:.1f} ms, its fake model {theirs:.1f} ms, {requests:.1f} requests"
+        lines.append((f"{name}: {ours / theirs:.2f} x", figure, ours / theirs <= MOST))
+    for name, value, holds in lines:
+        print(f"{name:28} {value:52} {'ok' if holds else 'OVER BUDGET'}")
+    return 0 if all(holds for *_, holds in lines) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
