@@ -354,6 +354,21 @@ def test_files_that_tools_wrote_are_shown_with_their_difference(open_events: Ope
 # --- Search, filters, links, keys
 
 
+def test_files_of_a_workspace_are_shown_with_their_difference(open_events: OpenPage) -> None:
+    opened = open_events(
+        ("_meta.loop_start", {"max_iterations": 2}),
+        ("workspace.files", {"written": {"plan.md": "one\n", "old.txt": "x"}, "deleted": []}),
+        ("_meta.iteration", {"n": 1, "hat": "planner"}),
+        ("workspace.files", {"written": {"plan.md": "one\ntwo\n"}, "deleted": ["old.txt"]}),
+    )
+    opened.page.locator(".list .row", has_text="old.txt (deleted)").click()
+    opened.page.get_by_role("tab", name="State").click()
+    state = opened.page.locator(".state")
+    expect(state.locator(".badge.changed")).to_have_count(1)
+    expect(state.locator(".badge.removed")).to_have_count(1)
+    expect(state.locator("ins")).to_contain_text("two")
+
+
 def test_the_search_finds_text_inside_of_events(open_events: OpenPage) -> None:
     opened = open_events(*PASSED)
     opened.press("/")

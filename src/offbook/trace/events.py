@@ -17,6 +17,7 @@ Names
     handoff plan                 what an agent passes on, and what it decided
     fault.injected               a fault: what went wrong on purpose
     bus.* cell.* process.* ux.*  events of other subjects
+    workspace.files              the files that an iteration of a loop wrote and deleted
     check.verdict                the result of a check
 """
 
@@ -65,6 +66,7 @@ FAULT = "fault.injected"  # A fault of the run's plan: its kind, and where it wa
 HOST_CALL = "host.call"  # A call of the host: parameters, who answered, and the answer.
 CLI_CALL = "cli.call"  # A call of a fake program: its arguments and exit code.
 PUBLISH = "bus.publish"  # A hat published an event: topic and payload.
+WORKSPACE_FILES = "workspace.files"  # Files of a loop: written, with their texts, and deleted.
 PROCESS_START = "process.start"  # A process starts: its command.
 PROCESS_OUTPUT = "process.output"  # Output of a process: stream and text.
 PROCESS_EXIT = "process.exit"  # A process ended: exit code or signal.

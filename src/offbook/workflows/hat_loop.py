@@ -34,6 +34,7 @@ from offbook.trace.events import (
     TERMINATION,
     topic_matches,
 )
+from offbook.workflows.file_states import FileStates
 from offbook.workflows.presets import RALPH, Hat, Preset, read_preset
 
 if TYPE_CHECKING:
@@ -277,6 +278,7 @@ class _LoopRun:
         self._completed = False
         self._cancelled = False
         self._timed_out = False
+        self._files = FileStates(self._cwd, self._hub)
         # Lines of an earlier run in the same folder are not events of this one.
         self._read_bytes = {
             name: (self._cwd / name).stat().st_size
@@ -292,6 +294,7 @@ class _LoopRun:
         )
         hats = {name: list(hat.publishes) for name, hat in self._hats.items()}
         self._hub.emit(AGENT_PARTS, {"hats": hats})
+        self._files.record()
         iterations = 0
         try:
             # The task is the payload of the first event, so assertions and judges find it.
@@ -358,7 +361,10 @@ class _LoopRun:
                 result = await self._backend.run_turn(hat, prompt, remaining)
         except TimeoutError:
             self._timed_out = True
+            self._files.record()
             return
+
+        self._files.record()
 
         # 4. Output and cost go to the trace, unless the backend has emitted them itself.
         self._emit_result(result, hat)

@@ -27,7 +27,7 @@ export class Detail {
     if (version !== this.version || !opened?.event) return;
     const { row } = opened;
     const talk = row.kind === "model" ? await ask<Conversation | null>({ ask: "conversation", trace, index }) : null;
-    const changes = info.kinds.cell || info.calls ? await ask<number[]>({ ask: "changes", trace }) : [];
+    const changes = info.kinds.cell || info.kinds.other || info.calls ? await ask<number[]>({ ask: "changes", trace }) : [];
     if (version !== this.version) return;
     const end = Math.max(index, row.folded ? index : row.pair); // a row ends with its reply or result
     this.tabs = [{ id: "event", label: talk ? "Reply" : eventLabel(row), fill: (panel) => renderEvent(panel, opened, talk) }];
@@ -145,7 +145,7 @@ function renderMoments(before: Moment, after: Moment): HTMLElement {
     }
   };
   part("Cells", before.cells, after.cells);
-  part("Files, as the tool calls wrote them", before.files, after.files);
+  part("Files", before.files, after.files);
   if (!box.children.length) box.append(h("p", { class: "faint" }, "Nothing is written up to this event."));
   return box;
 }

@@ -138,6 +138,7 @@ export function describe(name: string, data: Data): [string, string] {
     case "host.call": return [`host ${str(data.capability)}.${str(data.operation)}`, "error" in data ? `error: ${shorten(str(data.error))}` : `→ ${shorten(str(data.result))}`];
     case "handoff": return ["handoff", `${str(data.from)} → ${str(data.to)}`];
     case "bus.publish": return [`publish ${str(data.topic)}`, shorten(str(data.payload))];
+    case "workspace.files": return ["files", shorten([...Object.keys(isRecord(data.written) ? data.written : {}), ...list(data.deleted).map((name) => `${str(name)} (deleted)`)].join(", "))];
     case "process.start": return ["process", shorten(list(data.command).map(str).join(" "))];
     case "process.output": return [str(data.stream) || "output", shorten(str(data.text).replace(/\u001b\[[0-9;]*m/g, ""))];
     case "process.exit": return ["process ended", describeExit(data)];

@@ -616,6 +616,12 @@ export class TraceStore {
         const data = this.data(row.index);
         const name = str(data.cell ?? data.computed);
         if ("value" in data) Object.defineProperty(cells, name, { value: data.value, enumerable: true, configurable: true });
+      } else if (row.name === "workspace.files") {
+        const data = this.data(row.index);
+        for (const [name, text] of Object.entries(isRecord(data.written) ? data.written : {})) {
+          Object.defineProperty(files, name, { value: str(text), enumerable: true, configurable: true, writable: true });
+        }
+        for (const name of list(data.deleted)) delete files[str(name)];
       } else if (row.name === "tool.call" && row.status === "" && row.pair >= 0 && row.pair <= index) {
         applyToFiles(files, this.data(row.index).input);
       }
@@ -627,7 +633,7 @@ export class TraceStore {
   changes(): number[] {
     const found: number[] = [];
     for (const row of this.rows) {
-      if (row.name === "cell.write") found.push(row.index);
+      if (row.name === "cell.write" || row.name === "workspace.files") found.push(row.index);
       else if (row.name === "tool.call" && row.pair >= 0 && row.status === "") {
         if (changesFiles(this.data(row.index).input)) found.push(row.pair);
       }
