@@ -11,6 +11,7 @@ import pytest
 
 from offbook.errors import UsageError
 from offbook.files import write_atomic
+from offbook.trace.events import WORKSPACE_FILES
 from offbook.trace.reader import Trace
 from offbook.workflows.loop_tools import run
 from offbook.workflows.tools import check, inspect, report, setup
@@ -168,3 +169,13 @@ def test_invalid_arguments_are_rejected_without_side_effects(
     with pytest.raises(UsageError, match=message):
         tool("new" if tool is setup else "here", **options)
     assert Workspaces().ids() == ["here"]
+
+
+async def test_a_run_records_the_files_of_each_iteration():
+    setup("files", fixtures={"plan.md": "- one\n"})
+    script = "echo x >> log.txt; test $(wc -l < log.txt) -gt 1 && echo LOOP_COMPLETE; true"
+    await run("files", task="Go", backend="command", command=["sh", "-c", script])
+    session = Workspaces().find("files").recorded_session
+    seen = [event.data for event in Trace(session) if event.event == WORKSPACE_FILES]
+    assert seen[0]["written"]["plan.md"] == "- one\n"
+    assert [data["written"].get("log.txt") for data in seen[1:]] == ["x\n", "x\nx\n"]

@@ -1,4 +1,4 @@
-"""Snapshots of a folder, and the line-by-line difference between two of them."""
+"""Snapshots of a folder, the line-by-line difference of two, and the changes since the last."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,6 +23,10 @@ MAX_TEXT_SIZE = 1024 * 1024
 CONTEXT_LINES = 3
 NO_NEWLINE = "\\ No newline at end of file"
 MAX_LINES_EXACT = 2_000
+# The limits of FileStates, whose changes go to the trace.
+MAX_STATES = 2_000
+MAX_STATE_TEXT = 16 * 1024
+MAX_STATE_TEXTS = 256 * 1024  # of one call; further files are hashes
 FALSE_WORDS = {"", "0", "false", "no"}
 # Files that the tools themselves write, or that differ in every run.
 ALWAYS_EXCLUDED = (
@@ -68,6 +74,35 @@ class SnapshotDiff(msgspec.Struct, frozen=True):
         return not self.diffs
 
 
+class FileStates:
+    """The files of a folder, and what has changed in them since the last call.
+
+    A text of up to 16 KiB is given as it is, another file as its size and hash.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._known: dict[str, tuple[int, int, int]] = {}
+
+    def changes(self) -> tuple[dict[str, str], list[str]]:
+        """Return the new and changed files with their texts, and the names of the deleted ones."""
+        written: dict[str, str] = {}
+        room = MAX_STATE_TEXTS
+        with suppress(OSError):  # the agent may remove files meanwhile, or the whole folder
+            for name, path in islice(list_files(self._root), MAX_STATES):
+                stat = path.lstat()
+                state = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
+                if state != self._known.get(name):
+                    written[name] = _describe(path, min(MAX_STATE_TEXT, room))
+                    room = max(0, room - len(written[name]))
+                    self._known[name] = state
+        # Not seen is not deleted: the list of files may have ended before.
+        deleted = sorted(name for name in self._known if not os.path.lexists(self._root / name))
+        for name in deleted:
+            del self._known[name]
+        return written, deleted
+
+
 def in_ci() -> bool:
     """Return whether the environment variable CI is set: there nothing is approved or updated."""
     return os.environ.get("CI", "").lower() not in FALSE_WORDS
@@ -98,12 +133,12 @@ def list_files(
             yield name, path
 
 
-def read_small_text(path: Path) -> str | None:
+def read_small_text(path: Path, max_size: int = MAX_TEXT_SIZE) -> str | None:
     """Return the text of a file, or None if it is binary, large, a link or a hard link."""
     # A link could point at a file outside of the folder, such as a key in the home directory.
     if path.is_symlink() or not path.is_file() or is_hard_linked(path):
         return None
-    if path.stat().st_size > MAX_TEXT_SIZE:
+    if path.stat().st_size > max_size:
         return None
     try:
         return path.read_bytes().decode()
@@ -169,17 +204,17 @@ def _walk(root: Path) -> Iterator[Path]:
             yield path
 
 
-def _describe(path: Path) -> str:
+def _describe(path: Path, max_size: int = MAX_TEXT_SIZE) -> str:
     if path.is_symlink():
         return f"link to {path.readlink()}"
     if not path.is_file():
         return "no file"
-    if (text := read_small_text(path)) is not None:
+    if (text := read_small_text(path, max_size)) is not None:
         return text
     size = path.stat().st_size
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    kind = "hard link" if is_hard_linked(path) else "binary" if size <= MAX_TEXT_SIZE else "large"
+    kind = "hard link" if is_hard_linked(path) else "binary" if size <= max_size else "large"
     return f"{kind}, {size} bytes, sha256 {digest}"
 
 

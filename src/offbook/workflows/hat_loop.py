@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from offbook.checks.snapshot import FileStates
 from offbook.errors import OffbookError
 from offbook.files import convert, parse_json
 from offbook.runs.backends import Backend, BackendResult, SourceBackend
@@ -32,9 +33,9 @@ from offbook.trace.events import (
     PROCESS_OUTPUT,
     PUBLISH,
     TERMINATION,
+    WORKSPACE_FILES,
     topic_matches,
 )
-from offbook.workflows.file_states import FileStates
 from offbook.workflows.presets import RALPH, Hat, Preset, read_preset
 
 if TYPE_CHECKING:
@@ -278,7 +279,7 @@ class _LoopRun:
         self._completed = False
         self._cancelled = False
         self._timed_out = False
-        self._files = FileStates(self._cwd, self._hub)
+        self._files = FileStates(self._cwd)
         # Lines of an earlier run in the same folder are not events of this one.
         self._read_bytes = {
             name: (self._cwd / name).stat().st_size
@@ -294,7 +295,7 @@ class _LoopRun:
         )
         hats = {name: list(hat.publishes) for name, hat in self._hats.items()}
         self._hub.emit(AGENT_PARTS, {"hats": hats})
-        self._files.record()
+        self._emit_files()
         iterations = 0
         try:
             # The task is the payload of the first event, so assertions and judges find it.
@@ -361,10 +362,10 @@ class _LoopRun:
                 result = await self._backend.run_turn(hat, prompt, remaining)
         except TimeoutError:
             self._timed_out = True
-            self._files.record()
+            self._emit_files()
             return
 
-        self._files.record()
+        self._emit_files()
 
         # 4. Output and cost go to the trace, unless the backend has emitted them itself.
         self._emit_result(result, hat)
@@ -397,6 +398,11 @@ class _LoopRun:
             if reason:
                 self._publish(BusEvent(RESUME, reason, hat))
             self._completed = not reason
+
+    def _emit_files(self) -> None:
+        written, deleted = self._files.changes()
+        if written or deleted:
+            self._hub.emit(WORKSPACE_FILES, {"written": written, "deleted": deleted})
 
     def _emit_result(self, result: BackendResult, hat: str) -> None:
         if "output" not in result.emitted:
