@@ -245,14 +245,11 @@ def _minimize(
             violation.invariant, violation.message, script, number, moves, length, repeats=False
         )
     stage.records = False
+    # Before: a value of a result would be another one without the results that came first.
+    # After: a value that is needed may be the same in every run now.
+    moves = _fix_values(stage, moves, fails)
     moves, _ = shrink(moves, fails)
-    if uses_results(moves):
-        # An id that is the same in every run is easier to read as itself.
-        played = stage.play_script(build_turn(stage.prompt, moves, []), moves)
-        results = played.run.events.tool_results
-        seen = [value for result in results for value in find_values(result)]
-        fixed = tuple(_with_values(move, seen) for move in moves)
-        moves = fixed if fails(fixed) else moves
+    moves = _fix_values(stage, moves, fails)
     script = render_script(stage.prompt, moves)
     # The text itself is what a person pastes, so it is what must fail.
     stage.records = True
@@ -262,6 +259,19 @@ def _minimize(
     return Counterexample(
         violation.invariant, message, script, number, moves, length, repeats=bool(same)
     )
+
+
+def _fix_values(
+    stage: Stage, moves: tuple[Move, ...], fails: Callable[[tuple[Move, ...]], bool]
+) -> tuple[Move, ...]:
+    """Return the moves with the values of results as constants, if they still fail."""
+    if not uses_results(moves):
+        return moves
+    played = stage.play_script(build_turn(stage.prompt, moves, []), moves)
+    results = played.run.events.tool_results
+    seen = [value for result in results for value in find_values(result)]
+    fixed = tuple(_with_values(move, seen) for move in moves)
+    return fixed if fails(fixed) else moves
 
 
 def _with_values(move: Move, seen: list[Any]) -> Move:
