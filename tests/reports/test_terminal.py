@@ -470,3 +470,20 @@ def test_colours_do_not_change_the_text():
     print_lines(lines, coloured, colour=True)
     assert "\x1b[" in coloured.getvalue()
     assert Text.from_ansi(coloured.getvalue()).plain.rstrip("\n") == plain.getvalue().rstrip("\n")
+
+
+WIRE = (
+    "model.wire",
+    {
+        "exchange": 1,
+        "request": {"size": 21, "start": "POST /v1/chat\n\nhello"},
+        "response": {"size": 12, "start": "HTTP/1.1 200"},
+    },
+)
+
+
+@pytest.mark.parametrize(("full", "shown"), [(True, True), (False, False)])
+def test_the_bytes_of_an_exchange_are_shown_in_full_only(full: bool, shown: bool):
+    lines = tree_of(WIRE, full=full)
+    assert lines[0].endswith("wire request 21 bytes, response 12 bytes")
+    assert any("POST /v1/chat" in line for line in lines) is shown

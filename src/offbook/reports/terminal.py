@@ -482,7 +482,7 @@ class TraceTree:
         sides = {side: data[side] for side in ("request", "response")}
         sizes = ", ".join(f"{side} {part['size']} bytes" for side, part in sides.items())
         node = Node(StyledText("wire ", "faint"), StyledText(sizes, "faint"))
-        for part in sides.values() if self._full else ():
+        for part in sides.values() if self._texts.full else ():
             texts = [escape_controls(part[name]) for name in ("start", "end") if name in part]
             node.add(Node(StyledText("\n…\n".join(texts).replace("␍\n", "\n").strip("\n"))))
         # Not below a call of this exchange: the bytes are those of the message.
