@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -94,7 +95,7 @@ def run_loop(path: Path) -> None:
     from offbook.workflows.tools import cleanup, setup
     from offbook.workflows.workspace import Workspaces
 
-    name = f"viewer-{path.parent.name}"
+    name = f"viewer-{os.getpid()}"  # several processes make these traces at once
     setup(name)
     try:
         run(
