@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from offbook.determinism.signal_wakeup import SignalWakeup
 from offbook.errors import DeadlineExceeded, UsageError, did_you_mean, signal_name
 from offbook.secrets import safe_split_index
 from offbook.trace.events import PROCESS_EXIT, PROCESS_OUTPUT, PROCESS_START
@@ -316,12 +317,15 @@ def _handle_signals(handler: Callable[[int], None]) -> Generator[None]:
     # Below nohup, SIGHUP is ignored and stays so.
     ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     numbers = [number for number in INTERRUPTS if number != signal.SIGHUP or not ignored]
+    wakeup = SignalWakeup(loop)
     before = [signal.signal(number, forward) for number in numbers]
     try:
-        yield
+        with wakeup.active():
+            yield
     finally:
         for number, previous in zip(numbers, before, strict=True):
             signal.signal(number, previous)
+        wakeup.close()
 
 
 def describe_exit(code: int) -> str:
@@ -384,10 +388,17 @@ async def _supervise(  # noqa: PLR0913 - the three callers differ in all of them
         raise UsageError(f"cannot run {command[0]!r} in {cwd}: {error.strerror}") from error
     lines: list[bytes] = []
     timed_out = False
+
+    def send_signal(number: int) -> None:
+        # Not `control.write`: if the tree has just ended, that would close the socket, and its
+        # reports could not be read.
+        with contextlib.suppress(OSError):
+            ours.send(bytes([number]))
+
     try:
         lines.append(await reports.readline())
         if not lines[0].startswith(b"error"):
-            output.send_signal = lambda number: control.write(bytes([number]))
+            output.send_signal = send_signal
             _write_input(transport.get_pipe_transport(0), stdin)
             lines.append(await asyncio.wait_for(reports.readline(), deadline))
         if grace:
@@ -396,7 +407,7 @@ async def _supervise(  # noqa: PLR0913 - the three callers differ in all of them
     except TimeoutError:
         # SIGTERM first: a client may have to write its session file, or stop its own children.
         timed_out = True
-        control.write(bytes([signal.SIGTERM]))
+        send_signal(signal.SIGTERM)
         with contextlib.suppress(TimeoutError):
             lines.append(await asyncio.wait_for(reports.readline(), GRACE))
     finally:
