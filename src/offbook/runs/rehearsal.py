@@ -48,11 +48,10 @@ from offbook.runs.sync_bridge import AwaitableResult, SyncBridge, in_event_loop
 from offbook.runs.wiring import Wiring
 from offbook.secrets import hide_secrets
 from offbook.subjects.subject import EndsWithError, HasToolWatch, SendsPrompts, Subject
-from offbook.trace.current_hub import current_faults, current_llm, run_watchers, use_hub
-from offbook.trace.events import REQUEST, RUN_END, RUN_START, Verdict
-from offbook.trace.hub import Hub
+from offbook.trace.context import current_faults, current_llm
+from offbook.trace.events import REQUEST, RUN_END, RUN_START, FileLine, Verdict
+from offbook.trace.hub import Hub, run_watchers, use_hub
 from offbook.trace.instrument import rebuild_requests
-from offbook.trace.places import caller_place
 from offbook.trace.query import Events
 from offbook.trace.recorder import KeptEvents, Recorder, traces_are_read
 
@@ -71,6 +70,7 @@ if TYPE_CHECKING:
     Script = Turn | Role | str
 
 MOCKS_USED = "mocks used"  # the verdict of subjects with mocks
+OWN_PACKAGES = {"offbook", "pytest_offbook"}
 # The modules whose frames are the first ones of a thread.
 THREAD_MODULES = frozenset({"threading", "concurrent.futures.thread"})
 
@@ -389,7 +389,7 @@ class Rehearsal:
         """
         self._raise_if_disposed()
         self._ever_run = True
-        self._hub.place = caller_place()
+        self._hub.place = _caller_place()
         run = Run(lambda run: self._run(script, run), self.events)
         # Runs that passed need no reminder at the end.
         others = (r for r in self._runs if not r.finished or r.error is not None)
@@ -775,6 +775,17 @@ def _raise_unexpected(script: Sequence[object], accepted: Sequence[object], kind
                 f"run() expected {kind}, got {type(item).__name__}",
                 hint='write run(when("…", [call(…), say(…)]), …)',
             )
+
+
+def _caller_place() -> FileLine | None:
+    """Return the line outside of this package that called it; None for code without a file."""
+    frame = sys._getframe(1)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - the only way to see the caller
+    while frame.f_globals.get("__name__", "").partition(".")[0] in OWN_PACKAGES:
+        if frame.f_back is None:
+            return None
+        frame = frame.f_back
+    file = frame.f_code.co_filename
+    return None if file.startswith("<") else FileLine(file, frame.f_lineno)
 
 
 def _find_in_chain(
