@@ -388,6 +388,27 @@ def test_a_thread_of_an_earlier_test_is_not_blamed_on_the_next(outside: Path):
     assert [error.what.split()[-3:-1] for error in earlier.violations] == [["the", "file"]]
 
 
+OUTLIVES_ITS_GUARD = """
+import os, threading
+from offbook.determinism.guard import guard_replay
+
+go = threading.Event()
+thread = threading.Thread(target=lambda: (go.wait(), os.fork()))
+threading.excepthook = lambda _: None
+with guard_replay() as earlier:
+    thread.start()
+with guard_replay() as later:
+    go.set()
+    thread.join()
+print(len(earlier.violations), len(later.violations))
+"""
+
+
+def test_a_thread_is_known_by_its_guard_also_without_the_plugin_of_pytest():
+    command = [sys.executable, "-c", OUTLIVES_ITS_GUARD]
+    assert subprocess.check_output(command, text=True).split() == ["1", "0"]
+
+
 def test_everything_is_allowed_in_a_pause(outside: Path):
     with guard_replay() as guard, guard.paused():
         write(outside)

@@ -425,6 +425,11 @@ def test_the_time_without_a_cpu_is_read_from_the_system(
     assert seconds_waiting_for_cpu() == seconds
 
 
+@pytest.mark.skipif(not Path("/proc/thread-self/schedstat").exists(), reason="not measured here")
+def test_linux_measures_the_time_without_a_cpu():
+    assert seconds_waiting_for_cpu() > 0
+
+
 def test_a_process_that_is_permitted_is_started():
     def start(*words: str) -> str:
         return " ".join(words)
