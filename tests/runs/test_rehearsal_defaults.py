@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -136,9 +137,9 @@ def test_the_event_loop_of_the_defaults_is_used():
     used: list[object] = []
 
     class Bridge(SyncBridge):
-        def run(self, work: object) -> object:  # pyright: ignore[reportIncompatibleMethodOverride] - any coroutine
+        def run(self, work: Any) -> Any:
             used.append(work)
-            return super().run(work)  # pyright: ignore[reportArgumentType] - as above
+            return super().run(work)
 
     with use_defaults(RehearsalDefaults(bridge=Bridge())), drive(Echo()) as t:
         t.run(HELLO)

@@ -26,10 +26,13 @@ from offbook.exchange.model import Request
 from offbook.runs.rehearsal import (
     MOCKS_USED,
     RUN_END,
+    Rehearsal,
+    Run,
     _find_in_chain,  # pyright: ignore[reportPrivateUsage]
 )
 from offbook.subjects.subject import ModelAccess, RunContext
 from offbook.trace.events import PROCESS_EXIT, RUN_START, VERDICT, Verdict
+from offbook.trace.hub import Hub
 from tests.runs.echo_subject import HELLO, Always, Echo
 
 
@@ -408,16 +411,20 @@ def test_the_verdict_of_a_failed_run_has_the_line_of_the_test():
     assert verdict.context["file"].endswith("test_verdicts_of_a_run.py")
 
 
+def failed_run(t: Rehearsal) -> Run:
+    assert t.latest_run is not None
+    return t.latest_run
+
+
 def test_the_events_of_a_failed_run_can_be_read():
     with drive(Echo()) as t:
         assert t.latest_run is None
         t.run(HELLO)
         with pytest.raises(ScriptUnfinished):
             t.run(when("One", [say("1"), say("never")]))
-        assert t.latest_run is not None
-        assert t.latest_run.output is None
-        assert [request.prompt for request in t.latest_run.requests] == ["One"]
-        assert t.latest_run.events.all[-1].data["ok"] is False
+        assert failed_run(t).output is None
+        assert [request.prompt for request in failed_run(t).requests] == ["One"]
+        assert failed_run(t).events.all[-1].data["ok"] is False
 
 
 def test_after_a_failed_run_with_another_source_the_next_one_runs():
@@ -438,10 +445,12 @@ def test_after_a_failed_run_with_another_source_the_next_one_runs():
 def test_watchers_are_called_at_the_start_and_before_the_end(monkeypatch: pytest.MonkeyPatch):
     seen: list[str] = []
     with drive(Echo()) as t:
-        monkeypatch.setattr(
-            "offbook.runs.rehearsal.run_watchers",
-            [lambda hub: seen.append(t.events.all[-1].event) if hub is t.hub else None],
-        )
+
+        def watch(hub: Hub) -> None:
+            assert hub is t.hub
+            seen.append(t.events.all[-1].event)
+
+        monkeypatch.setattr("offbook.runs.rehearsal.run_watchers", [watch])
         t.run(HELLO)
         assert seen == [RUN_START, VERDICT]
         seen.clear()
