@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from offbook.trace.places import FileLine
 
 from offbook import session
 from offbook.errors import Interrupted, RunError, ScriptExhausted
@@ -21,7 +22,6 @@ from offbook.runs.run_endings import (
 )
 from offbook.trace.events import PROCESS_EXIT, RUN_END, VERDICT, Event
 from offbook.trace.hub import Hub
-from offbook.trace.places import FileLine
 
 SIGNALS = [signal.SIGTERM, signal.SIGHUP]
 CTRL_C = "interrupted: Ctrl-C, or the task of the run was cancelled"
