@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from offbook.trace.current_hub import current_llm
 
 from offbook import drive, say, when
 from offbook.determinism.faults import parse_faults
@@ -15,6 +14,7 @@ from offbook.errors import CheckFailed, ScriptUnfinished
 from offbook.files import ReusedFolder
 from offbook.runs.rehearsal import MOCKS_USED, Rehearsal, RehearsalDefaults, use_defaults
 from offbook.runs.sync_bridge import SyncBridge
+from offbook.trace.context import current_llm
 from offbook.trace.events import Verdict
 from offbook.trace.recorder import COLLECT_TRACES
 from tests.runs.echo_subject import HELLO, Always, Echo

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from offbook.trace.places import FileLine
 
 from offbook import session
 from offbook.errors import Interrupted, RunError, ScriptExhausted
@@ -20,7 +19,7 @@ from offbook.runs.run_endings import (
     record_termination,
     watch_termination,
 )
-from offbook.trace.events import PROCESS_EXIT, RUN_END, VERDICT, Event
+from offbook.trace.events import PROCESS_EXIT, RUN_END, VERDICT, Event, FileLine
 from offbook.trace.hub import Hub
 
 SIGNALS = [signal.SIGTERM, signal.SIGHUP]

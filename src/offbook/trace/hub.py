@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from contextvars import Context, ContextVar
 
-    from offbook.trace.async_listeners import AsyncListeners, EventStream
+    from offbook.trace.async_listeners import AsyncListeners, AsyncSubscription, EventStream
     from offbook.trace.correlation import Correlation
 
     Listener = Callable[[Event], object]
@@ -330,7 +330,7 @@ class Hub:
             await self.idle()
         self.__exit__(kind)
 
-    def _keep_error(self, error: Exception, subscription: Subscription, event: Event) -> None:
+    def _keep_error(self, error: Exception, subscription: AsyncSubscription, event: Event) -> None:
         error.add_note(f"raised by the listener {subscription.name} at {event.event} #{event.seq}")
         self.errors.append(error)
 
