@@ -205,7 +205,7 @@ class FaultInjector:
             time.sleep(fault.seconds)
 
     def find_missing(self) -> str:
-        """Return what the plan has and this run had not, or nothing: such a run tested too little."""
+        """Return what the plan has and this run had not, or nothing."""
         if self._unused:
             names = ", ".join(sorted(map(str, self._unused)))
             return f"never injected: {names}; the run has no such request or call"
