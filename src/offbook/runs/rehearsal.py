@@ -718,9 +718,8 @@ class Rehearsal:
         # A source has verdicts only if it has something to say at the end, as mocks do.
         of_source = getattr(self._source, "verdicts", tuple)()
         of_faults: list[Verdict] = []
-        if self._faults is not None and (unused := self._faults.unused):
-            message = f"never injected: {', '.join(unused)}; the run has no such request or call"
-            of_faults.append(Verdict("faults injected", "fail", message, actual=unused))
+        if self._faults is not None and (missing := self._faults.find_missing()):
+            of_faults.append(Verdict("faults injected", "fail", missing))
         for verdict in (*self.subject.verdicts(), *of_source, *of_faults):
             if verdict.holds:
                 self._hub.emit_verdict(verdict)
