@@ -180,6 +180,7 @@ def cassette(tmp_path: Path) -> Path:
         (["reset@1"], "--quiet", 1, "reset at request 1: swallowed, the answer is the beginning"),
         (["truncate@1"], "", 1, "truncate at request 1: swallowed"),
         (["reset@5"], "", 1, "never injected: reset@5"),
+        (["duplicate"], "", 1, "no fault was injected: the seed 0 with the rate 0.3 chose no"),
     ],
 )
 def test_a_replayed_command_has_faults(
@@ -206,4 +207,4 @@ def test_a_replayed_command_has_faults(
     assert result.code == code, result.err
     assert expected in result.err
     injected = [event for event in Trace(trace) if event.event == FAULT]
-    assert len(injected) == (0 if "never" in expected else len(faults))
+    assert len(injected) == (0 if "injected" in expected else len(faults))

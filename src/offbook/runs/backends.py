@@ -26,7 +26,7 @@ from offbook.exchange.messages import History, user
 from offbook.exchange.model import Reply, Request
 from offbook.exchange.tool_aliases import AliasedSource, ToolAliases
 from offbook.runs.wiring import serve_source
-from offbook.trace.current_hub import current_faults
+from offbook.trace.context import current_faults
 from offbook.trace.events import Verdict
 from offbook.trace.instrument import TracedSource
 

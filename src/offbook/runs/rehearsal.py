@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import msgspec
 
@@ -48,11 +48,10 @@ from offbook.runs.sync_bridge import AwaitableResult, SyncBridge, in_event_loop
 from offbook.runs.wiring import Wiring
 from offbook.secrets import hide_secrets
 from offbook.subjects.subject import EndsWithError, HasToolWatch, SendsPrompts, Subject
-from offbook.trace.current_hub import current_faults, current_llm, run_watchers, use_hub
-from offbook.trace.events import REQUEST, RUN_END, RUN_START, Verdict
-from offbook.trace.hub import Hub
+from offbook.trace.context import current_faults, current_llm
+from offbook.trace.events import REQUEST, RUN_END, RUN_START, FileLine, Verdict
+from offbook.trace.hub import Hub, run_watchers, use_hub
 from offbook.trace.instrument import rebuild_requests
-from offbook.trace.places import caller_place
 from offbook.trace.query import Events
 from offbook.trace.recorder import KeptEvents, Recorder, traces_are_read
 
@@ -70,7 +69,10 @@ if TYPE_CHECKING:
 
     Script = Turn | Role | str
 
+T = TypeVar("T")
+
 MOCKS_USED = "mocks used"  # the verdict of subjects with mocks
+OWN_PACKAGES = {"offbook", "pytest_offbook"}
 # The modules whose frames are the first ones of a thread.
 THREAD_MODULES = frozenset({"threading", "concurrent.futures.thread"})
 
@@ -318,7 +320,6 @@ class Rehearsal:
         self._opened = False
         self._failed = False
         self._ever_failed = False
-        self._first_seq = 0  # before the first event of this run
         self._running_before: set[object] = set()  # threads and tasks, when the run started
         self._ever_run = False
         self._disposed = False
@@ -389,7 +390,7 @@ class Rehearsal:
         """
         self._raise_if_disposed()
         self._ever_run = True
-        self._hub.place = caller_place()
+        self._hub.place = _caller_place()
         run = Run(lambda run: self._run(script, run), self.events)
         # Runs that passed need no reminder at the end.
         others = (r for r in self._runs if not r.finished or r.error is not None)
@@ -486,7 +487,7 @@ class Rehearsal:
             prompts = self._load(playbook, script)
             # A program that sends all prompts itself is called once for the turns of the script.
             turns = sum(isinstance(item, Turn) for item in script)
-        first = self._first_seq = self._hub.seq
+        first = self._hub.seq
         output: object = None
         if self._auto_assert:
             self._running_before = list_running()
@@ -502,9 +503,9 @@ class Rehearsal:
                     output = await self._prompt(prompt.text)
                     # A turn that is not finished fails here, not after all the others.
                     if playbook.pending and self._auto_assert:
-                        self._raise_if_failed()
+                        self._raise_if_failed(first)
             await self._hub.idle()
-            self._raise_if_failed()
+            self._raise_if_failed(first)
         except BaseException as error:
             self._failed = self._ever_failed = True
             self._notify_watchers()
@@ -544,8 +545,7 @@ class Rehearsal:
         from offbook.sources.playbook.actions import Role, Turn, list_called_tools
         from offbook.sources.playbook.diagnostics import validate
 
-        items = [item for item in script if isinstance(item, (Turn, Role))]
-        _raise_unexpected(script, items, "turns and roles")
+        items = _expect(script, (Turn, Role), "turns and roles")
         turns = [item for item in items if isinstance(item, Turn)]
         takes_prompt = self._prompt_sender is None or self._prompt_sender.takes_prompt
         if not turns and (takes_prompt or not items):
@@ -609,8 +609,11 @@ class Rehearsal:
         failure = None if self._playbook is None else self._playbook.failure
         return failure or self._wiring.failure
 
-    def _raise_if_failed(self) -> None:
-        """Raise the first automatic assertion that fails, and emit verdicts for the others."""
+    def _raise_if_failed(self, first: int) -> None:
+        """Raise the first automatic assertion that fails, and emit verdicts for the others.
+
+        `first` is the number of the event before the run.
+        """
         self._raise_listener_errors()
         if refused := self._wiring.refused:
             message = f"a connection was refused and the agent continued: {refused[0]}"
@@ -630,7 +633,7 @@ class Rehearsal:
             # An agent that gives up after a fault leaves the rest of the script.
             self._hub.emit_verdict(Verdict("playbook consumed", "warn", unfinished.what))
         elif self._auto_assert:
-            events = [event for event in self._events.all if event.seq > self._first_seq]
+            events = [event for event in self._events.all if event.seq > first]
             left = describe_left_behind(self._running_before, events)
             if left:
                 hint = f"{unfinished.hint}\n  left running: {left}; wait for it in the agent"
@@ -671,7 +674,9 @@ class Rehearsal:
                     with use_hub(self._hub):
                         await self.subject.close()
                 finally:
-                    failed_verdicts = self._emit_last_verdicts()
+                    # After a failed run an unused mock means nothing.
+                    if self._ever_run and not self._ever_failed:
+                        failed_verdicts = self._emit_last_verdicts()
                 await self._hub.idle()
         finally:
             self._hub.close()
@@ -709,16 +714,12 @@ class Rehearsal:
 
     def _emit_last_verdicts(self) -> list[Verdict]:
         """Emit the verdicts of subject and source on all runs; return those that fail."""
-        # After a failed run an unused mock means nothing.
-        if self._ever_failed or not self._ever_run:
-            return []
         failed: list[Verdict] = []
         # A source has verdicts only if it has something to say at the end, as mocks do.
         of_source = getattr(self._source, "verdicts", tuple)()
         of_faults: list[Verdict] = []
-        if self._faults is not None and (unused := self._faults.unused):
-            message = f"never injected: {', '.join(unused)}; the run has no such request or call"
-            of_faults.append(Verdict("faults injected", "fail", message, actual=unused))
+        if self._faults is not None and (missing := self._faults.find_missing()):
+            of_faults.append(Verdict("faults injected", "fail", missing))
         for verdict in (*self.subject.verdicts(), *of_source, *of_faults):
             if verdict.holds:
                 self._hub.emit_verdict(verdict)
@@ -761,20 +762,34 @@ def _as_playbook(source: ModelSource) -> Playbook | None:
 
 def _check_prompts(script: tuple[Script, ...]) -> list[str]:
     """Return the prompts of a run whose replies come from another source than a playbook."""
-    prompts = [item for item in script if isinstance(item, str)]
-    _raise_unexpected(script, prompts, "prompts")
+    prompts = _expect(script, (str,), "prompts")
     if not prompts:
         raise PlaybookError("run() needs a prompt", hint='write run("…")')
     return prompts
 
 
-def _raise_unexpected(script: Sequence[object], accepted: Sequence[object], kind: str) -> None:
-    for item in script if len(accepted) < len(script) else ():
-        if item not in accepted:
+def _expect(script: Iterable[object], kinds: tuple[type[T], ...], names: str) -> list[T]:
+    """Return the items of a script, or raise for one of another kind."""
+    items: list[T] = []
+    for item in script:
+        if not isinstance(item, kinds):
             raise PlaybookError(
-                f"run() expected {kind}, got {type(item).__name__}",
+                f"run() expected {names}, got {type(item).__name__}",
                 hint='write run(when("…", [call(…), say(…)]), …)',
             )
+        items.append(item)
+    return items
+
+
+def _caller_place() -> FileLine | None:
+    """Return the line outside of this package that called it; None for code without a file."""
+    frame = sys._getframe(1)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - the only way to see the caller
+    while frame.f_globals.get("__name__", "").partition(".")[0] in OWN_PACKAGES:
+        if frame.f_back is None:
+            return None
+        frame = frame.f_back
+    file = frame.f_code.co_filename
+    return None if file.startswith("<") else FileLine(file, frame.f_lineno)
 
 
 def _find_in_chain(

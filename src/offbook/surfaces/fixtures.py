@@ -20,7 +20,7 @@ from offbook.runs.api import drive, session
 from offbook.runs.mock_scopes import LlmScope, MockScopes, ScopeManager
 from offbook.runs.rehearsal import Rehearsal
 from offbook.runs.sync_bridge import in_event_loop
-from offbook.trace.current_hub import current_host
+from offbook.trace.context import current_host
 from offbook.trace.reader import Trace
 from offbook.trace.steps import current_step_log
 

@@ -11,8 +11,15 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 
 from offbook.errors import ModelError, PlaybookError, ScriptUnfinished
-from offbook.exchange.injected_text import written_text
-from offbook.exchange.messages import AnyBlock, Text, Thinking, ToolCall, ToolResult, to_json
+from offbook.exchange.messages import (
+    AnyBlock,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    to_json,
+    written_text,
+)
 from offbook.exchange.model import Reply, StopReason, Usage, make_call_id
 from offbook.secrets import hide_secrets
 from offbook.sources.playbook.actions import (
