@@ -119,7 +119,7 @@ class NoToolAccess:
 
 
 class ToolWatch:
-    """What was seen of the agent's tools: whether each call failed, and their exceptions.
+    """The observed calls of the agent's tools: whether each failed, and the exceptions.
 
     A framework may send an exception to the model as an ordinary result. The run must know it.
     """
