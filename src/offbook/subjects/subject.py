@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from offbook.trace.instrument import SeenTool
 
 ModelAccess = Literal["call", "transport", "endpoint"]
+MOCKS_USED = "mocks used"  # the verdict of subjects with mocks: whether each was used
 
 
 class RunContext(msgspec.Struct, frozen=True):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 from offbook.errors import InjectedFault, UsageError, did_you_mean
 from offbook.subjects.subject import ToolError
-from offbook.trace.current_hub import current_faults
+from offbook.trace.context import current_faults
 from offbook.trace.events import (
     AGENT_END,
     AGENT_ERROR,
