@@ -22,7 +22,7 @@ import msgspec
 from offbook.checks.registry import parse_assertion
 from offbook.errors import FormatError, UsageError
 from offbook.files import convert, find_line, parse_json, read_text
-from offbook.trace.places import FileLine
+from offbook.trace.events import FileLine
 from offbook.workflows.presets import read_preset
 from offbook.workflows.tools import ReportFormat
 from offbook.workflows.workspace import CASSETTES
