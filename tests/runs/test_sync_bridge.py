@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import signal
 import socket
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine
@@ -207,32 +206,3 @@ def test_an_exception_is_passed_on():
     with pytest.raises(LookupError, match="boom"):
         bridge.run(boom())
     bridge.close()
-
-
-def test_a_signal_wakes_the_loop_of_a_bridge():
-    bridge, about_to_wait, handled = SyncBridge(), threading.Event(), threading.Event()
-    in_time: list[bool] = []
-
-    async def wait() -> None:
-        loop, end = asyncio.get_running_loop(), asyncio.Event()
-
-        def send() -> None:
-            about_to_wait.wait()
-            # To this thread: it does not interrupt the wait of the main thread.
-            signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
-            in_time.append(handled.wait(20))
-            loop.call_soon_threadsafe(end.set)
-
-        thread = threading.Thread(target=send)
-        thread.start()
-        about_to_wait.set()
-        await end.wait()
-        thread.join()
-
-    before = signal.signal(signal.SIGUSR1, lambda *_: handled.set())
-    try:
-        bridge.run(wait())
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-        bridge.close()
-    assert in_time == [True]

@@ -241,6 +241,43 @@ def test_a_signal_that_does_not_interrupt_the_wait_for_the_command_is_forwarded_
     assert (result.code, result.interrupted_by) == (-signal.SIGHUP, signal.SIGHUP)
 
 
+def test_a_signal_that_does_not_interrupt_the_wait_for_a_subject_is_handled_at_once(
+    tmp_path: Path,
+):
+    up, end = tmp_path / "up", tmp_path / "end"
+    for path in (up, end):
+        os.mkfifo(path)
+    handled, in_time = threading.Event(), list[bool]()
+
+    def send() -> None:
+        up.read_bytes()
+        signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
+        in_time.append(handled.wait(20))
+        end.write_bytes(b"")
+
+    before = signal.signal(signal.SIGUSR1, lambda _number, _frame: handled.set())
+    try:
+        thread = threading.Thread(target=send)
+        thread.start()
+        command, env = ["sh", "-c", f"echo > {up}; cat {end}"], isolated_env(tmp_path / "home")
+        asyncio.run(run_process(command, cwd=tmp_path, env=env, deadline=60))
+        thread.join()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert in_time == [True]
+
+
+def test_the_wakeup_file_of_the_program_is_kept():
+    reader, writer = socket.socketpair()
+    with reader, writer:
+        writer.setblocking(False)
+        signal.set_wakeup_fd(writer.fileno())
+        run_foreground(["true"], os.environ, 20)
+        assert signal.set_wakeup_fd(-1) == writer.fileno()
+    run_foreground(["true"], os.environ, 20)
+    assert signal.set_wakeup_fd(-1) == -1
+
+
 def test_a_signal_just_after_the_end_of_the_command_keeps_its_exit_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

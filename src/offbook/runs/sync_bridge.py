@@ -20,7 +20,6 @@ from weakref import WeakSet
 
 import msgspec
 
-from offbook.determinism.signal_wakeup import SignalWakeup
 from offbook.determinism.thread_context import snapshot_variables
 from offbook.errors import UsageError
 
@@ -127,10 +126,7 @@ def _make_loop() -> asyncio.AbstractEventLoop:
 
 
 class WatchedLoop(asyncio.SelectorEventLoop):
-    """An event loop that knows what was left in it; asyncio has no public way to ask.
-
-    A signal wakes it.
-    """
+    """An event loop that knows what was left in it; asyncio has no public way to ask."""
 
     def __init__(self) -> None:
         self._watched = DefaultSelector()
@@ -139,7 +135,6 @@ class WatchedLoop(asyncio.SelectorEventLoop):
         self._generators: WeakSet[AsyncGenerator[Any, Any]] = WeakSet()
         self._has_threads = False
         super().__init__(self._watched)
-        self._wakeup = SignalWakeup(self)
         self._own_files = len(self._watched.get_map())  # what wakes it up
 
     def is_empty(self) -> bool:
@@ -153,15 +148,6 @@ class WatchedLoop(asyncio.SelectorEventLoop):
         return not any(
             (asyncio.all_tasks(self), timers, files, self._generators, self._has_threads)
         )
-
-    def run_forever(self) -> None:
-        with self._wakeup.active():
-            super().run_forever()
-
-    def close(self) -> None:
-        if not self.is_closed() and not self.is_running():
-            self._wakeup.close()
-        super().close()
 
     def call_at(self, *args: Any, **options: Any) -> asyncio.TimerHandle:
         timer = super().call_at(*args, **options)

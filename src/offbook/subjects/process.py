@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from offbook.determinism.signal_wakeup import SignalWakeup
 from offbook.errors import DeadlineExceeded, UsageError, did_you_mean, signal_name
 from offbook.secrets import safe_split_index
 from offbook.trace.events import PROCESS_EXIT, PROCESS_OUTPUT, PROCESS_START
@@ -317,15 +316,42 @@ def _handle_signals(handler: Callable[[int], None]) -> Generator[None]:
     # Below nohup, SIGHUP is ignored and stays so.
     ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     numbers = [number for number in INTERRUPTS if number != signal.SIGHUP or not ignored]
-    wakeup = SignalWakeup(loop)
     before = [signal.signal(number, forward) for number in numbers]
     try:
-        with wakeup.active():
-            yield
+        yield
     finally:
         for number, previous in zip(numbers, before, strict=True):
             signal.signal(number, previous)
-        wakeup.close()
+
+
+@contextlib.contextmanager
+def _wake_on_signals() -> Generator[None]:
+    """Let a signal wake the running loop, so that its handler is called at once.
+
+    Python calls handlers between two bytecodes of the main thread. A signal that arrives just
+    before the loop waits for its next event does not end that wait, and the next event may be a
+    deadline of minutes. asyncio prevents this for the handlers of `add_signal_handler` only.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread waits for signals
+        return
+    loop = asyncio.get_running_loop()
+    reader, writer = os.pipe()
+    for end in (reader, writer):
+        os.set_blocking(end, False)
+    loop.add_reader(reader, os.read, reader, 4096)
+    other = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    if other != -1:  # of the program, or of another process that this loop supervises
+        signal.set_wakeup_fd(other)
+    try:
+        yield
+    finally:
+        current = signal.set_wakeup_fd(-1)
+        if current != writer:
+            signal.set_wakeup_fd(current)
+        loop.remove_reader(reader)
+        os.close(reader)
+        os.close(writer)
 
 
 def describe_exit(code: int) -> str:
@@ -400,7 +426,8 @@ async def _supervise(  # noqa: PLR0913 - the three callers differ in all of them
         if not lines[0].startswith(b"error"):
             output.send_signal = send_signal
             _write_input(transport.get_pipe_transport(0), stdin)
-            lines.append(await asyncio.wait_for(reports.readline(), deadline))
+            with _wake_on_signals():
+                lines.append(await asyncio.wait_for(reports.readline(), deadline))
         if grace:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(output.closed.wait(), grace)

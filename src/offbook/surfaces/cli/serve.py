@@ -132,7 +132,7 @@ def _stop_signal() -> Generator[Callable[[], object]]:
     os.set_blocking(stop, False)
     signal.set_wakeup_fd(stop)
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: None)
+        signal.signal(number, lambda _number, _frame: None)
     try:
         yield lambda: os.read(stopped, 1)
     finally:
