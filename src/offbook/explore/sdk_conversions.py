@@ -23,6 +23,7 @@ MODULES = ("openai._utils._transform", "anthropic._utils._transform", "groq._uti
 SCALARS = frozenset({str, int, float, bool, type(None)})
 DISCRIMINATORS = frozenset({"type", "role"})  # the keys whose values choose a type
 MOST_FORMS = 4096
+MARSHAL = 2  # the version: the bytes of later ones depend on more than the value
 
 
 class SdkConversions:
@@ -115,8 +116,6 @@ def describe_form(value: object) -> object:
 def _same(data: object, converted: object) -> bool:
     """Return whether two values are equal, in the types and the order of keys too."""
     try:
-        return marshal.dumps(data, 2) == marshal.dumps(
-            converted, 2
-        )  # later versions add references
+        return marshal.dumps(data, MARSHAL) == marshal.dumps(converted, MARSHAL)
     except ValueError:
         return False
