@@ -28,15 +28,15 @@ import shutil
 import signal
 import sys
 import tempfile
-import time
 import tomllib
 import warnings
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest_run
-from operators import WHOLE_FILE, Mutant, list_mutants, rewrite
+from operators import Mutant, list_mutants, rewrite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -45,7 +45,7 @@ CONFIG = Path("scripts/mutants.toml")
 RESULTS = Path(".mutants/results.jsonl")
 LIMIT = 0.10  # of the survivors that nobody has reviewed
 # A mutant may loop for ever, or wait for ever. This is added to what its tests need.
-SECONDS = 30
+SECONDS = 15
 STATES = ("killed", "survived", "timeout", "broken")
 
 
@@ -74,6 +74,7 @@ class Baseline:
     """The passing tests of a part: their seconds, and the lines that each of them runs."""
 
     lines: dict[str, dict[str, list[str]]]
+    at_import: dict[str, list[int]]  # the lines that run outside of tests
     seconds: dict[str, float]
     failed: list[str]
     modules: list[str]
@@ -85,10 +86,15 @@ class Baseline:
         if len(found) == 1:
             # It may run once in a process, as a cache is filled: others may depend on it.
             found = {test for tests in lines.values() for test in tests}
-        # A file without functions runs at import only.
-        if every_test or (not found and mutant.lines == WHOLE_FILE):
+        # A file without functions runs at import only, and so do functions that make test data.
+        if every_test or (not found and self.runs_at_import(mutant)):
             found = {*self.seconds}
         return sorted(found & self.seconds.keys(), key=lambda test: (self.seconds[test], test))
+
+    def runs_at_import(self, mutant: Mutant) -> bool:
+        """Return whether the statement of a mutant runs before the first test."""
+        lines = self.at_import.get(mutant.file, [])
+        return any(line in mutant.lines for line in lines)
 
 
 @dataclass
@@ -220,48 +226,35 @@ class Copy:
         shutil.rmtree(self.root, ignore_errors=True)
 
 
-def wait(process: int, seconds: float) -> int:
-    """Wait for a process and end what it started; return its exit code, or minus the signal."""
-    deadline = time.monotonic() + seconds
-    pause = 0.005
-    try:
-        while time.monotonic() < deadline:
-            done, status = os.waitpid(process, os.WNOHANG)
-            if done:
-                return os.waitstatus_to_exitcode(status)
-            time.sleep(pause)
-            pause = min(pause * 1.5, 0.1)
-        return -signal.SIGXCPU
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(process, 0)
-
-
 def run_baseline(copy: Copy, part: Part) -> Baseline:
     """Run the tests of a part without a mutant."""
     report = copy.root / "baseline.json"
     process = copy.fork(lambda: pytest_run.run_baseline(part.tests, part.sources, report))
-    code = wait(process, 1800)
+    code = pytest_run.wait(process, 1800)
     if code not in {pytest_run.PASSED, pytest_run.FAILED} or not report.exists():
         print((copy.root / "log").read_text(), file=sys.stderr)
         sys.exit(f"mutants: the tests of {part.name} do not run without a mutant (pytest: {code})")
     return Baseline(**json.loads(report.read_text()))
 
 
-def run_mutant(copy: Copy, part: Part, mutant: Mutant, baseline: Baseline) -> Result:
+def run_mutant(
+    copy: Copy, part: Part, mutant: Mutant, baseline: Baseline, server: pytest_run.Server
+) -> Result:
     """Run the tests of a mutant until one fails."""
     order = baseline.tests_of(mutant, every_test=part.every_test)
     if not order:
         return Result("survived")
     report = copy.root / "killer"
     report.unlink(missing_ok=True)
-    copy.mutate(mutant)
     seconds = part.seconds + 5 * int(sum(baseline.seconds[test] for test in order))
-    process = copy.fork(lambda: pytest_run.run_mutant(order, mutant.file, report), seconds=seconds)
+    copy.mutate(mutant)
     try:
-        code = wait(process, seconds)
+        code = None
+        if not baseline.runs_at_import(mutant):
+            code = server.run(mutant.file, order, report, seconds)
+        if code is None:
+            run = partial(pytest_run.run_mutant, order, mutant.file, report)
+            code = pytest_run.wait(copy.fork(run, seconds=seconds), seconds)
     finally:
         copy.restore(mutant)
     # Without a test that failed, pytest could not collect the tests.
@@ -293,6 +286,7 @@ def run_part(part: Part, mutants: list[Mutant]) -> Iterator[tuple[Mutant, Result
     if not unknown:
         return
     copy = Copy(part.sources)
+    server = None
     try:
         say(f"{part.name}: running its tests without a mutant")
         baseline = run_baseline(copy, part)
@@ -301,15 +295,19 @@ def run_part(part: Part, mutants: list[Mutant]) -> Iterator[tuple[Mutant, Result
         import_packages(baseline.modules)
         gc.freeze()  # the collector of a forked process leaves these packages alone
         copy.keep_bytecode_of_others()
+        server = pytest_run.Server()
+        server.start(copy.fork(partial(server.serve, part.tests, part.sources)))
         survived = 0
         for number, mutant in enumerate(unknown, 1):
-            result = run_mutant(copy, part, mutant, baseline)
+            result = run_mutant(copy, part, mutant, baseline, server)
             results.add(mutant, result)
             survived += result.state == "survived"
             if number % 10 == 0 or number == len(unknown):
                 say(f"{part.name}: {number} of {len(unknown)}, {survived} survived")
             yield mutant, result
     finally:
+        if server is not None:
+            server.stop()
         copy.remove()
 
 

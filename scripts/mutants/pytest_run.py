@@ -1,11 +1,14 @@
 """One run of pytest in a forked process: the baseline with coverage, or the tests of a mutant.
 
-A mutant is imported anew in its process, so that also constants, defaults and tables of a module
-can be mutated. The parent has imported the third-party packages, which take most of the time.
+Most mutants change one function. A server imports the sources and collects the tests once; for
+each mutant it forks, and the child replaces the code of the function. A mutant of a constant, a
+default or a table is imported anew in its process, by a run of pytest of its own.
 """
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import json
 import os
 import resource
@@ -13,9 +16,11 @@ import signal
 import sys
 import time
 from collections.abc import Collection, Generator
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
+import changed_code
 import pytest
 
 OPTIONS = [
@@ -84,12 +89,7 @@ class _Selection:
 
 def enter(folder: Path, log: Path, *, seconds: int = 0) -> None:
     """Make this process one that tests the copy in a folder; its output goes to a file."""
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # some tests look at it
-    os.setsid()  # so that the parent can end it with everything that it started
-    if seconds:
-        # Processor time: on a busy machine, a mutant has as much of it as on an idle one.
-        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _separate(seconds)
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     nothing = os.open(os.devnull, os.O_RDONLY)
     for number, file in ((0, nothing), (1, output), (2, output)):
@@ -98,6 +98,34 @@ def enter(folder: Path, log: Path, *, seconds: int = 0) -> None:
     sys.path[:0] = [str(folder / "src"), str(folder)]
     os.environ["PYTHONPATH"] = str(folder / "src")
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+
+
+def _separate(seconds: int) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # some tests look at it
+    os.setsid()  # so that the parent can end it with everything that it started
+    if seconds:
+        # Processor time: on a busy machine, a mutant has as much of it as on an idle one.
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def wait(process: int, seconds: float) -> int:
+    """Wait for a process and end what it started; return its exit code, or minus the signal."""
+    deadline = time.monotonic() + seconds
+    pause = 0.005
+    try:
+        while time.monotonic() < deadline:
+            done, status = os.waitpid(process, os.WNOHANG)
+            if done:
+                return os.waitstatus_to_exitcode(status)
+            time.sleep(pause)
+            pause = min(pause * 1.5, 0.1)
+        return -signal.SIGXCPU
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(process, 0)
 
 
 def run_baseline(tests: Collection[str], sources: Collection[str], report: Path) -> int:
@@ -112,15 +140,22 @@ def run_baseline(tests: Collection[str], sources: Collection[str], report: Path)
     code = pytest.main([*OPTIONS, *tests], plugins=[plugin, _SameExamples()])
     coverage.stop()
     data = coverage.get_data()
+    found = {
+        source: data.contexts_by_lineno(file) for source, file in zip(sources, files, strict=True)
+    }
     lines = {
-        source: {line: [c for c in contexts if c] for line, contexts in found.items()}
-        for source, file in zip(sources, files, strict=True)
-        if (found := data.contexts_by_lineno(file))
+        source: {line: [c for c in contexts if c] for line, contexts in of_lines.items()}
+        for source, of_lines in found.items()
+    }
+    at_import = {
+        source: [line for line, contexts in of_lines.items() if "" in contexts]
+        for source, of_lines in found.items()
     }
     seconds = {name: spent for name, spent in plugin.seconds.items() if name not in plugin.failed}
     modules = [name for name, module in sys.modules.items() if _is_third_party(module)]
     content = {
-        "lines": lines, "seconds": seconds, "failed": sorted(plugin.failed), "modules": modules
+        "lines": lines, "at_import": at_import, "seconds": seconds,
+        "failed": sorted(plugin.failed), "modules": modules,
     }  # fmt: skip
     report.write_text(json.dumps(content))
     return int(code)
@@ -143,3 +178,85 @@ def run_mutant(order: list[str], source: str, report: Path) -> int:
     loaded = any(getattr(module, "__file__", None) == path for module in [*sys.modules.values()])
     # A run that did not import the mutant says nothing about it.
     return code if loaded or code not in {PASSED, FAILED} else NOT_IMPORTED
+
+
+class Server:
+    """A process that has collected the tests of a part, and forks for each mutant."""
+
+    def __init__(self) -> None:
+        self._requests, self._answers = Pipe()
+        self._process = 0
+
+    def start(self, process: int) -> None:
+        """Note the process of the server, which has called `serve`."""
+        self._process = process
+        self._answers.close()
+
+    def run(self, source: str, order: list[str], report: Path, seconds: int) -> int | None:
+        """Run tests on a mutated file; return the exit code, or None if it must be imported."""
+        self._requests.send((source, order, report, seconds))
+        return self._requests.recv()
+
+    def stop(self) -> None:
+        """End the server and the mutant that it runs."""
+        os.kill(self._process, signal.SIGTERM)
+        os.waitpid(self._process, 0)
+
+    def serve(self, tests: Collection[str], sources: Collection[str]) -> int:
+        """Collect the tests, and answer requests until the process is ended."""
+        self._requests.close()
+        sys.dont_write_bytecode = True
+        # SIGTERM ends it as Ctrl-C does: it ends its child, too.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        plugin = _Forks(self._answers, {source: Path(source).read_text() for source in sources})
+        return int(pytest.main([*OPTIONS, *tests], plugins=[plugin, _SameExamples()]))
+
+
+class _Forks:
+    """In place of the tests, runs those of each mutant in a child."""
+
+    def __init__(self, answers: Any, originals: dict[str, str]) -> None:
+        self._answers = answers
+        self._originals = originals
+        self.killer = ""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        functions = changed_code.find_functions(Path(name) for name in self._originals)
+        items = {item.nodeid: item for item in session.items}
+        gc.collect()
+        gc.freeze()
+        with contextlib.suppress(EOFError):
+            while True:
+                source, order, report, seconds = self._answers.recv()
+                changes = changed_code.compare(
+                    self._originals[source], Path(source).read_text(), str(Path(source).resolve())
+                )
+                if changes is None or any(change.place not in functions for change in changes):
+                    self._answers.send(None)
+                    continue
+                process = os.fork()
+                if process == 0:
+                    code = 71
+                    try:
+                        _separate(seconds)
+                        for change in changes:
+                            for function in functions[change.place]:
+                                function.__code__ = change.code
+                        code = self._run([items[name] for name in order if name in items], report)
+                    finally:
+                        os._exit(code)  # nothing of the session is run twice
+                self._answers.send(wait(process, seconds))
+        return True
+
+    def _run(self, items: list[pytest.Item], report: Path) -> int:
+        for item, following in zip(items, [*items[1:], None], strict=True):
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            if self.killer:
+                break
+        report.write_text(self.killer)
+        return FAILED if self.killer else PASSED
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed and not self.killer:
+            self.killer = report.nodeid

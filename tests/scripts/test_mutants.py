@@ -132,6 +132,22 @@ def test_a_mutant_that_cannot_be_imported_is_not_killed(root: Path, tmp_path: Pa
 
 
 @pytest.mark.slow
+def test_mutants_of_code_that_runs_at_import_are_killed(root: Path, tmp_path: Path):
+    source = "RATES = {'a': 1}\n\ndef rate(extra=2):\n    return RATES['a'] + extra\n"
+    test = "from shop import rate\nRATE = rate()\ndef test_rate():\n    assert RATE == 3\n"
+    ran = run_mutants(root, make_project(tmp_path, test, source=source))
+    assert int(row(ran)["killed"]) + int(row(ran)["broken"]) == int(row(ran)["mutants"])
+
+
+@pytest.mark.slow
+def test_a_mutant_of_a_decorated_function_is_killed(root: Path, tmp_path: Path):
+    source = "from functools import cache\n\n@cache\ndef rate():\n    return 2\n"
+    test = "from shop import rate\n\ndef test_rate():\n    assert rate() == 2\n"
+    ran = run_mutants(root, make_project(tmp_path, test, source=source))
+    assert (row(ran)["killed"], row(ran)["mutants"]) == ("1", "1")
+
+
+@pytest.mark.slow
 def test_tests_that_do_not_run_without_a_mutant_are_an_error(root: Path, tmp_path: Path):
     ran = run_mutants(root, make_project(tmp_path, "import nothing_of_this_name"), code=1)
     assert "the tests of shop do not run without a mutant" in ran.stderr

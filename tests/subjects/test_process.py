@@ -26,8 +26,17 @@ from offbook.subjects.process import (
 )
 from offbook.trace.hub import Hub
 from tests.clients import is_alive
+from tests.measured_scripts import measure_script
 
 LINGER = "import time,sys\nprint('up', flush=True)\ntime.sleep(60)\n"
+
+
+@pytest.fixture(autouse=True)
+def measured(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    script = "offbook.subjects.process_tree"
+    measure_script(
+        monkeypatch, tmp_path_factory.mktemp("measured"), script, f"{process.__name__}.TREE"
+    )
 
 
 async def run(tmp_path: Path, code: str, deadline: float = 20, stdin: bytes = b"") -> ProcessResult:

@@ -46,7 +46,7 @@ def main(parent: int, channel: int, lc_ctype: str, command: list[str]) -> None:
 
         prctl = CDLL(None).prctl
         subreaper = prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
-    else:
+    else:  # pragma: no cover - macOS
         prctl, subreaper = None, False
     leader = start(command, channel, prctl)
 
@@ -85,7 +85,7 @@ def main(parent: int, channel: int, lc_ctype: str, command: list[str]) -> None:
                 send(os.killpg, leader, number)
         ending = ending or os.getppid() != parent
         give_up = monotonic() + KILL_TIME
-    if not subreaper:
+    if not subreaper:  # pragma: no cover - macOS
         send(os.killpg, leader, SIGKILL)
     report(channel, " ".join(["leaked", *map(str, sorted(leaked))]))
 

@@ -193,7 +193,7 @@ def _list_keys(preset: Any) -> list[tuple[str, Mapping[str, Any], tuple[str, ...
 
 
 def _find_intended(key: str, known: Iterable[str]) -> str:
-    """Return the known key that a misspelled or shortened one stands for, or ""."""
+    """Return the known key that is meant by a misspelled or shortened one, or ""."""
     from difflib import get_close_matches
 
     shortened = [name for name in known if len(key) >= MIN_PREFIX and name.startswith(key)]
