@@ -17,7 +17,8 @@ from offbook.explore.sdk_conversions import SdkConversions
 from offbook.explore.ssl_contexts import share_ssl_contexts
 from offbook.files import ReusedFolder
 from offbook.runs.api import drive
-from offbook.runs.rehearsal import Rehearsal, RehearsalDefaults, Run, use_defaults
+from offbook.runs.rehearsal import Rehearsal, RehearsalDefaults, use_defaults
+from offbook.runs.run import Run
 from offbook.runs.run_endings import watch_termination
 from offbook.runs.sync_bridge import SyncBridge
 

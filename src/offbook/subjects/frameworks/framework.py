@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 from offbook.errors import InjectedFault, UsageError, did_you_mean
 from offbook.subjects.subject import ToolError
-from offbook.trace.current_hub import current_faults
+from offbook.trace.context import current_faults
 from offbook.trace.events import (
     AGENT_END,
     AGENT_ERROR,
@@ -119,7 +119,7 @@ class NoToolAccess:
 
 
 class ToolWatch:
-    """What was seen of the agent's tools: whether each call failed, and their exceptions.
+    """The observed calls of the agent's tools: whether each failed, and the exceptions.
 
     A framework may send an exception to the model as an ordinary result. The run must know it.
     """
