@@ -434,7 +434,7 @@ def test_after_a_failed_run_with_another_source_the_next_one_runs():
         with pytest.raises(ValueError, match="fallen"):
             t.run("Fall")
         assert t.run("Hello").output == "from a source"
-        with pytest.raises(UsageError, match="no playbook, but Always"):
+        with pytest.raises(UsageError, match="not a playbook, but Always"):
             _ = t.playbook
 
 
