@@ -19,9 +19,8 @@ from offbook.runs.run_endings import (
     record_termination,
     watch_termination,
 )
-from offbook.trace.events import PROCESS_EXIT, RUN_END, VERDICT, Event
+from offbook.trace.events import PROCESS_EXIT, RUN_END, VERDICT, Event, FileLine
 from offbook.trace.hub import Hub
-from offbook.trace.places import FileLine
 
 SIGNALS = [signal.SIGTERM, signal.SIGHUP]
 CTRL_C = "interrupted: Ctrl-C, or the task of the run was cancelled"

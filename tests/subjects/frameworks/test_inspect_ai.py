@@ -37,13 +37,16 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[Evaluate], None]:
             task.dataset = dataset
             return task
 
+        def sample(input: Any) -> Any:  # noqa: A002 - Inspect's name
+            return input
+
+        def message(content: str) -> str:
+            return content
+
         modules: dict[str, dict[str, Any]] = {
             "inspect_ai": {"eval_async": eval_async, "task_with": task_with},
-            "inspect_ai.dataset": {
-                "MemoryDataset": list,
-                "Sample": lambda input: input,  # noqa: A006 - Inspect's name
-            },
-            "inspect_ai.model": {"ChatMessageUser": lambda content: content},
+            "inspect_ai.dataset": {"MemoryDataset": list, "Sample": sample},
+            "inspect_ai.model": {"ChatMessageUser": message},
         }
         for name, content in modules.items():
             module = ModuleType(name)
