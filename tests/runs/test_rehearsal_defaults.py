@@ -12,8 +12,9 @@ from offbook.determinism.faults import parse_faults
 from offbook.determinism.thread_context import use_variable
 from offbook.errors import CheckFailed, ScriptUnfinished
 from offbook.files import ReusedFolder
-from offbook.runs.rehearsal import MOCKS_USED, Rehearsal, RehearsalDefaults, use_defaults
+from offbook.runs.rehearsal import Rehearsal, RehearsalDefaults, use_defaults
 from offbook.runs.sync_bridge import SyncBridge
+from offbook.subjects.subject import MOCKS_USED
 from offbook.trace.context import current_llm
 from offbook.trace.events import Verdict
 from offbook.trace.recorder import COLLECT_TRACES

@@ -23,15 +23,11 @@ from offbook.errors import (
 )
 from offbook.exchange.messages import History, Message, Text, ToolResult, user
 from offbook.exchange.model import Request
-from offbook.runs.rehearsal import (
-    MOCKS_USED,
-    RUN_END,
-    Rehearsal,
-    Run,
-    _find_in_chain,  # pyright: ignore[reportPrivateUsage]
-)
-from offbook.subjects.subject import ModelAccess, RunContext
-from offbook.trace.events import PROCESS_EXIT, RUN_START, VERDICT, Verdict
+from offbook.runs.rehearsal import Rehearsal
+from offbook.runs.run import Run
+from offbook.runs.wiring import find_refusal
+from offbook.subjects.subject import MOCKS_USED, ModelAccess, RunContext
+from offbook.trace.events import PROCESS_EXIT, RUN_END, RUN_START, VERDICT, Verdict
 from offbook.trace.hub import Hub
 from tests.runs.echo_subject import HELLO, Always, Echo
 
@@ -248,6 +244,12 @@ def test_a_turn_that_is_not_finished_fails_before_the_next_is_prompted():
     assert prompts == ["One"]
 
 
+def test_what_ran_before_the_run_is_not_left_behind():
+    with drive(Echo()) as t, pytest.raises(ScriptUnfinished) as raised:
+        t.run(when("One", [say("1"), say("never")]))
+    assert "left running" not in str(raised.value)
+
+
 def test_a_failed_run_is_marked_in_its_trace():
     with drive(Echo()) as t:
         with pytest.raises(ScriptUnfinished):
@@ -332,9 +334,9 @@ def test_a_chain_of_errors_may_be_a_circle():
     refusal = ConnectionBlocked("refused")
     one, two = ValueError("one"), ValueError("two")
     one.__cause__, two.__cause__ = two, one
-    assert _find_in_chain(one, [refusal]) is None
+    assert find_refusal(one, [refusal]) is None
     two.__cause__ = refusal
-    assert _find_in_chain(one, [refusal]) is refusal
+    assert find_refusal(one, [refusal]) is refusal
 
 
 def reach_out_and_wrap_the_error(_: str) -> str:
@@ -438,7 +440,7 @@ def test_after_a_failed_run_with_another_source_the_next_one_runs():
         with pytest.raises(ValueError, match="fallen"):
             t.run("Fall")
         assert t.run("Hello").output == "from a source"
-        with pytest.raises(UsageError, match="no playbook, but Always"):
+        with pytest.raises(UsageError, match="not a playbook, but Always"):
             _ = t.playbook
 
 

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from offbook.explore.playing import Invariant, World
     from offbook.explore.search import Exploration
     from offbook.runs.cassettes import CassetteOptions, Cassettes
-    from offbook.runs.rehearsal import Run
     from offbook.runs.request_goldens import RequestGoldens
+    from offbook.runs.run import Run
     from offbook.trace.redaction import RedactionRules
 
 __all__ = [
