@@ -244,6 +244,12 @@ def test_a_turn_that_is_not_finished_fails_before_the_next_is_prompted():
     assert prompts == ["One"]
 
 
+def test_what_ran_before_the_run_is_not_left_behind():
+    with drive(Echo()) as t, pytest.raises(ScriptUnfinished) as raised:
+        t.run(when("One", [say("1"), say("never")]))
+    assert "left running" not in str(raised.value)
+
+
 def test_a_failed_run_is_marked_in_its_trace():
     with drive(Echo()) as t:
         with pytest.raises(ScriptUnfinished):
@@ -434,7 +440,7 @@ def test_after_a_failed_run_with_another_source_the_next_one_runs():
         with pytest.raises(ValueError, match="fallen"):
             t.run("Fall")
         assert t.run("Hello").output == "from a source"
-        with pytest.raises(UsageError, match="no playbook, but Always"):
+        with pytest.raises(UsageError, match="not a playbook, but Always"):
             _ = t.playbook
 
 

@@ -65,7 +65,7 @@ class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def place(self) -> Place:
-        """Where it happens."""
+        """The place where it happens."""
         place = self.kind.partition("_")[0]
         return cast("Place", place) if place in {"tool", "host"} else "model"
 

@@ -109,7 +109,7 @@ class ToolResult(Block, frozen=True, omit_defaults=True, tag_field="type", tag="
 
     @property
     def is_error(self) -> bool:
-        """Whether the tool failed; raises `UnknownOutcome` if that is unknown."""
+        """True if the tool failed; raises `UnknownOutcome` if that is unknown."""
         return require_outcome(self.failed, self.name)
 
 

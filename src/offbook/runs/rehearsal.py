@@ -74,7 +74,7 @@ OWN_PACKAGES = {"offbook", "pytest_offbook"}
 
 
 class RehearsalDefaults(msgspec.Struct, frozen=True):
-    """What rehearsals use that are opened by code which does not say it.
+    """Defaults of the rehearsals that code of the user opens inside `use_defaults`.
 
     A search plays hundreds of models against `drive(agent)` in a function of the user: each time
     with another source, in one event loop and one temporary folder, and without the automatic
@@ -221,7 +221,7 @@ class Rehearsal:
         """The playbook, if it is the model."""
         if self._playbook is None:
             kind = type(self._source).__name__
-            raise UsageError(f"the model is no playbook, but {kind}", hint="use your source=…")
+            raise UsageError(f"the model is not a playbook, but {kind}", hint="use your source=…")
         return self._playbook
 
     @property

@@ -73,7 +73,7 @@ class RequestGoldens:
         missing = "this test has no golden of its requests yet"
         if write_or_propose(path, actual, update=self._update, missing=missing):
             return
-        hunks = diff_texts(golden, actual).hunks
+        hunks = diff_texts(golden or "", actual).hunks
         raise CheckFailed(
             "the requests of the agent differ from the golden",
             where=f"{path}:{hunks[0].start}",

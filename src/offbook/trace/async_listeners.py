@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class AsyncSubscription(Protocol):
-    """What the subscription of an async listener needs; the hub's subscriptions have it.
+    """The subscription of an async listener: a protocol of the hub's subscriptions.
 
     `loop` is the event loop in which the listener was subscribed, `backlog` the work for the
     events that it has not handled yet.

@@ -185,7 +185,7 @@ def inspect(
 
     event_filter = convert(filter or {}, EventFilter, path="filter")
     if not isinstance(cast("Any", limit), int) or limit < 1:
-        raise UsageError(f"limit is {limit!r}", hint="expected: at least 1")
+        raise UsageError(f"limit must be at least 1, got {limit!r}")
     session = Workspaces().find(workspace_id).recorded_session
     trace = Trace(session, count=format == "summary")
     if format == "json":
