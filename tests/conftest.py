@@ -27,6 +27,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 for variable in ("CI", "BUILD_NUMBER"):
     os.environ.pop(variable, None)
 
+# Plugins of other packages that a pytest started by a test does not need: loading them takes
+# seven times as long as the rest of its start.
+OTHER_PLUGINS = ("hypothesispytest", "langsmith_plugin", "respx")
+PYTEST_OPTIONS = " ".join(f"-p no:{plugin}" for plugin in OTHER_PLUGINS)
+os.environ["PYTEST_ADDOPTS"] = PYTEST_OPTIONS
+
 ROOT = Path(__file__).resolve().parents[1]
 SHARED_DATA = ROOT.parent / "shared" / "data"
 if (ROOT / ".clients").is_dir():  # installed by ./dev clients
@@ -36,20 +42,34 @@ if (ROOT / ".clients").is_dir():  # installed by ./dev clients
 SLOW_PATHS = [
     "architecture/test_borders.py",
     "architecture/test_capability.py",
+    "docs/test_ci_workflow.py",
     "docs/test_examples.py",
+    "docs/test_first_pattern.py",
+    "evals/test_cluster.py",
+    "evals/test_evals_cli.py",
+    "evals/test_long_runs.py",
     "exchange/dialects/test_anthropic_client.py",
     "exchange/dialects/test_chat_client.py",
     "exchange/dialects/test_functions_client.py",
     "exchange/dialects/test_gemini_client.py",
     "exchange/dialects/test_responses_client.py",
+    "explore/test_bench_cli.py",
+    "explore/test_explore_cli.py",
+    "explore/test_planner_example.py",
+    "explore/test_planted_bugs.py",
     "goldens/test_categories.py",
     "goldens/test_completeness.py",
+    "goldens/test_golden_review.py",
+    "goldens/test_proposed_goldens.py",
     "matrix",
     "pytest_offbook",
     "runs/test_command_recording.py",
     "runs/test_determinism.py",
     "runs/test_killed.py",
     "runs/test_real_clients.py",
+    "runs/test_signals.py",
+    "sandbox",
+    "scripts",
     "sources/cassette/test_journal.py",
     "sources/inprocess/test_sdks.py",
     "sources/server/test_clients.py",
@@ -59,6 +79,8 @@ SLOW_PATHS = [
     "test_one_playbook.py",
     "testing/test_subjects.py",
     "testing/test_wrong_implementations.py",
+    "workflows/test_killed_run.py",
+    "workflows/test_tool_errors.py",
     "workflows/test_workflows_cli.py",
 ]
 
@@ -74,6 +96,13 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 def root() -> Path:
     """Return the root of the checkout."""
     return ROOT
+
+
+@pytest.fixture
+def pytester(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """Return pytest's own fixture; it removes PYTEST_ADDOPTS."""
+    monkeypatch.setenv("PYTEST_ADDOPTS", PYTEST_OPTIONS)
+    return pytester
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from offbook.exchange.tool_aliases import ToolAlias as ToolAlias
 from offbook.runs.api import drive as drive
 from offbook.runs.api import session as session
 from offbook.runs.rehearsal import Rehearsal as Rehearsal
-from offbook.runs.rehearsal import Run as Run
+from offbook.runs.run import Run as Run
 from offbook.sources.cassette.recording import Recording as Recording
 from offbook.sources.cassette.replay import Cassette as Cassette
 from offbook.sources.live import Live as Live

@@ -174,7 +174,8 @@ def test_a_golden_of_another_type_is_refused(tmp_path: Path):
         assert_golden_transcript(path, {})
 
 
-def test_a_relative_path_is_next_to_the_test():
+def test_a_relative_path_is_next_to_the_test(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("CI", "true")  # no proposal is written into the folder of the tests
     with pytest.raises(CheckFailed) as caught:
         assert_golden_transcript(Path("no_such_golden.json"), {})
     assert str(Path(__file__).with_name("no_such_golden.json")) in str(caught.value)

@@ -93,7 +93,14 @@ def test_an_event_is_duplicated_in_streams_only():
 def test_an_entry_that_is_never_reached_is_listed():
     injector = FaultInjector(Faults(("reset@3", "stall@1")), lambda _: None)
     injector.for_request("a", stream=True)
-    assert injector.unused == ["reset@3"]
+    assert injector.find_missing().startswith("never injected: reset@3;")
+
+
+def test_nothing_is_missing_once_a_random_fault_was_injected():
+    injector = FaultInjector(Faults(("reset",), rate=1), lambda _: None)
+    assert injector.find_missing().startswith("no fault was injected: the seed 0 with the rate 1")
+    injector.for_request("a", stream=True)
+    assert injector.find_missing() == ""
 
 
 def test_a_named_tool_is_counted_by_itself():

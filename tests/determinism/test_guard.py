@@ -314,15 +314,36 @@ def test_python_may_write_the_bytecode_of_an_imported_module(
     assert list((tmp_path / "__pycache__").iterdir())
 
 
-def test_pytest_may_write_the_bytecode_of_a_rewritten_module(outside: Path):
-    cache = outside.parent / "__pycache__"
-    cache.mkdir()
-    source = "def write(path):\n    open(path, 'wb').close()\n"
+@pytest.fixture
+def as_pytest() -> dict[str, Callable[[Path], None]]:
+    """Return functions that seem to be those of pytest."""
+    source = (
+        "import os\n"
+        "def write(path):\n    open(path, 'wb').close()\n"
+        "def make(path):\n    os.makedirs(path)\n"
+    )
     names: dict[str, Any] = {}
-    exec(compile(source, rewrite.__file__, "exec"), names)  # noqa: S102 - as pytest itself
+    exec(compile(source, rewrite.__file__, "exec"), names)  # noqa: S102 - a file of its own
+    return names
+
+
+def test_pytest_may_write_the_bytecode_of_a_rewritten_module(
+    outside: Path, as_pytest: dict[str, Callable[[Path], None]]
+):
+    cache = outside / "__pycache__"
     with guard_replay() as guard:
-        names["write"](cache / "test_shop.pyc")
+        as_pytest["make"](cache)
+        as_pytest["write"](cache / "test_shop.pyc")
     assert guard.violations == []
+
+
+def test_pytest_may_write_no_other_file(
+    outside: Path, as_pytest: dict[str, Callable[[Path], None]]
+):
+    (outside / "__pycache__" / "deeper").mkdir(parents=True)
+    for path in (outside / "new", outside / "__pycache__" / "deeper" / "new"):
+        with guard_replay(), pytest.raises(IsolationError):
+            as_pytest["write"](path)
 
 
 def test_a_guard_that_the_test_removes_is_a_violation(outside: Path):
@@ -367,6 +388,27 @@ def test_a_thread_of_an_earlier_test_is_not_blamed_on_the_next(outside: Path):
     assert [error.what.split()[-3:-1] for error in earlier.violations] == [["the", "file"]]
 
 
+OUTLIVES_ITS_GUARD = """
+import os, threading
+from offbook.determinism.guard import guard_replay
+
+go = threading.Event()
+thread = threading.Thread(target=lambda: (go.wait(), os.fork()))
+threading.excepthook = lambda _: None
+with guard_replay() as earlier:
+    thread.start()
+with guard_replay() as later:
+    go.set()
+    thread.join()
+print(len(earlier.violations), len(later.violations))
+"""
+
+
+def test_a_thread_is_known_by_its_guard_also_without_the_plugin_of_pytest():
+    command = [sys.executable, "-c", OUTLIVES_ITS_GUARD]
+    assert subprocess.check_output(command, text=True).split() == ["1", "0"]
+
+
 def test_everything_is_allowed_in_a_pause(outside: Path):
     with guard_replay() as guard, guard.paused():
         write(outside)
@@ -407,12 +449,6 @@ def test_time_that_the_test_invents_does_not_count(monkeypatch: pytest.MonkeyPat
         for name in ("time", "monotonic", "perf_counter"):
             monkeypatch.setattr(time, name, lambda: 1e9)  # as freezegun does
     monkeypatch.undo()
-    assert not watch.over
-
-
-def test_the_time_of_a_pause_does_not_count():
-    with time_budget(0.1, FILE) as watch, watch.paused():
-        threading.Event().wait(0.15)
     assert not watch.over
 
 

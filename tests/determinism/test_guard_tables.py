@@ -53,6 +53,7 @@ CHANGES: dict[str, Callable[[Any, Any], object]] = {
     "chown": lambda path, fd: os.chown(path / "file", os.getuid(), os.getgid(), dir_fd=fd),
     "utime": lambda path, fd: os.utime(path / "file", dir_fd=fd),
     "mkfifo": lambda path, fd: os.mkfifo(path / "pipe", dir_fd=fd),
+    "mknod": lambda path, fd: os.mknod(path / "node", dir_fd=fd),
 }
 NO_FOLDER = Path()
 
@@ -133,6 +134,47 @@ def test_a_change_follows_a_link(folders: tuple[Path, Path], change: str):
         CHANGES[change](own, None)
 
 
+LINKS: dict[str, Callable[[Path], object]] = {
+    "mkdir": lambda link: link.mkdir(),
+    "remove": lambda link: link.unlink(),
+    "rmdir": lambda link: link.rmdir(),
+    "rename from": lambda link: link.rename("moved"),
+    "rename to": lambda link: Path("file").rename(link),
+    "link": lambda link: link.hardlink_to("file"),
+    "symlink": lambda link: link.symlink_to("file"),
+    "mkfifo": lambda link: os.mkfifo(link, 0o600),
+}
+
+
+@pytest.mark.parametrize("change", LINKS.values(), ids=LINKS)
+def test_a_change_of_a_folder_does_not_follow_a_link(
+    folders: tuple[Path, Path], change: Callable[[Path], object]
+):
+    own, other = folders
+    (own / "link").symlink_to(other / "file")
+    (other / "link").symlink_to(own / "file")
+    with guard_replay(allow=[own]) as guard:
+        with pytest.raises(IsolationError, match="/other/link"):
+            change(other / "link")
+        with contextlib.suppress(OSError):  # the name exists, or is no folder
+            change(own / "link")
+    assert len(guard.violations) == 1
+
+
+@pytest.mark.parametrize("make", ["mkfifo", "mknod"])
+def test_a_special_file_in_the_allowed_folder_is_created(folders: tuple[Path, Path], make: str):
+    with guard_replay(allow=[folders[0]]):
+        getattr(os, make)(folders[0] / "new")
+    assert (folders[0] / "new").exists()
+
+
+@pytest.mark.parametrize("name", [os.devnull, "/dev/tty"])
+def test_a_device_that_keeps_nothing_may_be_written(name: str):
+    with guard_replay() as guard:
+        guard.check_open("open", (name, "w", 0))
+    assert guard.violations == []
+
+
 @pytest.mark.parametrize("mode", ["w", "a", "x", "r+", "wb"])
 def test_each_mode_that_writes_is_refused(folders: tuple[Path, Path], mode: str):
     path = folders[1] / ("new" if mode == "x" else "file")
@@ -152,6 +194,7 @@ def test_reading_is_allowed(folders: tuple[Path, Path]):
     with guard_replay() as guard:
         os.close(os.open(folders[1] / "file", os.O_RDONLY))
         (folders[1] / "file").read_bytes()
+        (folders[1] / "file").open("rt").close()
     assert guard.violations == []
 
 
@@ -245,10 +288,16 @@ def test_what_needs_no_network_is_allowed(event: str, arguments: Any):
 )
 def test_each_way_to_start_a_process_is_refused_with_the_command(event: str):
     with guard_replay(network=True), pytest.raises(IsolationError) as raised:
-        sys.audit(event, None, "command")
+        sys.audit(event, None, "command", "folder")
     assert raised.value.what == (
         "a test that only replays started a process, which cannot be watched: command"
     )
+
+
+def test_a_process_without_a_command_is_refused():
+    with guard_replay(), pytest.raises(IsolationError) as raised:
+        sys.audit("os.fork")
+    assert raised.value.what.endswith("started a process, which cannot be watched")
 
 
 def test_with_processes_allowed_the_network_is_still_refused():
@@ -376,6 +425,11 @@ def test_the_time_without_a_cpu_is_read_from_the_system(
     assert seconds_waiting_for_cpu() == seconds
 
 
+@pytest.mark.skipif(not Path("/proc/thread-self/schedstat").exists(), reason="not measured here")
+def test_linux_measures_the_time_without_a_cpu():
+    assert seconds_waiting_for_cpu() > 0
+
+
 def test_a_process_that_is_permitted_is_started():
     def start(*words: str) -> str:
         return " ".join(words)
@@ -396,3 +450,10 @@ def test_a_file_that_is_written_through_a_link_is_the_other_one(folders: tuple[P
 
 def test_no_time_is_spent_before_the_end():
     assert (Stopwatch(0.5, FILE).spent, Stopwatch(0.5, FILE).over) == (0.0, False)
+
+
+def test_code_in_no_event_loop_that_runs_no_line_of_the_file_has_no_line():
+    watch = Stopwatch(0.5, "shop.py")
+    watch.line = "unknown"
+    watch.sample()
+    assert watch.line == ""

@@ -8,6 +8,8 @@ import urllib.error
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from errno import ECONNREFUSED
+from types import SimpleNamespace
 from urllib.request import urlopen
 
 import httpx
@@ -59,6 +61,11 @@ def send_a_datagram():
         sock.sendto(b"hello", FAR)
 
 
+def send_a_datagram_by_name():
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.sendto(b"hello", NAMED)
+
+
 def send_a_message():
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.sendmsg([b"hello"], [], 0, FAR)
@@ -84,6 +91,7 @@ CONNECTIONS = [
     look_up_with_gethostbyname,
     look_up_with_gethostbyaddr,
     send_a_datagram,
+    send_a_datagram_by_name,
     send_a_message,
 ]
 
@@ -141,6 +149,61 @@ def test_a_thread_is_refused_also_after_the_block():
     thread.join()
     assert tried == [False]
     assert is_allowed()
+
+
+def test_a_thread_of_an_inner_block_is_refused_later_in_the_block_around():
+    ended = threading.Event()
+
+    def try_later() -> None:
+        ended.wait(10)
+        is_allowed()
+
+    with block_network() as outer:
+        with block_network() as inner:
+            thread = threading.Thread(target=try_later)
+            thread.start()
+        ended.set()
+        thread.join()
+    assert (len(inner.refused), len(outer.refused)) == (0, 1)
+
+
+@pytest.mark.parametrize("event", ["socket.connect", "socket.sendto", "socket.sendmsg"])
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
+def test_a_connection_that_python_announces_is_refused(event: str, family: int):
+    with block_network(), pytest.raises(IsolationError, match=r"reach 192\.0\.2\.1:443"):
+        sys.audit(event, SimpleNamespace(family=family), FAR)
+
+
+@pytest.mark.parametrize(
+    "family, address", [(socket.AF_UNIX, "/socket"), (40, FAR), (socket.AF_INET, "invalid")]
+)
+def test_only_an_internet_address_is_refused(family: int, address: object):
+    with block_network() as guard:
+        sys.audit("socket.connect", SimpleNamespace(family=family), address)
+    assert not guard.refused
+
+
+def test_the_result_of_an_allowed_operation_is_returned():
+    with (
+        block_network(allow=("offbook.invalid",)),
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender,
+    ):
+        receiver.bind(("127.0.0.1", 0))
+        assert sender.sendto(b"hello", receiver.getsockname()) == 5
+        assert sender.connect_ex(receiver.getsockname()) == 0
+        assert socket.getaddrinfo("127.0.0.1", 80)[0][4] == ("127.0.0.1", 80)
+
+
+@pytest.mark.parametrize("host", [None, b"", "", "127.0.0.1", b"::1"])
+def test_a_look_up_of_this_machine_is_allowed(host: object):
+    with block_network() as guard:
+        sys.audit("socket.getaddrinfo", host, 80)
+    assert not guard.refused
+
+
+def test_a_refusal_has_the_error_number_of_a_refused_connection():
+    assert refuse(NetworkGuard()).errno == ECONNREFUSED
 
 
 def test_an_error_that_was_swallowed_is_kept():
@@ -443,10 +506,15 @@ def test_a_handler_that_stops_for_one_event_continues_for_another():
 
 def test_a_name_and_a_port_may_be_bytes():
     with block_network() as guard:
-        for host, port in ((b"offbook.invalid", b"443"), (bytearray(b"offbook.invalid"), "https")):
+        for host, port in (
+            (b"offbook.invalid", b"443"),
+            (bytearray(b"offbook.invalid"), "https"),
+            (b"offb\xffok.invalid", 443),
+        ):
             with pytest.raises(IsolationError):
                 sys.audit("socket.getaddrinfo", host, port)
     assert [error.what for error in guard.refused] == [
         "tried to look up offbook.invalid:443, which is not this machine",
         "tried to look up offbook.invalid, which is not this machine",
+        "tried to look up offb\ufffdok.invalid:443, which is not this machine",
     ]

@@ -50,6 +50,8 @@ class Cluster:
             text=True,
         )
         self.address = self._read_line()
+        # Without an address the run would use a Ray of its own.
+        assert self.address, "the cluster did not start: see its error below"
 
     def _read_line(self) -> str:
         assert self.process.stdout is not None

@@ -198,7 +198,7 @@ def test_provider_events_of_another_provider_are_refused(write: Write):
     )
     content = GOOD_FIXTURES["provider-events"]
     folder = write({"pack.toml": fixture + RUBRIC + CASE, "run.json": RUN, "f.json": content})
-    with pytest.raises(FormatError, match="no event is of provider 'github'"):
+    with pytest.raises(FormatError, match="no event has the provider 'github'"):
         read_pack(folder / "pack.toml")
 
 

@@ -9,8 +9,7 @@ import pytest
 from offbook.errors import ScriptMismatch
 from offbook.exchange.dialects.conversations import ConversationStore
 from offbook.exchange.dialects.dialect import HttpRequest
-from offbook.exchange.injected_text import strip_injected
-from offbook.exchange.messages import History, user
+from offbook.exchange.messages import History, strip_injected, user
 from offbook.exchange.model import Request
 from offbook.exchange.providers import dialect_detector
 from offbook.sources.playbook.actions import role, say, when

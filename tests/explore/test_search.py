@@ -14,7 +14,7 @@ from offbook import say, session, when
 from offbook.errors import InvariantBroken, OffbookWarning, RunError, UsageError
 from offbook.explore import Counterexample, Exploration, explore, replay
 from offbook.explore.scripts import run_rendered
-from offbook.runs.rehearsal import Run
+from offbook.runs.run import Run
 from tests.explore.worlds import MOCKS, PROMPT, Shop, broken_shop, fixed_shop, never_twice
 
 RUNS = 200

@@ -6,7 +6,8 @@ import asyncio
 from typing import Any
 
 from offbook import session
-from offbook.runs.rehearsal import Rehearsal, Run
+from offbook.runs.rehearsal import Rehearsal
+from offbook.runs.run import Run
 
 NUMBER = {"type": "object", "properties": {"number": {"type": "integer"}}, "required": ["number"]}
 PROMPT = "Refund order 7"

@@ -16,6 +16,15 @@ from offbook.runs.api import session
 from offbook.sources.playbook.actions import call, say, when
 from offbook.testing import fake_cli, mock_pi
 from offbook.trace.reader import Trace
+from tests.measured_scripts import measure_script
+
+
+@pytest.fixture(autouse=True)
+def measured(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    script = "offbook.host.fake_program"
+    measure_script(
+        monkeypatch, tmp_path_factory.mktemp("measured"), script, "offbook.host.fake_cli.PROGRAM"
+    )
 
 
 def run(*command: str, **options: Any) -> subprocess.CompletedProcess[str]:

@@ -13,8 +13,17 @@ import pytest
 
 from offbook.errors import UsageError
 from offbook.testing import FakeCli, mock_pi
+from tests.measured_scripts import measure_script
 
 Answer = dict[str, Any]
+
+
+@pytest.fixture(autouse=True)
+def measured(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    script = "offbook.host.fake_program"
+    measure_script(
+        monkeypatch, tmp_path_factory.mktemp("measured"), script, "offbook.host.fake_cli.PROGRAM"
+    )
 
 
 @pytest.fixture

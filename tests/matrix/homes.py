@@ -139,8 +139,23 @@ HOMES = {
         ),
         # commands with old versions of litellm
         Home("aider", ("aider-chat==0.86.2",)),
-        # it imports pkg_resources, which setuptools 82 no longer has
-        Home("open-interpreter", ("open-interpreter==0.4.3", "setuptools==80.9.0")),
+        # It imports pkg_resources, which setuptools 82 no longer has. The other pins spare pip the
+        # search through hundreds of versions: newer ones conflict with its tiktoken and protobuf.
+        Home(
+            "open-interpreter",
+            (
+                "open-interpreter==0.4.3",
+                "setuptools==80.9.0",
+                "litellm==1.75.0",
+                "openai==1.99.1",
+                "selenium==4.51.0",
+                "ipython==9.10.1",
+                "google-api-core==2.30.3",
+                "googleapis-common-protos==1.75.0",
+                "proto-plus==1.28.2",
+                "grpcio-status==1.62.3",
+            ),
+        ),
         Home(
             "inspect",
             (

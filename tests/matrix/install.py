@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from tests.matrix.homes import HOMES, ROOT, Home
 
-TIMEOUT = 600
+TIMEOUT = 1800  # a busy machine needs 15 minutes for the largest home
 NPM = ("--save-exact", "--no-audit", "--no-fund", "--loglevel=error", "--fetch-retries=1")
 
 

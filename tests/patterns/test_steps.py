@@ -87,7 +87,7 @@ def test_an_error_of_a_handler_fails_the_steps():
         ({"sned": "add"}, "no kind: sned"),
         ({"send": "add", "evnt": 1}, "unknown key 'evnt' in a step with 'send'\\s+did you mean"),
         ({"set": "items"}, "'set' needs 'to'"),
-        ({"assert": "count =="}, "no expression: count =="),
+        ({"assert": "count =="}, "invalid expression: count =="),
         ("send", "a step is a mapping"),
     ],
 )

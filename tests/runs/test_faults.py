@@ -14,7 +14,7 @@ import pytest
 
 from offbook import Command, Playbook, Server, Trace, call, drive, say, session, when
 from offbook.checks.fault_outcomes import find_outcomes, judge_faults
-from offbook.errors import CheckFailed, InjectedFault, UsageError
+from offbook.errors import CheckFailed, InjectedFault, OffbookWarning, UsageError
 from offbook.trace.events import FAULT
 
 TEXT = "Hello there, my dear good old friend."
@@ -434,6 +434,8 @@ def test_an_agent_that_gives_up_on_a_slow_host_call_has_reported_it():
 
 # --- No vacuous pass
 
+NEVER = {"seed": 1, "rate": 0.000001}
+
 
 def test_an_entry_that_is_never_reached_fails_the_rehearsal():
     with (
@@ -444,9 +446,20 @@ def test_an_entry_that_is_never_reached_fails_the_rehearsal():
 
 
 def test_a_run_without_any_fault_has_no_data():
-    with drive(openai_plain, faults={"seed": 1, "rate": 0.000001}) as rehearsal:
+    with (
+        pytest.warns(OffbookWarning, match="no fault was injected"),
+        drive(openai_plain, faults=NEVER, auto_assert=False) as rehearsal,
+    ):
         run = rehearsal.run(SCRIPT)
     assert judge_faults(run.events.all).status == "no_data"
+
+
+def test_a_seed_that_chooses_nothing_fails_the_rehearsal():
+    with (
+        pytest.raises(CheckFailed, match="no fault was injected: the seed 1 with the rate 1e-06"),
+        drive(openai_plain, faults=NEVER) as rehearsal,
+    ):
+        rehearsal.run(SCRIPT)
 
 
 def test_an_unknown_kind_is_refused_before_anything_runs():

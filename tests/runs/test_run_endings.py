@@ -1,5 +1,6 @@
 """However a run fails, its trace ends with one verdict and one reason."""
 
+import asyncio
 import multiprocessing
 import signal
 import threading
@@ -9,9 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from offbook.errors import Interrupted, ScriptExhausted
-from offbook.runs.run_endings import emit_failure, record_termination, watch_termination
-from offbook.trace.events import RUN_END, VERDICT, Event
+from offbook import session
+from offbook.errors import Interrupted, RunError, ScriptExhausted
+from offbook.runs.run_endings import (
+    describe_left_behind,
+    emit_failure,
+    list_running,
+    record_termination,
+    watch_termination,
+)
+from offbook.trace.events import PROCESS_EXIT, RUN_END, VERDICT, Event, FileLine
 from offbook.trace.hub import Hub
 
 SIGNALS = [signal.SIGTERM, signal.SIGHUP]
@@ -174,3 +182,62 @@ def test_a_rehearsal_in_another_thread_sets_no_handler():
     thread.start()
     thread.join()
     assert handlers == [signal.SIG_DFL, signal.SIG_DFL]
+
+
+POOLED = ("asyncio_0", "AnyIO worker thread", "ThreadPoolExecutor-0_0")
+
+
+async def test_the_threads_and_tasks_that_did_not_run_before_are_left_behind():
+    end = threading.Event()
+    before = list_running()
+    threads = [threading.Thread(target=end.wait, name=name) for name in ("worker", *POOLED)]
+    for thread in threads:
+        thread.start()
+    task = asyncio.create_task(asyncio.Event().wait(), name="sleeper")
+    assert describe_left_behind(before, []) == "the task sleeper, the thread worker"
+    assert describe_left_behind(list_running(), []) == ""
+    end.set()
+    for thread in threads:
+        thread.join()
+    task.cancel()
+
+
+@pytest.mark.parametrize(
+    "name, data, left",
+    [
+        (PROCESS_EXIT, {"leaked": [4711]}, "1 process in the background, now ended"),
+        (PROCESS_EXIT, {"leaked": [4711, 4712]}, "2 processes in the background, now ended"),
+        (PROCESS_EXIT, {"leaked": []}, ""),
+        (PROCESS_EXIT, {}, ""),
+        (RUN_END, {"leaked": [4711]}, ""),
+    ],
+)
+async def test_the_processes_that_had_to_be_ended_are_left_behind(
+    hub: Hub, events: list[Event], name: str, data: dict[str, object], left: str
+):
+    hub.emit(name, data)
+    assert describe_left_behind(list_running(), events) == left
+
+
+def test_the_verdict_of_an_error_has_the_place_that_it_names_or_that_of_the_run(
+    hub: Hub, events: list[Event]
+):
+    hub.place = FileLine("shop.py", 7)
+    emit_failure(hub, ValueError("no"))
+    emit_failure(hub, RunError("no", where=f"{__file__}:3"))
+    contexts = [event.data["context"] for event in events if event.event == VERDICT]
+    assert contexts == [FileLine("shop.py", 7).context, FileLine(__file__, 3).context]
+
+
+def test_to_stop_watching_twice_is_allowed():
+    first, second = watch_termination(), watch_termination()
+    first()
+    first()
+    assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+    second()
+
+
+def test_an_open_rehearsal_watches_for_signals_and_a_closed_one_does_not():
+    with session(auto_assert=False):
+        assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

@@ -16,22 +16,20 @@ from offbook.errors import (
     CheckFailed,
     ConnectionBlocked,
     OffbookWarning,
+    ScriptExhausted,
     ScriptUnfinished,
     ToolFailed,
     UsageError,
 )
-from offbook.exchange.messages import History, user
-from offbook.exchange.model import Reply, Request
-from offbook.runs.rehearsal import (
-    MOCKS_USED,
-    RUN_END,
-    _find_in_chain,  # pyright: ignore[reportPrivateUsage]
-)
-from offbook.subjects.subject import ModelAccess, RunContext
-from offbook.trace.events import PROCESS_EXIT, RUN_START, Verdict
-from offbook.types import Text
-
-HELLO = when("Hello", [say("Hi!")])
+from offbook.exchange.messages import History, Message, Text, ToolResult, user
+from offbook.exchange.model import Request
+from offbook.runs.rehearsal import Rehearsal
+from offbook.runs.run import Run
+from offbook.runs.wiring import find_refusal
+from offbook.subjects.subject import MOCKS_USED, ModelAccess, RunContext
+from offbook.trace.events import PROCESS_EXIT, RUN_END, RUN_START, VERDICT, Verdict
+from offbook.trace.hub import Hub
+from tests.runs.echo_subject import HELLO, Always, Echo
 
 
 class SeenError(NamedTuple):
@@ -46,39 +44,6 @@ class Watch:
     def __init__(self, *errors: SeenError) -> None:
         self.errors = list(errors)
         self.failed: dict[str, bool] = {}
-
-
-class Echo:
-    """A subject that makes one request per prompt."""
-
-    name = "echo"
-    model_access: ModelAccess = "call"
-    emits_tool_calls = False
-
-    def __init__(self, *verdicts: Verdict, requests: int = 1) -> None:
-        self._verdicts = verdicts
-        self._requests = requests
-        self.closed = 0
-
-    async def open(self, context: RunContext, /) -> None:
-        self._context = context
-
-    async def prompt(self, text: str, /) -> object:
-        output = ""
-        for _ in range(self._requests):
-            output = (await self._context.source.reply(Request(History([user(text)])))).text
-        return output
-
-    async def close(self) -> None:
-        self.closed += 1
-
-    def tools(self) -> None: ...
-
-    def commands(self) -> tuple[str, ...]:
-        return ()
-
-    def verdicts(self) -> Iterable[Verdict]:
-        return self._verdicts
 
 
 class Watched(Echo):
@@ -104,11 +69,6 @@ def test_an_exception_of_a_tool_that_became_a_result_fails_the_run():
 def test_without_automatic_assertions_an_exception_of_a_tool_is_no_failure():
     with drive(Watched(BROKEN), auto_assert=False) as t:
         assert t.run(HELLO).output == "Hi!"
-
-
-class Always:
-    async def reply(self, _: Request, /) -> Reply:
-        return Reply((Text("from a source"),))
 
 
 def test_with_another_source_an_exception_of_a_tool_is_no_failure():
@@ -284,6 +244,12 @@ def test_a_turn_that_is_not_finished_fails_before_the_next_is_prompted():
     assert prompts == ["One"]
 
 
+def test_what_ran_before_the_run_is_not_left_behind():
+    with drive(Echo()) as t, pytest.raises(ScriptUnfinished) as raised:
+        t.run(when("One", [say("1"), say("never")]))
+    assert "left running" not in str(raised.value)
+
+
 def test_a_failed_run_is_marked_in_its_trace():
     with drive(Echo()) as t:
         with pytest.raises(ScriptUnfinished):
@@ -368,6 +334,179 @@ def test_a_chain_of_errors_may_be_a_circle():
     refusal = ConnectionBlocked("refused")
     one, two = ValueError("one"), ValueError("two")
     one.__cause__, two.__cause__ = two, one
-    assert _find_in_chain(one, [refusal]) is None
+    assert find_refusal(one, [refusal]) is None
     two.__cause__ = refusal
-    assert _find_in_chain(one, [refusal]) is refusal
+    assert find_refusal(one, [refusal]) is refusal
+
+
+def reach_out_and_wrap_the_error(_: str) -> str:
+    try:
+        return reach_out_and_fall("")
+    except OSError as error:
+        raise RuntimeError("no answer") from error
+
+
+def test_a_refused_connection_is_the_error_of_the_run_although_the_agent_wraps_it():
+    with drive(reach_out_and_wrap_the_error) as t, pytest.raises(ConnectionBlocked) as failure:
+        t.run(HELLO)
+    assert failure.value.__cause__ is None
+    assert failure.value.__suppress_context__
+
+
+def test_an_error_of_the_script_that_reaches_the_run_has_no_other_cause():
+    with drive(Echo(requests=2)) as t, pytest.raises(ScriptExhausted) as failure:
+        t.run(HELLO)
+    assert failure.value.__cause__ is None
+
+
+def test_the_exception_of_a_tool_that_the_script_expects_is_no_failure():
+    class Trying(Watched):
+        async def prompt(self, text: str, /) -> object:
+            reply = await self._context.source.reply(Request(History([user(text)])))
+            self.tool_watch.errors.append(SeenError(reply.calls[0].id, "refund", BROKEN.error))
+            result = ToolResult(reply.calls[0].id, (Text("closed"),), failed=True, name="refund")
+            messages = [user(text), Message("assistant", reply.blocks), Message("tool", (result,))]
+            return (await self._context.source.reply(Request(History(messages)))).text
+
+    with drive(Trying()) as t:
+        run = t.run(
+            when("Hello", [call("refund", raises=ValueError, unknown=True), say("Closed.")])
+        )
+        assert run.output == "Closed."
+
+
+def test_a_failed_verdict_of_the_source_fails_the_rehearsal():
+    class Checked(Always):
+        def verdicts(self) -> Iterable[Verdict]:
+            return [OTHER]
+
+    t = drive(Echo(), source=Checked())
+    t.run("Hello")
+    with pytest.raises(CheckFailed, match="something else"):
+        t.dispose()
+
+
+def test_a_failed_verdict_without_automatic_assertions_has_the_status_of_a_warning():
+    t = drive(Echo(OTHER), auto_assert=False)
+    t.run(HELLO)
+    with pytest.warns(OffbookWarning):
+        t.dispose()
+    assert [(v.check, v.status) for v in t.events.verdicts] == [
+        ("playbook consumed", "pass"),
+        ("other", "warn"),
+    ]
+
+
+def test_a_subject_that_was_never_run_has_no_verdict():
+    t = drive(Echo(OTHER), auto_assert=False)
+    t.dispose()
+    assert t.events.verdicts == []
+
+
+def test_the_verdict_of_a_failed_run_has_the_line_of_the_test():
+    with drive(Echo()) as t:
+        with pytest.raises(ScriptUnfinished):
+            t.run(when("One", [say("1"), say("never")]))
+        [verdict] = t.events.verdicts
+    line = test_the_verdict_of_a_failed_run_has_the_line_of_the_test.__code__.co_firstlineno + 3
+    assert verdict.context["line"] == line
+    assert verdict.context["file"].endswith("test_verdicts_of_a_run.py")
+
+
+def failed_run(t: Rehearsal) -> Run:
+    assert t.latest_run is not None
+    return t.latest_run
+
+
+def test_the_events_of_a_failed_run_can_be_read():
+    with drive(Echo()) as t:
+        assert t.latest_run is None
+        t.run(HELLO)
+        with pytest.raises(ScriptUnfinished):
+            t.run(when("One", [say("1"), say("never")]))
+        assert failed_run(t).output is None
+        assert [request.prompt for request in failed_run(t).requests] == ["One"]
+        assert failed_run(t).events.all[-1].data["ok"] is False
+
+
+def test_after_a_failed_run_with_another_source_the_next_one_runs():
+    class Falling(Echo):
+        async def prompt(self, text: str, /) -> object:
+            if text == "Fall":
+                raise ValueError("fallen")
+            return await super().prompt(text)
+
+    with drive(Falling(), source=Always()) as t:
+        with pytest.raises(ValueError, match="fallen"):
+            t.run("Fall")
+        assert t.run("Hello").output == "from a source"
+        with pytest.raises(UsageError, match="not a playbook, but Always"):
+            _ = t.playbook
+
+
+def test_watchers_are_called_at_the_start_and_before_the_end(monkeypatch: pytest.MonkeyPatch):
+    seen: list[str] = []
+    with drive(Echo()) as t:
+
+        def watch(hub: Hub) -> None:
+            assert hub is t.hub
+            seen.append(t.events.all[-1].event)
+
+        monkeypatch.setattr("offbook.runs.rehearsal.run_watchers", [watch])
+        t.run(HELLO)
+        assert seen == [RUN_START, VERDICT]
+        seen.clear()
+        with pytest.raises(ScriptUnfinished):
+            t.run(when("One", [say("1"), say("never")]))
+        assert seen == [RUN_START, "model.reply"]
+
+
+async def test_a_run_that_was_never_awaited_fails_although_a_later_run_passed():
+    t = await drive(Echo())
+    t.run(HELLO)
+    await t.run(HELLO)
+    with pytest.raises(UsageError, match="never awaited"):
+        await t.dispose()
+
+
+async def test_a_lost_error_says_that_it_was_lost():
+    t = await drive(Echo())
+    lost = asyncio.ensure_future(t.run(when("One", [say("1"), say("never")])).complete())
+    await asyncio.wait([lost])
+    with pytest.raises(ScriptUnfinished) as raised:
+        await t.dispose()
+    assert raised.value.__notes__[-1] == "the error of a run whose task or thread was not awaited"
+
+
+async def test_a_subject_that_failed_to_open_is_not_opened_again():
+    opened: list[RunContext] = []
+
+    class Broken(Echo):
+        async def open(self, context: RunContext, /) -> None:
+            opened.append(context)
+            raise ValueError("no till")
+
+    t = drive(Broken())
+    with pytest.raises(ValueError, match="no till"):
+        await t
+    with pytest.raises(UsageError, match="the rehearsal is over"):
+        await t
+    assert len(opened) == 1
+
+
+def test_the_result_of_dispose_can_be_awaited_later():
+    t = drive(Echo())
+    t.run(HELLO)
+    result = t.dispose()
+
+    async def wait() -> object:
+        return await result
+
+    assert asyncio.run(wait()) is result
+
+
+def test_after_the_rehearsal_its_hub_is_closed():
+    with drive(Echo()) as t:
+        t.run(HELLO)
+        assert not t.hub.closed
+    assert t.hub.closed

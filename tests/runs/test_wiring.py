@@ -1,15 +1,18 @@
 """A subject gets the base URL of its model, and errors behind it fail the test."""
 
+import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import openai
 import pytest
 
-from offbook.errors import RunError, ScriptExhausted, ScriptUnfinished, UsageError
+from offbook.errors import OffbookWarning, RunError, ScriptExhausted, ScriptUnfinished, UsageError
 from offbook.exchange.messages import ToolResult
 from offbook.runs.api import drive
 from offbook.sources.mocks.mocks import Mocks
@@ -18,6 +21,7 @@ from offbook.sources.server.server import Server
 from offbook.subjects.session.session import AgentSession
 from offbook.subjects.subject import ModelAccess, RunContext
 from offbook.trace.events import Verdict
+from offbook.trace.instrument import SeenTool
 
 LOOK: Any = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
 
@@ -36,7 +40,8 @@ class Agent:
 
     async def open(self, context: RunContext) -> None:
         self.endpoint = context.endpoint
-        self._client = openai.OpenAI(base_url=f"{context.endpoint}/v1", api_key="x")
+        url = f"{context.endpoint}/v1" if context.endpoint else None
+        self._client = openai.OpenAI(base_url=url, api_key="x")
 
     async def prompt(self, text: str) -> object:
         assert self._client is not None
@@ -229,3 +234,91 @@ def test_a_server_can_be_lenient_for_all_runs_or_one(*, whole: bool):
         with openai.OpenAI(base_url=endpoint.openai, api_key="x", max_retries=0) as client:
             made = client.chat.completions.create(model="m", messages=messages)
         assert made.choices[0].message.content == "Let through."
+
+
+@pytest.mark.parametrize("access", ["transport", "endpoint"])
+def test_the_tools_that_the_subject_mocks_are_mocked_by_their_aliases_too(access: ModelAccess):
+    class Mocking(Agent):
+        model_access = access
+        mocked = ("look",)
+
+    agent = Mocking(converse)
+    with drive(agent, tool_aliases={"see": "look"}) as rehearsal:
+        run = rehearsal.run(when("go", [call("see"), call("look"), say("Seen.")]))
+    assert [tool.result.mocked for tool in run.executed] == [True, True]
+
+
+@pytest.mark.parametrize("access", ["transport", "endpoint"])
+def test_the_result_of_a_tool_has_what_the_subject_saw_of_it(access: ModelAccess):
+    class Results(dict[str, SeenTool]):
+        """What the subject saw, whatever the id of the call."""
+
+        def get(self, _id: object, _default: object = None) -> SeenTool:  # pyright: ignore[reportIncompatibleMethodOverride] - for each id
+            return SeenTool(details="seen", mocked=True)
+
+    class Watching(Agent):
+        model_access = access
+        tool_watch = SimpleNamespace(failed={}, watched=(), errors=[], results=Results())
+
+    with drive(Watching(converse)) as rehearsal:
+        run = rehearsal.run(when("go", [call("look"), say("Seen.")]))
+    assert run.results("look")[0].mocked
+
+
+@pytest.mark.parametrize("access", ["transport", "endpoint"])
+def test_a_subject_that_emits_its_tool_calls_has_none_read_from_its_requests(access: ModelAccess):
+    class Emitting(Agent):
+        model_access = access
+        emits_tool_calls = True
+
+    with drive(Emitting(converse)) as rehearsal:
+        assert rehearsal.run(when("go", [call("look"), say("Seen.")])).tools == []
+
+
+def base_url_of_a_client(_client: openai.OpenAI, prompt: str) -> str | None:
+    with openai.OpenAI(api_key="x") as client:
+        converse(client, prompt)
+        return str(client.base_url)
+
+
+class InProcess(Agent):
+    """An agent whose clients are intercepted."""
+
+    model_access: ModelAccess = "transport"
+
+
+def test_a_client_is_intercepted_at_the_address_of_the_provider_or_served():
+    agent = InProcess(base_url_of_a_client)
+    with drive(agent) as rehearsal:
+        answer = rehearsal.run(when("go", [say("Seen.")])).output
+    assert (answer, agent.endpoint) == ("https://api.openai.com/v1/", "")
+    with drive(agent, serve=True) as rehearsal:
+        answer = rehearsal.run(when("go", [say("Seen.")])).output
+    assert answer == f"{agent.endpoint}/v1/"
+
+
+def test_serve_is_refused_for_a_subject_that_is_not_answered_in_this_process():
+    for subject in (Agent(ignore), AgentSession()):
+        with pytest.raises(UsageError, match="serve has no effect"):
+            drive(subject, serve=True)
+
+
+def test_the_endpoint_of_a_rehearsal_is_removed_at_its_end():
+    agent = Agent(converse)
+    with drive(agent) as rehearsal:
+        rehearsal.run(when("go", [say("Seen.")]))
+    body = {"model": "m", "messages": [{"role": "user", "content": "go"}]}
+    assert httpx.post(f"{agent.endpoint}/v1/chat/completions", json=body).status_code == 404
+
+
+def test_a_refused_connection_is_an_event_with_its_line():
+    def reach_out(_client: openai.OpenAI, _prompt: str) -> None:
+        with suppress(OSError):
+            socket.create_connection(("192.0.2.1", 443))
+
+    with drive(InProcess(reach_out), auto_assert=False) as rehearsal:
+        with pytest.warns(OffbookWarning):
+            rehearsal.run(when("go", [say("never")]))
+        [event] = rehearsal.events.named("isolation.refused")
+    assert sorted(event.data) == ["error", "where"]
+    assert event.data["where"].endswith(" in reach_out")

@@ -21,6 +21,7 @@ from offbook.sources.playbook.playbook import Playbook
 from offbook.sources.server.server import Server
 from offbook.trace.events import FAULT
 from offbook.trace.reader import Trace
+from tests.streaming_agent import streaming_agent
 from tests.surfaces.conftest import Offbook
 
 TEXT = "Hello there, my dear good old friend."
@@ -137,27 +138,11 @@ def test_the_seed_repeats_the_faults_of_a_served_model(tmp_path: Path):
 
 # --- Replay
 
-AGENT = """
-import sys, openai
-openai._base_client.INITIAL_RETRY_DELAY = openai._base_client.MAX_RETRY_DELAY = 0.001
-text = ""
-with openai.OpenAI() as client:
-    try:
-        for chunk in client.chat.completions.create(
-            model="m", messages=[{"role": "user", "content": "Hi"}], stream=True
-        ):
-            text += chunk.choices[0].delta.content or "" if chunk.choices else ""
-    except openai.OpenAIError as error:
-        if sys.argv[1:] != ["--quiet"]:
-            sys.exit(repr(error))
-print(text)
-"""
-
 
 @pytest.fixture
 def cassette(tmp_path: Path) -> Path:
     """A recorded stream, with an agent in the same folder."""
-    (tmp_path / "agent.py").write_text(AGENT)
+    (tmp_path / "agent.py").write_text(streaming_agent("Hi"))
     source = Playbook()
     source.load(when("Hi", [say(TEXT)]))
     path = tmp_path / "cassette.yaml"
@@ -180,6 +165,7 @@ def cassette(tmp_path: Path) -> Path:
         (["reset@1"], "--quiet", 1, "reset at request 1: swallowed, the answer is the beginning"),
         (["truncate@1"], "", 1, "truncate at request 1: swallowed"),
         (["reset@5"], "", 1, "never injected: reset@5"),
+        (["duplicate"], "", 1, "no fault was injected: the seed 0 with the rate 0.3 chose no"),
     ],
 )
 def test_a_replayed_command_has_faults(
@@ -206,4 +192,4 @@ def test_a_replayed_command_has_faults(
     assert result.code == code, result.err
     assert expected in result.err
     injected = [event for event in Trace(trace) if event.event == FAULT]
-    assert len(injected) == (0 if "never" in expected else len(faults))
+    assert len(injected) == (0 if "injected" in expected else len(faults))

@@ -11,15 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offbook.errors import FormatError
+from offbook.errors import FormatError, OffbookWarning
 from offbook.workflows.presets import DEFAULT_HATS, FLAT_KEYS, read_preset
 from offbook.yaml_files import parse_yaml
+from tests.conftest import SHARED_DATA
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=9),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner),
     max_leaves=6,
 )
+RALPH = SHARED_DATA / "ralph"
 FOREIGN_KEYS = ["cli", "core", "backpressure", "hooks", "tasks", "skills", "RObot"]
 
 
@@ -77,6 +79,38 @@ def test_a_typo_is_reported_with_its_line_and_the_nearest_key(
     assert (caught.value.line, caught.value.hint) == (line, f"did you mean '{intended}'?")
 
 
+@pytest.mark.parametrize(
+    "text, line, where",
+    [
+        ("hats: {}\ncolour: red\n", 2, "$.colour"),
+        ("event_loop:\n  colour: red\n", 2, "$.event_loop.colour"),
+        ("memories:\n  colour: red\n", 2, "$.memories.colour"),
+        ("hats:\n  a:\n    name: A\n    colour: red\n", 4, "$.hats.a.colour"),
+        ("hats:\n  cli:\n    core: red\n", 3, "$.hats.cli.core"),  # known at the top level only
+    ],
+)
+def test_a_key_that_resembles_none_is_a_warning_with_its_line(
+    tmp_path: Path, text: str, line: int, where: str
+):
+    path = tmp_path / "preset.yml"
+    path.write_text(text)
+    with pytest.warns(OffbookWarning) as caught:
+        read_preset(path)
+    key = where.rpartition(".")[2]
+    assert [str(warning.message) for warning in caught] == [
+        f"{path}:{line}: unknown key '{key}' is ignored (at {where})"
+    ]
+
+
+@pytest.mark.external
+def test_presets_of_ralph_are_read_without_a_warning(recwarn: pytest.WarningsRecorder):
+    presets = [*RALPH.glob("presets/**/*.yml"), *RALPH.glob("ralph*.yml")]
+    assert presets
+    for path in presets:
+        read_preset(path)
+    assert list(recwarn) == []
+
+
 @pytest.mark.parametrize("text", ["{}\n", "cli:\n  backend: pi\n"])
 def test_a_preset_without_hats_has_planner_and_builder(tmp_path: Any, text: str):
     path = tmp_path / "preset.yml"
@@ -114,7 +148,7 @@ SPELLINGS = {
     "keys without a value": "event_loop:\n  max_iterations: 7\n  starting_event:\n  prompt: ~\n"
     "  max_cost_usd: null\n  required_events:\nhats:\n  a:\n    description:\n"
     "    triggers: [work.*]\n    publishes:\n    default_publishes: null\ncli:\n",
-    "merge key": "base: &base\n  triggers: [work.*]\nevent_loop: {max_iterations: 7}\n"
+    "merge key": "_base: &base\n  triggers: [work.*]\nevent_loop: {max_iterations: 7}\n"
     "hats:\n  a:\n    <<: *base\n",
     "first version": "max_iterations: 7\nagent: claude\nhats: {a: {triggers: [work.*]}}\n",
 }

@@ -87,8 +87,8 @@ async def test_failures_are_retried_as_the_policy_allows(policy: RetryPolicy, at
 @pytest.mark.parametrize(
     "raw, message",
     [
-        ({"max_attempts": 0}, "max_attempts is 0, expected at least 1"),
-        ({"backoff_ms": -1}, "backoff_ms is -1"),
+        ({"max_attempts": 0}, "max_attempts must be at least 1, got 0"),
+        ({"backoff_ms": -1}, "backoff_ms must be at least 0, got -1"),
         ({"retry_on": ["timeuot"]}, "invalid value 'timeuot'"),
         ({"max_attemps": 2}, "did you mean 'max_attempts'"),
     ],

@@ -10,6 +10,7 @@ from offbook.errors import FormatError, UsageError
 from offbook.workflows.scenario import find_scenarios, read_scenario
 from offbook.workflows.scenario_runner import ScenarioResult, run_scenario, run_scenarios
 from offbook.workflows.workspace import Workspaces
+from tests.streaming_agent import streaming_agent
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "scenarios"
 GOOD = """\
@@ -235,21 +236,6 @@ async def test_the_model_of_a_scenario_has_faults(tmp_path: Path):
     assert "injected fault" in result.error
 
 
-AGENT = """\
-import sys, openai
-openai._base_client.INITIAL_RETRY_DELAY = openai._base_client.MAX_RETRY_DELAY = 0.001
-text = ""
-with openai.OpenAI() as client:
-    try:
-        for chunk in client.chat.completions.create(
-            model="m", messages=[{"role": "user", "content": "Go"}], stream=True
-        ):
-            text += chunk.choices[0].delta.content or "" if chunk.choices else ""
-    except openai.OpenAIError as error:
-        if "--quiet" not in sys.argv:
-            sys.exit(repr(error))
-print(text)
-"""
 COMMAND = """\
 run:
   task: Go
@@ -273,7 +259,7 @@ async def test_a_scenario_passes_if_the_sdk_of_its_command_handles_the_faults(
 ):
     text = "The work that you asked for is done.\nLOOP_COMPLETE"
     (tmp_path / "book.yaml").write_text(f"- when: Go\n  do:\n    - say: {json.dumps(text)}\n")
-    (tmp_path / "agent.py").write_text(AGENT)
+    (tmp_path / "agent.py").write_text(streaming_agent("Go"))
     values = {"python": sys.executable, "agent": tmp_path / "agent.py"}
     scenario = COMMAND.format(**values, option=option, fault=fault)
     result = await run_scenario(read_scenario(write(tmp_path, scenario)))

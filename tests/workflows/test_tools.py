@@ -100,9 +100,9 @@ async def test_a_command_is_stopped_at_the_time_limit():
         (lambda: run_here(mock_responses={"output": "x"}), "mock_responses is a list"),
         (lambda: run_here(mock_responses="LOOP_COMPLETE"), "mock_responses is a list"),
         (lambda: run_here(mock_responses=[{"output": "x", "delay_ms": -1}]), "delay_ms"),
-        (lambda: run_here(max_iterations=0), "max_iterations is 0"),
-        (lambda: run_here(max_iterations="5"), "max_iterations is '5'"),
-        (lambda: run_here(max_runtime_secs=0), "max_runtime_secs is 0"),
+        (lambda: run_here(max_iterations=0), "max_iterations must be at least 1, got 0"),
+        (lambda: run_here(max_iterations="5"), "max_iterations must be at least 1, got '5'"),
+        (lambda: run_here(max_runtime_secs=0), "max_runtime_secs must be more than 0, got 0"),
     ],
 )
 async def test_invalid_options_are_rejected_before_the_run(call: Any, message: str):
@@ -128,7 +128,10 @@ async def test_inspect_is_limited_and_reports_truncation():
     assert not whole["truncated"]
     later = inspect("many", filter={"after_iteration": 1})["records"]
     assert later[0]["event"] == "_meta.iteration"
-    for wrong, message in ((0, "limit is 0"), (-1, "limit is -1")):
+    for wrong, message in (
+        (0, "limit must be at least 1, got 0"),
+        (-1, "limit must be at least 1, got -1"),
+    ):
         with pytest.raises(UsageError, match=message):
             inspect("many", limit=wrong)
     with pytest.raises(UsageError, match="did you mean 'topics'"):
@@ -155,9 +158,9 @@ async def test_a_corrupt_session_is_reported_with_its_line():
         (setup, {"config": {"event_loop": {"max_iterations": -1}}}, "Expected `int` >= 0"),
         (setup, {"config": [1]}, "config must be an object"),
         (setup, {"scratchpad": 5}, "must map paths to texts"),
-        (inspect, {"limit": 0}, "limit is 0"),
-        (inspect, {"limit": -1, "format": "summary"}, "limit is -1"),
-        (inspect, {"limit": "5"}, "limit is '5'"),
+        (inspect, {"limit": 0}, "limit must be at least 1, got 0"),
+        (inspect, {"limit": -1, "format": "summary"}, "limit must be at least 1, got -1"),
+        (inspect, {"limit": "5"}, "limit must be at least 1, got '5'"),
         (inspect, {"filter": [1]}, "filter: Expected `object`"),
         (inspect, {"filter": {"topcs": []}}, "did you mean 'topics'"),
     ],

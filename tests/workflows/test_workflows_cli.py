@@ -125,7 +125,7 @@ def test_workspaces_are_listed_and_removed_by_name(flow: Path, workspace_command
         (("assert", "flow", "no-such.yaml"), "no-such.yaml: cannot be read"),
         (("inspect", "flow", "--filter", '{"topic": []}'), "did you mean 'topics'"),
         (("inspect", "flow", "--filter", "[]"), "filter must be an object, got list"),
-        (("inspect", "flow", "--limit", "0"), "limit is 0"),
+        (("inspect", "flow", "--limit", "0"), "limit must be at least 1, got 0"),
         (("report", "flow", "junit", "--output", "../x"), "leads out"),
         (("cleanup", "../x"), "invalid workspace name"),
         (("setup", "flow"), "exists already"),

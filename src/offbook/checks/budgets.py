@@ -25,7 +25,7 @@ FIELDS = ("requests", "tokens", "cost_usd", "seconds")
 
 
 class Spending(msgspec.Struct):
-    """What runs have used; None if no event says it. Costs are recorded, or tokens by price."""
+    """The usage of runs; None if no event has it. Costs are recorded, or tokens by price."""
 
     requests: int = 0
     tokens: int | None = None

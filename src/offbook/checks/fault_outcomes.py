@@ -1,4 +1,4 @@
-"""What the agent did about each injected fault, from the evidence in its trace.
+"""The agent's reaction to each injected fault, from the evidence in its trace.
 
 survived    the agent went on, and lost nothing
 retried     the same request was sent again, and answered

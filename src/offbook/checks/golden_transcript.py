@@ -13,9 +13,7 @@ With a `Path`, the golden is a JSON, JSONL or YAML file. `pytest --offbook-updat
 
 from __future__ import annotations
 
-import os
 import re
-import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
@@ -25,16 +23,15 @@ from typing import Any, cast
 import msgspec
 
 from offbook.checks.alignment import describe_mismatch
-from offbook.checks.proposed_files import REVIEW, propose, withdraw
-from offbook.checks.snapshot import diff_texts, in_ci
+from offbook.checks.proposed_files import update_hint, withdraw, write_or_propose
+from offbook.checks.snapshot import diff_texts
 from offbook.determinism.thread_context import thread_variable
 from offbook.errors import CheckFailed, FormatError, UsageError, did_you_mean
-from offbook.files import parse_json, read_text, write_atomic
+from offbook.files import parse_json, read_text
 from offbook.trace.matching import Mismatch, find_mismatches
 from offbook.trace.query import Events
 from offbook.trace.text_patterns import compile_pattern
 
-UPDATE = "--offbook-update"
 MAX_SHOWN = 20
 _SENTINEL = re.compile(r"<([A-Za-z][\w-]*)(?::(.*))?>", re.DOTALL)
 _ESCAPED = re.compile(r"\\+<")  # one backslash is removed
@@ -143,35 +140,9 @@ def assert_golden_transcript(expected: Any, actual: Any) -> None:
             return
     new = mask_volatile(transcript) if golden is None else merge_golden(golden, transcript)
     text = _render(new, path.suffix)
-    if update_goldens.get():
-        refuse_update_in_ci()
-        write_atomic(path, text)
-        withdraw(path)
-        return
-    propose(path, text)
-    command = update_command()
-    if golden is None:
-        raise CheckFailed(
-            "there is no golden transcript yet",
-            where=str(path),
-            hint=f"write it, then review and commit it: {command}\nor review it: {REVIEW}",
-        )
-    _raise_mismatches(
-        golden, transcript, str(path), f"if this is intended: {command}\nor review it: {REVIEW}"
-    )
-
-
-def refuse_update_in_ci() -> None:
-    """Raise an error in CI, where nothing is approved."""
-    if in_ci():
-        raise UsageError("goldens are not updated in CI", hint=f"remove {UPDATE}")
-
-
-def update_command() -> str:
-    """Return the command that updates the goldens of the current test."""
-    # pytest sets this variable to the id of the test, for a command that works when pasted.
-    test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" (")[0]
-    return shlex.join(["pytest", UPDATE, *filter(None, [test])])
+    missing = "there is no golden transcript yet"
+    if not write_or_propose(path, text, update=bool(update_goldens.get()), missing=missing):
+        _raise_mismatches(golden, transcript, str(path), update_hint())
 
 
 def _raise_mismatches(golden: Any, transcript: Any, where: str = "", fix: str = "") -> None:

@@ -61,7 +61,7 @@ def pending_change(
 
 
 class Decision(NamedTuple):
-    """What was decided, the files before it, and the digest of the files after it."""
+    """A decision, the files before it, and the digest of the files after it."""
 
     change: PendingChange
     name: DecisionName

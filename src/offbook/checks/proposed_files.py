@@ -7,21 +7,53 @@ review` accepts or rejects it; a check that passes removes it.
 from __future__ import annotations
 
 import os
+import shlex
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from offbook.checks.pending_changes import FileMove, PendingChange, pending_change
 from offbook.checks.snapshot import Snapshot, compare_snapshots, in_ci
+from offbook.errors import CheckFailed, UsageError
 from offbook.files import write_atomic
 from offbook.secrets import hide_secrets, known_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+UPDATE = "--offbook-update"
 SUFFIX = ".proposed"
 REVIEW = "offbook golden review"
 IGNORED_FOLDERS = {"node_modules", "__pycache__"}  # and those whose name begins with a dot
+
+
+def write_or_propose(golden: Path, text: str, *, update: bool, missing: str) -> bool:
+    """Write a golden if goldens are updated, and return True; else propose it for a review.
+
+    `missing` is the error if there is no golden yet.
+    """
+    if update:
+        if in_ci():  # nothing is approved there
+            raise UsageError("goldens are not updated in CI", hint=f"remove {UPDATE}")
+        write_atomic(golden, text)
+        withdraw(golden)
+        return True
+    propose(golden, text)
+    if not golden.is_file():
+        hint = f"write it, then review and commit it: {_update_command()}\nor review it: {REVIEW}"
+        raise CheckFailed(missing, where=str(golden), hint=hint)
+    return False
+
+
+def update_hint() -> str:
+    """Return the fix of a check that fails because its golden has to change."""
+    return f"if this is intended: {_update_command()}\nor review it: {REVIEW}"
+
+
+def _update_command() -> str:
+    # pytest sets this variable to the id of the test, for a command that works when pasted.
+    test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" (")[0]
+    return shlex.join(["pytest", UPDATE, *filter(None, [test])])
 
 
 def propose(golden: Path, text: str) -> None:

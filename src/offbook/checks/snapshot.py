@@ -11,13 +11,15 @@ from contextlib import suppress
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
 from offbook.errors import UsageError
 from offbook.files import is_hard_linked
-from offbook.trace.redaction import Redaction
+
+if TYPE_CHECKING:
+    from offbook.trace.redaction import Redaction
 
 MAX_TEXT_SIZE = 1024 * 1024
 CONTEXT_LINES = 3

@@ -9,7 +9,8 @@ CAPABILITY = Capability(
     heading="Contracts",
     commands={
         "contract": CommandEntry(
-            "Check events by schemas, and infer them.", "offbook.contracts.contracts_cli:contract"
+            "Check events against schemas, and infer schemas.",
+            "offbook.contracts.contracts_cli:contract",
         ),
     },
     pytest_module="offbook.contracts.limits_pytest",

@@ -65,7 +65,7 @@ class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def place(self) -> Place:
-        """Where it happens."""
+        """The place where it happens."""
         place = self.kind.partition("_")[0]
         return cast("Place", place) if place in {"tool", "host"} else "model"
 
@@ -154,6 +154,12 @@ def parse_faults(value: object) -> Faults | None:
     return Faults(**fields)
 
 
+def no_fault(plan: Faults) -> str:
+    """Return the message about a run in which the seed chose no request and no call."""
+    chosen = f"the seed {plan.seed} with the rate {plan.rate:g} chose no request and no call"
+    return f"no fault was injected: {chosen}; take another seed, a higher rate, or reset@1"
+
+
 class FaultInjector:
     """One run of a plan. `emit` gets the data of each injected fault."""
 
@@ -198,10 +204,12 @@ class FaultInjector:
             _raise_unless_slow(fault)
             time.sleep(fault.seconds)
 
-    @property
-    def unused(self) -> list[str]:
-        """The entries with a number that were never injected: the run was too short."""
-        return sorted(map(str, self._unused))
+    def find_missing(self) -> str:
+        """Return what the plan has and this run had not, or nothing."""
+        if self._unused:
+            names = ", ".join(sorted(map(str, self._unused)))
+            return f"never injected: {names}; the run has no such request or call"
+        return "" if self.injected else no_fault(self.plan)
 
     def _next(
         self, place: Place, name: str, possible: Callable[[str], bool], data: dict[str, Any]

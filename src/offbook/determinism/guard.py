@@ -179,7 +179,7 @@ class ReplayGuard:
         address: Any = args[0] if lookup else args[1]
         if address is None and not lookup:
             return  # a message over a connection that exists
-        if event == "socket.getaddrinfo" and is_ip_address(os.fsdecode(address or "")):
+        if event == "socket.getaddrinfo" and address and is_ip_address(os.fsdecode(address)):
             return  # an IP address needs no look-up
         if not lookup and isinstance(address, (str, bytes, bytearray)):
             name = os.fsdecode(bytes(address) if isinstance(address, bytearray) else address)
@@ -195,16 +195,16 @@ class ReplayGuard:
                 detail = str(address)
         self._violate(f"{NETWORK[event]}: {detail}")
 
-    def check_listen(self, original: Callable[..., Any], sock: socket.socket, *args: Any) -> Any:
+    def check_listen(self, original: Callable[..., Any], sock: socket.socket, *args: Any) -> None:
         """Refuse to listen on a socket that was not bound: the system then opens any port."""
         if sock.family != socket.AF_UNIX:
             self._violate("opened a port: any")
-        return original(sock, *args)
+        original(sock, *args)
 
     def check_process(self, event: str, args: tuple[Any, ...]) -> None:
         """Refuse another process."""
-        command = next((argument for argument in args if argument), "")
-        self._violate(f"{PROCESSES[event]}: {command}")
+        command = [str(argument) for argument in args if argument][:1]
+        self._violate(": ".join([PROCESSES[event], *command]))
 
     def check_spawn(self, original: Callable[..., Any], *args: Any) -> Any:
         """Refuse a process that Python does not announce."""
@@ -235,10 +235,10 @@ class ReplayGuard:
 
     def check_special_file(
         self, original: Callable[..., Any], path: Any, *args: Any, **named: Any
-    ) -> Any:
+    ) -> None:
         """Refuse to create a pipe or a device outside of the allowed folders."""
         self._check_path(path, named.get("dir_fd"), "changed the file", follow=False)
-        return original(path, *args, **named)
+        original(path, *args, **named)
 
     def check_attached(self, original: Callable[..., Any], *args: Any, **named: Any) -> Any:
         """Refuse to attach a file outside of the allowed folders to a database."""
@@ -313,7 +313,7 @@ def _is_bytecode(path: str) -> bool:
     """Return whether Python or pytest itself writes this file, for the modules they import."""
     if CACHE not in Path(path).parts[-2:]:
         return False
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - the only way to see the caller
+    frame: FrameType | None = sys._getframe()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - the only way to see the caller
     skipped = (__file__, os.__file__, watch_audit_events.__code__.co_filename)
     while frame is not None and frame.f_code.co_filename in {*skipped, "<frozen os>"}:
         frame = frame.f_back

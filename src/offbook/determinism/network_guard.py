@@ -221,7 +221,7 @@ def is_this_machine(host: str) -> bool:
     if name in LOCAL_NAMES or name.endswith(".localhost"):
         return True
     try:
-        return ip_address(name.partition("%")[0]).is_loopback
+        return ip_address(name).is_loopback
     except ValueError:
         return False
 
@@ -229,7 +229,7 @@ def is_this_machine(host: str) -> bool:
 def is_ip_address(host: str) -> bool:
     """Return whether this is an IP address and not a name."""
     try:
-        ip_address(host.partition("%")[0])
+        ip_address(host)
     except ValueError:
         return False
     return True

@@ -89,7 +89,7 @@ class ContextMode(ContextStruct, frozen=True):
 
     @property
     def projection(self) -> str:
-        """How the transcript is kept."""
+        """The way in which the transcript is kept."""
         return self.projection_policy or PROJECTIONS.get(self.kind, "none")
 
     @property
@@ -119,7 +119,7 @@ class ToolUse(ContextStruct, frozen=True):
 
 
 class TaskExpectation(ContextStruct, frozen=True):
-    """What a context must contain, and which tools a run must use."""
+    """The contents that a context must have, and the tools that a run must use."""
 
     required_terms: list[str] = []
     expected_artifact_ids: list[str] = []
@@ -128,7 +128,7 @@ class TaskExpectation(ContextStruct, frozen=True):
 
 
 class Observed(ContextStruct, frozen=True):
-    """What was measured in a real run."""
+    """The measurements of a real run."""
 
     final_response: str | None = None
     latency_ms: int | None = None

@@ -109,7 +109,7 @@ def _check_provider_events(records: list[dict[str, Any]], fixture: FixtureRef, p
         found = [record for record in named if wanted in (record.get(key) for key in keys)]
         # Events without the field belong to the provider of the file.
         if wanted and named and not found:
-            raise FormatError(f"no event is of {keys[0]} {wanted!r}", path=path)
+            raise FormatError(f"no event has the {keys[0]} {wanted!r}", path=path)
 
 
 # --- The data of a case

@@ -71,7 +71,7 @@ class RunOptions(msgspec.Struct, frozen=True):
 
 
 class RunProgress(msgspec.Struct):
-    """How far a run is."""
+    """The progress of a run."""
 
     total: int
     done: int = 0

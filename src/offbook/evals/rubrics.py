@@ -39,7 +39,7 @@ MISSING = Missing()
 
 
 class Evidence(msgspec.Struct, frozen=True):
-    """What is known about a run: its record, its trace and folder, or suggestions."""
+    """The data of a run: its record, its trace and folder, or suggestions."""
 
     run: StoredRun | None = None
     trace: Path | None = None

@@ -41,7 +41,7 @@ _encode = msgspec.json.Encoder(enc_hook=repr).encode
 
 
 class RunPlan(msgspec.Struct, frozen=True):
-    """What a run was started with."""
+    """The settings with which a run was started."""
 
     id: str
     packs: list[str]

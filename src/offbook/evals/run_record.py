@@ -108,7 +108,7 @@ class ReplayExpectation(msgspec.Struct, frozen=True):
 
 
 class RunRecord(msgspec.Struct, frozen=True):
-    """What a run did."""
+    """The record of a run."""
 
     id: str = ""
     workflow_id: str = ""

@@ -7,12 +7,14 @@ block of a separate message with the role `tool`:
     Message("assistant", (ToolCall("c1", "read", {"path": "a.txt"}),))
     Message("tool", (ToolResult("c1", (Text("hello"),), name="read"),))
 
+`written_text` is what the person wrote in a message, without the texts that a client adds.
 `History` is the immutable sequence of messages that a request carries. The last part of the file
 converts tool arguments between JSON objects and the text form that some providers use.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterable, Iterator, Sequence
 from hashlib import blake2b
 from itertools import islice
@@ -107,7 +109,7 @@ class ToolResult(Block, frozen=True, omit_defaults=True, tag_field="type", tag="
 
     @property
     def is_error(self) -> bool:
-        """Whether the tool failed; raises `UnknownOutcome` if that is unknown."""
+        """True if the tool failed; raises `UnknownOutcome` if that is unknown."""
         return require_outcome(self.failed, self.name)
 
 
@@ -168,6 +170,58 @@ def find_calls(blocks: tuple[AnyBlock, ...]) -> tuple[ToolCall, ...]:
 def user(text: str) -> Message:
     """Return a user message with this text."""
     return Message("user", (Text(text),))
+
+
+# ----------------------------------------------------------------------- injected texts
+
+# Coding agents put reminders, a description of the environment and instruction files into messages
+# with the role `user`. Each of these texts has tags or a first line that no prompt of a person has.
+# To support another client, add them here.
+TAGS = (
+    "system-reminder",  # Claude Code, and clients that follow it
+    "environment_context",  # Codex
+    "user_instructions",
+    "permissions instructions",
+    "skills_instructions",
+    "collaboration_mode",
+    "session_context",  # Gemini CLI
+)
+FIRST_LINES = (
+    "# AGENTS.md instructions for ",  # Codex: an instruction file
+    "This is the Gemini CLI. We are setting up the context",
+    "This is the Qwen Code. We are setting up the context",
+)
+_TAGGED = re.compile(rf"<({'|'.join(TAGS)})>.*?</\1>\s*", re.DOTALL)
+
+
+def written_text(message: Message) -> str:
+    """Return the text of a user message without what the client injected."""
+    texts = [strip_injected(block.text) for block in message.blocks if isinstance(block, Text)]
+    return "\n".join(filter(None, texts))
+
+
+def find_prompt(messages: Iterable[Message]) -> str:
+    """Return the first text that a person wrote in these messages, or an empty string."""
+    texts = (written_text(message) for message in messages if message.role == "user")
+    return next(filter(None, texts), "")
+
+
+def strip_injected(text: str) -> str:
+    """Return one text block of a user message without what the client injected."""
+    stripped = text.strip()
+    if stripped.startswith(FIRST_LINES):
+        return ""
+    # Almost every text has no tag, and most injected ones are a separate block.
+    if "</" not in stripped:
+        return text
+    for tag in TAGS:
+        opening, closing = f"<{tag}>", f"</{tag}>"
+        # An instruction file may itself contain the closing tag, so the block counts as a whole.
+        if stripped.startswith(opening) and stripped.endswith(closing):
+            if stripped.count(opening) == 1:
+                return ""
+            break
+    return _TAGGED.sub("", text)
 
 
 # ----------------------------------------------------------------------------- history

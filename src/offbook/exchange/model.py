@@ -15,7 +15,6 @@ import msgspec
 
 from offbook.determinism.clock import stable_id
 from offbook.errors import UsageError
-from offbook.exchange.injected_text import find_prompt
 from offbook.exchange.messages import (
     JSON,
     AnyBlock,
@@ -24,6 +23,7 @@ from offbook.exchange.messages import (
     ToolCall,
     ToolResult,
     find_calls,
+    find_prompt,
     join_text,
 )
 

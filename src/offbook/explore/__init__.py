@@ -9,7 +9,8 @@ CAPABILITY = Capability(
     heading="Explore",
     commands={
         "explore": CommandEntry(
-            "Play generated models against an agent.", "offbook.explore.explore_cli:explore_command"
+            "Search for replies of the model that break an agent.",
+            "offbook.explore.explore_cli:explore_command",
         ),
         "bench": CommandEntry(
             "Measure a run several times, and compare.", "offbook.explore.bench_cli:bench_command"

@@ -15,7 +15,7 @@ from offbook.trace.events import REQUEST
 
 if TYPE_CHECKING:
     from offbook.explore.playing import Invariant
-    from offbook.runs.rehearsal import Run
+    from offbook.runs.run import Run
 
 
 def never_before(tool: str, first: str) -> Invariant:

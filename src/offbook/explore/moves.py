@@ -1,4 +1,4 @@
-"""What a generated model does: one move for each request, and the script that they form.
+"""The moves of a generated model: one for each request, and the script that they form.
 
 A move is plain data, so that a search can shorten it, and each one can be written with the words
 of a playbook. A value that came from a tool result is a `Place`: the number of the value among
@@ -65,7 +65,7 @@ class Move(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """How much there is to read in it: a search prefers the smaller of two."""
+        """The amount of text in it: a search prefers the smaller of two."""
         return 10 * (len(self.calls) or 1) + len(str(self.calls)) + len(self.text)
 
 

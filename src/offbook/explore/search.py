@@ -22,7 +22,7 @@ from offbook.trace.events import REQUEST
 
 if TYPE_CHECKING:
     from offbook.exchange.model import Tool
-    from offbook.runs.rehearsal import Run
+    from offbook.runs.run import Run
     from offbook.sources.playbook.actions import Turn
 
 Progress = Callable[["Exploration"], object]

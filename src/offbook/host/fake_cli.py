@@ -24,8 +24,8 @@ from weakref import WeakSet
 import msgspec
 
 from offbook.errors import CheckFailed, UnmockedCall, UsageError, did_you_mean
-from offbook.trace.current_hub import current_hub, run_watchers
 from offbook.trace.events import CLI_CALL, PROCESS_EXIT, REQUEST, TOOL_RESULT
+from offbook.trace.hub import current_hub, run_watchers
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -21,8 +21,9 @@ import msgspec
 
 from offbook.errors import CheckFailed, HostError, UnmockedCall, UsageError, did_you_mean
 from offbook.host.host_providers import call_provider, providers
-from offbook.trace.current_hub import current_faults, current_host, current_hub
+from offbook.trace.context import current_faults, current_host
 from offbook.trace.events import HOST_CALL
+from offbook.trace.hub import current_hub
 from offbook.trace.matching import contains, find_mismatches, render_value
 
 Outcome = Literal["mocked", "real", "refused"]

@@ -39,12 +39,12 @@ class Cell(Generic[T]):
 
     @property
     def stale_readers(self) -> list[str]:
-        """What depends on the cell and has not seen its value yet: it runs in the next `idle`."""
+        """The dependents that have not seen the value yet: they run in the next `idle`."""
         return self.runtime.stale_names(self._store)
 
     @property
     def last_writer(self) -> str:
-        """What wrote to the cell last: a handler, an effect, or a line of a test."""
+        """The last writer of the cell: a handler, an effect, or a line of a test."""
         return self._store.last_writer
 
     def get(self) -> T:

@@ -46,7 +46,7 @@ _async_reader: ContextVar[Computed | None] = ContextVar("offbook-async-reader", 
 
 
 class Observer(Protocol):
-    """What a runtime reports its runs, writes and events to."""
+    """Receives the runs, writes and events of a runtime."""
 
     def __call__(self, event: str, data: dict[str, Any], /) -> object: ...
 
@@ -103,7 +103,7 @@ class Store(PathNode):
 
     @property
     def last_writer(self) -> str:
-        """What wrote to the cell last, for messages."""
+        """The last writer of the cell, for messages."""
         return format_place(self.writer) or "nothing, it has its initial value"
 
     def node(self, path: Path) -> PathNode:

@@ -234,7 +234,7 @@ def _validate(step: Any, where: str) -> None:
             ast.parse(str(cast("Any", step)["assert"]), mode="eval")
         except SyntaxError as error:
             raise UsageError(
-                f"no expression: {step['assert']} ({error.msg})", where=where
+                f"invalid expression: {step['assert']} ({error.msg})", where=where
             ) from None
 
 

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from typing import Any
 
-from offbook.exchange.injected_text import strip_injected
+from offbook.exchange.messages import strip_injected
 from offbook.reports.event_texts import (
     EventTexts,
     describe_error,

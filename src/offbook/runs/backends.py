@@ -24,14 +24,14 @@ import msgspec
 from offbook.errors import DeadlineExceeded, RunError, UsageError, did_you_mean
 from offbook.exchange.messages import History, user
 from offbook.exchange.model import Reply, Request
-from offbook.exchange.tool_aliases import AliasedSource, ToolAliases
 from offbook.runs.wiring import serve_source
-from offbook.trace.current_hub import current_faults
+from offbook.trace.context import current_faults
 from offbook.trace.events import Verdict
 from offbook.trace.instrument import TracedSource
 
 if TYPE_CHECKING:
     from offbook.exchange.model import ModelSource
+    from offbook.exchange.tool_aliases import ToolAliases
     from offbook.subjects.clis.cli import CliAgent
     from offbook.subjects.subject import RunContext
     from offbook.trace.agent_output import OutputScanner
@@ -240,6 +240,8 @@ class _ServedBackend:
         self._called: set[str] = getattr(source, "called_tools", set[str]())
 
     async def run_turn(self, hat: str, prompt: str, deadline: float) -> BackendResult:
+        from offbook.exchange.tool_aliases import AliasedSource  # of command-line agents only
+
         endpoint = serve_source(self._source, self._context.hub, tools=True, faults=self._faults)
         hat_source = _HatSource(self._traced, hat)
         endpoint.source = aliased = AliasedSource(hat_source, given={}, known=self._tool_aliases)

@@ -42,7 +42,7 @@ UNITS = {"cost_usd": "USD", "wall_seconds": "s", "cpu_seconds": "s"}
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """What one run used; None if no event of its traces says it."""
+    """The usage of one run; None if no event of its traces has it."""
 
     requests: int | None
     tokens: int | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from offbook.determinism.faults import FaultInjector, Faults, parse_faults
+from offbook.determinism.faults import FaultInjector, Faults, no_fault, parse_faults
 from offbook.errors import CheckFailed
 from offbook.trace.events import FAULT
 
@@ -29,7 +29,8 @@ def summarize_faults(
     """Report at the end of the block what the agent did about each fault.
 
     With `strict`, the run fails for a fault that it swallowed, for one whose outcome is unknown,
-    because no assertion reads the answer, and for one that was never injected.
+    because no assertion reads the answer, and for one that was never injected. A run without
+    any fault fails too: it tested nothing.
     """
     from offbook.checks.fault_outcomes import find_outcomes, judge_faults, summarize
 
@@ -51,6 +52,8 @@ def summarize_faults(
         raise CheckFailed(verdict.message, hint=hint)
     if strict and (unused := _find_unused(plan, events)):
         raise CheckFailed(f"never injected: {', '.join(unused)}; the run has no such request")
+    if strict and not outcomes:
+        raise CheckFailed(no_fault(plan))
 
 
 def _find_unused(plan: Faults, events: list[Event]) -> list[str]:

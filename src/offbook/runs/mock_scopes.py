@@ -25,7 +25,8 @@ from offbook.errors import CheckFailed, ModelError, ScriptMismatch, UsageError, 
 from offbook.exchange.messages import History, Message, user
 from offbook.exchange.model import Reply, Request
 from offbook.host.host_scope import HostScope
-from offbook.trace.current_hub import current_host, current_hub, current_llm
+from offbook.trace.context import current_host, current_llm
+from offbook.trace.hub import current_hub
 
 if TYPE_CHECKING:
     from offbook.sources.mocks.mocks import Mocks

@@ -13,13 +13,12 @@ of the rehearsal; in an `async def`, the caller awaits:
 
 from __future__ import annotations
 
-import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import msgspec
 
@@ -35,8 +34,8 @@ from offbook.errors import (
     UsageError,
 )
 from offbook.exchange.model import AwaitsResults, ModelSource
-from offbook.exchange.tool_aliases import ToolAlias
 from offbook.files import ReusedFolder, make_temp_folder, remove_temp_folder
+from offbook.runs.run import Run
 from offbook.runs.run_endings import (
     describe_left_behind,
     emit_failure,
@@ -45,38 +44,37 @@ from offbook.runs.run_endings import (
     watch_termination,
 )
 from offbook.runs.sync_bridge import AwaitableResult, SyncBridge, in_event_loop
-from offbook.runs.wiring import Wiring
+from offbook.runs.wiring import Wiring, find_refusal
 from offbook.secrets import hide_secrets
-from offbook.subjects.subject import EndsWithError, HasToolWatch, SendsPrompts, Subject
-from offbook.trace.current_hub import current_faults, current_llm, run_watchers, use_hub
-from offbook.trace.events import REQUEST, RUN_END, RUN_START, Verdict
-from offbook.trace.hub import Hub
-from offbook.trace.instrument import rebuild_requests
-from offbook.trace.places import caller_place
+from offbook.subjects.subject import (
+    MOCKS_USED,
+    EndsWithError,
+    HasToolWatch,
+    SendsPrompts,
+    Subject,
+)
+from offbook.trace.context import current_faults, current_llm
+from offbook.trace.events import RUN_END, RUN_START, FileLine, Verdict
+from offbook.trace.hub import Hub, run_watchers, use_hub
 from offbook.trace.query import Events
 from offbook.trace.recorder import KeptEvents, Recorder, traces_are_read
 
 if TYPE_CHECKING:
-    from types import FrameType
-
-    from offbook.checks.fault_outcomes import FaultOutcome
     from offbook.determinism.faults import FaultInjector, Faults
-    from offbook.errors import ConnectionBlocked
-    from offbook.exchange.model import Request
+    from offbook.exchange.tool_aliases import ToolAlias
     from offbook.sources.playbook.actions import Role, Turn
     from offbook.sources.playbook.playbook import Playbook
     from offbook.subjects.session.session import AgentSession
-    from offbook.trace.query import ExecutedTool, ModelOutput, ToolResultRecord
 
     Script = Turn | Role | str
 
-MOCKS_USED = "mocks used"  # the verdict of subjects with mocks
-# The modules whose frames are the first ones of a thread.
-THREAD_MODULES = frozenset({"threading", "concurrent.futures.thread"})
+T = TypeVar("T")
+
+OWN_PACKAGES = {"offbook", "pytest_offbook"}
 
 
 class RehearsalDefaults(msgspec.Struct, frozen=True):
-    """What rehearsals use that are opened by code which does not say it.
+    """Defaults of the rehearsals that code of the user opens inside `use_defaults`.
 
     A search plays hundreds of models against `drive(agent)` in a function of the user: each time
     with another source, in one event loop and one temporary folder, and without the automatic
@@ -104,136 +102,6 @@ def use_defaults(defaults: RehearsalDefaults) -> Generator[None]:
         yield
     finally:
         _defaults.reset(token)
-
-
-class Run:
-    """One run of a script. In an `async def`, await it; elsewhere it is complete."""
-
-    def __init__(self, start: Callable[[Run], Coroutine[Any, Any, None]], events: Events) -> None:
-        self._work = start(self)
-        self._all_events = events
-        self._ended: tuple[int, int, object] | None = None
-        self._events: Events | None = None
-        self._task: asyncio.Task[Any] | None = None
-        self._task_frame: FrameType | None = None
-        self.awaited = False
-        self.error: BaseException | None = None
-
-    def __await__(self) -> Generator[Any, None, Run]:
-        return self.complete().__await__()
-
-    async def complete(self) -> Run:
-        """Execute the run; a second call only raises the error of the first."""
-        if self.awaited:
-            if self.error is not None:
-                raise self.error
-            return self
-        self.awaited = True
-        self._task = asyncio.current_task()
-        work: Any = None if self._task is None else self._task.get_coro()
-        self._task_frame = getattr(work, "cr_frame", None) or getattr(work, "gi_frame", None)
-        try:
-            await self._work
-        except BaseException as error:
-            self.error = error
-            raise
-        return self
-
-    def end(self, first: int, last: int, output: object) -> None:
-        """Note the range of the run's events and the agent's answer."""
-        self._ended = (first, last, output)
-
-    @property
-    def finished(self) -> bool:
-        """True if the run has ended, with or without an error."""
-        return self._ended is not None or self.error is not None
-
-    @property
-    def lost_error(self) -> BaseException | None:
-        """The error that ended the task of this run and was never raised again by an `await`.
-
-        So it is with a task that is never awaited, with `gather(…, return_exceptions=True)`, or if
-        it ended a thread.
-        """
-        task = self._task
-        if self.error is None or task is None or not task.done() or task.cancelled():
-            return None
-        # An `await` of the task would have added the frame of the caller to the traceback. So
-        # would `Future.result()`, if the run was in a thread.
-        trace = self.error.__traceback__
-        if trace is not None and trace.tb_frame.f_globals.get("__name__") in THREAD_MODULES:
-            return self.error
-        raised_again = trace is None or trace.tb_frame is not self._task_frame
-        return None if raised_again or task.exception() is not self.error else self.error
-
-    def discard(self) -> bool:
-        """Close a run that was never awaited; return True if it was one."""
-        if not self.awaited:
-            self._work.close()
-        return not self.awaited
-
-    def _end(self) -> tuple[int, int, object]:
-        """Return the range of the run's events, and the agent's answer."""
-        if self._ended is None:
-            raise UsageError("this run has not finished", hint="write `run = await ….run(…)`")
-        return self._ended
-
-    @property
-    def output(self) -> Any:
-        """The agent's answer to the last prompt; None if it returned nothing.
-
-        It is the output of a framework's result, the return value of a function, the final text of
-        a session or of a command.
-        """
-        return self._end()[2]
-
-    @property
-    def executed(self) -> list[ExecutedTool]:
-        """The tools that ran, in order, each with its name, input and result.
-
-        A tool ran if the session or the framework ran it. Of a command or a function only its
-        requests can be seen: there a tool ran if its result was sent to the model.
-        """
-        return self.events.executed
-
-    @property
-    def tools(self) -> list[str]:
-        """The names of the tools that ran, in order."""
-        return [tool.name for tool in self.executed]
-
-    def results(self, tool: str) -> list[ToolResultRecord]:
-        """Return the results of this tool, also of calls that were refused."""
-        return self.events.tool_results_for(tool)
-
-    @property
-    def scripted(self) -> ModelOutput:
-        """The replies of the model, as the script or the recording has them: calls and text."""
-        return self.events.model_output
-
-    @property
-    def requests(self) -> list[Request]:
-        """The requests of the agent: the system prompt, the tools and all messages of each."""
-        first, last, _ = self._end()
-        # A request can continue a conversation of an earlier run.
-        events = [event for event in self._all_events.all if event.seq <= last]
-        numbers = [event.seq for event in events if event.event == REQUEST]
-        requests = zip(numbers, rebuild_requests(events), strict=True)
-        return [request for number, request in requests if number > first]
-
-    @property
-    def faults(self) -> list[FaultOutcome]:
-        """The injected faults, each with what the agent did about it."""
-        from offbook.checks.fault_outcomes import find_outcomes
-
-        return find_outcomes(self.events.all)
-
-    @property
-    def events(self) -> Events:
-        """The events of this run alone."""
-        first, last, _ = self._end()
-        if self._events is None:
-            self._events = Events([e for e in self._all_events.all if first < e.seq <= last])
-        return self._events
 
 
 class Rehearsal:
@@ -318,7 +186,6 @@ class Rehearsal:
         self._opened = False
         self._failed = False
         self._ever_failed = False
-        self._first_seq = 0  # before the first event of this run
         self._running_before: set[object] = set()  # threads and tasks, when the run started
         self._ever_run = False
         self._disposed = False
@@ -354,7 +221,7 @@ class Rehearsal:
         """The playbook, if it is the model."""
         if self._playbook is None:
             kind = type(self._source).__name__
-            raise UsageError(f"the model is no playbook, but {kind}", hint="use your source=…")
+            raise UsageError(f"the model is not a playbook, but {kind}", hint="use your source=…")
         return self._playbook
 
     @property
@@ -389,7 +256,7 @@ class Rehearsal:
         """
         self._raise_if_disposed()
         self._ever_run = True
-        self._hub.place = caller_place()
+        self._hub.place = _caller_place()
         run = Run(lambda run: self._run(script, run), self.events)
         # Runs that passed need no reminder at the end.
         others = (r for r in self._runs if not r.finished or r.error is not None)
@@ -486,7 +353,7 @@ class Rehearsal:
             prompts = self._load(playbook, script)
             # A program that sends all prompts itself is called once for the turns of the script.
             turns = sum(isinstance(item, Turn) for item in script)
-        first = self._first_seq = self._hub.seq
+        first = self._hub.seq
         output: object = None
         if self._auto_assert:
             self._running_before = list_running()
@@ -502,9 +369,9 @@ class Rehearsal:
                     output = await self._prompt(prompt.text)
                     # A turn that is not finished fails here, not after all the others.
                     if playbook.pending and self._auto_assert:
-                        self._raise_if_failed()
+                        self._raise_if_failed(first)
             await self._hub.idle()
-            self._raise_if_failed()
+            self._raise_if_failed(first)
         except BaseException as error:
             self._failed = self._ever_failed = True
             self._notify_watchers()
@@ -544,8 +411,7 @@ class Rehearsal:
         from offbook.sources.playbook.actions import Role, Turn, list_called_tools
         from offbook.sources.playbook.diagnostics import validate
 
-        items = [item for item in script if isinstance(item, (Turn, Role))]
-        _raise_unexpected(script, items, "turns and roles")
+        items = _expect(script, (Turn, Role), "turns and roles")
         turns = [item for item in items if isinstance(item, Turn)]
         takes_prompt = self._prompt_sender is None or self._prompt_sender.takes_prompt
         if not turns and (takes_prompt or not items):
@@ -577,7 +443,7 @@ class Rehearsal:
             if failure is None and (refused := self._wiring.refused):
                 # The connection whose refusal ended the agent; it may have survived others. The
                 # refusal names the place, and the frames of the libraries would only hide it.
-                if (fatal := _find_in_chain(error, refused)) is not None:
+                if (fatal := find_refusal(error, refused)) is not None:
                     raise fatal.with_traceback(None) from None
                 error.add_note(f"before, a connection was refused: {refused[-1]}")
             if failure is None or failure is error:
@@ -609,8 +475,11 @@ class Rehearsal:
         failure = None if self._playbook is None else self._playbook.failure
         return failure or self._wiring.failure
 
-    def _raise_if_failed(self) -> None:
-        """Raise the first automatic assertion that fails, and emit verdicts for the others."""
+    def _raise_if_failed(self, first: int) -> None:
+        """Raise the first automatic assertion that fails, and emit verdicts for the others.
+
+        `first` is the number of the event before the run.
+        """
         self._raise_listener_errors()
         if refused := self._wiring.refused:
             message = f"a connection was refused and the agent continued: {refused[0]}"
@@ -630,7 +499,7 @@ class Rehearsal:
             # An agent that gives up after a fault leaves the rest of the script.
             self._hub.emit_verdict(Verdict("playbook consumed", "warn", unfinished.what))
         elif self._auto_assert:
-            events = [event for event in self._events.all if event.seq > self._first_seq]
+            events = [event for event in self._events.all if event.seq > first]
             left = describe_left_behind(self._running_before, events)
             if left:
                 hint = f"{unfinished.hint}\n  left running: {left}; wait for it in the agent"
@@ -671,7 +540,9 @@ class Rehearsal:
                     with use_hub(self._hub):
                         await self.subject.close()
                 finally:
-                    failed_verdicts = self._emit_last_verdicts()
+                    # After a failed run an unused mock means nothing.
+                    if self._ever_run and not self._ever_failed:
+                        failed_verdicts = self._emit_last_verdicts()
                 await self._hub.idle()
         finally:
             self._hub.close()
@@ -709,16 +580,12 @@ class Rehearsal:
 
     def _emit_last_verdicts(self) -> list[Verdict]:
         """Emit the verdicts of subject and source on all runs; return those that fail."""
-        # After a failed run an unused mock means nothing.
-        if self._ever_failed or not self._ever_run:
-            return []
         failed: list[Verdict] = []
         # A source has verdicts only if it has something to say at the end, as mocks do.
         of_source = getattr(self._source, "verdicts", tuple)()
         of_faults: list[Verdict] = []
-        if self._faults is not None and (unused := self._faults.unused):
-            message = f"never injected: {', '.join(unused)}; the run has no such request or call"
-            of_faults.append(Verdict("faults injected", "fail", message, actual=unused))
+        if self._faults is not None and (missing := self._faults.find_missing()):
+            of_faults.append(Verdict("faults injected", "fail", missing))
         for verdict in (*self.subject.verdicts(), *of_source, *of_faults):
             if verdict.holds:
                 self._hub.emit_verdict(verdict)
@@ -761,35 +628,34 @@ def _as_playbook(source: ModelSource) -> Playbook | None:
 
 def _check_prompts(script: tuple[Script, ...]) -> list[str]:
     """Return the prompts of a run whose replies come from another source than a playbook."""
-    prompts = [item for item in script if isinstance(item, str)]
-    _raise_unexpected(script, prompts, "prompts")
+    prompts = _expect(script, (str,), "prompts")
     if not prompts:
         raise PlaybookError("run() needs a prompt", hint='write run("…")')
     return prompts
 
 
-def _raise_unexpected(script: Sequence[object], accepted: Sequence[object], kind: str) -> None:
-    for item in script if len(accepted) < len(script) else ():
-        if item not in accepted:
+def _expect(script: Iterable[object], kinds: tuple[type[T], ...], names: str) -> list[T]:
+    """Return the items of a script, or raise for one of another kind."""
+    items: list[T] = []
+    for item in script:
+        if not isinstance(item, kinds):
             raise PlaybookError(
-                f"run() expected {kind}, got {type(item).__name__}",
+                f"run() expected {names}, got {type(item).__name__}",
                 hint='write run(when("…", [call(…), say(…)]), …)',
             )
+        items.append(item)
+    return items
 
 
-def _find_in_chain(
-    error: BaseException, refused: Iterable[ConnectionBlocked]
-) -> ConnectionBlocked | None:
-    """Return the refusal that an error is the consequence of."""
-    by_id = {id(refusal): refusal for refusal in refused}
-    cause: BaseException | None = error
-    seen: set[int] = set()
-    while cause is not None and id(cause) not in seen:
-        if id(cause) in by_id:
-            return by_id[id(cause)]
-        seen.add(id(cause))
-        cause = cause.__cause__ or cause.__context__
-    return None
+def _caller_place() -> FileLine | None:
+    """Return the line outside of this package that called it; None for code without a file."""
+    frame = sys._getframe(1)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - the only way to see the caller
+    while frame.f_globals.get("__name__", "").partition(".")[0] in OWN_PACKAGES:
+        if frame.f_back is None:
+            return None
+        frame = frame.f_back
+    file = frame.f_code.co_filename
+    return None if file.startswith("<") else FileLine(file, frame.f_lineno)
 
 
 def _to_path(value: object, option: str) -> Path:

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from offbook.checks.golden_transcript import refuse_update_in_ci, update_command
-from offbook.checks.proposed_files import REVIEW, propose, withdraw
+from offbook.checks.proposed_files import update_hint, withdraw, write_or_propose
 from offbook.checks.snapshot import diff_texts
 from offbook.errors import CheckFailed, UsageError
 from offbook.exchange.messages import Message, Text
-from offbook.files import read_text, write_atomic
+from offbook.files import read_text
 from offbook.trace.redaction import Redaction, RedactionRules, parse_redaction_rules
 from offbook.yaml_files import dump_yaml
 
@@ -71,29 +70,14 @@ class RequestGoldens:
         if actual == golden:
             withdraw(path)
             return
-        if self._update:
-            refuse_update_in_ci()
-            write_atomic(path, actual.encode())
-            withdraw(path)
+        missing = "this test has no golden of its requests yet"
+        if write_or_propose(path, actual, update=self._update, missing=missing):
             return
-        propose(path, actual)
-        command = update_command()
-        if golden is None:
-            raise CheckFailed(
-                "this test has no golden of its requests yet",
-                where=str(path),
-                hint=f"write it, then review and commit it: {command}\nor review it: {REVIEW}",
-            )
-        hunks = diff_texts(golden, actual).hunks
+        hunks = diff_texts(golden or "", actual).hunks
         raise CheckFailed(
             "the requests of the agent differ from the golden",
             where=f"{path}:{hunks[0].start}",
-            hint="\n".join(
-                [
-                    *(hunk.content for hunk in hunks),
-                    f"if this is intended: {command}\nor review it: {REVIEW}",
-                ]
-            ),
+            hint="\n".join([*(hunk.content for hunk in hunks), update_hint()]),
         )
 
 

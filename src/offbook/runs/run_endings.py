@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import threading
+from ast import literal_eval
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from offbook.errors import Interrupted, OffbookError, ScriptError
-from offbook.trace.events import PROCESS_EXIT, RUN_END, Verdict
-from offbook.trace.places import place_of_error
+from offbook.trace.events import PROCESS_EXIT, RUN_END, FileLine, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
 
     from offbook.trace.events import Event
     from offbook.trace.hub import Hub
+
+_TURN = re.compile(r"(?:when|role)\((?P<text>'.*'|\".*\")", re.DOTALL)
+_FILE_AND_LINE = re.compile(r"(?P<file>.+):(?P<line>\d+)")
 
 
 def emit_failure(hub: Hub, error: BaseException, **data: int) -> None:
@@ -35,6 +40,26 @@ def emit_failure(hub: Hub, error: BaseException, **data: int) -> None:
     where = error.where if isinstance(error, OffbookError) else ""
     hub.emit_verdict(verdict, place_of_error(where, hub.place))
     hub.emit(RUN_END, {"ok": False, "error": reason, **data})
+
+
+def place_of_error(where: str, place: FileLine | None) -> FileLine | None:
+    """Return the line that the location of an error names, such as `when('Refund order 7')`.
+
+    Without a name in it, or if the file does not contain it, it is the place that is known.
+    """
+    named = _FILE_AND_LINE.fullmatch(where)
+    if named is not None and Path(named["file"]).is_file():
+        return FileLine(named["file"], int(named["line"]))
+    turn = _TURN.match(where)
+    if place is None or place.line or turn is None:
+        return place
+    words = str(literal_eval(turn["text"])).removesuffix("…").splitlines()[:1]
+    try:
+        lines = Path(place.file).read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return place
+    found = (number for number, line in enumerate(lines, 1) for text in words if text in line)
+    return FileLine(place.file, next(found, 0))
 
 
 TERMINATION = (signal.SIGTERM, signal.SIGHUP)

@@ -16,7 +16,6 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from offbook.errors import UsageError
-from offbook.exchange.tool_aliases import AliasedSource, ToolAlias, ToolAliases, parse_tool_aliases
 from offbook.subjects.subject import (
     HasMockedTools,
     HasToolAliases,
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from offbook.determinism.faults import FaultInjector
     from offbook.errors import ConnectionBlocked
     from offbook.exchange.model import ModelSource
+    from offbook.exchange.tool_aliases import AliasedSource, ToolAlias, ToolAliases
     from offbook.sources.server.endpoint import Endpoint
     from offbook.sources.server.server import Server
     from offbook.trace.hub import Hub
@@ -86,7 +86,11 @@ class Wiring:
         self._own_aliases: ToolAliases = (
             subject.tool_aliases if isinstance(subject, HasToolAliases) else {}
         )
-        self._aliases = parse_tool_aliases(tool_aliases, self._own_aliases)
+        self._aliases: ToolAliases = {}
+        if tool_aliases:
+            from offbook.exchange.tool_aliases import parse_tool_aliases
+
+            self._aliases = parse_tool_aliases(tool_aliases, self._own_aliases)
         self._endpoint: Endpoint | None = None
         self.aliased: AliasedSource | None = None
         self.refused: list[ConnectionBlocked] = []
@@ -106,6 +110,10 @@ class Wiring:
         else:
             self._endpoint = self._create_endpoint(tools=read_tools)
             source, url = self._endpoint.source, self._endpoint.url
+        if not self._aliases and not self._own_aliases:
+            return RunContext(source, self._hub, cwd, url)
+        from offbook.exchange.tool_aliases import AliasedSource
+
         aliased = AliasedSource(source, given=self._aliases, known=self._own_aliases)
         if self._endpoint is not None:
             self._endpoint.source = aliased
@@ -182,6 +190,21 @@ class Wiring:
         """Remove the endpoint."""
         if self._endpoint is not None:
             self._endpoint.close()
+
+
+def find_refusal(
+    error: BaseException, refused: Iterable[ConnectionBlocked]
+) -> ConnectionBlocked | None:
+    """Return the refused connection that an error is the consequence of."""
+    by_id = {id(refusal): refusal for refusal in refused}
+    cause: BaseException | None = error
+    seen: set[int] = set()
+    while cause is not None and id(cause) not in seen:
+        if id(cause) in by_id:
+            return by_id[id(cause)]
+        seen.add(id(cause))
+        cause = cause.__cause__ or cause.__context__
+    return None
 
 
 def _watch_tools(endpoint: Endpoint, subject: Subject) -> None:

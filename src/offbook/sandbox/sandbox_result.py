@@ -31,7 +31,7 @@ OUTPUT_LINES = 30
 
 
 class SandboxFault(msgspec.Struct, frozen=True):
-    """What is wrong with a package; `kind` is a key of `FAULTS`, `output` shows it."""
+    """A fault of a package; `kind` is a key of `FAULTS`, `output` shows it."""
 
     kind: str
     message: str
@@ -43,7 +43,7 @@ class SandboxFault(msgspec.Struct, frozen=True):
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """What the package loaded. The tools, skills and commands are those of the package alone."""
+    """The loaded parts of a package; tools, skills and commands are those of the package alone."""
 
     extensions: int = 0
     extension_errors: tuple[str, ...] = ()

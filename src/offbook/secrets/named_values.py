@@ -239,7 +239,7 @@ def is_placeholder(value: bytes | str) -> bool:
 
 
 def is_plain(value: bytes) -> bool:
-    """Return whether people see that a value is no secret: a placeholder, a name, a type."""
+    """Return whether a value is obviously not a secret: a placeholder, a name, a type."""
     if (
         is_placeholder(value)
         or compile_pattern(_SHORT_WORD).fullmatch(value)

@@ -1,1 +1,1 @@
-"""Where a model's reply comes from."""
+"""Sources: they answer the requests to the model."""

@@ -14,9 +14,9 @@ import msgspec
 
 from offbook.errors import UsageError
 from offbook.exchange.messages import Content, Image, RawBlock, Text, join_text
+from offbook.subjects.subject import MOCKS_USED
 from offbook.trace.events import Verdict
 
-MOCKS_USED = "mocks used"  # the name of the verdict on mocks
 OUTCOME_KEYS = {"content", "details", "is_error", "isError"}
 OUTCOME_SHAPES = (
     'return a string, a ToolOutcome, or {"content": [{"type": "text", "text": …}], "details": …}'

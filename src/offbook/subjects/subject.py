@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from offbook.trace.instrument import SeenTool
 
 ModelAccess = Literal["call", "transport", "endpoint"]
+MOCKS_USED = "mocks used"  # the verdict of subjects with mocks: whether each was used
 
 
 class RunContext(msgspec.Struct, frozen=True):
@@ -146,7 +147,7 @@ class ToolError(msgspec.Struct, frozen=True):
 
 
 class SeenTools(Protocol):
-    """What a subject saw of its tools: whether each call failed, by its id, and the exceptions.
+    """The tool calls that a subject saw: whether each failed, by its id, and the exceptions.
 
     `results` has what the agent does not send to its model, by call id; it may be empty.
     """
@@ -163,7 +164,7 @@ class HasToolWatch(Protocol):
 
     @property
     def tool_watch(self) -> SeenTools:
-        """What it saw."""
+        """The tool calls that it saw."""
         ...
 
 

@@ -20,7 +20,7 @@ from offbook.runs.api import drive, session
 from offbook.runs.mock_scopes import LlmScope, MockScopes, ScopeManager
 from offbook.runs.rehearsal import Rehearsal
 from offbook.runs.sync_bridge import in_event_loop
-from offbook.trace.current_hub import current_host
+from offbook.trace.context import current_host
 from offbook.trace.reader import Trace
 from offbook.trace.steps import current_step_log
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from offbook.explore.playing import Invariant, World
     from offbook.explore.search import Exploration
     from offbook.runs.cassettes import CassetteOptions, Cassettes
-    from offbook.runs.rehearsal import Run
     from offbook.runs.request_goldens import RequestGoldens
+    from offbook.runs.run import Run
     from offbook.trace.redaction import RedactionRules
 
 __all__ = [

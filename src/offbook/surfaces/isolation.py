@@ -1,4 +1,4 @@
-"""What the pytest plugin needs to isolate a test from the network."""
+"""The names with which the pytest plugin isolates a test from the network."""
 
 from __future__ import annotations
 

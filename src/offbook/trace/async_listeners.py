@@ -10,17 +10,37 @@ import asyncio
 from collections import deque
 from contextvars import copy_context
 from threading import Lock
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from offbook.errors import DeadlineExceeded, RunError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from contextvars import Context
 
     from offbook.trace.events import Event
-    from offbook.trace.subscription import Subscription
 
-    KeepError = Callable[[Exception, Subscription, Event], None]
+    KeepError = Callable[[Exception, "AsyncSubscription", Event], None]
+
+
+class AsyncSubscription(Protocol):
+    """The subscription of an async listener: a protocol of the hub's subscriptions.
+
+    `loop` is the event loop in which the listener was subscribed, `backlog` the work for the
+    events that it has not handled yet.
+    """
+
+    loop: asyncio.AbstractEventLoop | None
+    backlog: deque[tuple[Awaitable[object], Event, Context]]
+
+    @property
+    def name(self) -> str:
+        """The name of the listener, for messages."""
+        ...
+
+    def running_loop(self) -> asyncio.AbstractEventLoop | None:
+        """Return the event loop of this thread, or None if none runs."""
+        ...
 
 
 class AsyncListeners:
@@ -34,9 +54,11 @@ class AsyncListeners:
         # Guards the moment in which a worker finds its backlog empty and ends: an event that
         # another thread adds just then would wait for ever.
         self._lock = Lock()
-        self._workers: dict[Subscription, asyncio.Task[None] | None] = {}
+        self._workers: dict[AsyncSubscription, asyncio.Task[None] | None] = {}
 
-    def schedule(self, subscription: Subscription, work: Awaitable[object], event: Event) -> None:
+    def schedule(
+        self, subscription: AsyncSubscription, work: Awaitable[object], event: Event
+    ) -> None:
         """Queue the awaitable that a listener returned for this event."""
         current_loop = subscription.running_loop()
         loop = current_loop or subscription.loop
@@ -58,10 +80,10 @@ class AsyncListeners:
         else:
             loop.call_soon_threadsafe(self._start_worker, subscription)
 
-    def _start_worker(self, subscription: Subscription) -> None:
+    def _start_worker(self, subscription: AsyncSubscription) -> None:
         self._workers[subscription] = asyncio.ensure_future(self._run_worker(subscription))
 
-    async def _run_worker(self, subscription: Subscription) -> None:
+    async def _run_worker(self, subscription: AsyncSubscription) -> None:
         """Handle the backlog of one subscription, one event after another."""
         backlog = subscription.backlog
         while True:
@@ -87,7 +109,7 @@ class AsyncListeners:
             except Exception as error:  # noqa: BLE001 - a listener must not stop the emitter
                 self._keep_error(error, subscription, event)
 
-    def _drop_backlog(self, subscription: Subscription) -> None:
+    def _drop_backlog(self, subscription: AsyncSubscription) -> None:
         """End a worker whose event loop shuts down; report each event that it did not handle."""
         with self._lock:
             dropped = list(subscription.backlog)

@@ -1,4 +1,8 @@
-"""The context of emitted events: it follows awaits and tasks, and never leaks to other tasks."""
+"""The context of a run: its mocks and faults, its watchers, and the context of its events.
+
+The variables are for code that is called without a run at hand. The context of events follows
+awaits and tasks, and never leaks to other tasks.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +12,28 @@ import sys
 from contextvars import ContextVar, Token, copy_context
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from offbook.determinism.thread_context import thread_variable
+
 if TYPE_CHECKING:
     from asyncio import Task
     from collections.abc import Callable, Mapping
     from types import FrameType
 
+    from offbook.determinism.faults import FaultInjector
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
 EMPTY: dict[str, Any] = {}
+
+current_llm: ContextVar[Any] = thread_variable("offbook_llm")
+"""The `LlmScope` of `with_llm_mocks`, or None."""
+
+current_host: ContextVar[Any] = thread_variable("offbook_host")
+"""The `HostScope` of `with_host_mocks`, or None."""
+
+current_faults: ContextVar[FaultInjector | None] = thread_variable("offbook_faults")
+"""The faults of the current run, in all its tasks and threads; None without any."""
 
 live_listener: ContextVar[Callable[[Any], None] | None] = ContextVar("offbook-live", default=None)
 """Called with the events of every new hub, for a program that watches; see `live_events`."""

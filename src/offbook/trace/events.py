@@ -23,9 +23,10 @@ Names
 
 from __future__ import annotations
 
+import os
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -171,6 +172,21 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
     def holds(self) -> bool:
         """True if a run with this verdict still passes."""
         return self.status in {"pass", "warn"}
+
+
+class FileLine(NamedTuple):
+    """The line that a verdict is about: of a test, a playbook or a scenario; 0 if it is unknown."""
+
+    file: str
+    line: int = 0
+
+    @property
+    def context(self) -> dict[str, Any]:
+        """The fields of a verdict; a path in the working directory is relative."""
+        path = os.path.abspath(self.file)  # noqa: PTH100 - a link is not followed
+        inside = path.startswith(f"{os.getcwd()}{os.sep}")  # noqa: PTH109 - as above
+        shown = os.path.relpath(path) if inside else path
+        return {"file": shown, "line": self.line} if self.line else {"file": shown}
 
 
 def verdict_data(verdict: Verdict) -> dict[str, Any]:

@@ -11,6 +11,7 @@ Every run has one. The trace on disk is written by one of its listeners, a viewe
 from __future__ import annotations
 
 import os
+import sys
 from collections import deque
 from collections.abc import Sequence
 from inspect import isawaitable
@@ -18,17 +19,19 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any, Self
 
 from offbook.determinism.clock import Clock, SystemClock
+from offbook.determinism.thread_context import thread_variable, use_variable
 from offbook.errors import RunError, UsageError
 from offbook.trace.context import EMPTY, ContextScope, current_context, keep_wire, live_listener
-from offbook.trace.events import VERDICT, Event, Verdict, verdict_data
-from offbook.trace.subscription import Subscription
+from offbook.trace.events import VERDICT, Event, FileLine, Verdict, verdict_data
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+    from contextlib import AbstractContextManager
+    from contextvars import Context, ContextVar
 
-    from offbook.trace.async_listeners import AsyncListeners, EventStream
+    from offbook.trace.async_listeners import AsyncListeners, AsyncSubscription, EventStream
     from offbook.trace.correlation import Correlation
-    from offbook.trace.places import FileLine
 
     Listener = Callable[[Event], object]
 
@@ -38,6 +41,40 @@ KEEP_WIRE = "OFFBOOK_WIRE"  # set to 1, all runs of a process record the bytes o
 DEFAULT_TIMEOUT = 5.0
 MAX_CASCADE = 10_000  # events that listeners may emit in answer to one emit before it is a loop
 MAX_ROUTES = 1_000  # event names whose listeners are cached
+
+
+class Subscription:
+    """A listener, its filter, and the events that an async listener has not handled yet."""
+
+    __slots__ = ("backlog", "listener", "loop", "names", "on_close")
+
+    def __init__(
+        self,
+        listener: Listener,
+        names: NameFilter,
+        on_close: Callable[[], None] | None,
+    ) -> None:
+        self.listener = listener
+        self.names = names
+        self.on_close = on_close
+        # events of other threads are handled in the loop in which the listener was subscribed
+        self.loop = self.running_loop()
+        self.backlog: deque[tuple[Awaitable[object], Event, Context]] = deque()
+
+    @property
+    def name(self) -> str:
+        """The name of the listener, for messages."""
+        return getattr(self.listener, "__qualname__", None) or repr(self.listener)
+
+    @staticmethod
+    def running_loop() -> AbstractEventLoop | None:
+        """Return the event loop of this thread, or None if none runs."""
+        # No loop runs in a process that has not imported asyncio, which takes 30 ms.
+        asyncio: Any = sys.modules.get("asyncio")
+        try:
+            return asyncio and asyncio.get_running_loop()
+        except RuntimeError:
+            return None
 
 
 class Hub:
@@ -293,9 +330,21 @@ class Hub:
             await self.idle()
         self.__exit__(kind)
 
-    def _keep_error(self, error: Exception, subscription: Subscription, event: Event) -> None:
+    def _keep_error(self, error: Exception, subscription: AsyncSubscription, event: Event) -> None:
         error.add_note(f"raised by the listener {subscription.name} at {event.event} #{event.seq}")
         self.errors.append(error)
+
+
+current_hub: ContextVar[Hub | None] = thread_variable("offbook_hub")
+"""The hub of the current run, in all its tasks and threads; None outside of a run."""
+
+run_watchers: list[Callable[[Hub], None]] = []
+"""Called with the hub of a run when it starts and before it ends; fake programs add theirs."""
+
+
+def use_hub(hub: Hub) -> AbstractContextManager[None]:
+    """Make this the current hub in a `with` block."""
+    return use_variable(current_hub, hub)
 
 
 def name_matches(name: str, names: NameFilter) -> bool:

@@ -91,7 +91,7 @@ class RecordPage(msgspec.Struct, frozen=True):
 def list_records(events: Iterable[Event], event_filter: EventFilter, limit: int) -> RecordPage:
     """Return the first `limit` matching events."""
     if limit < 1:
-        raise UsageError(f"limit is {limit}", hint="the limit must be at least 1")
+        raise UsageError(f"limit must be at least 1, got {limit}")
     records: list[Any] = []
     total = 0
     for event in event_filter.select(events):

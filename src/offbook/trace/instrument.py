@@ -38,7 +38,7 @@ _HEAD_FIELDS = ("system", "tools", "model", "parameters", "stream")
 
 
 class SeenTool(msgspec.Struct, frozen=True):
-    """What a subject saw of a tool call that the request with its result does not say."""
+    """A tool call as the subject saw it, with details that the next request does not have."""
 
     details: Any = None
     mocked: bool = False

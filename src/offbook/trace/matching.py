@@ -22,7 +22,7 @@ Matches = Callable[[Any, Any], bool]
 
 
 class Note(str):
-    """A side of a mismatch that is no value; it is shown without quotes."""
+    """A side of a mismatch that is not a value; it is shown without quotes."""
 
     __slots__ = ()
 

@@ -60,7 +60,7 @@ class ToolResultRecord(msgspec.Struct, frozen=True):
 
     @property
     def is_error(self) -> bool:
-        """Whether the tool failed; raises `UnknownOutcome` if that is unknown."""
+        """True if the tool failed; raises `UnknownOutcome` if that is unknown."""
         return require_outcome(self.failed, self.tool_name)
 
 
@@ -73,7 +73,7 @@ class ExecutedTool(msgspec.Struct, frozen=True):
 
 
 class ModelOutput(msgspec.Struct, frozen=True):
-    """What the model replied: its tool calls in order, and its last text."""
+    """The replies of the model: its tool calls in order, and its last text."""
 
     calls: list[ToolCall]
     text: str

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, overload
 
 from offbook.determinism.thread_context import thread_variable, use_variable
 from offbook.errors import UsageError
-from offbook.trace.current_hub import current_hub
 from offbook.trace.events import STEP_POST, STEP_PRE
+from offbook.trace.hub import current_hub
 from offbook.trace.text_patterns import Glob
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ offbook view trace.jsonl
 from offbook.capability import Capability, CommandEntry, lazy_names
 
 CAPABILITY = Capability(
-    heading="See",
+    heading="View",
     commands={
         "view": CommandEntry(
             "Write a trace or a run as one HTML page.", "offbook.viewer.viewer_cli:view"

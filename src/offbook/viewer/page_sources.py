@@ -1,4 +1,4 @@
-"""What a page is made of: trace files, folders of traces, and the directories of eval runs."""
+"""The sources of a page: trace files, folders of traces, and the directories of eval runs."""
 
 from __future__ import annotations
 

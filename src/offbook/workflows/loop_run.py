@@ -44,9 +44,9 @@ class RunLimits(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if not isinstance(cast("Any", self.iterations), int) or self.iterations < 1:
-            raise UsageError(f"max_iterations is {self.iterations!r}", hint="expected: at least 1")
+            raise UsageError(f"max_iterations must be at least 1, got {self.iterations!r}")
         if not isinstance(cast("Any", self.seconds), (int, float)) or not self.seconds > 0:
-            raise UsageError(f"max_runtime_secs is {self.seconds!r}", hint="expected: more than 0")
+            raise UsageError(f"max_runtime_secs must be more than 0, got {self.seconds!r}")
 
 
 class LoopResult(AwaitableResult, frozen=True):

@@ -201,7 +201,7 @@ def _find_trace(name: str) -> Path:
 class ChaosResult(AwaitableResult, frozen=True):
     """A run with faults: what the agent did about each, and how the run ended.
 
-    `passed` is false if a fault was swallowed, looped or unknown, or if none was injected.
+    `passed` is false if a fault was swallowed, looped or unknown.
     """
 
     passed: bool
@@ -230,8 +230,8 @@ async def chaos(  # noqa: PLR0913 - the parameters of the tool
     """Run the loop with faults in the responses of its model, and report what the agent did.
 
     Each fault is survived, retried, reported, swallowed, looped or unknown; `passed` is false if
-    one was swallowed, looped or unknown, or if none was injected. The same faults and seed repeat
-    the run exactly.
+    one was swallowed, looped or unknown. A run in which none was injected is an error. The same
+    faults and seed repeat the run exactly.
     The agent needs a model: the backend is playbook, command or a client, not mock. A playbook is
     a file of the workspace, such as a fixture of test_setup, or a path:
     `- {when: text of the task, do: [{say: LOOP_COMPLETE}]}`.

@@ -10,13 +10,14 @@ A preset is a YAML or JSON file, or a dict. Those of the orchestrator Ralph can 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, cast
 
 import msgspec
 
-from offbook.errors import FormatError
+from offbook.errors import FormatError, OffbookWarning
 from offbook.files import convert, find_line, parse_json, read_text
 from offbook.yaml_files import parse_yaml
 
@@ -105,6 +106,17 @@ FLAT_KEYS = {
     "completion_promise": "completion_promise",
 }
 
+# Keys that Ralph reads and the loop does not use. Other unknown keys are reported; a key that
+# begins with "_" holds a part for an anchor, or another tool's data.
+RALPH_KEYS = {
+    "": """cli core events agent agent_priority prompt_file verbose archive_prompts enable_metrics
+        max_tokens retry_delay adapters tui tasks skills features hooks backpressure RObot""",
+    "event_loop": """prompt prompt_file cooldown_delay_seconds starting_hat checkpoint_interval
+        idle_timeout_secs mutation_score_warn_threshold""",
+    "memories": "inject budget filter",
+    "hats": "backend backend_args scratchpad disallowed_tools timeout max_tokens",
+}
+
 DEFAULT_HATS = {
     "planner": Hat(
         "Planner",
@@ -130,7 +142,8 @@ def read_preset(
 ) -> Preset:
     """Return a preset from a file or a dict; without hats, those of a planner and a builder.
 
-    A dict may come from a document: `path`, `text` and its location `at` are for errors.
+    A dict may come from a document: `path`, `text` and its location `at` are for errors. In a
+    document, an unknown key is an error if it resembles one of ours, otherwise a warning.
     """
     if source is None:
         return Preset(hats=DEFAULT_HATS)
@@ -141,15 +154,21 @@ def read_preset(
         path, text = Path(source), read_text(Path(source))
         value = parse_json(text, path) if path.suffix == ".json" else parse_yaml(text, path)
     for location, fields, known in _list_keys(value):
+        ralph = RALPH_KEYS[location.removeprefix(".").partition(".")[0]].split()
         for key in fields:
-            # Ralph and its plugins have more keys than the loop: only a likely typo is an error.
-            if key not in known and (close := _find_intended(str(key), known)):
-                where = f"{at}{location}.{key}"
-                raise FormatError(
-                    f"unknown key {key!r} (at {where})",
-                    path=path,
-                    line=find_line(text, where) if text else None,
-                    hint=f"did you mean {close!r}?",
+            if key in known or key in ralph:
+                continue
+            where = f"{at}{location}.{key}"
+            line = find_line(text, where) if text else None
+            # Ralph's plugins have keys of their own: only a likely typo is an error.
+            if close := _find_intended(str(key), known):
+                fact, hint = f"unknown key {key!r} (at {where})", f"did you mean {close!r}?"
+                raise FormatError(fact, path=path, line=line, hint=hint)
+            if text and not str(key).startswith("_"):
+                warnings.warn(
+                    f"{path}:{line}: unknown key {key!r} is ignored (at {where})",
+                    OffbookWarning,
+                    stacklevel=2,
                 )
     preset = convert(_normalize(value), Preset, path=path, text=text, at=at)
     hats = DEFAULT_HATS if preset.hats is None else preset.hats
@@ -174,7 +193,7 @@ def _list_keys(preset: Any) -> list[tuple[str, Mapping[str, Any], tuple[str, ...
 
 
 def _find_intended(key: str, known: Iterable[str]) -> str:
-    """Return the known key that a misspelled or shortened one stands for, or ""."""
+    """Return the known key that is meant by a misspelled or shortened one, or ""."""
     from difflib import get_close_matches
 
     shortened = [name for name in known if len(key) >= MIN_PREFIX and name.startswith(key)]

@@ -22,7 +22,7 @@ import msgspec
 from offbook.checks.registry import parse_assertion
 from offbook.errors import FormatError, UsageError
 from offbook.files import convert, find_line, parse_json, read_text
-from offbook.trace.places import FileLine
+from offbook.trace.events import FileLine
 from offbook.workflows.presets import read_preset
 from offbook.workflows.tools import ReportFormat
 from offbook.workflows.workspace import CASSETTES
@@ -92,9 +92,9 @@ class RetryPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         if self.max_attempts < 1:
-            raise ValueError(f"max_attempts is {self.max_attempts}, expected at least 1")
+            raise ValueError(f"max_attempts must be at least 1, got {self.max_attempts}")
         if self.backoff_ms < 0:
-            raise ValueError(f"backoff_ms is {self.backoff_ms}, expected at least 0")
+            raise ValueError(f"backoff_ms must be at least 0, got {self.backoff_ms}")
 
     def allows(self, kind: str) -> bool:
         """Return whether to retry this kind of failure; an empty `retry_on` means all."""

@@ -77,7 +77,7 @@ class RetryResult(msgspec.Struct, Generic[T], frozen=True):
 
     @property
     def flaky(self) -> bool:
-        """Whether it passed only after a failure."""
+        """True if it passed only after a failure."""
         return self.failure is None and bool(self.history)
 
 

@@ -20,19 +20,17 @@ import msgspec
 from offbook.checks.file_assertions import SnapshotMatches
 from offbook.checks.registry import parse_assertion
 from offbook.checks.snapshot import (
-    Snapshot,
     SnapshotDiff,
     capture_snapshot,
     compare_snapshots,
     in_ci,
     redact_snapshot,
 )
-from offbook.errors import UsageError, did_you_mean
+from offbook.errors import UsageError
 from offbook.files import copy_atomic, write_atomic
 from offbook.trace.redaction import Redaction
-from offbook.workflows.workspace import NAME_PATTERN, Workspace, Workspaces
+from offbook.workflows.workspace import CURRENT, NAME_PATTERN, Workspace, Workspaces
 
-INITIAL, CURRENT = "initial", "current"  # after the setup; now
 PENDING_SUFFIX = ".pending.json"
 
 
@@ -56,7 +54,7 @@ def snapshot(
     """Store the files of a workspace under a name, without secrets and redacted values."""
     workspace = Workspaces().find(workspace_id)
     name, number = snapshot_id or f"snap_{workspace.id}_001", 1
-    while not snapshot_id and _snapshot_file(workspace, name).exists():
+    while not snapshot_id and (workspace.snapshots / f"{name}.json").exists():
         number += 1
         name = f"snap_{workspace.id}_{number:03}"
     # Both would be ambiguous: `current` in a diff, `X.pending` as the proposal for X.
@@ -68,7 +66,7 @@ def snapshot(
         capture_snapshot(workspace.path, include_patterns, exclude_patterns),
         Redaction(redactions, roots={"WORKSPACE": workspace.path}),
     )
-    store_snapshot(workspace, name, redacted)
+    workspace.store_snapshot(name, redacted)
     size = sum(len(text.encode()) for text in redacted.files.values())
     return SnapshotResult(name, redacted.files, len(redacted.files), size)
 
@@ -85,41 +83,12 @@ def diff(
     redaction = Redaction(redactions, roots={"WORKSPACE": workspace.path})
     before, after = (
         redact_snapshot(
-            capture_snapshot(workspace.path) if name == CURRENT else load_snapshot(workspace, name),
+            capture_snapshot(workspace.path) if name == CURRENT else workspace.load_snapshot(name),
             redaction,
         )
         for name in (baseline, compare_to)
     )
     return compare_snapshots(before, after)
-
-
-def _snapshot_file(workspace: Workspace, name: str) -> Path:
-    return workspace.snapshots / f"{name}.json"
-
-
-def store_snapshot(workspace: Workspace, name: str, content: Snapshot) -> None:
-    """Write a snapshot to the workspace."""
-    # Indented, since approved snapshots are committed and reviewed.
-    data = msgspec.json.format(msgspec.json.encode(content))
-    # Not synced to disk, which takes longer than a small run; a workspace is temporary.
-    write_atomic(_snapshot_file(workspace, name), data, durable=False)
-
-
-def load_snapshot(workspace: Workspace, name: str) -> Snapshot:
-    """Return a snapshot by its name, or raise a UsageError that suggests one."""
-    if not NAME_PATTERN.match(name):
-        raise UsageError(f"invalid snapshot name {name!r}")
-    path = _snapshot_file(workspace, name)
-    if path.is_file():
-        return msgspec.json.decode(path.read_bytes(), type=Snapshot)
-    if name == INITIAL:
-        return Snapshot()  # a workspace without fixtures began empty
-    names = [file.stem for file in path.parent.glob("*.json") if ".pending" not in file.name]
-    raise UsageError(
-        f"unknown snapshot {name!r}",
-        where=workspace.id,
-        hint=did_you_mean(name, [*names, INITIAL, CURRENT]),
-    )
 
 
 def copy_approved(folder: Path, workspace: Workspace) -> None:

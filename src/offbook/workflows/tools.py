@@ -20,10 +20,10 @@ import msgspec
 from offbook.capability import load
 from offbook.errors import OffbookError, UsageError, did_you_mean
 from offbook.files import convert, write_atomic
-from offbook.trace.places import FileLine
+from offbook.trace.events import FileLine
 from offbook.trace.reader import Trace, raise_if_corrupt
 from offbook.workflows.presets import read_preset
-from offbook.workflows.workspace import NAME_PATTERN, Workspace, Workspaces
+from offbook.workflows.workspace import INITIAL, NAME_PATTERN, Workspace, Workspaces
 
 if TYPE_CHECKING:
     from offbook.reports.report import Report
@@ -68,9 +68,8 @@ def setup(
     # Without files, `initial` is empty, and nothing has to be stored.
     if files:
         from offbook.checks.snapshot import capture_snapshot
-        from offbook.workflows.snapshots import INITIAL, store_snapshot
 
-        store_snapshot(workspace, INITIAL, capture_snapshot(workspace.path))
+        workspace.store_snapshot(INITIAL, capture_snapshot(workspace.path))
     return SetupResult(str(workspace.path), workspace_id, files)
 
 
@@ -186,7 +185,7 @@ def inspect(
 
     event_filter = convert(filter or {}, EventFilter, path="filter")
     if not isinstance(cast("Any", limit), int) or limit < 1:
-        raise UsageError(f"limit is {limit!r}", hint="expected: at least 1")
+        raise UsageError(f"limit must be at least 1, got {limit!r}")
     session = Workspaces().find(workspace_id).recorded_session
     trace = Trace(session, count=format == "summary")
     if format == "json":

@@ -9,7 +9,7 @@ works in a subfolder; the evidence of its runs is outside of it:
 
     flow/files/           the folder of the agent
     flow/session.jsonl    the trace of the last run; of earlier runs: session-1.jsonl, …
-    flow/snapshots/       the approved snapshots
+    flow/snapshots/       the snapshots of its files
     flow/workspace.json   the configuration
 """
 
@@ -29,8 +29,9 @@ from typing import Any, cast
 
 import msgspec
 
+from offbook.checks.snapshot import Snapshot
 from offbook.errors import UsageError, did_you_mean
-from offbook.files import check_relative_path, resolve_within
+from offbook.files import check_relative_path, resolve_within, write_atomic
 
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
 MARKER = "workspace.json"
@@ -38,6 +39,7 @@ FILES = "files"
 LOCK = "lock"
 SESSION = "session.jsonl"
 SNAPSHOTS = "snapshots"
+INITIAL, CURRENT = "initial", "current"  # snapshots: after the setup; now
 SNAPSHOT_FIXTURES = ".offbook/snapshots/"  # fixtures below it are approved snapshots
 CASSETTES = "cassettes"
 _SESSION_FILE = re.compile(r"session(-\d+)?\.jsonl\Z")
@@ -87,6 +89,29 @@ class Workspace:
     def resolve(self, relative: str) -> Path:
         """Return a path inside the agent's folder; one that leads out, also by a link, raises."""
         return resolve_within(self.path, relative, self.id)
+
+    def store_snapshot(self, name: str, snapshot: Snapshot) -> None:
+        """Write a snapshot of the agent's folder."""
+        # Indented, since approved snapshots are committed and reviewed.
+        data = msgspec.json.format(msgspec.json.encode(snapshot))
+        # Not synced to disk, which takes longer than a small run; a workspace is temporary.
+        write_atomic(self.snapshots / f"{name}.json", data, durable=False)
+
+    def load_snapshot(self, name: str) -> Snapshot:
+        """Return a snapshot by its name, or raise a UsageError that suggests one."""
+        if not NAME_PATTERN.match(name):
+            raise UsageError(f"invalid snapshot name {name!r}")
+        path = self.snapshots / f"{name}.json"
+        if path.is_file():
+            return msgspec.json.decode(path.read_bytes(), type=Snapshot)
+        if name == INITIAL:
+            return Snapshot()  # a workspace without fixtures began empty
+        names = [file.stem for file in path.parent.glob("*.json") if ".pending" not in file.name]
+        raise UsageError(
+            f"unknown snapshot {name!r}",
+            where=self.id,
+            hint=did_you_mean(name, [*names, INITIAL, CURRENT]),
+        )
 
     @contextmanager
     def lock(self, *, shared: bool = False) -> Generator[None]:

@@ -13,7 +13,6 @@ from offbook.errors import ModelError
 from offbook.exchange.dialects import validation
 from offbook.exchange.dialects.decoding import BodyDecoder, split_validation_error
 from offbook.exchange.dialects.dialect import HttpResponse, error_headers
-from offbook.exchange.dialects.response_parsing import error_with_code
 from offbook.exchange.messages import JSON, Image, to_json
 from offbook.exchange.model import Reply, Request, Tool
 
@@ -173,8 +172,3 @@ def decode_response(decoder: msgspec.json.Decoder[T], data: bytes | str) -> T:
         return decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ModelError(f"invalid response of the provider: {error}", status=502) from error
-
-
-def provider_error(message: str, code: object, status: int) -> ModelError:
-    """Return the error of this message and code."""
-    return error_with_code(message, code, status, ERROR_CATEGORIES)

@@ -345,7 +345,7 @@ class Rerecording:
         """Return the recorded reply, or for the chosen interaction a new one."""
         if self._replay.next_number(request) != self._number:
             return await self._replay.reply(request)
-        # Its answer alone would stand among answers that were given with the old settings.
+        # One new answer does not belong among answers that were given with the old settings.
         changed = self._replay.changed_settings(request, self._number)
         if changed and len(self._replay.file) > 1:
             raise UsageError(

@@ -17,8 +17,7 @@ from offbook.errors import (
     ScriptUnfinished,
     did_you_mean,
 )
-from offbook.exchange.injected_text import written_text
-from offbook.exchange.messages import to_json
+from offbook.exchange.messages import to_json, written_text
 from offbook.sources.playbook.actions import (
     Action,
     Call,

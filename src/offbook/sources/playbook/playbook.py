@@ -11,8 +11,15 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 
 from offbook.errors import ModelError, PlaybookError, ScriptUnfinished
-from offbook.exchange.injected_text import written_text
-from offbook.exchange.messages import AnyBlock, Text, Thinking, ToolCall, ToolResult, to_json
+from offbook.exchange.messages import (
+    AnyBlock,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    to_json,
+    written_text,
+)
 from offbook.exchange.model import Reply, StopReason, Usage, make_call_id
 from offbook.secrets import hide_secrets
 from offbook.sources.playbook.actions import (
@@ -42,7 +49,6 @@ from offbook.sources.playbook.diagnostics import (
     unfinished_error,
     unknown_tool_error,
 )
-from offbook.sources.side_requests import answer_side_request
 
 if TYPE_CHECKING:
     from offbook.determinism.faults import Fault
@@ -292,9 +298,13 @@ class Playbook:
         if (with_steps := next((queue for queue in matching if queue.steps), None)) is not None:
             return with_steps
 
-        # 2. A title, probe or prewarm of a known client takes no step.
-        if (side_reply := answer_side_request(request)) is not None:
-            return side_reply
+        # 2. A title, probe or prewarm of a known client takes no step. The requests of a session
+        #    have no metadata, and need no table of clients.
+        if request.metadata:
+            from offbook.sources.side_requests import answer_side_request
+
+            if (side_reply := answer_side_request(request)) is not None:
+                return side_reply
 
         # 3. A tool result belongs to the turn that made the call, so that conversations in parallel
         #    get their own steps. The results of an aborted turn come with the next prompt.

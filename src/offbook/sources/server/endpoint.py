@@ -373,23 +373,11 @@ class Endpoint:
         self._stream_count += 1
         return self._pacing.delays(len(response.chunks), self._stream_count)
 
-    async def converse(self, http_request: HttpRequest, message: bytes) -> AsyncIterator[bytes]:
-        """Yield the events that answer one WebSocket message of the Responses API."""
+    def converse(self, http_request: HttpRequest, message: bytes) -> AsyncIterator[bytes]:
+        """Return the events that answer one WebSocket message of the Responses API."""
         wire = self._record_wire(http_request, message)
         events = self._converse(http_request, message, wire)
-        if wire is None:
-            async for event in events:
-                yield event
-            return
-        sent: list[bytes] = []
-        ending = "reset"
-        try:
-            async for event in events:
-                sent.append(event)
-                yield event
-            ending = ""
-        finally:
-            wire.emit(b"\n".join(sent), ending)
+        return events if wire is None else wire.follow(events, separator=b"\n")
 
     async def _converse(
         self, http_request: HttpRequest, message: bytes, wire: WireExchange | None

@@ -42,7 +42,7 @@ class WireExchange:
     def record(self, response: HttpResponse) -> HttpResponse:
         """Emit a response and return it; a stream in progress is emitted at its end."""
         if response.live_chunks is not None:
-            live = self._follow(response, response.live_chunks)
+            live = self.follow(response.live_chunks, _head_bytes(response))
             return msgspec.structs.replace(response, live_chunks=live)
         # Without a chunk, a response that breaks off has no head either.
         sent = not response.ending or response.chunks
@@ -50,18 +50,19 @@ class WireExchange:
         self.emit(_head_bytes(response) + body if sent else b"", response.ending)
         return response
 
-    async def _follow(
-        self, response: HttpResponse, chunks: AsyncIterator[bytes]
+    async def follow(
+        self, chunks: AsyncIterator[bytes], head: bytes = b"", *, separator: bytes = b""
     ) -> AsyncIterator[bytes]:
-        parts = [_head_bytes(response)]
+        """Yield the chunks of a response in progress; emit what was sent at its end."""
+        sent: list[bytes] = []
         ending = "reset"
         try:
             async for chunk in chunks:
-                parts.append(chunk)
+                sent.append(chunk)
                 yield chunk
             ending = ""
         finally:
-            self.emit(b"".join(parts), ending)
+            self.emit(head + separator.join(sent), ending)
 
     def emit(self, response: bytes, ending: str = "") -> None:
         """Emit both sides; `ending` is what came in place of the end of the response."""

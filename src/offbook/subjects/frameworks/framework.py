@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 from offbook.errors import InjectedFault, UsageError, did_you_mean
 from offbook.subjects.subject import ToolError
-from offbook.trace.current_hub import current_faults
+from offbook.trace.context import current_faults
 from offbook.trace.events import (
     AGENT_END,
     AGENT_ERROR,
@@ -119,7 +119,7 @@ class NoToolAccess:
 
 
 class ToolWatch:
-    """What was seen of the agent's tools: whether each call failed, and their exceptions.
+    """The observed calls of the agent's tools: whether each failed, and the exceptions.
 
     A framework may send an exception to the model as an ordinary result. The run must know it.
     """
@@ -412,7 +412,7 @@ def wrap_agent(
     module, _, class_name = name.rpartition(".")
     adapter_class = getattr(import_module(f"offbook.subjects.frameworks.{module}"), class_name)
     adapter: FrameworkAdapter = adapter_class(agent, options)
-    known = adapter.option_names()
+    known = adapter.option_names() if options else None  # it takes 0.1 ms to read a signature
     for option in options:
         if known is not None and option not in known:
             raise UsageError(

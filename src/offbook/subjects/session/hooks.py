@@ -19,7 +19,7 @@ import msgspec
 
 from offbook.errors import ToolBlocked, UsageError, did_you_mean
 from offbook.subjects.mock_tools import ToolOutcome, to_tool_outcome
-from offbook.trace.current_hub import current_host
+from offbook.trace.context import current_host
 
 if TYPE_CHECKING:
     from pathlib import Path

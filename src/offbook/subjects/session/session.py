@@ -41,16 +41,10 @@ from offbook.subjects.mock_tools import (
 )
 from offbook.subjects.mock_ui import DEFAULTS, UI, validate_mock_ui
 from offbook.subjects.session import DEFAULT_SYSTEM_PROMPT
-from offbook.subjects.session.extensions import (
-    CommandHandler,
-    ExtensionFactory,
-    install_extension,
-    unload_extension,
-)
 from offbook.subjects.session.hooks import Context, HookEvent, Hooks, Host
 from offbook.subjects.session.tools import ToolRegistry, install_builtin_tools
 from offbook.subjects.subject import Skill, require_list, require_mapping
-from offbook.trace.current_hub import current_faults, current_host
+from offbook.trace.context import current_faults, current_host
 from offbook.trace.events import (
     AGENT_END,
     AGENT_ERROR,
@@ -67,6 +61,7 @@ from offbook.trace.instrument import error_data, tool_result_data
 if TYPE_CHECKING:
     from offbook.exchange.model import Reply
     from offbook.host.host_scope import HostScope
+    from offbook.subjects.session.extensions import CommandHandler, ExtensionFactory
     from offbook.subjects.subject import ModelAccess, RunContext
 
 # The statuses that the providers' own SDKs retry.
@@ -179,6 +174,8 @@ class AgentSession:
         )
         install_builtin_tools(self._tools)
         for spec in self._extension_specs:
+            from offbook.subjects.session.extensions import install_extension
+
             name, factory = await install_extension(spec, self._tools, self._hooks, self._commands)
             self._factories.append(factory)
             self.extensions.append(name)
@@ -199,6 +196,8 @@ class AgentSession:
                 self._context.ui.raise_errors()
         finally:
             for factory in self._factories:
+                from offbook.subjects.session.extensions import unload_extension
+
                 unload_extension(factory)
             self._factories.clear()
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 COMMANDS = {
     "Start": {
         "demo": CommandEntry(
-            "See a rehearsal: one that passes, and one that fails.", "first_steps:demo"
+            "Run two examples: a test that passes, and one that fails.", "first_steps:demo"
         ),
         "init": CommandEntry("Write a first test for the agent of a project.", "first_steps:init"),
         "doctor": CommandEntry("Show which clients and SDKs are installed.", "first_steps:doctor"),
@@ -164,7 +164,7 @@ def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None
     help="Show the version and exit.",
 )
 def offbook() -> None:
-    """Rehearse AI agents without the model."""
+    """Test AI agents without the model."""
 
 
 def main(args: Sequence[str] | None = None) -> NoReturn:

@@ -296,7 +296,7 @@ def replay(  # noqa: PLR0913 - one for each option
     """Run a command against a cassette. It must use all of it and send no other request."""
     from offbook.runs.commands import replay_command
     from offbook.sources.cassette.replay import Cassette
-    from offbook.trace.places import FileLine
+    from offbook.trace.events import FileLine
     from offbook.trace.recorder import record_trace
 
     if not command:

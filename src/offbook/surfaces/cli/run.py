@@ -93,7 +93,7 @@ def run(  # noqa: PLR0913 - one for each option
     """Run a command against a scripted model. The command must play the script to its end."""
     from offbook.runs.service import Service, raise_failures
     from offbook.sources.loading import open_source
-    from offbook.trace.places import FileLine
+    from offbook.trace.events import FileLine
     from offbook.trace.recorder import record_trace
 
     if not command:

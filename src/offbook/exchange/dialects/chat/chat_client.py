@@ -15,7 +15,11 @@ from offbook.exchange.dialects.chat.chat_stream import (
 )
 from offbook.exchange.dialects.conversations import ConversationStore
 from offbook.exchange.dialects.decoding import RawBody, raw_block_data, unsupported_block
-from offbook.exchange.dialects.response_parsing import TRUNCATED_STREAM, StreamAccumulator
+from offbook.exchange.dialects.response_parsing import (
+    TRUNCATED_STREAM,
+    StreamAccumulator,
+    error_with_code,
+)
 from offbook.exchange.dialects.streaming import parse_sse
 from offbook.exchange.messages import (
     JSON,
@@ -180,7 +184,7 @@ def parse_stream(stream: bytes, request: Request) -> Reply:
         chunk = openai.decode_response(wire.completion_decoder, event.data)
         if chunk.error is not None:
             message, code = str(chunk.error.get("message")), chunk.error.get("code")
-            raise openai.provider_error(message, code, 500)
+            raise error_with_code(message, code, 500, openai.ERROR_CATEGORIES)
         reply_id, model = chunk.id or reply_id, chunk.model or model
         usage = chunk.usage or usage
         # A reply has one choice: the first.

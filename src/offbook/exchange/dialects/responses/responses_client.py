@@ -8,7 +8,7 @@ from offbook.errors import ModelError
 from offbook.exchange.dialects import openai
 from offbook.exchange.dialects.conversations import ConversationStore
 from offbook.exchange.dialects.decoding import RawBody, raw_block_data, unsupported_block
-from offbook.exchange.dialects.response_parsing import TRUNCATED_STREAM
+from offbook.exchange.dialects.response_parsing import TRUNCATED_STREAM, error_with_code
 from offbook.exchange.dialects.responses import responses_wire as wire
 from offbook.exchange.dialects.responses.responses_messages import ItemReader, group_blocks
 from offbook.exchange.dialects.responses.responses_stream import encode_item
@@ -115,7 +115,9 @@ def parse_stream(stream: bytes, request: Request) -> Reply:
             raw_items.append(bytes(raw_item).decode())
         elif event.type == "error":
             error = event.error or wire.ResponsesError(event.code, event.message)
-            raise openai.provider_error(error.message or "", error.code, event.status)
+            raise error_with_code(
+                error.message or "", error.code, event.status, openai.ERROR_CATEGORIES
+            )
         elif event.response is not None and event.type in _LAST_EVENTS:
             response = event.response
             if response.output:
@@ -138,7 +140,9 @@ def _build_reply(
     """Return the reply of a response; `path` leads to its items in the raw body."""
     if response.error is not None or response.status == "failed":
         error = response.error or wire.ResponsesError()
-        raise openai.provider_error(error.message or openai.SERVER_ERROR, error.code, 500)
+        raise error_with_code(
+            error.message or openai.SERVER_ERROR, error.code, 500, openai.ERROR_CATEGORIES
+        )
     reader = ItemReader(frozenset(), ConversationStore(), wire.EMPTY_STATE, raw)
     reader.read(response.output, *path)
     blocks = tuple(block for message in reader.finish().history for block in message.blocks)

@@ -1,0 +1,158 @@
+"""A pack, a run or a model that cannot be used is refused with a message that names it."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from offbook.errors import FormatError, UsageError
+from offbook.evals.builders import PackBuilder
+from offbook.evals.evals_cli import _open_model  # pyright: ignore[reportPrivateUsage]
+from offbook.evals.pack_file import find_packs, read_pack
+from offbook.evals.pack_run import RunOptions, run_pack
+from offbook.evals.run_comparison import compare_runs
+from offbook.evals.run_directory import read_summary
+from offbook.evals.run_query import query_results
+from tests.evals.conftest import RUN, Files
+
+Write = Callable[[Files], Path]
+RULE = {"kind": "run-status", "expected": "completed"}
+PACK: dict[str, Any] = {
+    "id": "p",
+    "rubrics": [{"id": "done", "assertions": [RULE]}],
+    "cases": [{"id": "one", "run": "run.json", "rubrics": ["done"]}],
+}
+
+
+def with_case(**fields: Any) -> dict[str, Any]:
+    return {**PACK, "cases": [{**PACK["cases"][0], **fields}]}
+
+
+def with_ladder(**fields: Any) -> dict[str, Any]:
+    ladder = {"id": "l", "backend": {"path": "run.json"}, "timeout-tiers": [{"id": "t"}], **fields}
+    return {**PACK, "ladders": [ladder]}
+
+
+def with_fixture(**fields: str) -> dict[str, Any]:
+    return {**PACK, "fixtures": [{"id": "f", **fields}]}
+
+
+def with_rule(**fields: Any) -> dict[str, Any]:
+    return {**PACK, "rubrics": [{"id": "done", "assertions": [fields]}]}
+
+
+@pytest.mark.parametrize(
+    "pack, message",
+    [
+        (with_rule(path="stages.0", expected=1), "invalid JSON Pointer 'stages.0'"),
+        (with_fixture(kind="cassette", inline="x"), "the cassette 'f' needs a path"),
+        (
+            with_fixture(kind="jsonl-trace", path="trace.jsonl", trace_id="t2"),
+            "no record has the trace_id 't2'",
+        ),
+        (with_fixture(kind="trace"), "the fixture 'f' needs a path or an inline value"),
+        (["a list"], "expected an eval pack, got list"),
+        (with_case(playbook="a", cassette="b"), "the case 'one' has two models"),
+        (with_case(faults=["rset"]), "unknown fault"),
+        (with_case(run="", kind="live-verify"), "'one' needs a task and an executor"),
+        (
+            with_case(run="", kind="live-verify", task="x", executor=["true"]),
+            "the live-verify case 'one' needs a verify_command",
+        ),
+        ({**PACK, "split": {"train": ["oen"]}}, "unknown case 'oen' in the split"),
+        (with_ladder(after=["x"]), "unknown ladder 'x'"),
+        (with_ladder(backend={"kind": "live"}), "the live ladder 'l' needs a command"),
+        (with_ladder(backend={}), "the ladder 'l' needs a path"),
+        (
+            {**PACK, "rubrics": [{"id": "done", "kind": "llm-judge"}]},
+            "the rubric 'done' has no rule and would check nothing",
+        ),
+    ],
+)
+def test_a_wrong_part_of_a_pack_is_named(pack: Any, message: str, write: Write):
+    folder = write(
+        {"pack.json": pack, "run.json": RUN, "trace.jsonl": '{"event": "x", "trace_id": "t1"}\n'}
+    )
+    with pytest.raises(FormatError) as caught:
+        read_pack(folder / "pack.json")
+    assert message in str(caught.value)
+
+
+def test_a_folder_without_a_pack_is_refused(tmp_path: Path):
+    with pytest.raises(FormatError, match="no eval pack in this folder"):
+        find_packs([tmp_path])
+
+
+def test_a_pack_of_another_file_type_is_refused(write: Write):
+    with pytest.raises(FormatError, match=r"unsupported file type '\.txt'"):
+        read_pack(write({"pack.txt": "x"}) / "pack.txt")
+
+
+@pytest.mark.parametrize(
+    "packs, options, message",
+    [
+        ([], {}, "no eval pack"),
+        (["pack.json"], {"shard": (1, 2)}, "no case is selected"),
+        (["pack.json"], {"output": "runs", "resume": True}, "nothing to resume"),
+    ],
+)
+def test_a_run_of_nothing_is_refused(
+    packs: list[str],
+    options: dict[str, Any],
+    message: str,
+    write: Write,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.chdir(write({"pack.json": PACK, "run.json": RUN}))
+    with pytest.raises(UsageError, match=message):
+        run_pack([Path(name) for name in packs], RunOptions(**options))
+
+
+def test_runs_without_a_common_case_are_not_compared(write: Write):
+    folder = write({f"{name}/results.jsonl": f'{{"id": "{name}"}}\n' for name in ("one", "two")})
+    with pytest.raises(UsageError, match="the runs have no case in common"):
+        compare_runs(folder / "one", folder / "two")
+
+
+@pytest.mark.parametrize(
+    "files, message",
+    [
+        ({"run/summary.json": "{}"}, "invalid summary"),
+        ({"run/results.jsonl": ""}, "the run did not end"),
+        ({"run/other": ""}, "not the directory of a run"),
+    ],
+)
+def test_a_directory_without_a_summary_says_why(files: Files, message: str, write: Write):
+    with pytest.raises(FormatError, match=message):
+        read_summary(write(files) / "run")
+
+
+def test_a_null_is_refused_in_a_toml_pack():
+    builder = PackBuilder("p").case("one", input={"a": None})
+    with pytest.raises(UsageError, match="TOML has no null"):
+        builder.render_toml()
+
+
+def test_a_query_needs_duckdb(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    with pytest.raises(UsageError, match="queries need the package duckdb"):
+        query_results("select 1")
+
+
+def test_the_provider_of_a_live_model_is_checked():
+    with pytest.raises(UsageError, match="unknown provider 'opnai'"):
+        _open_model("opnai:gpt-5", live=True)
+    with pytest.raises(UsageError, match="cannot use the model 'gpt-5'"):
+        _open_model("gpt-5", live=True)
+
+
+@pytest.mark.parametrize(
+    "host, url",
+    [("box:1", "http://box:1/v1"), ("https://box", "https://box/v1")],
+)
+def test_ollama_is_reached_at_its_host(host: str, url: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("OLLAMA_HOST", host)
+    source, _, name = _open_model("ollama:qwen3:1.7b", live=True)
+    assert (vars(source)["_urls"], name) == ({"": url}, "qwen3:1.7b")
