@@ -244,6 +244,12 @@ def test_a_turn_that_is_not_finished_fails_before_the_next_is_prompted():
     assert prompts == ["One"]
 
 
+def test_what_ran_before_the_run_is_not_left_behind():
+    with drive(Echo()) as t, pytest.raises(ScriptUnfinished) as raised:
+        t.run(when("One", [say("1"), say("never")]))
+    assert "left running" not in str(raised.value)
+
+
 def test_a_failed_run_is_marked_in_its_trace():
     with drive(Echo()) as t:
         with pytest.raises(ScriptUnfinished):

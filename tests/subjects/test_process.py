@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from hypothesis import strategies as st
 
 from offbook.errors import DeadlineExceeded, UsageError
 from offbook.secrets import MASK, hide_secrets
-from offbook.subjects import process
+from offbook.subjects import process, process_tree
 from offbook.subjects.process import (
     OutputCollector,
     ProcessResult,
@@ -219,3 +221,114 @@ def test_a_signal_is_forwarded_to_a_foreground_command_and_ends_it(
     assert f"result {code} {number}\n" in output
     assert ("cleaned" in output) == ("cleaned" in script)
     assert ours.returncode == 0
+
+
+def test_a_signal_that_does_not_interrupt_the_wait_for_the_command_is_forwarded_at_once(
+    tmp_path: Path,
+):
+    up = tmp_path / "up"
+    os.mkfifo(up)
+
+    def send() -> None:
+        up.read_bytes()
+        # To this thread: the main thread goes on waiting, as after a signal just before the wait.
+        signal.pthread_kill(threading.get_ident(), signal.SIGHUP)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    result = run_foreground(["sh", "-c", f"echo up > {up}; sleep 60"], os.environ, 20)
+    thread.join()
+    assert (result.code, result.interrupted_by) == (-signal.SIGHUP, signal.SIGHUP)
+
+
+def test_a_signal_that_does_not_interrupt_the_wait_for_a_subject_is_handled_at_once(
+    tmp_path: Path,
+):
+    up, end = tmp_path / "up", tmp_path / "end"
+    for path in (up, end):
+        os.mkfifo(path)
+    handled, in_time = threading.Event(), list[bool]()
+
+    def send() -> None:
+        up.read_bytes()
+        signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
+        in_time.append(handled.wait(20))
+        end.write_bytes(b"")
+
+    before = signal.signal(signal.SIGUSR1, lambda _number, _frame: handled.set())
+    try:
+        thread = threading.Thread(target=send)
+        thread.start()
+        command, env = ["sh", "-c", f"echo > {up}; cat {end}"], isolated_env(tmp_path / "home")
+        asyncio.run(run_process(command, cwd=tmp_path, env=env, deadline=60))
+        thread.join()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert in_time == [True]
+
+
+def test_the_wakeup_file_of_the_program_is_kept():
+    reader, writer = socket.socketpair()
+    with reader, writer:
+        writer.setblocking(False)
+        signal.set_wakeup_fd(writer.fileno())
+        run_foreground(["true"], os.environ, 20)
+        assert signal.set_wakeup_fd(-1) == writer.fileno()
+    run_foreground(["true"], os.environ, 20)
+    assert signal.set_wakeup_fd(-1) == -1
+
+
+def test_a_signal_just_after_the_end_of_the_command_keeps_its_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    started = tmp_path / "started"
+    os.mkfifo(started)
+
+    class SignalledCollector(OutputCollector):
+        def __setattr__(self, name: str, value: object) -> None:
+            super().__setattr__(name, value)
+            if name == "send_signal" and value is not None:
+                started.write_bytes(b"")  # from now on, a signal is forwarded
+
+        def pipe_data_received(self, fd: int, data: bytes) -> None:
+            super().pipe_data_received(fd, data)
+            while is_alive(int(data)):
+                pass
+            signal.raise_signal(signal.SIGHUP)
+
+    monkeypatch.setattr(process, "OutputCollector", SignalledCollector)
+    # The process above the command ends after it.
+    command = ["sh", "-c", f"cat {started}; echo $PPID; exit 3"]
+    result = run_foreground(command, os.environ, 20, keep=100, echo=False)
+    assert (result.code, result.interrupted_by) == (3, signal.SIGHUP)
+
+
+def test_a_signal_that_nothing_reads_any_more_does_not_lose_the_last_report():
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.send(bytes([signal.SIGHUP]))
+        process_tree.refuse_signals(theirs.fileno())
+        process_tree.report(theirs.fileno(), "leaked")
+        with pytest.raises(BrokenPipeError):
+            ours.send(bytes([signal.SIGHUP]))
+        theirs.close()
+        assert [ours.recv(64), ours.recv(64)] == [b"leaked\n", b""]
+
+
+DAEMON = "setsid sleep 300 & echo $! > {daemon}; echo > {up}; sleep 300"
+
+
+def test_the_tree_is_killed_when_its_parent_ends_without_reading_its_reports(tmp_path: Path):
+    daemon, up = tmp_path / "daemon", tmp_path / "up"
+    os.mkfifo(up)
+    command = ["sh", "-c", DAEMON.format(daemon=daemon, up=up)]
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        channel, ids = theirs.fileno(), (str(os.getpid()), str(theirs.fileno()))
+        supervisor = subprocess.Popen(
+            [sys.executable, "-I", "-S", process.TREE, *ids, "", *command], pass_fds=[channel]
+        )
+        theirs.close()
+        up.read_bytes()
+    assert supervisor.wait() == 0
+    assert not is_alive(int(daemon.read_text()))

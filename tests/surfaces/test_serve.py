@@ -453,6 +453,19 @@ def test_a_served_playbook_answers_openai_clients_until_interrupted(
         assert process.wait(20) == code
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_right_after_the_first_line_of_serve_stops_it(shop: Path, number: int):
+    command = [sys.executable, "-m", "offbook", "serve", str(shop), "--port", "0"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONUNBUFFERED": "1"}
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith(b"serving ")
+        process.send_signal(number)
+        process.stdout.read()
+    assert process.returncode == 0
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [

@@ -13,6 +13,7 @@ from offbook.determinism.thread_context import snapshot_variables
 from offbook.errors import PlaybookError, UsageError
 from offbook.explore.generated_model import PatientPlaybook
 from offbook.explore.moves import find_values
+from offbook.explore.sdk_conversions import SdkConversions
 from offbook.explore.ssl_contexts import share_ssl_contexts
 from offbook.files import ReusedFolder
 from offbook.runs.api import drive
@@ -124,6 +125,7 @@ class Stage:
         self.records = False
         self._stop_watching = watch_termination()
         self._stop_sharing = share_ssl_contexts()
+        self._conversions = SdkConversions()
         self.played = 0
 
     def __enter__(self) -> Self:
@@ -134,6 +136,7 @@ class Stage:
         self._folder.remove()
         self._stop_watching()
         self._stop_sharing()
+        self._conversions.stop()
 
     def play(self, model: ModelSource, moves: Callable[[], Iterable[Move]]) -> Behaviour:
         """Play a model that makes its own moves."""
@@ -157,6 +160,7 @@ class Stage:
         )
         with use_defaults(defaults):
             rehearsal, state = _open(self._world)
+        self._conversions.start()  # the world may have loaded an SDK
         error: Exception | None = None
         try:
             try:

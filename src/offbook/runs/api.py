@@ -189,7 +189,7 @@ def drive(  # noqa: PLR0913 - the options of a rehearsal
             )
             raise UsageError(f"cannot drive {kind}", hint=hint)
         # A framework that accepts any option would fail on a misspelled one during the run.
-        for option in options if wrapped.adapter.option_names() is None else ():
+        for option in options if options and wrapped.adapter.option_names() is None else ():
             from difflib import get_close_matches
 
             if close := get_close_matches(option, DRIVE_OPTIONS, n=1, cutoff=0.8):

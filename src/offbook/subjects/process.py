@@ -324,6 +324,36 @@ def _handle_signals(handler: Callable[[int], None]) -> Generator[None]:
             signal.signal(number, previous)
 
 
+@contextlib.contextmanager
+def _wake_on_signals() -> Generator[None]:
+    """Let a signal wake the running loop, so that its handler is called at once.
+
+    Python calls handlers between two bytecodes of the main thread. A signal that arrives just
+    before the loop waits for its next event does not end that wait, and the next event may be a
+    deadline of minutes. asyncio prevents this for the handlers of `add_signal_handler` only.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread waits for signals
+        return
+    loop = asyncio.get_running_loop()
+    reader, writer = os.pipe()
+    for end in (reader, writer):
+        os.set_blocking(end, False)
+    loop.add_reader(reader, os.read, reader, 4096)
+    other = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    if other != -1:  # of the program, or of another process that this loop supervises
+        signal.set_wakeup_fd(other)
+    try:
+        yield
+    finally:
+        current = signal.set_wakeup_fd(-1)
+        if current != writer:
+            signal.set_wakeup_fd(current)
+        loop.remove_reader(reader)
+        os.close(reader)
+        os.close(writer)
+
+
 def describe_exit(code: int) -> str:
     """Return `failed with exit code 3` or `was killed by SIGKILL`."""
     return f"was killed by {signal_name(-code)}" if code < 0 else f"failed with exit code {code}"
@@ -384,19 +414,27 @@ async def _supervise(  # noqa: PLR0913 - the three callers differ in all of them
         raise UsageError(f"cannot run {command[0]!r} in {cwd}: {error.strerror}") from error
     lines: list[bytes] = []
     timed_out = False
+
+    def send_signal(number: int) -> None:
+        # Not `control.write`: if the tree has just ended, that would close the socket, and its
+        # reports could not be read.
+        with contextlib.suppress(OSError):
+            ours.send(bytes([number]))
+
     try:
         lines.append(await reports.readline())
         if not lines[0].startswith(b"error"):
-            output.send_signal = lambda number: control.write(bytes([number]))
+            output.send_signal = send_signal
             _write_input(transport.get_pipe_transport(0), stdin)
-            lines.append(await asyncio.wait_for(reports.readline(), deadline))
+            with _wake_on_signals():
+                lines.append(await asyncio.wait_for(reports.readline(), deadline))
         if grace:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(output.closed.wait(), grace)
     except TimeoutError:
         # SIGTERM first: a client may have to write its session file, or stop its own children.
         timed_out = True
-        control.write(bytes([signal.SIGTERM]))
+        send_signal(signal.SIGTERM)
         with contextlib.suppress(TimeoutError):
             lines.append(await asyncio.wait_for(reports.readline(), GRACE))
     finally:

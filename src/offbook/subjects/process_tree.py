@@ -25,8 +25,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
     from collections.abc import Callable
+    from socket import SHUT_RD, socket
 else:
     import _signal as signal  # `signal` itself takes 8 ms, for its enums
+    from _socket import SHUT_RD, socket
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 SIGKILL = 9
@@ -79,7 +81,7 @@ def main(parent: int, channel: int, lc_ctype: str, command: list[str]) -> None:
         if wake in ready:
             os.read(wake, 4096)
         if channel in ready:
-            numbers = os.read(channel, 64)
+            numbers = receive(channel)
             ending = not numbers
             for number in numbers if not exited else b"":
                 send(os.killpg, leader, number)
@@ -87,6 +89,7 @@ def main(parent: int, channel: int, lc_ctype: str, command: list[str]) -> None:
         give_up = monotonic() + KILL_TIME
     if not subreaper:  # pragma: no cover - macOS
         send(os.killpg, leader, SIGKILL)
+    refuse_signals(channel)
     report(channel, " ".join(["leaked", *map(str, sorted(leaked))]))
 
 
@@ -158,6 +161,26 @@ def send(kill: Callable[[int, int], None], target: int, number: int) -> None:
     try:
         kill(target, number)
     except (ProcessLookupError, PermissionError):
+        pass
+
+
+def receive(channel: int) -> bytes:
+    """Return the signals to send, or nothing at the end of the socket."""
+    try:
+        return os.read(channel, 64)
+    except OSError:  # the other end was closed before it had read all reports
+        return b""
+
+
+def refuse_signals(channel: int) -> None:
+    """Read no more signals: one left unread would reset the socket, and our reports with it."""
+    end = socket(fileno=channel)
+    try:
+        end.shutdown(SHUT_RD)
+    except OSError:  # the other end is closed
+        pass
+    end.detach()
+    while receive(channel):
         pass
 
 

@@ -196,10 +196,8 @@ Exit codes:
 @click.option("--max-runtime-secs", default=300.0, show_default=True)
 @json_option
 def record_in_workspace(
-    workspace_id: str,
-    cassette_name: str,
-    command: tuple[str, ...],
     *,
+    command: tuple[str, ...],
     backend: str,
     env: tuple[str, ...],
     redact: tuple[str, ...],
@@ -212,11 +210,7 @@ def record_in_workspace(
     from offbook.workflows.loop_tools import record
 
     result = record(
-        workspace_id,
-        cassette_name,
-        backend=backend or ("command" if command else ""),
-        command=command,
-        env=read_env(env),
+        **_agent_options(command, backend, env),
         # The output of known clients has ids and dates that differ in each run.
         redactions=read_redactions(redact, preset or preset_for_command(command)),
         **options,
@@ -261,10 +255,8 @@ Exit codes:
 @json_option
 @live_options
 def replay_in_workspace(
-    workspace_id: str,
-    cassette_name: str,
-    command: tuple[str, ...],
     *,
+    command: tuple[str, ...],
     backend: str,
     env: tuple[str, ...],
     redact: tuple[str, ...],
@@ -276,11 +268,7 @@ def replay_in_workspace(
     from offbook.workflows.loop_tools import replay
 
     result = replay(
-        workspace_id,
-        cassette_name,
-        backend=backend or ("command" if command else ""),
-        command=command,
-        env=read_env(env),
+        **_agent_options(command, backend, env),
         redactions=read_redactions(redact, preset),
         **options,
     )
@@ -291,6 +279,12 @@ def replay_in_workspace(
     )
     _print_loop_result(result, summary, as_json=as_json)
     return int(result.exit_code != 0 or bool(result.error))
+
+
+def _agent_options(command: tuple[str, ...], backend: str, env: tuple[str, ...]) -> dict[str, Any]:
+    """Return the agent of a recording as the tools take it."""
+    backend = backend or ("command" if command else "")
+    return {"command": command, "backend": backend, "env": read_env(env)}
 
 
 def _print_loop_result(result: RecordResult | ReplayResult, summary: str, *, as_json: bool) -> None:

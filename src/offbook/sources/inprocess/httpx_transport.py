@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -88,6 +88,7 @@ def _split_target(target: bytes) -> tuple[str, str]:
     return unquote(path), query
 
 
+@cache  # it makes classes, and each run patches anew
 def _response_builder(module: Any) -> Callable[[Any, HttpResponse], Any]:
     """Return a function that builds responses of this library."""
 

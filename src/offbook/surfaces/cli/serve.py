@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
-import threading
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -20,6 +22,9 @@ from offbook.cli_options import (
     report_faults,
     trace_option,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
 
 SERVE_EXAMPLE = """\b
 Example:
@@ -106,6 +111,7 @@ def serve(  # noqa: PLR0913 - one for each option
         Service(
             make_source, hub, port=port, pacing=pacing, lenient=lenient, faults=faults
         ) as service,
+        _stop_signal() as wait_for_stop,  # before the first line, which a caller may wait for
     ):
         for warning in service.warnings():
             click.echo(f"offbook: {warning}", err=True)
@@ -113,20 +119,26 @@ def serve(  # noqa: PLR0913 - one for each option
         for name, value in service.endpoint.variables.items():
             if name.endswith(("_BASE_URL", "_API_KEY")):
                 click.echo(f"export {name}={value}")
-        _wait_for_signal()
+        wait_for_stop()
     raise_failures(service.failures(strict=False))
     return 0
 
 
-def _wait_for_signal() -> None:
-    stopped = threading.Event()
-
-    def stop(*_: object) -> None:
-        stopped.set()
-
+@contextmanager
+def _stop_signal() -> Generator[Callable[[], object]]:
+    """Handle Ctrl-C and SIGTERM in this block; yield a function that waits for one of them."""
+    # A pipe, not an event: a signal just before `Event.wait` would not end it.
+    stopped, stop = os.pipe()
+    os.set_blocking(stop, False)
+    signal.set_wakeup_fd(stop)
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, stop)
-    stopped.wait()
+        signal.signal(number, lambda _number, _frame: None)
+    try:
+        yield lambda: os.read(stopped, 1)
+    finally:
+        signal.set_wakeup_fd(-1)
+        os.close(stopped)
+        os.close(stop)
 
 
 @click.command("mcp", epilog=MCP_EXAMPLE)
