@@ -76,6 +76,7 @@ class Baseline:
     lines: dict[str, dict[str, list[str]]]
     at_import: dict[str, list[int]]  # the lines that run outside of tests
     seconds: dict[str, float]
+    processor_seconds: dict[str, float]
     failed: list[str]
     modules: list[str]
 
@@ -90,6 +91,13 @@ class Baseline:
         if every_test or (not found and self.runs_at_import(mutant)):
             found = {*self.seconds}
         return sorted(found & self.seconds.keys(), key=lambda test: (self.seconds[test], test))
+
+    def limit_of(self, tests: list[str], extra: int) -> pytest_run.Limit:
+        """Return how long a mutant may run these tests."""
+        return pytest_run.Limit(
+            extra + 5 * int(sum(self.seconds[test] for test in tests)),
+            extra + 5 * int(sum(self.processor_seconds[test] for test in tests)),
+        )
 
     def runs_at_import(self, mutant: Mutant) -> bool:
         """Return whether the statement of a mutant runs before the first test."""
@@ -210,13 +218,13 @@ class Copy:
             for file in path.parent.glob(f"__pycache__/{path.stem}.*"):
                 file.unlink()
 
-    def fork(self, run: Callable[[], int], *, seconds: int = 0) -> int:
+    def fork(self, run: Callable[[], int], *, limit: pytest_run.Limit | None = None) -> int:
         """Start a process in the copy; return its id."""
         process = os.fork()
         if process == 0:
             code = 71
             try:
-                pytest_run.enter(self.folder, self.root / "log", seconds=seconds)
+                pytest_run.enter(self.folder, self.root / "log", limit=limit)
                 code = run()
             finally:
                 os._exit(code)  # nothing of the parent is run twice
@@ -246,15 +254,14 @@ def run_mutant(
         return Result("survived")
     report = copy.root / "killer"
     report.unlink(missing_ok=True)
-    seconds = part.seconds + 5 * int(sum(baseline.seconds[test] for test in order))
+    limit = baseline.limit_of(order, part.seconds)
     copy.mutate(mutant)
     try:
-        code = None
-        if not baseline.runs_at_import(mutant):
-            code = server.run(mutant.file, order, report, seconds)
-        if code is None:
+        code = server.run(mutant.file, order, report, limit)
+        # What ran while the tests were collected, such as their data, was not mutated.
+        if code is None or (code == pytest_run.PASSED and baseline.runs_at_import(mutant)):
             run = partial(pytest_run.run_mutant, order, mutant.file, report)
-            code = pytest_run.wait(copy.fork(run, seconds=seconds), seconds)
+            code = pytest_run.wait(copy.fork(run, limit=limit), limit.seconds)
     finally:
         copy.restore(mutant)
     # Without a test that failed, pytest could not collect the tests.

@@ -18,7 +18,7 @@ import time
 from collections.abc import Collection, Generator
 from multiprocessing import Pipe
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import changed_code
 import pytest
@@ -30,6 +30,13 @@ OPTIONS = [
 ]  # fmt: skip
 # The exit codes of a child. Those of pytest for a broken run (2, 3, 4) are no verdict.
 PASSED, FAILED, NO_TESTS, NOT_IMPORTED = 0, 1, 5, 70
+
+
+class Limit(NamedTuple):
+    """How long a process may run; on a busy machine, the processor time is far less."""
+
+    seconds: int
+    processor_seconds: int
 
 
 class _SameExamples:
@@ -54,15 +61,17 @@ class _Baseline:
 
     def __init__(self, coverage: Any) -> None:
         self.seconds: dict[str, float] = {}
+        self.processor_seconds: dict[str, float] = {}
         self.failed: set[str] = set()
         self._coverage = coverage
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None]:
         self._coverage.switch_context(item.nodeid)
-        started = time.monotonic()
+        started, used = time.monotonic(), _processor_seconds()
         yield
         self.seconds[item.nodeid] = time.monotonic() - started
+        self.processor_seconds[item.nodeid] = _processor_seconds() - used
         self._coverage.switch_context("")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -87,9 +96,9 @@ class _Selection:
             self.killer = report.nodeid
 
 
-def enter(folder: Path, log: Path, *, seconds: int = 0) -> None:
+def enter(folder: Path, log: Path, *, limit: Limit | None = None) -> None:
     """Make this process one that tests the copy in a folder; its output goes to a file."""
-    _separate(seconds)
+    _separate(limit)
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     nothing = os.open(os.devnull, os.O_RDONLY)
     for number, file in ((0, nothing), (1, output), (2, output)):
@@ -100,11 +109,16 @@ def enter(folder: Path, log: Path, *, seconds: int = 0) -> None:
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
 
 
-def _separate(seconds: int) -> None:
+def _processor_seconds() -> float:
+    """Return the processor time of this process and of those that it has waited for."""
+    return sum(os.times()[:4])
+
+
+def _separate(limit: Limit | None) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # some tests look at it
     os.setsid()  # so that the parent can end it with everything that it started
-    if seconds:
-        # Processor time: on a busy machine, a mutant has as much of it as on an idle one.
+    if limit is not None:
+        seconds = limit.processor_seconds
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
@@ -155,6 +169,7 @@ def run_baseline(tests: Collection[str], sources: Collection[str], report: Path)
     modules = [name for name, module in sys.modules.items() if _is_third_party(module)]
     content = {
         "lines": lines, "at_import": at_import, "seconds": seconds,
+        "processor_seconds": plugin.processor_seconds,
         "failed": sorted(plugin.failed), "modules": modules,
     }  # fmt: skip
     report.write_text(json.dumps(content))
@@ -192,9 +207,9 @@ class Server:
         self._process = process
         self._answers.close()
 
-    def run(self, source: str, order: list[str], report: Path, seconds: int) -> int | None:
+    def run(self, source: str, order: list[str], report: Path, limit: Limit) -> int | None:
         """Run tests on a mutated file; return the exit code, or None if it must be imported."""
-        self._requests.send((source, order, report, seconds))
+        self._requests.send((source, order, report, limit))
         return self._requests.recv()
 
     def stop(self) -> None:
@@ -228,7 +243,7 @@ class _Forks:
         gc.freeze()
         with contextlib.suppress(EOFError):
             while True:
-                source, order, report, seconds = self._answers.recv()
+                source, order, report, limit = self._answers.recv()
                 changes = changed_code.compare(
                     self._originals[source], Path(source).read_text(), str(Path(source).resolve())
                 )
@@ -239,14 +254,14 @@ class _Forks:
                 if process == 0:
                     code = 71
                     try:
-                        _separate(seconds)
+                        _separate(limit)
                         for change in changes:
                             for function in functions[change.place]:
                                 function.__code__ = change.code
                         code = self._run([items[name] for name in order if name in items], report)
                     finally:
                         os._exit(code)  # nothing of the session is run twice
-                self._answers.send(wait(process, seconds))
+                self._answers.send(wait(process, limit.seconds))
         return True
 
     def _run(self, items: list[pytest.Item], report: Path) -> int:

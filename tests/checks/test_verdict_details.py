@@ -12,7 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offbook.checks import assertion
-from offbook.checks.alignment import align_in_order, describe_mismatch, render_rows
+from offbook.checks.alignment import (
+    AlignedRow,
+    align_equal,
+    align_in_order,
+    describe_mismatch,
+    render_rows,
+    shorten_sides,
+)
 from offbook.checks.assertion import Assertion, AssertionResult, CheckContext
 from offbook.checks.context import NoData
 from offbook.checks.registry import evaluate_all
@@ -414,6 +421,44 @@ def test_a_missing_step_has_its_row_before_the_step_that_follows_it():
     assert [row.sign for row in rows] == ["-", "=", "-", "="]
 
 
+def test_rows_as_expected_are_left_out_two_rows_from_a_difference():
+    same = [AlignedRow(name, name, ok=True) for name in "abcd"]
+    assert render_rows([*same, AlignedRow("x", ""), *same]) == [
+        "  expected | actual",
+        "  … 2 more as expected",
+        "= c        | c",
+        "= d        | d",
+        "- x        |",
+        "= a        | a",
+        "= b        | b",
+        "  … 2 more as expected",
+    ]
+    assert render_rows([]) == ["  expected | actual"]
+    assert len(render_rows(same * 2)) == 9  # without a difference, everything is shown
+
+
+def test_long_lists_are_aligned_block_by_block(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("offbook.checks.alignment.MAX_ROWS", 3)
+    assert align_equal("abcdefgh", "abcdxfgh!") == [(n, n) for n in range(8) if n != 4]
+
+
+@pytest.mark.parametrize(
+    "same, want, got",
+    [
+        (39, '"' + "s" * 39 + 'a"', '"' + "s" * 39 + 'b"'),
+        (40, "…" + "s" * 20 + 'a"', "…" + "s" * 20 + 'b"'),
+    ],
+)
+def test_long_texts_are_shown_from_twenty_characters_before_their_difference(
+    same: int, want: str, got: str
+):
+    assert shorten_sides("s" * same + "a", "s" * same + "b") == (want, got)
+
+
+def test_a_number_may_begin_as_the_other_does():
+    assert shorten_sides(1, 12) == ("1", "12")
+
+
 @pytest.mark.parametrize("length, shortened", [(60, False), (61, True)])
 def test_a_column_has_at_most_sixty_characters(length: int, *, shortened: bool):
     rows = compare_tool_calls([], [ExpectedCall("x" * length)], "exact").rows
@@ -628,6 +673,15 @@ def test_recorded_iterations_count_more_than_a_summary(events: list[Event], coun
 )
 def test_the_costs_of_all_events_are_added(events: list[Event], dollars: float):
     assert one("cost_within", {"max_dollars": 5}, *events).actual == dollars
+
+
+def test_a_single_event_has_no_duration():
+    assert one("duration", {"max_secs": 60}, make("a")).status == "no_data"
+
+
+def test_the_first_missing_event_follows_no_other():
+    verdict = one("event_sequence", {"topics": ["a", "b"]}, publish("b"))
+    assert verdict.message.splitlines()[0] == "'a' was not published:"
 
 
 def test_verdicts_do_not_count_towards_the_duration():

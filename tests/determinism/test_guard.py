@@ -452,12 +452,6 @@ def test_time_that_the_test_invents_does_not_count(monkeypatch: pytest.MonkeyPat
     assert not watch.over
 
 
-def test_the_time_of_a_pause_does_not_count():
-    with time_budget(0.1, FILE) as watch, watch.paused():
-        threading.Event().wait(0.15)
-    assert not watch.over
-
-
 def test_slow_code_is_located():
     never = threading.Event()
     with time_budget(0.1, FILE) as watch:

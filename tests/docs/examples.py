@@ -45,8 +45,8 @@ COMMAND = re.compile(
     re.MULTILINE,
 )
 TIMEOUT_SECONDS = 120
-# Readers may not have these plugins, and hypothesis takes a second to load.
-DISABLED_PLUGINS = ["cacheprovider", "hypothesispytest", "randomly", "xdist"]
+# Readers may not have these plugins; hypothesis and langsmith take a second each to load.
+DISABLED_PLUGINS = ["cacheprovider", "hypothesispytest", "langsmith_plugin", "randomly", "xdist"]
 
 
 class ExampleError(AssertionError):

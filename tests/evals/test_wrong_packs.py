@@ -10,7 +10,7 @@ import pytest
 from offbook.errors import FormatError, UsageError
 from offbook.evals.builders import PackBuilder
 from offbook.evals.evals_cli import _open_model  # pyright: ignore[reportPrivateUsage]
-from offbook.evals.pack_file import read_pack
+from offbook.evals.pack_file import find_packs, read_pack
 from offbook.evals.pack_run import RunOptions, run_pack
 from offbook.evals.run_comparison import compare_runs
 from offbook.evals.run_directory import read_summary
@@ -24,6 +24,15 @@ PACK: dict[str, Any] = {
     "rubrics": [{"id": "done", "assertions": [RULE]}],
     "cases": [{"id": "one", "run": "run.json", "rubrics": ["done"]}],
 }
+
+
+def with_case(**fields: Any) -> dict[str, Any]:
+    return {**PACK, "cases": [{**PACK["cases"][0], **fields}]}
+
+
+def with_ladder(**fields: Any) -> dict[str, Any]:
+    ladder = {"id": "l", "backend": {"path": "run.json"}, "timeout-tiers": [{"id": "t"}], **fields}
+    return {**PACK, "ladders": [ladder]}
 
 
 def with_fixture(**fields: str) -> dict[str, Any]:
@@ -43,15 +52,42 @@ def with_rule(**fields: Any) -> dict[str, Any]:
             with_fixture(kind="jsonl-trace", path="trace.jsonl", trace_id="t2"),
             "no record has the trace_id 't2'",
         ),
+        (with_fixture(kind="trace"), "the fixture 'f' needs a path or an inline value"),
+        (["a list"], "expected an eval pack, got list"),
+        (with_case(playbook="a", cassette="b"), "the case 'one' has two models"),
+        (with_case(faults=["rset"]), "unknown fault"),
+        (with_case(run="", kind="live-verify"), "'one' needs a task and an executor"),
+        (
+            with_case(run="", kind="live-verify", task="x", executor=["true"]),
+            "the live-verify case 'one' needs a verify_command",
+        ),
+        ({**PACK, "split": {"train": ["oen"]}}, "unknown case 'oen' in the split"),
+        (with_ladder(after=["x"]), "unknown ladder 'x'"),
+        (with_ladder(backend={"kind": "live"}), "the live ladder 'l' needs a command"),
+        (with_ladder(backend={}), "the ladder 'l' needs a path"),
+        (
+            {**PACK, "rubrics": [{"id": "done", "kind": "llm-judge"}]},
+            "the rubric 'done' has no rule and would check nothing",
+        ),
     ],
 )
-def test_a_wrong_part_of_a_pack_is_named(pack: dict[str, Any], message: str, write: Write):
+def test_a_wrong_part_of_a_pack_is_named(pack: Any, message: str, write: Write):
     folder = write(
         {"pack.json": pack, "run.json": RUN, "trace.jsonl": '{"event": "x", "trace_id": "t1"}\n'}
     )
     with pytest.raises(FormatError) as caught:
         read_pack(folder / "pack.json")
     assert message in str(caught.value)
+
+
+def test_a_folder_without_a_pack_is_refused(tmp_path: Path):
+    with pytest.raises(FormatError, match="no eval pack in this folder"):
+        find_packs([tmp_path])
+
+
+def test_a_pack_of_another_file_type_is_refused(write: Write):
+    with pytest.raises(FormatError, match=r"unsupported file type '\.txt'"):
+        read_pack(write({"pack.txt": "x"}) / "pack.txt")
 
 
 @pytest.mark.parametrize(

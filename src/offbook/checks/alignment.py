@@ -46,7 +46,7 @@ def align_equal(first: Sequence[Hashable], second: Sequence[Hashable]) -> Pairs:
     5,000 items that repeat take 0.1 s, in `difflib` two minutes.
     """
     pairs: Pairs = []
-    for start in range(0, max(len(first), len(second)), MAX_ROWS):  # to bound the memory
+    for start in range(0, len(first), MAX_ROWS):  # to bound the memory
         stop = start + MAX_ROWS
         pairs += [
             (a + start, b + start) for a, b in _align_block(first[start:stop], second[start:stop])
@@ -160,7 +160,7 @@ def render_rows(
         if not row.ok
         for neighbour in range(position - CONTEXT_ROWS, position + CONTEXT_ROWS + 1)
     } or set(range(len(rows)))
-    width = max(len(headings[0]), *(len(_truncate(row.expected)) for row in rows), 0)
+    width = max(map(len, (headings[0], *(_truncate(row.expected) for row in rows))))
     lines = [f"  {headings[0]:{width}} | {headings[1]}"]
     skipped = 0
     for position, row in enumerate(rows):

@@ -12,13 +12,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offbook.errors import UsageError
-from offbook.exchange.messages import History, Image, Message, Text, Thinking, ToolCall, ToolResult
+from offbook.exchange.messages import (
+    History,
+    Image,
+    Message,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    user,
+)
 from offbook.exchange.model import Request
 from offbook.sources.cassette.normalize import ConversationDigest, Normalizer, collapse_whitespace
 from offbook.trace.redaction import PRESETS
-from tests.sources.cassette.conversations import ask
+from tests.sources.cassette.conversations import ask, looking_up
 
 UUID_A, UUID_B = "0b8f3b1e-7c1d-4c55-9d3e-6f1f6d2a9b10", "7d0c9a44-2f0e-4f6c-8a75-0e5f2b1c3d4e"
+
+HASHES = {
+    "no settings": "sha256:81cc1ad422696333713bb0f27a2fc0e7f71d32e40b07b3b42352214ccbcd312d",
+    "settings": "sha256:b7075bc0098097b7acda1df654f2333627a5b26d136293b3e46b5a61b5f9849f",
+    "call and result": "sha256:8045465f1dcb7b6da6dfb57c0b16d9e0917b547a8aa4bff4e7d353bcd3b3b1a2",
+    "prompt": "sha256:7b4a45a20fa99609c0894a94bbf49e17b2e77f4a241c0e18f5feb066062e69b9",
+}
 
 
 @pytest.mark.parametrize(
@@ -114,6 +130,20 @@ def test_an_invalid_redaction_is_refused_at_once(rules: Any, message: str):
         Normalizer(rules)
 
 
+def test_the_hashes_in_cassettes_of_earlier_versions_stay_valid():
+    """A change of one of these needs a new REVISION."""
+    normalizer = Normalizer(roots={})
+    first, second, _ = looking_up("toolu_01")
+    assert normalizer.fingerprint == "97ae4b69c69161f7"
+    hashes = {
+        "no settings": normalizer.hash_request(Request(History([user("in /tmp/run-1/x")]))),
+        "settings": normalizer.hash_request(first),
+        "call and result": normalizer.hash_request(second),
+        "prompt": normalizer.hash_prompt("in /tmp/run-1/x"),
+    }
+    assert hashes == HASHES
+
+
 def test_a_changed_preset_changes_the_fingerprint(monkeypatch: pytest.MonkeyPatch):
     before = Normalizer({"presets": ["codex"]}).fingerprint
     monkeypatch.setitem(PRESETS, "codex", ((("a", "b"),), ()))
@@ -145,20 +175,19 @@ def test_calls_and_results_are_numbered_by_first_appearance():
 def test_signatures_are_dropped_and_images_are_hashed():
     normalizer = Normalizer()
     message = Message("user", (Thinking("hm", signature="SIGN" * 99), Image(data="A" * 9999)))
-    thought, image = normalizer.clean_message(message).blocks
+    thought, image = normalizer.clean_message(message, 0).blocks
     assert thought == Thinking("hm")
     assert isinstance(image, Image)
     assert image.data.startswith("sha256:")
-    assert normalizer.clean_message(normalizer.clean_message(message)) == normalizer.clean_message(
-        message
-    )
+    clean = normalizer.clean_message(message, 0)
+    assert normalizer.clean_message(clean, 0) == clean
 
 
 @given(st.lists(st.text(max_size=30), max_size=4))
 def test_a_stored_request_has_the_hash_of_the_original(texts: list[str]):
     normalizer = Normalizer(roots={})
     request = ask(*texts)
-    stored = [normalizer.clean_message(message) for message in request.messages]
+    stored = [normalizer.clean_message(m, index) for index, m in enumerate(request.messages)]
     original = normalizer.extend(ConversationDigest(ids={}), request.messages)
     assert (
         normalizer.extend(ConversationDigest(ids={}), stored, numbered=True).digest

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -36,6 +38,7 @@ from offbook.sources.cassette.normalize import (
 )
 from offbook.sources.cassette.replay import Cassette, ReplayCursor, RequestHashes, request_hat
 from offbook.sources.live import Live
+from offbook.trace import text_patterns
 from offbook.trace.events import Event
 from offbook.trace.hub import Hub
 from offbook.trace.redaction import RedactionRules
@@ -237,11 +240,24 @@ async def test_the_first_five_unused_interactions_are_listed(path: Path):
     assert "more" not in five.hint
 
 
+def test_a_redaction_that_takes_too_long_is_located_in_the_cassette(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(text_patterns, "MAX_SECONDS", 0.001)
+    path.write_text(
+        "redactions:\n  patterns:\n    slow: '(x|xx)+$'\n" + HANDWRITTEN.format(hash="sha256:...")
+    )
+    source = Cassette(path)
+    with pytest.raises(FormatError, match="took longer than") as refusal:
+        source.take(ask("x" * 99 + "!", hat="worker"))
+    assert str(refusal.value).startswith(f"{path}:3")
+
+
 # ------------------------------------------------------------------------------------- the cursor
 
 
 def test_a_cursor_notes_and_reads_the_used_numbers(tmp_path: Path):
-    file = tmp_path / "run" / "cursor"
+    file = tmp_path / "runs" / "1" / "cursor"
     one, two = ReplayCursor(file, cassette="abc"), ReplayCursor(file, cassette="abc")
     with one.turn() as used:
         assert used == set()
@@ -254,6 +270,36 @@ def test_a_cursor_notes_and_reads_the_used_numbers(tmp_path: Path):
         assert used == {1, 3, 12}
     assert file.read_text() == "abc\n1\n12\n3\n"
     assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_forked_process_reads_what_its_parent_has_used(tmp_path: Path):
+    # Both have the same position in the file.
+    script = """
+import os, sys
+from pathlib import Path
+from offbook.sources.cassette.replay import ReplayCursor
+
+cursor = ReplayCursor(Path(sys.argv[1]), cassette="abc")
+with cursor.turn():
+    cursor.take(1)
+child = os.fork()
+if child == 0:
+    with cursor.turn():
+        cursor.take(2)
+else:
+    os.waitpid(child, 0)
+    with cursor.turn() as used:
+        print(sorted(used))
+"""
+    command = [sys.executable, "-c", script, str(tmp_path / "cursor")]
+    assert subprocess.check_output(command, text=True) == "[1, 2]\n"
+
+
+def test_a_cursor_in_another_encoding_is_that_of_another_cassette(tmp_path: Path):
+    (tmp_path / "cursor").write_bytes(b"\xff\xfea\x00\n")
+    cursor = ReplayCursor(tmp_path / "cursor", cassette="abc")
+    with pytest.raises(FormatError, match="belongs to another cassette"), cursor.turn():
+        pass
 
 
 def test_a_closed_cursor_has_no_open_file_and_can_be_closed_again(tmp_path: Path):
@@ -270,7 +316,7 @@ def test_a_closed_cursor_has_no_open_file_and_can_be_closed_again(tmp_path: Path
 
 
 def test_a_cursor_in_memory_needs_no_file():
-    cursor = ReplayCursor()
+    cursor = ReplayCursor(None, cassette="abc")
     with cursor.turn() as used:
         cursor.take(2)
         assert used == {2}
@@ -295,13 +341,30 @@ def test_a_recording_older_than_the_limit_is_refused(
     recorded = (datetime.now(UTC) - timedelta(days=days)).isoformat()
     path.write_text(f"# recorded: {recorded}\n" + HANDWRITTEN.format(hash="sha256:..."))
     if refused:
-        with pytest.raises(UsageError, match=f"the recording is {days} days old, the limit is 10"):
-            Cassette(path, max_age=timedelta(days=10))
+        command = "offbook record tape.yaml --only {number} -- ./agent"
+        with pytest.raises(
+            UsageError, match=f"the recording is {days} days old, the limit is 10"
+        ) as refusal:
+            Cassette(path, max_age=timedelta(days=10), record_command=command)
+        expected = "record it again: offbook record tape.yaml --replace -- ./agent"
+        assert refusal.value.hint == expected
     else:
         Cassette(path, max_age=timedelta(days=10))
     path.write_text(HANDWRITTEN.format(hash="sha256:..."))
     with pytest.raises(UsageError, match="the age of the recording is unknown"):
         Cassette(path, max_age=timedelta(days=10))
+
+
+def test_a_prompt_that_was_not_recorded_passes_through_with_its_hash(path: Path):
+    record_prompts(path, [("worker", "go on")])
+    source = Cassette(path, passthrough=Counting())
+    assert source.reply_to_prompt("stop", "worker") is None
+    assert source.passed_through == [Normalizer().hash_prompt("stop")]
+
+
+def test_a_replay_keeps_the_recorded_delays_only_on_demand(path: Path):
+    record_prompts(path, [("worker", "go on")])
+    assert (Cassette(path).timed, Cassette(path, timed=True).timed) == (False, True)
 
 
 def test_a_prompt_is_compared_by_its_own_hash(path: Path):
@@ -448,7 +511,7 @@ def test_what_only_the_agent_reads_is_not_stored():
             ToolResult("1", (Image(data="AAAA"),), None, "find", details={"secret": 1}),
         ),
     )
-    thought, image, raw, result = Normalizer().clean_message(message).blocks
+    thought, image, raw, result = Normalizer().clean_message(message, 0).blocks
     assert thought == Thinking("hm", redacted=True)
     assert image == Image(data="sha256:known")
     assert isinstance(raw, RawBlock)

@@ -127,7 +127,7 @@ class Normalizer:
         """Return the settings of a request as they are stored."""
         return self._cached_settings(request)[0]
 
-    def clean_message(self, message: Message, index: int = 0) -> Message:
+    def clean_message(self, message: Message, index: int) -> Message:
         """Return a message, whose call ids are numbered already, as it is stored."""
         if not self._has_message_paths and _is_text(message):
             return _change_texts(self.clean_text, message)

@@ -250,11 +250,11 @@ class Cassette:
 
     def _match(
         self, hat: str, hashes: RequestHashes, used: set[int]
-    ) -> tuple[Entry | None, Literal["exact", "reordered", "drifted", "none"]]:
-        """Return the interaction for a request, and how it matches. Changes nothing."""
+    ) -> tuple[Entry | None, Literal["reordered", "drifted"] | None]:
+        """Return the interaction for a request, and how it deviates. Changes nothing."""
         queue = self._remaining(hat, used)
         if not queue:
-            return None, "none"
+            return None, None
 
         # 1. The next interaction of this hat, if its hash is that of the request. People shorten
         #    hashes in a cassette that they write by hand: "sha256:ab12...", or "sha256:..." for
@@ -263,9 +263,9 @@ class Cassette:
         recorded, hash_ = self._hashes[expected.number - 1], hashes.comparable_to(expected)
         if recorded.endswith("..."):
             if hash_ and hash_.startswith(recorded[:-3]):
-                return expected, "exact"
+                return expected, None
         elif recorded == hash_:
-            return expected, "exact"
+            return expected, None
 
         # 2. The same request further on in the queue, if the conversation that it continues was
         #    replayed. Independent conversations are matched by what they ask: which one came first
@@ -278,7 +278,7 @@ class Cassette:
 
         # 3. A loose replay returns the next interaction whatever the request says. A strict one
         #    has no reply.
-        return (None, "none") if self.strict else (expected, "drifted")
+        return (None, None) if self.strict else (expected, "drifted")
 
     def _remaining(self, hat: str, used: set[int]) -> deque[Entry]:
         """Return the queue of a hat without the used interactions at its beginning."""
@@ -435,7 +435,7 @@ class ReplayCursor:
     its lock, so that no reply is given twice. A process that dies leaves its notes behind.
     """
 
-    def __init__(self, path: Path | None = None, *, cassette: str = "") -> None:
+    def __init__(self, path: Path | None, *, cassette: str) -> None:
         self.used: set[int] = set()
         self._unshared = nullcontext(self.used)
         self._path = path
@@ -451,31 +451,29 @@ class ReplayCursor:
     def _shared_turn(self, path: Path) -> Generator[set[int]]:
         if self._file is None:
             path.parent.mkdir(parents=True, exist_ok=True)
-            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
-            self._file = os.open(path, flags, 0o600)
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         with locked(self._file):
-            self._read_new(self._file)
+            self._read_new(self._file, path)
             yield self.used
 
-    def _read_new(self, file: int) -> None:
+    def _read_new(self, file: int, path: Path) -> None:
         """Read the notes that other processes have added."""
         size = os.fstat(file).st_size
         if not size:
             self._bytes_read = os.write(file, f"{self._cassette}\n".encode())
             return
-        if size <= self._bytes_read:
-            return
+        # A process that was forked shares the position in the file.
         os.lseek(file, self._bytes_read, os.SEEK_SET)
-        raw = os.read(file, size - self._bytes_read)
-        lines = raw.decode("utf-8", "replace").split("\n")
-        if not self._bytes_read and lines.pop(0) != self._cassette:
+        raw = os.read(file, size)
+        lines = raw.split(b"\n")
+        if not self._bytes_read and lines.pop(0) != self._cassette.encode():
             raise FormatError(
                 "the cursor belongs to another cassette, or to an earlier version of it",
-                path=self._path or "",
+                path=path,
                 hint="remove the file to start at the first interaction",
             )
         self.used.update(int(line) for line in lines if line.isdigit())
-        self._bytes_read = size
+        self._bytes_read += len(raw)
 
     def take(self, number: int) -> None:
         """Mark an interaction as used; only inside a turn."""

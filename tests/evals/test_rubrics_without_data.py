@@ -1,0 +1,73 @@
+"""A rule without its data is "no data" with the reason, never a pass."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from offbook.evals.pack import Rubric
+from offbook.evals.rubrics import Evidence, evaluate_rubric
+from offbook.evals.run_record import parse_run_record
+
+NO_STAGES: dict[str, Any] = {"_type": "run_record", "id": "r", "status": "completed", "stages": []}
+
+
+def evidence_of(**fields: Any) -> Evidence:
+    return Evidence(parse_run_record({**NO_STAGES, **fields}, Path("run.json")))
+
+
+@pytest.mark.parametrize(
+    "rule, evidence, status, message",
+    [
+        (
+            {"kind": "run-status", "expected": "completed"},
+            Evidence(),
+            "no_data",
+            "no data: the case has no run record",
+        ),
+        (
+            {"path": "/id", "expected": "r"},
+            Evidence(),
+            "no_data",
+            "no data: the case has no run record",
+        ),
+        (
+            {"kind": "check", "check": {"type": "file_exists", "path": "a"}},
+            Evidence(),
+            "no_data",
+            "no data: the case has no trace",
+        ),
+        (
+            {"kind": "tool-never", "expected": "rm"},
+            evidence_of(),
+            "no_data",
+            "no data: the run called no tool",
+        ),
+        (
+            {"kind": "side-effect-level", "expected": "read_only"},
+            evidence_of(),
+            "no_data",
+            "no data: the run record has no policy.side_effect_level",
+        ),
+        (
+            {"kind": "side-effect-level", "expected": "read_only"},
+            evidence_of(policy={"side_effect_level": "raed_only"}),
+            "error",
+            "unknown side effect level 'raed_only'",
+        ),
+        (
+            {"kind": "visible-text-contains", "contains": "x"},
+            evidence_of(),
+            "fail",
+            "the run has no stages",
+        ),
+    ],
+)
+def test_a_rule_without_data_does_not_pass(
+    rule: dict[str, Any], evidence: Evidence, status: str, message: str
+):
+    rubric = msgspec.convert({"id": "r", "assertions": [rule]}, Rubric)
+    (verdict,) = evaluate_rubric(rubric, evidence)
+    assert verdict.status == status
+    assert verdict.message.startswith(message)

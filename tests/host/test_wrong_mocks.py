@@ -1,0 +1,41 @@
+"""A wrong mock of the host or of a program is refused with a message that names the mistake."""
+
+from typing import Any
+
+import pytest
+
+from offbook.errors import UsageError
+from offbook.host.host_providers import HostProviders
+from offbook.testing import fake_cli, with_host_mocks
+
+
+@pytest.mark.parametrize(
+    "fields, message",
+    [
+        ({"error": 5}, "error must be a message or an exception, got int"),
+        ({"params": [1]}, "params must be a dict, got list"),
+        ({"results": []}, "results must be a list of answers"),
+        ({"times": 0}, "times must be a positive number, got 0"),
+        ({"times": True}, "times must be a positive number, got True"),
+    ],
+)
+def test_a_wrong_field_of_a_host_mock_is_named(fields: dict[str, Any], message: str):
+    mock = {"capability": "fs", "operation": "read", **fields}
+    with pytest.raises(UsageError, match=message), with_host_mocks([mock]):
+        pass
+
+
+def test_an_answer_of_a_fake_program_is_a_text_or_a_mapping():
+    with pytest.raises(UsageError, match="expected an answer, got int"):
+        fake_cli("claude", [5])  # type: ignore[list-item]
+
+
+def test_a_fake_program_has_a_folder_only_while_it_is_installed():
+    with pytest.raises(UsageError, match="the fake 'claude' is not installed"):
+        _ = fake_cli("claude").folder
+
+
+@pytest.mark.parametrize("name", ["", "fs.read", 5])
+def test_the_name_of_a_host_capability_has_no_dot(name: Any):
+    with pytest.raises(UsageError, match="invalid name of a host capability"):
+        HostProviders({}).register(name, object())
