@@ -39,9 +39,20 @@ def connect(_: Path) -> None:
         sock.connect(("127.0.0.1", 9))
 
 
-def listen(_: Path) -> None:
+def bind(_: Path) -> None:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 9))
+
+
+def receive(_: Path) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind(("127.0.0.1", 0))
+
+
+def listen_anywhere(_: Path) -> None:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
+        sock.listen()
 
 
 def send(_: Path) -> None:
@@ -158,7 +169,9 @@ OPERATIONS = [
     (change_time, "changed the file"),
     (make_pipe, "changed the file"),
     (connect, "connected to the network: 127.0.0.1:9"),
-    (listen, "opened a port: 127.0.0.1:0"),
+    (bind, "opened a port: 127.0.0.1:9"),
+    (receive, "opened a port: 127.0.0.1:0"),
+    (listen_anywhere, "opened a port: any"),
     (send, "connected to the network: 127.0.0.1:9"),
     (look_up, "looked up a host: example.invalid"),
     (start, "started a process"),
@@ -197,6 +210,12 @@ def test_a_forbidden_operation_is_refused_with_its_line(
     assert first < int(line) <= first + 3
     assert guard.violations == [raised.value]
     assert sorted(outside.iterdir()) == before
+
+
+def test_a_socket_bound_to_any_port_opens_none_until_it_listens():
+    with guard_replay() as guard, socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+    assert guard.violations == []
 
 
 @pytest.mark.parametrize(
@@ -430,7 +449,7 @@ def test_everything_is_allowed_after_the_block(outside: Path):
 
 def test_network_and_processes_can_be_allowed():
     with guard_replay(network=True, processes=True) as guard:
-        listen(HERE)
+        bind(HERE)
     assert guard.violations == []
 
 

@@ -179,9 +179,7 @@ ALLOWED = {
     "pytester": """
 def test_it(pytester):
     pytester.makepyfile(test_inner="def test_inner(tmp_path): (tmp_path / 'a').touch()")
-    # langsmith imports urllib3, which binds a port to learn about IPv6
-    options = ("-p", "no:randomly", "-p", "no:langsmith_plugin")
-    pytester.runpytest_inprocess(*options).assert_outcomes(passed=1)
+    pytester.runpytest_inprocess("-p", "no:randomly").assert_outcomes(passed=1)
 """,
     "the fixture offbook": """
 from offbook import say, when

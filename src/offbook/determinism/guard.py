@@ -189,6 +189,9 @@ class ReplayGuard:
                 self._check_path(name, None, "connected to the socket")
             return
         match address:
+            # urllib3 does this when it is imported, to learn about IPv6; `listen` opens the port
+            case (_, 0, *_) if event == "socket.bind" and args[0].type == socket.SOCK_STREAM:
+                return
             case (host, port, *_):  # IPv6 has two more fields
                 detail = f"{host}:{port}"
             case _:
@@ -196,7 +199,7 @@ class ReplayGuard:
         self._violate(f"{NETWORK[event]}: {detail}")
 
     def check_listen(self, original: Callable[..., Any], sock: socket.socket, *args: Any) -> None:
-        """Refuse to listen on a socket that was not bound: the system then opens any port."""
+        """Refuse to listen on a port that the system chooses."""
         if sock.family != socket.AF_UNIX:
             self._violate("opened a port: any")
         original(sock, *args)
