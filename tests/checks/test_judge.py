@@ -245,3 +245,18 @@ async def test_a_judge_without_a_valid_answer_names_the_evaluation_and_the_attem
 def test_of_a_long_invalid_answer_the_first_eighty_characters_are_shown():
     with pytest.raises(ValueError, match="got '" + "x" * 80 + "'$"):
         parse_judgement("x" * 100)
+
+
+@pytest.mark.parametrize(
+    "text, problem",
+    [
+        ('{"score": 5}', "reasoning is missing"),
+        (f"```json\n{GOOD}\n``` It is good.", "expected a JSON object"),
+        (f"It is good.\n```json\n{GOOD}\n```", "expected a JSON object"),
+    ],
+)
+def test_an_answer_without_reasoning_or_with_more_than_the_object_is_invalid(
+    text: str, problem: str
+):
+    with pytest.raises(ValueError, match=problem):
+        parse_judgement(text)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from offbook import Playbook, call, drive, say, session, when
+from offbook import Playbook, call, drive, role, say, session, when
 from offbook.errors import (
     CheckFailed,
     ConnectionBlocked,
@@ -510,3 +510,16 @@ def test_after_the_rehearsal_its_hub_is_closed():
         t.run(HELLO)
         assert not t.hub.closed
     assert t.hub.closed
+
+
+def test_the_first_run_keeps_what_a_given_playbook_has_loaded():
+    class WithClerk(Echo):
+        async def prompt(self, text: str, /) -> object:
+            request = Request(History([user(text)]), system="You are a clerk.")
+            clerk = (await self._context.source.reply(request)).text
+            return [clerk, await self.ask(text)]
+
+    playbook = Playbook()
+    playbook.load(role("clerk", [say("Next, please.")], system="clerk"))
+    with drive(WithClerk(), source=playbook) as t:
+        assert t.run(HELLO).output == ["Next, please.", "Hi!"]

@@ -30,8 +30,6 @@ from offbook.trace.hub import Hub
 from tests.clients import is_alive
 from tests.measured_scripts import measure_script
 
-LINGER = "import time,sys\nprint('up', flush=True)\ntime.sleep(60)\n"
-
 
 @pytest.fixture(autouse=True)
 def measured(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -80,7 +78,9 @@ async def test_the_environment_has_its_own_home_and_none_of_our_secrets(
 
 
 async def test_the_deadline_kills_the_process_and_keeps_its_output(tmp_path: Path):
-    result = await run(tmp_path, LINGER, deadline=1.5)
+    command = ["sh", "-c", "echo up; exec sleep 60"]  # starts in a few milliseconds
+    env = isolated_env(tmp_path / "home")
+    result = await run_process(command, cwd=tmp_path, env=env, deadline=1.5)
     assert result.timed_out
     assert result.code < 0
     assert result.stdout == "up\n"
@@ -90,14 +90,9 @@ async def test_a_grandchild_that_ignores_sigterm_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(process, "GRACE", 0.2)
-    code = (
-        "import subprocess,sys,time\n"
-        "child = subprocess.Popen([sys.executable, '-c', 'import signal,time;"
-        "signal.signal(signal.SIGTERM, signal.SIG_IGN);print(1,flush=True);time.sleep(60)'],"
-        " stdout=subprocess.PIPE)\n"
-        "child.stdout.readline(); print(child.pid, flush=True); time.sleep(60)\n"
-    )
-    result = await run(tmp_path, code, deadline=3)
+    script = "trap '' TERM; sleep 60 & echo $!; trap - TERM; wait"
+    command, env = ["sh", "-c", script], isolated_env(tmp_path / "home")
+    result = await run_process(command, cwd=tmp_path, env=env, deadline=1.5)
     assert result.timed_out
     assert not is_alive(int(result.stdout))
 
@@ -189,8 +184,8 @@ def test_a_foreground_command_returns_its_exit_code_and_the_first_bytes_of_outpu
 def test_the_deadline_of_a_foreground_command_kills_its_tree(tmp_path: Path):
     pid_file = tmp_path / "pid"
     script = f"setsid sleep 300 & echo $! > {pid_file}; sleep 300"
-    with pytest.raises(DeadlineExceeded, match=r"still running after 0\.5 s"):
-        run_foreground(["sh", "-c", script], os.environ, 0.5)
+    with pytest.raises(DeadlineExceeded, match=r"still running after 1\.5 s"):
+        run_foreground(["sh", "-c", script], os.environ, 1.5)
     assert not is_alive(int(pid_file.read_text()))
 
 
