@@ -50,8 +50,9 @@ class Cluster:
             text=True,
         )
         self.address = self._read_line()
-        # Without an address the run would use a Ray of its own.
-        assert self.address, "the cluster did not start: see its error below"
+        if not self.address:  # without one, the run would start a Ray on its own
+            self.close()
+            pytest.fail("the cluster did not start: its error is below", pytrace=False)
 
     def _read_line(self) -> str:
         assert self.process.stdout is not None

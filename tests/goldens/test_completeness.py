@@ -215,11 +215,11 @@ def test_live_script_is_imported_once_and_its_import_is_not_the_time_of_a_test(
 ):
     script = project / "scripts" / "live" / "till_live.py"
     script.write_text(
-        "import threading\nprint('RUNS')\nthreading.Event().wait(0.3)\n" + script.read_text()
+        "import threading\nprint('RUNS')\nthreading.Event().wait(3)\n" + script.read_text()
     )
     (project / "tests" / "replay" / "test_till.py").write_text(
         "import pytest\n"
-        "@pytest.mark.replay(budget=0.25)\n"
+        "@pytest.mark.replay(budget=2.5)\n"
         "@pytest.mark.parametrize('number', [1, 2])\n"
         "def test_the_drawer_opens(goldens, number):\n"
         "    goldens.replay('till/open-drawer')\n"

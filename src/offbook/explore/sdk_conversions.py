@@ -18,8 +18,7 @@ from offbook.determinism.patch import apply_patch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# One generator writes this module into each of these SDKs.
-MODULES = ("openai._utils._transform", "anthropic._utils._transform", "groq._utils._transform")
+MODULES = ("openai._utils._transform",)
 SCALARS = frozenset({str, int, float, bool, type(None)})
 DISCRIMINATORS = frozenset({"type", "role"})  # the keys whose values choose a type
 MOST_FORMS = 4096

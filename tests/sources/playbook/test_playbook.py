@@ -451,10 +451,11 @@ RESEARCH = "You are a researcher."
         ({"system": re.compile("^You are a res")}, Request(system=RESEARCH)),
         ({"model": "haiku"}, Request(model="claude-haiku")),
         ({"tools": ["search"]}, Request(tools=(Tool("search"), Tool("fetch")))),
+        ({"tools": ["search"]}, Request(tools=(Tool("search"),))),
         ({"first": "Find out"}, Request(History([user("Find out why"), user("go on")]))),
         ({"system": "researcher", "model": "m"}, Request(system=RESEARCH, model="m")),
     ],
-    ids=["system", "pattern", "model", "tools", "first", "two"],
+    ids=["system", "pattern", "model", "tools", "same tools", "first", "two"],
 )
 async def test_a_role_matches_requests_by_its_conditions(conditions: Any, request_: Request):
     playbook, agent = opened(when("x", [say("main")]), role("sub", [say("role")], **conditions))
@@ -668,6 +669,13 @@ def test_a_script_that_could_run_is_accepted():
     validate(turns, tools=["bash", "read"], commands=["plans"])
     validate([when("z", [call("whatever"), say("d")])])
     validate([role("all", [say("a")], system="x"), when("roles answer", [])])
+
+
+@pytest.mark.parametrize(
+    "stop", ["stop", "tool_use", "length", "stop_sequence", "refusal", "error", "cut"]
+)
+def test_each_stop_reason_can_be_scripted(stop: Any):
+    assert say("x", stop=stop).stop == stop
 
 
 def test_the_first_and_the_last_error_status_are_accepted():
