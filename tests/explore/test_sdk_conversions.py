@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import importlib
 from collections.abc import Iterator
 from typing import Annotated, Any, TypedDict
 
 import pytest
-from openai._utils import _transform
 from openai._utils._transform import PropertyInfo, async_transform, transform
 from openai.types.chat.completion_create_params import CompletionCreateParamsNonStreaming
 from openai.types.responses.response_create_params import ResponseCreateParamsNonStreaming
@@ -80,7 +80,7 @@ def test_other_values_of_a_known_form_are_not_compared_with_the_types_again(
 ):
     transform(RESPONSES, ResponseCreateParamsNonStreaming)
     compared: list[object] = []
-    monkeypatch.setattr(_transform, "is_typeddict", compared.append)
+    monkeypatch.setattr("openai._utils._transform.is_typeddict", compared.append)
     bye = [{**item, "content": "Bye"} if "content" in item else item for item in RESPONSES["input"]]
     request = {**RESPONSES, "input": bye}
     assert transform(request, ResponseCreateParamsNonStreaming) == request
@@ -121,8 +121,10 @@ def test_a_type_does_not_know_the_forms_of_another():
 
 def test_the_sdk_is_restored(conversions: SdkConversions):
     conversions.stop()
-    assert _transform._transform_recursive.__module__ == _transform.__name__
-    assert not hasattr(_transform._transform_recursive, "__wrapped__")
+    module = importlib.import_module("openai._utils._transform")
+    function = vars(module)["_transform_recursive"]
+    assert function.__module__ == module.__name__
+    assert not hasattr(function, "__wrapped__")
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def describe_form(value: object) -> object:
     return (dict, *form)
 
 
-def _same(data: object, converted: object) -> bool:
+def _same(data: Any, converted: Any) -> bool:
     """Return whether two values are equal, in the types and the order of keys too."""
     try:
         return marshal.dumps(data, MARSHAL) == marshal.dumps(converted, MARSHAL)
