@@ -79,6 +79,7 @@ class Baseline:
     processor_seconds: dict[str, float]
     failed: list[str]
     modules: list[str]
+    trusted: set[str] = field(default_factory=set[str])  # they pass in a fork, too
 
     def tests_of(self, mutant: Mutant, *, every_test: bool) -> list[str]:
         """Return the tests that run the statement of a mutant, the fastest first."""
@@ -249,27 +250,48 @@ def run_mutant(
     copy: Copy, part: Part, mutant: Mutant, baseline: Baseline, server: pytest_run.Server
 ) -> Result:
     """Run the tests of a mutant until one fails."""
-    order = baseline.tests_of(mutant, every_test=part.every_test)
-    if not order:
-        return Result("survived")
     report = copy.root / "killer"
-    report.unlink(missing_ok=True)
-    limit = baseline.limit_of(order, part.seconds)
-    copy.mutate(mutant)
-    try:
-        code = server.run(mutant.file, order, report, limit)
-        # What ran while the tests were collected, such as their data, was not mutated.
-        if code is None or (code == pytest_run.PASSED and baseline.runs_at_import(mutant)):
-            run = partial(pytest_run.run_mutant, order, mutant.file, report)
-            code = pytest_run.wait(copy.fork(run, limit=limit), limit.seconds)
-    finally:
-        copy.restore(mutant)
-    # Without a test that failed, pytest could not collect the tests.
-    if code == pytest_run.FAILED and (killer := report.read_text()):
-        return Result("killed", killer)
-    if code == pytest_run.PASSED:
-        return Result("survived")
-    return Result("timeout" if code in {-signal.SIGXCPU, -signal.SIGKILL} else "broken")
+    while order := baseline.tests_of(mutant, every_test=part.every_test):
+        report.unlink(missing_ok=True)
+        limit = baseline.limit_of(order, part.seconds)
+        copy.mutate(mutant)
+        try:
+            code = server.run(mutant.file, order, report, limit)
+            # In a fork, what ran while the tests were collected was not mutated. So a run of its
+            # own decides, unless a test failed.
+            if code != pytest_run.FAILED:
+                run = partial(pytest_run.run_mutant, order, mutant.file, report)
+                code = pytest_run.wait(copy.fork(run, limit=limit), limit.seconds)
+        finally:
+            copy.restore(mutant)
+        # Without a test that failed, pytest could not collect the tests.
+        if code == pytest_run.FAILED and (killer := report.read_text()):
+            if is_trusted(killer, order, baseline, server, report, limit):
+                return Result("killed", killer)
+            continue
+        if code == pytest_run.PASSED:
+            return Result("survived")
+        return Result("timeout" if code in {-signal.SIGXCPU, -signal.SIGKILL} else "broken")
+    return Result("survived")
+
+
+def is_trusted(
+    killer: str,
+    order: list[str],
+    baseline: Baseline,
+    server: pytest_run.Server,
+    report: Path,
+    limit: pytest_run.Limit,
+) -> bool:
+    """Return whether these tests pass without a mutant; the first that fails is not used again."""
+    if killer not in baseline.trusted:
+        server.run(None, order[: order.index(killer) + 1], report, limit)
+        if failed := report.read_text():
+            say(f"not used, as it fails without a mutant: {failed}")
+            del baseline.seconds[failed]
+            return False
+        baseline.trusted.add(killer)
+    return True
 
 
 def import_packages(modules: Iterable[str]) -> None:

@@ -203,12 +203,16 @@ class Server:
         self._process = 0
 
     def start(self, process: int) -> None:
-        """Note the process of the server, which has called `serve`."""
+        """Wait until a process that called `serve` has collected the tests: nothing is mutated."""
         self._process = process
         self._answers.close()
+        self._requests.recv()
 
-    def run(self, source: str, order: list[str], report: Path, limit: Limit) -> int | None:
-        """Run tests on a mutated file; return the exit code, or None if it must be imported."""
+    def run(self, source: str | None, order: list[str], report: Path, limit: Limit) -> int | None:
+        """Run tests on a mutated file, or on none; return the exit code.
+
+        None is returned for a mutant that must be imported.
+        """
         self._requests.send((source, order, report, limit))
         return self._requests.recv()
 
@@ -241,12 +245,11 @@ class _Forks:
         items = {item.nodeid: item for item in session.items}
         gc.collect()
         gc.freeze()
+        self._answers.send(None)
         with contextlib.suppress(EOFError):
             while True:
                 source, order, report, limit = self._answers.recv()
-                changes = changed_code.compare(
-                    self._originals[source], Path(source).read_text(), str(Path(source).resolve())
-                )
+                changes = [] if source is None else self._compare(source)
                 if changes is None or any(change.place not in functions for change in changes):
                     self._answers.send(None)
                     continue
@@ -263,6 +266,10 @@ class _Forks:
                         os._exit(code)  # nothing of the session is run twice
                 self._answers.send(wait(process, limit.seconds))
         return True
+
+    def _compare(self, source: str) -> list[changed_code.Change] | None:
+        path = Path(source)
+        return changed_code.compare(self._originals[source], path.read_text(), str(path.resolve()))
 
     def _run(self, items: list[pytest.Item], report: Path) -> int:
         for item, following in zip(items, [*items[1:], None], strict=True):

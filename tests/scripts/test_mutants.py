@@ -160,3 +160,13 @@ def test_a_mutant_that_never_ends_is_a_timeout(root: Path, tmp_path: Path):
     project = make_project(tmp_path, test, source=source, config=CONFIG + "seconds = 2\n")
     ran = run_mutants(root, project)
     assert row(ran)["timeout"] == "1"
+
+
+@pytest.mark.slow
+def test_a_test_that_fails_without_a_mutant_kills_none(root: Path, tmp_path: Path):
+    fork = "import os\nOWN = os.getpid()\n" + WEAK.replace(
+        "discount(220) > 1", "(discount(220), os.getpid()) == (22, OWN)"
+    )
+    ran = run_mutants(root, make_project(tmp_path, fork), code=1)
+    assert "not used, as it fails without a mutant: tests/test_shop.py::test_discount" in ran.stderr
+    assert row(ran)["killed"] == "0"
