@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist import is_xdist_controller
 
 # Compiled now rather than by the first test that uses it: in Python 3.11, a garbage collection
 # during the compilation can fail it ("AST constructor recursion depth mismatch").
@@ -31,7 +32,6 @@ for variable in ("CI", "BUILD_NUMBER"):
 # seven times as long as the rest of its start.
 OTHER_PLUGINS = ("hypothesispytest", "langsmith_plugin", "respx")
 PYTEST_OPTIONS = " ".join(f"-p no:{plugin}" for plugin in OTHER_PLUGINS)
-os.environ["PYTEST_ADDOPTS"] = PYTEST_OPTIONS
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED_DATA = ROOT.parent / "shared" / "data"
@@ -90,6 +90,12 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
         path = collection_path.relative_to(ROOT / "tests").as_posix()
         return True if path in SLOW_PATHS else None
     return None
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Set the options of every pytest that a test starts; xdist's own workers need the plugins."""
+    if not is_xdist_controller(session):
+        os.environ["PYTEST_ADDOPTS"] = PYTEST_OPTIONS
 
 
 @pytest.fixture(scope="session")
