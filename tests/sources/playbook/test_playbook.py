@@ -964,3 +964,49 @@ async def test_a_conversation_with_the_prompt_belongs_to_its_turn_if_its_system_
     first = await playbook.reply(Request(history, system="It is Monday."))
     history = history.plus(first.message).plus(user("More"))
     assert (await playbook.reply(Request(history, system="It is Tuesday."))).text == "b"
+
+
+async def test_roles_and_expected_errors_of_a_failed_run_are_discarded_too():
+    playbook, agent = opened(
+        when("x", [call("a", raises=ValueError)]), role("sub", [say("s")], system="sub")
+    )
+    await agent.ask()
+    playbook.failure = RuntimeError("of the failed run")
+    playbook.discard()
+    assert (playbook.remaining, playbook.unfinished(), playbook.failure) == (0, None, None)
+    assert not playbook.expects_error("", "a", ValueError())
+
+
+async def test_a_prompt_in_two_messages_is_one_prompt_with_two_lines():
+    playbook = Playbook()
+    playbook.load(when("first\nsecond", [say("ok")]))
+    request = Request(History([user("first"), user("second")]))
+    assert (await playbook.reply(request)).text == "ok"
+
+
+async def test_only_what_the_user_wrote_opens_a_turn():
+    playbook = Playbook()
+    playbook.load(when("one", [call("a"), say("b")]), when("two", [say("c")]))
+    agent = Agent(playbook)
+    agent.prompt("one")
+    made = (await agent.ask()).message
+    result = Message("tool", (ToolResult(made.calls[0].id, (Text("two"),)), Text("two")))
+    request = Request(History([user("one"), made, result]))
+    assert (await playbook.reply(request)).text == "b"
+
+
+async def test_a_request_without_tools_has_no_tokens_of_tools():
+    playbook = Playbook()
+    playbook.load(when("a", [say("x")]), when("b", [say("y")]))
+    await playbook.reply(Request(History([user("a")]), tools=(Tool("find"),)))
+    assert (await playbook.reply(Request(History([user("b")])))).usage.input == 1
+
+
+async def test_a_turn_is_that_of_any_message_with_its_prompt():
+    playbook, agent = opened(
+        when("Do it", [call("a"), say("done")]), role("sub", [say("s")], system="sub"), system="x"
+    )
+    made = (await agent.ask()).message
+    result = Message("tool", (ToolResult(made.calls[0].id, (Text("ok"),)),))
+    history = History([user("Do it"), made, result, user("Go on.")])
+    assert (await playbook.reply(Request(history, system="another"))).text == "done"

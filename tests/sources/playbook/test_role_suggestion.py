@@ -5,9 +5,9 @@ from typing import Any
 import openai
 import pytest
 
-from offbook import Playbook, drive, role, say, when
+from offbook import Playbook, call, drive, role, say, when
 from offbook.errors import ScriptError, ScriptExhausted, ScriptMismatch
-from offbook.exchange.messages import History, user
+from offbook.exchange.messages import History, Message, Text, ToolResult, user
 from offbook.exchange.model import Request, Tool
 from offbook.sources.playbook.actions import Role
 from offbook.sources.playbook.diagnostics import read_head, suggest_role
@@ -101,3 +101,16 @@ async def test_a_playbook_remembers_a_bounded_number_of_conversations():
         playbook.open(turn)
         await playbook.reply(Request(History([user(turn.text)])))
     assert len(playbook._heads) == MAX_HEADS  # pyright: ignore[reportPrivateUsage] - memory has no public name
+
+
+async def test_a_playbook_remembers_a_conversation_whose_system_prompt_changes():
+    playbook = Playbook()
+    turn = when("Fix it", [call("a"), say("Fixed.")])
+    playbook.load(turn)
+    playbook.open(turn)
+    tools = (Tool("a"),)
+    history = History([user("Fix it")])
+    made = (await playbook.reply(Request(history, system="One.", tools=tools))).message
+    result = Message("tool", (ToolResult(made.calls[0].id, (Text("ok"),)),))
+    await playbook.reply(Request(history.plus(made, result), system="Two.", tools=tools))
+    assert len(playbook._heads) == 2  # pyright: ignore[reportPrivateUsage] - memory has no public name
