@@ -268,6 +268,15 @@ def test_only_allowed_addresses_can_be_reached(allow: str, *, allowed: bool):
         assert is_allowed() is allowed
 
 
+def test_an_ipv6_address_with_its_flow_and_scope_is_refused():
+    with (
+        block_network(),
+        socket.socket(socket.AF_INET6) as sock,
+        pytest.raises(ConnectionBlocked, match="2001:db8::1"),
+    ):
+        sock.connect(("2001:db8::1", 443, 0, 0))
+
+
 def test_an_allowed_host_can_be_reached_at_its_address(monkeypatch: pytest.MonkeyPatch):
     def resolve(*_: object) -> list[object]:
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", FAR)]
