@@ -16,6 +16,7 @@ from offbook.runs.run_endings import (
     describe_left_behind,
     emit_failure,
     list_running,
+    place_of_error,
     record_termination,
     watch_termination,
 )
@@ -241,3 +242,34 @@ def test_an_open_rehearsal_watches_for_signals_and_a_closed_one_does_not():
     with session(auto_assert=False):
         assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+@pytest.mark.parametrize(
+    "where, line",
+    [
+        ("when('Refund order 7')", 2),
+        ('role("summary")', 4),
+        ("when('Refund order 9, and then a very long…')", 3),
+        ("when('In no line')", 0),
+    ],
+)
+def test_the_place_of_a_turn_is_its_line_in_the_playbook(tmp_path: Path, where: str, line: int):
+    file = tmp_path / "shop.yaml"
+    file.write_text(
+        "# a playbook\n- when: Refund order 7\n- when: Refund order 9, and then a very long text\n"
+        "- role: summary\n"
+    )
+    assert place_of_error(where, FileLine(str(file))) == FileLine(str(file), line)
+
+
+@pytest.mark.parametrize(
+    "where, place",
+    [
+        ("when('x')", None),
+        ("step 3", FileLine("shop.yaml")),
+        ("when('x')", FileLine("no-such-file.yaml")),
+        ("when('x')", FileLine("shop.yaml", 7)),
+    ],
+)
+def test_without_a_line_to_find_the_place_of_the_run_stays(where: str, place: FileLine | None):
+    assert place_of_error(where, place) == place
