@@ -21,12 +21,15 @@ from offbook.checks.alignment import (
     shorten_sides,
 )
 from offbook.checks.assertion import Assertion, AssertionResult, CheckContext
+from offbook.checks.collectors import Termination
 from offbook.checks.context import NoData
 from offbook.checks.registry import evaluate_all
 from offbook.checks.tool_calls import ActualCall, ExpectedCall, compare_tool_calls
 from offbook.errors import UsageError
 from offbook.trace.events import LOOP_START, RUN_END, RUN_START, VERDICT, Event, Verdict
 from offbook.trace.matching import Mismatch, contains, render_value, text_matches, values_equal
+from offbook.trace.reader import Trace
+from offbook.trace.recorder import record_trace
 from tests.checks.test_assertions import RUN, iteration, make, publish
 
 CALLS = ['find({"id":7})', 'find({"id":7})', 'save({"path":"/"})']  # `rm` was blocked
@@ -299,6 +302,27 @@ def test_a_changed_snapshot_lists_changed_added_and_deleted_files(folder: Path):
     assert verdict.context["diff"]["changed_files"] == ["src/main.py"]
     assert verdict.context["diff"]["added_files"] == ["raw.bin"]
     assert verdict.context["diff"]["deleted_files"] == ["old.txt"]
+
+
+@pytest.mark.parametrize(
+    "approved, files, message",
+    [
+        ("{}", {"new.txt": ""}, "1 files differ: new.txt"),
+        ('{"old.txt": "old"}', {}, "1 files differ: old.txt"),
+    ],
+)
+def test_an_empty_side_of_a_snapshot_is_a_difference(
+    tmp_path: Path, approved: str, files: dict[str, str], message: str
+):
+    (tmp_path / "work").mkdir()
+    for name, text in files.items():
+        (tmp_path / "work" / name).write_text(text)
+    (tmp_path / "approved.json").write_text(f'{{"files": {approved}}}')
+    [verdict] = evaluate_all(
+        [{"type": "snapshot_matches", "snapshot_id": "approved"}],
+        CheckContext(RUN, tmp_path / "work", tmp_path),
+    )
+    assert (verdict.status, verdict.message) == ("fail", message)
 
 
 def test_a_pending_snapshot_is_not_suggested(folder: Path):
@@ -744,3 +768,14 @@ def test_two_iterations_of_one_hat_are_no_transition():
     assert verdict.actual == ["a -> b", "b -> a", "a -> b"]
     assert verdict.context == {"transitions": ["a -> b", "b -> a"]}
     assert one("hat_transition", {"from": "a", "to": "a"}, *events).status == "fail"
+
+
+def test_a_context_names_the_unreadable_lines_of_its_trace(tmp_path: Path):
+    path = tmp_path / "t.jsonl"
+    with record_trace(path, subject="x"):
+        pass
+    first, *rest = path.read_text().splitlines(keepends=True)
+    path.write_text(first + "not JSON\n" + "".join(rest))
+    context = CheckContext(Trace(path))
+    context.get(Termination)
+    assert [fault.line for fault in context.faults] == [2]
