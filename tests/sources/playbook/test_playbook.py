@@ -191,7 +191,8 @@ async def test_a_scripted_provider_error_does_not_fail_the_run():
 
 @pytest.mark.parametrize("write", [say, think])
 def test_a_lone_surrogate_in_a_text_is_refused_where_it_is_written(write: Any):
-    with pytest.raises(PlaybookError, match=r"the text has a lone surrogate, '\\ud83d'"):
+    message = rf"^{write.__name__}\(\): the text has a lone surrogate, '\\ud83d'"
+    with pytest.raises(PlaybookError, match=message):
         write("smile \ud83d")
 
 
@@ -906,7 +907,7 @@ async def test_a_cut_stream_is_an_error_for_an_agent_without_a_wire():
     _, agent = opened(when("x", [say("half", stop="cut")]))
     with pytest.raises(ModelError, match="the stream was cut") as raised:
         await agent.ask()
-    assert raised.value.status == 502
+    assert (raised.value.status, raised.value.category) == (502, "connection")
 
 
 async def test_a_cut_stream_on_a_wire_is_a_reply_with_a_fault():
@@ -1010,3 +1011,47 @@ async def test_a_turn_is_that_of_any_message_with_its_prompt():
     result = Message("tool", (ToolResult(made.calls[0].id, (Text("ok"),)),))
     history = History([user("Do it"), made, result, user("Go on.")])
     assert (await playbook.reply(Request(history, system="another"))).text == "done"
+
+
+async def test_a_prompt_that_no_turn_expects_is_reported_after_one_that_the_client_sent():
+    playbook, agent = opened(
+        when("one", [say("a")]), when("two", [say("b")]), when("three", [say("c")])
+    )
+    await agent.ask()
+    agent.prompt("two")
+    await agent.ask()
+    agent.prompt("something else")
+    with pytest.raises(ScriptMismatch, match="the prompt does not match the next turn"):
+        await agent.ask()
+    assert playbook.next_turn is not None
+
+
+async def test_a_request_with_another_system_prompt_lacks_a_role_after_a_turn_of_the_client():
+    playbook = Playbook()
+    playbook.load(when("one", [say("a"), say("never")]), role("sub", [say("s")], system="sub"))
+    await playbook.reply(Request(History([user("one")]), system="boss"))
+    with pytest.raises(ScriptMismatch, match="no turn or role matches"):
+        await playbook.reply(Request(History([user("title?")]), system="other"))
+
+
+async def test_a_conversation_in_which_the_model_quotes_the_prompt_is_not_that_of_the_turn():
+    playbook, agent = opened(
+        when("one", [say("a"), say("never")]), role("sub", [say("s")], system="sub"), system="x"
+    )
+    await agent.ask()
+    history = History([user("hi"), Message("assistant", (Text("one"),)), user("title?")])
+    with pytest.raises(ScriptMismatch, match="no turn or role matches"):
+        await playbook.reply(Request(history, system="other"))
+
+
+async def test_a_thought_beside_a_text_is_a_message():
+    _, agent = opened(when("x", [[think("hm"), say("a")], say("b")]))
+    reply = await agent.ask()
+    assert (reply.text, reply.step) == ("a", 1)
+    agent.prompt("go on")
+    assert (await agent.ask()).text == "b"
+
+
+async def test_a_text_after_one_that_was_cut_short_keeps_the_stop_reason():
+    _, agent = opened(when("x", [[say("a", stop="length"), say("b")]]))
+    assert (await agent.ask()).stop == "length"
