@@ -2,12 +2,12 @@
 
 import os
 import signal
+import sys
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from xdist import is_xdist_controller
 
 # Compiled now rather than by the first test that uses it: in Python 3.11, a garbage collection
 # during the compilation can fail it ("AST constructor recursion depth mismatch").
@@ -20,9 +20,13 @@ settings.register_profile("quick", settings.get_profile("unhurried"), max_exampl
 settings.register_profile("thorough", settings.get_profile("unhurried"), max_examples=3000)
 settings.load_profile("unhurried")
 
-# a shell makes background jobs ignore SIGINT, and their children too
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# a shell makes background jobs ignore SIGINT, and their children too; nohup does it for SIGHUP
+for number, handler in {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGHUP: signal.SIG_DFL,
+}.items():
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 
 # Tests decide themselves whether they run in CI: pytest prints more there, and nothing is updated.
 for variable in ("CI", "BUILD_NUMBER"):
@@ -93,9 +97,18 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Set the options of every pytest that a test starts; xdist's own workers need the plugins."""
-    if not is_xdist_controller(session):
+    """Set the environment of what tests start, but not that of xdist's own workers."""
+    if not session.config.pluginmanager.has_plugin("dsession"):
         os.environ["PYTEST_ADDOPTS"] = PYTEST_OPTIONS
+        os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+
+
+def pytest_collection_finish() -> None:
+    """Write no bytecode of modules that tests write.
+
+    Python takes it for that of another version, if both have the same size and second.
+    """
+    sys.dont_write_bytecode = True
 
 
 @pytest.fixture(scope="session")
