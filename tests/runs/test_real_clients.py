@@ -130,7 +130,9 @@ def offbook(
     home = folder.with_name(f"{folder.name}-home")
     for made in (folder, home / ".gemini"):
         made.mkdir(parents=True)
-    (home / ".gemini" / "settings.json").write_bytes(msgspec.json.encode(SETTINGS))
+    # Gemini CLI sends its skills in the order in which their files happened to be read.
+    settings = {**SETTINGS, "skills": {"enabled": False}}
+    (home / ".gemini" / "settings.json").write_bytes(msgspec.json.encode(settings))
     variables = {name: held for name, held in os.environ.items() if "API_KEY" not in name}
     folders = {"HOME": str(home), "TMPDIR": str(home), "PWD": str(folder)}
     return subprocess.run(
