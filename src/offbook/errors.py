@@ -299,6 +299,15 @@ def did_you_mean(word: str, options: Iterable[str]) -> str:
     return f"available: {', '.join(map(repr, names[:MAX_SUGGESTIONS]))}{more}"
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun.
+
+    >>> counted(1, "file"), counted(2, "file")
+    ('1 file', '2 files')
+    """
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def explain_call(function: Callable[P, T]) -> Callable[P, T]:
     """Return the function with a UsageError and a suggestion for an unknown or missing argument."""
 

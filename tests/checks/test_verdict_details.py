@@ -297,7 +297,7 @@ def test_a_changed_snapshot_lists_changed_added_and_deleted_files(folder: Path):
         CheckContext(RUN, folder, folder / ".offbook"),
     )
     assert verdict.check == "snapshot_matches approved"
-    assert verdict.message == "3 files differ: src/main.py, raw.bin, old.txt"
+    assert verdict.message == "3 files with differences: src/main.py, raw.bin, old.txt"
     assert verdict.actual == ["src/main.py", "raw.bin", "old.txt"]
     assert verdict.context["diff"]["changed_files"] == ["src/main.py"]
     assert verdict.context["diff"]["added_files"] == ["raw.bin"]
@@ -307,8 +307,8 @@ def test_a_changed_snapshot_lists_changed_added_and_deleted_files(folder: Path):
 @pytest.mark.parametrize(
     "approved, files, message",
     [
-        ("{}", {"new.txt": ""}, "1 files differ: new.txt"),
-        ('{"old.txt": "old"}', {}, "1 files differ: old.txt"),
+        ("{}", {"new.txt": ""}, "1 file with differences: new.txt"),
+        ('{"old.txt": "old"}', {}, "1 file with differences: old.txt"),
     ],
 )
 def test_an_empty_side_of_a_snapshot_is_a_difference(

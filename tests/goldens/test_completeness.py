@@ -83,7 +83,7 @@ def test_requirement_without_passing_test_fails_the_run(
         (("-k", "other"), "-k selects a part of the tests"),
         (("tests/test_other.py",), "the run is limited to tests/test_other.py"),
         (("tests/test_other.py::test_other",), "the run is limited to tests/test_other.py::"),
-        (("-p", "leaves_out"), "1 tests were deselected"),
+        (("-p", "leaves_out"), "1 test deselected"),
         (("tests", "-x", "-o", "python_functions=fails"), "the run failed"),
     ],
 )

@@ -46,7 +46,7 @@ def write_live_script(project: Path, before: str, after: str) -> None:
 def test_record_prints_files_and_next_commands(project: Path, golden: RunGolden):
     code, output = golden("record", "till/open-drawer")
     assert code == 0
-    assert "recorded till/open-drawer: 3 steps, 1 events" in output
+    assert "recorded till/open-drawer: 3 steps, 1 event" in output
     assert "fixtures/scratch/till/open-drawer.jsonl" in output
     assert "offbook golden promote till/open-drawer" in output
 
@@ -89,7 +89,7 @@ def test_update_records_shows_the_change_asks_and_promotes(
     code, output = golden("update", "till/open-drawer")
     assert code == 0
     assert f"promoted: {GOLDEN}\n1 updated\n" in output
-    assert golden("check") == (0, "1 scenarios replayed, 0 problems\n")
+    assert golden("check") == (0, "1 scenario replayed, 0 problems\n")
 
 
 def test_update_without_a_terminal_changes_nothing(
@@ -208,7 +208,7 @@ def test_volatile_fields_are_compared_by_their_type(shop: Path, golden: RunGolde
     golden("update", "--all", "--yes")
     text = (shop / "fixtures" / "golden" / "order" / "place-order.jsonl").read_text()
     assert '"order":{"id":"[string]","total":7}' in text
-    assert golden("check") == (0, "1 scenarios replayed, 0 problems\n")
+    assert golden("check") == (0, "1 scenario replayed, 0 problems\n")
     assert golden("live")[0] == 0
     script = shop / "scripts" / "live" / "order_live.py"
     script.write_text(VOLATILE.replace("str(uuid4())", "7"))
@@ -264,7 +264,7 @@ def test_show_prints_a_fixture_as_json(project: Path, golden: RunGolden):
 
 
 def test_check_replays_and_finds_edits(project: Path, golden: RunGolden):
-    assert golden("check") == (0, "1 scenarios replayed, 0 problems\n")
+    assert golden("check") == (0, "1 scenario replayed, 0 problems\n")
     path = project / "fixtures" / "golden" / "till" / "open-drawer.jsonl"
     path.write_text(path.read_text().replace('"coins":3', '"coins":4'))
     code, output = golden("check", "till/open-drawer")
@@ -308,7 +308,7 @@ def test_spec_new_does_not_overwrite(project: Path, golden: RunGolden):
 
 
 def test_spec_check_counts_and_reports_problems(project: Path, golden: RunGolden):
-    assert golden("spec", "check") == (0, "1 specs, 1 requirements, 0 problems\n")
+    assert golden("spec", "check") == (0, "1 spec, 1 requirement, 0 problems\n")
     code, output = golden("spec", "check", "--ran")
     assert code == 2
     assert "no test results" in output

@@ -205,7 +205,7 @@ def test_the_command_reports_as_ruff_does(tmp_path: Path):
     result = CliRunner().invoke(lint, [str(tmp_path)], standalone_mode=False)
     assert result.output.splitlines() == [
         f"{tmp_path}/test_a.py:1:1: OB101 test_a has no assertion: it passes whatever happens",
-        "Found 1 in 1 files.",
+        "Found 1 in 1 file.",
     ]
     assert result.return_value == 1
 

@@ -82,7 +82,7 @@ def test_the_settings_limit_every_test_with_an_agent(pytester: pytest.Pytester):
 def test_tests_without_data_for_a_setting_are_counted(pytester: pytest.Pytester):
     result = run(pytester, settings="[tool.offbook.budget]\ntest = {cost_usd = 1}\n")
     result.assert_outcomes(passed=2)
-    result.stdout.fnmatch_lines(["1 tests have no data for a limit"])
+    result.stdout.fnmatch_lines(["no data for a limit: 1 test"])
 
 
 @pytest.mark.slow

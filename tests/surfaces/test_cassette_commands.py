@@ -146,7 +146,7 @@ def test_the_command_printed_after_one_request_too_many_extends_the_cassette(
             check=True,
             capture_output=True,
         )
-    assert b"recorded 1 interactions in a.yaml, replayed 1" in extended.stderr
+    assert b"recorded 1 interaction in a.yaml, replayed 1" in extended.stderr
     assert model.asked == 2
     replayed = run_offbook("replay", "a.yaml", *agent, "one", "two", cwd=tmp_path)
     assert (replayed.returncode, replayed.stdout) == (0, "answer 1\nanswer 2\n")
@@ -193,7 +193,7 @@ def test_a_cursor_continues_after_the_last_command(tmp_path: Path, agent: list[s
     outputs = [run_offbook("replay", *options, "go", cwd=tmp_path).stdout for _ in range(2)]
     assert outputs == ["answer 1\n", "answer 2\n"]
     trimmed = run_offbook("cassette", "trim", "a.yaml", "--unused-by", "cursor", cwd=tmp_path)
-    assert trimmed.stdout == "a.yaml: removed 1 interactions\n"
+    assert trimmed.stdout == "a.yaml: removed 1 interaction\n"
 
 
 def test_recorded_mocks_replace_the_model(tmp_path: Path, agent: list[str]):
@@ -227,7 +227,7 @@ def test_recorded_mocks_replace_the_model(tmp_path: Path, agent: list[str]):
 def test_an_import_reports_the_number_of_interactions(tmp_path: Path):
     (tmp_path / "t.jsonl").write_text('{"prompt": "q", "response": "a"}\n')
     result = run_offbook("import", "t.jsonl", "-o", "t.yaml", cwd=tmp_path)
-    assert (result.returncode, result.stdout) == (0, "t.yaml: 1 interactions\n")
+    assert (result.returncode, result.stdout) == (0, "t.yaml: 1 interaction\n")
     assert run_offbook("import", "t.jsonl", "-o", "t.yaml", cwd=tmp_path).returncode == 2
     assert run_offbook("import", "t.jsonl", "-o", "t.txt", cwd=tmp_path).returncode == 2
 
@@ -249,7 +249,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("show a.yaml 3", 2, "from 1 to 2"),
         ("stats a.yaml", 0, "hats          planner 1, builder 1\n"),
         ("stats a.yaml --json", 0, '"tokens": 3'),
-        ("trim a.yaml 1", 0, "removed 1 interactions"),
+        ("trim a.yaml 1", 0, "removed 1 interaction"),
         ("trim a.yaml", 2, "nothing to trim"),
         ("trim a.yaml x-2", 2, "invalid interaction number"),
         ("trim a.yaml --unused-by nowhere", 2, "no such cursor"),
@@ -272,7 +272,7 @@ def test_maintenance_commands_report_their_result(
 def test_trim_and_upgrade_keep_the_rest_of_the_file(offbook_command: Offbook, shop: Path):
     shop.write_text(shop.read_text().replace("prompt: build it", "prompt: build all  # more"))
     assert "edited since they were hashed: 2" in offbook_command("cassette", "stats", shop).out
-    assert offbook_command("cassette", "upgrade", shop).out == f"{shop}: 1 interactions changed\n"
+    assert offbook_command("cassette", "upgrade", shop).out == f"{shop}: 1 interaction changed\n"
     assert "edited" not in offbook_command("cassette", "stats", shop).out
     offbook_command("cassette", "trim", shop, "1")
     assert [item.request.prompt for item in load_cassette(shop)] == ["build all"]
@@ -332,7 +332,7 @@ def test_drift_is_reported_by_path(
         "  + $.calls.find_order.deep: boolean",
         "  - $.text: text",
         "  ~ $.calls.find_order.id: number became text",
-        f"{path}: 1 interactions have drifted",
+        f"{path}: 1 interaction drifted",
     ]
 
 
@@ -395,7 +395,7 @@ def test_unrecorded_requests_go_to_the_model_only_on_request(tmp_path: Path, age
     summary = msgspec.json.decode(passed.stdout)
     assert (summary["interactions_replayed"], summary["interactions_passthrough"]) == (1, 1)
     assert summary["cost_dollars"] == 0
-    assert "1 requests went to the real model" in passed.stderr
+    assert "1 request went to the real model" in passed.stderr
     assert "cassette.passthrough" in (tmp_path / "t.jsonl").read_text()
     assert len(load_cassette(tmp_path / "a.yaml")) == 1
 
@@ -420,7 +420,7 @@ def test_an_interrupted_recording_keeps_its_interactions(tmp_path: Path):
         recorder.send_signal(signal.SIGINT)
         _, stderr = recorder.communicate(timeout=30)
     assert recorder.returncode == 130
-    assert "interrupted: kept 1 interactions in a.yaml" in stderr
+    assert "interrupted: kept 1 interaction in a.yaml" in stderr
     assert load_cassette(tmp_path / "a.yaml").header.metadata["interrupted"] is True
 
 
@@ -449,7 +449,7 @@ def test_a_list_of_cassettes_parses_no_interaction(
         main(["cassette", "list", str(tmp_path)])
     first, second = capsys.readouterr().out.splitlines()
     assert first.endswith("a.yaml  3 interactions (planner 1, builder 2)")
-    assert second.endswith("b.yaml  1 interactions (main 1)")
+    assert second.endswith("b.yaml  1 interaction (main 1)")
 
 
 def test_a_full_disk_is_reported_with_the_file_and_what_to_do(

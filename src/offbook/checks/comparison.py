@@ -29,7 +29,7 @@ from offbook.checks.alignment import (
 )
 from offbook.checks.collectors import TotalCost
 from offbook.checks.comparable_events import ComparableEvent, comparable_events
-from offbook.errors import FormatError, UsageError
+from offbook.errors import FormatError, UsageError, counted
 from offbook.exchange.model import Usage
 from offbook.trace import events as names
 from offbook.trace.matching import MISSING, find_mismatches
@@ -394,9 +394,9 @@ def render_comparison(comparison: Comparison) -> Iterator[str]:
     compared = len(comparison.traces)
     differing = sum(not trace.same for trace in comparison.traces)
     if single and comparison.same:
-        yield f"the traces are the same: {_count(len(comparison.traces[0].rows), 'event')}"
+        yield f"the traces are the same: {counted(len(comparison.traces[0].rows), 'event')}"
     elif not single:
-        yield f"{_count(compared, 'trace')} compared, {differing} differ"
+        yield f"{counted(compared, 'trace')} compared, {differing} differ"
     yield from _render_figures(comparison.figures)
 
 
@@ -410,7 +410,7 @@ def _render_trace(trace: TraceComparison, prefix: str) -> Iterator[str]:
     )
     kinds = ", ".join(f"{count} in {kind}" for kind, count in trace.differences.items())
     total = sum(trace.differences.values())
-    yield f"{prefix}{_count(total, 'difference')} ({kinds}); the first at {at}"
+    yield f"{prefix}{counted(total, 'difference')} ({kinds}); the first at {at}"
     rows = [
         AlignedRow(
             "" if row.before is None else row.before.title,
@@ -440,7 +440,3 @@ def _render_figures(figures: FigurePair) -> Iterator[str]:
 
 def _number(value: float | None) -> str:
     return "unknown" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

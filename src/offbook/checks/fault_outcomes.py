@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from offbook.errors import counted
 from offbook.trace.agent_output import output_text
 from offbook.trace.events import (
     AGENT_END,
@@ -101,7 +102,7 @@ def summarize(outcomes: Sequence[FaultOutcome]) -> str:
     """Return the counts in one line: `3 faults: 2 retried, 1 reported`."""
     counts = Counter(one.outcome for one in outcomes)
     parts = [f"{count} {outcome}" for outcome, count in counts.most_common()]
-    total = f"{len(outcomes)} fault{'' if len(outcomes) == 1 else 's'}"
+    total = counted(len(outcomes), "fault")
     return f"{total}: {', '.join(parts)}" if parts else "no fault was injected"
 
 
@@ -147,7 +148,7 @@ class _Evidence:
         return event.event == ASIDE and event.data.get("request") == digest
 
     def _of_request(self, retries: int) -> tuple[Outcome, str]:
-        times = f"{retries} time{'' if retries == 1 else 's'}"
+        times = counted(retries, "time")
         if retries > MAX_RETRIES:
             return "looped", f"the same request was sent again {times}"
         if retries and self._last_retry_was_answered():

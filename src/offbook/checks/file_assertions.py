@@ -15,7 +15,7 @@ from offbook.checks.snapshot import (
     compare_snapshots,
     redact_snapshot,
 )
-from offbook.errors import UsageError, did_you_mean
+from offbook.errors import UsageError, counted, did_you_mean
 from offbook.files import resolve_within
 from offbook.trace.redaction import Redaction
 from offbook.trace.text_patterns import compile_pattern
@@ -119,7 +119,7 @@ class SnapshotMatches(Assertion, frozen=True, tag="snapshot_matches"):
         if diff.empty:
             return AssertionResult(True, self.snapshot_id, [])
         names = [*diff.changed_files, *diff.added_files, *diff.deleted_files]
-        message = f"{len(names)} files differ: {', '.join(names[:10])}"
+        message = f"{counted(len(names), 'file')} with differences: {', '.join(names[:10])}"
         details = {"diff": msgspec.to_builtins(diff)}
         return AssertionResult(False, self.snapshot_id, names, message, details)
 

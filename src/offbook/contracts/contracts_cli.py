@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from offbook.cli_options import FILE_PATH, json_option, print_json, print_redacted
-from offbook.errors import UsageError, did_you_mean
+from offbook.errors import UsageError, counted, did_you_mean
 
 if TYPE_CHECKING:
     from offbook.trace.event_contracts import ContractViolation
@@ -107,7 +107,11 @@ def check(traces: tuple[Path, ...], *, contracts: Path | None, as_json: bool) ->
         lines += [f"… and {len(broken) - SHOWN} more"] if len(broken) > SHOWN else []
         lines += [f"{name}: unused, no event matched it" for name in held.unused]
         used = sum(held.matched.values())
-        print_redacted("\n".join([*lines, f"{used} events checked, {len(broken)} violations"]))
+        print_redacted(
+            "\n".join(
+                [*lines, f"{counted(used, 'event')} checked, {counted(len(broken), 'violation')}"]
+            )
+        )
     return int(bool(broken or held.unused))
 
 

@@ -191,7 +191,11 @@ class LimitHooks:
             if not count:
                 self._lines.append((f"contract unused, no event matched it: {name}", False))
         if self._without_data:
-            self._lines.append((f"{self._without_data} tests have no data for a limit", False))
+            from offbook.errors import counted
+
+            self._lines.append(
+                (f"no data for a limit: {counted(self._without_data, 'test')}", False)
+            )
         if self._suite_budget is not None:
             from offbook.checks.budgets import Spending
 

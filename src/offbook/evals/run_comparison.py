@@ -9,7 +9,7 @@ from statistics import fmean
 import msgspec
 
 from offbook.checks.trial_statistics import PairedDifference, compare_paired
-from offbook.errors import UsageError
+from offbook.errors import UsageError, counted
 from offbook.evals.run_directory import read_results
 
 METRICS = ("pass_rate", "latency_ms", "cost_usd", "tokens", "score")
@@ -87,7 +87,7 @@ def _by_case(folder: Path) -> dict[str, dict[str, float]]:
 
 def render_comparison(comparison: RunComparison) -> Iterator[str]:
     """Yield a table of the metrics, a plot of their intervals, and the cases that changed."""
-    yield f"{comparison.cases} cases in both runs"
+    yield f"{counted(comparison.cases, 'case')} in both runs"
     yield f"{'metric':<12} {'difference':>12} {'95 % interval':>24} {'p':>7}"
     for name, difference in comparison.metrics.items():
         low, high = difference.interval

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from offbook.errors import InvariantBroken, OffbookWarning, RunError, UsageError, explain_call
+from offbook.errors import (
+    InvariantBroken,
+    OffbookWarning,
+    RunError,
+    UsageError,
+    counted,
+    explain_call,
+)
 from offbook.explore.argument_values import ArgumentValues
 from offbook.explore.generated_model import GeneratedModel
 from offbook.explore.moves import END, GeneratedCall, Move, build_turn, find_values, resolve
@@ -71,15 +78,13 @@ class Exploration(msgspec.Struct):
     @property
     def summary(self) -> str:
         """One line: how much was tried."""
-        parts = [_count(self.behaviours, "behaviour"), _count(len(self.states), "state")]
+        parts = [counted(self.behaviours, "behaviour"), counted(len(self.states), "state")]
         if self.never_called:
             parts.append(f"never called: {', '.join(self.never_called)}")
-        parts += [f"{kind} {_count(count, 'time')}" for kind, count in sorted(self.gave_up.items())]
+        parts += [
+            f"{kind} {counted(count, 'time')}" for kind, count in sorted(self.gave_up.items())
+        ]
         return ", ".join(parts)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 @explain_call

@@ -17,7 +17,7 @@ import msgspec
 from offbook.cli_options import json_option, print_json
 from offbook.cli_review import REVIEW_CODES, run_review
 from offbook.determinism.clock import SystemClock
-from offbook.errors import OffbookError, UsageError, did_you_mean
+from offbook.errors import OffbookError, UsageError, counted, did_you_mean
 from offbook.files import write_atomic
 from offbook.goldens.fixture_store import read_scenarios
 from offbook.goldens.golden_recording import find_problems, promote, record
@@ -127,7 +127,7 @@ def record_command(project: Project, names: tuple[str, ...]) -> None:
         work = record(project.fixtures, project.registry, component, scenario, SystemClock())
         recording = asyncio.run(work)
         steps, events = len(recording.fixture.steps), len(recording.fixture.expect["events"])
-        click.echo(f"recorded {name}: {steps} steps, {events} events")
+        click.echo(f"recorded {name}: {counted(steps, 'step')}, {counted(events, 'event')}")
         for path in recording.written:
             click.echo(f"  {project.relative(path)}")
         click.echo(f"review:  offbook golden review {name}")
@@ -328,7 +328,9 @@ def check_command(project: Project, names: tuple[str, ...], *, foreign: bool) ->
         problems += [str(problem) for path in paths for problem in find_problems(store, path)]
     for problem in problems:
         click.echo(problem)
-    click.echo(f"{len(scenarios)} scenarios replayed, {len(problems)} problems")
+    click.echo(
+        f"{counted(len(scenarios), 'scenario')} replayed, {counted(len(problems), 'problem')}"
+    )
     return int(bool(problems))
 
 
@@ -406,8 +408,8 @@ def check_specs_command(project: Project, *, ran: bool) -> int:
         click.echo(str(problem).replace(f"{project.root}/", ""))
     for text in list_unchecked(project, results) if ran else ():
         click.echo(f"not checked: {text}")
-    requirements = len(tabulate(project, results))
-    click.echo(f"{len(paths)} specs, {requirements} requirements, {len(problems)} problems")
+    counts = {"spec": paths, "requirement": tabulate(project, results), "problem": problems}
+    click.echo(", ".join(counted(len(items), noun) for noun, items in counts.items()))
     return int(bool(problems))
 
 

@@ -437,6 +437,7 @@ class SpecCoverage:
 
     def _partial_reasons(self) -> Iterator[str]:
         """Return the reasons why a part of the tests did not run."""
+        from offbook.errors import counted
         from offbook.goldens.spec_file import read_spec
 
         config, root = self._config, self._project.root
@@ -444,7 +445,7 @@ class SpecCoverage:
             if config.getoption(option, None):
                 yield f"{flag} selects a part of the tests"
         if self._deselected:
-            yield f"{self._deselected} tests were deselected"
+            yield f"{counted(self._deselected, 'test')} deselected"
         if config.args_source is config.ArgsSource.TESTPATHS:
             return
         start = config.invocation_params.dir

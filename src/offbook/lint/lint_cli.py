@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from offbook.cli_options import FILE_PATH, json_option, print_json
+from offbook.errors import counted
 
 EXAMPLE = """\b
 Example:
@@ -41,12 +42,12 @@ def lint(paths: tuple[Path, ...], *, fix: bool, as_json: bool) -> int:
     for finding in result.findings:
         click.echo(str(finding))
     if fixed:
-        click.echo(f"Fixed {fixed} {'finding' if fixed == 1 else 'findings'}.")
+        click.echo(f"Fixed {counted(fixed, 'finding')}.")
     count, fixable = len(result.findings), sum(f.fix is not None for f in result.findings)
     if not count:
-        click.echo(f"Nothing found in {result.files} files.")
+        click.echo(f"Nothing found in {counted(result.files, 'file')}.")
         return 0
-    click.echo(f"Found {count} in {result.files} files.")
+    click.echo(f"Found {count} in {counted(result.files, 'file')}.")
     if fixable:
         click.echo(f"[*] {fixable} fixable with `--fix`.")
     return 1

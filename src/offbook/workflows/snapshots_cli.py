@@ -7,6 +7,7 @@ import sys
 import click
 
 from offbook.cli_options import VALUE_HELP, json_option, print_json, read_object, use_colour
+from offbook.errors import counted
 
 
 @click.command(
@@ -45,7 +46,8 @@ def take_snapshot(
     if as_json:
         print_json(result)
     else:
-        click.echo(f"{result.snapshot_id}: {result.file_count} files, {result.total_bytes} bytes")
+        size = f"{counted(result.file_count, 'file')}, {counted(result.total_bytes, 'byte')}"
+        click.echo(f"{result.snapshot_id}: {size}")
 
 
 @click.command(

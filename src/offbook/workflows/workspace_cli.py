@@ -27,6 +27,7 @@ from offbook.cli_options import (
     read_pairs,
     read_redactions,
 )
+from offbook.errors import counted
 from offbook.workflows.snapshots_cli import diff_workspace, take_snapshot
 
 if TYPE_CHECKING:
@@ -216,7 +217,7 @@ def record_in_workspace(
         **options,
     )
     summary = (
-        f"recorded {result.interactions} interactions: "
+        f"recorded {counted(result.interactions, 'interaction')}: "
         f"{result.termination_reason}, exit code {result.exit_code}\n{result.cassette_path}"
     )
     _print_loop_result(result, summary, as_json=as_json)
@@ -273,7 +274,7 @@ def replay_in_workspace(
         **options,
     )
     summary = (
-        f"replayed {result.interactions_replayed} interactions, "
+        f"replayed {counted(result.interactions_replayed, 'interaction')}, "
         f"{result.interactions_passthrough} passed through: "
         f"{result.termination_reason}, exit code {result.exit_code}"
     )

@@ -110,7 +110,7 @@ def test_a_crash_after_the_merge_adds_nothing_twice(path: Path):
 def test_an_existing_cassette_is_overwritten_only_on_request(path: Path):
     record_prompts(path, [("a", "one")])
     before = path.read_bytes()
-    with pytest.raises(UsageError, match="already has a recording of 1 interactions"):
+    with pytest.raises(UsageError, match="already has a recording of 1 interaction"):
         Recording(Counting(), path)
     assert path.read_bytes() == before
     record_prompts(path, [("a", "two")], replace=True)

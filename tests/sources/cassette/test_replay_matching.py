@@ -165,7 +165,7 @@ async def test_a_request_that_passes_through_is_emitted_with_its_number(path: Pa
         )
     ]
     assert source.verdict().message == (
-        "1 requests went to the real model, 0 differed from the recording"
+        "1 request went to the real model, 0 differed from the recording"
     )
 
 

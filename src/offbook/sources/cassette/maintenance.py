@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from offbook.errors import FormatError, ModelError, UsageError
+from offbook.errors import FormatError, ModelError, UsageError, counted
 from offbook.exchange.messages import History, ToolCall
 from offbook.exchange.model import Request
 from offbook.files import write_atomic
@@ -341,7 +341,7 @@ def compare_cassettes(path: Path, other: Path) -> list[Drift]:
     one, two = load_cassette(path), load_cassette(other)
     if len(one) != len(two):
         raise UsageError(
-            f"{path} has {len(one)} interactions, {other} has {len(two)}",
+            f"{path} has {counted(len(one), 'interaction')}, {other} has {len(two)}",
             hint="compare recordings of the same run",
         )
     drifts = (

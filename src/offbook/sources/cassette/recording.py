@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from offbook.determinism.clock import Clock, SystemClock
-from offbook.errors import ModelError, UsageError
+from offbook.errors import ModelError, UsageError, counted
 from offbook.exchange.relay import can_relay
 from offbook.sources.cassette.format import (
     ANY_HASH,
@@ -104,7 +104,7 @@ class Recording:
         existing = load_cassette(self.path) if self.path.exists() and not replace else None
         if existing is not None and len(existing) and not append:
             raise UsageError(
-                f"the cassette already has a recording of {len(existing)} interactions",
+                f"the cassette already has a recording of {counted(len(existing), 'interaction')}",
                 where=str(self.path),
                 hint="append to it, replace it, or choose another name",
             )

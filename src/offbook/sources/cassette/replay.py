@@ -27,6 +27,7 @@ from offbook.errors import (
     ScriptExhausted,
     ScriptUnfinished,
     UsageError,
+    counted,
 )
 from offbook.exchange.model import Request
 from offbook.exchange.relay import can_relay
@@ -400,7 +401,7 @@ class Cassette:
             return Verdict(VERDICT_NAME, status, str(unfinished), context=summary)
         if self.passed_through or self.drifted:
             message = (
-                f"{len(self.passed_through)} requests went to the real model, "
+                f"{counted(len(self.passed_through), 'request')} went to the real model, "
                 f"{len(self.drifted)} differed from the recording"
             )
             return Verdict(VERDICT_NAME, "warn", message, context=summary)

@@ -17,7 +17,7 @@ from offbook.cli_options import (
     read_redactions,
     upstream_option,
 )
-from offbook.errors import FormatError, UsageError
+from offbook.errors import FormatError, UsageError, counted
 
 if TYPE_CHECKING:
     from offbook.sources.cassette.maintenance import CassetteStats
@@ -70,7 +70,7 @@ def list_(folder: Path) -> None:
     for path in paths:
         counts = count_hats(path)
         hats = ", ".join(f"{hat} {count}" for hat, count in counts.items())
-        click.echo(f"{path}  {counts.total()} interactions ({hats})")
+        click.echo(f"{path}  {counted(counts.total(), 'interaction')} ({hats})")
 
 
 @cassette.command("show")
@@ -165,7 +165,7 @@ def trim(path: Path, numbers: tuple[str, ...], *, unused_by: Path | None) -> Non
             raise FormatError("no such cursor file", path=unused_by)
         chosen |= {entry.number for entry in Cassette(path, cursor=unused_by).unused}
     if chosen:
-        click.echo(f"{path}: removed {trim_cassette(path, chosen)} interactions")
+        click.echo(f"{path}: removed {counted(trim_cassette(path, chosen), 'interaction')}")
     elif unused_by is None:
         raise UsageError(
             "nothing to trim",
@@ -190,7 +190,7 @@ def upgrade(paths: tuple[Path, ...]) -> None:
     from offbook.sources.cassette.maintenance import upgrade_cassette
 
     for path in paths:
-        click.echo(f"{path}: {len(upgrade_cassette(path))} interactions changed")
+        click.echo(f"{path}: {counted(len(upgrade_cassette(path)), 'interaction')} changed")
 
 
 @cassette.command("redact")
@@ -201,7 +201,7 @@ def redact(path: Path, rules: str) -> None:
     from offbook.sources.cassette.maintenance import add_redactions
 
     changed = add_redactions(path, read_redactions((rules,), ()))
-    click.echo(f"{path}: redactions added, {len(changed)} interactions changed")
+    click.echo(f"{path}: redactions added, {counted(len(changed), 'interaction')} changed")
 
 
 @cassette.command("edit")
@@ -240,7 +240,9 @@ def verify(path: Path, *, against: Path | None, upstream: str | None, live: bool
     elif live or upstream:
         drifts = asyncio.run(verify_cassette(path, Live(upstream)))
         if skipped := count_unverifiable(path):
-            click.echo(f"{path}: {skipped} interactions have no whole request: not verified")
+            click.echo(
+                f"{path}: not verified: {counted(skipped, 'interaction')} without a whole request"
+            )
     else:
         raise UsageError(
             "nothing to verify against", hint="use --live, --upstream URL or --against CASSETTE"
@@ -248,7 +250,7 @@ def verify(path: Path, *, against: Path | None, upstream: str | None, live: bool
     for drift in drifts:
         click.echo(str(drift))
     click.echo(
-        f"{path}: {len(drifts)} interactions have drifted" if drifts else f"{path}: no drift"
+        f"{path}: {counted(len(drifts), 'interaction')} drifted" if drifts else f"{path}: no drift"
     )
     return int(bool(drifts))
 
@@ -282,7 +284,7 @@ def import_trace(
             where=str(output),
             hint="write a cassette (.yaml) or mocks (.jsonl)",
         )
-    click.echo(f"{output}: {count} interactions")
+    click.echo(f"{output}: {counted(count, 'interaction')}")
     traces = list(dict.fromkeys(exchange.trace for exchange in exchanges))
     if len(traces) > 1:
         names = ", ".join(traces[:SHOWN_TRACES]) + (", …" if len(traces) > SHOWN_TRACES else "")

@@ -26,7 +26,7 @@ from offbook.cli_options import (
     trace_option,
     upstream_option,
 )
-from offbook.errors import UsageError
+from offbook.errors import UsageError, counted
 
 if TYPE_CHECKING:
     from offbook.sources.live import Live
@@ -162,7 +162,7 @@ def record(  # noqa: PLR0913 - one for each option
         state = "interrupted: kept" if summary.interrupted else "recorded"
         replayed = f", replayed {summary.replayed}" if append else ""
         click.echo(
-            f"offbook: {state} {summary.interactions} interactions in {file}{replayed} "
+            f"offbook: {state} {counted(summary.interactions, 'interaction')} in {file}{replayed} "
             f"({summary.total_tokens} tokens, cost {cost})",
             err=True,
         )
@@ -340,9 +340,8 @@ def replay(  # noqa: PLR0913 - one for each option
     if verdict is not None and verdict.message:
         click.echo(f"offbook: {verdict.message}", err=True)
     elif not as_json:
-        click.echo(
-            f"offbook: replayed {summary.interactions_replayed} interactions, cost $0.00", err=True
-        )
+        replayed = counted(summary.interactions_replayed, "interaction")
+        click.echo(f"offbook: replayed {replayed}, cost $0.00", err=True)
     if result.failures and cassette.failure is None:
         raise result.failures[0]
     return int(result.exit_code != 0 or (verdict is not None and not verdict.holds))
