@@ -725,8 +725,27 @@ async def test_an_exhausted_turn_and_an_exhausted_role_are_named():
     other = Agent(playbook, system="Help")
     other.prompt("y")
     await other.ask()
-    with pytest.raises(ScriptExhausted, match="helper"):
+    with pytest.raises(ScriptExhausted) as failure:
         await other.ask()
+    assert failure.value.where == "role('helper')"
+
+
+async def test_a_role_may_be_called_main():
+    playbook, agent = opened(
+        when("x", [say("a")]), role("main", [say("b")], system="Help"), system="Main"
+    )
+    assert (await agent.ask()).role == ""
+    other = Agent(playbook, system="Help")
+    other.prompt("y")
+    assert (await other.ask()).role == "main"
+
+
+async def test_a_request_after_a_discarded_script_names_the_turn():
+    playbook, agent = opened(when("x", [say("a"), say("b")]))
+    playbook.discard()
+    with pytest.raises(ScriptExhausted) as failure:
+        await agent.ask()
+    assert failure.value.where == "when('x')"
 
 
 async def test_a_turn_without_actions_is_named_if_a_request_belongs_to_it():

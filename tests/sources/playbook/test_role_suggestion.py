@@ -114,3 +114,14 @@ async def test_a_playbook_remembers_a_conversation_whose_system_prompt_changes()
     result = Message("tool", (ToolResult(made.calls[0].id, (Text("ok"),)),))
     await playbook.reply(Request(history.plus(made, result), system="Two.", tools=tools))
     assert len(playbook._heads) == 2  # pyright: ignore[reportPrivateUsage] - memory has no public name
+
+
+async def test_a_playbook_remembers_the_first_prompt_that_comes_after_another_message():
+    playbook = Playbook()
+    turn = when("", [say("Hello."), say("Fixed.")])
+    playbook.load(turn)
+    playbook.open(turn)
+    greeting = History([Message("assistant", (Text("How can I help?"),))])
+    for history in (greeting, greeting.plus(user("Fix it"))):
+        await playbook.reply(Request(history))
+    assert [head.first for head in playbook._heads] == ["", "Fix it"]  # pyright: ignore[reportPrivateUsage] - memory has no public name

@@ -181,13 +181,12 @@ def unexpected_prompt_error(
 
 def exhausted_error(
     last: Step | None,
-    name: str,
+    location: str,
     remaining: Sequence[Step],
     request: Request,
     others: Collection[RoleConditions],
 ) -> ScriptExhausted:
-    """Return the error for a request after the last step of the script called `name`."""
-    location = last.location if last else name
+    """Return the error for a request after the last step of a turn or role."""
     what = f"the agent sent another request after step {last}"
     fix = "end the turn with say(…), or script what the model does next"
     if last is None:

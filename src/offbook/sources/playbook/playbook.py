@@ -54,17 +54,17 @@ if TYPE_CHECKING:
     from offbook.determinism.faults import Fault
     from offbook.exchange.model import Request, Tool
 
-MAIN = "main"
 MAX_HEADS = 100  # kinds of requests that are remembered, for the role that a message suggests
 
 
 class _ScriptQueue:
     """The remaining steps of one turn or role, and the last one that was used."""
 
-    __slots__ = ("last", "name", "opening", "steps")
+    __slots__ = ("last", "location", "opening", "role", "steps")
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, location: str, role: str = "") -> None:
+        self.location = location
+        self.role = role  # empty for a turn
         self.steps: deque[Step] = deque()
         self.last: Step | None = None
         self.opening = ""  # digest of the conversation that opened the turn
@@ -124,7 +124,7 @@ class Playbook:
         self._roles: list[tuple[Role, _ScriptQueue]] = []
         self._turns: deque[tuple[Turn, _ScriptQueue]] = deque()
         self._turn: Turn | None = None
-        self._queue = _ScriptQueue(MAIN)  # of the open turn
+        self._queue = _ScriptQueue("")  # of the open turn
         self._prompted = False  # the open turn was opened by `open`
         # Turns that a later prompt ended early: their steps are still reported as remaining.
         self._abandoned: list[_ScriptQueue] = []
@@ -144,12 +144,12 @@ class Playbook:
         """Append turns and roles to the script."""
         for entry in cast("tuple[object, ...]", script):
             if isinstance(entry, Turn):
-                queue = _ScriptQueue(MAIN)
-                queue.steps.extend(self._number_steps(entry.actions, turn_location(entry)))
+                queue = _ScriptQueue(turn_location(entry))
+                queue.steps.extend(self._number_steps(entry.actions, queue.location))
                 self._turns.append((entry, queue))
             elif isinstance(entry, Role):
-                queue = _ScriptQueue(entry.name)
-                queue.steps.extend(self._number_steps(entry.actions, f"role({entry.name!r})"))
+                queue = _ScriptQueue(f"role({entry.name!r})", entry.name)
+                queue.steps.extend(self._number_steps(entry.actions, queue.location))
                 self._roles.append((entry, queue))
             else:
                 raise PlaybookError(
@@ -204,7 +204,7 @@ class Playbook:
         self._awaited_results.clear()
         self._awaited_errors.clear()
         self._call_queues.clear()
-        self._queue = _ScriptQueue(MAIN)
+        self._queue = _ScriptQueue(self._queue.location)
         for _, queue in self._roles:
             queue.steps.clear()
         self.failure = None
@@ -269,11 +269,8 @@ class Playbook:
             if isinstance(queue, Reply):
                 return queue
             if not queue.steps:
-                name = queue.name
-                if queue is self._queue and self._turn is not None:
-                    name = turn_location(self._turn)
                 remaining = self.remaining_steps
-                error = exhausted_error(queue.last, name, remaining, request, self._heads)
+                error = exhausted_error(queue.last, queue.location, remaining, request, self._heads)
                 if self._strict:
                     raise error  # noqa: TRY301 - recorded as the failure of the run below
                 return Reply((Text(f"[PLAYBOOK EXHAUSTED] {error}"),), model=request.model)
@@ -313,7 +310,7 @@ class Playbook:
             prompted = bool(new_messages) and new_messages[-1].role == "user"
             for result in request.results:
                 owner = self._call_queues.pop(result.call_id, None)
-                if owner is not None and owner.name == MAIN and (owner.steps or not prompted):
+                if owner is not None and not owner.role and (owner.steps or not prompted):
                     return owner
 
         # 4. The prompt opens the next turn, if the open one is used up. While it has steps left,
@@ -450,10 +447,9 @@ class Playbook:
             # The agent called the source itself: there is no stream to cut.
             raise ModelError("the stream was cut", status=502, category="connection")
         usage = Usage(tokens, sum(map(_estimate_tokens, blocks)))
-        name = "" if queue.name == MAIN else queue.name
         stop = stop if given == "stop" else given
         return Reply(
-            tuple(blocks), stop, usage, request.model, step=step.number, role=name, fault=cut
+            tuple(blocks), stop, usage, request.model, step=step.number, role=queue.role, fault=cut
         )
 
     def _count_input(self, request: Request) -> int:
