@@ -748,6 +748,16 @@ async def test_a_request_after_a_discarded_script_names_the_turn():
     assert failure.value.where == "when('x')"
 
 
+async def test_a_system_message_opens_no_turn():
+    playbook = Playbook()
+    playbook.load(when("first", [say("a")]), when("second", [say("b")]))
+    history = History([user("first")])
+    history = history.plus((await playbook.reply(Request(history))).message)
+    reminder = Message("system", (Text("second"),))
+    with pytest.raises(ScriptExhausted):
+        await playbook.reply(Request(history.plus(reminder)))
+
+
 async def test_a_turn_without_actions_is_named_if_a_request_belongs_to_it():
     helper = role("helper", [say("b")], system="Help")
     _, agent = opened(when("roles answer", []), helper, system="Main")
@@ -918,8 +928,8 @@ async def test_the_tokens_of_another_conversation_of_the_same_length_are_its_own
     assert (await playbook.reply(Request(History([user("b")])))).usage.input == 1
 
 
-def test_a_call_awaits_its_result_unless_told_otherwise():
-    assert not Call("find", {}).unanswered
+def test_a_call_is_of_a_known_tool_and_awaits_its_result_unless_told_otherwise():
+    assert (Call("find", {}).unanswered, Call("find", {}).unknown) == (False, False)
 
 
 async def test_a_cut_stream_is_an_error_for_an_agent_without_a_wire():
