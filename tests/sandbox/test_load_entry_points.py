@@ -1,5 +1,6 @@
 """The program that loads extensions in the sandbox: what it reports, and its smoke test."""
 
+import importlib
 import json
 import pickle
 import sys
@@ -44,7 +45,8 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
         for name, source in modules.items():
             (folder / f"{name}_extension_7.py").write_text(source)
             monkeypatch.delitem(sys.modules, f"{name}_extension_7", raising=False)
-        monkeypatch.syspath_prepend(folder)
+        monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
+        importlib.invalidate_caches()
         return NAME
 
     yield write
@@ -59,7 +61,7 @@ def load(name: str, folder: Path) -> dict[str, Any]:
 
 
 def smoke(name: str, folder: Path, **job: Any) -> int:
-    defaults = {"file": "", "script": (), "mock_tools": {}, "mock_ui": {}}
+    defaults: dict[str, Any] = {"file": "", "script": (), "mock_tools": {}, "mock_ui": {}}
     path = folder / "smoke.pickle"
     path.write_bytes(pickle.dumps({**defaults, "trace": str(folder / "smoke.jsonl"), **job}))
     return main("smoke", name, str(path))

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,7 +39,7 @@ from tests.sandbox.packages import (
     write_package,
 )
 
-BROKEN_PI = """#!/bin/sh
+BROKEN_PI = """
 echo 'Error: Failed to load extension "FOLDER/index.ts": no API key' >&2
 echo '{"type": "extension_error", "event": "session_start", "error": "no server"}'
 """
@@ -71,10 +72,10 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         thread.join()
 
 
-def write_pi(folder: Path, version: str = "0.74.2") -> str:
+def write_pi(folder: Path, version: str = "0.74.2", script: str = "exit 9") -> str:
     """Write a pi that cannot run, for packages that never reach it; return its path."""
     name = {"name": "@earendil-works/pi-coding-agent", "version": version}
-    write_package(folder, {"package.json": json.dumps(name), "pi": "#!/bin/sh\nexit 9\n"}, {})
+    write_package(folder, {"package.json": json.dumps(name), "pi": f"#!/bin/sh\n{script}\n"}, {})
     (folder / "pi").chmod(0o755)
     return str(folder / "pi")
 
@@ -315,7 +316,7 @@ LOADS = {
     ),
     "a path that is not packed": (
         MISSING % "FOLDER/lib/names.ts",
-        ("missing_file", "which is not packed: add it to \"files\""),
+        ("missing_file", 'which is not packed: add it to "files"'),
     ),
     "a file that does not exist": (
         MISSING % "./none.js",
@@ -367,7 +368,7 @@ def test_every_load_error_of_pi_is_found():
     assert _parse_load_errors(text) == [("/p/a.ts", "no key\n  at x"), ("/p/b.ts", "late")]
 
 
-PATHS = {
+PATHS: dict[str, tuple[dict[str, list[Any]], list[tuple[str, str]]]] = {
     "a pattern that matches": ({"skills": ["./skills/*"]}, []),
     "a pattern that matches nothing": (
         {"prompts": ["prompts/*.md"]},
@@ -406,16 +407,14 @@ def test_the_packed_files_are_shown_without_those_of_dependencies(
     source = write_package(tmp_path / "source", NPM_GOOD, {"dark.json": "{}"})
     _check_manifest(sandbox, {"pi": {"themes": ["dark.json"]}}, folder, source)
     assert sandbox.faults[0].output == (
-        '"files": "not set"\npacked files:\n'
-        "  index.ts\n  package.json\n  skills/greeting/SKILL.md"
+        '"files": "not set"\npacked files:\n  index.ts\n  package.json\n  skills/greeting/SKILL.md'
     )
 
 
 async def test_what_pi_prints_is_reported_as_faults(sandbox: SandboxFolder, good: Path):
     folder = write_package(sandbox.project / "node_modules" / "dummy-ext", NPM_GOOD, {})
-    program = Path(write_pi(sandbox.root / "pi"))
-    program.write_text(BROKEN_PI.replace("FOLDER", str(folder)))
-    loaded = await _load(sandbox, folder, good, str(program))
+    program = write_pi(sandbox.root / "pi", script=BROKEN_PI.replace("FOLDER", str(folder)))
+    loaded = await _load(sandbox, folder, good, program)
     assert [(fault.kind, fault.message) for fault in sandbox.faults] == [
         ("load", "index.ts failed to load: no API key"),
         ("load", "a hook failed: session_start: no server"),
@@ -438,9 +437,8 @@ async def test_what_pi_reports_is_what_the_package_registers(sandbox: SandboxFol
         "invalid": ["the tool half has no function execute"],
     }
     (sandbox.root / "report.txt").write_text(json.dumps(report))
-    program = Path(write_pi(sandbox.root / "pi"))
-    program.write_text(f'#!/bin/sh\ncp {sandbox.root}/report.txt "$OFFBOOK_REPORT"\n')
-    loaded = await _load(sandbox, folder, good, str(program))
+    script = f'cp {sandbox.root}/report.txt "$OFFBOOK_REPORT"'
+    loaded = await _load(sandbox, folder, good, write_pi(sandbox.root / "pi", script=script))
     assert loaded == Loaded(1, (), ("dummy_tool",), ("greeting",), ("hello",))
     assert [(fault.kind, fault.message) for fault in sandbox.faults] == [
         ("tool", "the tool 'dummy_tool' is registered twice"),

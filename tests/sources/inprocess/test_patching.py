@@ -494,7 +494,10 @@ class LateTransport:
     modules = (LATE, f"{LATE}_missing")
 
     def patch(self, module: Any) -> Iterable[Callable[[], None]]:
-        yield apply_patch(module, "connect", lambda original: f"patched {original()}")
+        def connect(original: Callable[[], str]) -> str:
+            return f"patched {original()}"
+
+        yield apply_patch(module, "connect", connect)
 
 
 @pytest.fixture
@@ -502,7 +505,8 @@ def patcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Patcher:
     """A patcher of a library that can be imported and was not."""
     (tmp_path / f"{LATE}.py").write_text("def connect():\n    return 'network'\n")
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    importlib.invalidate_caches()
     monkeypatch.setitem(sys.modules, LATE, sys)  # so that it is removed after the test
     monkeypatch.delitem(sys.modules, LATE)
     return Patcher((LateTransport(),))
