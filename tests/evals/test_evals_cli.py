@@ -1,19 +1,24 @@
 """The commands of evals: output, reports and exit codes."""
 
+import io
 import json
 import os
 import pty
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from junitparser import JUnitXml
 
 from offbook import Mocks, Server
+from offbook.evals import evals_cli
+from offbook.evals.pack_run import RunProgress
 from tests.evals.conftest import RUN, Files
 from tests.surfaces.conftest import Offbook, offbook_command
 
@@ -81,6 +86,101 @@ def test_runs_are_listed_shown_and_compared(folder: Path, offbook_command: Offbo
     assert (outcome.code, "case-1: 100% to 0% passed" in outcome.out) == (0, True)
 
 
+def test_the_runs_are_listed_one_a_line(folder: Path, offbook_command: Offbook):
+    assert offbook_command("eval", "list").out.startswith("no runs yet; start one: offbook eval")
+    for name in ("good", "bad"):
+        offbook_command("eval", "run", f"{name}.json", "--output", f".offbook/evals/{name}")
+    (folder / ".offbook/evals/good/summary.json").unlink()
+    assert offbook_command("eval", "list").out == "good  unfinished\nbad  failed  1/2\n"
+
+
+def test_a_run_is_shown_with_its_failures(folder: Path, offbook_command: Offbook):
+    offbook_command("eval", "run", "bad.json")
+    assert offbook_command("eval", "show").out.splitlines() == [
+        "FAIL     case-1: run status mismatch: expected failed, got completed",
+        "FAIL 1 passed, 1 blocking failed, 0 warning, 0 informational, 2 total",
+    ]
+    assert json.loads(offbook_command("eval", "show", "--json").out)["blocking_failed"] == 1
+
+
+def test_a_case_is_shown_as_json(folder: Path, offbook_command: Offbook):
+    offbook_command("eval", "run", "bad.json")
+    (result,) = json.loads(offbook_command("eval", "show", "latest", "case-1", "--json").out)
+    assert (result["id"], result["status"]) == ("case-1", "fail")
+
+
+def test_a_case_is_shown_with_its_error_and_trace(folder: Path, offbook_command: Offbook):
+    (folder / "subjects.py").write_text("def fails(value):\n    raise ValueError('broken')\n")
+    cases = [
+        {"id": "raises", "subject": "subjects.py:fails", "input": 1, "rubrics": ["completed"]},
+        {"id": "missing", "run": "nope.json", "rubrics": ["completed"]},
+    ]
+    (folder / "two.json").write_text(json.dumps({**pack("completed"), "cases": cases}))
+    offbook_command("eval", "run", "two.json", "--output", "out")
+    raises = offbook_command("eval", "show", "out", "raises").out
+    assert "  error    run: the subject raised ValueError: broken\n" in raises
+    assert raises.endswith("out/traces/raises-1.jsonl\n")
+    missing = offbook_command("eval", "show", "out", "missing").out.splitlines()
+    assert missing[0].startswith("ERROR missing trial 1, ")
+    assert "nope.json" in missing[1]
+
+
+def test_a_comparison_is_printed_as_json(folder: Path, offbook_command: Offbook):
+    for name in ("good", "bad"):
+        offbook_command("eval", "run", f"{name}.json", "--output", name)
+    comparison = json.loads(offbook_command("eval", "compare", "good", "bad", "--json").out)
+    assert comparison["changed"] == [{"id": "case-1", "before": 1.0, "after": 0.0}]
+
+
+def test_a_report_without_a_file_replaces_the_table(folder: Path, offbook_command: Offbook):
+    outcome = offbook_command("eval", "run", "good.json", "--report", "tap")
+    assert outcome.out.startswith("TAP version 14\n")
+    assert "PASS" not in outcome.out
+
+
+def test_the_report_is_printed_as_json(folder: Path, offbook_command: Offbook):
+    outcome = offbook_command("eval", "run", "bad.json", "--json")
+    report = json.loads(outcome.out)
+    assert (outcome.code, report["pass"], len(report["cases"])) == (1, False, 2)
+
+
+def test_a_resumed_run_needs_no_packs(folder: Path, offbook_command: Offbook):
+    offbook_command("eval", "run", "good.json", "--output", ".offbook/evals/first")
+    results = folder / ".offbook/evals/first/results.jsonl"
+    first, _, _ = results.read_bytes().partition(b"\n")
+    results.write_bytes(first + b'\n{"id":"torn')
+    assert offbook_command("eval", "run", "--resume", "first").code == 0
+    found = [json.loads(line)["id"] for line in results.read_text().splitlines()]
+    assert found == ["case-0", "case-1"]
+
+
+def test_a_pack_is_written_from_stored_runs(folder: Path, offbook_command: Offbook):
+    outcome = offbook_command("eval", "init", "run.json", "--pack", "mine/p.eval.toml")
+    assert outcome.out.endswith("run it: offbook eval run mine/p.eval.toml\n")
+    assert offbook_command("eval", "run", "mine/p.eval.toml").code == 0
+
+
+def test_the_schema_of_a_pack_is_printed(folder: Path, offbook_command: Offbook):
+    schema = json.loads(offbook_command("eval", "schema").out)
+    jsonschema.Draft202012Validator.check_schema(schema)  # pyright: ignore[reportUnknownMemberType]
+    assert "cases" in json.dumps(schema)
+
+
+MANIFEST = {
+    "modes": [{"id": "full"}],
+    "tasks": [{"objective": "Find the port", "expected": {"required_terms": ["port"]}}],
+}
+
+
+@pytest.mark.parametrize("term, code", [("port", 0), ("host", 1)])
+def test_a_context_eval_is_the_gate(folder: Path, offbook_command: Offbook, term: str, code: int):
+    task = {**MANIFEST["tasks"][0], "expected": {"required_terms": [term]}}
+    (folder / "m.json").write_text(json.dumps({**MANIFEST, "tasks": [task]}))
+    outcome = offbook_command("eval", "context", "m.json")
+    assert (outcome.code, f"context eval: {1 - code}/1 passed" in outcome.out) == (code, True)
+    assert json.loads(offbook_command("eval", "context", "m.json", "--json").out)["total_runs"] == 1
+
+
 def test_github_gets_a_summary_and_annotations(
     folder: Path, offbook_command: Offbook, monkeypatch: pytest.MonkeyPatch
 ):
@@ -89,6 +189,17 @@ def test_github_gets_a_summary_and_annotations(
     outcome = offbook_command("eval", "run", "bad.json")
     assert "::error file=bad.json,line=1,title=case-1::run status mismatch" in outcome.err
     assert "## Evals failed: p" in (folder / "summary.md").read_text()
+
+
+def test_an_annotation_is_at_the_line_of_its_case_in_toml(
+    folder: Path, offbook_command: Offbook, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    (folder / "pack.toml").write_text(
+        '[[cases]]\nid = "one"\nrun = "run.json"\nthresholds = {max-tokens = 1}\n'
+    )
+    outcome = offbook_command("eval", "run", "pack.toml")
+    assert "::error file=pack.toml,line=2,title=one::tokens 7 exceeds" in outcome.err
 
 
 def test_packs_of_a_project_are_found(folder: Path, offbook_command: Offbook):
@@ -112,7 +223,9 @@ def test_a_wrong_option_is_explained(folder: Path, offbook_command: Offbook, nam
     assert (outcome.code, message in outcome.err) == (2, True), outcome.err
 
 
-def test_a_judge_is_calibrated(folder: Path, offbook_command: Offbook):
+@pytest.fixture
+def judged(folder: Path) -> Path:
+    """A pack with a judged rubric, its labelled examples, and a judge that agrees with them."""
     answers = [{"reasoning": "r", "score": score} for score in (5, 1, 5, 1)]
     lines = [json.dumps({"text": json.dumps(answer)}) for answer in answers]
     (folder / "judge.jsonl").write_text("\n".join(lines))
@@ -120,9 +233,42 @@ def test_a_judge_is_calibrated(folder: Path, offbook_command: Offbook):
     rubric = {"id": "j", "kind": "llm-judge", "prompt": "Good?", "calibration": examples}
     content = {"rubrics": [rubric], "cases": [{"id": "c", "run": "run.json", "rubrics": ["j"]}]}
     (folder / "judged.json").write_text(json.dumps(content))
+    return folder
+
+
+def test_a_judge_is_calibrated(judged: Path, offbook_command: Offbook):
     outcome = offbook_command("judge", "calibrate", "judged.json", "--judge", "judge.jsonl")
     assert outcome.code == 0
     assert "agreement 1.00, kappa 1.00" in outcome.out
+
+
+def test_the_calibration_is_printed_as_json(judged: Path, offbook_command: Offbook):
+    words = ["judge", "calibrate", "judged.json", "--judge", "judge.jsonl", "--json"]
+    report = json.loads(offbook_command(*words).out)
+    assert (report["j"]["examples"], report["j"]["kappa"]) == (4, 1.0)
+
+
+@pytest.mark.parametrize("least, code", [("1.0", 0), ("1.1", 1)])
+def test_a_kappa_below_the_minimum_fails(
+    judged: Path, offbook_command: Offbook, least: str, code: int
+):
+    words = ["judge", "calibrate", "judged.json", "--judge", "judge.jsonl", "--min-kappa", least]
+    assert offbook_command(*words).code == code
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (["--judge", "judge.jsonl", "--rubric", "k"], "the pack has no such llm-judge rubric"),
+        ([], "no judge is configured"),
+        (["--judge", "anthropic"], "no judge is configured"),
+    ],
+)
+def test_a_calibration_without_a_rubric_or_judge_is_refused(
+    judged: Path, offbook_command: Offbook, options: list[str], message: str
+):
+    outcome = offbook_command("judge", "calibrate", "judged.json", *options)
+    assert (outcome.code, message in outcome.err) == (2, True), outcome.err
 
 
 def test_a_classifier_without_cases_does_not_pass(folder: Path, offbook_command: Offbook):
@@ -130,6 +276,41 @@ def test_a_classifier_without_cases_does_not_pass(folder: Path, offbook_command:
     outcome = offbook_command("eval", "scope-triage", "d.json", "--max-cases", "0", "--json")
     assert outcome.code == 1
     assert json.loads(outcome.out)["accuracy"] == 0
+
+
+def test_the_figures_of_a_classifier_are_printed(folder: Path, offbook_command: Offbook):
+    cases = [{"id": "a", "expected": "out_of_scope", "prompt": "Change the mobile app"}]
+    (folder / "d.json").write_text(json.dumps(cases))
+    outcome = offbook_command("eval", "scope-triage", "d.json")
+    assert (outcome.code, outcome.out.splitlines()[1]) == (
+        0,
+        "decision: keep_opt_in_candidate_for_default_on",
+    )
+
+
+SETTINGS = """
+labels = ["spam", "ham"]
+skip_label = "spam"
+rules = [{label = "spam", confidence = 0.9, any = ["win"]}]
+"""
+
+
+@pytest.mark.parametrize(
+    "settings, code, message",
+    [
+        (SETTINGS, 0, "1/1 correct"),
+        (SETTINGS + "treshold = 1", 2, "s.toml:5: "),
+        (SETTINGS + "gates = \n", 2, "s.toml:5: invalid TOML"),
+        (SETTINGS.replace("spam", "scam"), 2, "unknown label 'spam'"),
+    ],
+)
+def test_the_settings_of_a_classifier_are_read(
+    folder: Path, offbook_command: Offbook, settings: str, code: int, message: str
+):
+    (folder / "s.toml").write_text(settings)
+    (folder / "d.json").write_text('[{"id": "a", "expected": "spam", "prompt": "You win"}]')
+    outcome = offbook_command("eval", "scope-triage", "d.json", "--settings", "s.toml")
+    assert (outcome.code, message in outcome.out + outcome.err) == (code, True), outcome.err
 
 
 SCOPES = {"in_scope": "Fix it here", "out_of_scope": "Deploy the other repo", "ambiguous": "Hm"}
@@ -230,6 +411,29 @@ def _read_terminal(terminal: int) -> bytes:
         return os.read(terminal, 4096)
     except OSError:  # Linux: the other end was closed
         return b""
+
+
+class Terminal(io.StringIO):
+    """The error output of a program in a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_the_progress_has_the_cost_and_is_not_shown_too_often(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    monkeypatch.setattr(time, "monotonic", lambda: 100.0)
+    show = evals_cli._show_progress()  # pyright: ignore[reportPrivateUsage]
+    assert show is not None
+    for done in (1, 2, 4):
+        show(RunProgress(4, done, 1, 0.25, started=90.0))
+    evals_cli._clear_progress()  # pyright: ignore[reportPrivateUsage]
+    assert terminal.getvalue().split("\r\x1b[K") == [
+        "",
+        "1/4 cases, 1 failed, 0.2500 USD, 30 s left",
+        "4/4 cases, 1 failed, 0.2500 USD, 0 s left",
+        "",
+    ]
 
 
 def test_the_progress_is_not_written_to_a_file(folder: Path, offbook_command: Offbook):

@@ -1,14 +1,25 @@
 """Cases that run a subject now: with a playbook, mocks, a cassette, or no model."""
 
 import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from offbook import Mocks, Server
+from offbook.determinism.thread_context import use_variable
+from offbook.evals.case_evaluation import EvalOptions, evaluate_case
 from offbook.evals.imported_runs import read_stored_trace
+from offbook.evals.judging import JudgeOptions
+from offbook.evals.pack_file import read_pack
+from offbook.evals.pack_run import RunOptions, run_pack
 from offbook.evals.run_directory import read_results
+from offbook.trace.context import live_listener
+from offbook.trace.events import RUN_END, RUN_START, Event
 from tests.conftest import ROOT
-from tests.evals.conftest import RunPack
+from tests.evals.conftest import Files, RunPack
 
 AGENT = """
 from openai import OpenAI
@@ -151,3 +162,141 @@ def test_the_tokens_of_claude_code_are_those_of_its_last_line():
         last["output_tokens"],
     )
     assert last["output_tokens"] > 3  # each of its three messages says one
+
+
+FUNCTIONS = """
+number = 3
+
+def fails(value):
+    raise ValueError("broken")
+
+def now(value):
+    return value
+
+async def later(value):
+    return value
+"""
+# the subject -> the status of its case and its failure
+CALLED: dict[str, tuple[str, str, str]] = {
+    "no function": ("number", "error", "expected a function, got int"),
+    "a function that raises": ("fails", "error", "the subject raised ValueError: broken"),
+    "a function": ("now", "pass", ""),
+    "a coroutine function": ("later", "pass", ""),
+}
+
+
+@pytest.mark.parametrize("name", CALLED)
+def test_a_function_is_called_in_this_process(run_files: RunPack, name: str):
+    subject, status, message = CALLED[name]
+    item = case(subject=f"functions.py:{subject}", input="x")
+    run = run_files(pack(item, {"kind": "output", "expected": "x"}), {"functions.py": FUNCTIONS})
+    assert run.cases[0].status == status
+    assert message in "; ".join(run.cases[0].failures)
+
+
+def test_the_events_of_a_function_are_shown_while_it_runs(run_files: RunPack):
+    seen: list[Event] = []
+    item = case(subject="functions.py:later", input="x")
+    with use_variable(live_listener, seen.append):
+        run_files(pack(item, COMPLETED), {"functions.py": FUNCTIONS})
+    assert [event.event for event in seen] == [RUN_START, RUN_END]
+    assert seen[0].context == seen[1].context != {}
+
+
+def test_a_subject_is_imported_once_for_all_cases(run_files: RunPack, tmp_path: Path):
+    program = "with open('imports', 'a') as file:\n    file.write('x')\n\necho = str\n"
+    items = [case(id=name, subject="once.py:echo", input=1) for name in ("a", "b")]
+    content = {**pack(items[0], COMPLETED), "cases": items}
+    assert run_files(content, {"once.py": program}).summary.passed == 2
+    assert (tmp_path / "imports").read_text() == "x"
+
+
+def test_subjects_of_two_packs_with_the_same_name_are_different(tmp_path: Path):
+    for name in ("one", "two"):
+        item = case(subject="where.py:name", input="x")
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "where.py").write_text(f"def name(value):\n    return {name!r}\n")
+        (tmp_path / name / "pack.json").write_text(
+            json.dumps(pack(item, {"kind": "output", "expected": name}))
+        )
+    packs = [tmp_path / "one/pack.json", tmp_path / "two/pack.json"]
+    run = run_pack(packs, RunOptions(output=str(tmp_path / "out")))
+    assert [found.failures for found in run.cases] == [(), ()]
+
+
+COMMAND = """
+import os, sys
+from openai import OpenAI
+
+reply = OpenAI().chat.completions.create(
+    model="m", messages=[{"role": "user", "content": sys.argv[1]}]
+)
+text = open("notes.txt").read()
+open("notes.txt", "w").write(reply.choices[0].message.content)
+print(text)
+"""
+
+
+def test_a_command_works_in_a_copy_of_the_workspace_that_is_removed(
+    run_files: RunPack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    copies = tmp_path / "copies"
+    copies.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(copies))
+    files = {"agent.py": COMMAND, "playbook.yaml": PLAYBOOK, "work/notes.txt": "old"}
+    command = [sys.executable, str(tmp_path / "agent.py"), "{prompt}"]
+    check = {"type": "file_contains", "path": "notes.txt", "pattern": "Hello!"}
+    item = case(subject=command, playbook="playbook.yaml", workspace="work")
+    run = run_files(pack(item, COMPLETED, {"kind": "check", "check": check}), files)
+    assert run.cases[0].failures == ()
+    assert (tmp_path / "work" / "notes.txt").read_text() == "old"
+    assert list(copies.iterdir()) == []
+
+
+# the fields of a case with a model -> the status and the failure
+MODELS: dict[str, tuple[dict[str, Any], str, str]] = {
+    "no prompt": ({"playbook": "mocks.jsonl"}, "error", "the case needs a prompt"),
+    "no workspace": (
+        {"playbook": "playbook.yaml", "workspace": "nope"},
+        *("error", "no such workspace"),
+    ),
+    "an agent that raises": (
+        {"subject": "broken.py:agent", "playbook": "playbook.yaml"},
+        *("error", "the subject raised KeyError: 'x'"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_case_with_a_model_that_cannot_run_is_an_error(run_files: RunPack, name: str):
+    fields, status, message = MODELS[name]
+    files = {"agent.py": AGENT, "playbook.yaml": PLAYBOOK, "mocks.jsonl": MOCKS}
+    files["broken.py"] = "def agent(prompt):\n    raise KeyError('x')\n"
+    run = run_files(pack(case(**fields), COMPLETED), files)
+    assert run.cases[0].status == status
+    assert message in run.cases[0].failures[0]
+
+
+def test_a_cassette_with_unused_replies_fails_its_case(run_files: RunPack):
+    folder = ROOT / "examples" / "evals"
+    agent = (folder / "shop.py").read_text() + "\n\ndef idle(prompt):\n    return 'Done'\n"
+    files = {"shop.py": agent, "refund.yaml": (folder / "refund.cassette.yaml").read_text()}
+    item = case(subject="shop.py:idle", cassette="refund.yaml", prompt="Refund order 7")
+    run = run_files(pack(item, COMPLETED), files)
+    assert run.cases[0].status == "fail"
+    assert "Refund order 7" in run.cases[0].failures[0]
+
+
+def test_a_live_case_asks_the_provider(
+    write: Callable[[Files], Path], monkeypatch: pytest.MonkeyPatch
+):
+    item = case(live=True, prompt="Greet me")
+    folder = write({"agent.py": AGENT, "pack.json": pack(item, COMPLETED, HELLO)})
+    monkeypatch.chdir(folder)
+    loaded = read_pack(folder / "pack.json")
+    options = EvalOptions(JudgeOptions(live=True), str(folder / "traces"))
+    with Server() as server:
+        endpoint = server.mount(Mocks([json.loads(MOCKS)]), run="")
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{endpoint.url}/v1")
+        result = evaluate_case(loaded, loaded.pack.cases[0], options)
+    assert (result.status, result.problems) == ("pass", [])

@@ -137,5 +137,5 @@ def require_agreement(rubric: Rubric, settings: JudgeSettings, judge: Judge) -> 
             f"the judge agrees too little with the labelled examples: kappa"
             f" {_agreements[key]:.2f}, expected at least {least:g}",
             where=rubric.id,
-            hint="offbook eval calibrate shows where they differ",
+            hint="offbook judge calibrate PACK shows where they differ",
         )

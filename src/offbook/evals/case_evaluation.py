@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,8 @@ def evaluate_case(
         if case.mode == "friction":
             fields = _evaluate_friction(loaded, case)
         else:
-            fields = _evaluate_run(loaded, case, options, trial)
+            with ExitStack() as cleanup:
+                fields = _evaluate_run(loaded, case, options, trial, cleanup)
         verdicts = fields.pop("verdicts") or (NOTHING_CHECKED,)
         result = msgspec.structs.replace(
             result, verdicts=tuple(verdicts), status=status_of(tuple(verdicts)), **fields
@@ -94,7 +96,7 @@ def _evaluate_friction(loaded: LoadedPack, case: EvalCase) -> dict[str, Any]:
 
 
 def _evaluate_run(
-    loaded: LoadedPack, case: EvalCase, options: EvalOptions, trial: int
+    loaded: LoadedPack, case: EvalCase, options: EvalOptions, trial: int, cleanup: ExitStack
 ) -> dict[str, Any]:
     verdicts: list[Verdict] = []
     folder: Path | None = None
@@ -102,7 +104,9 @@ def _evaluate_run(
         case "subject":
             from offbook.evals.subject_cases import run_subject  # stored runs need no subject
 
-            made = run_subject(loaded, case, options.traces, trial, live=options.live)
+            made = run_subject(
+                loaded, case, options.traces, trial, live=options.live, cleanup=cleanup
+            )
             run, trace, folder = made.run, made.trace, made.folder
             verdicts += made.verdicts
         case "live-verify":

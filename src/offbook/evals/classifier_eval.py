@@ -8,7 +8,6 @@ goes to it. A classifier that fails abstains: the main model answers.
 from __future__ import annotations
 
 import asyncio
-import tomllib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any, cast
 import msgspec
 
 from offbook.errors import FormatError, OffbookError, did_you_mean
-from offbook.evals.pack_lines import line_of
+from offbook.evals.pack_lines import line_of, parse_toml
 from offbook.exchange.messages import History, user
 from offbook.exchange.model import ModelSource, Request
 from offbook.files import convert, parse_json, read_text, write_atomic
@@ -145,7 +144,7 @@ Classify = Callable[[str], Classification]
 def read_settings(path: Path) -> ClassifierSettings:
     """Return the settings of a TOML or JSON file."""
     text = read_text(path)
-    value = tomllib.loads(text) if path.suffix == ".toml" else parse_json(text, path)
+    value = parse_toml(text, path) if path.suffix == ".toml" else parse_json(text, path)
     return convert(
         value,
         ClassifierSettings,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -21,7 +20,7 @@ from offbook.evals.context_selection import (
     count_tokens,
     select_artifacts,
 )
-from offbook.evals.pack_lines import line_of
+from offbook.evals.pack_lines import line_of, parse_toml
 from offbook.files import convert, parse_json, read_text, write_atomic
 
 MANIFEST_TYPE = "harn.context_eval.manifest.v1"
@@ -173,7 +172,7 @@ class ContextManifest(ContextStruct, frozen=True):
 def read_manifest(path: Path) -> ContextManifest:
     """Return the manifest of a JSON or TOML file; ids must be unique and objectives not empty."""
     text = read_text(path)
-    value = tomllib.loads(text) if path.suffix == ".toml" else parse_json(text, path)
+    value = parse_toml(text, path) if path.suffix == ".toml" else parse_json(text, path)
 
     def fail(problem: str, at: str) -> None:
         raise FormatError(problem, path=path, line=line_of(text, at, path))

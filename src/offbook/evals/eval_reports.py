@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from offbook.errors import counted
 from offbook.evals.case_results import CaseResult
 from offbook.evals.pack_run import FinishedRun
 from offbook.evals.run_directory import read_results
@@ -84,14 +85,14 @@ def render_counts(summary: RunSummary) -> Iterator[str]:
         f"{summary.warning_failed} warning",
         f"{summary.informational_failed} informational",
     ]
-    for count, noun in (
-        (summary.no_data, "without data"),
-        (summary.errors, "errors"),
-        (summary.flaky, "flaky"),
-        (summary.not_run, "not run"),
+    for count, text in (
+        (summary.no_data, f"{summary.no_data} without data"),
+        (summary.errors, counted(summary.errors, "error")),
+        (summary.flaky, f"{summary.flaky} flaky"),
+        (summary.not_run, f"{summary.not_run} not run"),
     ):
         if count:
-            parts.append(f"{count} {noun}")
+            parts.append(text)
     gate = "PASS" if summary.passed_gate else "FAIL"
     yield f"{gate} {', '.join(parts)}, {summary.total} total"
     if summary.stopped:
@@ -238,7 +239,7 @@ def github_annotations(run: FinishedRun, packs: Iterable[Path]) -> Iterator[str]
 
 def _find_case(file: str, case: str) -> int:
     """Return the line with the id of a case, or 0."""
-    pattern = re.compile(rf"""\bid["']?\s*:\s*["']?{re.escape(case)}["']?\s*(?:[,}}#]|$)""")
+    pattern = re.compile(rf"""\bid["']?\s*[:=]\s*["']?{re.escape(case)}["']?\s*(?:[,}}#]|$)""")
     try:
         lines = Path(file).read_text("utf-8", "replace").splitlines()
     except OSError:  # a folder, or removed since

@@ -163,12 +163,10 @@ def _show_progress() -> Progress | None:
         if now - shown < PROGRESS_SECONDS and state.done < state.total:
             return
         shown = now
-        left = state.seconds_left
         parts = [f"{state.done}/{state.total} cases", f"{state.failed} failed"]
         if state.cost_usd:
             parts.append(f"{state.cost_usd:.4f} USD")
-        if left is not None:
-            parts.append(f"{left:.0f} s left")
+        parts.append(f"{state.seconds_left:.0f} s left")
         click.echo(f"\r\x1b[K{', '.join(parts)}", err=True, nl=False)
 
     return show

@@ -48,9 +48,13 @@ class PackFile(pytest.File):
 
     def collect(self) -> Iterable[pytest.Item]:
         """Read the pack, and yield a test for each case and ladder."""
+        from offbook.errors import OffbookError
         from offbook.evals.pack_file import read_pack
 
-        loaded = read_pack(self.path)
+        try:
+            loaded = read_pack(self.path)
+        except OffbookError as error:
+            raise self.CollectError(str(error)) from error  # shown without a traceback
         for number, case in enumerate([*loaded.pack.cases, *loaded.pack.ladders]):
             item = PackCase.from_parent(self, name=case.id, loaded=loaded, number=number)  # pyright: ignore[reportUnknownMemberType]
             yield item
@@ -86,13 +90,13 @@ class PackCase(pytest.Item):
             pytest.skip(f"{failed[0].severity}: {message}")
         raise CheckFailed(f"{len(failed)} of {trials} trials failed: {message}")
 
-    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> str:
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """Return the reason only: the lines of Offbook do not help."""
         from offbook.errors import OffbookError
 
         if isinstance(excinfo.value, OffbookError):
             return str(excinfo.value)
-        return str(super().repr_failure(excinfo, style))
+        return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
         """Return the place of the case."""

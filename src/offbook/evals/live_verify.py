@@ -11,7 +11,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
@@ -50,7 +49,7 @@ def run_live_verify(loaded: LoadedPack, case: EvalCase) -> tuple[StoredRun, list
 
 
 def _run_in(folder: Path, loaded: LoadedPack, case: EvalCase) -> tuple[StoredRun, list[Verdict]]:
-    started = time.time()
+    before = _find_files(folder)
     request = {
         "_type": REQUEST_TYPE,
         "pack_id": loaded.id,
@@ -68,7 +67,8 @@ def _run_in(folder: Path, loaded: LoadedPack, case: EvalCase) -> tuple[StoredRun
     if not end.problem:
         verify = run_command(case.verify_command, folder, "", VERIFY_SECONDS)
         verdicts.append(_command_verdict("verify_command", verify))
-    produced = [p for p in folder.rglob("*") if p.is_file() and p.stat().st_mtime >= started - 1]
+    after = _find_files(folder)
+    produced = [path for path, stamp in after.items() if stamp != before.get(path)]
     for path in case.expected_output_paths:
         ok = (folder / path).exists()
         message = "" if ok else f"expected output {path} was not produced"
@@ -84,6 +84,12 @@ def _run_in(folder: Path, loaded: LoadedPack, case: EvalCase) -> tuple[StoredRun
         message = "" if ok else f"{tool} was called {counts[tool]} times, budget {budget}"
         verdicts.append(Verdict(f"budget {tool}", "pass" if ok else "fail", message))
     return record, verdicts
+
+
+def _find_files(folder: Path) -> dict[Path, tuple[int, int]]:
+    """Return the files of a folder, each with its time of change and its size."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {path: ((status := path.stat()).st_mtime_ns, status.st_size) for path in files}
 
 
 def _record(case: EvalCase, outcome: dict[str, Any] | None, *, failed: bool) -> StoredRun:

@@ -9,7 +9,6 @@ An error names the file and the line. Also read: an eval suite (JSON with `_type
 from __future__ import annotations
 
 import hashlib
-import tomllib
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, cast
@@ -30,7 +29,7 @@ from offbook.evals.pack import (
     PackAssertion,
     Rubric,
 )
-from offbook.evals.pack_lines import line_of
+from offbook.evals.pack_lines import line_of, parse_toml
 from offbook.files import convert, parse_json, read_text
 
 if TYPE_CHECKING:
@@ -100,11 +99,7 @@ def find_packs(paths: Iterable[Path]) -> list[Path]:
 
 def _parse(text: str, path: Path) -> Any:
     if path.suffix == ".toml":
-        try:
-            return tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            line = _toml_error_line(str(error))
-            raise FormatError(f"invalid TOML: {error}", path=path, line=line) from error
+        return parse_toml(text, path)
     if path.suffix == ".json":
         return parse_json(text, path)
     if path.suffix in SUFFIXES:
@@ -116,12 +111,6 @@ def _parse(text: str, path: Path) -> Any:
         path=path,
         hint=f"an eval pack is a {', '.join(SUFFIXES[:-1])} file",
     )
-
-
-def _toml_error_line(message: str) -> int | None:
-    _, _, rest = message.partition("(at line ")
-    number = rest.partition(",")[0]
-    return int(number) if number.isdigit() else None
 
 
 def _with_ids(pack: Pack) -> Pack:

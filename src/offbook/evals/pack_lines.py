@@ -1,21 +1,34 @@
-"""The line of a location such as `$.cases[2].thresholds` in TOML and JSON, for error messages.
+"""The lines of error messages: of invalid TOML, and of a location such as `$.cases[2].thresholds`.
 
-They read the text again, with positions, and only after an error.
+The line of a location is found by reading the text again, with positions, and only after an error.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import tomllib
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+from offbook.errors import FormatError
 from offbook.files import find_line
 
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
 _HEADER = re.compile(r"^\s*(\[\[?)\s*([^\]]+?)\s*\]\]?\s*(?:#.*)?$")
 _KEY = re.compile(r"^\s*((?:[\w-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*(?:[\w-]+|\"[^\"]*\"))*)\s*=")
 _SPACE = re.compile(r"\s*")
+
+
+def parse_toml(text: str, path: Path) -> dict[str, Any]:
+    """Return the value of a TOML document; an error names its line."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        number = str(error).partition("(at line ")[2].partition(",")[0]
+        line = int(number) if number.isdigit() else None  # an error at the end has none
+        raise FormatError(f"invalid TOML: {error}", path=path, line=line) from error
 
 
 def line_of(text: str, location: str, path: Path) -> int | None:

@@ -81,12 +81,10 @@ class RunProgress(msgspec.Struct):
     started: float = 0
 
     @property
-    def seconds_left(self) -> float | None:
+    def seconds_left(self) -> float:
         """The estimated time until the end."""
-        if not self.done:
-            return None
         elapsed = time.monotonic() - self.started
-        return elapsed / self.done * (self.total - self.done)
+        return elapsed / max(1, self.done) * (self.total - self.done)
 
 
 class FinishedRun(msgspec.Struct, frozen=True):

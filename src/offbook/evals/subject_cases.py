@@ -10,9 +10,10 @@ import re
 import sys
 import tempfile
 import time
+from contextlib import ExitStack
 from functools import lru_cache
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import msgspec
@@ -27,7 +28,7 @@ from offbook.evals.run_record import (
     StoredRun,
     record_from_trace,
 )
-from offbook.files import run_source
+from offbook.files import make_temp_folder, remove_temp_folder, run_source
 from offbook.trace.context import live_listener
 from offbook.trace.correlation import new_correlation
 from offbook.trace.events import RUN_END, RUN_START, Event, Verdict, trace_header
@@ -35,7 +36,8 @@ from offbook.trace.recorder import to_json_value
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _encoder = msgspec.json.Encoder()
-_subjects: dict[str, Any] = {}  # each is imported once for all cases of a worker
+# Each is imported once for all cases of a pack in a worker.
+_subjects: dict[tuple[Path, str], Any] = {}
 
 
 class SubjectRun(msgspec.Struct, frozen=True):
@@ -48,16 +50,19 @@ class SubjectRun(msgspec.Struct, frozen=True):
 
 
 def run_subject(
-    loaded: LoadedPack, case: EvalCase, traces: str, trial: int, *, live: bool
+    loaded: LoadedPack, case: EvalCase, traces: str, trial: int, *, live: bool, cleanup: ExitStack
 ) -> SubjectRun:
-    """Run the subject of a case and return its record and trace."""
+    """Run the subject of a case and return its record and trace.
+
+    `cleanup` removes the copy of the workspace, when the checks have read it.
+    """
     if case.live and not live:
         raise UsageError("the case needs a real model", hint="allow it with --live")
     folder = _folder(traces)
     trace = folder / f"{_UNSAFE.sub('_', case.id)[:80]}-{trial}.jsonl"
     if isinstance(case.subject, str) and not (case.playbook or case.cassette or case.live):
         return _call_function(case, _load(loaded, case.subject), trace)
-    return _rehearse(loaded, case, trace)
+    return _rehearse(loaded, case, trace, cleanup)
 
 
 @lru_cache(maxsize=8)
@@ -124,7 +129,7 @@ async def _await(value: Any) -> Any:
 # --- An agent with a model
 
 
-def _rehearse(loaded: LoadedPack, case: EvalCase, trace: Path) -> SubjectRun:
+def _rehearse(loaded: LoadedPack, case: EvalCase, trace: Path, cleanup: ExitStack) -> SubjectRun:
     from offbook.runs.api import drive
     from offbook.sources.cassette.replay import Cassette
     from offbook.sources.live import Live
@@ -151,7 +156,7 @@ def _rehearse(loaded: LoadedPack, case: EvalCase, trace: Path) -> SubjectRun:
             source, script = None, read_script(path)
     if source is not None and not case.prompt:
         raise UsageError("the case needs a prompt", where=case.id)
-    folder = _workspace(loaded, case)
+    folder = _workspace(loaded, case, cleanup)
     verdict = Verdict("run", "pass")
     try:
         with drive(
@@ -169,7 +174,7 @@ def _rehearse(loaded: LoadedPack, case: EvalCase, trace: Path) -> SubjectRun:
     return SubjectRun(run, trace, [verdict], folder)
 
 
-def _workspace(loaded: LoadedPack, case: EvalCase) -> Path | None:
+def _workspace(loaded: LoadedPack, case: EvalCase, cleanup: ExitStack) -> Path | None:
     """Return a copy of the case's workspace: two trials must not see each other's files."""
     if not case.workspace:
         return None
@@ -178,15 +183,17 @@ def _workspace(loaded: LoadedPack, case: EvalCase) -> Path | None:
     source = loaded.base / case.workspace
     if not source.is_dir():
         raise UsageError("no such workspace", where=str(source))
-    folder = Path(tempfile.mkdtemp(prefix="offbook-eval-"))
+    folder = make_temp_folder()
+    cleanup.callback(remove_temp_folder, folder)
     shutil.copytree(source, folder, dirs_exist_ok=True)
     return folder
 
 
 def _load(loaded: LoadedPack, reference: str) -> Any:
     """Import the subject of a reference: `module:name`, or `file.py:name` relative to the pack."""
-    if reference in _subjects:
-        return _subjects[reference]
+    key = (loaded.base.absolute(), reference)
+    if key in _subjects:
+        return _subjects[key]
     place, _, name = reference.rpartition(":")
     if not place or not name:
         raise UsageError(f"invalid subject {reference!r}", hint="write module:name or file.py:name")
@@ -194,11 +201,9 @@ def _load(loaded: LoadedPack, reference: str) -> Any:
         path = (loaded.base / place).resolve()
         if not path.is_file():
             raise UsageError("no such subject", where=str(path))
-        spec = spec_from_file_location(f"offbook_subject_{path.stem}", path)
-        if spec is None:
-            raise UsageError("not a Python file", where=str(path))
-        module = module_from_spec(spec)
-        sys.modules[spec.name] = module
+        module = ModuleType(f"offbook_subject_{path.stem}")
+        module.__file__ = str(path)
+        sys.modules[module.__name__] = module
         sys.path.insert(0, str(path.parent))  # it may import its neighbours
         run_source(module, path)
     else:
@@ -207,5 +212,5 @@ def _load(loaded: LoadedPack, reference: str) -> Any:
     if not hasattr(module, name):
         names = [each for each in vars(module) if not each.startswith("_")]
         raise UsageError(f"{place} has no {name!r}", hint=did_you_mean(name, names))
-    _subjects[reference] = getattr(module, name)
-    return _subjects[reference]
+    _subjects[key] = getattr(module, name)
+    return _subjects[key]
