@@ -248,6 +248,16 @@ def test_the_tools_that_the_subject_mocks_are_mocked_by_their_aliases_too(access
     assert [tool.result.mocked for tool in run.executed] == [True, True]
 
 
+def test_the_alias_of_a_tool_that_is_not_mocked_is_not_mocked_either():
+    class Mocking(Agent):
+        model_access = "transport"
+        mocked = ("other",)
+
+    with drive(Mocking(converse), tool_aliases={"see": "look"}) as rehearsal:
+        run = rehearsal.run(when("go", [call("see"), say("Seen.")]))
+    assert [tool.result.mocked for tool in run.executed] == [False]
+
+
 @pytest.mark.parametrize("access", ["transport", "endpoint"])
 def test_the_result_of_a_tool_has_what_the_subject_saw_of_it(access: ModelAccess):
     class Results(dict[str, SeenTool]):
