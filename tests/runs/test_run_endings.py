@@ -251,6 +251,8 @@ def test_an_open_rehearsal_watches_for_signals_and_a_closed_one_does_not():
         ('role("summary")', 4),
         ("when('Refund order 9, and then a very long…')", 3),
         ("when('In no line')", 0),
+        ("when('In no line\\nrole: summary')", 0),
+        ("after when('Refund order 7')", 0),
     ],
 )
 def test_the_place_of_a_turn_is_its_line_in_the_playbook(tmp_path: Path, where: str, line: int):
