@@ -449,6 +449,15 @@ def test_the_events_of_a_failed_run_can_be_read():
         assert failed_run(t).events.all[-1].data["ok"] is False
 
 
+def test_the_error_that_ended_the_agent_is_noted_at_the_steps_that_are_left():
+    class Ended(Echo):
+        error = ValueError("no such model")
+
+    with drive(Ended()) as t, pytest.raises(ScriptUnfinished) as failure:
+        t.run(when("One", [say("1"), say("never")]))
+    assert failure.value.__notes__ == ["the agent ended with ValueError: no such model"]
+
+
 def test_the_roles_of_a_run_after_a_failed_one_are_left_for_the_next():
     with drive(Echo(), auto_assert=False) as t:
         with pytest.raises(ScriptMismatch):
