@@ -115,16 +115,15 @@ class _Worker:
             self._buffer = self._buffer[end:]
         return found
 
-    def close(self, *, kill: bool = True) -> int:
+    def close(self) -> int:
         """End the worker and return its exit status."""
         os.close(self._trials)
         os.close(self.results)
-        if kill:
-            try:
-                os.killpg(self.pid, signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                # It has not called setsid yet, or it is gone.
-                _kill(self.pid)
+        try:
+            os.killpg(self.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            # It has not called setsid yet, or it is gone.
+            _kill(self.pid)
         _, status = os.waitpid(self.pid, 0)
         self.log.unlink(missing_ok=True)
         return os.waitstatus_to_exitcode(status)
