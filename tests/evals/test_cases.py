@@ -307,7 +307,7 @@ def test_fixtures_are_under_the_fixture_root_and_paths_are_not(run_files: RunPac
     assert [item.status for item in run.cases] == ["pass", "fail"]
 
 
-EXPECTED = {"expected_status": "completed", "stage_assertions": []}
+EXPECTED: dict[str, Any] = {"expected_status": "completed", "stage_assertions": []}
 
 
 def test_a_replay_rubric_without_a_fixture_is_no_data(run_files: RunPack):

@@ -75,7 +75,7 @@ def test_a_question_to_the_user_is_recorded_and_a_message_is_not():
 
 
 def test_a_verdict_is_no_part_of_the_run():
-    named = ((RUN_START, {}), (RUN_END, {"ok": True}), (VERDICT, {"cost_usd": 1}))
+    named: Events = [(RUN_START, {}), (RUN_END, {"ok": True}), (VERDICT, {"cost_usd": 1})]
     assert record(*named).usage.total_duration_ms == record(*named[:2]).usage.total_duration_ms
     assert record(*named).usage.total_cost is None
 
