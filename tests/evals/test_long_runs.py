@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,6 +17,7 @@ from offbook.evals.eval_reports import report_json
 from offbook.evals.pack_file import read_pack
 from offbook.evals.pack_run import RunOptions, plan_trials, run_pack
 from offbook.evals.run_directory import RESULTS, RunDirectory, find_results, read_results
+from tests.clients import is_alive
 from tests.evals.conftest import RUN, RunPack
 
 SUBJECTS = """
@@ -29,6 +31,11 @@ def fails(value):
 
 def hangs(value):
     time.sleep(60)
+
+def waits(path):
+    with open(path, "w") as file:
+        file.write(f"{os.getpid()}\\n")
+    signal.pause()
 
 def dies(value):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -295,6 +302,43 @@ def test_a_killed_run_is_resumed_and_gives_the_same_report(run_files: RunPack, t
     )
     assert len(list(read_results(resumed.folder))) == count
     assert without_times(report_json(resumed)) == without_times(report_json(whole))
+
+
+def test_a_killed_run_leaves_no_worker_that_waits_for_ever(run_files: RunPack, tmp_path: Path):
+    noted = tmp_path / "pid"
+    run_files(
+        pack(case("echo"), case("waits", input=str(noted))), FILES, output="unused", only=("echo",)
+    )
+    command = [sys.executable, "-m", "offbook", "eval", "run", "pack.json", "--output", "killed"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not (noted.exists() and noted.read_text().endswith("\n")):
+        assert time.monotonic() < deadline
+    worker = int(noted.read_text())
+    assert is_alive(worker)
+    process.kill()
+    process.wait()
+    while is_alive(worker):
+        assert time.monotonic() < deadline
+
+
+def test_a_worker_does_not_keep_the_lock_of_the_directory(tmp_path: Path):
+    directory = RunDirectory(tmp_path / "out")
+    ours, its = socket.socketpair()
+    child = os.fork()
+    if child == 0:
+        ours.close()
+        its.send(b"forked")
+        its.recv(1)  # until the test has closed its end
+        os._exit(0)
+    its.close()
+    try:
+        assert ours.recv(6) == b"forked"
+        directory.close()
+        RunDirectory(tmp_path / "out").close()
+    finally:
+        ours.close()
+        os.waitpid(child, 0)
 
 
 def test_an_interrupted_run_keeps_what_is_done(run_files: RunPack, tmp_path: Path):

@@ -10,12 +10,24 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from offbook.errors import SandboxFailed, UsageError
 from offbook.sandbox import verify_sandbox_install
+from offbook.sandbox.npm_package import (
+    _check_manifest,  # pyright: ignore[reportPrivateUsage] - without pi, as all of these
+    _explain_install,  # pyright: ignore[reportPrivateUsage]
+    _explain_load,  # pyright: ignore[reportPrivateUsage]
+    _load,  # pyright: ignore[reportPrivateUsage]
+    _parse_load_errors,  # pyright: ignore[reportPrivateUsage]
+    install_npm_package,
+)
+from offbook.sandbox.sandbox_folder import SandboxFolder
+from offbook.sandbox.sandbox_result import Loaded
 from offbook.sources.playbook.actions import call, say, when
+from offbook.subjects.process import ProcessResult
 from tests.clients import PI, is_alive, needs
 from tests.sandbox.packages import (
     NPM_GOOD,
@@ -27,6 +39,10 @@ from tests.sandbox.packages import (
     write_package,
 )
 
+BROKEN_PI = """
+echo 'Error: Failed to load extension "FOLDER/index.ts": no API key' >&2
+echo '{"type": "extension_error", "event": "session_start", "error": "no server"}'
+"""
 needs_npm = pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed")
 SMOKE = when(
     "Echo",
@@ -56,10 +72,10 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         thread.join()
 
 
-def write_pi(folder: Path, version: str = "0.74.2") -> str:
+def write_pi(folder: Path, version: str = "0.74.2", script: str = "exit 9") -> str:
     """Write a pi that cannot run, for packages that never reach it; return its path."""
     name = {"name": "@earendil-works/pi-coding-agent", "version": version}
-    write_package(folder, {"package.json": json.dumps(name), "pi": "#!/bin/sh\nexit 9\n"}, {})
+    write_package(folder, {"package.json": json.dumps(name), "pi": f"#!/bin/sh\n{script}\n"}, {})
     (folder / "pi").chmod(0o755)
     return str(folder / "pi")
 
@@ -227,3 +243,217 @@ def test_an_interrupted_verification_leaves_no_file_and_no_process(
     assert "interrupted" in errors
     assert not is_alive(int(pid_file.read_text()))
     assert list(temp.iterdir()) == []
+
+
+# --- without npm and pi
+
+
+@pytest.fixture
+def sandbox(tmp_path: Path) -> SandboxFolder:
+    root = tmp_path / "root"
+    root.mkdir()
+    return SandboxFolder(root, 8, None)
+
+
+INSTALLS = {
+    "no registry": (
+        "npm error code ECONNREFUSED\n",
+        ("network", "the npm registry cannot be reached: ECONNREFUSED"),
+    ),
+    "no such version": (
+        "npm error code ETARGET\nnpm error notarget No matching version found for pad@^9.\n",
+        ("dependency", "a dependency does not resolve: pad@^9 (ETARGET)"),
+    ),
+    "versions that exclude each other": (
+        "npm ERR! code ERESOLVE\n",
+        ("dependency", "a dependency does not resolve (ERESOLVE)"),
+    ),
+    "a script": (
+        "npm error code 3\nnpm error command failed\nnpm error command sh -c make\n",
+        ("install_script", "an install script failed: sh -c make"),
+    ),
+    "anything else": (
+        "npm error code EACCES\n",
+        ("install", "npm install failed with exit code 1"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", INSTALLS)
+def test_the_output_of_npm_install_tells_its_fault(name: str, sandbox: SandboxFolder):
+    output, expected = INSTALLS[name]
+    _explain_install(sandbox, ProcessResult(1, "", output))
+    (fault,) = sandbox.faults
+    assert (fault.kind, fault.message) == expected
+    assert fault.output == output
+
+
+@pytest.mark.parametrize(
+    "output, during",
+    [("> x@1 postinstall\n> sleep 600\n", " (sleep 600)"), ("resolving\n", "")],
+)
+def test_a_timeout_names_the_script_that_was_running(
+    output: str, during: str, sandbox: SandboxFolder
+):
+    _explain_install(sandbox, ProcessResult(-9, output, "", timed_out=True))
+    (fault,) = sandbox.faults
+    assert fault.message == f"npm install was still running after 8 s{during}"
+
+
+MISSING = "Cannot find module '%s'\nRequire stack:"
+LOADS = {
+    "a conflict": (
+        'Tool "x" conflicts with FOLDER/lib/other.ts',
+        ("tool", 'Tool "x" conflicts with ./lib/other.ts'),
+    ),
+    "no factory": (
+        "Extension does not export a valid factory function: index.ts",
+        ("entry_point", "index.ts has no function as its default export"),
+    ),
+    "a file that is not packed": (
+        MISSING % "./lib/names",
+        ("missing_file", "index.ts imports './lib/names', which is not packed"),
+    ),
+    "a path that is not packed": (
+        MISSING % "FOLDER/lib/names.ts",
+        ("missing_file", 'which is not packed: add it to "files"'),
+    ),
+    "a file that does not exist": (
+        MISSING % "./none.js",
+        ("import", "index.ts imports './none.js', which does not exist"),
+    ),
+    "a file outside of the package": (
+        MISSING % "../../none.js",
+        ("import", "index.ts imports '../../none.js', which does not exist"),
+    ),
+    "a development dependency": (
+        MISSING % "vitest",
+        ("dependency", "index.ts imports 'vitest': it is in devDependencies only"),
+    ),
+    "no dependency": (
+        MISSING % "left-pad",
+        ("dependency", "index.ts imports 'left-pad': it is not in dependencies"),
+    ),
+    "an export that does not exist": (
+        "The module 'pad' does not provide an export named 'x'",
+        ("import", "index.ts: The module 'pad' does not provide an export named 'x'"),
+    ),
+    "an exception": ("no API key", ("load", "index.ts failed to load: no API key")),
+    "an exception without a text": ("", ("load", "index.ts failed to load: no message")),
+}
+
+
+@pytest.mark.parametrize("name", LOADS)
+def test_the_reason_of_pi_tells_the_fault_of_an_extension(
+    name: str, sandbox: SandboxFolder, tmp_path: Path
+):
+    message, (kind, text) = LOADS[name]
+    folder = sandbox.project / "node_modules" / "dummy-ext"
+    source = write_package(
+        tmp_path / "source",
+        {"package.json": manifest(devDependencies={"vitest": "3"}), "lib/names.ts": ""},
+        {},
+    )
+    path = str(folder / "index.ts")
+    _explain_load(sandbox, folder, source, path, message.replace("FOLDER", str(folder)))
+    (fault,) = sandbox.faults
+    assert (fault.kind, text in fault.message) == (kind, True), fault
+
+
+def test_every_load_error_of_pi_is_found():
+    text = (
+        'Error: Failed to load extension "/p/a.ts": Failed to load extension: no key\n  at x\n'
+        'Error: Failed to load extension "/p/b.ts": late\n'
+    )
+    assert _parse_load_errors(text) == [("/p/a.ts", "no key\n  at x"), ("/p/b.ts", "late")]
+
+
+PATHS: dict[str, tuple[dict[str, list[Any]], list[tuple[str, str]]]] = {
+    "a pattern that matches": ({"skills": ["./skills/*"]}, []),
+    "a pattern that matches nothing": (
+        {"prompts": ["prompts/*.md"]},
+        [("entry_point", "pi.prompts names 'prompts/*.md', which does not exist")],
+    ),
+    "the package itself": ({"extensions": ["./"]}, []),
+    "exclusions, and what is no path": ({"extensions": ["!a.ts", "+b.ts", "-c.ts", 7]}, []),
+    "a file that is not packed": (
+        {"themes": ["dark.json"]},
+        [("missing_file", "pi.themes names 'dark.json', which is not packed")],
+    ),
+    "a name with a typo": (
+        {"extensions": ["./indx.ts"]},
+        [("entry_point", "which does not exist: did you mean 'index.ts'?")],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PATHS)
+def test_each_path_of_the_manifest_must_be_packed(
+    name: str, sandbox: SandboxFolder, tmp_path: Path
+):
+    section, expected = PATHS[name]
+    folder = write_package(tmp_path / "packed", NPM_GOOD, {"node_modules/a/index.ts": ""})
+    source = write_package(tmp_path / "source", NPM_GOOD, {"dark.json": "{}"})
+    _check_manifest(sandbox, {"pi": section, "files": ["index.ts"]}, folder, source)
+    assert [fault.kind for fault in sandbox.faults] == [kind for kind, _ in expected]
+    for fault, (_, text) in zip(sandbox.faults, expected, strict=True):
+        assert text in fault.message
+
+
+def test_the_packed_files_are_shown_without_those_of_dependencies(
+    sandbox: SandboxFolder, tmp_path: Path
+):
+    folder = write_package(tmp_path / "packed", NPM_GOOD, {"node_modules/a/index.ts": ""})
+    source = write_package(tmp_path / "source", NPM_GOOD, {"dark.json": "{}"})
+    _check_manifest(sandbox, {"pi": {"themes": ["dark.json"]}}, folder, source)
+    assert sandbox.faults[0].output == (
+        '"files": "not set"\npacked files:\n  index.ts\n  package.json\n  skills/greeting/SKILL.md'
+    )
+
+
+async def test_what_pi_prints_is_reported_as_faults(sandbox: SandboxFolder, good: Path):
+    folder = write_package(sandbox.project / "node_modules" / "dummy-ext", NPM_GOOD, {})
+    program = write_pi(sandbox.root / "pi", script=BROKEN_PI.replace("FOLDER", str(folder)))
+    loaded = await _load(sandbox, folder, good, program)
+    assert [(fault.kind, fault.message) for fault in sandbox.faults] == [
+        ("load", "index.ts failed to load: no API key"),
+        ("load", "a hook failed: session_start: no server"),
+    ]
+    assert loaded.extension_errors == ("index.ts: no API key",)
+
+
+async def test_what_pi_reports_is_what_the_package_registers(sandbox: SandboxFolder, good: Path):
+    folder = write_package(sandbox.project / "node_modules" / "dummy-ext", NPM_GOOD, {})
+    own, other = str(folder / "index.ts"), str(sandbox.root / "pi_watch.ts")
+    report = {
+        "resolved": {"extensions": [own]},
+        "tools": [{"name": "dummy_tool", "path": own}, {"name": "bash", "path": other}],
+        "commands": [
+            {"name": "skill:greeting", "kind": "skill", "path": own},
+            {"name": "hello", "kind": "extension", "path": own},
+            {"name": "quit", "kind": "extension", "path": other},
+        ],
+        "duplicates": ["dummy_tool"],
+        "invalid": ["the tool half has no function execute"],
+    }
+    (sandbox.root / "report.txt").write_text(json.dumps(report))
+    script = f'cp {sandbox.root}/report.txt "$OFFBOOK_REPORT"'
+    loaded = await _load(sandbox, folder, good, write_pi(sandbox.root / "pi", script=script))
+    assert loaded == Loaded(1, (), ("dummy_tool",), ("greeting",), ("hello",))
+    assert [(fault.kind, fault.message) for fault in sandbox.faults] == [
+        ("tool", "the tool 'dummy_tool' is registered twice"),
+        ("tool", "the tool half has no function execute"),
+    ]
+
+
+async def test_a_pack_without_an_archive_is_a_fault(
+    sandbox: SandboxFolder, good: Path, not_pi: str, monkeypatch: pytest.MonkeyPatch
+):
+    npm = write_package(sandbox.root / "bin", {"npm": "#!/bin/sh\necho nothing to pack\n"}, {})
+    (npm / "npm").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{npm}:{os.environ['PATH']}")
+    installation = await install_npm_package(sandbox, good, not_pi)
+    (fault,) = sandbox.faults
+    assert (fault.kind, fault.message) == ("pack", "npm pack wrote no archive")
+    assert fault.output == "nothing to pack\n"
+    assert installation.folder is None

@@ -9,7 +9,15 @@ import pytest
 
 from offbook.errors import SandboxFailed, UsageError
 from offbook.sandbox import SandboxResult, verify_sandbox_install
+from offbook.sandbox.python_package import (
+    _build,  # pyright: ignore[reportPrivateUsage] - with other installers, as all of these
+    _explain_install,  # pyright: ignore[reportPrivateUsage]
+    _install,  # pyright: ignore[reportPrivateUsage]
+    _read_build_system,  # pyright: ignore[reportPrivateUsage]
+)
+from offbook.sandbox.sandbox_folder import SandboxFolder
 from offbook.sources.playbook.actions import call, say, when
+from offbook.subjects.process import ProcessResult
 from tests.sandbox.packages import PYTHON_BROKEN, PYTHON_GOOD, TOOL, project, write_package
 
 SMOKE = when("Refund order 7", [call("refund", {"id": 7}), say("Done.")])
@@ -232,3 +240,144 @@ def test_what_an_installer_keeps_for_itself_is_no_write_of_the_package(
     monkeypatch.setenv("HOME", str(tmp_path / "empty"))
     monkeypatch.delenv("RUSTUP_HOME", raising=False)
     assert verify_sandbox_install(good, wheels=wheels).passed
+
+
+# --- the commands of the build and of the installation
+
+
+@pytest.fixture
+def sandbox(tmp_path: Path) -> SandboxFolder:
+    root = tmp_path / "root"
+    root.mkdir()
+    return SandboxFolder(root, 60, None)
+
+
+def write_program(folder: Path, name: str, script: str) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(0o755)
+
+
+BUILD_SYSTEMS = {
+    "setup.py only": (None, ("setuptools.build_meta:__legacy__", ["setuptools"])),
+    "no build system": ("[project]\n", ("setuptools.build_meta:__legacy__", ["setuptools"])),
+    "a backend": (
+        '[build-system]\nrequires = ["hatchling>=1"]\nbuild-backend = "hatchling.build"\n',
+        ("hatchling.build", ["hatchling>=1"]),
+    ),
+    "a backend in the project": (
+        '[build-system]\nrequires = []\nbuild-backend = "own"\nbackend-path = ["."]\n',
+        ("own", ["backend-path"]),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BUILD_SYSTEMS)
+def test_the_build_system_of_a_project_is_read(name: str, tmp_path: Path):
+    text, expected = BUILD_SYSTEMS[name]
+    assert _read_build_system(write_package(tmp_path, {"pyproject.toml": text}, {})) == expected
+
+
+def test_a_pyproject_that_is_no_toml_is_refused_with_its_path(tmp_path: Path, temp: Path):
+    package = write_package(tmp_path / "wrong", PYTHON_GOOD, {"pyproject.toml": "[project\n"})
+    with pytest.raises(UsageError, match=r"pyproject\.toml: invalid TOML"):
+        verify_sandbox_install(package)
+
+
+@pytest.fixture
+def own_backend(tmp_path: Path) -> Path:
+    """Return a project that only an isolated build can build."""
+    system = '[build-system]\nrequires = ["no-such-backend-7"]\nbuild-backend = "own"\n'
+    return write_package(tmp_path / "own", {"pyproject.toml": system}, {})
+
+
+async def test_a_backend_that_is_not_installed_is_built_by_uv(
+    own_backend: Path, sandbox: SandboxFolder, wheels: Path, monkeypatch: pytest.MonkeyPatch
+):
+    programs = sandbox.root / "bin"
+    write_program(programs, "uv", 'echo "$@" > "$TMPDIR/arguments"; touch "$4/own-1-any.whl"')
+    monkeypatch.setenv("PATH", f"{programs}:{os.defpath}")
+    assert await _build(sandbox, own_backend, wheels) == sandbox.root / "dist" / "own-1-any.whl"
+    assert (sandbox.temp / "arguments").read_text().split() == [
+        *("build", "--wheel", "--out-dir", str(sandbox.root / "dist")),
+        *("--no-index", "--find-links", str(wheels)),
+    ]
+
+
+async def test_a_backend_that_is_not_installed_is_built_by_pip_without_uv(
+    own_backend: Path, sandbox: SandboxFolder, wheels: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("PATH", os.defpath)
+    assert await _build(sandbox, own_backend, wheels) is None
+    (fault,) = sandbox.faults
+    assert fault.kind == "pack"
+    assert "no-such-backend-7" in fault.output
+
+
+async def test_a_build_without_a_wheel_is_a_fault(
+    own_backend: Path, sandbox: SandboxFolder, monkeypatch: pytest.MonkeyPatch
+):
+    write_program(sandbox.root / "bin", "uv", "echo nothing to build")
+    monkeypatch.setenv("PATH", f"{sandbox.root / 'bin'}:{os.defpath}")
+    assert await _build(sandbox, own_backend, None) is None
+    (fault,) = sandbox.faults
+    assert (fault.kind, fault.message) == ("pack", "the build wrote no wheel")
+    assert fault.output == "nothing to build\n"
+
+
+async def test_uv_installs_into_the_environment(
+    sandbox: SandboxFolder, wheels: Path, monkeypatch: pytest.MonkeyPatch
+):
+    write_program(sandbox.root / "bin", "uv", 'echo "$@" > "$TMPDIR/arguments"')
+    monkeypatch.setenv("PATH", f"{sandbox.root / 'bin'}:{os.defpath}")
+    environment, wheel = sandbox.project / "venv", sandbox.root / "own-1-any.whl"
+    assert await _install(sandbox, environment, wheel, wheels)
+    assert (sandbox.temp / "arguments").read_text().split() == [
+        *("pip", "install", "--python", str(environment / "bin" / "python")),
+        *("--no-index", "--find-links", str(wheels), str(wheel)),
+    ]
+    (offbook,) = environment.glob("lib/python*/site-packages/offbook/__init__.py")
+    assert not offbook.is_symlink()
+
+
+async def test_an_environment_that_cannot_be_made_is_a_fault(sandbox: SandboxFolder):
+    environment = sandbox.project / "venv"
+    environment.write_text("in the way")
+    assert not await _install(sandbox, environment, sandbox.root / "own-1-any.whl", None)
+    (fault,) = sandbox.faults
+    assert fault.kind == "install"
+    assert fault.message.startswith("python -m venv failed with exit code")
+
+
+OUTPUTS = {
+    "no index": (
+        "error sending request for url (https://pypi.org/)",
+        ("network", "the package index cannot be reached"),
+    ),
+    "no such package": (
+        "No solution found when resolving dependencies",
+        ("dependency", "a dependency does not resolve"),
+    ),
+    "anything else": (
+        "No space left on device",
+        ("install", "the installation of the wheel failed with exit code 2"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_the_output_of_the_installer_tells_its_fault(name: str, sandbox: SandboxFolder):
+    output, expected = OUTPUTS[name]
+    _explain_install(sandbox, ProcessResult(2, "", output))
+    (fault,) = sandbox.faults
+    assert (fault.kind, fault.message) == expected
+    assert fault.output == output
+
+
+def test_an_installation_that_runs_too_long_is_a_fault_of_the_deadline(sandbox: SandboxFolder):
+    _explain_install(sandbox, ProcessResult(-9, "No solution found", "", timed_out=True))
+    (fault,) = sandbox.faults
+    assert (fault.kind, fault.message) == (
+        "deadline",
+        "the installation of the wheel was still running after 60 s",
+    )

@@ -10,6 +10,7 @@ import gc
 import os
 import selectors
 import signal
+import sys
 import tempfile
 import time
 from collections import deque
@@ -30,6 +31,7 @@ MAX_AHEAD = 32
 MAX_OUTPUT = 2000
 SIZE = 4  # bytes of the length before each message
 DEFAULT_TIMEOUT = 600.0
+PR_SET_PDEATHSIG = 1  # of prctl
 
 
 class Trial(NamedTuple):
@@ -65,11 +67,13 @@ class _Worker:
         os.close(handle)
         self.log = Path(name)
         gc.freeze()  # the collector of the worker would copy every page of the parent
+        parent = os.getpid()
         self.pid = os.fork()
         if self.pid == 0:
             # Only the worker: it never returns from here, so nothing of the parent runs twice.
             try:
                 os.setsid()  # a new process group, which is killed as a whole
+                _end_with(parent)
                 os.close(trials_out)
                 os.close(results_in)
                 _work(evaluate, trials_in, results_out, self.log)
@@ -139,6 +143,16 @@ class _Worker:
 def _kill(pid: int) -> None:
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
+
+
+def _end_with(parent: int) -> None:
+    """End this process if its parent is killed, which can no longer end a trial that hangs."""
+    if sys.platform == "linux":
+        from ctypes import CDLL
+
+        CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # killed before
+        os._exit(1)
 
 
 def _work(evaluate: Evaluate, trials: int, results: int, log: Path) -> None:

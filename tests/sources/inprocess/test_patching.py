@@ -2,14 +2,18 @@
 
 import asyncio
 import http.client
+import importlib
+import importlib.util
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
@@ -22,9 +26,11 @@ from hypothesis import given
 from hypothesis.strategies import binary
 
 from offbook.determinism.network_guard import block_network
+from offbook.determinism.patch import apply_patch
 from offbook.errors import ConnectionBlocked
 from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
-from offbook.sources.inprocess.patching import intercept
+from offbook.sources.inprocess.http_client_transport import HttpClientTransport
+from offbook.sources.inprocess.patching import Patcher, intercept
 from tests.sources.inprocess.clients import (
     AWAITED,
     BLOCKING,
@@ -371,6 +377,172 @@ def test_an_exception_of_the_source_reaches_the_client(client: Client):
     with intercept(answer), pytest.raises(Exception) as caught:  # noqa: PT011 - each client wraps it in another type
         client(OPENAI)
     assert LookupError in causes(caught.value)
+
+
+# --- faults and slow responses
+
+FAULTS: dict[str, tuple[type[Exception], ...]] = {
+    "reset": (
+        ConnectionResetError,
+        *(httpx.ReadError, httpx.RemoteProtocolError),
+        *(httpx2.ReadError, httpx2.RemoteProtocolError),
+    ),
+    "timeout": (TimeoutError, httpx.ReadTimeout, httpx2.ReadTimeout),
+}
+
+
+@pytest.mark.parametrize("chunks", [(), EVENTS[:1]], ids=["before the head", "in the stream"])
+@pytest.mark.parametrize("ending", FAULTS)
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_response_that_breaks_off_is_an_error_of_the_client(
+    client: Client, ending: Any, chunks: tuple[bytes, ...]
+):
+    model = Model(HttpResponse(chunks=chunks, ending=ending))
+    with block_network(), intercept(model.answer), pytest.raises(Exception) as caught:  # noqa: PT011 - each client wraps it in another type
+        client(OPENAI)
+    assert any(issubclass(kind, FAULTS[ending]) for kind in causes(caught.value))
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_stream_with_delays_arrives_event_by_event(client: Client):
+    model = Model(HttpResponse(chunks=EVENTS, chunk_delays=(0, 0.001, 0)))
+    with block_network(), intercept(model.answer):
+        assert client(OPENAI) == list(EVENTS)
+
+
+async def test_a_body_that_aiohttp_sends_in_pieces_is_joined(model: Model):
+    async def pieces() -> AsyncIterator[bytes]:
+        for piece in (b"one ", b"two"):
+            yield piece
+            await asyncio.sleep(0)
+
+    with block_network(), intercept(model.answer):
+        async with aiohttp.ClientSession() as session, session.post(OPENAI, data=pieces()) as got:
+            assert await got.read() == b"answered"
+    assert [request.body for request in model.requests] == [b"one two"]
+
+
+async def test_a_large_stream_waits_for_the_reader_of_aiohttp():
+    chunks = tuple(bytes([number]) * 100_000 for number in range(20))
+    model = Model(HttpResponse(chunks=chunks))
+    with block_network(), intercept(model.answer):
+        async with aiohttp.ClientSession() as session, session.post(OPENAI, data=BODY) as response:
+            for _ in range(50):  # the buffer of aiohttp is full long before the end
+                await asyncio.sleep(0)
+            assert not response.content.is_eof()
+            assert await response.read() == b"".join(chunks)
+
+
+async def test_a_stream_stops_when_aiohttp_closes_its_response():
+    sent: list[bytes] = []
+    closed = asyncio.Event()
+
+    async def live() -> AsyncIterator[bytes]:
+        for event in EVENTS:
+            sent.append(event)
+            yield event
+            await closed.wait()
+
+    model = Model(HttpResponse(live_chunks=live()))
+    with block_network(), intercept(model.answer):
+        async with aiohttp.ClientSession() as session:
+            response = await session.post(OPENAI, data=BODY)
+            assert await response.content.readany() == EVENTS[0]
+            response.close()
+            response.close()
+            closed.set()
+            for _ in range(10):
+                await asyncio.sleep(0)
+    assert sent == list(EVENTS[:2])  # the second was on its way
+
+
+def test_a_request_without_its_whole_body_gets_no_response(model: Model):
+    connection = http.client.HTTPConnection("api.openai.com")
+    with intercept(model.answer):
+        connection.request("POST", "/v1/models", b"half", {"content-length": "8"})
+        with pytest.raises(http.client.RemoteDisconnected):
+            connection.getresponse()
+    assert not model.requests
+
+
+def test_an_open_connection_to_another_address_stays_open(model: Model, real: str):
+    url = f"{real}/chat/completions"
+    with requests.Session() as session:
+        assert session.post(url, data=BODY, timeout=5).content == b"real"
+        with intercept(model.answer):
+            assert session.post(url, data=BODY, timeout=5).content == b"real"
+    assert not model.requests
+
+
+def test_a_python_without_ssl_is_patched():
+    class Plain(http.client.HTTPConnection):
+        pass
+
+    undo = list(HttpClientTransport().patch(SimpleNamespace(HTTPConnection=Plain)))
+    assert {"connect", "putrequest"} <= set(vars(Plain))
+    for restore in undo:
+        restore()
+    assert not {"connect", "putrequest"} & set(vars(Plain))
+
+
+# --- a library that is imported late
+
+LATE = "library_imported_late_7"
+
+
+class LateTransport:
+    modules = (LATE, f"{LATE}_missing")
+
+    def patch(self, module: Any) -> Iterable[Callable[[], None]]:
+        def connect(original: Callable[[], str]) -> str:
+            return f"patched {original()}"
+
+        yield apply_patch(module, "connect", connect)
+
+
+@pytest.fixture
+def patcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Patcher:
+    """A patcher of a library that can be imported and was not."""
+    (tmp_path / f"{LATE}.py").write_text("def connect():\n    return 'network'\n")
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    importlib.invalidate_caches()
+    monkeypatch.setitem(sys.modules, LATE, sys)  # so that it is removed after the test
+    monkeypatch.delitem(sys.modules, LATE)
+    return Patcher((LateTransport(),))
+
+
+def test_a_library_is_patched_from_its_import_to_the_end_of_the_block(patcher: Patcher):
+    patcher.enter()
+    try:
+        library = importlib.import_module(LATE)
+        assert library.connect() == "patched network"
+    finally:
+        patcher.leave()
+    assert library.connect() == "network"
+    assert patcher not in sys.meta_path
+
+
+def test_a_library_that_is_not_installed_is_not_found(patcher: Patcher):
+    patcher.enter()
+    try:
+        with pytest.raises(ModuleNotFoundError, match=f"{LATE}_missing"):
+            importlib.import_module(f"{LATE}_missing")
+    finally:
+        patcher.leave()
+
+
+def test_an_import_that_ends_after_the_block_is_not_patched(patcher: Patcher):
+    patcher.enter()
+    try:
+        spec = importlib.util.find_spec(LATE)
+    finally:
+        patcher.leave()
+    assert spec is not None
+    assert spec.loader is not None
+    library: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(library)
+    assert library.connect() == "network"
 
 
 LATE_IMPORT = """

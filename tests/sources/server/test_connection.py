@@ -1,8 +1,10 @@
 """HTTP on the wire: real sockets, and requests written by hand."""
 
 import asyncio
+import contextvars
 import errno
 import socket
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import ExitStack
 from typing import Any
 
@@ -10,12 +12,16 @@ import msgspec
 import pytest
 
 from offbook.errors import UsageError
+from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
 from offbook.exchange.messages import Text, user
 from offbook.exchange.model import Reply, Request
+from offbook.sources.server.connection import Connection
 from offbook.sources.server.endpoint import Pacing
+from offbook.sources.server.http1 import HeadCache, RequestHead
 from offbook.sources.server.server import Server
 from tests.sources.server.plain_dialect import body, detect_plain
 from tests.sources.server.raw_http import Reader, ask, connect, post
+from tests.sources.server.test_websocket import CLOSE, TEXT, masked
 
 
 class Echo:
@@ -239,3 +245,364 @@ def test_the_same_seed_gives_the_same_delays():
     assert 0.08 <= first <= 0.12
     assert all(0.08 <= delay <= 0.12 for delay in others)
     assert len(set(others)) > 10
+
+
+# --- the calls of an event loop, in an order that real sockets do not promise
+
+EVENTS: tuple[bytes, ...] = (b"data: one\n\n", b"data: two\n\n")
+Answer = Callable[[HttpRequest], Coroutine[Any, Any, HttpResponse]]
+
+
+class Wire(asyncio.Transport):
+    """Keeps what is written, and how the connection was ended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.data = b""
+        self.ended: list[str] = []
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.data += bytes(data)
+
+    def write_eof(self) -> None:
+        self.ended.append("eof")
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Do nothing: the test calls pause_writing itself."""
+
+    def close(self) -> None:
+        self.ended.append("close")
+
+    def abort(self) -> None:
+        self.ended.append("abort")
+
+
+class OneHandler:
+    """The server of one connection, which answers all requests with one function."""
+
+    limit = 1000
+
+    def __init__(self, answer: Answer) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.connections: set[Connection] = set()
+        self.head_cache = HeadCache()
+        self.context = contextvars.copy_context()
+        self.requests: list[HttpRequest] = []
+        self.undelivered: list[HttpResponse] = []
+        self.paces = False
+        self.task: asyncio.Task[None] | None = None
+        self._answer = answer
+
+    def route(self, head: RequestHead) -> "OneHandler":  # noqa: ARG002 - the protocol
+        return self
+
+    def start_task(
+        self, work: Coroutine[Any, Any, None], context: contextvars.Context
+    ) -> asyncio.Task[None]:
+        self.task = self.loop.create_task(work, context=context)
+        return self.task
+
+    async def answer(self, request: HttpRequest) -> HttpResponse:
+        self.requests.append(request)
+        return await self._answer(request)
+
+    def delays(self, response: HttpResponse) -> list[float] | None:
+        return [0.0] * len(response.chunks) if self.paces else None
+
+    def mark_undelivered(self, response: HttpResponse) -> None:
+        self.undelivered.append(response)
+
+    async def converse(self, request: HttpRequest, _: bytes) -> AsyncIterator[bytes]:
+        response = await self._answer(request)
+        for chunk in response.chunks:
+            yield chunk
+        if response.ending:
+            raise ConnectionResetError
+
+
+def open_wire(answer: Answer) -> tuple[OneHandler, Connection, Wire]:
+    """Return a connection that is open, with its server and its transport."""
+    server, wire = OneHandler(answer), Wire()
+    connection = Connection(server)
+    connection.connection_made(wire)
+    return server, connection, wire
+
+
+def always(response: HttpResponse) -> Answer:
+    async def answer(request: HttpRequest) -> HttpResponse:
+        return response
+
+    return answer
+
+
+def when_set(event: asyncio.Event, response: HttpResponse) -> Answer:
+    async def answer(request: HttpRequest) -> HttpResponse:
+        await event.wait()
+        return response
+
+    return answer
+
+
+async def settle() -> None:
+    """Let every task run until it waits."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+ASK = post("http://localhost/plain", b"12345678")
+UPGRADE = (
+    b"GET /v1/responses HTTP/1.1\r\nhost: localhost\r\nconnection: Upgrade\r\n"
+    b"upgrade: websocket\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+)
+
+
+@pytest.mark.parametrize("sizes", [(8,), (3, 5), (1,) * 8], ids=str)
+async def test_the_body_of_a_known_head_may_come_in_pieces(sizes: tuple[int, ...]):
+    server, connection, _ = open_wire(always(HttpResponse()))
+    head, body_ = ASK[:-8], ASK[-8:]
+    connection.data_received(ASK)
+    await settle()
+    connection.data_received(head)
+    for size in sizes:
+        assert connection.started is not None  # so that it can time out
+        connection.data_received(body_[:size])
+        body_ = body_[size:]
+    await settle()
+    first, second = server.requests
+    assert (first.body, first) == (b"12345678", second)
+    assert connection.started is None
+
+
+async def test_a_header_is_read_when_the_table_of_names_is_full(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("offbook.sources.server.connection.HEADER_NAMES_LIMIT", 0)
+    server, connection, _ = open_wire(always(HttpResponse()))
+    connection.data_received(ASK.replace(b"\r\nhost", b"\r\nX-Name-Seen-Once: 7\r\nhost"))
+    await settle()
+    assert server.requests[0].headers["x-name-seen-once"] == "7"
+
+
+@pytest.mark.parametrize(
+    "sent, status",
+    [
+        (post("http://localhost/", b"x", "content-encoding: gzip"), b"415"),
+        (post("http://localhost/", b"x" * 1001), b"413"),
+        (post(f"http://localhost/{'x' * 70_000}", b"", "x-more: y"), b"431"),
+    ],
+    ids=["a compressed body", "a long body", "more headers"],
+)
+async def test_what_follows_a_rejected_head_is_ignored(sent: bytes, status: bytes):
+    server, connection, wire = open_wire(always(HttpResponse()))
+    connection.data_received(sent)
+    await settle()
+    assert wire.data.startswith(b"HTTP/1.1 " + status)
+    assert wire.data.count(b"HTTP/1.1") == 1
+    assert (server.requests, wire.ended) == ([], ["eof"])
+
+
+async def test_a_rejected_client_that_sends_on_is_disconnected_at_the_timeout():
+    _, connection, wire = open_wire(always(HttpResponse()))
+    connection.data_received(b"no HTTP\r\n\r\n")
+    connection.expire()
+    assert wire.ended == ["eof", "abort"]
+
+
+async def test_a_connection_without_a_request_can_be_aborted():
+    _, connection, wire = open_wire(always(HttpResponse()))
+    connection.abort()
+    assert wire.ended == ["abort"]
+
+
+JAVA = post(
+    "http://localhost/plain",
+    b"12345678",
+    *("connection: Upgrade, HTTP2-Settings", "http2-settings: AAEAAEAA", "upgrade: h2c"),
+)
+
+
+@pytest.mark.parametrize("size", [1, len(JAVA) - 8, len(JAVA) - 3, len(JAVA)])
+async def test_a_request_for_http_2_is_answered_by_http_1(size: int):
+    server, connection, wire = open_wire(always(HttpResponse(body=b"hello")))
+    for _ in range(2):
+        for start in range(0, len(JAVA), size):
+            connection.data_received(JAVA[start : start + size])
+        await settle()
+    assert [request.body for request in server.requests] == [b"12345678"] * 2
+    assert wire.data.count(b"\r\n\r\nhello") == 2
+    assert wire.ended == []
+
+
+@pytest.mark.parametrize("headers", [(), ("connection: upgrade", "upgrade: h2c")])
+async def test_a_client_that_takes_the_server_for_a_proxy_is_disconnected(headers: tuple[str, ...]):
+    server, connection, wire = open_wire(always(HttpResponse(404)))
+    connection.data_received(post("http://localhost/", b"", *headers, method="CONNECT"))
+    await settle()
+    assert (len(server.requests), wire.ended) == (1, ["close"])
+
+
+async def test_a_response_to_a_client_that_disconnected_is_undelivered():
+    ready, response = asyncio.Event(), HttpResponse(body=b"late")
+    server, connection, wire = open_wire(when_set(ready, response))
+    connection.data_received(ASK)
+    await settle()
+    connection.connection_lost(None)
+    ready.set()
+    await settle()
+    assert (server.undelivered, wire.data) == ([response], b"")
+    assert server.connections == set()
+
+
+async def test_a_response_that_was_not_sent_completely_is_undelivered():
+    response = HttpResponse(body=b"large")
+    server, connection, _ = open_wire(always(response))
+    connection.data_received(ASK)
+    await settle()
+    connection.pause_writing()
+    connection.connection_lost(None)
+    assert server.undelivered == [response]
+
+
+async def test_a_response_that_was_sent_is_delivered():
+    server, connection, _ = open_wire(always(HttpResponse(body=b"small")))
+    connection.data_received(ASK)
+    await settle()
+    connection.pause_writing()
+    connection.pause_writing()
+    connection.resume_writing()
+    connection.connection_lost(None)
+    assert server.undelivered == []
+
+
+async def test_a_fault_of_a_client_that_disconnected_sends_nothing():
+    ready = asyncio.Event()
+    _, connection, wire = open_wire(when_set(ready, HttpResponse(chunks=EVENTS, ending="reset")))
+    connection.data_received(ASK)
+    await settle()
+    connection.connection_lost(None)
+    ready.set()
+    await settle()
+    assert (wire.data, wire.ended) == (b"", [])
+
+
+async def follow(events: list[bytes]) -> AsyncIterator[bytes]:
+    """Yield live events, and remove each that was taken."""
+    while events:
+        yield events.pop(0)
+
+
+async def test_a_live_stream_is_drained_without_its_client():
+    ready, events = asyncio.Event(), list(EVENTS)
+    _, connection, wire = open_wire(when_set(ready, HttpResponse(live_chunks=follow(events))))
+    connection.data_received(ASK)
+    await settle()
+    connection.connection_lost(None)
+    ready.set()
+    await settle()
+    assert (events, wire.data) == ([], b"")
+
+
+@pytest.mark.parametrize("kind", ["live", "paced"])
+async def test_a_stream_waits_for_a_client_that_does_not_read(kind: str):
+    live = HttpResponse(live_chunks=follow(list(EVENTS)))
+    response = live if kind == "live" else HttpResponse(chunks=EVENTS)
+    server, connection, wire = open_wire(always(response))
+    server.paces = True
+    connection.data_received(ASK)
+    connection.pause_writing()
+    await settle()
+    assert b"transfer-encoding: chunked" in wire.data
+    assert b"data:" not in wire.data
+    connection.resume_writing()
+    await settle()
+    assert wire.data.endswith(b"data: two\n\n\r\n0\r\n\r\n")
+
+
+async def test_a_paced_stream_ends_with_its_client():
+    response = HttpResponse(chunks=EVENTS)
+    server, connection, wire = open_wire(always(response))
+    server.paces = True
+    connection.data_received(ASK)
+    connection.pause_writing()
+    await settle()
+    connection.connection_lost(None)
+    await settle()
+    assert b"data:" not in wire.data
+    assert server.undelivered[-1] == response
+
+
+async def test_a_handler_that_raises_ends_the_connection():
+    async def answer(request: HttpRequest) -> HttpResponse:
+        raise LookupError(request.path)
+
+    server, connection, wire = open_wire(answer)
+    connection.data_received(ASK)
+    await settle()
+    assert wire.ended == ["abort"]
+    assert server.task is not None
+    assert isinstance(server.task.exception(), LookupError)
+
+
+async def test_a_stream_has_no_events_in_the_response_to_head():
+    _, connection, wire = open_wire(always(HttpResponse(chunks=EVENTS)))
+    connection.data_received(post("http://localhost/plain", b"", method="HEAD"))
+    await settle()
+    assert wire.data.endswith(b"\r\n\r\n")
+    assert b"transfer-encoding: chunked" in wire.data
+    assert b"data:" not in wire.data
+
+
+def open_websocket(answer: Answer) -> tuple[OneHandler, Connection, Wire]:
+    server, connection, wire = open_wire(answer)
+    connection.data_received(UPGRADE)
+    assert wire.data.startswith(b"HTTP/1.1 101")
+    wire.data = b""
+    return server, connection, wire
+
+
+async def test_a_websocket_waits_for_a_client_that_does_not_read():
+    _, connection, wire = open_websocket(always(HttpResponse(chunks=(b"one", b"two"))))
+    connection.data_received(masked(TEXT, b"{}"))
+    connection.pause_writing()
+    await settle()
+    assert wire.data == b""
+    connection.resume_writing()
+    await settle()
+    assert wire.data == b"\x81\x03one\x81\x03two"
+
+
+@pytest.mark.parametrize("end", ["lost", "closed"])
+async def test_a_conversation_ends_with_its_websocket(end: str):
+    ready = asyncio.Event()
+    server, connection, wire = open_websocket(when_set(ready, HttpResponse(chunks=(b"one",))))
+    connection.data_received(masked(TEXT, b"{}"))
+    await settle()
+    if end == "lost":
+        connection.connection_lost(None)
+        connection.data_received(masked(TEXT, b"{}"))
+    else:
+        connection.data_received(masked(CLOSE, b"\x03\xe8"))
+    ready.set()
+    await settle()
+    assert b"one" not in wire.data
+    assert server.task is not None
+    assert server.task.done()
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["a fault", "an exception"])
+async def test_a_conversation_that_fails_ends_the_connection(*, fails: bool):
+    async def answer(request: HttpRequest) -> HttpResponse:
+        if fails:
+            raise LookupError(request.path)
+        return HttpResponse(chunks=(b"one",), ending="reset")
+
+    server, connection, wire = open_websocket(answer)
+    connection.data_received(masked(TEXT, b"{}"))
+    await settle()
+    assert wire.ended == ["abort"]
+    assert server.task is not None
+    assert isinstance(server.task.exception(), LookupError) is fails
+
+
+async def test_an_open_websocket_is_disconnected_at_the_timeout():
+    _, connection, wire = open_websocket(always(HttpResponse()))
+    connection.expire()
+    assert wire.ended == ["abort"]

@@ -117,9 +117,6 @@ class _FakeTransport(asyncio.Transport):
     def is_closing(self) -> bool:
         return self._closing
 
-    def is_reading(self) -> bool:
-        return self._reading.is_set()
-
     def pause_reading(self) -> None:
         self._reading.clear()
 

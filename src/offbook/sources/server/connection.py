@@ -32,7 +32,7 @@ from offbook.sources.server.http1 import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine, Iterable
+    from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
     from contextvars import Context
 
     from offbook.sources.server.websocket import WebSocket
@@ -193,12 +193,25 @@ class Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            self._parser = None
-            self._receive_messages(data[cast("int", upgrade.args[0]) :])
+            rest = data[cast("int", upgrade.args[0]) :]
+            if self._in_message:
+                self._ignore_upgrade(rest)
+            else:
+                self._parser = None
+                self._receive_messages(rest)
         except httptools.HttpParserError as error:
             self._reject(error_response(400, f"invalid HTTP: {error}"))
         if self._in_message and self.started is None:
             self.started = self._server.loop.time()
+
+    def _ignore_upgrade(self, rest: bytes) -> None:
+        """Read a request again without its upgrade, which made the parser skip the body."""
+        method = cast("httptools.HttpRequestParser", self._parser).get_method()
+        del self._headers["upgrade"]
+        headers = "".join(f"{name}: {value}\r\n" for name, value in self._headers.items())
+        self._parser = httptools.HttpRequestParser(self)
+        head = b"%b %b HTTP/1.1\r\n%b\r\n" % (method, self._target, headers.encode("latin-1"))
+        self._parse(head + rest)
 
     def _reset_message(self) -> None:
         self._target = b""
@@ -259,6 +272,9 @@ class Connection(asyncio.Protocol):
         parser = self._parser
         if parser is None:
             return
+        # The HTTP client of Java asks for HTTP/2 (h2c) in its first request: see _ignore_upgrade.
+        if parser.should_upgrade() and "upgrade" in self._headers and not _key_of(self._headers):
+            return
         self._in_message = False
         self.started = None
         method = parser.get_method().decode("latin-1")
@@ -285,13 +301,13 @@ class Connection(asyncio.Protocol):
             # still sending would otherwise get a connection reset in place of the error.
             self._transport.write(_render(queued.error, queued))
             self.started = self._server.loop.time()
-            if self._transport.can_write_eof():
-                self._transport.write_eof()
+            self._transport.write_eof()
             return
         head = queued.head
         handler = self._server.route(head)
         request = HttpRequest(head.method, head.path, head.headers, queued.body, head.query)
-        if "upgrade" in head.headers and self._upgrade(handler, request):
+        if "upgrade" in head.headers and (key := _key_of(head.headers)):
+            self._upgrade(handler, request, key)
             return
         self._busy = True
         work = self._respond(handler, request, queued)
@@ -403,16 +419,12 @@ class Connection(asyncio.Protocol):
 
     # ----------------------------------------------------------------------------- WebSocket
 
-    def _upgrade(self, handler: Handler, request: HttpRequest) -> bool:
-        key = request.headers.get("sec-websocket-key")
-        if request.headers["upgrade"].lower() != "websocket" or key is None:
-            return False
+    def _upgrade(self, handler: Handler, request: HttpRequest, key: str) -> None:
         from offbook.sources.server.websocket import WebSocket, handshake  # late: see there
 
         self._websocket = WebSocket(self._server.limit)
         self._conversation = (handler, request)
         self._transport.write(handshake(key))
-        return True
 
     def _receive_messages(self, data: bytes) -> None:
         if self._websocket is None or self._conversation is None or self._lost:
@@ -445,6 +457,12 @@ class Connection(asyncio.Protocol):
         except BaseException:
             self._transport.abort()  # as above
             raise
+
+
+def _key_of(headers: Mapping[str, str]) -> str:
+    """Return the key of an upgrade to WebSocket; an upgrade to anything else has none."""
+    is_websocket = headers["upgrade"].lower() == "websocket"
+    return headers.get("sec-websocket-key", "") if is_websocket else ""
 
 
 def _render(response: HttpResponse, queued: QueuedRequest, *, without_body: bool = False) -> bytes:
