@@ -10,6 +10,7 @@ import gc
 import os
 import selectors
 import signal
+import sys
 import tempfile
 import time
 from collections import deque
@@ -30,6 +31,7 @@ MAX_AHEAD = 32
 MAX_OUTPUT = 2000
 SIZE = 4  # bytes of the length before each message
 DEFAULT_TIMEOUT = 600.0
+PR_SET_PDEATHSIG = 1  # of prctl
 
 
 class Trial(NamedTuple):
@@ -65,11 +67,13 @@ class _Worker:
         os.close(handle)
         self.log = Path(name)
         gc.freeze()  # the collector of the worker would copy every page of the parent
+        parent = os.getpid()
         self.pid = os.fork()
         if self.pid == 0:
             # Only the worker: it never returns from here, so nothing of the parent runs twice.
             try:
                 os.setsid()  # a new process group, which is killed as a whole
+                _end_with(parent)
                 os.close(trials_out)
                 os.close(results_in)
                 _work(evaluate, trials_in, results_out, self.log)
@@ -115,16 +119,15 @@ class _Worker:
             self._buffer = self._buffer[end:]
         return found
 
-    def close(self, *, kill: bool = True) -> int:
+    def close(self) -> int:
         """End the worker and return its exit status."""
         os.close(self._trials)
         os.close(self.results)
-        if kill:
-            try:
-                os.killpg(self.pid, signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                # It has not called setsid yet, or it is gone.
-                _kill(self.pid)
+        try:
+            os.killpg(self.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            # It has not called setsid yet, or it is gone.
+            _kill(self.pid)
         _, status = os.waitpid(self.pid, 0)
         self.log.unlink(missing_ok=True)
         return os.waitstatus_to_exitcode(status)
@@ -140,6 +143,16 @@ class _Worker:
 def _kill(pid: int) -> None:
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
+
+
+def _end_with(parent: int) -> None:
+    """End this process if its parent is killed, which can no longer end a trial that hangs."""
+    if sys.platform == "linux":
+        from ctypes import CDLL
+
+        CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # killed before
+        os._exit(1)
 
 
 def _work(evaluate: Evaluate, trials: int, results: int, log: Path) -> None:
@@ -201,7 +214,7 @@ def run_local(
 
 
 class _Pool:
-    """The workers of a run, and the trials that wait for one."""
+    """The workers of a run, and the trials that wait for one. A worker without a trial is ended."""
 
     def __init__(
         self, trials: Iterable[Trial], evaluate: Evaluate, timeout_of: Callable[[Trial], float]
@@ -232,8 +245,8 @@ class _Pool:
 
     def wait(self) -> list[_Worker]:
         """Return the workers that have sent something, at the next deadline at the latest."""
-        deadlines = [w.since + self._timeout_of(w.pending[0]) for w in self.workers if w.pending]
-        seconds = max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
+        deadline = min(w.since + self._timeout_of(w.pending[0]) for w in self.workers)
+        seconds = max(0.0, deadline - time.monotonic())
         return [key.data for key, _ in self._selector.select(seconds)]
 
     def receive(self, worker: _Worker) -> Iterator[Result]:
@@ -254,16 +267,14 @@ class _Pool:
     def end_late_workers(self) -> Iterator[Result]:
         """End the workers whose trial takes too long."""
         for worker in list(self.workers):
-            limit = self._timeout_of(worker.pending[0]) if worker.pending else None
-            if limit is not None and time.monotonic() - worker.since >= limit:
+            limit = self._timeout_of(worker.pending[0])
+            if time.monotonic() - worker.since >= limit:
                 yield from self._replace(worker, f"the case did not end within {limit:g} s")
 
     def _replace(self, worker: _Worker, reason: str) -> Iterator[LostTrial]:
         """End a worker and start another: the trial that it was at is lost, the others wait."""
         output = worker.output()
         code = self._remove(worker)
-        if not worker.pending:
-            return
         lost = worker.pending.popleft()
         self._returned.extendleft(reversed(worker.pending))
         if not reason:

@@ -67,6 +67,7 @@ class RunDirectory:
                 where=str(path),
                 hint="wait for its end, or choose another --output",
             ) from error
+        _locks.add(self._lock)
         self._file: int | None = None
         self._secrets = tuple(secret.encode() for secret in known_secrets())
 
@@ -105,7 +106,21 @@ class RunDirectory:
         if self._file is not None:
             os.close(self._file)
             self._file = None
+        _locks.discard(self._lock)
         os.close(self._lock)
+
+
+_locks: set[int] = set()  # of the open directories
+
+
+def _close_locks() -> None:
+    """Leave the locks to the parent of this fork: its end must release them."""
+    for lock in _locks:
+        os.close(lock)
+    _locks.clear()
+
+
+os.register_at_fork(after_in_child=_close_locks)
 
 
 def new_run_id(name: str, now: datetime | None = None) -> str:

@@ -98,6 +98,9 @@ def test_options_that_identify_the_client_do_not_change_the_hash():
         {"paths": ["$.messages[*].blocks[*].text"]},
         {"paths": ["$.messages[0].blocks[0].text"]},
         {"paths": ["$..text"]},
+        {"paths": ["$['messages'][*].blocks[*].text"]},
+        {"paths": ["$.*[*].blocks[*].text"]},
+        {"paths": ["$[*][*].blocks[*].text"]},
         {"paths": ["$.messages[0]"]},
     ],
 )

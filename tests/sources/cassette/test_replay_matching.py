@@ -26,6 +26,7 @@ from offbook.exchange.messages import (
 )
 from offbook.exchange.model import Request, Tool
 from offbook.sources.cassette import normalize
+from offbook.sources.cassette.format import RecordedResponse
 from offbook.sources.cassette.normalize import (
     ConversationDigest,
     Normalizer,
@@ -36,6 +37,7 @@ from offbook.sources.cassette.normalize import (
     request_as_json,
     restore_roots,
 )
+from offbook.sources.cassette.recording import Recording
 from offbook.sources.cassette.replay import Cassette, ReplayCursor, RequestHashes, request_hat
 from offbook.sources.live import Live
 from offbook.trace import text_patterns
@@ -131,7 +133,7 @@ async def test_a_reordered_interaction_is_emitted(path: Path):
 
 
 async def test_a_drifted_interaction_is_emitted_with_both_hashes(path: Path):
-    await record(path, [ask("one")])
+    await record(path, [ask("one"), ask("two")])
     source, events = heard(path, strict=False)
     assert (await source.reply(ask("another"))).text == "answer 1"
     normalizer = Normalizer()
@@ -146,6 +148,7 @@ async def test_a_drifted_interaction_is_emitted_with_both_hashes(path: Path):
             },
         )
     ]
+    await source.reply(ask("two"))
     verdict = source.verdict()
     assert (verdict.status, verdict.message) == (
         "warn",
@@ -379,6 +382,24 @@ async def test_a_request_is_compared_as_a_whole(path: Path):
     assert RequestHashes("whole", "prompt").comparable_to(entry) == "whole"
 
 
+async def test_a_request_is_compared_with_a_recorded_prompt_by_its_prompt(path: Path):
+    with Recording(Counting(), path) as recording:
+        recording.record_output("go on", RecordedResponse(output="done"), hat="worker")
+        await recording.reply(ask("one", hat="worker"))
+    source = Cassette(path)
+    assert (await source.reply(ask("go on", hat="worker"))).text == "done"
+    assert (await source.reply(ask("one", hat="worker"))).text == "answer 1"
+    assert source.verdict().status == "pass"
+
+
+async def test_a_request_that_differs_from_a_recorded_prompt_is_shown_as_a_prompt(path: Path):
+    record_prompts(path, [("worker", "go on")])
+    with pytest.raises(ReplayMismatch) as failure:
+        await Cassette(path).reply(ask("stop", hat="worker"))
+    assert "stop" in str(failure.value)
+    assert "gpt-5" not in str(failure.value)
+
+
 # ------------------------------------------------------------------------------- compared requests
 
 
@@ -433,6 +454,12 @@ def test_of_several_paths_each_may_have_an_index(
     recorded = normalizer.hash_request(ask("a", "b", "c"))
     assert normalizer.hash_request(ask(*ignored)) == recorded
     assert normalizer.hash_request(ask(*compared)) != recorded
+
+
+def test_a_path_with_an_index_applies_to_one_of_two_equal_messages():
+    normalizer = Normalizer({"paths": ["$.messages[2].blocks[0].text"]})
+    equal, other = ask("a", "b", "a"), ask("a", "b", "c")
+    assert normalizer.hash_request(equal) == normalizer.hash_request(other)
 
 
 def test_a_preset_of_the_tools_keeps_them_comparable():
@@ -522,6 +549,11 @@ def test_what_only_the_agent_reads_is_not_stored():
     [part] = result.content
     assert isinstance(part, Image)
     assert part.data.startswith("sha256:")
+
+
+def test_the_signature_of_a_thought_beside_a_text_is_not_stored():
+    message = Message("assistant", (Thinking("hm", signature="s"), Text("Done.")))
+    assert Normalizer().clean_message(message, 0).blocks == (Thinking("hm"), Text("Done."))
 
 
 def test_a_failed_result_differs_from_one_that_did_not_fail():

@@ -1,5 +1,6 @@
 """A playbook answers requests step by step, and its errors name the step and the fix."""
 
+import asyncio
 import re
 import warnings
 from collections.abc import Callable
@@ -34,6 +35,7 @@ from offbook.exchange.messages import (
 from offbook.exchange.model import Reply, Request, Tool
 from offbook.sources.playbook.actions import Action, Call, Role, Say, Turn
 from offbook.sources.playbook.diagnostics import validate
+from tests.counting import count_calls
 
 
 def offer(playbook: Playbook) -> tuple[Tool, ...]:
@@ -1084,3 +1086,86 @@ async def test_a_thought_beside_a_text_is_a_message():
 async def test_a_text_after_one_that_was_cut_short_keeps_the_stop_reason():
     _, agent = opened(when("x", [[say("a", stop="length"), say("b")]]))
     assert (await agent.ask()).stop == "length"
+
+
+async def test_the_prompt_of_the_next_turn_ends_a_turn_without_a_request():
+    first, second = when("a", [say("A")]), when("b", [say("B")])
+    playbook = Playbook()
+    playbook.load(first, second)
+    playbook.open(first)
+    assert (await playbook.reply(Request(History([user("b")])))).text == "B"
+    assert [step.location for step in playbook.remaining_steps] == ["when('a')"]
+
+
+async def test_a_prompt_after_a_scripted_error_is_a_retry_and_opens_no_turn():
+    playbook = Playbook()
+    playbook.load(when("x", [fail("busy"), say("first")]), when("x", [say("second")]))
+    with pytest.raises(ModelError, match="busy"):
+        await playbook.reply(Request(History([user("x")])))
+    retried = History([Message("system", (Text("Try again."),)), user("x")])
+    assert (await playbook.reply(Request(retried))).text == "first"
+
+
+async def test_a_discarded_script_has_no_steps_of_turns_that_were_left_early():
+    first, second = when("a", [say("A")]), when("b", [say("B")])
+    playbook = Playbook()
+    playbook.load(first, second)
+    playbook.open(first)
+    playbook.open(second)
+    assert playbook.remaining == 2
+    playbook.discard()
+    assert playbook.remaining == 0
+
+
+async def test_a_result_that_never_came_is_reported_as_such():
+    playbook, agent = opened(when("x", [call("find")]))
+    await agent.ask()
+    failure = playbook.unfinished()
+    assert failure is not None
+    assert "  got: no request has it\n" in str(failure)
+
+
+async def test_only_the_tools_of_the_last_step_are_reported_as_unanswered():
+    playbook, agent = opened(when("x", [call("find"), call("refund"), say("Done.")]))
+    await agent.ask()
+    unrelated = Agent(playbook, tools=(Tool("refund"),))
+    unrelated.prompt("x")
+    await unrelated.ask()
+    assert "and sent no result of refund\n" in str(playbook.unfinished())
+
+
+async def test_a_tool_that_was_expected_to_raise_and_did_not_is_reported():
+    playbook, agent = opened(when("x", [call("find", raises=ValueError), say("Done.")]))
+    await agent.ask()
+    await agent.ask()
+    assert "call find was expected to raise ValueError" in str(playbook.unfinished())
+
+
+async def test_a_cancelled_callback_cancels_the_request_and_is_no_failure():
+    started, never = asyncio.Event(), asyncio.Event()
+
+    async def waits(_: ToolResult) -> None:
+        started.set()
+        await never.wait()
+
+    playbook, agent = opened(when("x", [call("find").then(waits), say("Done.")]))
+    await agent.ask()
+    request = asyncio.create_task(agent.ask())
+    await started.wait()
+    request.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await request
+    assert playbook.failure is None
+
+
+async def test_a_request_costs_the_same_after_any_number_of_messages():
+    playbook, history, counted = Playbook(), History(), list[int]()
+    turn = when("", [say("a") for _ in range(300)])
+    playbook.load(turn)
+    playbook.open(turn)
+    for _ in range(300):
+        history = history.plus(user("and then?"))
+        reply, calls = await count_calls(playbook.reply(Request(history)))
+        history = history.plus(reply.message)
+        counted.append(calls)
+    assert counted[-1] <= counted[20] + counted[20] / 10

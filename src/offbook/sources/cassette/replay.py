@@ -211,7 +211,7 @@ class Cassette:
 
     def _response(self, entry: Entry) -> RecordedResponse:
         response = self.file.read_response(entry)
-        if not response.roots or not self._normalizer.roots:
+        if not response.roots:
             return response
         restore = partial(restore_roots, names=response.roots, roots=self._normalizer.roots)
         restored = msgspec.convert(restore(msgspec.to_builtins(response)), RecordedResponse)

@@ -190,12 +190,11 @@ class Playbook:
         self._open_next()
         self._prompted = True
 
-    def _open_next(self) -> _ScriptQueue:
+    def _open_next(self) -> None:
         if self._queue.steps:
             self._abandoned.append(self._queue)
         self._turn, self._queue = self._turns.popleft()
         self._prompted = False
-        return self._queue
 
     def discard(self) -> None:
         """Discard the remaining steps after a failed run; the numbering continues."""
