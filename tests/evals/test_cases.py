@@ -217,7 +217,9 @@ QUESTIONS: dict[str, tuple[list[str], dict[str, Any], bool]] = {
     "no question and no rule": ([], {}, False),
     "a normalized term": (["Which repo-sitory?!"], {"required_terms": ["repo sitory"]}, True),
     "the expected question": (["which REPO"], {"expected_question": "Which repo?"}, True),
+    "not the expected question": (["Why?"], {"expected_question": "Which repo?"}, False),
     "another question": (["why"], {"accepted_questions": ["which", "what"]}, False),
+    "a required term that is missing": (["Which branch?"], {"required_terms": ["repo"]}, False),
 }
 
 
@@ -238,6 +240,42 @@ def test_a_difference_from_the_baseline_is_named(run_files: RunPack):
     stage = {**RUN["stages"][0], "outcome": "error"}
     run = run_files({"cases": [case(compare_to="b.json")]}, {"b.json": {**RUN, "stages": [stage]}})
     assert "stage plan changed, outcome: error -> success" in run.cases[0].failures[0]
+
+
+STAGE: dict[str, Any] = RUN["stages"][0]
+TOOL: dict[str, Any] = RUN["tool_recordings"][0]
+# the fields of the baseline -> the difference of the run from it
+BASELINES: dict[str, tuple[dict[str, Any], str]] = {
+    "a status": ({"status": "failed"}, "status failed -> completed"),
+    "a stage that is new": ({"stages": []}, "stage plan added"),
+    "a stage that is gone": (
+        {"stages": [STAGE, {**STAGE, "node_id": "act"}]},
+        "stage act removed",
+    ),
+    "the artifacts of a stage": (
+        {"stages": [{**STAGE, "artifacts": []}]},
+        "stage plan changed, artifacts: 0 -> 1",
+    ),
+    "a call that is new": ({"tool_recordings": []}, "read 1 was called in addition"),
+    "a call that is gone": (
+        {"tool_recordings": [TOOL, {**TOOL, "tool_name": "write"}]},
+        "write 1 was not called",
+    ),
+    "the result of a call": (
+        {"tool_recordings": [{**TOOL, "result": "no"}]},
+        "read 1 has another result",
+    ),
+    "observability": ({"observability": {"x": 1}}, "the observability data of the runs differ"),
+    "the number of transitions": ({"transitions": [{}, {}]}, "-2 transitions"),
+    "the number of artifacts": ({"artifacts": [{}]}, "-1 artifacts"),
+}
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_each_difference_from_the_baseline_fails(run_files: RunPack, name: str):
+    fields, message = BASELINES[name]
+    run = run_files({"cases": [case(compare_to="b.json")]}, {"b.json": {**RUN, **fields}})
+    assert run.cases[0].failures == (f"run differs from baseline run_1: {message}",)
 
 
 def test_a_baseline_ignores_texts_and_times(run_files: RunPack):
@@ -267,3 +305,81 @@ def test_fixtures_are_under_the_fixture_root_and_paths_are_not(run_files: RunPac
     }
     run = run_files(pack, {"data/run.json": {**RUN, "id": "in-data"}})
     assert [item.status for item in run.cases] == ["pass", "fail"]
+
+
+EXPECTED: dict[str, Any] = {"expected_status": "completed", "stage_assertions": []}
+
+
+def test_a_replay_rubric_without_a_fixture_is_no_data(run_files: RunPack):
+    pack = {"rubrics": [rubric(kind="replay")], "cases": [case(rubrics=["r"])]}
+    assert run_files(pack).cases[0].failures == ("no data: the case has no replay fixture",)
+    with_fixture = {**pack, "cases": [case(rubrics=["r"], fixture="f.json")]}
+    assert run_files(with_fixture, {"f.json": EXPECTED}).cases[0].failures == ()
+
+
+TRACE = "".join(
+    f'{{"ts": {ts}, "event": "{name}", "data": {data}}}\n'
+    for ts, name, data in ((0, "_meta.run_start", "{}"), (9, "_meta.run_end", '{"ok": true}'))
+)
+FRICTION = [{"kind": "tool_gap", "redacted_summary": "No search"}] * 2
+# the key of a case, the kind of its fixture, and the content
+INLINE: dict[str, tuple[str, str, Any]] = {
+    "a run": ("run", "run-record", RUN),
+    "a replay fixture": ("fixture", "replay-fixture", EXPECTED),
+    "a baseline": ("compare_to", "run-record", RUN),
+    "friction events": ("friction_events", "friction-events", FRICTION),
+}
+
+
+@pytest.mark.parametrize("name", INLINE)
+@pytest.mark.parametrize("place", ["inline", "a fixture file", "a file"])
+def test_a_reference_is_inline_or_a_file(run_files: RunPack, name: str, place: str):
+    key, kind, content = INLINE[name]
+    reference = "data/f.json" if place == "a file" else "f"
+    source = {"path": "data/f.json"} if place == "a fixture file" else {"inline": content}
+    fixtures = [] if place == "a file" else [{"id": "f", "kind": kind, **source}]
+    limits = {} if key == "friction_events" else {"thresholds": {"max_tokens": 7}}
+    base = {} if key == "friction_events" else {"run": "run.json"}
+    item = {"id": "one", **base, **limits, key: reference}
+    run = run_files({"fixtures": fixtures, "cases": [item]}, {"data/f.json": content})
+    assert run.cases[0].failures == ()
+
+
+@pytest.mark.parametrize("fixture", [True, False])
+def test_a_baseline_may_be_a_trace(run_files: RunPack, *, fixture: bool):
+    name = "t.log" if fixture else "t.jsonl"
+    fixtures = [{"id": "f", "kind": "trace", "path": name}] if fixture else []
+    item = case(compare_to="f" if fixture else name)
+    run = run_files({"fixtures": fixtures, "cases": [item]}, {name: TRACE})
+    assert run.cases[0].failures[0].startswith("run differs from baseline t: stage plan added")
+
+
+def test_a_missing_trace_is_an_error_of_its_case(run_files: RunPack):
+    item = {"id": "one", "trace": "nope.jsonl", "thresholds": {"max_tokens": 1}}
+    run = run_files({"cases": [item]})
+    assert (run.cases[0].status, "no such trace" in run.cases[0].failures[0]) == ("error", True)
+
+
+# the rubrics and metadata of a case with friction events -> its failure
+SUGGESTED: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str]] = {
+    "a suggestion": ([], {}, ""),
+    "no suggestion": ([], {"min_occurrences": 3}, "no context-pack suggestion was generated"),
+    "the artifact": ([{"kind": "suggestion", "expected": "both"}], {}, ""),
+    "another artifact": (
+        [{"kind": "suggestion", "expected": "workflow"}],
+        *({}, "recommends both, not workflow"),
+    ),
+    "a title": ([{"kind": "context-pack-suggestion", "contains": "search"}], {}, ""),
+    "a run": ([{"kind": "run-status", "expected": "completed"}], {}, "has no run record"),
+}
+
+
+@pytest.mark.parametrize("name", SUGGESTED)
+def test_a_case_of_friction_events_checks_its_suggestions(run_files: RunPack, name: str):
+    assertions, metadata, message = SUGGESTED[name]
+    rubrics = [rubric(*assertions, kind="friction")] if assertions else []
+    item = {"id": "one", "friction_events": "f.json", "rubrics": [r["id"] for r in rubrics]}
+    pack = {"rubrics": rubrics, "cases": [item], "metadata": metadata}
+    run = run_files(pack, {"f.json": FRICTION})
+    assert message in "; ".join(run.cases[0].failures)
+    assert run.summary.passed_gate is (message == "")

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from offbook.errors import FormatError
 from offbook.evals.friction import (
     SuggestionExpectation,
     check_suggestions,
@@ -46,11 +47,12 @@ def test_a_key_is_redacted(word: str):
 
 
 def test_a_field_named_like_a_secret_is_redacted_and_its_reference_is_not():
-    value = {"api_key": "x", "secret_ref": "NAME", "nested": {"Authorization": "y", "ok": "z"}}
+    nested = {"Authorization": "y", "ok": "z", "list": ["sk-live", 3, None]}
+    value = {"api_key": "x", "secret_ref": "NAME", "nested": nested}
     assert redact_values(value) == {
         "api_key": "[redacted]",
         "secret_ref": "NAME",
-        "nested": {"Authorization": "[redacted]", "ok": "z"},
+        "nested": {"Authorization": "[redacted]", "ok": "z", "list": ["[redacted]", 3, None]},
     }
 
 
@@ -77,3 +79,26 @@ def test_one_suggestion_must_have_all_that_is_expected(name: str):
 
 def test_an_empty_expectation_without_suggestions_fails():
     assert check_suggestions(SuggestionExpectation(), []).status == "fail"
+
+
+@pytest.mark.parametrize("value", ["x", {"event": []}, None])
+def test_a_document_without_a_list_of_events_is_refused(value: Any):
+    with pytest.raises(FormatError, match="expected a list of friction events"):
+        parse_friction_events(value, "friction.json")
+
+
+def test_events_without_hints_are_grouped_by_their_words():
+    texts = ["No search of the old wiki: why?", "no SEARCH of the old wiki, why!"]
+    items = [event for text in texts for event in events(1, redacted_summary=text)]
+    found = suggest(parse_friction_events([{**e, "recurrence_hints": []} for e in items], "x"))
+    assert [suggestion.title for suggestion in found] == [
+        "team no search of the old wiki context pack"
+    ]
+
+
+def test_only_a_query_is_a_query_of_the_manifest():
+    handoffs = events(1, kind="manual_handoff") + events(
+        1, kind="manual_handoff", metadata={"query": "select 1"}
+    )
+    (suggestion,) = suggest(parse_friction_events(handoffs, "x"))
+    assert suggestion.candidate_manifest["included_queries"] == ["select 1"]

@@ -9,9 +9,13 @@ from typing import Any
 import pytest
 
 from offbook.checks.audit import DEFAULT_POLICY, audit_transcript
+from offbook.evals.case_results import CaseResult
 from offbook.evals.eval_reports import report_json
 from offbook.evals.ladder import run_ladder
+from offbook.evals.local_engine import Trial
 from offbook.evals.pack import CommandSpec, LadderBackend, LadderSpec, ModelRoute, TimeoutTier
+from offbook.evals.pack_file import read_pack
+from offbook.evals.pack_run import Evaluator, RunOptions
 from tests.evals.conftest import Files, RunPack
 
 Write = Callable[[Files], Path]
@@ -144,3 +148,80 @@ def test_the_cost_of_a_cell_is_that_of_its_events(write: Write, tmp_path: Path):
     tiers = (TimeoutTier(id="tight", max_cost_usd=0.5), TimeoutTier(id="even", max_cost_usd=0.75))
     report = run_ladder(ladder(REPLAY, *tiers), write({"t.jsonl": jsonl(events)}), tmp_path / "out")
     assert [cell.outcome for cell in report.tiers] == ["degraded", "correct"]
+
+
+@pytest.mark.parametrize("rule, outcome", [("approval", "degraded"), ("complete", "correct")])
+def test_a_ladder_is_audited_by_the_golden_that_it_names(
+    write: Write, tmp_path: Path, rule: str, outcome: str
+):
+    golden = json.dumps({"rules": [{"rule": rule}]})
+    folder = write({"t.jsonl": jsonl(UNAPPROVED), "rules.json": golden})
+    spec = ladder(REPLAY, TimeoutTier(id="t"), golden="rules.json")
+    assert run_ladder(spec, folder, tmp_path / "out").tiers[0].outcome == outcome
+
+
+def evaluate(folder: Path) -> list[CaseResult]:
+    """Return the results of all ladders of a pack, evaluated in this process."""
+    loaded = read_pack(folder / "pack.json")
+    with Evaluator([loaded], RunOptions(), folder / "out") as evaluator:
+        return [evaluator(Trial(0, number, 1)) for number in range(len(loaded.pack.ladders))]
+
+
+def spec_of(spec_id: str, **fields: Any) -> dict[str, Any]:
+    tiers = [{"id": "t", "max_tool_calls": fields.pop("calls", 1)}]
+    return {"id": spec_id, "backend": {"path": "t.jsonl"}, "timeout_tiers": tiers, **fields}
+
+
+# the ladder -> its status, the message of its verdict or error, and its severity
+RESULTS: dict[str, tuple[dict[str, Any], str, str, str]] = {
+    "a correct tier": (spec_of("l"), "pass", "", "blocking"),
+    "no correct tier": (
+        spec_of("l", calls=0),
+        *("fail", "no tier was correct: default::t degraded", "blocking"),
+    ),
+    "a severity": (spec_of("l", severity="warn"), "pass", "", "warning"),
+    "a missing transcript": (
+        spec_of("l", backend={"path": "nope.jsonl"}),
+        *("error", "nope.jsonl", "blocking"),
+    ),
+    "a failed predecessor": (
+        spec_of("l", after=["first"]),
+        *("no_data", "not run: the ladder 'first' has no correct cell", "blocking"),
+    ),
+    "a correct predecessor": (spec_of("l", after=["second"]), "pass", "", "blocking"),
+}
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_the_result_of_a_ladder_is_that_of_a_case(write: Write, name: str):
+    spec, status, message, severity = RESULTS[name]
+    ladders = [spec, spec_of("first", calls=0), spec_of("second")]
+    result = evaluate(write({"pack.json": {"ladders": ladders}, "t.jsonl": jsonl(EVENTS)}))[0]
+    assert (result.status, result.severity) == (status, severity)
+    assert message in "; ".join(result.problems)
+    if status == "pass":
+        assert result.verdicts[0].actual == "default::t"
+
+
+def test_a_ladder_before_another_one_runs_once(write: Write):
+    program = f"open('runs', 'a').write('x'); print({jsonl(EVENTS)!r})"
+    backend = {"kind": "live", "command": [sys.executable, "-c", program]}
+    ladders = [spec_of("b", after=["a"]), spec_of("a", backend=backend)]
+    folder = write({"pack.json": {"ladders": ladders}, "t.jsonl": jsonl(EVENTS)})
+    assert [result.status for result in evaluate(folder)] == ["pass", "pass"]
+    assert (folder / "runs").read_text() == "x"
+
+
+@pytest.mark.parametrize("severity, gate", [("blocking", False), ("warning", True)])
+def test_a_ladder_whose_process_was_killed_is_an_error_of_its_severity(
+    run_files: RunPack, severity: str, *, gate: bool
+):
+    backend = {"kind": "live", "command": "kill -9 $PPID"}
+    spec = spec_of("l", backend=backend, severity=severity, name="The climb")
+    run = run_files({"ladders": [spec, spec_of("m")]}, {"t.jsonl": jsonl(EVENTS)}, cache=True)
+    assert [(item.label, item.status) for item in run.cases] == [
+        ("The climb", "error"),
+        ("m", "pass"),
+    ]
+    assert run.cases[0].failures == ("the process of the case was killed by SIGKILL",)
+    assert run.summary.passed_gate is gate

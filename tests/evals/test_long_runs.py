@@ -18,7 +18,7 @@ from offbook.evals.pack_file import read_pack
 from offbook.evals.pack_run import RunOptions, plan_trials, run_pack
 from offbook.evals.run_directory import RESULTS, RunDirectory, find_results, read_results
 from tests.clients import is_alive
-from tests.evals.conftest import RunPack
+from tests.evals.conftest import RUN, RunPack
 
 SUBJECTS = """
 import os, signal, sys, time
@@ -47,6 +47,20 @@ def talks(value):
     print('{"nonsense": ', file=sys.stdout)
     os.write(1, b"\\x00\\xff nonsense")
     return value
+
+def speaks(value):
+    os.write(2, b"last words")
+    os._exit(7)
+
+def cleans(folder):
+    os.write(2, b"last words")
+    for name in os.listdir(folder):
+        if name.startswith("offbook-worker-"):
+            os.unlink(os.path.join(folder, name))
+    os._exit(7)
+
+def repeats(value):
+    return "x" * 1_000_000
 
 def dials(value):
     import socket
@@ -103,6 +117,38 @@ def test_a_broken_case_is_one_failed_case_with_its_reason(run_files: RunPack):
     assert [item.id for item in run.cases] == [item["id"] for item in cases]
 
 
+def test_a_lost_case_has_its_own_output_and_not_that_of_the_last(run_files: RunPack):
+    run = run_files(pack(case("talks"), case("exits"), case("speaks")), FILES, jobs=1)
+    found = {result.id: result.output for result in read_results(run.folder)}
+    assert found == {"talks": "", "exits": "", "speaks": "last words"}
+
+
+def test_a_case_that_removes_the_log_of_its_process_has_no_output(
+    run_files: RunPack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    run = run_files(pack(case("cleans", input=str(tmp_path))), FILES, jobs=1)
+    (result,) = read_results(run.folder)
+    assert (result.error, result.output) == ("the process of the case exited with 7", "")
+
+
+def test_a_result_that_is_larger_than_a_pipe_arrives_as_a_whole(run_files: RunPack):
+    rubric = {"id": "big", "assertions": [{"path": "/output", "op": "contains", "expected": "no"}]}
+    item = case("repeats", rubrics=["big"])
+    run = run_files({"rubrics": [rubric], "cases": [item]}, FILES, jobs=1)
+    (result,) = read_results(run.folder)
+    assert len(str(result.verdicts[1].actual)) == 1_000_000
+
+
+def test_a_worker_without_a_group_of_its_own_is_ended(
+    run_files: RunPack, monkeypatch: pytest.MonkeyPatch
+):
+    # As if it were ended before it has called setsid.
+    monkeypatch.setattr(os, "setsid", lambda: None)
+    run = run_files(pack(case("hangs", timeout_seconds=0.2)), FILES, jobs=1)
+    assert run.cases[0].failures == ("the case did not end within 0.2 s",)
+
+
 def test_trials_give_the_rate_and_name_flaky_cases(run_files: RunPack):
     item = {"id": "flaky", "subject": "subjects.py:counts", "input": "count", "rubrics": ["odd"]}
     rubric = {"id": "odd", "assertions": [{"kind": "output", "expected": 1}]}
@@ -132,6 +178,48 @@ def test_a_cached_result_is_used_until_the_content_changes(run_files: RunPack, t
     assert [result.cached for result in read_results(second.folder)] == [True]
     third = run_files(content, {"subjects.py": SUBJECTS + "\n# changed\n"}, cache=True)
     assert [result.cached for result in read_results(third.folder)] == [False]
+
+
+# a file that a result depends on -> whether a cached result is used after a change of it
+DEPENDENCIES = {
+    "run.json": False,
+    "judge.jsonl": False,
+    "pack_judge.jsonl": False,
+    "work/notes.txt": False,
+    "work/.git/HEAD": True,
+    "other.txt": True,
+}
+
+
+@pytest.mark.parametrize("changed, cached", DEPENDENCIES.items())
+def test_a_cached_result_is_not_used_after_a_change_of_its_files(
+    run_files: RunPack, tmp_path: Path, changed: str, *, cached: bool
+):
+    answer = json.dumps({"text": json.dumps({"reasoning": "r", "score": 5})})
+    files = dict.fromkeys(DEPENDENCIES, answer) | {"run.json": json.dumps(RUN)}
+    content = {
+        "judge": {"source": "pack_judge.jsonl"},
+        "fixtures": [{"id": "inline", "kind": "run-record", "inline": RUN}],
+        "rubrics": [{"id": "j", "kind": "llm-judge", "prompt": "Good?"}],
+        "cases": [
+            {"id": "c", "run": "run.json", "workspace": "work", "rubrics": ["j"]},
+            {"id": "d", "run": "inline", "compare_to": "run.json", "workspace": "work"},
+        ],
+    }
+    run_files(content, files, cache=True, judge="judge.jsonl")
+    with (tmp_path / changed).open("a") as file:
+        file.write("\n")
+    kept = {name: (tmp_path / name).read_text() for name in files}
+    second = run_files(content, kept, cache=True, judge="judge.jsonl")
+    assert {result.cached for result in read_results(second.folder)} == {cached}
+
+
+def test_an_error_is_not_cached(run_files: RunPack):
+    content = pack(case("fails"))
+    for _ in range(2):
+        run = run_files(content, FILES, cache=True)
+        (result,) = read_results(run.folder)
+        assert (result.status, result.cached) == ("error", False)
 
 
 def test_the_cost_limit_stops_the_run_and_fails_it(run_files: RunPack):

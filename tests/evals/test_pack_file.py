@@ -192,6 +192,27 @@ def test_a_fixture_of_a_reserved_kind_is_accepted(write: Write, kind: str):
     assert read_pack(folder / "pack.toml").pack.fixtures[0].kind == kind
 
 
+@pytest.mark.parametrize(
+    "inline, message",
+    [
+        ('[{prompt = "hi"}]', ""),
+        ('{events = [{prompt = "hi"}]}', ""),
+        ('{prompt = "hi"}', ""),
+        ("{events = []}", "the fixture 'f' has no records"),
+        ('"hi"', "the fixture 'f' has no records"),
+        ('{events = [{reply = "x"}]}', "has an event, a type or a prompt"),
+    ],
+)
+def test_the_records_of_an_inline_trace_are_checked(write: Write, inline: str, message: str):
+    fixture = f'[[fixtures]]\nid = "f"\nkind = "jsonl-trace"\ninline = {inline}\n'
+    path = write({"pack.toml": fixture + RUBRIC + CASE, "run.json": RUN}) / "pack.toml"
+    if message:
+        with pytest.raises(FormatError, match=message):
+            read_pack(path)
+    else:
+        assert read_pack(path).fixtures["f"].kind == "jsonl-trace"
+
+
 def test_provider_events_of_another_provider_are_refused(write: Write):
     fixture = (
         '[[fixtures]]\nid = "f"\nkind = "provider-events"\npath = "f.json"\nprovider = "github"\n'

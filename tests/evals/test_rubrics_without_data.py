@@ -33,6 +33,12 @@ def evidence_of(**fields: Any) -> Evidence:
             "no data: the case has no run record",
         ),
         (
+            {"kind": "suggestion", "expected": "workflow"},
+            evidence_of(),
+            "no_data",
+            "no data: the case has no friction events",
+        ),
+        (
             {"kind": "check", "check": {"type": "file_exists", "path": "a"}},
             Evidence(),
             "no_data",
@@ -57,6 +63,12 @@ def evidence_of(**fields: Any) -> Evidence:
             "unknown side effect level 'raed_only'",
         ),
         (
+            {"kind": "suggestion", "expected": {"min_sugestions": 1}},
+            Evidence(suggestions=[]),
+            "error",
+            "expected: Object contains unknown field `min_sugestions`",
+        ),
+        (
             {"kind": "visible-text-contains", "contains": "x"},
             evidence_of(),
             "fail",
@@ -71,3 +83,14 @@ def test_a_rule_without_data_does_not_pass(
     (verdict,) = evaluate_rubric(rubric, evidence)
     assert verdict.status == status
     assert verdict.message.startswith(message)
+
+
+@pytest.mark.parametrize("kind", ["friction", "context-pack-suggestion"])
+def test_a_friction_rubric_needs_friction_events(kind: str):
+    rule = {"kind": "run-status", "expected": "completed"}
+    rubric = msgspec.convert({"id": "r", "kind": kind, "assertions": [rule]}, Rubric)
+    (verdict,) = evaluate_rubric(rubric, evidence_of())
+    assert (verdict.status, verdict.message) == (
+        "no_data",
+        "no data: the rubric 'r' needs friction events",
+    )

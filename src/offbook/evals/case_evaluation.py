@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -165,6 +166,14 @@ def _evaluate_run(
     }
 
 
+def _read_workspace(folder: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield the files of a workspace, without the results of runs and the history."""
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder)
+        if path.is_file() and not {".offbook", ".git"} & set(name.parts):
+            yield name.as_posix(), path.read_bytes()
+
+
 def case_fingerprint(loaded: LoadedPack, case: EvalCase, version: str) -> str:
     """Return a hash of all that the result of a case depends on: the case and its files."""
     pack = loaded.pack
@@ -181,12 +190,16 @@ def case_fingerprint(loaded: LoadedPack, case: EvalCase, version: str) -> str:
     references += [case.compare_to, pack.baseline, case.playbook, case.cassette]
     if isinstance(case.subject, str):
         references.append(case.subject.rpartition(":")[0])
-    for rubric in rubrics:
-        references.append(rubric.judge.source if rubric.judge else "")
+    judges = [pack.judge, pack.defaults.judge, *(rubric.judge for rubric in rubrics)]
+    references += [judge.source for judge in judges if judge]
     for reference in filter(None, references):
         fixture = loaded.fixtures.get(reference)
         if fixture is not None and fixture.inline is not None:
             add(msgspec.json.encode(fixture.inline, order="deterministic"))
         elif (path := loaded.resolve(reference)).is_file():
             add(path.read_bytes())
+    if case.workspace:
+        for name, content in _read_workspace(loaded.base / case.workspace):
+            add(name.encode())
+            add(content)
     return digest.hexdigest()[:32]

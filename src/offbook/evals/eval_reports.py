@@ -62,7 +62,7 @@ def render_table(run: FinishedRun) -> Iterator[str]:
             yield f"         {prefix}{first}"
             yield from (f"         {line}" for line in rest)
     if len(run.cases) > MAX_ROWS:
-        yield f"         … and {len(passing)} passing cases"
+        yield f"         … and {counted(len(passing), 'passing case')}"
     yield from render_counts(run.summary)
 
 
@@ -213,7 +213,7 @@ def render_markdown(run: FinishedRun) -> str:
         trials = f"{case.passes}/{case.trials}"
         lines.append(f"| {mark_of(case)} | {label} | {case.severity} | {trials} | {reason} |")
     if len(run.cases) > len(rows):
-        lines.append(f"\n… and {len(run.cases) - len(rows)} more cases")
+        lines.append(f"\n… and {counted(len(run.cases) - len(rows), 'more case')}")
     return "\n".join(lines) + "\n"
 
 

@@ -47,7 +47,7 @@ def check_fixture(loaded: LoadedPack, fixture: FixtureRef) -> None:
         case "connector-payload":
             if not isinstance(_document(loaded, fixture), (dict, list)):
                 raise FormatError("a connector payload is an object or a list", path=path)
-        case "cassette" | "playbook":
+        case _:  # a cassette or a playbook
             from offbook.sources.loading import open_source  # few packs run subjects
 
             if not fixture.path:

@@ -64,8 +64,8 @@ def is_offbook_trace(path: Path) -> bool:
     try:
         value = msgspec.json.decode(first)
     except msgspec.DecodeError:
-        return True  # the reader of traces explains what is wrong
-    return not isinstance(value, dict) or {"ts", "event"} <= cast("dict[str, Any]", value).keys()
+        return False  # a document of several lines, or an error that the importers explain
+    return isinstance(value, dict) and {"ts", "event"} <= cast("dict[str, Any]", value).keys()
 
 
 def _token_totals(end: dict[str, Any]) -> tuple[int, int] | None:
@@ -86,11 +86,9 @@ def _token_totals(end: dict[str, Any]) -> tuple[int, int] | None:
 
 def _last_result(path: Path) -> dict[str, Any]:
     """Return the summary with which Claude Code ends its output; empty without one."""
-    for line in reversed(read_text(path).splitlines()):
-        if line.strip():
-            try:
-                value = msgspec.json.decode(line, type=dict[str, Any])
-            except msgspec.MsgspecError:
-                return {}
-            return value if value.get("type") == "result" else {}
-    return {}
+    last = next((line for line in reversed(read_text(path).splitlines()) if line.strip()), "")
+    try:
+        value = msgspec.json.decode(last, type=dict[str, Any])
+    except msgspec.MsgspecError:
+        return {}
+    return value if value.get("type") == "result" else {}

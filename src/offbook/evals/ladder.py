@@ -28,7 +28,7 @@ from offbook.checks.transcript_file import parse_transcript, read_transcript
 from offbook.errors import OffbookError
 from offbook.evals.case_results import CaseResult
 from offbook.evals.live_verify import run_command
-from offbook.evals.pack import SEVERITIES, LadderSpec, LoadedPack, ModelRoute, TimeoutTier
+from offbook.evals.pack import LadderSpec, LoadedPack, ModelRoute, TimeoutTier
 from offbook.evals.thresholds import RunMetrics
 from offbook.files import resolve_within, write_atomic
 from offbook.trace.events import LOOP_STUCK, Event, Verdict, trace_header
@@ -119,12 +119,11 @@ def run_ladder(spec: LadderSpec, base: Path, output: Path) -> LadderReport:
             cells.append(_evaluate_cell(attempt, policy, route, tier, place, root))
     correct = [number for number, cell in enumerate(cells) if cell.passed]
     first = cells[correct[0]] if correct else None
-    severity = SEVERITIES.get(spec.severity or "", spec.severity) or "blocking"
     return LadderReport(
         spec.id,
         spec.persona,
-        severity,
-        severity == "blocking",
+        spec.gate,
+        spec.gate == "blocking",
         bool(correct),
         len(cells),
         len(correct),
@@ -303,9 +302,8 @@ _reports: dict[tuple[str, str], LadderReport] = {}  # each ladder runs once for 
 
 def evaluate_ladder(loaded: LoadedPack, spec: LadderSpec, number: int, output: Path) -> CaseResult:
     """Return the result of a ladder; one whose predecessor failed is not run."""
-    severity = SEVERITIES.get(spec.severity or "", spec.severity) or "blocking"
     started = time.perf_counter()
-    result = CaseResult(spec.id, 1, number, spec.name or spec.id, severity=severity)
+    result = CaseResult(spec.id, 1, number, spec.label, severity=spec.gate)
     try:
         by_id = {ladder.id: ladder for ladder in loaded.pack.ladders}
         for name in spec.after:

@@ -119,16 +119,15 @@ class _Worker:
             self._buffer = self._buffer[end:]
         return found
 
-    def close(self, *, kill: bool = True) -> int:
+    def close(self) -> int:
         """End the worker and return its exit status."""
         os.close(self._trials)
         os.close(self.results)
-        if kill:
-            try:
-                os.killpg(self.pid, signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                # It has not called setsid yet, or it is gone.
-                _kill(self.pid)
+        try:
+            os.killpg(self.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            # It has not called setsid yet, or it is gone.
+            _kill(self.pid)
         _, status = os.waitpid(self.pid, 0)
         self.log.unlink(missing_ok=True)
         return os.waitstatus_to_exitcode(status)
@@ -215,7 +214,7 @@ def run_local(
 
 
 class _Pool:
-    """The workers of a run, and the trials that wait for one."""
+    """The workers of a run, and the trials that wait for one. A worker without a trial is ended."""
 
     def __init__(
         self, trials: Iterable[Trial], evaluate: Evaluate, timeout_of: Callable[[Trial], float]
@@ -246,8 +245,8 @@ class _Pool:
 
     def wait(self) -> list[_Worker]:
         """Return the workers that have sent something, at the next deadline at the latest."""
-        deadlines = [w.since + self._timeout_of(w.pending[0]) for w in self.workers if w.pending]
-        seconds = max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
+        deadline = min(w.since + self._timeout_of(w.pending[0]) for w in self.workers)
+        seconds = max(0.0, deadline - time.monotonic())
         return [key.data for key, _ in self._selector.select(seconds)]
 
     def receive(self, worker: _Worker) -> Iterator[Result]:
@@ -268,16 +267,14 @@ class _Pool:
     def end_late_workers(self) -> Iterator[Result]:
         """End the workers whose trial takes too long."""
         for worker in list(self.workers):
-            limit = self._timeout_of(worker.pending[0]) if worker.pending else None
-            if limit is not None and time.monotonic() - worker.since >= limit:
+            limit = self._timeout_of(worker.pending[0])
+            if time.monotonic() - worker.since >= limit:
                 yield from self._replace(worker, f"the case did not end within {limit:g} s")
 
     def _replace(self, worker: _Worker, reason: str) -> Iterator[LostTrial]:
         """End a worker and start another: the trial that it was at is lost, the others wait."""
         output = worker.output()
         code = self._remove(worker)
-        if not worker.pending:
-            return
         lost = worker.pending.popleft()
         self._returned.extendleft(reversed(worker.pending))
         if not reason:

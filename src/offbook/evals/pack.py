@@ -345,6 +345,17 @@ class LadderSpec(PackStruct, frozen=True):
     after: tuple[str, ...] = ()
     metadata: dict[str, Any] = {}
 
+    @property
+    def label(self) -> str:
+        """The name for reports."""
+        return self.name or self.id
+
+    @property
+    def gate(self) -> str:
+        """The severity; without one, a ladder is blocking."""
+        severity = self.severity or "blocking"
+        return SEVERITIES.get(severity, severity)
+
 
 class PackDefaults(PackStruct, frozen=True):
     """The defaults of all cases."""

@@ -200,6 +200,10 @@ class _Run:
         self.state = RunProgress(len(trials), started=time.monotonic())
         self._progress = progress
         self._fingerprints: dict[tuple[int, int], str] = {}
+        judge = Path(options.judge)
+        content = judge.read_bytes() if judge.is_file() else b""
+        names = f"{options.judge}\0{options.judge_model}\0".encode()
+        self._judge = zlib.crc32(names + content)  # a cached result is of the same judge
 
     def execute(self) -> FinishedRun:
         """Run the trials that have no result yet, and write the summary."""
@@ -288,8 +292,8 @@ class _Run:
         fingerprint = self._fingerprint(trial)
         if not fingerprint:
             return None
-        judge = zlib.crc32(f"{self.options.judge}\0{self.options.judge_model}".encode())
-        return ROOT / CACHE / fingerprint[:2] / f"{fingerprint}-{judge:08x}-{trial.trial}.json"
+        name = f"{fingerprint}-{self._judge:08x}-{trial.trial}.json"
+        return ROOT / CACHE / fingerprint[:2] / name
 
     # --- Running
 
@@ -335,7 +339,8 @@ class _Run:
             case = pack.cases[trial.case]
             label, severity = case.label, pack.severity_of(case)
         else:
-            label, severity = case_id, "blocking"
+            ladder = pack.ladders[trial.case - len(pack.cases)]
+            label, severity = ladder.label, ladder.gate
         return CaseResult(
             case_id,
             trial.trial,

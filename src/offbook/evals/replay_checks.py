@@ -222,7 +222,11 @@ def check_baseline(diff: BaselineDiff) -> Verdict:
     """Return the verdict of a comparison."""
     if diff.identical:
         return Verdict("baseline", "pass")
-    parts = [f"status {diff.left_status} -> {diff.right_status}"] if diff.status_changed else []
+    parts = (
+        [f"status {_shown(diff.left_status)} -> {_shown(diff.right_status)}"]
+        if diff.status_changed
+        else []
+    )
     parts += [
         f"stage {stage.node_id} {stage.change}" + "".join(f", {text}" for text in stage.details)
         for stage in diff.stage_diffs

@@ -1,0 +1,255 @@
+"""A context eval selects artifacts, messages and tools by its modes, without a model."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from offbook.errors import FormatError
+from offbook.evals.context_eval import (
+    MANIFEST_TYPE,
+    ContextManifest,
+    read_manifest,
+    render_context_markdown,
+    run_context_eval,
+)
+from offbook.evals.context_selection import ContextArtifact, select_artifacts
+
+
+def artifact(name: str, text: str = "", **fields: Any) -> ContextArtifact:
+    return ContextArtifact(name, text=text or f"the text of {name}", **fields)
+
+
+PORT = artifact("port", "The port is 8080", kind="fact", created_at="2026-01-02")
+HOST = artifact("host", "The host is box", kind="note", created_at="2026-01-03")
+TIERED = artifact("tier", kind="fact", metadata={"context_tier": "hot"}, created_at="2026-01-01")
+ARTIFACTS = [PORT, HOST, TIERED]
+
+# the options of a mode -> the artifacts that it selects
+SELECTIONS: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "all": ({}, ["host", "port", "tier"]),
+    "a cold mode": ({"kind": "cold"}, []),
+    "no budget": ({"budget": 0}, []),
+    "the ones that fit": ({"budget": 9}, ["host", "port"]),
+    "ids": ({"ids": ["host"]}, ["host"]),
+    "a kind": ({"include": ["note"]}, ["host"]),
+    "a tier": ({"include": ["hot"]}, ["tier"]),
+    "not a kind": ({"exclude": ["fact"]}, ["host"]),
+    "not a tier": ({"exclude": ["hot"]}, ["host", "port"]),
+    "those with a tier": ({"kind": "scanned"}, ["tier"]),
+    "ids of a mode with tiers": ({"kind": "enriched", "ids": ["port"]}, ["port"]),
+}
+
+
+@pytest.mark.parametrize("options, ids", SELECTIONS.values(), ids=SELECTIONS)
+def test_a_mode_selects_its_artifacts(options: dict[str, Any], ids: list[str]):
+    defaults: dict[str, Any] = {"objective": "Find the port", "kind": "full", "budget": 100}
+    selection = select_artifacts(ARTIFACTS, **{**defaults, **options})
+    assert selection.ids == ids
+
+
+def test_an_artifact_that_does_not_fit_leaves_room_for_a_smaller_one():
+    items = [artifact("large", "x" * 80), artifact("small", "y" * 8)]
+    selection = select_artifacts(items, objective="xxx", kind="full", budget=3)
+    assert (selection.ids, selection.dropped) == (["small"], ["large"])
+
+
+@pytest.mark.parametrize("budget, ids", [(None, ["a"]), (0, []), (3, ["a"])])
+def test_a_mode_has_a_budget_of_its_own(budget: int | None, ids: list[str]):
+    task = {"artifacts": [{"id": "a", "text": "twelve bytes"}]}
+    found = run(task, kind="full", budget_tokens=budget)
+    assert found["context"]["selected_artifact_ids"] == ids
+
+
+# the strategy -> the order of the artifacts in the context
+ORDERS = {
+    "relevance": ["port", "host", "tier"],  # by the words of the objective, then by id
+    "recency": ["host", "port", "tier"],
+    "round_robin": ["host", "port", "tier"],
+}
+
+
+def titles(text: str) -> list[str]:
+    return [line[7:-8] for line in text.splitlines() if line.startswith("<title>")]
+
+
+@pytest.mark.parametrize("strategy, order", ORDERS.items())
+def test_a_strategy_orders_the_artifacts(strategy: str, order: list[str]):
+    items = [msgspec.structs.replace(item, title=item.id) for item in ARTIFACTS]
+    selection = select_artifacts(
+        items, objective="8080 port", kind="full", budget=100, strategy=strategy
+    )
+    assert titles(selection.text) == order
+
+
+def test_chunks_of_several_artifacts_alternate_in_round_robin():
+    items = [artifact(name, name * 8, title=name) for name in "ab"]
+    selection = select_artifacts(
+        items, objective="", kind="full", budget=9, strategy="round_robin", chunk_tokens=1,
+        dedup="none",
+    )  # fmt: skip
+    assert titles(selection.text) == ["a", "b", "a", "b"]
+    assert "<chunk_index>2 of 2</chunk_index>" in selection.text
+
+
+# the way to find duplicates -> the artifacts of four, of which two are equal and one is similar
+DUPLICATES = {
+    "none": ["copy", "first", "other", "similar"],
+    "chunked": ["first", "other", "similar"],
+    "semantic": ["first", "other"],
+}
+
+
+@pytest.mark.parametrize("dedup, ids", DUPLICATES.items())
+def test_duplicates_are_left_out(dedup: str, ids: list[str]):
+    items = [
+        artifact("first", "one two three four five six seven"),
+        artifact("copy", "one two  three four five six seven"),
+        artifact("similar", "One two three four five six SEVEN"),
+        artifact("other", "eight nine"),
+    ]
+    selection = select_artifacts(items, objective="", kind="full", budget=100, dedup=dedup)
+    assert selection.ids == ids
+
+
+TASK: dict[str, Any] = {"objective": "Find the port"}
+MANIFEST: dict[str, Any] = {"tasks": [TASK], "modes": [{"id": "full"}]}
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "a type": ({"_type": "x"}, f"unsupported _type 'x', expected {MANIFEST_TYPE}"),
+    "a version": ({"version": 2}, "unsupported version 2, expected 1"),
+    "no modes": ({"modes": []}, "the manifest has no modes"),
+    "no tasks": ({"tasks": []}, "the manifest has no tasks"),
+    "a mode twice": ({"modes": [{"id": "a"}, {"id": "a"}]}, "the id 'a' is defined twice in modes"),
+    "an empty objective": ({"tasks": [{"objective": " "}]}, "the task 'task_1' has no objective"),
+    "an unknown key": ({"mode": []}, "did you mean 'modes'"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_manifest_is_refused(tmp_path: Path, name: str):
+    fields, message = WRONG[name]
+    (tmp_path / "m.json").write_text(json.dumps({**MANIFEST, **fields}))
+    with pytest.raises(FormatError, match=message) as caught:
+        read_manifest(tmp_path / "m.json")
+    assert str(caught.value.path) == str(tmp_path / "m.json")
+
+
+def test_a_manifest_may_be_toml(tmp_path: Path):
+    path = tmp_path / "m.toml"
+    path.write_text('[[modes]]\nid = "full"\n[[tasks]]\nobjective = "Find the port"\n')
+    assert read_manifest(path).tasks[0].id == "task_1"
+    path.write_text("[[modes]\n")
+    with pytest.raises(FormatError, match=r"m\.toml:1: invalid TOML"):
+        read_manifest(path)
+
+
+def run(task: dict[str, Any], **mode: Any) -> dict[str, Any]:
+    value = {"tasks": [{"id": "t", **TASK, **task}], "modes": [{"id": "m", **mode}]}
+    return run_context_eval(msgspec.convert(value, ContextManifest))["runs"][0]
+
+
+MESSAGES = [{"role": "user", "content": text} for text in ("one", "two", "three")]
+
+
+@pytest.mark.parametrize(
+    "mode, count",
+    [
+        ({"kind": "full"}, 3),
+        ({"kind": "projected"}, 2),
+        ({"kind": "compacted"}, 1),
+        ({"kind": "projected", "transcript_keep_last": 1}, 1),
+        ({"kind": "cold", "transcript_keep_last": 1}, 0),
+        ({"projection_policy": "summary"}, 1),
+    ],
+)
+def test_a_mode_keeps_the_last_messages(mode: dict[str, Any], count: int):
+    projection = run({"transcript": MESSAGES}, **mode)["projection"]
+    assert (projection["source_message_count"], projection["retained_message_count"]) == (3, count)
+
+
+TOOLS = [{"name": "read"}, {"name": "write"}]
+
+
+@pytest.mark.parametrize(
+    "mode, names",
+    [
+        ({"kind": "cold"}, []),
+        ({"kind": "full"}, ["read", "write"]),
+        ({"kind": "other", "tool_allowlist": ["read", "rm"]}, ["read"]),
+        ({"kind": "tool_search_limited", "tool_allowlist": ["read"]}, ["read", "tool_search"]),
+    ],
+)
+def test_a_mode_shows_its_tools(mode: dict[str, Any], names: list[str]):
+    assert run({"tools": TOOLS}, **mode)["context"]["exposed_tools"] == names
+
+
+FAILURES: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "nothing expected": ({}, []),
+    "a term of the objective": ({"expected": {"required_terms": ["PORT"]}}, []),
+    "a term of the answer": (
+        {"expected": {"required_terms": ["8080"]}, "observed": {"final_response": "It is 8080"}},
+        [],
+    ),
+    "a term that only the objective has": (
+        {"expected": {"required_terms": ["port"]}, "observed": {"final_response": "8080"}},
+        ["missing required terms: port"],
+    ),
+    "an artifact": (
+        {"expected": {"expected_artifact_ids": ["a"]}},
+        ["missing artifacts: a"],
+    ),
+    "a tool": ({"expected": {"expected_tools": ["read"]}}, ["missing tools: read"]),
+    "tokens at the maximum": (
+        {"expected": {"max_input_tokens": 9}, "observed": {"input_tokens": 9}},
+        [],
+    ),
+    "tokens above the maximum": (
+        {"expected": {"max_input_tokens": 8}, "observed": {"input_tokens": 9}},
+        ["input tokens 9 exceed the maximum 8"],
+    ),
+    "the tokens of this mode": (
+        {
+            "expected": {"max_input_tokens": 8},
+            "observed": {"input_tokens": 9},
+            "mode_observations": {"m": {"input_tokens": 8}},
+        },
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize("task, failures", FAILURES.values(), ids=FAILURES)
+def test_a_task_fails_with_what_is_missing(task: dict[str, Any], failures: list[str]):
+    assert run(task, kind="cold")["failures"] == failures
+
+
+EVENTS = [{"name": "edit_file"}, {"name": "search"}, {"name": "read", "order": 0, "recovery": True}]
+
+
+def test_the_tools_before_the_first_edit_are_counted_in_their_order():
+    found = run({"tool_events": EVENTS, "expected": {"expected_tools": ["read"]}}, kind="full")
+    assert (found["reads_before_first_edit"], found["error_recovery_count"]) == (0, 1)
+    quality = found["tool_call_quality"]
+    assert (quality["score"], quality["unnecessary_tools"]) == (0.5, ["search"])
+    last = [{**EVENTS[0], "order": 9}, *EVENTS[1:]]
+    assert run({"tool_events": last}, kind="full")["reads_before_first_edit"] == 2
+
+
+@pytest.mark.parametrize(
+    "value, shown",
+    [
+        (None, {"mode": "deterministic", "llm_enabled": False}),
+        ("summaries", {"mode": "summaries", "llm_enabled": False}),
+        ({"mode": "x", "depth": 2}, {"mode": "x", "llm_enabled": False, "depth": 2}),
+    ],
+)
+def test_the_preprocessing_of_a_mode_is_reported(value: Any, shown: dict[str, Any]):
+    assert run({}, kind="cold", preprocessing=value)["preprocessing"] == shown
+
+
+def test_a_failure_is_in_the_page():
+    value = {**MANIFEST, "tasks": [{**TASK, "expected": {"required_terms": ["host"]}}]}
+    report = run_context_eval(msgspec.convert(value, ContextManifest))
+    assert "\nmissing required terms: host\n" in render_context_markdown(report)
