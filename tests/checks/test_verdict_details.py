@@ -762,6 +762,13 @@ def test_a_long_sequence_of_topics_is_shortened():
     assert one("event_sequence", {"topics": ["a"]}, *[publish("a")] * 200).actual == ["a"] * 200
 
 
+@pytest.mark.parametrize("found, last", [([], 199), (["t3"], 202)])
+def test_of_a_long_sequence_200_topics_after_the_last_match_are_shown(found: list[str], last: int):
+    events = [publish(f"t{number}") for number in range(300)]
+    message = one("event_sequence", {"topics": [*found, "missing"]}, *events).message
+    assert (f"| t{last}\n" in message, f"| t{last + 1}\n" in message) == (True, False), message
+
+
 def test_two_iterations_of_one_hat_are_no_transition():
     events = [iteration(number, hat) for number, hat in enumerate("aabab")]
     verdict = one("hat_transition", {"from": "a", "to": "b"}, *events)
