@@ -419,8 +419,8 @@ def test_the_verdict_of_a_failed_run_has_the_line_of_the_test():
     [
         ("shop", "shop.py", "shop.py"),
         ("shop", "<string>", None),
-        ("offbook.shop", "shop.py", __file__),
-        ("pytest_offbook.shop", "shop.py", __file__),
+        ("offbook.shop", "shop.py", "this test"),
+        ("pytest_offbook.shop", "shop.py", "this test"),
     ],
 )
 def test_the_place_of_a_run_is_the_first_file_that_is_not_ours(
@@ -430,7 +430,8 @@ def test_the_place_of_a_run_is_the_first_file_that_is_not_ours(
     with session() as rehearsal:
         exec(code, {"__name__": module, "rehearsal": rehearsal, "script": when("Go", [say("a")])})  # noqa: S102 - our own code
         place = rehearsal._hub.place  # pyright: ignore[reportPrivateUsage] - verdicts have it
-    assert (place.file if place is not None else None) == placed
+    found = None if place is None else place.file.replace(__file__, "this test")
+    assert found == placed
 
 
 def failed_run(t: Rehearsal) -> Run:
