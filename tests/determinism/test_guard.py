@@ -1,5 +1,6 @@
 """The limits of a test that only replays: forbidden operations raise, and slow code is located."""
 
+import _thread
 import asyncio
 import contextlib
 import ctypes
@@ -391,6 +392,20 @@ def in_thread(work: Callable[[], object]) -> threading.Thread:
 def test_a_thread_of_the_test_is_guarded(outside: Path):
     with guard_replay() as guard:
         in_thread(lambda: write(outside)).join()
+    assert len(guard.violations) == 1
+
+
+def test_a_thread_that_threading_does_not_know_is_guarded(outside: Path):
+    done = threading.Event()
+
+    def work() -> None:
+        with contextlib.suppress(IsolationError):
+            write(outside)
+        done.set()
+
+    with guard_replay() as guard:
+        _thread.start_new_thread(work, ())
+        done.wait(30)
     assert len(guard.violations) == 1
 
 

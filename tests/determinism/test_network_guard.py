@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import subprocess
 import sys
 import threading
 import urllib.error
@@ -133,6 +134,23 @@ def test_a_proxy_on_this_machine_is_refused(monkeypatch: pytest.MonkeyPatch):
         with block_network() as guard:
             assert not is_allowed(("127.0.0.1", port))
     assert f"the proxy 127.0.0.1:{port}" in guard.refused[0].what
+
+
+IN_A_THREAD = """
+import socket, threading
+from offbook.determinism.network_guard import block_network
+
+threading.excepthook = lambda _: None
+with block_network() as guard:
+    thread = threading.Thread(target=socket.create_connection, args=[("192.0.2.1", 80)])
+    thread.start()
+    thread.join()
+print(len(guard.refused))
+"""
+
+
+def test_a_thread_is_refused_also_without_the_plugin_of_pytest():
+    assert subprocess.check_output([sys.executable, "-c", IN_A_THREAD], text=True) == "1\n"
 
 
 def test_a_thread_is_refused_also_after_the_block():
