@@ -280,7 +280,8 @@ def test_a_database_may_attach_a_file_in_the_allowed_folder(outside: Path):
 
 
 @pytest.mark.parametrize(
-    "uri", ["file::memory:?cache=shared", "file:name?mode=memory&cache=shared", "file:{}?mode=ro"]
+    "uri",
+    ["file::memory:?cache=shared", "file:name?mode=memory&cache=shared", "file:{}?mode=ro#part"],
 )
 def test_a_database_in_memory_or_read_only_is_allowed(outside: Path, uri: str):
     file = outside / "there.txt"

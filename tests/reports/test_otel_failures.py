@@ -76,6 +76,58 @@ def test_a_run_that_fails_has_its_error_and_its_verdicts():
     assert attributes_of(event)["gen_ai.evaluation.explanation"] == "two refunds"
 
 
-@pytest.mark.parametrize("event", [result(), (names.RUN_END, {"ok": True}), (names.VERDICT, {})])
+@pytest.mark.parametrize(
+    "event",
+    [
+        result(),
+        (names.RUN_END, {"ok": True}),
+        (names.VERDICT, {}),
+        (names.REPLY, {"exchange": "1"}),
+        (names.ERROR, {"exchange": "1"}),
+        (names.HOOK_TOOL_CALL, {"call_id": "1"}),
+        (names.TOOL_ERROR, {"call_id": "1"}),
+        (names.TOOL_BLOCKED, {"call_id": "1"}),
+        (names.FAULT, {"kind": "reset"}),
+    ],
+    ids=lambda event: event[0],
+)
 def test_the_end_of_something_that_did_not_start_is_no_span(event: tuple[str, dict[str, Any]]):
     assert export(event, START).keys() == {"invoke_agent shop"}
+
+
+def test_an_injected_fault_is_an_event_of_the_run():
+    span = export(START, (names.FAULT, {"kind": "reset", "number": 1}))["invoke_agent shop"]
+    (event,) = span["events"]
+    assert event["name"] == names.FAULT
+    assert attributes_of(event) == {"offbook.data": '{"kind":"reset","number":1}'}
+
+
+def test_a_call_without_an_id_has_no_id():
+    call = (names.TOOL_CALL, {"tool": "refund"})
+    attributes = attributes_of(export(START, call)["execute_tool refund"])
+    assert "gen_ai.tool.call.id" not in attributes
+    assert attributes["gen_ai.tool.call.arguments"] == "{}"
+
+
+REQUEST = (names.REQUEST, {"exchange": "1", "before": "", "after": "a", "head": "h", "system": ""})
+
+
+def test_an_error_without_a_status_has_its_category():
+    error = (names.ERROR, {"exchange": "1", "category": "timeout", "message": "no answer"})
+    span = export(START, REQUEST, error)["chat"]
+    assert attributes_of(span)["error.type"] == "timeout"
+    assert "http.response.status_code" not in attributes_of(span)
+    assert span["status"]["message"] == "no answer"
+
+
+def test_a_reply_without_tokens_has_none():
+    reply = (names.REPLY, {"exchange": "1", "after": "a", "stop": "stop"})
+    span = export(START, REQUEST, reply)["chat"]
+    assert not [name for name in attributes_of(span) if "usage" in name]
+
+
+def test_a_block_of_one_provider_is_a_part_as_it_was_sent():
+    block = {"type": "foreign", "kind": "document", "data": {"title": "Prices"}}
+    span = export(START, CALL, result(block))["execute_tool refund"]
+    shown = attributes_of(span)["gen_ai.tool.call.result"]
+    assert shown == '[{"title":"Prices","type":"document"}]'

@@ -22,7 +22,8 @@ from offbook.runs.otlp_collector import send_spans
 from offbook.sources.importers.importer import Skipped, TraceRecord
 from offbook.sources.importers.otlp import OtlpImporter
 from offbook.sources.playbook.actions import call, fail, say, when
-from offbook.trace.events import Event
+from offbook.trace.correlation import CORRELATION_ID, run_span_id
+from offbook.trace.events import RUN_START, Event
 from offbook.trace.hub import Hub
 from offbook.trace.instrument import TracedSource
 from offbook.trace.reader import Trace
@@ -185,6 +186,38 @@ def test_a_verdict_is_an_event_of_the_run(tmp_path: Path):
     (event,) = run["events"]
     assert event["name"] == "gen_ai.evaluation.result"
     assert attributes_of(event)["gen_ai.evaluation.score.label"] == "pass"
+
+
+def test_each_run_of_a_trace_has_a_span_of_its_own():
+    starts = [Event(1, RUN_START, {}, 1), Event(2, RUN_START, {"subject": "shop"}, 2)]
+    first, second = spans_of(export_spans(starts))
+    assert (first["name"], second["name"]) == ("invoke_agent", "invoke_agent shop")
+    assert "gen_ai.agent.name" not in attributes_of(first)
+    assert first["spanId"] == run_span_id(first["traceId"]) != second["spanId"]
+    assert "parentSpanId" not in second
+
+
+def test_a_replay_without_a_start_is_the_parent_of_the_agents_own_spans():
+    context = {CORRELATION_ID: "ab" * 16}
+    called = Event(5, "tool.call", {"call_id": "c1", "tool": "find"}, 1, context=context)
+    run, tool = spans_of(export_spans([called]))
+    assert (run["traceId"], run["spanId"]) == ("ab" * 16, run_span_id("ab" * 16))
+    assert tool["parentSpanId"] == run["spanId"]
+
+
+async def test_the_parameters_of_a_request_are_attributes():
+    hub = Hub()
+    events: list[Event] = []
+    hub.subscribe(events.append)
+    parameters = {"temperature": 0.5, "seed": 7, "top_p": True, "user": "me"}
+    request = Request(History([user("Hi")]), stream=True, parameters=parameters)
+    await TracedSource(Replies([Reply((Text("Hello."),))]), hub).reply(request)
+    (span,) = spans_of(export_spans(events))
+    values = {item["key"]: item["value"] for item in span["attributes"]}
+    assert values["gen_ai.request.stream"] == {"boolValue": True}
+    assert values["gen_ai.request.temperature"] == {"doubleValue": 0.5}
+    assert values["gen_ai.request.seed"] == {"intValue": "7"}
+    assert not {"gen_ai.request.top_p", "gen_ai.request.model"} & set(values)
 
 
 def test_a_call_without_a_result_is_unfinished():

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from offbook.errors import ModelError, UsageError
+from offbook.errors import FormatError, ModelError, UsageError
 from offbook.runs.judge_factory import JudgeConfig
 from offbook.sources.live import Live
 
@@ -36,7 +36,7 @@ async def test_a_name_without_a_suffix_is_a_file_of_the_folder(folder: Path):
 
 def test_a_file_without_a_suffix_is_read_as_it_is(folder: Path):
     (folder / "plain").write_text(PLAYBOOK)
-    with pytest.raises(UsageError, match="plain"):
+    with pytest.raises(FormatError, match="plain: file without a suffix"):
         JudgeConfig(str(folder / "plain")).build(folder)
 
 
@@ -48,7 +48,7 @@ def test_an_unknown_name_suggests_the_nearest_file_and_provider(folder: Path):
 
 
 def test_a_missing_file_is_reported_by_its_name(folder: Path):
-    with pytest.raises(UsageError, match=r"gone\.yaml"):
+    with pytest.raises(FormatError, match=r"gone\.yaml: cannot be read"):
         JudgeConfig("gone.yaml").build(folder)
 
 

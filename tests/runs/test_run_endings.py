@@ -251,6 +251,8 @@ def test_an_open_rehearsal_watches_for_signals_and_a_closed_one_does_not():
         ('role("summary")', 4),
         ("when('Refund order 9, and then a very long…')", 3),
         ("when('In no line')", 0),
+        ("when('In no line\\nrole: summary')", 0),
+        ("after when('Refund order 7')", 0),
     ],
 )
 def test_the_place_of_a_turn_is_its_line_in_the_playbook(tmp_path: Path, where: str, line: int):
@@ -262,11 +264,19 @@ def test_the_place_of_a_turn_is_its_line_in_the_playbook(tmp_path: Path, where: 
     assert place_of_error(where, FileLine(str(file))) == FileLine(str(file), line)
 
 
+def test_a_playbook_that_is_not_utf_8_is_searched_all_the_same(tmp_path: Path):
+    file = tmp_path / "shop.yaml"
+    file.write_bytes(b"# caf\xe9\n- when: Refund order 7\n")
+    found = place_of_error("when('Refund order 7')", FileLine(str(file)))
+    assert found == FileLine(str(file), 2)
+
+
 @pytest.mark.parametrize(
     "where, place",
     [
         ("when('x')", None),
         ("step 3", FileLine("shop.yaml")),
+        (f"{__file__}:3, in a comment", FileLine("shop.yaml")),
         ("when('x')", FileLine("no-such-file.yaml")),
         ("when('x')", FileLine("shop.yaml", 7)),
     ],

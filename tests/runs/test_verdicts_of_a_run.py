@@ -17,6 +17,7 @@ from offbook.errors import (
     ConnectionBlocked,
     OffbookWarning,
     ScriptExhausted,
+    ScriptMismatch,
     ScriptUnfinished,
     ToolFailed,
     UsageError,
@@ -413,6 +414,25 @@ def test_the_verdict_of_a_failed_run_has_the_line_of_the_test():
     assert verdict.context["file"].endswith("test_verdicts_of_a_run.py")
 
 
+@pytest.mark.parametrize(
+    "module, file, placed",
+    [
+        ("shop", "shop.py", "shop.py"),
+        ("shop", "<string>", None),
+        ("offbook.shop", "shop.py", __file__),
+        ("pytest_offbook.shop", "shop.py", __file__),
+    ],
+)
+def test_the_place_of_a_run_is_the_first_file_that_is_not_ours(
+    module: str, file: str, placed: str | None
+):
+    code = compile("rehearsal.run(script)", file, "exec")
+    with session() as rehearsal:
+        exec(code, {"__name__": module, "rehearsal": rehearsal, "script": when("Go", [say("a")])})  # noqa: S102 - our own code
+        place = rehearsal._hub.place  # pyright: ignore[reportPrivateUsage] - verdicts have it
+    assert (place.file if place is not None else None) == placed
+
+
 def failed_run(t: Rehearsal) -> Run:
     assert t.latest_run is not None
     return t.latest_run
@@ -427,6 +447,23 @@ def test_the_events_of_a_failed_run_can_be_read():
         assert failed_run(t).output is None
         assert [request.prompt for request in failed_run(t).requests] == ["One"]
         assert failed_run(t).events.all[-1].data["ok"] is False
+
+
+def test_the_error_that_ended_the_agent_is_noted_at_the_steps_that_are_left():
+    class Ended(Echo):
+        error = ValueError("no such model")
+
+    with drive(Ended()) as t, pytest.raises(ScriptUnfinished) as failure:
+        t.run(when("One", [say("1"), say("never")]))
+    assert failure.value.__notes__ == ["the agent ended with ValueError: no such model"]
+
+
+def test_the_roles_of_a_run_after_a_failed_one_are_left_for_the_next():
+    with drive(Echo(), auto_assert=False) as t:
+        with pytest.raises(ScriptMismatch):
+            t.run(when("One", [call("unknown"), say("never")]))
+        t.run(HELLO, role("later", [say("from the role")], first="Three"))
+        assert t.run(when("Three", [say("from the turn")])).output == "from the role"
 
 
 def test_after_a_failed_run_with_another_source_the_next_one_runs():

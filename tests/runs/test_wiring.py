@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx
 import openai
@@ -14,6 +14,7 @@ import pytest
 
 from offbook.errors import OffbookWarning, RunError, ScriptExhausted, ScriptUnfinished, UsageError
 from offbook.exchange.messages import ToolResult
+from offbook.exchange.tool_aliases import ToolAlias, ToolAliases
 from offbook.runs.api import drive
 from offbook.sources.mocks.mocks import Mocks
 from offbook.sources.playbook.actions import call, say, when
@@ -246,6 +247,25 @@ def test_the_tools_that_the_subject_mocks_are_mocked_by_their_aliases_too(access
     with drive(agent, tool_aliases={"see": "look"}) as rehearsal:
         run = rehearsal.run(when("go", [call("see"), call("look"), say("Seen.")]))
     assert [tool.result.mocked for tool in run.executed] == [True, True]
+
+
+def test_the_aliases_of_the_subject_need_no_others():
+    class Aliasing(Agent):
+        tool_aliases: ClassVar[ToolAliases] = {"see": ToolAlias("look")}
+
+    with drive(Aliasing(converse)) as rehearsal:
+        run = rehearsal.run(when("go", [call("see"), say("Seen.")]))
+    assert [tool.name for tool in run.executed] == ["see"]
+
+
+def test_the_alias_of_a_tool_that_is_not_mocked_is_not_mocked_either():
+    class Mocking(Agent):
+        model_access = "transport"
+        mocked = ("other",)
+
+    with drive(Mocking(converse), tool_aliases={"see": "look"}) as rehearsal:
+        run = rehearsal.run(when("go", [call("see"), say("Seen.")]))
+    assert [tool.result.mocked for tool in run.executed] == [False]
 
 
 @pytest.mark.parametrize("access", ["transport", "endpoint"])

@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -323,3 +324,60 @@ def test_the_command_prints_its_address_serves_and_ends_by_ctrl_c(tmp_path: Path
     assert process.returncode == 130
     assert errors.splitlines()[-1] == "offbook: interrupted"
     assert "Traceback" not in errors
+
+
+def test_a_line_that_cannot_be_read_is_shown_once(tmp_path: Path):
+    path = tmp_path / "run.jsonl"
+    write(path, HEADER, *notes(1))
+    feed = LiveFeed(path)
+    feed.poll()
+    with path.open("ab") as file:
+        file.write(b"no json\n")
+    write(path, *notes(1, 2))
+    feed.poll()
+    feed.poll()
+    shown = [msgspec.json.decode(line) for line in feed.after(0, 0)[0]]
+    (faults,) = [line["faults"] for line in shown if "faults" in line]
+    assert [fault["line"] for fault in faults] == [3]
+
+
+def test_a_file_that_became_no_trace_is_shown_once(tmp_path: Path):
+    path = tmp_path / "run.jsonl"
+    header = {"format": "offbook.trace", "version": 99}
+    write(path, Event(0, "_meta.trace", header))
+    feed = LiveFeed(path)
+    feed.poll()
+    feed.poll()
+    shown = [msgspec.json.decode(line) for line in feed.after(0, 0)[0]]
+    (faults,) = [line["faults"] for line in shown if "faults" in line]
+    assert "99" in faults[0]["reason"]
+
+
+def test_an_eval_run_without_results_is_shown(tmp_path: Path):
+    (tmp_path / "run.json").write_text("{}")
+    feed = LiveFeed(tmp_path)
+    feed.poll()
+    shown = [msgspec.json.decode(line) for line in feed.after(0, 0)[0]]
+    assert shown[1:] == [{"run": {"name": tmp_path.name}}]
+
+
+def test_an_unknown_page_is_not_found(tmp_path: Path, serve: Serve):
+    assert httpx.get(f"{serve().url}other").status_code == 404
+
+
+def test_a_stream_without_news_is_kept_alive(
+    tmp_path: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("offbook.viewer.live_server.KEEP_ALIVE_SECONDS", 0.01)
+    with httpx.stream("GET", f"{serve().url}events", timeout=SECONDS) as reply:
+        assert ": no news" in reply.iter_lines()
+
+
+@pytest.mark.parametrize("size", ["", "many", "99999999"])
+def test_a_form_needs_a_size_within_the_limit(tmp_path: Path, serve: Serve, size: str):
+    server = serve()
+    url = httpx.URL(server.url)
+    with socket.create_connection((url.host, url.port or 0), timeout=SECONDS) as client:
+        head = f"POST {url.path}review HTTP/1.1\r\nHost: {url.netloc.decode()}\r\n"
+        client.sendall(f"{head}Content-Length: {size}\r\n\r\n".encode())
+        assert client.makefile("rb").readline().startswith(b"HTTP/1.1 400")

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -324,3 +325,66 @@ def test_one_report_covers_all_scenarios(workspaces: Path, offbook_command: Offb
         "never",
     ]
     assert [line.startswith("not") for line in points] == [False, False, True, True]
+
+
+def test_inspect_prints_the_events_of_one_type(flow: Path, workspace_command: Offbook):
+    shown = workspace_command("inspect", "flow", "--event", "bus.publish").out
+    assert {record["event"] for record in json.loads(shown)["records"]} == {"bus.publish"}
+
+
+def test_inspect_reports_the_lines_that_cannot_be_read(flow: Path, workspace_command: Offbook):
+    session = flow.parent / "session.jsonl"
+    lines = session.read_text().splitlines()
+    session.write_text("\n".join([*lines[:2], "no json", *lines[2:], ""]))
+    outcome = workspace_command("inspect", "flow", "--format", "timeline")
+    assert outcome.code == 1
+    assert "offbook: line 3: " in outcome.err
+
+
+def test_inspect_says_why_a_timeline_is_empty(flow: Path, workspace_command: Offbook):
+    session = flow.parent / "session.jsonl"
+    lines = [line for line in session.read_text().splitlines() if "_meta.iteration" not in line]
+    session.write_text("\n".join([*lines, ""]))
+    outcome = workspace_command("inspect", "flow", "--format", "timeline")
+    assert (outcome.code, outcome.out) == (0, "no iteration records\n")
+
+
+def test_a_report_can_be_described_as_json(flow: Path, workspace_command: Offbook):
+    workspace_command("assert", "flow", HOLDS)
+    result = json.loads(workspace_command("report", "flow", "tap", "--json").out)
+    assert (result["tests"], result["passed"], result["failed"]) == (1, 1, 0)
+
+
+def test_the_removal_of_stale_workspaces_can_be_described_as_json(
+    flow: Path, workspace_command: Offbook
+):
+    assert json.loads(workspace_command("clean", "--json").out) == {"removed": []}
+
+
+JUDGE = """import json, sys
+sys.stdin.read()
+print(json.dumps({"reasoning": "it is so", "score": int(sys.argv[1])}))
+"""
+
+
+@pytest.mark.parametrize("score, sign, code", [(5, "✓", 0), (1, "✗", 1)])
+def test_a_judge_decides_the_exit_code(
+    flow: Path, workspace_command: Offbook, tmp_path: Path, score: int, sign: str, code: int
+):
+    judge = tmp_path / "judge.py"
+    judge.write_text(JUDGE)
+    command = shlex.join([sys.executable, str(judge), str(score)])
+    arguments = ("evaluate", "flow", '{"criterion": "safety", "target": "output"}')
+    outcome = workspace_command(*arguments, "--judge-command", command)
+    assert outcome.code == code
+    assert outcome.out == f"{sign} safety output: {score} of 5\n    it is so\n"
+    outcome = workspace_command(*arguments, "--judge-command", command, "--json")
+    assert outcome.code == code
+    assert json.loads(outcome.out)["all_passed"] is not code
+
+
+def test_a_judge_without_a_score_fails(flow: Path, workspace_command: Offbook):
+    arguments = ("evaluate", "flow", '{"criterion": "safety", "target": "output"}')
+    outcome = workspace_command(*arguments, "--judge-command", "true")
+    assert outcome.code == 1
+    assert outcome.out.startswith("✗ safety output: ")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -165,3 +167,85 @@ def test_one_of_many_concurrent_creations_wins(workspaces: Workspaces):
     folder = workspaces.find("same").path
     assert {path.read_text() for path in folder.glob("*.txt")} == {winner}
     assert [path.name for path in workspaces.root.iterdir()] == ["same"]
+
+
+def test_a_creation_that_fails_leaves_nothing(
+    workspaces: Workspaces, monkeypatch: pytest.MonkeyPatch
+):
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    workspaces.create("other")
+    monkeypatch.setattr(Path, "rename", refuse)
+    with pytest.raises(OSError, match="no space left"):
+        workspaces.create("full")
+    assert [path.name for path in workspaces.root.iterdir()] == ["other"]
+
+
+def test_a_creation_that_another_process_wins_is_refused(
+    workspaces: Workspaces, monkeypatch: pytest.MonkeyPatch
+):
+    rename = Path.rename
+
+    def rename_late(source: Path, target: Path) -> Path:
+        (target / "theirs").mkdir(parents=True)
+        return rename(source, target)
+
+    monkeypatch.setattr(Path, "rename", rename_late)
+    with pytest.raises(UsageError, match="the workspace 'same' exists already"):
+        workspaces.create("same")
+    assert [path.name for path in workspaces.root.iterdir()] == ["same"]
+    assert (workspaces.root / "same" / "theirs").is_dir()
+
+
+def test_a_workspace_that_was_removed_cannot_be_locked(workspaces: Workspaces):
+    workspace, _ = workspaces.create("gone")
+    workspaces.remove("gone")
+    with pytest.raises(UsageError, match="the workspace 'gone' was removed"), workspace.lock():
+        pass
+
+
+def test_a_process_of_another_user_is_alive(
+    workspaces: Workspaces, monkeypatch: pytest.MonkeyPatch
+):
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "operation not permitted")
+
+    workspaces.create("theirs")
+    info = WorkspaceInfo("theirs", 4_000_001, 0)
+    (workspaces.root / "theirs" / MARKER).write_bytes(msgspec.json.encode(info))
+    monkeypatch.setattr(os, "kill", refuse)
+    assert workspaces.remove_stale() == []
+
+
+@pytest.fixture
+def no_superuser(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refuse what the permissions of a folder forbid; they do not bind the superuser."""
+
+    def check(function: Any) -> Any:
+        def checked(path: Any, *args: Any, dir_fd: int | None = None) -> Any:
+            parent = Path(path).parent.stat() if dir_fd is None else os.fstat(dir_fd)
+            if not parent.st_mode & stat.S_IWUSR:
+                raise PermissionError(errno.EACCES, "permission denied", str(path))
+            return function(path, *args, dir_fd=dir_fd)
+
+        return checked
+
+    for name in ("unlink", "rmdir"):
+        monkeypatch.setattr(os, name, check(getattr(os, name)))
+
+
+def test_read_only_folders_are_removed_and_links_are_not_followed(
+    workspaces: Workspaces, tmp_path: Path, no_superuser: None
+):
+    outside = tmp_path / "outside"
+    outside.mkdir(0o500)
+    workspace, _ = workspaces.create("locked", fixtures={"a/b/c.txt": "text", "a/d.txt": "text"})
+    (workspace.path / "a" / "link").symlink_to(outside)
+    (workspace.path / "a" / "lost").symlink_to(tmp_path / "nothing")
+    for folder in ("a/b", "a"):
+        (workspace.path / folder).chmod(0o500)
+    workspaces.remove("locked")
+    assert workspaces.ids() == []
+    assert not workspace.folder.exists()
+    assert stat.S_IMODE(outside.stat().st_mode) == 0o500

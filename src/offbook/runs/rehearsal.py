@@ -205,8 +205,7 @@ class Rehearsal:
         """The working directory of the subject."""
         if self._cwd is None:
             self._cwd = self._temp_folder() / "cwd"
-            if self._reused_folder is None or not self._cwd.exists():
-                self._cwd.mkdir()
+            self._cwd.mkdir(exist_ok=True)  # a folder that is used again has it already
         return self._cwd
 
     @property

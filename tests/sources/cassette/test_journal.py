@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import subprocess
@@ -19,7 +20,13 @@ from offbook.sources.cassette.format import (
     RecordedRequest,
     RecordedResponse,
 )
-from offbook.sources.cassette.journal import Journal, JournalMerged, journal_path, load_cassette
+from offbook.sources.cassette.journal import (
+    Journal,
+    JournalMerged,
+    journal_path,
+    load_cassette,
+    try_lock,
+)
 from offbook.sources.cassette.recording import Recording
 from offbook.sources.cassette.replay import Cassette
 from tests.sources.cassette.conversations import Counting, ask, record, record_prompts, replay
@@ -213,3 +220,81 @@ def test_a_cursor_of_another_cassette_is_refused_before_the_first_request(path: 
     cursor.write_text("another digest\n1\n")
     with pytest.raises(FormatError, match="belongs to another cassette"):
         Cassette(path, cursor=cursor)
+
+
+def test_the_next_recorder_keeps_what_a_killed_one_has_finished(path: Path):
+    killed = Journal(path, CassetteTitle("refund.yaml"))
+    killed.add(1, item(1, "one"))
+    os.close(killed.file)  # as if the process had died here
+    journal = Journal(path, CassetteTitle("refund.yaml"))
+    journal.add(1, item(2, "two"))
+    journal.close()
+    assert [stored.response.output for stored in load_cassette(path)] == ["one", "two"]
+
+
+def test_a_line_that_is_no_json_is_skipped(path: Path):
+    journal = Journal(path, CassetteTitle("refund.yaml"))
+    os.write(journal.file, b"\xff\n{}\n")
+    journal.add(1, item(1, "one"))
+    journal.close()
+    assert [stored.response.output for stored in load_cassette(path)] == ["one"]
+
+
+@pytest.mark.parametrize("end", ["close", "discard"])
+def test_nothing_is_added_to_a_journal_that_was_ended(path: Path, end: str):
+    journal = Journal(path, CassetteTitle("refund.yaml"))
+    for _ in range(2):
+        getattr(journal, end)()
+    with pytest.raises(UsageError, match="the recording is closed"):
+        journal.add(1, item(1, "one"))
+    assert not journal_path(path).exists()
+
+
+def test_a_journal_that_its_owner_removed_meanwhile_is_made_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    attempts: list[int] = []
+
+    def lock_late(file: int) -> bool:
+        attempts.append(file)
+        if len(attempts) == 1:
+            journal_path(path).unlink()
+        return try_lock(file)
+
+    monkeypatch.setattr("offbook.sources.cassette.journal.try_lock", lock_late)
+    journal = Journal(path, CassetteTitle("refund.yaml"))
+    assert len(attempts) == 2
+    assert journal_path(path).stat().st_size > 0
+    journal.discard()
+
+
+def test_a_journal_that_we_may_not_write_is_merged_in_memory(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    record_prompts(path, [("a", "zero")])
+    killed = Journal(path, CassetteTitle("refund.yaml"))
+    killed.add(1, item(2, "one"))
+    os.close(killed.file)
+    before = path.read_bytes(), journal_path(path).read_bytes()
+    real = os.open
+
+    def open_to_read(name: Path, flags: int, *rest: int) -> int:
+        if flags & os.O_RDWR:  # as on a disk that is mounted read-only
+            raise OSError(errno.EROFS, "read-only file system")
+        return real(name, flags, *rest)
+
+    monkeypatch.setattr(os, "open", open_to_read)
+    file = load_cassette(path)
+    assert [stored.response.output for stored in file] == ["output 1\n", "one"]
+    assert file.header.metadata["interrupted"] is True
+    monkeypatch.undo()
+    assert (path.read_bytes(), journal_path(path).read_bytes()) == before
+
+
+async def test_a_secret_equal_to_a_key_is_hidden_in_every_message(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("MY_TOKEN", "response")
+    await record(path, [ask("the response is here")])
+    (stored,) = load_cassette(path)
+    assert [message.text for message in stored.request.messages] == ["the [API_KEY] is here"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,13 +13,20 @@ from offbook.errors import FormatError, ModelError, UsageError
 from offbook.exchange.messages import Text, ToolCall
 from offbook.exchange.model import Reply
 from offbook.sources.cassette.cassette_file import CassetteFile
-from offbook.sources.cassette.format import Interaction
-from offbook.sources.cassette.journal import load_cassette
+from offbook.sources.cassette.format import (
+    CassetteTitle,
+    Interaction,
+    RecordedRequest,
+    RecordedResponse,
+)
+from offbook.sources.cassette.journal import Journal, load_cassette
 from offbook.sources.cassette.maintenance import (
     Drift,
     cassette_stats,
     compare_cassettes,
+    count_hats,
     find_cassettes,
+    rebuild_request,
     stale_interactions,
     trim_cassette,
     upgrade_cassette,
@@ -240,3 +248,57 @@ def test_an_alias_into_another_interaction_is_reported_and_nothing_is_overwritte
         upgrade_cassette(path)
     assert raised.value.line == 12
     assert path.read_text() == text
+
+
+def test_the_interactions_of_a_killed_recorder_are_counted(path: Path):
+    killed = Journal(path, CassetteTitle("refund.yaml"))
+    request = RecordedRequest(hat="builder", prompt_hash="sha256:aa", prompt="more")
+    killed.add(1, Interaction(id=9, request=request, response=RecordedResponse(output="x")))
+    os.close(killed.file)  # as if the process had died here
+    assert count_hats(path) == {"main": 3, "builder": 1}
+
+
+def test_the_interactions_of_a_cassette_in_flow_style_are_counted(tmp_path: Path):
+    path = tmp_path / "flow.yaml"
+    response = '{output: "x"}'
+    request = '{hat: planner, prompt_hash: "sha256:aa", prompt: go}'
+    path.write_text(
+        f"version: 1\ninteractions: [{{id: 1, request: {request}, response: {response}}}]\n"
+    )
+    assert count_hats(path) == {"planner": 1}
+
+
+async def test_a_request_of_another_hat_is_sent_again_with_its_hat(tmp_path: Path):
+    path = tmp_path / "hats.yaml"
+    await record(path, [ask("one", hat="planner")])
+    file = load_cassette(path)
+    assert rebuild_request(file, file.entries[0]).metadata["hat"] == "planner"
+
+
+async def test_the_items_of_a_list_belong_to_the_structure(path: Path, tmp_path: Path):
+    def calling(*ids: object) -> Reply:
+        return Reply((ToolCall("c", "find_order", {"ids": list(ids)}),), "tool_use")
+
+    for name, reply in (("numbers", calling(1, 2)), ("texts", calling("a")), ("none", calling())):
+        await record(tmp_path / f"{name}.yaml", [ask("one")], reply)
+    numbers = tmp_path / "numbers.yaml"
+    assert compare_cassettes(numbers, tmp_path / "texts.yaml") == [
+        Drift(1, changed=("$.calls.find_order.ids[*]: number became text",))
+    ]
+    assert compare_cassettes(numbers, tmp_path / "none.yaml") == [
+        Drift(1, removed=("$.calls.find_order.ids[*]: number",))
+    ]
+
+
+async def test_cassettes_of_different_lengths_are_not_compared(path: Path, tmp_path: Path):
+    other = tmp_path / "other.yaml"
+    await record(other, [ask("one")])
+    with pytest.raises(UsageError, match=r"has 3 interactions, .* has 1"):
+        compare_cassettes(path, other)
+
+
+def test_cassettes_in_hidden_folders_are_not_found(path: Path):
+    hidden = path.parent / ".cache"
+    hidden.mkdir()
+    (hidden / "seed.yaml").write_text(SEED)
+    assert list(find_cassettes(path.parent)) == [path]

@@ -446,6 +446,28 @@ def test_a_broken_record_never_crashes_an_importer(importer: Any, name: str, dat
         importer.read(broken, Path("broken.jsonl"), None, Skipped())
 
 
+@pytest.mark.parametrize("importer", IMPORTERS, ids=lambda importer: type(importer).__name__)
+@pytest.mark.parametrize("key", ["type", "role", "id", "name"])
+@pytest.mark.parametrize("wrong", [[], {}, 7], ids=repr)
+def test_a_value_of_another_type_never_crashes_an_importer(importer: Any, key: str, wrong: Any):
+    def replace(value: Any) -> Any:
+        if isinstance(value, dict):
+            fields = cast("dict[str, Any]", value).items()
+            return {name: wrong if name == key else replace(field) for name, field in fields}
+        return (
+            [replace(item) for item in cast("list[Any]", value)]
+            if isinstance(value, list)
+            else value
+        )
+
+    for records in EMITTERS.values():
+        for index, record in enumerate(flat := _flat(records)):
+            changed = [*flat[:index], replace(record), *flat[index + 1 :]]
+            broken = [TraceRecord(n, as_fields(value)) for n, value in enumerate(changed, 1)]
+            with suppress(OffbookError):
+                importer.read(broken, Path("broken.jsonl"), None, Skipped())
+
+
 def _broken(value: Any, data: st.DataObject) -> Any:
     """Return the value with another value somewhere inside."""
     deeper = bool(value) and data.draw(st.booleans())

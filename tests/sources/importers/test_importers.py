@@ -224,7 +224,33 @@ EVENTS = span(
 )
 
 
-@pytest.mark.parametrize("earlier", [NEW, INDEXED, INFERENCE, EVENTS])
+CONTENT_EVENTS = span(
+    "t1",
+    2,
+    *CHAT,
+    attribute("gen_ai.usage.input_tokens", 11),
+    attribute("gen_ai.usage.output_tokens", 5),
+    events=[
+        {
+            "name": "gen_ai.content.prompt",
+            "attributes": [attribute("gen_ai.prompt", dump(REQUEST))],
+        },
+        {
+            "name": "gen_ai.content.completion",
+            "attributes": [attribute("gen_ai.completion", dump([dump(REPLY[0])]))],
+        },
+        {"name": "exception", "attributes": []},
+    ],
+)
+PLAIN_ATTRIBUTES = {
+    **NEW,
+    "attributes": {item["key"]: next(iter(item["value"].values())) for item in NEW["attributes"]},
+}
+
+
+@pytest.mark.parametrize(
+    "earlier", [NEW, INDEXED, INFERENCE, EVENTS, CONTENT_EVENTS, PLAIN_ATTRIBUTES]
+)
 def test_spans_of_all_conventions_are_read(tmp_path: Path, earlier: dict[str, Any]):
     later = span("t1", 9, *CHAT, attribute("gen_ai.output.messages", dump([{"content": "Done."}])))
     other = span("t1", 1, attribute("gen_ai.operation.name", "execute_tool"))
@@ -237,6 +263,41 @@ def test_spans_of_all_conventions_are_read(tmp_path: Path, earlier: dict[str, An
     assert (first.reply.usage.input, first.reply.usage.output) == (11, 5)
     assert (first.reply.model, first.duration_ms) == ("gpt-5", 250)
     assert second.reply.text == "Done."
+
+
+@pytest.mark.parametrize(
+    "reasons, stop",
+    [
+        ({"stringValue": '["length"]'}, "length"),
+        ({"arrayValue": {"values": [{"stringValue": "length"}]}}, "length"),
+        ({"stringValue": "length"}, "length"),
+        ({"stringValue": "[]"}, "stop"),
+        ({}, "stop"),
+    ],
+    ids=["a list in JSON", "a list", "a text", "an empty list", "nothing"],
+)
+def test_the_reason_why_a_reply_ended_is_read(tmp_path: Path, reasons: dict[str, Any], stop: str):
+    reply = dump([{"role": "assistant", "content": "Hello."}])
+    finish = {"key": "gen_ai.response.finish_reasons", "value": reasons}
+    spans = otlp(span("t1", 1, *CHAT, attribute("gen_ai.output.messages", reply), finish))
+    (exchange,) = read_trace(lines(tmp_path / "spans.json", spans))
+    assert exchange.reply.stop == stop
+
+
+def test_a_call_in_the_oldest_form_of_openai_is_read(tmp_path: Path):
+    message = {"role": "assistant", "function_call": {"name": "find", "arguments": '{"id": 7}'}}
+    reply = attribute("gen_ai.output.messages", dump([message]))
+    (exchange,) = read_trace(lines(tmp_path / "spans.json", otlp(span("t1", 1, *CHAT, reply))))
+    assert [(call.name, call.arguments) for call in exchange.reply.calls] == [("find", {"id": 7})]
+
+
+def test_the_prompt_is_the_latest_text_of_the_user(tmp_path: Path):
+    image = {"role": "user", "parts": [{"type": "uri", "uri": "https://a/b.png"}]}
+    request = attribute("gen_ai.input.messages", dump([*REQUEST, image, 7]))
+    reply = attribute("gen_ai.output.messages", dump(REPLY))
+    trace = lines(tmp_path / "spans.json", otlp(span("t1", 1, *CHAT, request, reply)))
+    (exchange,) = read_trace(trace)
+    assert exchange.prompt == "Refund order 7"
 
 
 def test_failed_spans_become_errors_of_the_provider(tmp_path: Path):

@@ -13,6 +13,7 @@ import pytest
 from offbook.errors import RunError
 from offbook.sources.playbook.playbook import Playbook
 from offbook.subjects.frameworks.claude_agent import ClaudeAgent
+from offbook.subjects.frameworks.framework import FrameworkSubject
 from offbook.subjects.subject import RunContext
 from offbook.trace.hub import Hub
 
@@ -111,3 +112,34 @@ def test_the_client_has_its_own_home_until_the_end(clients: list[Client], tmp_pa
 
 def test_the_options_are_the_fields_of_the_options():
     assert set(ClaudeAgent(Options(), {}).option_names()) == {"cwd", "env", "resume", "model"}
+
+
+def test_a_subject_prepares_the_client_and_cleans_up(clients: list[Client], tmp_path: Path):
+    agent = ClaudeAgent(Options(), {})
+    subject = FrameworkSubject(agent)
+    assert subject.model_access == agent.model_access != "transport"
+    assert subject.tool_aliases == agent.tool_aliases
+    asyncio.run(subject.open(RunContext(Playbook(), Hub(), tmp_path, "http://127.0.0.1:1")))
+    assert asyncio.run(subject.prompt("one")) == "Done."
+    home = Path(clients[0].options.env["HOME"])
+    assert home.is_dir()
+    for _ in range(2):
+        asyncio.run(subject.close())
+    assert not home.exists()
+
+
+async def test_an_error_of_the_client_after_one_of_the_provider_ends_the_turn(
+    clients: list[Client], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    hub = Hub()
+
+    async def query(_: Client, text: str) -> None:
+        hub.emit("model.error", {"status": 401, "message": text})
+
+    monkeypatch.setattr(Client, "query", query)
+    Client.messages = [ResultMessage("API Error: 401", is_error=True)]
+    subject = FrameworkSubject(ClaudeAgent(Options(), {}))
+    await subject.open(RunContext(Playbook(), hub, tmp_path, "http://127.0.0.1:1"))
+    assert await subject.prompt("one") is None
+    assert isinstance(subject.error, RunError)
+    await subject.close()

@@ -22,7 +22,7 @@ from offbook.errors import (
     ScriptMismatch,
     UsageError,
 )
-from offbook.subjects.frameworks.framework import FrameworkSubject
+from offbook.subjects.frameworks.framework import FrameworkSubject, parameter_names
 from offbook.testing import assert_handoff_emitted, assert_step_emitted, assert_steps_ran
 
 Numbers = list[int]
@@ -409,3 +409,22 @@ def test_a_custom_base_url_is_intercepted_with_urls():
         assert rehearsal.run(script).output == "Hello."
     with drive(agent) as rehearsal, pytest.raises(IsolationError, match=r"gateway\.example"):
         rehearsal.run(script)
+
+
+def any_options(prompt: str, **options: object) -> None:
+    """Take any option."""
+
+
+def some_options(prompt: str, *words: str, depth: int = 1, _: int = 0) -> None:
+    """Take two options."""
+
+
+@pytest.mark.parametrize(
+    "function, names",
+    [(min, None), (any_options, None), (some_options, {"depth"})],
+    ids=["no signature", "any options", "some options"],
+)
+def test_the_options_of_a_function_are_its_keyword_parameters(
+    function: Callable[..., Any], names: set[str] | None
+):
+    assert parameter_names(function, reserved=["_"]) == names

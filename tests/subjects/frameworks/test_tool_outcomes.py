@@ -20,6 +20,8 @@ from smolagents import tool as smol_tool  # pyright: ignore[reportMissingTypeStu
 
 from offbook import call, drive, say, when
 from offbook.errors import PlaybookError, ScriptUnfinished, ToolFailed, UnknownOutcome
+from offbook.subjects.frameworks.framework import ToolWatch
+from offbook.subjects.frameworks.openai_agents import OpenAIAgents
 from tests.runs.losing_agents import changes_the_id as plain_function
 
 pytestmark = pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession")
@@ -216,3 +218,43 @@ def test_an_unknown_outcome_read_in_then_fails_the_run():
 def test_what_is_no_exception_class_is_refused(raises: Any):
     with pytest.raises(PlaybookError, match="takes a class of exceptions"):
         call("find_order", raises=raises)
+
+
+@pytest.mark.parametrize("make", [anthropic_runner, google_chat])
+def test_a_fault_of_a_tool_without_await_is_its_error_result(make: Make):
+    with drive(make(find_order), faults=["tool_error:find_order@1"]) as rehearsal:
+        run = rehearsal.run(script())
+    (result,) = run.results("find_order")
+    assert result.is_error
+    assert "injected fault: tool_error" in result.text
+    assert run.events.named("tool.error") == []
+
+
+def test_an_exception_is_kept_before_the_run_has_a_trace():
+    watch = ToolWatch(())
+    with pytest.raises(RuntimeError), watch.call("find_order", "1"):
+        broken(7)
+    (error,) = watch.errors
+    assert (error.call_id, error.tool) == ("1", "find_order")
+    assert watch.failed == {"1": True}
+
+
+def test_a_call_that_is_interrupted_has_no_outcome():
+    watch = ToolWatch(())
+    with pytest.raises(KeyboardInterrupt), watch.call("find_order", "1"):
+        raise KeyboardInterrupt
+    assert (watch.failed, watch.errors) == ({}, [])
+
+
+def test_tools_are_restored_when_one_of_them_cannot_be_watched(monkeypatch: pytest.MonkeyPatch):
+    def refuse(*_: object) -> None:
+        raise LookupError("no such attribute")
+
+    function_tool = agents.function_tool(find_order)
+    before = function_tool.on_invoke_tool
+    agent = agents.Agent(name="shop", tools=[function_tool])
+    monkeypatch.setattr(OpenAIAgents, "watch_tool", refuse)
+    mocks = {"find_order": "mocked"}
+    with pytest.raises(LookupError), drive(agent, mock_tools=mocks) as rehearsal:
+        rehearsal.run(script())
+    assert function_tool.on_invoke_tool is before

@@ -8,8 +8,8 @@ recorder of the same cassette is refused.
 
 from __future__ import annotations
 
+import fcntl
 import os
-import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
@@ -37,34 +37,11 @@ if TYPE_CHECKING:
 # journal, and a crash between the two could leave a journal that looks unlocked. Here the lock
 # belongs to the open journal itself and is gone when its process is.
 
-if sys.platform == "win32":
-    import msvcrt
-
-    # Windows locks ranges of bytes, and others cannot read what is locked: take one beyond the end.
-    _LOCKED_BYTE = 1 << 30
-
-    def _lock(file: int, *, wait: bool) -> None:
-        os.lseek(file, _LOCKED_BYTE, os.SEEK_SET)
-        msvcrt.locking(file, msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK, 1)
-
-    def _unlock(file: int) -> None:
-        os.lseek(file, _LOCKED_BYTE, os.SEEK_SET)
-        msvcrt.locking(file, msvcrt.LK_UNLCK, 1)
-
-else:
-    import fcntl
-
-    def _lock(file: int, *, wait: bool) -> None:
-        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-
-    def _unlock(file: int) -> None:
-        fcntl.flock(file, fcntl.LOCK_UN)
-
 
 def try_lock(file: int) -> bool:
     """Lock an open file until it is closed; return False if another process has the lock."""
     try:
-        _lock(file, wait=False)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return False
     return True
@@ -73,11 +50,11 @@ def try_lock(file: int) -> bool:
 @contextmanager
 def locked(file: int) -> Generator[None]:
     """Wait for the lock of an open file, and release it at the end of the block."""
-    _lock(file, wait=True)
+    fcntl.flock(file, fcntl.LOCK_EX)
     try:
         yield
     finally:
-        _unlock(file)
+        fcntl.flock(file, fcntl.LOCK_UN)
 
 
 # ----------------------------------------------------------------------------------- the journal

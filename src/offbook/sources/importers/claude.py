@@ -74,7 +74,7 @@ class ClaudeImporter:
                 skipped.update(
                     f"{part['type']} of the user"
                     for part in as_items(message.get("content"))
-                    if part.get("type") in {"image", "document"}
+                    if as_text(part.get("type")) in {"image", "document"}
                 )
                 prompts[agent] = text or prompts.get(agent, "")
                 continue

@@ -61,7 +61,7 @@ class PiImporter:
                 session = as_text(value.get("id"))
                 sessions.add(session)
             # In the output a message is complete only at its end; the events before are updates.
-            if value.get("type") not in {"message_end", "message"} or (
+            if as_text(value.get("type")) not in {"message_end", "message"} or (
                 trace_id is not None and session != trace_id
             ):
                 continue

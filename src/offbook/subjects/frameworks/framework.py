@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from importlib import import_module
 from inspect import Parameter, isawaitable, signature
-from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from offbook.errors import InjectedFault, UsageError, did_you_mean
 from offbook.subjects.subject import ToolError
@@ -385,9 +385,6 @@ def _error_status(error: BaseException) -> int | None:
         for owner in (error, response)
         for name in ("status_code", "status", "code")
     ]
-    if isinstance(response, dict):  # botocore
-        metadata = cast("dict[str, Any]", response).get("ResponseMetadata", {})
-        candidates.append(metadata.get("HTTPStatusCode"))
     return next((c for c in candidates if isinstance(c, int) and c in range(400, 600)), None)
 
 
