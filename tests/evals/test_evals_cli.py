@@ -214,6 +214,21 @@ def test_packs_of_a_project_are_found(folder: Path, offbook_command: Offbook):
     assert offbook_command("eval", "run", "--package").code == 0
 
 
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ('[tool.offbook]\nevals = ["nope.json"]\n', "evals names a missing file: "),
+        ("[tool.offbook]\nevals = \n", "pyproject.toml:2: invalid TOML"),
+    ],
+)
+def test_wrong_packs_of_a_project_are_refused(
+    folder: Path, offbook_command: Offbook, settings: str, message: str
+):
+    (folder / "pyproject.toml").write_text(settings)
+    outcome = offbook_command("eval", "run", "--package")
+    assert (outcome.code, message in outcome.err) == (2, True), outcome.err
+
+
 WRONG = {
     "a shard": (["--shard", "3/2"], "1 ≤ i ≤ n"),
     "a report": (["--report", "junitt"], "did you mean 'junit'"),
