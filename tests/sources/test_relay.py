@@ -48,12 +48,18 @@ BODIES: dict[str, dict[str, Any]] = {
 }
 
 
+OVERLOADED = (
+    b'event: error\ndata: {"type":"error","error":{"type":"overloaded_error","message":"busy"}}\n\n'
+)
+
+
 class Upstream(BaseHTTPRequestHandler):
     """A provider that sends half of a stream, waits for `released`, and ends or breaks off."""
 
     protocol_version = "HTTP/1.1"
     released = threading.Event()
     broken = False
+    overloaded = False
     timed_out = False
 
     def do_POST(self) -> None:
@@ -74,6 +80,9 @@ class Upstream(BaseHTTPRequestHandler):
                 type(self).timed_out = not self.released.wait(TIMEOUT)
                 if self.broken:
                     self.close_connection = True
+                    return
+                if self.overloaded:
+                    self.wfile.write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(OVERLOADED), OVERLOADED))
                     return
             self.wfile.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
             self.wfile.flush()
@@ -161,6 +170,23 @@ def test_a_stream_that_breaks_off_is_not_recorded(
     assert recording.summary().interrupted
     assert len(load_cassette(cassette)) == 1
     assert load_cassette(cassette).header.metadata["interrupted"] is True
+
+
+def test_an_error_in_a_stream_is_passed_on_and_recorded(
+    tmp_path: Path, upstream: tuple[str, type[Upstream]]
+):
+    url, provider = upstream
+    cassette = tmp_path / "one.yaml"
+    provider.released.set()
+    provider.overloaded = True
+    with Server() as server, Recording(live(url), cassette) as recording:
+        endpoint = server.mount(recording, run="")
+        with post(endpoint.url, "/v1/messages") as response:
+            assert response.read().endswith(OVERLOADED)
+    assert endpoint.failure is None
+    (stored,) = load_cassette(cassette)
+    assert stored.response.error is not None
+    assert stored.response.error.message == "busy"
 
 
 def test_a_stream_is_recorded_whole_after_the_client_disconnected(

@@ -10,6 +10,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -470,3 +471,91 @@ def test_a_full_disk_is_reported_with_the_file_and_what_to_do(
         "free some disk space, then run the command again\n"
     )
     assert path.read_bytes() == before
+
+
+CHAT = """
+import json, os, sys, urllib.request
+messages = []
+for prompt in sys.argv[1:]:
+    messages.append({"role": "user", "content": prompt})
+    body = json.dumps({"model": "gpt-5", "messages": messages})
+    url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+    request = urllib.request.Request(url, body.encode(), {"content-type": "application/json"})
+    messages.append(json.load(urllib.request.urlopen(request))["choices"][0]["message"])
+"""
+
+
+@pytest.fixture
+def recorded(tmp_path: Path, agent: list[str]) -> Iterator[tuple[str, Counting]]:
+    """Record two interactions; return the options of the model, and the model."""
+    model = Counting()
+    with Server() as server:
+        url = server.mount(model, run="").openai
+        run_offbook("record", "a.yaml", "--upstream", url, *agent, "one", "two", cwd=tmp_path)
+        yield url, model
+
+
+def test_an_extended_recording_names_what_it_did_not_use(
+    tmp_path: Path, agent: list[str], recorded: tuple[str, Counting]
+):
+    options = ("--append", "--upstream", recorded[0])
+    result = run_offbook("record", "a.yaml", *options, *agent, "one", "three", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "offbook cassette trim a.yaml 2\n" in result.stderr
+
+
+def test_an_interaction_that_is_not_reached_is_not_recorded_again(
+    tmp_path: Path, agent: list[str], recorded: tuple[str, Counting]
+):
+    before = (tmp_path / "a.yaml").read_bytes()
+    options = ("--only", "2", "--upstream", recorded[0])
+    result = run_offbook("record", "a.yaml", *options, *agent, "one", cwd=tmp_path)
+    assert (result.returncode, (tmp_path / "a.yaml").read_bytes()) == (2, before)
+    assert "the command never reached interaction 2" in result.stderr
+
+
+def test_a_run_that_fails_records_no_interaction_again(
+    tmp_path: Path, agent: list[str], recorded: tuple[str, Counting]
+):
+    before = (tmp_path / "a.yaml").read_bytes()
+    options = ("--only", "2", "--upstream", recorded[0])
+    result = run_offbook("record", "a.yaml", *options, *agent, "one", "two", "x", cwd=tmp_path)
+    assert result.returncode == 1
+    assert "Replay exhausted" in result.stderr
+    assert (tmp_path / "a.yaml").read_bytes() == before
+    assert recorded[1].asked == 3
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.yaml", "agent.py"]
+
+
+def test_the_interactions_that_continue_a_new_one_are_named(
+    tmp_path: Path, agent: list[str], recorded: tuple[str, Counting]
+):
+    (tmp_path / "agent.py").write_text(CHAT)
+    options = ("--upstream", recorded[0])
+    run_offbook("record", "b.yaml", *options, *agent, "one", "two", "three", cwd=tmp_path)
+    command = ("--only", "2", *options, *agent, "one", "two", "three")
+    result = run_offbook("record", "b.yaml", *command, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "offbook: interactions 3 continue it with their old answers" in result.stderr
+    assert "offbook record b.yaml --replace -- " in result.stderr
+
+
+@pytest.mark.parametrize("task, code", [("Buy", 0), ("Sell", 1)])
+def test_the_task_of_a_replay_must_be_the_recorded_one(
+    tmp_path: Path, agent: list[str], recorded: tuple[str, Counting], task: str, code: int
+):
+    options = ("--task", "Buy", "--upstream", recorded[0])
+    run_offbook("record", "b.yaml", *options, *agent, "one", cwd=tmp_path)
+    result = run_offbook("replay", "b.yaml", "--task", task, *agent, "one", cwd=tmp_path)
+    assert result.returncode == code, result.stderr
+    assert ("the task differs from the recorded one" in result.stderr) is bool(code)
+
+
+@pytest.mark.parametrize("file", ["new.yaml", "new.jsonl"])
+def test_a_recording_whose_model_cannot_be_reached_fails(
+    tmp_path: Path, agent: list[str], file: str
+):
+    options = ("--upstream", "http://127.0.0.1:1/v1")
+    result = run_offbook("record", file, *options, *agent, "one", cwd=tmp_path)
+    assert result.returncode == 1
+    assert "offbook: cannot connect to http://127.0.0.1:1" in result.stderr

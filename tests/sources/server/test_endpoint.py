@@ -2,22 +2,25 @@
 
 import asyncio
 import threading
+from collections.abc import AsyncIterator
 from contextvars import ContextVar
 
 import msgspec
 import pytest
 
+from offbook.determinism.faults import FaultInjector, Faults
 from offbook.errors import ModelError, ScriptMismatch
-from offbook.exchange.dialects.dialect import HttpResponse
+from offbook.exchange.dialects.conversations import ConversationStore
+from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
 from offbook.exchange.messages import Message, Text, ToolResult, user
 from offbook.exchange.model import Reply, Request
 from offbook.sources.playbook.actions import call, fail, say, when
 from offbook.sources.playbook.playbook import Playbook
-from offbook.sources.server.endpoint import Pacing
+from offbook.sources.server.endpoint import Endpoint, Pacing
 from offbook.sources.server.server import Server
 from offbook.trace.events import Event
 from offbook.trace.hub import Hub
-from tests.sources.server.plain_dialect import body, detect_plain
+from tests.sources.server.plain_dialect import Plain, body, detect_plain
 from tests.sources.server.raw_http import Reader, ask, connect, post
 
 
@@ -234,3 +237,91 @@ async def test_a_server_can_run_in_the_callers_loop():
         assert (await reader.readline()).startswith(b"HTTP/1.1 200")
         writer.close()
         await writer.wait_closed()
+
+
+class BrokenDialect(Plain):
+    def side_response(self, http_request: HttpRequest, conversations: ConversationStore) -> None:  # noqa: ARG002 - the protocol
+        raise KeyError(http_request.path)
+
+
+async def test_an_exception_of_a_dialect_fails_the_run():
+    endpoint = Endpoint(Scripted("never"), url="", detect_dialect=lambda _: BrokenDialect())
+    response = await endpoint.answer(HttpRequest("GET", "/v1/models"))
+    assert response.status == 400
+    assert isinstance(endpoint.failure, KeyError)
+
+
+async def test_a_request_that_is_cancelled_does_not_fail_the_run():
+    class Waiting:
+        async def reply(self, request: Request) -> Reply:  # noqa: ARG002 - the protocol
+            return await asyncio.Event().wait()  # pyright: ignore[reportReturnType] - it never comes
+
+    endpoint = Endpoint(Waiting(), url="", detect_dialect=detect_plain)
+    answer = endpoint.answer(HttpRequest("POST", "/v1/plain", body=body(user("hi"))))
+    task = asyncio.ensure_future(answer)
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert endpoint.failure is None
+
+
+MESSAGE = msgspec.json.encode({"type": "response.create", "messages": [user("hi")]})
+
+
+def inject(kind: str) -> FaultInjector:
+    return FaultInjector(Faults((kind,), hold=0.001), lambda _: None)
+
+
+async def converse(endpoint: Endpoint) -> AsyncIterator[bytes]:
+    async for event in endpoint.converse(HttpRequest("GET", "/v1/responses"), MESSAGE):
+        yield event
+
+
+async def test_a_websocket_has_the_pacing_of_the_run(monkeypatch: pytest.MonkeyPatch):
+    waited: list[float] = []
+
+    async def wait(seconds: float) -> None:
+        waited.append(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", wait)
+    pacing = Pacing(first_token=5, tokens_per_second=1000)
+    endpoint = Endpoint(Scripted("a b c"), url="", detect_dialect=detect_plain, pacing=pacing)
+    assert [event async for event in converse(endpoint)] == [b'"a"', b'"b"', b'"c"']
+    assert waited == [0.005, 0.001, 0.001]
+
+
+@pytest.mark.parametrize("kind, sent", [("reset@1", [b'"a"', b'"b"']), ("timeout@1", [])])
+async def test_a_fault_of_a_websocket_breaks_it_off(kind: str, sent: list[bytes]):
+    source = Scripted("a b c d")
+    endpoint = Endpoint(source, url="", detect_dialect=detect_plain, faults=inject(kind))
+    events: list[bytes] = []
+
+    async def receive() -> None:
+        async for event in converse(endpoint):
+            events.append(event)  # noqa: PERF401 - kept when it raises
+
+    with pytest.raises(ConnectionError):
+        await receive()
+    assert events == sent
+
+
+async def test_a_page_in_place_of_the_stream_is_an_error_event_of_a_websocket():
+    faults = inject("content_type@1")
+    endpoint = Endpoint(Scripted("a b"), url="", detect_dialect=detect_plain, faults=faults)
+    (event,) = [event async for event in converse(endpoint)]
+    assert msgspec.json.decode(event) == {"type": "error", "status": 200}
+
+
+async def test_what_a_subject_sees_of_its_tools_needs_no_trace():
+    endpoint = Endpoint(Scripted("yes"), url="", detect_dialect=detect_plain)
+    endpoint.watch_tools({"1": True}, ["find"], {})
+    request = HttpRequest("POST", "/v1/plain", body=body(user("hi")))
+    assert (await endpoint.answer(request)).status == 200
+    assert (endpoint.failed_calls, endpoint.watched_tools) == ({"1": True}, ["find"])
+
+
+async def test_a_torn_event_is_a_torn_message_of_a_websocket():
+    faults = inject("truncate@1")
+    endpoint = Endpoint(Scripted("a b c"), url="", detect_dialect=detect_plain, faults=faults)
+    assert [event async for event in converse(endpoint)] == [b'"a"', b'"b"', b""]

@@ -211,9 +211,10 @@ def _record_again(
 
     with Rerecording(file, number, live) as rerecording:
         result = run_with_source(rerecording, command, deadline=deadline)
-    result.raise_interrupt()
-    if result.failures:
-        raise result.failures[0]
+        # Raised in the block: the cassette stays as it is.
+        result.raise_interrupt()
+        if result.failures:
+            raise result.failures[0]
     if not rerecording.recorded:
         raise UsageError(
             f"the command never reached interaction {number}",
