@@ -24,9 +24,11 @@ def test_only_changes_are_returned(tmp_path: Path):
 def test_a_long_or_binary_file_is_its_size_and_hash(tmp_path: Path):
     (tmp_path / "long.txt").write_text("x" * (MAX_STATE_TEXT + 1))
     (tmp_path / "data.bin").write_bytes(b"\xff")
+    (tmp_path / "longest.bin").write_bytes(b"\xff" * MAX_STATE_TEXT)
     written, _ = FileStates(tmp_path).changes()
     assert written["long.txt"].startswith(f"large, {MAX_STATE_TEXT + 1} bytes, sha256 ")
     assert written["data.bin"].startswith("binary, 1 bytes, sha256 a8100ae6aa1940d0")
+    assert written["longest.bin"].startswith(f"binary, {MAX_STATE_TEXT} bytes, sha256 ")
 
 
 def test_a_link_is_not_followed(tmp_path: Path):

@@ -81,3 +81,5 @@ def test_lines_are_counted_as_git_counts_them(tmp_path: Path, old: str, new: str
 def test_a_missing_newline_at_the_end_is_marked_as_git_marks_it():
     diff = diff_texts("a\n", "a")
     assert diff.hunks[0].content == "-a\n+a\n\\ No newline at end of file"
+    diff = diff_texts("a", "a\n")
+    assert diff.hunks[0].content == "-a\n\\ No newline at end of file\n+a"

@@ -14,7 +14,15 @@ from offbook.checks.snapshot import (
 from offbook.errors import UsageError
 from offbook.trace.redaction import Redaction
 
-FILES = ["a.py", "a.pyc", "src/a.py", "src/sub/b.py", "src/sub/deep/c.py", "xsrc/a.py"]
+FILES = [
+    "a.py",
+    "a.pyc",
+    "src/a.py",
+    "src/sub/b.py",
+    "src/sub/deep/c.py",
+    "xsrc/a.py",
+    "y/src/b.py",
+]
 
 
 @pytest.fixture
@@ -35,8 +43,10 @@ def folder(tmp_path: Path) -> Path:
         ("src/**", ["src/a.py", "src/sub/b.py", "src/sub/deep/c.py"]),
         ("src/**/*.py", ["src/a.py", "src/sub/b.py", "src/sub/deep/c.py"]),
         ("src/*/b.py", ["src/sub/b.py"]),
-        ("**/b.py", ["src/sub/b.py"]),
-        ("?.py", ["a.py", "src/a.py", "src/sub/b.py", "src/sub/deep/c.py", "xsrc/a.py"]),
+        ("src/b.py", []),
+        ("**/b.py", ["src/sub/b.py", "y/src/b.py"]),
+        ("**/src/b.py", ["y/src/b.py"]),
+        ("?.py", [name for name in FILES if name != "a.pyc"]),
         ("src?a.py", []),
         ("*.pyc", ["a.pyc"]),
         ("a.p", []),

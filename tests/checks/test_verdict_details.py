@@ -23,7 +23,7 @@ from offbook.checks.alignment import (
 from offbook.checks.assertion import Assertion, AssertionResult, CheckContext
 from offbook.checks.collectors import Termination
 from offbook.checks.context import NoData
-from offbook.checks.registry import evaluate_all
+from offbook.checks.registry import evaluate_all, parse_assertion
 from offbook.checks.tool_calls import ActualCall, ExpectedCall, compare_tool_calls
 from offbook.errors import UsageError
 from offbook.trace.events import LOOP_START, RUN_END, RUN_START, VERDICT, Event, Verdict
@@ -96,6 +96,14 @@ def judge(kind: str, fields: dict[str, Any], root: Path | None = None) -> Verdic
             "planner -> builder",
             ["planner -> builder"],
             {"transitions": ["planner -> builder"]},
+        ),
+        (
+            "hat_sequence",
+            {"hats": ["planner", "builder"]},
+            "hat_sequence ['planner', 'builder']",
+            ["planner", "builder"],
+            ["planner", "builder"],
+            {},
         ),
         (
             "iteration_count",
@@ -330,6 +338,19 @@ def test_a_pending_snapshot_is_not_suggested(folder: Path):
         (folder / name).write_text('{"files": {}}')
     verdict = judge("snapshot_matches", {"snapshot_id": "onne"}, folder)
     assert verdict.message == "no snapshot 'onne'\ndid you mean 'one'?"
+    verdict = judge("snapshot_matches", {"snapshot_id": "x"}, folder)
+    assert verdict.message == "no snapshot 'x'\navailable: 'one'"
+
+
+def test_the_folder_in_an_approved_snapshot_is_the_folder_of_this_run(tmp_path: Path):
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "log.txt").write_text(f"wrote {tmp_path / 'work'}/a.txt")
+    (tmp_path / "approved.json").write_text('{"files": {"log.txt": "wrote [WORKSPACE]/a.txt"}}')
+    [verdict] = evaluate_all(
+        [{"type": "snapshot_matches", "snapshot_id": "approved"}],
+        CheckContext(RUN, tmp_path / "work", tmp_path),
+    )
+    assert (verdict.status, verdict.message) == ("pass", "")
 
 
 # ---------------------------------------------------------------------- errors of a check itself
@@ -746,6 +767,91 @@ def test_output_that_was_not_kept_may_contain_the_pattern(
     assert one("stdout_contains", {"pattern": "done"}, *events).status == status
 
 
+def test_one_event_that_matches_is_enough():
+    events = [publish("a", "found"), publish("a", "other")]
+    fields = {"topic": "a", "payload_pattern": "found"}
+    assert one("event_occurred", fields, *events).status == "pass"
+
+
+def test_a_file_that_cannot_be_read_fails_with_the_reason():
+    [verdict] = evaluate_all(
+        [{"type": "file_contains", "path": "mem", "pattern": "x"}],
+        CheckContext(RUN, Path("/proc/self"), Path("/proc/self")),
+    )
+    assert (verdict.status, verdict.message) == ("fail", "mem: Input/output error")
+
+
+def test_a_line_feed_in_a_row_is_shown_as_one():
+    assert "a\\nb" in "\n".join(render_rows([AlignedRow("a\nb", "c")]))
+
+
+def test_a_mismatch_is_shown_with_its_path_and_both_sides():
+    assert str(Mismatch("$.id", 7, 8)) == "$.id: expected 7, got 8"
+
+
+def test_a_call_has_no_differences_from_an_expectation_without_input():
+    assert ExpectedCall("find").differences(ActualCall("find", {"id": 7})) == ()
+
+
+def test_an_expected_input_is_a_part_of_the_actual_one_at_every_depth():
+    expected = ExpectedCall("find", {"order": {"item": {"id": 7}}})
+    assert expected.matches(ActualCall("find", {"order": {"item": {"id": 7, "note": "x"}}}))
+
+
+def test_an_expected_input_is_a_dict_or_a_function():
+    with pytest.raises(ValueError, match="must be a dict or a function"):
+        ExpectedCall("find", 7)
+
+
+@pytest.mark.parametrize("actual, expected", [(7, "7"), ("7", 7)])
+def test_a_pattern_matches_texts_only(actual: object, expected: object):
+    assert not text_matches(actual, expected)
+
+
+def test_an_invalid_assertion_is_an_error_with_its_type_and_number():
+    _, verdict = evaluate_all(
+        [{"type": "exit_code", "expected": 0}, {"type": "exit_code"}], CheckContext(RUN)
+    )
+    assert verdict.check == "exit_code"
+    assert verdict.message.startswith("assertion 2: exit_code: Object missing")
+
+
+def test_an_assertion_may_be_parsed_without_a_place():
+    with pytest.raises(UsageError) as failure:
+        parse_assertion({"type": "exit_cod"})
+    assert str(failure.value).startswith("unknown assertion type 'exit_cod'")
+
+
+def test_the_invalid_pattern_of_a_file_names_its_field(tmp_path: Path):
+    (tmp_path / "a.txt").write_text("x")
+    fields = {"path": "a.txt", "pattern": "["}
+    message = judge("file_not_contains", fields, tmp_path).message
+    assert message.startswith("file_not_contains.pattern: invalid pattern")
+
+
+@pytest.mark.parametrize(
+    "fields, problem",
+    [
+        ({"expected": "0"}, "exit_code: Expected `int`, got `str` (at $.expected)"),
+        ({}, "exit_code: Object missing required field `expected`"),
+    ],
+)
+def test_the_place_of_a_wrong_field_is_named(fields: dict[str, Any], problem: str):
+    with pytest.raises(UsageError) as failure:
+        parse_assertion({"type": "exit_code", **fields}, "assertion 1")
+    assert failure.value.what == problem
+
+
+@pytest.mark.parametrize("count, status", [(1, "no_data"), (2, "pass")])
+def test_a_trace_of_one_event_has_no_duration(tmp_path: Path, count: int, status: str):
+    with record_trace(tmp_path / "events.jsonl") as hub:
+        for _ in range(count):
+            hub.emit("a", {})
+    context = CheckContext(Trace(tmp_path / "events.jsonl"))
+    [verdict] = evaluate_all([{"type": "duration", "max_secs": 60}], context)
+    assert verdict.status == status
+
+
 def test_an_invalid_pattern_is_an_error_also_without_output_and_events():
     assert one("stdout_contains", {"pattern": "["}).status == "error"
     assert one("event_occurred", {"topic": "a", "payload_pattern": "["}).status == "error"
@@ -767,6 +873,16 @@ def test_of_a_long_sequence_200_topics_after_the_last_match_are_shown(found: lis
     events = [publish(f"t{number}") for number in range(300)]
     message = one("event_sequence", {"topics": [*found, "missing"]}, *events).message
     assert (f"| t{last}\n" in message, f"| t{last + 1}\n" in message) == (True, False), message
+
+
+def test_only_a_call_that_came_too_late_is_a_difference():
+    message = judge("tool_before", {"first": "save", "then": "find"}).message
+    assert message.splitlines()[2:] == [
+        "- save     |",
+        "= find     | find",
+        "           | find",
+        "+          | save",
+    ]
 
 
 def test_two_iterations_of_one_hat_are_no_transition():

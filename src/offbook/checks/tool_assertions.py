@@ -202,15 +202,14 @@ class ToolStatus(Assertion, frozen=True, tag="tool_status"):
         for call in calls:
             result = results.get(call.tool_call_id)
             state: State | None = "blocked" if call.blocked else None
-            reason = "no result"
             if state is None and result is not None:
                 if result.failed is None:
-                    unknown, reason = True, "unknown"
+                    unknown = True
                 else:
                     state = "failed" if result.failed else "ok"
             if state is not None:
                 states.append(state)
-            actual = f"{ActualCall(call.tool_name, call.input)}: {state or reason}"
+            actual = f"{ActualCall(call.tool_name, call.input)}: {state or 'no result'}"
             rows.append(AlignedRow(f"{self.tool}: {self.status}", actual, ok=state == self.status))
         if any(a != "ok" and b == "ok" for a, b in itertools.pairwise(states)):
             states.append("retried")
