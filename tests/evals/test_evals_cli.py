@@ -154,6 +154,12 @@ def test_a_resumed_run_needs_no_packs(folder: Path, offbook_command: Offbook):
     assert found == ["case-0", "case-1"]
 
 
+def test_a_run_is_not_resumed_with_another_pack(folder: Path, offbook_command: Offbook):
+    offbook_command("eval", "run", "good.json", "--output", ".offbook/evals/first")
+    outcome = offbook_command("eval", "run", "bad.json", "--resume", "first")
+    assert (outcome.code, "the packs have changed since" in outcome.err) == (2, True)
+
+
 def test_a_pack_is_written_from_stored_runs(folder: Path, offbook_command: Offbook):
     outcome = offbook_command("eval", "init", "run.json", "--pack", "mine/p.eval.toml")
     assert outcome.out.endswith("run it: offbook eval run mine/p.eval.toml\n")
@@ -206,6 +212,21 @@ def test_packs_of_a_project_are_found(folder: Path, offbook_command: Offbook):
     assert "no package has eval packs" in offbook_command("eval", "run", "--package").err
     (folder / "pyproject.toml").write_text('[tool.offbook]\nevals = ["good.json"]\n')
     assert offbook_command("eval", "run", "--package").code == 0
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ('[tool.offbook]\nevals = ["nope.json"]\n', "evals names a missing file: "),
+        ("[tool.offbook]\nevals = \n", "pyproject.toml:2: invalid TOML"),
+    ],
+)
+def test_wrong_packs_of_a_project_are_refused(
+    folder: Path, offbook_command: Offbook, settings: str, message: str
+):
+    (folder / "pyproject.toml").write_text(settings)
+    outcome = offbook_command("eval", "run", "--package")
+    assert (outcome.code, message in outcome.err) == (2, True), outcome.err
 
 
 WRONG = {

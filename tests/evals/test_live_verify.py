@@ -107,7 +107,7 @@ ECHO = "import json, sys; request = json.load(sys.stdin); request['status'] = 'c
 OUTPUTS: dict[str, tuple[str, str, Any]] = {
     "the request": (f"{ECHO}print(json.dumps(request))", "/task", "write it"),
     "an object": ("print('{\"answer\": 42}')", "/output/answer", 42),
-    "a last line": ("print('thinking'); print('{\"answer\": 42}')", "/output/answer", 42),
+    "a last line": ('print(\'{"answer": 1}\\n{"answer": 42}\')', "/output/answer", 42),
     "a record": ('print(\'{"run_record": {"status": "paused"}}\')', "/status", "paused"),
     "no JSON": ("print('done')", "/output", None),
     "a list": ("print('[1]')", "/output", None),

@@ -13,7 +13,10 @@ from typing import Any
 import pytest
 
 from offbook.errors import UsageError
+from offbook.evals import local_engine
+from offbook.evals.case_results import CaseResult
 from offbook.evals.eval_reports import report_json
+from offbook.evals.local_engine import Trial
 from offbook.evals.pack_file import read_pack
 from offbook.evals.pack_run import RunOptions, plan_trials, run_pack
 from offbook.evals.run_directory import RESULTS, RunDirectory, find_results, read_results
@@ -140,13 +143,15 @@ def test_a_result_that_is_larger_than_a_pipe_arrives_as_a_whole(run_files: RunPa
     assert len(str(result.verdicts[1].actual)) == 1_000_000
 
 
-def test_a_worker_without_a_group_of_its_own_is_ended(
-    run_files: RunPack, monkeypatch: pytest.MonkeyPatch
-):
-    # As if it were ended before it has called setsid.
-    monkeypatch.setattr(os, "setsid", lambda: None)
-    run = run_files(pack(case("hangs", timeout_seconds=0.2)), FILES, jobs=1)
-    assert run.cases[0].failures == ("the case did not end within 0.2 s",)
+def test_a_worker_without_a_group_of_its_own_is_ended(monkeypatch: pytest.MonkeyPatch):
+    def hang(_trial: Trial) -> CaseResult:
+        time.sleep(60)
+        return CaseResult("late")
+
+    monkeypatch.setattr(os, "setsid", lambda: None)  # as if it were ended before it calls this
+    worker = local_engine._Worker(hang)  # pyright: ignore[reportPrivateUsage]
+    worker.send([Trial(0, 0, 1)])
+    assert worker.close() == -signal.SIGKILL
 
 
 def test_trials_give_the_rate_and_name_flaky_cases(run_files: RunPack):

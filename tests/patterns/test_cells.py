@@ -55,6 +55,59 @@ def test_a_copy_of_a_value_can_be_changed(make: Any, copied: Any):
     assert value == [{"a": 1}, 2]
 
 
+@pytest.mark.parametrize(
+    "copied",
+    [copy.copy, copy.deepcopy, lambda v: pickle.loads(pickle.dumps(v))],  # noqa: S301 - our own
+)
+def test_a_copy_of_a_dict_can_be_changed(make: Any, copied: Any):
+    value = copied(make({"a": [1]}).get())
+    value["b"] = 2
+    assert (value, type(value)) == ({"a": [1], "b": 2}, dict)
+
+
+def test_a_set_becomes_one_that_cannot_be_changed(make: Any):
+    names = make({"a"})
+    assert names.get() == frozenset({"a"})
+    before = names.get()
+    assert names.set({"a"}).get() is before
+
+
+class Odd:
+    """A value whose comparison raises, as that of arrays does."""
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("ambiguous")
+
+    def __hash__(self) -> int:
+        return 0
+
+
+ODD = Odd()
+# a value, another one -> whether it is the same
+PAIRS: dict[str, tuple[Any, Any, bool]] = {
+    "an object": (ODD, ODD, True),
+    "objects that cannot be compared": (Odd(), Odd(), False),
+    "not a number": (float("nan"), float("nan"), True),
+    "tuples": ((1, "a"), (1, "a"), True),
+    "tuples of other types": ((1,), (True,), False),
+    "tuples of other lengths": ((1,), (1, 2), False),
+    "tuples of other values": ((1,), (2,), False),
+    "tuples of lists": (([1],), ([1],), True),
+    "tuples of lists of other lengths": (([1],), ([1, 2],), False),
+    "tuples of dicts": (({"a": 1},), ({"a": 1},), True),
+    "tuples of dicts of other keys": (({"a": 1},), ({"b": 1},), False),
+    "tuples of dicts of other values": (({"a": 1},), ({"a": 2},), False),
+    "tuples with no number": ((float("nan"),), (float("nan"),), True),
+}
+
+
+@pytest.mark.parametrize("first, second, same", PAIRS.values(), ids=PAIRS)
+def test_a_write_of_the_same_value_keeps_the_object(make: Any, first: Any, second: Any, same: Any):
+    target = make(first)
+    before = target.get()
+    assert (target.set(second).get() is before) is same
+
+
 def test_a_value_can_be_written_as_json(make: Any):
     assert json.dumps(make({"a": [1]}).get()) == '{"a": [1]}'
 

@@ -194,6 +194,34 @@ def test_sample_adds_no_dependency(runtime: Runtime):
     assert total.get() == 7
 
 
+def test_sample_reads_a_computed_value_and_raises_its_error(runtime: Runtime):
+    x = new_cell(runtime, 1)
+    function = Counted(lambda: 1 // x.get())
+    inverse = runtime.computed(function)
+    assert (inverse.sample(), inverse.sample(), function.runs) == (1, 1, 1)
+    x.set(0)
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            inverse.sample()
+    assert function.runs == 2
+
+
+def test_a_computed_value_is_not_its_value(runtime: Runtime):
+    with pytest.raises(TypeError, match=r"the computed value zero is not its value"):
+        bool(runtime.computed(lambda: 0, name="zero"))
+
+
+def test_a_computed_value_may_be_none(runtime: Runtime):
+    x = new_cell(runtime, {})
+    title = runtime.computed(lambda: x.get().get("title"))
+    seen: list[Any] = []
+    title.sink(seen.append)
+    for value in ({"a": 1}, {"title": "Tea"}, {}):
+        x.set(value)
+        runtime.flush()
+    assert seen == [None, "Tea", None]
+
+
 def test_a_computed_value_cannot_write(runtime: Runtime):
     x = new_cell(runtime, 1, name="x")
     value = runtime.computed(lambda: x.set(2), name="bad")
@@ -255,6 +283,68 @@ def test_an_error_of_an_effect_does_not_stop_the_others(runtime: Runtime):
     runtime.flush()
     assert seen == [1, 2]
     assert [type(error) for error in runtime.errors] == [KeyError]
+
+
+def test_the_error_of_a_computed_value_is_kept_once_for_all_effects(runtime: Runtime):
+    value = runtime.computed(lambda: {}["missing"])
+    for name in ("one", "two"):
+        runtime.effect(value.get, name=name)
+    (error,) = runtime.errors
+    assert [note.split(" at ")[0] for note in error.__notes__] == [
+        "in the computed value lambda",
+        "in the one",
+        "in the two",
+    ]
+
+
+def test_an_error_that_is_raised_again_has_its_place_once(runtime: Runtime):
+    x = new_cell(runtime, 1)
+    error = ValueError("again")
+
+    def fail() -> None:
+        x.get()
+        raise error
+
+    value = runtime.computed(fail)
+    for number in (2, 3):
+        with pytest.raises(ValueError, match="again"):
+            value.get()
+        x.set(number)
+    assert len(error.__notes__) == 1
+
+
+def test_each_reader_that_has_not_seen_a_write_is_named_once(runtime: Runtime):
+    x = new_cell(runtime, 1)
+    left = runtime.computed(lambda: x.get() + 1, name="left")
+    right = runtime.computed(lambda: x.get() + 2, name="right")
+    total = runtime.computed(lambda: left.get() + right.get(), name="total")
+    assert (total.get(), x.stale_readers) == (5, [])
+    x.set(2)
+    assert x.stale_readers == ["left", "right", "total"]
+    assert (left.get(), x.stale_readers) == (3, ["right", "total"])
+
+
+def test_the_cleanup_of_an_effect_runs_before_the_next_run_and_at_the_end(runtime: Runtime):
+    x = new_cell(runtime, 1)
+    log: list[str] = []
+
+    def follow() -> Any:
+        value = x.get()
+        log.append(f"run {value}")
+        return lambda: log.append(f"clean {value}")
+
+    stop = runtime.effect(follow)
+    x.set(2)
+    runtime.flush()
+    stop()
+    stop()
+    assert log == ["run 1", "clean 1", "run 2", "clean 2"]
+
+
+def test_an_error_of_a_cleanup_is_kept(runtime: Runtime):
+    runtime.effect(lambda: lambda: {}["missing"], name="broken")()
+    (error,) = runtime.errors
+    assert (type(error), error.__notes__) == (KeyError, ["in the cleanup of the broken"])
 
 
 def test_events_are_handled_in_order_and_not_before_the_flush(runtime: Runtime):
@@ -353,6 +443,47 @@ async def test_an_asynchronous_computed_value_follows_its_cells():
     await asyncio.gather(*runtime.tasks)
     runtime.flush()
     assert seen == [None, 2, 10]
+
+
+async def test_the_error_of_an_asynchronous_computed_value_is_raised_to_its_reader():
+    runtime = Runtime()
+
+    async def broken() -> int:
+        raise ValueError("late")
+
+    value = runtime.computed(broken, name="broken")
+    assert value.get() is None
+    await asyncio.gather(*runtime.tasks)
+    with pytest.raises(ValueError, match="late") as caught:
+        value.get()
+    assert runtime.errors == [caught.value]
+    assert caught.value.__notes__[0].startswith("in the computed value broken at ")
+
+
+async def test_an_equal_asynchronous_value_does_not_wake_readers():
+    runtime = Runtime()
+    x = new_cell(runtime, 1)
+
+    async def parity() -> int:
+        return x.get() % 2
+
+    reader = Counted(runtime.computed(parity).get)
+    runtime.effect(reader)
+    for value in (3, 5):
+        await asyncio.gather(*runtime.tasks)
+        runtime.flush()
+        x.set(value)
+    await asyncio.gather(*runtime.tasks)
+    runtime.flush()
+    assert reader.runs == 2  # before the first value, and with it
+
+
+def test_an_asynchronous_computed_value_needs_an_event_loop(runtime: Runtime):
+    async def slow() -> int:
+        return 1
+
+    with pytest.raises(UsageError, match="needs a harness or an event loop"):
+        runtime.computed(slow).get()
 
 
 async def test_the_next_event_waits_for_an_asynchronous_handler():

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from statistics import fmean, median
 
 import msgspec
 
 from offbook.checks.judge import Judge
 from offbook.checks.trial_statistics import CONFIDENCE, RESAMPLES, Interval, cohen_kappa
-from offbook.errors import JudgeError, UsageError
+from offbook.errors import JudgeError, UsageError, counted
 from offbook.evals.judge_scores import ask_once, passing_score, target_of_example
 from offbook.evals.pack import CalibrationExample, JudgeSettings, Rubric
 
@@ -53,7 +54,7 @@ async def calibrate(judge: Judge, rubric: Rubric, settings: JudgeSettings) -> Ca
     labelled = [example for example in rubric.calibration if example.score is not None]
     if len(labelled) < MIN_EXAMPLES:
         raise UsageError(
-            f"the rubric {rubric.id!r} has {len(labelled)} labelled examples",
+            f"the rubric {rubric.id!r} has {counted(len(labelled), 'labelled example')}",
             hint=f"add at least {MIN_EXAMPLES} with a score to calibration",
         )
     rows: list[CalibrationRow] = []
@@ -122,13 +123,16 @@ def render_calibration(name: str, report: CalibrationReport) -> Iterator[str]:
     )
 
 
-_agreements: dict[str, float] = {}  # a pack calibrates its judge once for each process
+_agreements: dict[bytes, float] = {}  # a pack calibrates its judge once for each process
 
 
-def require_agreement(rubric: Rubric, settings: JudgeSettings, judge: Judge) -> None:
-    """Raise an error if a judge agrees less with the labelled examples than a rubric demands."""
+def require_agreement(rubric: Rubric, settings: JudgeSettings, judge: Judge, base: Path) -> None:
+    """Raise an error if a judge agrees less with the labelled examples than a rubric demands.
+
+    `base` is the folder of the pack: the judge of another pack may have the same name.
+    """
     least = settings.min_agreement or 0.0
-    key = msgspec.json.encode((rubric, settings)).decode()
+    key = msgspec.json.encode((str(base.absolute()), rubric, settings))
     if key not in _agreements:
         report = asyncio.run(calibrate(judge, rubric, settings))
         _agreements[key] = report.kappa

@@ -89,7 +89,7 @@ def judge_rubric(
         return [_not_run(rubric, settings, options)], None
     try:
         if settings.min_agreement is not None:
-            require_agreement(rubric, settings, judge)
+            require_agreement(rubric, settings, judge, loaded.base)
         # Only a real model costs anything.
         live = settings.source in PROVIDERS
         price = find_price(settings.model, loaded.pack.prices) if live else None

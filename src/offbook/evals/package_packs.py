@@ -9,13 +9,12 @@ packs are the files `*.eval.toml` in it. A project lists its own in pyproject.to
 
 from __future__ import annotations
 
-import tomllib
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from offbook.errors import FormatError, UsageError
+from offbook.evals.pack_lines import parse_toml
 from offbook.files import read_text
 
 GROUP = "offbook.evals"
@@ -40,10 +39,7 @@ def _project_packs(folder: Path) -> list[Path]:
             break
     else:
         return []
-    try:
-        settings: dict[str, Any] = tomllib.loads(read_text(path))
-    except tomllib.TOMLDecodeError as error:
-        raise FormatError(f"invalid TOML: {error}", path=path) from error
+    settings = parse_toml(read_text(path), path)
     listed = settings.get("tool", {}).get("offbook", {}).get("evals", [])
     packs = [path.parent / str(name) for name in listed]
     for pack in packs:

@@ -378,8 +378,6 @@ class Graph:
         # An equal value is the same object after `freeze`, so dependents are not woken.
         if error is not None or node.error is not None or value is not node.value:
             node.version += 1
-        elif node.version == 0:
-            node.version = 1
         node.value, node.error = value, error
         if self._observer is not None:
             data: dict[str, Any] = {"computed": node.name, "value": value}
