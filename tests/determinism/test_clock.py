@@ -132,8 +132,9 @@ def test_the_sitecustomize_freezes_the_second_of_the_variable(
 ):
     monkeypatch.setattr(sys, "path", [str(Path(clock_module.__file__).parent)])
     start_frozen(monkeypatch)
-    assert time.time() == 86400.5
-    assert sys.path == []
+    seen = time.time(), sys.path
+    monkeypatch.undo()  # pytest itself imports modules to report a failure
+    assert seen == (86400.5, [])
 
 
 def test_the_sitecustomize_that_it_hides_is_imported(

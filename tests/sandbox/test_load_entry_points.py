@@ -2,7 +2,9 @@
 
 import importlib
 import json
+import os
 import pickle
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -155,3 +157,11 @@ def test_a_smoke_job_that_fails_exits_with_1_and_its_error(
     script = [when("Refund", [call("refnd", {}), say("Done.")])]
     assert smoke(install(shop=TOOL), tmp_path, script=script) == 1
     assert "refnd" in capsys.readouterr().err
+
+
+def test_it_runs_as_a_module(install: Install, tmp_path: Path):
+    name, report = install(shop=TOOL), tmp_path / "report.json"
+    command = [sys.executable, "-m", "offbook.sandbox.load_entry_points", "list", name, str(report)]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run(command, env=env, check=True)
+    assert json.loads(report.read_text())["tools"] == ["refund"]

@@ -388,3 +388,20 @@ def test_a_judge_without_a_score_fails(flow: Path, workspace_command: Offbook):
     outcome = workspace_command(*arguments, "--judge-command", "true")
     assert outcome.code == 1
     assert outcome.out.startswith("✗ safety output: ")
+
+
+def test_a_terminal_shows_the_progress_of_a_run(
+    flow: Path, workspace_command: Offbook, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    options = ("--task", "Go", "--mock-responses", FLOW, "--max-iterations", "5")
+    shown = workspace_command("run", "flow", *options).err.splitlines()
+    assert shown[:2] == [
+        "iteration 1: planner, of 5 at most",
+        "iteration 2: builder, of 5 at most",
+    ]
+
+
+def test_a_summary_is_printed_line_by_line(flow: Path, workspace_command: Offbook):
+    shown = workspace_command("inspect", "flow", "--format", "summary").out.splitlines()
+    assert "hats_used: ['planner', 'builder']" in shown
