@@ -165,6 +165,7 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
     ("tool_sequence", {"tools": ["find", "find", "save", "save"], "mode": "subset"}, "pass"),
     ("tool_sequence", {"tools": ["find"], "mode": "superset"}, "pass"),
     ("tool_sequence", {"tools": ["find"], "mode": "exact"}, "fail"),
+    ("tool_sequence", {"tools": []}, "fail"),
     ("tool_sequence", {"tools": ["save", "find", "find"], "mode": "any_order"}, "pass"),
     ("tool_sequence", {"tools": [], "mode": "superset"}, "error"),
     ("tool_called", {"tool": "find", "input": {"id": 8}}, "fail"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from typing import Any
 
@@ -39,6 +40,22 @@ def test_a_search_in_chunks_and_in_the_whole_text_gives_the_same_result(
         whole = "".join(chunks)
         assert match.matched is (whole != "" and re.search(pattern, whole) is not None)
         assert match.tail == whole[-collectors.TAIL_LENGTH :]
+
+
+def test_a_character_may_be_split_between_two_blocks(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(collectors, "BLOCK_SIZE", 0)
+    match = OutputMatch("stdout", "café!")
+    for part in ("caf\u00e9!".encode()[:4], "caf\u00e9!".encode()[4:]):
+        encoded = base64.b64encode(part).decode()
+        match.on_event(Event(1, "ux.terminal.write", {"bytes": encoded, "stdout": True}))
+    assert match.matched
+
+
+def test_output_that_is_not_utf_8_is_searched_all_the_same():
+    match = OutputMatch("stdout", "done")
+    encoded = base64.b64encode(b"\xff done").decode()
+    match.on_event(Event(1, "ux.terminal.write", {"bytes": encoded, "stdout": True}))
+    assert match.matched
 
 
 @pytest.mark.parametrize(

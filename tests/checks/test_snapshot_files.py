@@ -59,6 +59,10 @@ def test_a_glob_selects_and_excludes_the_same_files(folder: Path, pattern: str, 
     assert list(capture_snapshot(folder, [], [pattern]).files) == others
 
 
+def test_a_file_that_one_of_several_globs_selects_is_selected(folder: Path):
+    assert list(capture_snapshot(folder, ["a.pyc", "src/*.py"]).files) == ["a.pyc", "src/a.py"]
+
+
 @pytest.mark.parametrize(
     "name", [".offbook/a", ".git/a", ".agent/home/a", "cassettes/a", "reports/a/b"]
 )

@@ -30,7 +30,7 @@ from offbook.trace.events import LOOP_START, RUN_END, RUN_START, VERDICT, Event,
 from offbook.trace.matching import Mismatch, contains, render_value, text_matches, values_equal
 from offbook.trace.reader import Trace
 from offbook.trace.recorder import record_trace
-from tests.checks.test_assertions import RUN, iteration, make, publish
+from tests.checks.test_assertions import RUN, WORK, iteration, make, publish
 
 CALLS = ['find({"id":7})', 'find({"id":7})', 'save({"path":"/"})']  # `rm` was blocked
 PUBLISHED = {"task.start": 1, "build.task": 1, "build.done": 1}
@@ -822,11 +822,65 @@ def test_an_assertion_may_be_parsed_without_a_place():
     assert str(failure.value).startswith("unknown assertion type 'exit_cod'")
 
 
-def test_the_invalid_pattern_of_a_file_names_its_field(tmp_path: Path):
-    (tmp_path / "a.txt").write_text("x")
-    fields = {"path": "a.txt", "pattern": "["}
-    message = judge("file_not_contains", fields, tmp_path).message
-    assert message.startswith("file_not_contains.pattern: invalid pattern")
+@pytest.mark.parametrize(
+    "kind, fields, message",
+    [
+        ("file_contains", {"path": "a", "pattern": "["}, "file_contains.pattern: invalid"),
+        ("file_not_contains", {"path": "a", "pattern": "["}, "file_not_contains.pattern: invalid"),
+        (
+            "event_occurred",
+            {"topic": "a", "payload_pattern": "["},
+            "event_occurred.payload_pattern: invalid",
+        ),
+        ("hat_sequence", {"hats": []}, "hat_sequence.hats is"),
+        ("event_sequence", {"topics": []}, "event_sequence.topics is"),
+    ],
+)
+def test_a_field_with_a_wrong_value_is_named(
+    tmp_path: Path, kind: str, fields: dict[str, Any], message: str
+):
+    (tmp_path / "a").write_text("x")
+    verdict = judge(kind, fields, tmp_path)
+    assert (verdict.status, verdict.message[: len(message)]) == ("error", message)
+
+
+def test_an_assertion_that_is_parsed_already_is_kept():
+    parsed = parse_assertion({"type": "exit_code", "expected": 0})
+    assert parse_assertion(parsed) is parsed
+
+
+def test_a_function_decides_whether_an_input_matches():
+    call = ActualCall("find", {"id": 7})
+    found = [ExpectedCall("find", decide).matches(call) for decide in (bool, lambda _: False)]
+    assert found == [True, False]
+
+
+def test_a_call_with_another_input_is_beside_the_call_that_is_missing():
+    raw = {"type": "tool_called", "tool": "refund", "input": {"id": 8}, "min": 2}
+    [verdict] = evaluate_all([raw], CheckContext(WORK))
+    assert verdict.message.splitlines() == [
+        'refund({"id":8}) ran 1 time:',
+        "  expected         | actual",
+        '                   | find({"id":7})',
+        '≠ refund({"id":8}) | refund({"id":7})',
+        "    .id: expected 8, got 7",
+        '= refund({"id":8}) | refund({"id":8})',
+    ]
+
+
+def test_a_tool_that_did_not_run_has_an_empty_side():
+    message = judge("tool_before", {"first": "find", "then": "rm"}).message
+    assert message.splitlines()[2:] == ["- find     |", "- rm       |"]
+
+
+words = st.text(st.sampled_from("abc"), max_size=8)
+
+
+@given(words, words)
+def test_steps_that_match_by_a_predicate_are_aligned_like_equal_ones(actual: str, expected: str):
+    pairs = align_in_order(len(actual), len(expected), lambda a, e: actual[a] == expected[e])
+    assert len(pairs) == len(align_equal(actual, expected))
+    assert all(actual[a] == expected[e] for a, e in pairs)
 
 
 @pytest.mark.parametrize(

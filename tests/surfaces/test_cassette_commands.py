@@ -206,7 +206,7 @@ def test_recorded_mocks_replace_the_model(tmp_path: Path, agent: list[str]):
     with Server() as server:
         options = ("m.jsonl", "--upstream", server.mount(model, run="").openai)
         failed = run_offbook("record", *options, *agent, "one", cwd=tmp_path)
-        assert (failed.returncode, "recorded 1 mocks" in failed.stderr) == (1, True)
+        assert (failed.returncode, "recorded 1 mock" in failed.stderr) == (1, True)
         existing = run_offbook("record", *options, *agent, "one", cwd=tmp_path)
         assert (existing.returncode, "already exists" in existing.stderr) == (2, True)
         result = run_offbook("record", "--replace", *options, *agent, "one", "two", cwd=tmp_path)

@@ -173,7 +173,7 @@ def test_a_run_that_reaches_its_limit_fails(
         answers,
     )
     assert ran.code == 1
-    assert "MaxIterations after 1 iterations" in ran.out
+    assert "MaxIterations after 1 iteration" in ran.out
 
 
 def test_only_named_variables_reach_the_agent(

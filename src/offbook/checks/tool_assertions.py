@@ -24,7 +24,7 @@ from offbook.checks.tool_calls import (
     align_calls,
     compare_tool_calls,
 )
-from offbook.errors import did_you_mean
+from offbook.errors import counted, did_you_mean
 from offbook.trace.events import TOOL_RESULT
 from offbook.trace.matching import contains, text_matches
 from offbook.trace.query import Events, ToolCallRecord
@@ -101,7 +101,7 @@ class ToolCalled(Assertion, frozen=True, tag="tool_called"):
         ok = count >= self.min and (self.max is None or count <= self.max)
         bounds = {"min": self.min, "max": self.max, "call": str(expected)}
         same_tool = [str(call) for call in calls if call.tool == self.tool]
-        message = f"{expected} ran {count} times"
+        message = f"{expected} ran {counted(count, 'time')}"
         if not same_tool and any(call.tool == self.tool for call in not_run):
             message = f"the model called {self.tool!r}, but it did not run"
         elif not same_tool:

@@ -162,7 +162,7 @@ def run_in_workspace(
         for line in filter(None, (*result.warnings, result.error)):
             click.echo(f"offbook: {line}", err=True)
         click.echo(
-            f"{result.termination_reason} after {result.iterations} iterations, "
+            f"{result.termination_reason} after {counted(result.iterations, 'iteration')}, "
             f"{result.elapsed_secs:.1f} s, exit code {result.exit_code}"
         )
         click.echo(result.session_file)

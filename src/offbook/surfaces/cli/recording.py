@@ -194,7 +194,8 @@ def _record_mocks(
     recording = MockRecording(live, file, replace=replace)
     with record_trace(trace, subject=command[0]) as hub:
         result = record_mocks(recording, command, hub=hub, deadline=deadline)
-    click.echo(f"offbook: recorded {len(recording.lines)} mocks in {file}", err=True)
+    recorded = counted(len(recording.lines), "mock")
+    click.echo(f"offbook: recorded {recorded} in {file}", err=True)
     result.raise_interrupt()
     if result.failures:
         raise result.failures[0]
