@@ -430,6 +430,15 @@ def test_whether_a_call_without_a_result_ran_is_unknown(raw: dict[str, Any], sta
         assert "it is unknown whether 'save' ran: no result came back" in verdict.message
 
 
+def test_all_tools_that_may_have_run_are_named():
+    calls = [tool_call(1, "save"), tool_call(2, "find")]
+    raw = {"type": "tool_sequence", "tools": ["find", "save"], "mode": "any_order"}
+    [verdict] = evaluate_all([raw], CheckContext(calls))
+    assert verdict.message == (
+        "no data: it is unknown whether 'find', 'save' ran: no result came back"
+    )
+
+
 def test_a_call_that_was_refused_did_not_run():
     refused = tool_result(1, "find")
     refused.data["executed"] = False

@@ -833,6 +833,7 @@ def test_an_assertion_may_be_parsed_without_a_place():
             "event_occurred.payload_pattern: invalid",
         ),
         ("hat_sequence", {"hats": []}, "hat_sequence.hats is"),
+        ("tool_sequence", {"tools": [], "mode": "superset"}, "tool_sequence.tools is"),
         ("event_sequence", {"topics": []}, "event_sequence.topics is"),
     ],
 )
