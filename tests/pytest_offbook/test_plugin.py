@@ -322,6 +322,26 @@ def test_it(offbook):
     assert len(reasons) == 3  # the error, the end of the trace, and pytest's summary
 
 
+@pytest.mark.parametrize("program", ["", "raise SystemExit('broken')"])
+def test_a_failing_command_shows_the_line_of_the_test_and_no_internals(
+    run_tests: RunTests, program: str
+):
+    result = run_tests(
+        f"""
+import sys
+from offbook.clis import Command
+
+def test_it(offbook):
+    agent = Command([sys.executable, "-c", {program!r}, "{{prompt}}"])
+    offbook.drive(agent).run(when("Go", [say("Done.")]))
+"""
+    )
+    result.stdout.fnmatch_lines([">*offbook.drive(agent).run(*", "test_it.py:*: *"])
+    result.stdout.no_fnmatch_line("*offbook/runs*")
+    result.stdout.no_fnmatch_line("*offbook/subjects*")
+    assert len(str(result.stdout).partition("offbook trace")[0].splitlines()) < 45
+
+
 def test_a_warning_of_a_green_test_is_in_the_summary_of_pytest(run_tests: RunTests):
     code = """
 def test_it(offbook):
