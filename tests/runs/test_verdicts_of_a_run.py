@@ -419,8 +419,8 @@ def test_the_verdict_of_a_failed_run_has_the_line_of_the_test():
     [
         ("shop", "shop.py", "shop.py"),
         ("shop", "<string>", None),
-        ("offbook.shop", "shop.py", "this test"),
-        ("pytest_offbook.shop", "shop.py", "this test"),
+        ("offbook.shop", "<string>", "this test"),
+        ("pytest_offbook.shop", "<string>", "this test"),
     ],
 )
 def test_the_place_of_a_run_is_the_first_file_that_is_not_ours(
