@@ -114,6 +114,16 @@ def test_a_run_in_memory_has_a_file_where_all_traces_are_read(
         assert t.trace.exists()
 
 
+def test_an_empty_working_directory_is_used_again():
+    reused = ReusedFolder()
+    with use_defaults(RehearsalDefaults(folder=reused, in_memory=True)):
+        for _ in range(2):
+            with drive(Echo()) as t:
+                t.run(HELLO)
+                assert t.cwd.is_dir()
+    reused.remove()
+
+
 def test_a_reused_folder_is_empty_for_each_rehearsal():
     folders: list[Path] = []
     reused = ReusedFolder()
