@@ -442,6 +442,18 @@ def test_the_address_follows_the_selection(open_events: OpenPage) -> None:
     opened.page.wait_for_function("() => location.hash.endsWith('tab=conversation')")
 
 
+def test_a_tab_chosen_while_its_event_is_read_is_shown(open_events: OpenPage) -> None:
+    opened = open_events(*PASSED)
+    expect(opened.page.locator(".row").nth(2)).to_be_visible()
+    # The keys come in one task, so no answer of the worker can arrive between them.
+    opened.page.evaluate(
+        "for (const key of ['j', 'j', 'j', '2'])"
+        " document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {key, bubbles: true}))"
+    )
+    expect(opened.page.locator('[role="tab"][aria-selected="true"]')).to_have_text("Conversation")
+    assert opened.page.evaluate("location.hash") == "#trace=1&event=3&tab=conversation"
+
+
 def test_the_next_failure_is_one_key_away(open_events: OpenPage) -> None:
     opened = open_events(*FAILED)
     opened.press("n")

@@ -18,11 +18,14 @@ export class Detail {
   private version = 0;
   private tabs: Tab[] = [];
   private tab = "event";
+  private reading = false;
+  private chosen = -1; // the number of a tab that was chosen while its event is read
 
   constructor(private readonly open: (index: number) => void, private readonly onTab: (tab: string) => void) {}
 
   async show(trace: number, index: number, info: TraceInfo, tab: string): Promise<void> {
     const version = ++this.version;
+    this.reading = true;
     const opened = await ask<Opened | null>({ ask: "event", trace, index });
     if (version !== this.version || !opened?.event) return;
     const { row } = opened;
@@ -42,10 +45,15 @@ export class Detail {
     this.tabs.push({ id: "raw", label: "Raw", fill: (panel) => renderRaw(panel, opened) });
     this.tab = this.tabs.some((entry) => entry.id === tab) ? tab : "event";
     this.draw(opened);
+    this.reading = false;
+    this.choose(this.chosen);
+    this.chosen = -1;
   }
 
   hide(): void {
     this.version++;
+    this.reading = false;
+    this.chosen = -1;
     clear(this.element);
   }
 
@@ -78,6 +86,10 @@ export class Detail {
 
   /** Show a tab by its number, as the keys 1 to 6 do. */
   choose(number: number): void {
+    if (this.reading) {
+      this.chosen = number;
+      return;
+    }
     const tab = this.tabs[number];
     if (!tab || tab.id === this.tab) return;
     this.tab = tab.id;
