@@ -16,7 +16,7 @@ import pytest
 
 from offbook import Command
 from offbook.errors import RunError
-from offbook.exchange.dialects.validation import RULES
+from offbook.exchange.dialects.decoding import RULES
 from offbook.runs.api import drive
 from offbook.sources.cassette.recording import Recording
 from offbook.sources.playbook.actions import say, when

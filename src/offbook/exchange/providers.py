@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from offbook.exchange.dialects.validation import ALL_RULES
+from offbook.exchange.dialects.decoding import ALL_RULES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

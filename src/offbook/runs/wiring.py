@@ -137,7 +137,7 @@ class Wiring:
             )
             _watch_tools(endpoint, subject)
             return endpoint
-        from offbook.exchange.dialects.validation import rules_except
+        from offbook.exchange.dialects.decoding import rules_except
         from offbook.exchange.providers import dialect_detector
         from offbook.sources.server.endpoint import Endpoint
 
@@ -246,6 +246,6 @@ def _known_rules(lenient: tuple[str, ...]) -> tuple[str, ...]:
     """Return the provider rules to switch off, or raise for an unknown one."""
     if not lenient:
         return ()
-    from offbook.exchange.dialects.validation import ALL_RULES, rules_except
+    from offbook.exchange.dialects.decoding import ALL_RULES, rules_except
 
     return tuple(ALL_RULES - rules_except(lenient))

@@ -13,8 +13,8 @@ from offbook.errors import ModelError
 from offbook.exchange.dialects import conversations, streaming
 from offbook.exchange.dialects.anthropic import Anthropic
 from offbook.exchange.dialects.conversations import ConversationStore
+from offbook.exchange.dialects.decoding import ALL_RULES, RULES
 from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
-from offbook.exchange.dialects.validation import ALL_RULES, RULES
 from offbook.exchange.messages import (
     History,
     Image,

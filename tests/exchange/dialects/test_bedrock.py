@@ -21,8 +21,8 @@ from offbook.exchange.dialects.bedrock.bedrock_stream import (
     parse_frames,
 )
 from offbook.exchange.dialects.conversations import ConversationStore
+from offbook.exchange.dialects.decoding import ALL_RULES
 from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
-from offbook.exchange.dialects.validation import ALL_RULES
 from offbook.exchange.messages import Text, Thinking, ToolCall
 from offbook.exchange.model import Reply, Request, Usage
 from offbook.runs.api import drive

@@ -11,10 +11,10 @@ from hypothesis import given
 from offbook.errors import ModelError
 from offbook.exchange.dialects import streaming
 from offbook.exchange.dialects.conversations import ConversationStore
+from offbook.exchange.dialects.decoding import ALL_RULES
 from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
 from offbook.exchange.dialects.gemini import Gemini
-from offbook.exchange.dialects.gemini.gemini_messages import SKIPPED_SIGNATURES
-from offbook.exchange.dialects.validation import ALL_RULES
+from offbook.exchange.dialects.gemini.gemini_wire import SKIPPED_SIGNATURES
 from offbook.exchange.messages import (
     History,
     Image,

@@ -8,9 +8,9 @@ import pytest
 from offbook.errors import ModelError
 from offbook.exchange.dialects.chat import Chat
 from offbook.exchange.dialects.conversations import ConversationStore
+from offbook.exchange.dialects.decoding import ALL_RULES, RULES
 from offbook.exchange.dialects.dialect import Dialect, HttpRequest
 from offbook.exchange.dialects.responses import Responses
-from offbook.exchange.dialects.validation import ALL_RULES, RULES
 
 USER = {"role": "user", "content": "Hello"}
 

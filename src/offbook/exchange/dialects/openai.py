@@ -10,8 +10,12 @@ import msgspec
 
 from offbook.determinism.clock import stable_id
 from offbook.errors import ModelError
-from offbook.exchange.dialects import validation
-from offbook.exchange.dialects.decoding import BodyDecoder, split_validation_error
+from offbook.exchange.dialects.decoding import (
+    BodyDecoder,
+    find_bad_schema,
+    rejection,
+    split_validation_error,
+)
 from offbook.exchange.dialects.dialect import HttpResponse, error_headers
 from offbook.exchange.messages import JSON, Image, to_json
 from offbook.exchange.model import Reply, Request, Tool
@@ -80,11 +84,11 @@ def check_tools(
     tools: tuple[Tool, ...], rules: frozenset[str], field: str = "parameters"
 ) -> tuple[Tool, ...]:
     """Return the tools; raise OpenAI's error for one whose `field` is not an object schema."""
-    violation = validation.find_bad_schema(tools, rules)
+    violation = find_bad_schema(tools, rules)
     if violation is None:
         return tools
     schema_type = tools[violation.index].schema.get("type")
-    raise validation.rejection(
+    raise rejection(
         violation.rule,
         f"Invalid schema for function '{violation.ids[0]}': schema must be a JSON Schema of "
         f"'type: \"object\"', got 'type: {to_json(schema_type).decode()}'.",
@@ -98,7 +102,7 @@ def unknown_role(role: str | None, path: str, supported: str) -> ModelError:
     # OpenAI reports a missing role as a missing parameter.
     if role is None:
         return missing_parameter(f"{path}.role", rule="unknown_role")
-    return validation.rejection(
+    return rejection(
         "unknown_role",
         f"Invalid value: '{role}'. Supported values are: {supported}.",
         param=f"{path}.role",
@@ -108,7 +112,7 @@ def unknown_role(role: str | None, path: str, supported: str) -> ModelError:
 
 def missing_parameter(param: str, *, rule: str = "missing_field") -> ModelError:
     """Return OpenAI's error for a missing field."""
-    return validation.rejection(
+    return rejection(
         rule,
         f"Missing required parameter: '{param}'.",
         param=param,

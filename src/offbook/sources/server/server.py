@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from offbook.determinism.clock import IdCounter
 from offbook.errors import UsageError
-from offbook.exchange.dialects.validation import rules_except
+from offbook.exchange.dialects.decoding import rules_except
 from offbook.sources.server.connection import Connection
 from offbook.sources.server.endpoint import Endpoint
 from offbook.sources.server.http1 import HeadCache, error_response

@@ -17,12 +17,6 @@ from offbook.exchange.dialects.anthropic.anthropic_client import (
     parse_message,
     parse_stream,
 )
-from offbook.exchange.dialects.anthropic.anthropic_messages import (
-    AnthropicMessageReader,
-    altered_thinking_error,
-    decode_body,
-    decode_tools,
-)
 from offbook.exchange.dialects.anthropic.anthropic_stream import (
     SERVER_ERROR,
     encode_error_body,
@@ -30,7 +24,7 @@ from offbook.exchange.dialects.anthropic.anthropic_stream import (
     encode_message,
 )
 from offbook.exchange.dialects.conversations import PrefixCache
-from offbook.exchange.dialects.decoding import RawBody
+from offbook.exchange.dialects.decoding import ALL_RULES, RawBody, rejection
 from offbook.exchange.dialects.dialect import (
     HttpRequest,
     HttpResponse,
@@ -45,7 +39,6 @@ from offbook.exchange.dialects.response_parsing import (
 )
 from offbook.exchange.dialects.side_requests import estimate_tokens
 from offbook.exchange.dialects.streaming import EVENT_STREAM
-from offbook.exchange.dialects.validation import ALL_RULES, rejection
 from offbook.exchange.messages import JSON, AnyBlock, History, Message, Thinking, ToolCall, to_json
 from offbook.exchange.model import Request
 
@@ -116,16 +109,16 @@ class Anthropic:
         http_request: HttpRequest,
         conversations: ConversationStore,
     ) -> Request:
-        body, options = decode_body(text)
+        body, options = wire.decode_body(text)
         state = cached.state if cached else wire.EMPTY_STATE
         model = body.model or _vertex_model(http_request.path)
         self._require_fields(body, state, model)
         before, reply = self._previous_exchange(body.thread, conversations)
-        tools, tool_problem = decode_tools(bytes(body.tools))
+        tools, tool_problem = wire.decode_tools(bytes(body.tools))
         if tool_problem and "bad_tool_schema" in self._rules:
             raise rejection("bad_tool_schema", tool_problem)
         raw = RawBody(text, wire.NAME)
-        reader = AnthropicMessageReader(self._rules, state, reply, raw)
+        reader = wire.AnthropicMessageReader(self._rules, state, reply, raw)
         messages = reader.read(body.messages)
         if body.thinking and body.thinking.get("type") != "disabled":
             self._check_thinking(body, messages, conversations)
@@ -196,7 +189,7 @@ class Anthropic:
         reply = conversations.reply_with_call(last.calls[0].id)
         original = _thinking(reply.blocks) if reply else ()
         if original and original != _thinking(last.blocks):
-            raise altered_thinking_error(body.messages)
+            raise wire.altered_thinking_error(body.messages)
 
     def reply_id(self, reply: Reply, request: Request) -> str:
         """Return the id of the message."""
@@ -298,7 +291,7 @@ def _side_response(path: str, body: bytes) -> JSON:
     if path.endswith("/messages"):
         raise ModelError("Method Not Allowed", status=405)
     if path.endswith(("/messages/count_tokens", f"{VERTEX_COUNT_TOKENS}:rawPredict")):
-        request, _ = decode_body(body)
+        request, _ = wire.decode_body(body)
         content = to_json((request.messages, request.system))
         return {"input_tokens": estimate_tokens(len(content) + len(bytes(request.tools)))}
     if path.endswith("/models"):

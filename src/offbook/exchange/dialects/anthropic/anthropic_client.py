@@ -8,7 +8,6 @@ import msgspec
 
 from offbook.errors import ModelError
 from offbook.exchange.dialects.anthropic import anthropic_wire as wire
-from offbook.exchange.dialects.anthropic.anthropic_messages import decode_block, decode_blocks
 from offbook.exchange.dialects.anthropic.anthropic_stream import STOP_REASONS, encode_block
 from offbook.exchange.dialects.decoding import RawBody, raw_block_data
 from offbook.exchange.dialects.response_parsing import StreamAccumulator
@@ -112,7 +111,7 @@ def encode_tool(tool: Tool) -> JSON:
 def parse_message(body: bytes, request: Request) -> Reply:
     """Parse a whole message."""
     message = wire.decode_message(body)
-    blocks = decode_blocks(message.content, RawBody(body, wire.NAME), ("content",))
+    blocks = wire.decode_blocks(message.content, RawBody(body, wire.NAME), ("content",))
     return _build_reply(message, blocks, request)
 
 
@@ -187,5 +186,5 @@ def parse_stream(body: bytes, request: Request) -> Reply:
             if part.input:
                 raw_parts[index]["input"] = part.input
     raw = RawBody(to_json(raw_parts), wire.NAME)
-    blocks = [decode_block(part, raw, (index,)) for index, part in enumerate(message.content)]
+    blocks = [wire.decode_block(part, raw, (index,)) for index, part in enumerate(message.content)]
     return _build_reply(message, blocks, request, tuple(accumulator.chunks))

@@ -26,7 +26,7 @@ from offbook.exchange.dialects.bedrock.bedrock_stream import (
     encode_frames,
     encode_message,
 )
-from offbook.exchange.dialects.decoding import RawBody
+from offbook.exchange.dialects.decoding import ALL_RULES, RawBody, rejection
 from offbook.exchange.dialects.dialect import (
     HttpRequest,
     HttpResponse,
@@ -35,7 +35,6 @@ from offbook.exchange.dialects.dialect import (
     request_metadata,
 )
 from offbook.exchange.dialects.response_parsing import raise_for_status, response_body
-from offbook.exchange.dialects.validation import ALL_RULES, rejection
 from offbook.exchange.messages import JSON, History, to_json
 from offbook.exchange.model import Request
 

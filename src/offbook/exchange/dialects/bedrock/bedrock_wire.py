@@ -8,8 +8,10 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from offbook.errors import ModelError
-from offbook.exchange.dialects.decoding import JsonPath, RawBody, RequestDecoder
-from offbook.exchange.dialects.validation import (
+from offbook.exchange.dialects.decoding import (
+    JsonPath,
+    RawBody,
+    RequestDecoder,
     Violation,
     find_bad_schema,
     find_unpaired_call,

@@ -13,15 +13,8 @@ from typing import TYPE_CHECKING, cast
 
 from offbook.determinism.clock import EPOCH
 from offbook.errors import ModelError
-from offbook.exchange.dialects import openai, validation
+from offbook.exchange.dialects import openai
 from offbook.exchange.dialects.chat import chat_wire as wire
-from offbook.exchange.dialects.chat.chat_messages import (
-    decode_functions,
-    decode_messages,
-    decode_tools,
-    pairing_error,
-    require_fields,
-)
 from offbook.exchange.dialects.chat.chat_stream import (
     count_choices,
     encode_template,
@@ -29,7 +22,7 @@ from offbook.exchange.dialects.chat.chat_stream import (
     repeat_chunks,
 )
 from offbook.exchange.dialects.conversations import CachedPrefix, PrefixCache
-from offbook.exchange.dialects.decoding import RawBody
+from offbook.exchange.dialects.decoding import ALL_RULES, RawBody, find_unpaired_call
 from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse, request_metadata
 from offbook.exchange.dialects.side_requests import embed, estimate_tokens, pack_floats
 from offbook.exchange.dialects.streaming import EVENT_STREAM, PLACEHOLDER, FilledTemplate
@@ -51,7 +44,7 @@ class Chat:
     name = wire.NAME
     continues_by_id = False
 
-    def __init__(self, rules: frozenset[str] = validation.ALL_RULES) -> None:
+    def __init__(self, rules: frozenset[str] = ALL_RULES) -> None:
         self._rules = rules
         self._tools = lru_cache(maxsize=64)(self._decode_tools)
         self._cache: PrefixCache[wire.ChatState] = PrefixCache(wire.find_messages)
@@ -108,22 +101,22 @@ class Chat:
             _, found, rest = http_request.path.partition("/deployments/")
             body.model = rest.partition("/")[0] if found else None
         if "missing_field" in self._rules:
-            require_fields(body, is_continuation=cached is not None)
+            wire.require_fields(body, is_continuation=cached is not None)
         before = state = cached.state if cached else wire.EMPTY_STATE
         if body.messages:
             raw = RawBody(text, wire.NAME)
-            state = decode_messages(body.messages, before, self._rules, raw, conversations)
+            state = wire.decode_messages(body.messages, before, self._rules, raw, conversations)
             if state.has_tools:
                 # A cached prefix was accepted with all its calls answered: pair the rest only.
                 messages = state.history[len(before.history) :] if cached else state.history
-                violation = validation.find_unpaired_call(messages, self._rules)
+                violation = find_unpaired_call(messages, self._rules)
                 if violation is not None:
-                    raise pairing_error(violation, len(state.system))
+                    raise wire.pairing_error(violation, len(state.system))
             if state.is_cacheable:
                 self._cache.add(http_request.body, text, state, cached)
         tools = self._tools(bytes(body.tools)) if body.tools else ()
         if body.functions:
-            functions = decode_functions(body.functions)
+            functions = wire.decode_functions(body.functions)
             tools += openai.check_tools(functions, self._rules, "parameters")
         return Request(
             state.history,
@@ -136,7 +129,7 @@ class Chat:
         )
 
     def _decode_tools(self, raw_tools: bytes) -> tuple[Tool, ...]:
-        return openai.check_tools(decode_tools(raw_tools), self._rules, "function.parameters")
+        return openai.check_tools(wire.decode_tools(raw_tools), self._rules, "function.parameters")
 
     def reply_id(self, reply: Reply, request: Request) -> str:
         """Return the id of the completion."""

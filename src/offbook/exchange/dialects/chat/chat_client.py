@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from offbook.errors import ModelError
 from offbook.exchange.dialects import openai
 from offbook.exchange.dialects.chat import chat_wire as wire
-from offbook.exchange.dialects.chat.chat_messages import decode_assistant, uses_functions
 from offbook.exchange.dialects.chat.chat_stream import (
     encode_call,
     encode_function_call,
@@ -53,7 +52,7 @@ STOP_REASONS: dict[str, StopReason] = {
 def encode_messages(request: Request) -> list[JSON]:
     """Encode the conversation."""
     messages: list[JSON] = []
-    functions = uses_functions(request.tools)
+    functions = wire.uses_functions(request.tools)
     if request.system:
         messages.append({"role": "system", "content": request.system})
     for message in request.messages:
@@ -130,7 +129,7 @@ def encode_tools(tools: Sequence[Tool]) -> JSON:
             encoded.append({"type": "function", "function": spec})
         else:
             encoded.append({"type": tool.kind, **tool.schema})
-    if uses_functions(tools):
+    if wire.uses_functions(tools):
         return {"functions": [tool["function"] for tool in encoded if "function" in tool]}
     return {"tools": encoded}
 
@@ -143,7 +142,7 @@ def parse_completion(body: bytes, request: Request) -> Reply:
     completion = openai.decode_response(wire.completion_decoder, body)
     choice = completion.choices[0] if completion.choices else wire.ChatChoice()
     raw, path = RawBody(body, wire.NAME), ("choices", 0, "message")
-    blocks = decode_assistant(choice.message, {}, raw, path, ConversationStore())
+    blocks = wire.decode_assistant(choice.message, {}, raw, path, ConversationStore())
     stop = _stop_reason(choice.finish_reason, blocks, refused=bool(choice.message.refusal))
     model = completion.model or request.model
     return Reply(blocks, stop, _parse_usage(completion.usage), model, completion.id)

@@ -14,7 +14,6 @@ from offbook.determinism.clock import EPOCH
 from offbook.errors import ModelError, UsageError
 from offbook.exchange.dialects import openai
 from offbook.exchange.dialects.chat import chat_wire as wire
-from offbook.exchange.dialects.chat.chat_messages import uses_functions
 from offbook.exchange.dialects.decoding import raw_block_data, unsupported_block
 from offbook.exchange.dialects.streaming import (
     PLACEHOLDER,
@@ -131,7 +130,7 @@ class ChatReply:
         self.thinking = "\n".join(thinking)
         self.text = "\n".join(texts)
         self.refused = reply.stop == "refusal" and bool(self.text)
-        has_functions = uses_functions(tools)
+        has_functions = wire.uses_functions(tools)
         self.functions = bool(self.calls) and has_functions
         self.finish = FINISH_REASONS[reply.stop]
         if self.calls and reply.stop == "stop":

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, unquote
 import msgspec
 
 from offbook.errors import ModelError
-from offbook.exchange.dialects.decoding import RawBody
+from offbook.exchange.dialects.decoding import ALL_RULES, RawBody, rejection
 from offbook.exchange.dialects.dialect import (
     HttpRequest,
     HttpResponse,
@@ -24,11 +24,6 @@ from offbook.exchange.dialects.gemini.gemini_client import (
     encode_turns,
     parse_responses,
 )
-from offbook.exchange.dialects.gemini.gemini_messages import (
-    GeminiMessageReader,
-    decode_body,
-    decode_tools,
-)
 from offbook.exchange.dialects.gemini.gemini_stream import (
     JSON_TYPE,
     encode_response,
@@ -42,7 +37,6 @@ from offbook.exchange.dialects.response_parsing import (
 )
 from offbook.exchange.dialects.side_requests import estimate_tokens
 from offbook.exchange.dialects.streaming import parse_sse
-from offbook.exchange.dialects.validation import ALL_RULES, rejection
 from offbook.exchange.messages import JSON, History, to_json
 from offbook.exchange.model import Request
 
@@ -106,7 +100,7 @@ class Gemini:
 
     def decode(self, http_request: HttpRequest, conversations: ConversationStore) -> Request:
         """Decode a request; raise `ModelError` where Gemini would reject it."""
-        body, options = decode_body(wire.body_decoder, http_request.body)
+        body, options = wire.decode_body(wire.body_decoder, http_request.body)
         for snake_name, name in wire.OPTIONS.items():
             if snake_name in options:
                 options.setdefault(name, options.pop(snake_name))
@@ -114,7 +108,7 @@ class Gemini:
         if not turns and "missing_field" in self._rules:
             message = "* GenerateContentRequest.contents: contents is not specified\n"
             raise rejection("missing_field", message)
-        tools, tool_problem = decode_tools(bytes(body.tools))
+        tools, tool_problem = wire.decode_tools(bytes(body.tools))
         if tool_problem and "bad_tool_schema" in self._rules:
             raise rejection("bad_tool_schema", tool_problem)
         path = http_request.path
@@ -123,7 +117,7 @@ class Gemini:
         if is_stream and "sse" not in parse_qs(http_request.query).get("alt", ()):
             metadata["framing"] = "array"  # without `alt=sse` a stream is a JSON array
         raw = RawBody(http_request.body or b"{}", wire.NAME)
-        reader = GeminiMessageReader(self._rules, raw, conversations)
+        reader = wire.GeminiMessageReader(self._rules, raw, conversations)
         system = body.systemInstruction or body.system_instruction
         model = path.rpartition("/models/")[2] if "/models/" in path else path.rpartition("/")[2]
         return Request(
@@ -217,14 +211,14 @@ def _side_response(http_request: HttpRequest) -> JSON:
     path, body = http_request.path, http_request.body
     match _find_verb(path):
         case "countTokens":
-            decode_body(wire.body_decoder, body)
+            wire.decode_body(wire.body_decoder, body)
             total = estimate_tokens(len(body))
             details = [{"modality": "TEXT", "tokenCount": total}]
             return {"totalTokens": total, "promptTokensDetails": details}
         case "embedContent":
-            return {"embedding": decode_body(wire.embedding_decoder, body).vector}
+            return {"embedding": wire.decode_body(wire.embedding_decoder, body).vector}
         case "batchEmbedContents":
-            batch = decode_body(wire.embedding_batch_decoder, body)
+            batch = wire.decode_body(wire.embedding_batch_decoder, body)
             return {"embeddings": [embedding.vector for embedding in batch.requests]}
         case _ if path.endswith("/models"):
             return {"models": [_describe_model(name) for name in MODELS]}

@@ -9,7 +9,6 @@ import msgspec
 from offbook.errors import ModelError
 from offbook.exchange.dialects.decoding import RawBody
 from offbook.exchange.dialects.gemini import gemini_wire as wire
-from offbook.exchange.dialects.gemini.gemini_messages import GeminiMessageReader
 from offbook.exchange.dialects.gemini.gemini_stream import encode_parts
 from offbook.exchange.dialects.response_parsing import StreamAccumulator
 from offbook.exchange.messages import JSON, RAW_ARGUMENTS, Message, ToolCall, to_json
@@ -138,7 +137,9 @@ def parse_responses(bodies: Sequence[bytes | str | msgspec.Raw], request: Reques
         )
     for index, block in accumulator.items():
         parts[index].text = block.text
-    reader = GeminiMessageReader(frozenset(), RawBody(to_json([{"parts": raw_parts}]), wire.NAME))
+    reader = wire.GeminiMessageReader(
+        frozenset(), RawBody(to_json([{"parts": raw_parts}]), wire.NAME)
+    )
     (message,) = reader.read([wire.GeminiTurn(parts, "model")])
     stop = _STOP_REASONS.get(finish, "error" if finish else "stop")
     if stop == "stop" and any(isinstance(block, ToolCall) for block in message.blocks):

@@ -15,7 +15,7 @@ from offbook.determinism.clock import EPOCH, stable_id
 from offbook.errors import ModelError
 from offbook.exchange.dialects import openai
 from offbook.exchange.dialects.conversations import PrefixCache
-from offbook.exchange.dialects.decoding import RawBody
+from offbook.exchange.dialects.decoding import ALL_RULES, RawBody, find_unpaired_call, rejection
 from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse, request_metadata
 from offbook.exchange.dialects.response_parsing import (
     is_event_stream,
@@ -28,18 +28,9 @@ from offbook.exchange.dialects.responses.responses_client import (
     parse_response_body,
     parse_stream,
 )
-from offbook.exchange.dialects.responses.responses_messages import (
-    ItemReader,
-    decode_instructions,
-    decode_tools,
-    encode_tools,
-    pairing_error,
-    require_fields,
-)
 from offbook.exchange.dialects.responses.responses_stream import ResponseBuilder
 from offbook.exchange.dialects.side_requests import estimate_tokens
 from offbook.exchange.dialects.streaming import EVENT_STREAM
-from offbook.exchange.dialects.validation import ALL_RULES, find_unpaired_call, rejection
 from offbook.exchange.messages import JSON, to_json
 from offbook.exchange.model import Reply, Request, Tool
 
@@ -98,7 +89,7 @@ class Responses:
             try:
                 created = openai.decode_body(wire.conversation_decoder, body or b"{}")
                 raw = RawBody(body, wire.NAME)
-                reader = ItemReader(self._rules, conversations, wire.EMPTY_STATE, raw)
+                reader = wire.ItemReader(self._rules, conversations, wire.EMPTY_STATE, raw)
                 reader.read(created.items or (), "items")
             except ModelError as error:
                 return self.encode_error(error)
@@ -137,10 +128,10 @@ class Responses:
             # The items continue a stored conversation, so the cached state does not apply.
             return self._decode(http_request.body, None, http_request, conversations)
         if "missing_field" in self._rules:
-            require_fields(body, options)
+            wire.require_fields(body, options)
         raw = RawBody(text, wire.NAME)
         before = cached.state if cached else wire.EMPTY_STATE
-        reader = ItemReader(self._rules, conversations, before, raw)
+        reader = wire.ItemReader(self._rules, conversations, before, raw)
         if exchange := conversations.get(previous_id or conversation):
             reader.continue_from(*exchange)
         elif previous_id and "unknown_previous" in self._rules:
@@ -160,13 +151,13 @@ class Responses:
             messages = state.history[len(before.history) :] if cached else state.history
             violation = find_unpaired_call(messages, self._rules, adjacent=False)
             if violation is not None:
-                raise pairing_error(violation, messages)
+                raise wire.pairing_error(violation, messages)
             if reader.is_cacheable:
                 self._cache.add(http_request.body, text, state, cached)
         tools = self._tools(bytes(body.tools)) if body.tools else ()
         if state.tools:
             tools = (*tools, *openai.check_tools(state.tools, self._rules))
-        instructions = decode_instructions(body.instructions, raw)
+        instructions = wire.decode_instructions(body.instructions, raw)
         metadata = request_metadata(http_request, wire.NAME)
         if instructions:
             metadata["instructions"] = len(instructions)
@@ -189,7 +180,7 @@ class Responses:
         )
 
     def _decode_tools(self, raw_tools: bytes) -> tuple[Tool, ...]:
-        tools = decode_tools(openai.decode_body(wire.tools_decoder, raw_tools) or ())
+        tools = wire.decode_tools(openai.decode_body(wire.tools_decoder, raw_tools) or ())
         return openai.check_tools(tools, self._rules)
 
     def reply_id(self, reply: Reply, request: Request) -> str:
@@ -214,7 +205,7 @@ class Responses:
     def _builder(self, id_: str, reply: Reply, request: Request) -> ResponseBuilder:
         tools, encoded = self._encoded_tools
         if tools is not request.tools:  # an agent offers the same tools with every request
-            encoded = msgspec.Raw(to_json(encode_tools(request.tools)))
+            encoded = msgspec.Raw(to_json(wire.encode_tools(request.tools)))
             self._encoded_tools = (request.tools, encoded)
         return ResponseBuilder(id_, reply, request, encoded)
 
@@ -233,7 +224,7 @@ class Responses:
         if request.system:
             body["instructions"] = request.system
         if request.tools:
-            body["tools"] = encode_tools(request.tools)
+            body["tools"] = wire.encode_tools(request.tools)
         body.update(request.parameters)
         if request.stream:
             body["stream"] = True

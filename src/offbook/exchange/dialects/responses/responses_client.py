@@ -10,7 +10,6 @@ from offbook.exchange.dialects.conversations import ConversationStore
 from offbook.exchange.dialects.decoding import RawBody, raw_block_data, unsupported_block
 from offbook.exchange.dialects.response_parsing import TRUNCATED_STREAM, error_with_code
 from offbook.exchange.dialects.responses import responses_wire as wire
-from offbook.exchange.dialects.responses.responses_messages import ItemReader, group_blocks
 from offbook.exchange.dialects.responses.responses_stream import encode_item
 from offbook.exchange.dialects.streaming import parse_sse
 from offbook.exchange.messages import (
@@ -43,7 +42,7 @@ def encode_items(messages: Sequence[Message]) -> list[JSON]:
     custom_calls = {call.id for message in messages for call in message.calls if call.custom}
     for index, message in enumerate(messages):
         if message.role == "assistant":
-            groups = group_blocks(message.blocks)
+            groups = wire.group_blocks(message.blocks)
             items += (
                 encode_item(group, f"in{index}_{number}", "stop")
                 for number, group in enumerate(groups)
@@ -143,7 +142,7 @@ def _build_reply(
         raise error_with_code(
             error.message or openai.SERVER_ERROR, error.code, 500, openai.ERROR_CATEGORIES
         )
-    reader = ItemReader(frozenset(), ConversationStore(), wire.EMPTY_STATE, raw)
+    reader = wire.ItemReader(frozenset(), ConversationStore(), wire.EMPTY_STATE, raw)
     reader.read(response.output, *path)
     blocks = tuple(block for message in reader.finish().history for block in message.blocks)
     return Reply(

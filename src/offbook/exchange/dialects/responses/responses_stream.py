@@ -10,7 +10,6 @@ from offbook.determinism.clock import EPOCH, stable_id
 from offbook.exchange.dialects import openai
 from offbook.exchange.dialects.decoding import raw_block_data, unsupported_block
 from offbook.exchange.dialects.responses import responses_wire as wire
-from offbook.exchange.dialects.responses.responses_messages import group_blocks
 from offbook.exchange.dialects.streaming import (
     encode_sse,
     split_fixed,
@@ -178,7 +177,7 @@ class ResponseBuilder:
         blocks = [_fit_block(block, request, encrypt_thinking=encrypt) for block in reply.blocks]
         self._items = [
             encode_item(group, f"{core_id}_{index}", reply.stop)
-            for index, group in enumerate(group_blocks(blocks))
+            for index, group in enumerate(wire.group_blocks(blocks))
         ]
         base: JSON = {
             "id": id_,
