@@ -11,7 +11,7 @@ from offbook.exchange.dialects.conversations import ConversationStore
 from offbook.exchange.dialects.dialect import HttpRequest
 from offbook.exchange.messages import History, strip_injected, user
 from offbook.exchange.model import Request
-from offbook.exchange.providers import dialect_detector
+from offbook.exchange.providers import detect_dialect
 from offbook.sources.playbook.actions import role, say, when
 from offbook.sources.playbook.playbook import Playbook
 
@@ -44,7 +44,7 @@ def captured(folder: Path) -> Request:
     capture: dict[str, Any] = json.loads((folder / "01.json").read_text())
     body = json.dumps(capture["body"]).encode()
     http_request = HttpRequest(capture["method"], capture["path"], capture["headers"], body)
-    dialect = dialect_detector(frozenset())(http_request)
+    dialect = detect_dialect(http_request, rules=frozenset())
     assert dialect is not None
     return dialect.decode(http_request, ConversationStore())
 

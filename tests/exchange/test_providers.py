@@ -4,9 +4,8 @@ import json
 
 import pytest
 
-from offbook.exchange.client_environment import client_env
 from offbook.exchange.dialects.dialect import HttpRequest
-from offbook.exchange.providers import all_dialects, detect_dialect
+from offbook.exchange.providers import all_dialects, client_env, detect_dialect
 
 GEMINI = {"x-goog-api-key": "none"}
 ANTHROPIC = {"anthropic-version": "2023-06-01"}

@@ -191,6 +191,12 @@ class ModelSource(Protocol):
         ...
 
 
+def can_relay(source: object) -> bool:
+    """Return whether this source can emit events before its reply is complete."""
+    # An optional attribute: most sources return whole replies and do not have it.
+    return bool(getattr(source, "relays", False))
+
+
 @runtime_checkable
 class AwaitsResults(Protocol):
     """A source that notes which of its tool calls have been answered by a result."""

@@ -29,12 +29,6 @@ def current_listener() -> Listener | None:
     return _listener.get()
 
 
-def can_relay(source: object) -> bool:
-    """Return whether this source can emit events before its reply is complete."""
-    # An optional attribute: most sources return whole replies and do not have it.
-    return bool(getattr(source, "relays", False))
-
-
 class Relay:
     """A reply in progress, run as a task, and its events so far."""
 

@@ -302,7 +302,7 @@ class BackendFactory:
 
     def _start(self, context: RunContext) -> Backend:
         """Return the backend that starts a process for each turn."""
-        from offbook.exchange.client_environment import client_env
+        from offbook.exchange.providers import client_env
 
         model_env = client_env(context.endpoint) if context.endpoint else {}
         # The real key and base URL stay here: they belong to `Live`, which calls the provider.

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from offbook.errors import Interrupted, UsageError
-from offbook.exchange.client_environment import client_arguments
+from offbook.exchange.providers import client_arguments
 from offbook.files import make_temp_folder, remove_temp_folder
 from offbook.sources.server.server import Server
 from offbook.subjects.process import run_foreground

@@ -137,7 +137,6 @@ class Wiring:
             )
             _watch_tools(endpoint, subject)
             return endpoint
-        from offbook.exchange.dialects.decoding import rules_except
         from offbook.exchange.providers import dialect_detector
         from offbook.sources.server.endpoint import Endpoint
 
@@ -145,7 +144,7 @@ class Wiring:
         endpoint = Endpoint(
             self._source,
             url="",
-            detect_dialect=dialect_detector(rules_except(self._lenient)),
+            detect_dialect=dialect_detector(self._lenient),
             hub=self._hub,
             tools=tools,
             mocked=mocked,

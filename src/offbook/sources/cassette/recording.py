@@ -20,7 +20,7 @@ import msgspec
 
 from offbook.determinism.clock import Clock, SystemClock
 from offbook.errors import ModelError, UsageError, counted
-from offbook.exchange.relay import can_relay
+from offbook.exchange.model import can_relay
 from offbook.sources.cassette.format import (
     ANY_HASH,
     MAIN_HAT,

@@ -29,8 +29,7 @@ from offbook.errors import (
     UsageError,
     counted,
 )
-from offbook.exchange.model import Request
-from offbook.exchange.relay import can_relay
+from offbook.exchange.model import Request, can_relay
 from offbook.sources.cassette.format import (
     MAIN_HAT,
     RecordedResponse,

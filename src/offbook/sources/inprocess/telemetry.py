@@ -12,7 +12,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from offbook.determinism.patch import apply_patch
-from offbook.exchange.client_environment import QUIET_ENV
+from offbook.exchange.providers import QUIET_ENV
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping

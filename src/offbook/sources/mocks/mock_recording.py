@@ -15,7 +15,7 @@ import msgspec
 
 from offbook.errors import ModelError, UsageError
 from offbook.exchange.messages import Text, Thinking
-from offbook.exchange.relay import can_relay
+from offbook.exchange.model import can_relay
 from offbook.files import write_atomic
 from offbook.secrets import hide_secrets, known_secrets
 from offbook.sources.side_requests import answer_prewarm

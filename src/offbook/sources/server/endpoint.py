@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from offbook.errors import ModelError, OffbookError, RunError
-from offbook.exchange.client_environment import client_env
 from offbook.exchange.dialects.conversations import ConversationStore
 from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
-from offbook.exchange.model import DETAILS_OF_CALLS, FAILED_CALLS, REFUSED_CALLS
-from offbook.exchange.relay import Relay, can_relay
+from offbook.exchange.model import DETAILS_OF_CALLS, FAILED_CALLS, REFUSED_CALLS, can_relay
+from offbook.exchange.providers import client_env
 from offbook.secrets import remember_credentials
 from offbook.sources.server.http1 import error_response
 from offbook.trace.events import ASIDE, ERROR
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from offbook.determinism.faults import Fault, FaultInjector
     from offbook.exchange.dialects.dialect import Dialect
     from offbook.exchange.model import ModelSource, Reply, Request
+    from offbook.exchange.relay import Relay
     from offbook.sources.server.wire_recording import WireExchange
     from offbook.trace.hub import Hub
 
@@ -240,6 +240,8 @@ class Endpoint:
             # 5. A stream from a real provider begins before its reply is complete. If no event
             #    came early, the reply is encoded like any other.
             if self.relays and request.stream:
+                from offbook.exchange.relay import Relay  # a script or a recording needs none
+
                 relay = Relay(self._reply(dialect, request, wire))
                 if await relay.has_early_events():
                     headers = {**STREAM_HEADERS, **self._headers}

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from offbook.determinism.clock import IdCounter
 from offbook.errors import UsageError
-from offbook.exchange.dialects.decoding import rules_except
+from offbook.exchange.providers import dialect_detector
 from offbook.sources.server.connection import Connection
 from offbook.sources.server.endpoint import Endpoint
 from offbook.sources.server.http1 import HeadCache, error_response
@@ -71,7 +71,7 @@ class Server:
         self.connections: set[Connection] = set()
         self.head_cache = HeadCache()
         self._timeout = timeout
-        self._detect_dialect = detect_dialect or _make_detector(lenient)
+        self._detect_dialect = detect_dialect or dialect_detector(lenient)
         self._on_unknown_run = on_unknown_run
         self._endpoints: dict[str, Endpoint] = {}
         self._ids = IdCounter()
@@ -193,7 +193,7 @@ class Server:
         endpoint = Endpoint(
             source,
             url=f"{base}/s/{name}" if name else base,
-            detect_dialect=_make_detector(lenient) if lenient else self._detect_dialect,
+            detect_dialect=dialect_detector(lenient) if lenient else self._detect_dialect,
             hub=hub,
             tools=tools,
             pacing=pacing,
@@ -274,10 +274,3 @@ def _make_loop() -> asyncio.AbstractEventLoop:
     except ImportError:  # not available on every platform
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
-
-
-def _make_detector(lenient: Iterable[str]) -> DetectDialect:
-    # Late: a server with its own detector needs no dialect.
-    from offbook.exchange.providers import dialect_detector
-
-    return dialect_detector(rules_except(lenient))

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, Unpack
 import msgspec
 
 from offbook.errors import DeadlineExceeded, RunError, UsageError, did_you_mean
-from offbook.exchange.client_environment import client_env
+from offbook.exchange.providers import client_env
 from offbook.subjects.process import ProcessResult, describe_exit, isolated_env, run_process
 from offbook.trace.events import PROCESS_EXIT, PROCESS_OUTPUT, PROCESS_START
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from offbook.errors import RunError
-from offbook.exchange.client_environment import client_env
+from offbook.exchange.providers import client_env
 from offbook.exchange.tool_aliases import CLAUDE_CODE_ALIASES, ToolAliases
 from offbook.subjects.frameworks.framework import NoToolAccess
 from offbook.subjects.process import isolated_env
