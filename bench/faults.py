@@ -17,7 +17,7 @@ from typing import Any
 import openai
 
 from offbook import call, drive, say, session, when
-from offbook.trace.context import current_faults
+from offbook.determinism.run_context import current_faults
 
 STEPS = 200
 SHARE = 1 / 200

@@ -19,7 +19,7 @@ import click
 import msgspec
 
 from offbook import errors
-from offbook.checks.registry import ASSERTIONS, assertion_class
+from offbook.checks.assertion import ASSERTIONS, assertion_class
 from offbook.surfaces.capabilities import CAPABILITIES
 from offbook.surfaces.cli import all_commands
 from offbook.surfaces.cli import offbook as command_line

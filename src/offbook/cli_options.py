@@ -75,7 +75,7 @@ def trace_option(command: Callable[P, int]) -> Callable[P, int]:
             return command(*args, **given)
         if given.get("trace") is None:
             raise UsageError("--wire has no effect without --trace", hint="--trace FILE --wire")
-        from offbook.trace.context import keep_wire
+        from offbook.determinism.run_context import keep_wire
 
         token = keep_wire.set(True)
         try:

@@ -84,12 +84,12 @@ except urllib.error.HTTPError:
 @pytest.mark.parametrize(
     "program, arguments, code, bound",
     [
-        pytest.param(SESSION, [], 0, 32, id="session"),
+        pytest.param(SESSION, [], 0, 29, id="session"),
         pytest.param(
-            COMMAND, ["scenario", "run", "flow.yaml", "--junit", "j.xml"], 0, 49, id="scenario"
+            COMMAND, ["scenario", "run", "flow.yaml", "--junit", "j.xml"], 0, 45, id="scenario"
         ),
         pytest.param(
-            COMMAND, ["replay", "c.yaml", "--", sys.executable, "client.py"], 1, 50, id="mismatch"
+            COMMAND, ["replay", "c.yaml", "--", sys.executable, "client.py"], 1, 43, id="mismatch"
         ),
     ],
 )

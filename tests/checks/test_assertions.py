@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from offbook.checks.assertion import ASSERTIONS, evaluate_all, parse_assertion
 from offbook.checks.context import CheckContext
-from offbook.checks.registry import ASSERTIONS, evaluate_all, parse_assertion
 from offbook.errors import UsageError
 from offbook.trace.events import Event
 from offbook.trace.reader import Trace

@@ -16,7 +16,7 @@ from offbook.checks.golden_transcript import (
     merge_golden,
     update_goldens,
 )
-from offbook.determinism.thread_context import use_variable
+from offbook.determinism.run_context import use_variable
 from offbook.errors import CheckFailed, FormatError, UsageError
 from offbook.testing import assert_golden_transcript
 from tests.conftest import SHARED_DATA

@@ -20,10 +20,15 @@ from offbook.checks.alignment import (
     render_rows,
     shorten_sides,
 )
-from offbook.checks.assertion import Assertion, AssertionResult, CheckContext
+from offbook.checks.assertion import (
+    Assertion,
+    AssertionResult,
+    CheckContext,
+    evaluate_all,
+    parse_assertion,
+)
 from offbook.checks.collectors import Termination
 from offbook.checks.context import NoData
-from offbook.checks.registry import evaluate_all, parse_assertion
 from offbook.checks.tool_calls import ActualCall, ExpectedCall, compare_tool_calls
 from offbook.errors import UsageError
 from offbook.trace.events import LOOP_START, RUN_END, RUN_START, VERDICT, Event, Verdict

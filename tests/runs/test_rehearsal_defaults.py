@@ -9,13 +9,12 @@ import pytest
 
 from offbook import drive, say, when
 from offbook.determinism.faults import parse_faults
-from offbook.determinism.thread_context import use_variable
+from offbook.determinism.run_context import current_llm, use_variable
 from offbook.errors import CheckFailed, ScriptUnfinished
 from offbook.files import ReusedFolder
 from offbook.runs.rehearsal import Rehearsal, RehearsalDefaults, use_defaults
 from offbook.runs.sync_bridge import SyncBridge
 from offbook.subjects.subject import MOCKS_USED
-from offbook.trace.context import current_llm
 from offbook.trace.events import Verdict
 from offbook.trace.recorder import COLLECT_TRACES
 from tests.runs.echo_subject import HELLO, Always, Echo

@@ -12,7 +12,7 @@ import pytest
 
 from offbook import session
 from offbook.errors import Interrupted, RunError, ScriptExhausted
-from offbook.runs.run_endings import (
+from offbook.runs.run import (
     describe_left_behind,
     emit_failure,
     list_running,

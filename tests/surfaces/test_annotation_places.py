@@ -13,7 +13,7 @@ from offbook import Trace, call, drive, say, session, when
 from offbook.errors import OffbookError
 from offbook.reports.github import GitHubReport, annotation
 from offbook.reports.report import collect_suite
-from offbook.runs.run_endings import place_of_error
+from offbook.runs.run import place_of_error
 from offbook.trace.events import FileLine
 from offbook.workflows.scenario import read_scenario
 from offbook.workflows.scenario_runner import run_scenario

@@ -8,8 +8,8 @@ from typing import Any, get_type_hints
 import msgspec
 import pytest
 
+from offbook.checks.assertion import assertion_class
 from offbook.checks.judge import Evaluation
-from offbook.checks.registry import assertion_class
 from offbook.surfaces.mcp_server import describe_tools
 from offbook.trace.inspection import EventFilter, RecordPage, TimelineEntry, TraceSummary
 from offbook.workflows.mock_backend import MockResponse

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from offbook.trace.context import bind_context
+from offbook.determinism.run_context import bind_context
 from offbook.trace.events import Event
 from offbook.trace.hub import Hub
 

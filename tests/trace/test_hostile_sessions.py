@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from offbook.checks.assertion import evaluate_all
 from offbook.checks.context import CheckContext
-from offbook.checks.registry import evaluate_all
 from offbook.reports.report import collect_suite
 from offbook.trace.agent_output import OutputScanner, join_output, scan_output
 from offbook.trace.inspection import EventFilter, build_timeline, list_records, summarize

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from offbook.checks.assertion import evaluate_all
 from offbook.checks.context import CheckContext
-from offbook.checks.registry import evaluate_all
 from offbook.sources.importers.conversion import read_trace
 from offbook.trace.agent_output import join_output
 from offbook.trace.inspection import EventFilter, TraceSummary, list_records, summarize

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from offbook.checks.assertion import evaluate_all
 from offbook.checks.context import CheckContext
-from offbook.checks.registry import evaluate_all
 from offbook.errors import UsageError
 from offbook.files import write_atomic
 from offbook.trace.events import Event

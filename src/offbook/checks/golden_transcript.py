@@ -25,7 +25,7 @@ import msgspec
 from offbook.checks.alignment import describe_mismatch
 from offbook.checks.proposed_files import update_hint, withdraw, write_or_propose
 from offbook.checks.snapshot import diff_texts
-from offbook.determinism.thread_context import thread_variable
+from offbook.determinism.run_context import thread_variable
 from offbook.errors import CheckFailed, FormatError, UsageError, did_you_mean
 from offbook.files import parse_json, read_text
 from offbook.trace.matching import Mismatch, find_mismatches

@@ -23,7 +23,7 @@ from urllib.parse import parse_qs, unquote
 
 from offbook.determinism.network_guard import is_ip_address, watch_audit_events
 from offbook.determinism.patch import apply_patch
-from offbook.determinism.thread_context import call_site, propagate_to_threads, thread_variable
+from offbook.determinism.run_context import call_site, propagate_to_threads, thread_variable
 from offbook.errors import IsolationError
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import msgspec
 
-from offbook.checks.registry import parse_assertion
+from offbook.checks.assertion import parse_assertion
 from offbook.errors import FormatError, UsageError, did_you_mean
 from offbook.evals.fixtures import ROLES, check_fixture
 from offbook.evals.friction import parse_expectation

@@ -12,8 +12,8 @@ from typing import Any, cast
 
 import msgspec
 
+from offbook.checks.assertion import evaluate_all
 from offbook.checks.context import CheckContext, NoData
-from offbook.checks.registry import evaluate_all
 from offbook.errors import OffbookError
 from offbook.evals.friction import Suggestion, check_suggestions, parse_expectation
 from offbook.evals.pack import FRICTION_KINDS, PackAssertion, Rubric

@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from offbook.determinism.run_context import live_listener
 from offbook.errors import OffbookError, UsageError, did_you_mean
 from offbook.evals.pack import EvalCase, LoadedPack
 from offbook.evals.run_record import (
@@ -29,7 +30,6 @@ from offbook.evals.run_record import (
     record_from_trace,
 )
 from offbook.files import make_temp_folder, remove_temp_folder, run_source
-from offbook.trace.context import live_listener
 from offbook.trace.correlation import new_correlation
 from offbook.trace.events import RUN_END, RUN_START, Event, Verdict, trace_header
 from offbook.trace.recorder import to_json_value

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import msgspec
 
-from offbook.determinism.thread_context import snapshot_variables
+from offbook.determinism.run_context import snapshot_variables
 from offbook.errors import PlaybookError, UsageError
 from offbook.explore.generated_model import PatientPlaybook
 from offbook.explore.moves import find_values
@@ -18,8 +18,7 @@ from offbook.explore.ssl_contexts import share_ssl_contexts
 from offbook.files import ReusedFolder
 from offbook.runs.api import drive
 from offbook.runs.rehearsal import Rehearsal, RehearsalDefaults, use_defaults
-from offbook.runs.run import Run
-from offbook.runs.run_endings import watch_termination
+from offbook.runs.run import Run, watch_termination
 from offbook.runs.sync_bridge import SyncBridge
 
 if TYPE_CHECKING:

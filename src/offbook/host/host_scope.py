@@ -19,9 +19,9 @@ from typing import Any, Literal, cast
 
 import msgspec
 
+from offbook.determinism.run_context import current_faults, current_host
 from offbook.errors import CheckFailed, HostError, UnmockedCall, UsageError, did_you_mean
 from offbook.host.host_providers import call_provider, providers
-from offbook.trace.context import current_faults, current_host
 from offbook.trace.events import HOST_CALL
 from offbook.trace.hub import current_hub
 from offbook.trace.matching import contains, find_mismatches, render_value

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
+from offbook.determinism.run_context import current_faults
 from offbook.errors import DeadlineExceeded, RunError, UsageError, did_you_mean
 from offbook.exchange.messages import History, user
 from offbook.exchange.model import Reply, Request
 from offbook.runs.wiring import serve_source
-from offbook.trace.context import current_faults
 from offbook.trace.events import Verdict
 from offbook.trace.instrument import TracedSource
 

@@ -26,14 +26,13 @@ from offbook.sources.cassette.journal import load_cassette
 from offbook.sources.cassette.mismatch import find_differences
 from offbook.sources.cassette.normalize import Normalizer, collapse_whitespace, merge_rules
 from offbook.sources.cassette.recording import Recording
-from offbook.sources.cassette.redaction_hints import TOKEN, suggest_redactions
 from offbook.sources.cassette.replay import Cassette
 from offbook.sources.mocks.mock_file import read_mocks
 from offbook.sources.mocks.mocks import Mocks
 from offbook.trace.events import ERROR, PROCESS_OUTPUT, REPLY, REQUEST
 from offbook.trace.reader import read_trace
 from offbook.trace.recorder import COLLECT_TRACES, record_trace
-from offbook.trace.redaction import Redaction, RedactionRules
+from offbook.trace.redaction import TOKEN, Redaction, RedactionRules, suggest_redactions
 
 if TYPE_CHECKING:
     from offbook.exchange.model import ModelSource

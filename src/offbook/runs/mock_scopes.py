@@ -20,12 +20,16 @@ from functools import wraps
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
-from offbook.determinism.thread_context import propagate_to_threads, use_variable
+from offbook.determinism.run_context import (
+    current_host,
+    current_llm,
+    propagate_to_threads,
+    use_variable,
+)
 from offbook.errors import CheckFailed, ModelError, ScriptMismatch, UsageError, did_you_mean
 from offbook.exchange.messages import History, Message, user
 from offbook.exchange.model import Reply, Request
 from offbook.host.host_scope import HostScope
-from offbook.trace.context import current_host, current_llm
 from offbook.trace.hub import current_hub
 
 if TYPE_CHECKING:

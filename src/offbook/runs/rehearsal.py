@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 import msgspec
 
 from offbook.determinism.clock import Clock, SystemClock
-from offbook.determinism.thread_context import use_variable
+from offbook.determinism.run_context import current_faults, current_llm, use_variable
 from offbook.errors import (
     CheckFailed,
     OffbookWarning,
@@ -35,8 +35,8 @@ from offbook.errors import (
 )
 from offbook.exchange.model import AwaitsResults, ModelSource
 from offbook.files import ReusedFolder, make_temp_folder, remove_temp_folder
-from offbook.runs.run import Run
-from offbook.runs.run_endings import (
+from offbook.runs.run import (
+    Run,
     describe_left_behind,
     emit_failure,
     list_running,
@@ -53,7 +53,6 @@ from offbook.subjects.subject import (
     SendsPrompts,
     Subject,
 )
-from offbook.trace.context import current_faults, current_llm
 from offbook.trace.events import RUN_END, RUN_START, FileLine, Verdict
 from offbook.trace.hub import Hub, run_watchers, use_hub
 from offbook.trace.query import Events

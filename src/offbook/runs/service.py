@@ -83,7 +83,7 @@ class Service:
         code before an unused rest of the script.
         """
         from offbook.runs.commands import MAX_OUTPUT, CommandResult, connect_clients
-        from offbook.runs.run_endings import emit_failure
+        from offbook.runs.run import emit_failure
         from offbook.subjects.process import describe_exit, run_foreground
 
         self._hub.emit(RUN_START, {"subject": command[0], "command": list(command)})

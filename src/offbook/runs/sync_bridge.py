@@ -20,7 +20,7 @@ from weakref import WeakSet
 
 import msgspec
 
-from offbook.determinism.thread_context import snapshot_variables
+from offbook.determinism.run_context import snapshot_variables
 from offbook.errors import UsageError
 
 if TYPE_CHECKING:

@@ -12,11 +12,10 @@ from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from offbook.determinism.thread_context import use_variable
+from offbook.determinism.run_context import live_listener, use_variable
 from offbook.errors import OffbookError, UsageError
 from offbook.reports.otel_spans import count_spans, export_spans
 from offbook.runs.otlp_collector import send_spans
-from offbook.trace.context import live_listener
 from offbook.trace.correlation import CORRELATION_ID
 from offbook.trace.events import Event
 from offbook.trace.live_events import LiveEvents

@@ -12,13 +12,32 @@ import re
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from offbook.secrets.secret_shapes import PLAIN_TOKENS, QUERY_NAMES, SECRET_NAMES, VAGUE_NAMES
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     Judge = Callable[[bytes], bool]
 
+
+# Names of secrets, in lower case; also with hyphens for underscores.
+SECRET_NAMES = (
+    *("api_key", "apikey", "access_key", "accesskey", "account_key", "accountkey"),
+    *("private_key", "privatekey", "signing_key", "encryption_key", "subscription_key"),
+    *("client_key_data", "secret", "secret_key", "secretkey", "secret_key_base", "client_secret"),
+    *("password", "passwd", "passphrase"),
+)
+# Names of many other things, too: their value is a secret only if it looks like one.
+VAGUE_NAMES = (
+    *("token", "auth", "jwt", "bearer", "authorization", "credential", "credentials"),
+    *("pass", "pwd", "pw", "ext_pat", "accessjwt", "refreshjwt", "webhook_url"),
+    *("accesstoken", "refreshtoken", "authtoken", "sessiontoken", "securitytoken", "bottoken"),
+    *("apitoken", "usertoken", "bearertoken", "idtoken"),
+)
+# Words before `_token` that make it harmless: a `next_token` is the position in a list.
+PLAIN_TOKENS = (
+    *("page", "next", "continuation", "sync", "eos", "bos", "pad", "unk", "sep", "cls", "mask"),
+    *("special", "per", "first", "last", "stop", "start", "end", "num", "prev", "previous"),
+)
+QUERY_NAMES = ("key", "sig", "code")  # names of secrets in the query of a URL only
 
 # Compiled at its first match: there are 200 patterns, and most runs contain the words of few.
 compile_pattern = cache(re.compile)

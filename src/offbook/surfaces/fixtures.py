@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Unpack, cast
 
 from offbook.checks.golden_transcript import update_goldens
 from offbook.determinism.clock import stable_id
-from offbook.determinism.thread_context import use_variable
+from offbook.determinism.run_context import current_host, use_variable
 from offbook.errors import OffbookError
 from offbook.files import copy_atomic
 from offbook.host.fake_cli import FakeCli, fake_cli, mock_pi
@@ -20,7 +20,6 @@ from offbook.runs.api import drive, session
 from offbook.runs.mock_scopes import LlmScope, MockScopes, ScopeManager
 from offbook.runs.rehearsal import Rehearsal
 from offbook.runs.sync_bridge import in_event_loop
-from offbook.trace.context import current_host
 from offbook.trace.reader import Trace
 from offbook.trace.steps import current_step_log
 

@@ -19,9 +19,16 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any, Self
 
 from offbook.determinism.clock import Clock, SystemClock
-from offbook.determinism.thread_context import thread_variable, use_variable
+from offbook.determinism.run_context import (
+    EMPTY,
+    ContextScope,
+    current_context,
+    keep_wire,
+    live_listener,
+    thread_variable,
+    use_variable,
+)
 from offbook.errors import RunError, UsageError
-from offbook.trace.context import EMPTY, ContextScope, current_context, keep_wire, live_listener
 from offbook.trace.events import VERDICT, Event, FileLine, Verdict, verdict_data
 
 if TYPE_CHECKING:

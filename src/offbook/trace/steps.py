@@ -21,7 +21,7 @@ from functools import partial, wraps
 from inspect import iscoroutinefunction, signature
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, overload
 
-from offbook.determinism.thread_context import thread_variable, use_variable
+from offbook.determinism.run_context import thread_variable, use_variable
 from offbook.errors import UsageError
 from offbook.trace.events import STEP_POST, STEP_PRE
 from offbook.trace.hub import current_hub

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from offbook.checks.registry import parse_assertion
+from offbook.checks.assertion import parse_assertion
 from offbook.errors import FormatError, UsageError
 from offbook.files import convert, find_line, parse_json, read_text
 from offbook.trace.events import FileLine

@@ -17,8 +17,8 @@ from typing import Any
 
 import msgspec
 
+from offbook.checks.assertion import parse_assertion
 from offbook.checks.file_assertions import SnapshotMatches
-from offbook.checks.registry import parse_assertion
 from offbook.checks.snapshot import (
     SnapshotDiff,
     capture_snapshot,

@@ -108,8 +108,8 @@ def check(
     workspace, or in the folder of the `approved` snapshots. `places` are where the assertions are
     written.
     """
+    from offbook.checks.assertion import evaluate_all
     from offbook.checks.context import CheckContext
-    from offbook.checks.registry import evaluate_all
     from offbook.trace.recorder import record_trace
 
     if not assertions:
@@ -153,8 +153,8 @@ def _propose_snapshot(
     workspace: Workspace, raw: object, verdict: Verdict, location: str
 ) -> Verdict:
     """Store the actual files of a failed snapshot assertion for a review."""
+    from offbook.checks.assertion import parse_assertion
     from offbook.checks.file_assertions import SnapshotMatches
-    from offbook.checks.registry import parse_assertion
     from offbook.workflows.snapshots import propose_snapshot
 
     try:

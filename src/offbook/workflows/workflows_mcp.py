@@ -13,8 +13,8 @@ from typing import Any, Union, get_type_hints
 
 import msgspec
 
+from offbook.checks.assertion import ASSERTIONS, assertion_class
 from offbook.checks.judge import Evaluation
-from offbook.checks.registry import ASSERTIONS, assertion_class
 from offbook.determinism.faults import KINDS
 from offbook.errors import OffbookError
 from offbook.files import convert

@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from offbook.determinism.run_context import keep_wire
 from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
 from offbook.exchange.messages import Text, user
 from offbook.exchange.model import Reply, Request
 from offbook.sources.server.server import Server
 from offbook.sources.server.wire_recording import MAX_BYTES, WireExchange
-from offbook.trace.context import keep_wire
 from offbook.trace.events import ERROR, REPLY, REQUEST, WIRE, Event
 from offbook.trace.hub import Hub
 from tests.sources.server.plain_dialect import body

@@ -18,7 +18,7 @@ from offbook.errors import ReplayMismatch, did_you_mean
 from offbook.secrets import MASK
 from offbook.sources.cassette.format import preview
 from offbook.sources.cassette.normalize import Normalizer, merge_rules, request_as_json
-from offbook.sources.cassette.redaction_hints import TOKEN, RedactionHint, suggest_redactions
+from offbook.trace.redaction import TOKEN, RedactionHint, suggest_redactions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
-from offbook.determinism.thread_context import thread_variable
+from offbook.determinism.run_context import thread_variable
 from offbook.sources.inprocess.blocking import CoroutineRunner, Gate, StreamRelay, relay_response
 
 if TYPE_CHECKING:

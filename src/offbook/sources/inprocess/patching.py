@@ -17,7 +17,7 @@ from importlib.abc import MetaPathFinder
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
-from offbook.determinism.thread_context import propagate_to_threads
+from offbook.determinism.run_context import propagate_to_threads
 from offbook.sources.inprocess.aiohttp_transport import AiohttpTransport
 from offbook.sources.inprocess.http_client_transport import HttpClientTransport, Urllib3Transport
 from offbook.sources.inprocess.httpx_transport import HttpxTransport

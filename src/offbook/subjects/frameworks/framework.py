@@ -17,9 +17,9 @@ from importlib import import_module
 from inspect import Parameter, isawaitable, signature
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from offbook.determinism.run_context import current_faults
 from offbook.errors import InjectedFault, UsageError, did_you_mean
 from offbook.subjects.subject import ToolError
-from offbook.trace.context import current_faults
 from offbook.trace.events import (
     AGENT_END,
     AGENT_ERROR,

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
+from offbook.determinism.run_context import current_host
 from offbook.errors import ToolBlocked, UsageError, did_you_mean
 from offbook.subjects.mock_tools import ToolOutcome, to_tool_outcome
-from offbook.trace.context import current_host
 
 if TYPE_CHECKING:
     from pathlib import Path

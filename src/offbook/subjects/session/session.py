@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import msgspec
 
-from offbook.determinism.thread_context import use_variable
+from offbook.determinism.run_context import current_faults, current_host, use_variable
 from offbook.errors import (
     InjectedFault,
     ModelError,
@@ -44,7 +44,6 @@ from offbook.subjects.session import DEFAULT_SYSTEM_PROMPT
 from offbook.subjects.session.hooks import Context, HookEvent, Hooks, Host
 from offbook.subjects.session.tools import ToolRegistry, install_builtin_tools
 from offbook.subjects.subject import Skill, require_list, require_mapping
-from offbook.trace.context import current_faults, current_host
 from offbook.trace.events import (
     AGENT_END,
     AGENT_ERROR,
