@@ -1,5 +1,6 @@
 """Fixtures and settings of all tests."""
 
+import compileall
 import os
 import signal
 import sys
@@ -112,6 +113,9 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Set the environment of what tests start, but not that of xdist's own workers."""
+    if not hasattr(session.config, "workerinput"):
+        # The processes that tests start write no bytecode, so they would compile again and again.
+        compileall.compile_dir(ROOT / "src", quiet=1)
     if not session.config.pluginmanager.has_plugin("dsession"):
         os.environ["PYTEST_ADDOPTS"] = PYTEST_OPTIONS
         os.environ["PYTHONDONTWRITEBYTECODE"] = "1"

@@ -45,8 +45,9 @@ COMMAND = re.compile(
     re.MULTILINE,
 )
 TIMEOUT_SECONDS = 120
-# Readers may not have these plugins; hypothesis and langsmith take a second each to load.
-DISABLED_PLUGINS = ["cacheprovider", "hypothesispytest", "langsmith_plugin", "randomly", "xdist"]
+KEPT = {"PYTEST_ADDOPTS"}
+# Readers may not have these plugins. PYTEST_ADDOPTS disables others, see tests/conftest.py.
+DISABLED_PLUGINS = ["cacheprovider", "randomly", "xdist"]
 
 
 class ExampleError(AssertionError):
@@ -168,8 +169,12 @@ def _run_tests(page: Path, blocks: list[Block], folder: Path) -> int:
     for file, block in files.items():
         _write(folder / file, block.code)
     flags = ["-v", "--no-header", *(f"-pno:{plugin}" for plugin in DISABLED_PLUGINS)]
+    if any(block.needs == "respx" for block in blocks):
+        flags.append("-prespx")
     options = ["asyncio_mode=auto", "asyncio_default_fixture_loop_scope=function"]
-    settings = ["-c", os.devnull, "--rootdir", ".", *(f"--override-ini={o}" for o in options)]
+    # Without --confcutdir, pytest lists the folders of all other tests, too.
+    folders = ["-c", os.devnull, "--rootdir", ".", "--confcutdir", "."]
+    settings = [*folders, *(f"--override-ini={option}" for option in options)]
     command = [sys.executable, "-m", "pytest", *flags, *settings, *files]
     output = _run(command, f"{page.name}, tests", folder)
     for file, block in files.items():
@@ -187,7 +192,7 @@ def _run(
     scripts: str = str(Path(sys.executable).parent),
 ) -> str:
     """Return the output of a command, or raise ExampleError for another exit code."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
+    environment = {k: v for k, v in os.environ.items() if k in KEPT or not k.startswith("PYTEST_")}
     temp_folder = folder / ".tmp"  # pages may use the same workspace ids
     temp_folder.mkdir(exist_ok=True)
     path = os.pathsep.join([scripts, os.environ["PATH"]])

@@ -19,8 +19,8 @@ DIALECT_NAMES = ("chat", "responses", "anthropic", "gemini", "bedrock")
 
 
 @cache
-def load_dialect(name: str, rules: frozenset[str] | None = None) -> Dialect:
-    """Return the dialect with this name; it validates requests against these rules, or all."""
+def load_dialect(name: str, rules: frozenset[str] | None) -> Dialect:
+    """Return the dialect with this name, which validates requests against these rules, or all."""
     from offbook.exchange.dialects.decoding import ALL_RULES
 
     rules = ALL_RULES if rules is None else rules
@@ -52,7 +52,7 @@ def load_dialect(name: str, rules: frozenset[str] | None = None) -> Dialect:
 
 def all_dialects() -> tuple[Dialect, ...]:
     """Return every dialect, validating requests as its provider does."""
-    return tuple(load_dialect(name) for name in DIALECT_NAMES)
+    return tuple(load_dialect(name, None) for name in DIALECT_NAMES)
 
 
 def detect_dialect(
