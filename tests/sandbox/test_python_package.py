@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from offbook.errors import SandboxFailed, UsageError
 from offbook.sandbox import SandboxResult, verify_sandbox_install
 from offbook.sandbox.python_package import (
     _build,  # pyright: ignore[reportPrivateUsage] - with other installers, as all of these
+    _copy_offbook,  # pyright: ignore[reportPrivateUsage]
     _explain_install,  # pyright: ignore[reportPrivateUsage]
     _install,  # pyright: ignore[reportPrivateUsage]
     _read_build_system,  # pyright: ignore[reportPrivateUsage]
@@ -34,6 +36,23 @@ def wheels(tmp_path: Path) -> Path:
 @pytest.fixture
 def good(tmp_path: Path) -> Path:
     return write_package(tmp_path / "good", PYTHON_GOOD, {})
+
+
+@pytest.fixture(scope="session")
+def copied_offbook(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("packages")
+    _copy_offbook(folder)
+    return folder
+
+
+@pytest.fixture
+def linked_offbook(copied_offbook: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Link the files of one copy of Offbook: to copy them is a third of a verification."""
+
+    def link(packages: Path) -> None:
+        shutil.copytree(copied_offbook, packages, copy_function=os.link, dirs_exist_ok=True)
+
+    monkeypatch.setattr("offbook.sandbox.python_package._copy_offbook", link)
 
 
 def list_files(folder: Path) -> list[str]:
@@ -62,6 +81,7 @@ def test_a_good_project_loads_its_extensions_and_its_smoke_script(
     assert list_files(good) == before
 
 
+@pytest.mark.usefixtures("linked_offbook")
 @pytest.mark.parametrize("name", PYTHON_BROKEN)
 def test_a_broken_project_has_one_fault_of_its_kind(
     name: str, tmp_path: Path, wheels: Path, temp: Path
@@ -79,6 +99,7 @@ def test_a_broken_project_has_one_fault_of_its_kind(
     assert list_files(package) == before
 
 
+@pytest.mark.usefixtures("linked_offbook")
 def test_expectations_that_do_not_hold_are_faults_with_what_was_loaded(
     good: Path, wheels: Path, temp: Path
 ):
@@ -92,6 +113,7 @@ def test_expectations_that_do_not_hold_are_faults_with_what_was_loaded(
     assert "tools: refund" in result.faults[0].output
 
 
+@pytest.mark.usefixtures("linked_offbook")
 def test_a_smoke_script_that_fails_is_a_fault(good: Path, wheels: Path, temp: Path):
     script = when("Refund", [call("refund", {}), say("Done.")])
     result = verify_sandbox_install(good, smoke=[script], wheels=wheels, check=False)
@@ -101,6 +123,7 @@ def test_a_smoke_script_that_fails_is_a_fault(good: Path, wheels: Path, temp: Pa
     assert result.smoke is None
 
 
+@pytest.mark.usefixtures("linked_offbook")
 def test_a_smoke_file_may_have_functions_and_mocks(
     good: Path, wheels: Path, temp: Path, tmp_path: Path
 ):
@@ -125,6 +148,7 @@ def test_a_function_in_a_smoke_script_belongs_into_a_file(good: Path, wheels: Pa
         verify_sandbox_install(good, smoke=[script], wheels=wheels)
 
 
+@pytest.mark.usefixtures("linked_offbook")
 def test_writes_to_home_can_be_allowed(tmp_path: Path, wheels: Path, temp: Path):
     changes = PYTHON_BROKEN["an extension that writes to HOME"].changes
     package = write_package(tmp_path / "writes", PYTHON_GOOD, changes)
@@ -160,6 +184,7 @@ def test_a_dependency_is_installed_from_the_folder_of_wheels(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("linked_offbook")
 def test_pip_is_used_where_there_is_no_uv(
     good: Path, wheels: Path, temp: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -167,6 +192,7 @@ def test_pip_is_used_where_there_is_no_uv(
     assert verify_sandbox_install(good, expect={"tools": ["refund"]}, wheels=wheels).passed
 
 
+@pytest.mark.usefixtures("linked_offbook")
 async def test_it_is_awaited_in_an_event_loop(good: Path, wheels: Path, temp: Path):
     result = await verify_sandbox_install(good, wheels=wheels)
     assert result.passed
@@ -226,6 +252,7 @@ def test_a_missing_folder_is_refused(tmp_path: Path):
         verify_sandbox_install(tmp_path / "none")
 
 
+@pytest.mark.usefixtures("linked_offbook")
 def test_what_an_installer_keeps_for_itself_is_no_write_of_the_package(
     good: Path, wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
