@@ -202,10 +202,8 @@ def test_values_of_the_user_are_used():
 
 
 def test_the_fixture_explores_and_keeps_one_trace(offbook: Any):
-    shop_session = fixed_shop
-
     def world():
-        _, shop = shop_session()
+        shop = Shop(locked=True)
         return offbook.session(extensions=[shop.extension]), shop
 
     with warnings.catch_warnings():
