@@ -442,16 +442,34 @@ def test_the_address_follows_the_selection(open_events: OpenPage) -> None:
     opened.page.wait_for_function("() => location.hash.endsWith('tab=conversation')")
 
 
+def send_keys(opened: Opened, *keys: str) -> None:
+    """Send keys in one task, so that no answer of the page's worker arrives between them."""
+    opened.page.evaluate(
+        """(keys) => {
+            for (const key of keys) {
+                const options = { key, bubbles: true, cancelable: true };
+                document.activeElement.dispatchEvent(new KeyboardEvent("keydown", options));
+            }
+        }""",
+        list(keys),
+    )
+
+
 def test_a_tab_chosen_while_its_event_is_read_is_shown(open_events: OpenPage) -> None:
     opened = open_events(*PASSED)
     expect(opened.page.locator(".row").nth(2)).to_be_visible()
-    # The keys come in one task, so no answer of the worker can arrive between them.
-    opened.page.evaluate(
-        "for (const key of ['j', 'j', 'j', '2'])"
-        " document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {key, bubbles: true}))"
-    )
+    send_keys(opened, "j", "j", "j", "2")
     expect(opened.page.locator('[role="tab"][aria-selected="true"]')).to_have_text("Conversation")
     assert opened.page.evaluate("location.hash") == "#trace=1&event=3&tab=conversation"
+
+
+def test_keys_that_come_before_their_row_is_read_all_count(open_events: OpenPage) -> None:
+    opened = open_events(*[("bus.publish", {"topic": "t"})] * 2000)
+    expect(opened.page.locator(".row").first).to_be_visible()
+    send_keys(opened, "End", "k", "k")
+    expect(opened.page.locator('.row[aria-selected="true"]')).to_have_attribute(
+        "data-index", "1997"
+    )
 
 
 def test_the_next_failure_is_one_key_away(open_events: OpenPage) -> None:

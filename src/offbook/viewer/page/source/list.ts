@@ -237,8 +237,9 @@ export class EventList {
   async go(position: number, focus = false): Promise<void> {
     if (!this.total) return;
     const wanted = Math.max(0, Math.min(this.total - 1, position));
+    this.position = wanted; // at once: the next key may come before the row is read
     const row = this.rowAt(wanted) ?? (await ask<Row[]>({ ask: "rows", trace: this.trace, start: wanted, end: wanted + 1 }))[0];
-    if (!row) return;
+    if (!row || this.position !== wanted) return; // a later key chose another row
     this.reveal(wanted);
     this.select(wanted, row.index, focus);
   }
