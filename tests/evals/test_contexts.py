@@ -1,6 +1,7 @@
 """A context eval selects artifacts, messages and tools by its modes, without a model."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,16 @@ def test_chunks_of_several_artifacts_alternate_in_round_robin():
     )  # fmt: skip
     assert titles(selection.text) == ["a", "b", "a", "b"]
     assert "<chunk_index>2 of 2</chunk_index>" in selection.text
+
+
+@pytest.mark.parametrize("text", ["a" * 9, "é" * 9, "界" * 9, "🙂" * 9, "a🙂é界" * 5])
+def test_no_chunk_has_more_tokens_than_allowed(text: str):
+    selection = select_artifacts(
+        [artifact("a", text)], objective="", kind="full", budget=1000, chunk_tokens=2, dedup="none"
+    )
+    chunks = re.findall(r"<body>\n?(.*?)\n?</body>", selection.text, re.DOTALL)
+    assert "".join(chunks) == text
+    assert max(len(chunk.encode()) for chunk in chunks) <= 8
 
 
 # the way to find duplicates -> the artifacts of four, of which two are equal and one is similar

@@ -457,6 +457,11 @@ def test_the_progress_has_the_cost_and_is_not_shown_too_often(monkeypatch: pytes
     ]
 
 
+def test_the_time_left_counts_only_the_cases_of_this_run(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(time, "monotonic", lambda: 100.0)
+    assert RunProgress(100, 60, started=90.0, known=50).seconds_left == 40
+
+
 def test_the_progress_is_not_written_to_a_file(folder: Path, offbook_command: Offbook):
     assert "cases" not in offbook_command("eval", "run", "good.json").err
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 from xml.sax.saxutils import escape
 
@@ -122,9 +122,17 @@ def _split(artifact: ContextArtifact, chunk_tokens: int) -> list[_Chunk]:
     text = artifact.text or ""
     if count_tokens(text) <= chunk_tokens:
         return [_Chunk(artifact, 0, text)]
-    size = max(1, chunk_tokens * BYTES_PER_TOKEN)
-    parts = [text[start : start + size] for start in range(0, len(text), size)]
+    parts = [*_cut(text.encode(), max(1, chunk_tokens) * BYTES_PER_TOKEN)]
     return [_Chunk(artifact, number, part, len(parts)) for number, part in enumerate(parts)]
+
+
+def _cut(raw: bytes, size: int) -> Iterator[str]:
+    """Yield parts of at most this size, which is that of the longest character or more."""
+    start = 0
+    while start < len(raw):
+        part = raw[start : start + size].decode(errors="ignore")  # without half a character
+        yield part
+        start += len(part.encode())
 
 
 def _without_duplicates(chunks: Sequence[_Chunk], dedup: str, overlap: float) -> list[_Chunk]:

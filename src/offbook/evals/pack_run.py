@@ -71,7 +71,7 @@ class RunOptions(msgspec.Struct, frozen=True):
 
 
 class RunProgress(msgspec.Struct):
-    """The progress of a run."""
+    """The progress of a run; `known` results of an earlier run took no time now."""
 
     total: int
     done: int = 0
@@ -79,12 +79,13 @@ class RunProgress(msgspec.Struct):
     cost_usd: float = 0
     tokens: int = 0
     started: float = 0
+    known: int = 0
 
     @property
     def seconds_left(self) -> float:
         """The estimated time until the end."""
         elapsed = time.monotonic() - self.started
-        return elapsed / max(1, self.done) * (self.total - self.done)
+        return elapsed / max(1, self.done - self.known) * (self.total - self.done)
 
 
 class FinishedRun(msgspec.Struct, frozen=True):
@@ -221,6 +222,7 @@ class _Run:
         stopped = ""
         try:
             cached = set(self._from_cache(remaining))
+            self.state.known = self.state.done
             stopped = self._run_remaining([t for t in remaining if t not in cached])
         except KeyboardInterrupt:
             self._finish(stopped="interrupted")
