@@ -1,4 +1,4 @@
-"""A run: what a test reads of it, such as its output, its tool calls and its requests.
+"""A run: what a test reads of it, such as its output and its tool calls, and how it ends.
 
     run = rehearsal.run(when("Refund order 7", [call("refund", {"id": 7}), say("Done.")]))
     assert run.tools == ["refund"]

@@ -3,8 +3,9 @@
     Redaction(RedactionRules(patterns={"user": "user_[a-z0-9]+", "$UUID": True}, paths=("$.at",)))
 
 It serves cassettes, snapshots, traces and reports. Secrets are always hidden; the built-in
-patterns only if they are named; a preset has the volatile values of a command-line agent. Only
-this module imports jsonpath-rfc9535.
+patterns only if they are named; a preset has the volatile values of a command-line agent.
+`suggest_redactions` finds rules that would make two texts equal. Only this module imports
+jsonpath-rfc9535.
 """
 
 from __future__ import annotations
