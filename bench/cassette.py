@@ -92,7 +92,7 @@ def write_cassette(path: Path, count: int) -> Path:
             prompt_hash=normalizer.hash_request(request),
             prompt_preview=request.prompt[:90],
             dialect="openai-chat",
-            messages=tuple(normalizer.clean_message(message) for message in request.messages),
+            messages=tuple(normalizer.clean_message(m, i) for i, m in enumerate(request.messages)),
             **head,
         )
         recorded_response = RecordedResponse(
