@@ -27,7 +27,11 @@ export class Detail {
     const version = ++this.version;
     this.reading = true;
     const opened = await ask<Opened | null>({ ask: "event", trace, index });
-    if (version !== this.version || !opened?.event) return;
+    if (version !== this.version) return;
+    if (!opened?.event) {
+      this.reading = false;
+      return;
+    }
     const { row } = opened;
     const talk = row.kind === "model" ? await ask<Conversation | null>({ ask: "conversation", trace, index }) : null;
     const changes = info.kinds.cell || info.kinds.other || info.calls ? await ask<number[]>({ ask: "changes", trace }) : [];
