@@ -7,14 +7,17 @@ from typing import Any
 
 import pytest
 
-from offbook.subjects.clis.claude_code import ClaudeCode
-from offbook.subjects.clis.cli import CliAgent, ClientPackage
-from offbook.subjects.clis.codex import Codex
-from offbook.subjects.clis.continue_cli import Continue
-from offbook.subjects.clis.gemini import GeminiCli
-from offbook.subjects.clis.opencode import OpenCode
+from offbook.subjects.clis import (
+    ClaudeCode,
+    CliAgent,
+    ClientPackage,
+    Codex,
+    Continue,
+    GeminiCli,
+    OpenCode,
+    QwenCode,
+)
 from offbook.subjects.clis.pi import Pi
-from offbook.subjects.clis.qwen import QwenCode
 from tests.matrix.rows import WHOLE
 
 

@@ -17,12 +17,11 @@ from pydantic_ai import Agent as PydanticAgent
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from offbook.exchange.tool_aliases import ToolAlias
-from offbook.runs.api import drive
-from offbook.runs.rehearsal import Rehearsal
-from offbook.sources.playbook.script_files import read_script
-from offbook.subjects.session.session import AgentSession
-from offbook.trace.events import REPLY, TOOL_CALL, TOOL_RESULT
+from offbook.exchange import ToolAlias
+from offbook.runs import Rehearsal, drive
+from offbook.sources.playbook import read_script
+from offbook.subjects.session import AgentSession
+from offbook.trace import REPLY, TOOL_CALL, TOOL_RESULT
 from tests.clients import CLAUDE, CODEX, Shell, marks_of
 
 create_agent: Any = cast("Any", langchain_agents).create_agent

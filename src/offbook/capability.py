@@ -78,23 +78,38 @@ def load(target: str) -> Any:
     return getattr(import_module(module), name)
 
 
-def lazy_names(
-    module: str, homes: Mapping[str, str], *defined: str, package: str = ""
-) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
-    """Return `__all__`, `__getattr__` and `__dir__` of a module that imports names on first use.
+def lazy_getattr(module: str, homes: Mapping[str, str], package: str = "") -> Callable[[str], Any]:
+    """Return the `__getattr__` of a module that imports names on first use.
 
-    `homes` maps a module of the package to the names it defines, separated by spaces. `defined`
-    are the public names that the module defines itself. `package` is the package of the modules,
-    if it is not the module itself. The `.pyi` file of the module lists the names for type checkers.
+    `homes` maps a module of the package to the names it defines, separated by spaces. `package` is
+    the package of the modules, if it is not the module itself. `./dev docs` writes the `.pyi` file
+    of the module, which lists the names for type checkers.
 
-        __all__, __getattr__, __dir__ = lazy_names(__name__, {"components": "Component step"})
+        __getattr__ = lazy_getattr(__name__, {"components": "Component step"})
     """
     home_of = {name: home for home, names in homes.items() for name in names.split()}
-    public = [*defined, *sorted(home_of)]
 
     def get(name: str) -> Any:
         if name not in home_of:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         return getattr(import_module(f"{package or module}.{home_of[name]}"), name)
 
-    return public, get, lambda: public
+    return get
+
+
+def lazy_names(
+    module: str,
+    homes: Mapping[str, str],
+    *defined: str,
+    package: str = "",
+    internal: Mapping[str, str] | None = None,
+) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
+    """Return `__all__`, `__getattr__` and `__dir__` of a public module, as `lazy_getattr` does.
+
+    `defined` are the public names that the module defines itself. `internal` are names for the
+    project's own tests, which are not public.
+    """
+    public = [*defined, *sorted(name for names in homes.values() for name in names.split())]
+    tables = [homes, internal or {}]
+    merged = {home: " ".join(t.get(home, "") for t in tables) for t in tables for home in t}
+    return public, lazy_getattr(module, merged, package), lambda: public

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from offbook.surfaces.capabilities import CAPABILITIES
+from offbook.surfaces import CAPABILITIES
 
 COUNT_FILES = """
 import atexit, os, sys, threading

@@ -11,14 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offbook import Trace, call, drive, fail, role, say, session, when
-from offbook.checks.agent_coverage import (
-    AgentCoverage,
-    CoverageReader,
-    CoveredPart,
-    read_coverage,
-)
-from offbook.trace.events import Event
-from offbook.trace.recorder import observe_traces
+from offbook.checks import AgentCoverage, CoverageReader, CoveredPart, read_coverage
+from offbook.trace import Event, observe_traces
 
 NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
@@ -145,8 +139,7 @@ def test_roles_and_errors_of_the_provider_are_counted_beside(tmp_path: Path):
 
 def test_a_role_that_replied_is_named(tmp_path: Path):
     def extension(api: Any) -> None:
-        from offbook.exchange.messages import History, user
-        from offbook.exchange.model import Request
+        from offbook.exchange import History, Request, user
 
         @api.tool("delegate")
         async def delegate(params: dict[str, Any], ctx: Any) -> str:

@@ -9,11 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from offbook.checks.assertion import ASSERTIONS, evaluate_all, parse_assertion
-from offbook.checks.context import CheckContext
+from offbook.checks import ASSERTIONS, CheckContext, evaluate_all, parse_assertion
 from offbook.errors import UsageError
-from offbook.trace.events import Event
-from offbook.trace.reader import Trace
+from offbook.trace import Event, Trace
 
 
 def make(name: str, **data: Any) -> Event:

@@ -9,9 +9,7 @@ import msgspec
 import pytest
 
 from offbook import call, say, session, when
-from offbook.checks.audit import DEFAULT_POLICY, PULL_REQUEST_POLICY, find_golden
-from offbook.checks.audit_rules import RULES
-from offbook.checks.transcript_file import read_transcript
+from offbook.checks import DEFAULT_POLICY, PULL_REQUEST_POLICY, RULES, find_golden, read_transcript
 from offbook.errors import CheckFailed, FormatError, UsageError
 from offbook.testing import (
     AuditedTranscript,
@@ -23,7 +21,7 @@ from offbook.testing import (
     parse_audit_policy,
     read_audit_policy,
 )
-from offbook.trace.events import Event
+from offbook.trace import Event
 from tests.conftest import SHARED_DATA
 
 HARN = SHARED_DATA / "harn"

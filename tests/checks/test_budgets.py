@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from offbook.checks.budgets import Budget, Spending, SpendingReader
-from offbook.trace.events import Event
+from offbook.checks import Budget, Spending, SpendingReader
+from offbook.trace import Event
 
 
 def spend(*events: tuple[str, dict[str, Any]]) -> Spending:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offbook.checks.comparison import (
+from offbook.checks import (
     ComparedRow,
     Comparison,
     TraceComparison,
@@ -19,11 +19,9 @@ from offbook.checks.comparison import (
     render_comparison,
 )
 from offbook.errors import FormatError, UsageError
-from offbook.runs.api import session
-from offbook.sources.playbook.actions import call, say, when
-from offbook.trace.events import Event
-from offbook.trace.reader import read_trace
-from offbook.trace.redaction import Redaction
+from offbook.runs import session
+from offbook.sources.playbook import call, say, when
+from offbook.trace import Event, Redaction, read_trace
 
 NOW = 1_790_000_000_000  # 2026-09-21
 

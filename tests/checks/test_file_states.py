@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from offbook.checks.snapshot import MAX_STATE_TEXT, MAX_STATE_TEXTS, MAX_STATES, FileStates
+from offbook.checks import MAX_STATE_TEXT, MAX_STATE_TEXTS, MAX_STATES, FileStates
 
 
 def test_only_changes_are_returned(tmp_path: Path):

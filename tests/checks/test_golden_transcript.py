@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offbook import say, session, when
-from offbook.checks.golden_transcript import (
+from offbook.checks import (
     check_sentinels,
     find_golden_mismatches,
     mask_volatile,
     merge_golden,
     update_goldens,
 )
-from offbook.determinism.run_context import use_variable
+from offbook.determinism import use_variable
 from offbook.errors import CheckFailed, FormatError, UsageError
 from offbook.testing import assert_golden_transcript
 from tests.conftest import SHARED_DATA

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offbook.checks.judge import (
+from offbook.checks import (
     CRITERIA,
     Evaluation,
     Judge,
@@ -15,8 +15,7 @@ from offbook.checks.judge import (
     write_prompt,
 )
 from offbook.errors import FormatError, JudgeError, UsageError
-from offbook.exchange.messages import Text
-from offbook.exchange.model import Reply, Request
+from offbook.exchange import Reply, Request, Text
 from offbook.files import convert
 
 GOOD = '{"reasoning": "level 4: clear", "score": 4}'

@@ -10,11 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offbook.checks import collectors
-from offbook.checks.collectors import OutputMatch
+from offbook.checks import OutputMatch, collectors
 from offbook.errors import UsageError
-from offbook.trace.events import Event
-from offbook.trace.text_patterns import compile_pattern
+from offbook.trace import Event, compile_pattern
 
 PATTERNS = [
     *["ab", "b\nc", "a.*c", "a+b", "[abc]c", "(?:ab|ca)b?", r"\bab\b", "a{2,3}", "(?i)AB", "x*"],

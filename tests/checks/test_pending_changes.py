@@ -6,8 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offbook.checks.pending_changes import FileMove, PendingChange, Review, pending_change
-from offbook.checks.snapshot import Snapshot, compare_snapshots
+from offbook.checks import (
+    FileMove,
+    PendingChange,
+    Review,
+    Snapshot,
+    compare_snapshots,
+    pending_change,
+)
 from offbook.errors import RunError, UsageError
 
 EMPTY = compare_snapshots(Snapshot(), Snapshot())

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offbook.checks.snapshot import diff_texts, split_lines
+from offbook.checks import diff_texts, split_lines
 
 texts = st.lists(st.sampled_from(["a", "b", "c", "d"]), max_size=9).map("\n".join)
 

@@ -4,15 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from offbook.checks.snapshot import (
-    Snapshot,
-    capture_snapshot,
-    compare_snapshots,
-    in_ci,
-    read_small_text,
-)
+from offbook.checks import Snapshot, capture_snapshot, compare_snapshots, in_ci, read_small_text
 from offbook.errors import UsageError
-from offbook.trace.redaction import Redaction
+from offbook.trace import Redaction
 
 FILES = [
     "a.py",
@@ -128,7 +122,7 @@ def test_a_link_is_never_followed(tmp_path: Path):
 
 
 def test_a_redaction_of_the_whole_snapshot_is_refused():
-    from offbook.checks.snapshot import redact_snapshot
+    from offbook.checks import redact_snapshot
 
     with pytest.raises(UsageError, match="replaces the whole snapshot"):
         redact_snapshot(Snapshot({"a": "b"}), Redaction({"paths": ["$.files"]}))

@@ -9,14 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offbook.checks.alignment import align_in_any_order, render_rows
-from offbook.checks.tool_calls import (
+from offbook.checks import (
     ActualCall,
     ExpectedCall,
     Mode,
+    align_in_any_order,
     compare_tool_calls,
+    render_rows,
 )
-from offbook.trace.matching import contains, text_matches, values_equal
+from offbook.trace import contains, text_matches, values_equal
 
 A, B, C = ActualCall("a", {}), ActualCall("b", {}), ActualCall("c", {})
 

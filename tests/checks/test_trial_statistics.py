@@ -6,16 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offbook.checks.trial_statistics import (
-    cohen_kappa,
-    compare_paired,
-    pass_at_k,
-    pass_hat_k,
-    sign_test,
-    wilson,
-)
-from offbook.evals.calibration import CalibrationRow, report_agreement
-from offbook.evals.run_comparison import plot_interval
+from offbook.checks import cohen_kappa, compare_paired, pass_at_k, pass_hat_k, sign_test, wilson
+from offbook.evals import CalibrationRow, plot_interval, report_agreement
 
 
 def test_wilson_is_the_published_interval():

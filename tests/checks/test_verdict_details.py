@@ -11,30 +11,41 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offbook.checks import assertion
-from offbook.checks.alignment import (
+from offbook.checks import (
+    ActualCall,
     AlignedRow,
-    align_equal,
-    align_in_order,
-    describe_mismatch,
-    render_rows,
-    shorten_sides,
-)
-from offbook.checks.assertion import (
     Assertion,
     AssertionResult,
     CheckContext,
+    ExpectedCall,
+    NoData,
+    Termination,
+    align_equal,
+    align_in_order,
+    assertion,
+    compare_tool_calls,
+    describe_mismatch,
     evaluate_all,
     parse_assertion,
+    render_rows,
+    shorten_sides,
 )
-from offbook.checks.collectors import Termination
-from offbook.checks.context import NoData
-from offbook.checks.tool_calls import ActualCall, ExpectedCall, compare_tool_calls
 from offbook.errors import UsageError
-from offbook.trace.events import LOOP_START, RUN_END, RUN_START, VERDICT, Event, Verdict
-from offbook.trace.matching import Mismatch, contains, render_value, text_matches, values_equal
-from offbook.trace.reader import Trace
-from offbook.trace.recorder import record_trace
+from offbook.trace import (
+    LOOP_START,
+    RUN_END,
+    RUN_START,
+    VERDICT,
+    Event,
+    Mismatch,
+    Trace,
+    Verdict,
+    contains,
+    record_trace,
+    render_value,
+    text_matches,
+    values_equal,
+)
 from tests.checks.test_assertions import RUN, WORK, iteration, make, publish
 
 CALLS = ['find({"id":7})', 'find({"id":7})', 'save({"path":"/"})']  # `rm` was blocked

@@ -6,11 +6,16 @@ from typing import Any
 
 import pytest
 
-from offbook.checks.assertion import parse_assertion
-from offbook.checks.judge import Evaluation
-from offbook.checks.step_assertions import assert_receipt_field
-from offbook.checks.transcript_file import parse_transcript, read_transcript
-from offbook.checks.trial_statistics import compare_paired, pass_at_k, pass_hat_k
+from offbook.checks import (
+    Evaluation,
+    assert_receipt_field,
+    compare_paired,
+    parse_assertion,
+    parse_transcript,
+    pass_at_k,
+    pass_hat_k,
+    read_transcript,
+)
 from offbook.errors import CheckFailed, FormatError, UsageError
 
 

@@ -10,8 +10,13 @@ from typing import Any
 
 import pytest
 
-from offbook.conformance import ConformanceResult, find_cases, read_suite_settings, run_cases
-from offbook.conformance.worker_pool import start_worker
+from offbook.conformance import (
+    ConformanceResult,
+    find_cases,
+    read_suite_settings,
+    run_cases,
+    start_worker,
+)
 
 FOREVER = "sleep 1000"
 
@@ -193,7 +198,7 @@ def test_a_worker_that_is_killed_fails_its_case_only(tmp_path: Path):
 
 
 def test_the_case_ends_when_its_starter_is_gone(tmp_path: Path):
-    from offbook.conformance.case_worker import send_message
+    from offbook.conformance import send_message
 
     worker = start_worker()
     script = f"echo $$ >{tmp_path}/pid; {FOREVER}"

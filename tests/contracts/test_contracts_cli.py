@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from offbook.contracts.contracts_cli import contract
+from offbook.contracts import contract
 from offbook.errors import UsageError
 
 EVENTS = [

@@ -11,11 +11,7 @@ from typing import Any
 
 import pytest
 
-from offbook.workflows.loop_tools import run
-from offbook.workflows.scenario import Scenario, read_scenario
-from offbook.workflows.scenario_runner import run_scenario
-from offbook.workflows.tools import setup
-from offbook.workflows.workspace import Workspaces
+from offbook.workflows import Scenario, Workspaces, read_scenario, run, run_scenario, setup
 from tests.surfaces.conftest import Offbook, offbook_command, workspaces
 
 __all__ = ["offbook_command", "workspaces"]

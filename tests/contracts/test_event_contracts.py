@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from offbook import call, say, session, when
 from offbook.contracts import Contracts, enforce, infer_contracts
 from offbook.errors import ContractBroken, FormatError, UsageError
-from offbook.trace.events import PUBLISH, Event
+from offbook.trace import PUBLISH, Event
 
 CALL = {"properties": {"input": {"required": ["path"]}}}
 SCRIPT = when("Go", [call("bash", {"command": "true"}), say("Done.")])

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offbook.determinism import clock as clock_module
-from offbook.determinism.clock import (
+from offbook.determinism import (
     EPOCH,
     FROZEN_VARIABLE,
     SITECUSTOMIZE,
@@ -23,6 +22,7 @@ from offbook.determinism.clock import (
     freeze_time,
     stable_id,
 )
+from offbook.determinism import clock as clock_module
 
 REAL_DATETIME = dt.datetime
 REPLACED = ("time", "time_ns", "gmtime", "localtime", "ctime", "strftime")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offbook.determinism.faults import KINDS, FaultInjector, Faults, parse_faults
+from offbook.determinism import KINDS, FaultInjector, Faults, parse_faults
 from offbook.errors import InjectedFault, UsageError
 
 SHOW_PLAN = """

@@ -23,13 +23,13 @@ from typing import Any
 import pytest
 from _pytest.assertion import rewrite
 
-from offbook.determinism.guard import (
+from offbook.determinism import (
     Stopwatch,
     guard_replay,
     seconds_waiting_for_cpu,
     time_budget,
+    watch_audit_events,
 )
-from offbook.determinism.network_guard import watch_audit_events
 from offbook.errors import IsolationError
 
 HERE = Path(__file__)

@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
-from offbook.determinism import guard as home
-from offbook.determinism.guard import (
+from offbook.determinism import (
     Stopwatch,
     guard_replay,
     native_libraries,
     seconds_waiting_for_cpu,
     time_budget,
 )
+from offbook.determinism import guard as home
 from offbook.errors import IsolationError
 
 FILE = str(Path(__file__))

@@ -17,7 +17,7 @@ import httpx
 import pytest
 import requests
 
-from offbook.determinism.network_guard import (
+from offbook.determinism import (
     AuditHook,
     NetworkGuard,
     block_network,

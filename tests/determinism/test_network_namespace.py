@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from offbook.determinism.network_namespace import leave_network
+from offbook.determinism import leave_network
 from offbook.errors import UsageError
 
 

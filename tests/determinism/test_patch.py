@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from offbook.determinism.network_guard import watch_audit_events
-from offbook.determinism.patch import apply_patch
+from offbook.determinism import apply_patch, watch_audit_events
 
 
 class Speaker:

@@ -22,14 +22,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from offbook.subjects.clis.claude_code import ClaudeCode
-from offbook.subjects.clis.codex import Codex
-from offbook.subjects.clis.continue_cli import Continue
-from offbook.subjects.clis.gemini import GeminiCli
-from offbook.subjects.clis.opencode import OpenCode
+from offbook.subjects.clis import ClaudeCode, Codex, Continue, GeminiCli, OpenCode, QwenCode, Ralph
 from offbook.subjects.clis.pi import Pi
-from offbook.subjects.clis.qwen import QwenCode
-from offbook.subjects.clis.ralph import Ralph
 from tests.matrix.homes import HOMES
 
 AGENTS = (ClaudeCode, Codex, Continue, GeminiCli, OpenCode, Pi, QwenCode, Ralph)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from offbook.checks.assertion import ASSERTIONS, assertion_class, parse_assertion
+from offbook.checks import ASSERTIONS, assertion_class, parse_assertion
 from offbook.yaml_files import parse_yaml
 
 ROOT = Path(__file__).parents[2]

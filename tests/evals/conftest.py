@@ -7,10 +7,16 @@ from typing import Any
 
 import pytest
 
-from offbook.evals.case_evaluation import EvalOptions, evaluate_case
-from offbook.evals.pack_file import read_pack
-from offbook.evals.pack_run import FinishedRun, RunOptions, run_pack
-from offbook.evals.run_summary import summarize_cases, summarize_run
+from offbook.evals import (
+    EvalOptions,
+    FinishedRun,
+    RunOptions,
+    evaluate_case,
+    read_pack,
+    run_pack,
+    summarize_cases,
+    summarize_run,
+)
 
 Files = dict[str, Any]
 RunPack = Callable[..., FinishedRun]

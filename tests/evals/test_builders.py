@@ -10,11 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offbook.errors import UsageError
-from offbook.evals import PackBuilder, build_context_manifest, run_context_eval
-from offbook.evals.context_eval import ContextManifest, read_manifest
-from offbook.evals.pack_file import read_pack
-from offbook.evals.pack_run import RunOptions, run_pack
-from offbook.evals.pack_scaffold import render_schema, write_first_pack, write_pack_from
+from offbook.evals import (
+    ContextManifest,
+    PackBuilder,
+    RunOptions,
+    build_context_manifest,
+    read_manifest,
+    read_pack,
+    render_schema,
+    run_context_eval,
+    run_pack,
+    write_first_pack,
+    write_pack_from,
+)
 from tests.evals.conftest import RUN
 
 TEST_FILE = """

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from offbook.exchange.model_prices import PRICES
+from offbook.exchange import PRICES
 from tests.evals.conftest import RUN, RunPack
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from offbook import Mocks
 from offbook.errors import FormatError
-from offbook.evals.classifier_eval import (
+from offbook.evals import (
     Classification,
     ClassifierSettings,
     Classify,

@@ -9,14 +9,15 @@ import msgspec
 import pytest
 
 from offbook.errors import FormatError
-from offbook.evals.context_eval import (
+from offbook.evals import (
     MANIFEST_TYPE,
+    ContextArtifact,
     ContextManifest,
     read_manifest,
     render_context_markdown,
     run_context_eval,
+    select_artifacts,
 )
-from offbook.evals.context_selection import ContextArtifact, select_artifacts
 
 
 def artifact(name: str, text: str = "", **fields: Any) -> ContextArtifact:

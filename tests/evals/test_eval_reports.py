@@ -6,19 +6,21 @@ from typing import Any
 
 import pytest
 
-from offbook.evals.case_results import CaseResult
-from offbook.evals.eval_reports import (
+from offbook.evals import (
+    RESULTS,
+    CaseResult,
+    FinishedRun,
+    RunSummary,
     github_annotations,
     render_counts,
     render_markdown,
     render_table,
     report_json,
+    summarize_cases,
+    summarize_run,
     to_suites,
 )
-from offbook.evals.pack_run import FinishedRun
-from offbook.evals.run_directory import RESULTS
-from offbook.evals.run_summary import RunSummary, summarize_cases, summarize_run
-from offbook.trace.events import Verdict
+from offbook.trace import Verdict
 
 
 def finished(folder: Path, *results: CaseResult) -> FinishedRun:

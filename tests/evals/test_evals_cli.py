@@ -17,8 +17,7 @@ import pytest
 from junitparser import JUnitXml
 
 from offbook import Mocks, Server
-from offbook.evals import evals_cli
-from offbook.evals.pack_run import RunProgress
+from offbook.evals import RunProgress, evals_cli
 from tests.evals.conftest import RUN, Files
 from tests.surfaces.conftest import Offbook, offbook_command
 

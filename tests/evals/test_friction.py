@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from offbook.errors import FormatError
-from offbook.evals.friction import (
+from offbook.evals import (
     SuggestionExpectation,
     check_suggestions,
     parse_friction_events,

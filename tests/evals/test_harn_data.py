@@ -12,20 +12,25 @@ import msgspec
 import pytest
 
 from offbook.errors import FormatError
-from offbook.evals.classifier_eval import (
+from offbook.evals import (
     ClassifierSettings,
+    RunOptions,
+    check_replay,
     classify_by_rules,
+    load_friction_events,
+    parse_friction_events,
+    parse_replay_fixture,
     read_examples,
+    read_manifest,
+    read_pack,
+    read_run_record,
+    report_json,
     run_classifier,
+    run_context_eval,
+    run_pack,
+    suggest,
+    write_context_report,
 )
-from offbook.evals.context_eval import read_manifest, run_context_eval, write_context_report
-from offbook.evals.eval_reports import report_json
-from offbook.evals.fixtures import load_friction_events
-from offbook.evals.friction import parse_friction_events, suggest
-from offbook.evals.pack_file import read_pack
-from offbook.evals.pack_run import RunOptions, run_pack
-from offbook.evals.replay_checks import check_replay
-from offbook.evals.run_record import parse_replay_fixture, read_run_record
 
 pytestmark = pytest.mark.external
 

@@ -8,15 +8,23 @@ from typing import Any
 
 import pytest
 
-from offbook.checks.audit import audit_transcript
+from offbook.checks import audit_transcript
 from offbook.errors import FormatError
-from offbook.evals.classifier_eval import ClassifierSettings, classify_by_rules, run_classifier
-from offbook.evals.friction import parse_friction_events
-from offbook.evals.ladder import run_ladder
-from offbook.evals.pack import CommandSpec, LadderBackend, LadderSpec, TimeoutTier
-from offbook.evals.replay_checks import check_replay
-from offbook.evals.run_record import parse_replay_fixture, read_run_record
-from offbook.trace.events import Event
+from offbook.evals import (
+    ClassifierSettings,
+    CommandSpec,
+    LadderBackend,
+    LadderSpec,
+    TimeoutTier,
+    check_replay,
+    classify_by_rules,
+    parse_friction_events,
+    parse_replay_fixture,
+    read_run_record,
+    run_classifier,
+    run_ladder,
+)
+from offbook.trace import Event
 from tests.conftest import ROOT
 from tests.evals.conftest import RUN, RunPack
 

@@ -7,11 +7,17 @@ from typing import Any
 import pytest
 
 from offbook import Mocks, Server
-from offbook.evals.case_evaluation import EvalOptions, evaluate_case
-from offbook.evals.judging import JudgeOptions, build_judge, read_target, settings_for
-from offbook.evals.pack_file import read_pack
-from offbook.evals.rubrics import Evidence
-from offbook.evals.run_record import parse_run_record
+from offbook.evals import (
+    EvalOptions,
+    Evidence,
+    JudgeOptions,
+    build_judge,
+    evaluate_case,
+    parse_run_record,
+    read_pack,
+    read_target,
+    settings_for,
+)
 from tests.evals.conftest import RUN, RunPack
 
 CASE = {"id": "one", "run": "run.json", "rubrics": ["style"]}

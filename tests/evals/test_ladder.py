@@ -8,14 +8,21 @@ from typing import Any
 
 import pytest
 
-from offbook.checks.audit import DEFAULT_POLICY, audit_transcript
-from offbook.evals.case_results import CaseResult
-from offbook.evals.eval_reports import report_json
-from offbook.evals.ladder import run_ladder
-from offbook.evals.local_engine import Trial
-from offbook.evals.pack import CommandSpec, LadderBackend, LadderSpec, ModelRoute, TimeoutTier
-from offbook.evals.pack_file import read_pack
-from offbook.evals.pack_run import Evaluator, RunOptions
+from offbook.checks import DEFAULT_POLICY, audit_transcript
+from offbook.evals import (
+    CaseResult,
+    CommandSpec,
+    Evaluator,
+    LadderBackend,
+    LadderSpec,
+    ModelRoute,
+    RunOptions,
+    TimeoutTier,
+    Trial,
+    read_pack,
+    report_json,
+    run_ladder,
+)
 from tests.evals.conftest import Files, RunPack
 
 Write = Callable[[Files], Path]

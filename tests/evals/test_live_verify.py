@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from offbook.errors import UsageError
-from offbook.evals.live_verify import run_command
-from offbook.evals.pack import CommandSpec
+from offbook.evals import CommandSpec, run_command
 from tests.evals.conftest import Files, RunPack
 
 Write = Callable[[Files], Path]

@@ -13,13 +13,20 @@ from typing import Any
 import pytest
 
 from offbook.errors import UsageError
-from offbook.evals import local_engine
-from offbook.evals.case_results import CaseResult
-from offbook.evals.eval_reports import report_json
-from offbook.evals.local_engine import Trial
-from offbook.evals.pack_file import read_pack
-from offbook.evals.pack_run import RunOptions, plan_trials, run_pack
-from offbook.evals.run_directory import RESULTS, RunDirectory, find_results, read_results
+from offbook.evals import (
+    RESULTS,
+    CaseResult,
+    RunDirectory,
+    RunOptions,
+    Trial,
+    find_results,
+    local_engine,
+    plan_trials,
+    read_pack,
+    read_results,
+    report_json,
+    run_pack,
+)
 from tests.clients import is_alive
 from tests.evals.conftest import RUN, RunPack
 

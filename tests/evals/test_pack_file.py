@@ -10,9 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offbook.errors import FormatError
-from offbook.evals.pack import Pack
-from offbook.evals.pack_file import order_ladders, read_pack
-from offbook.evals.pack_lines import find_json_line, find_toml_line
+from offbook.evals import Pack, find_json_line, find_toml_line, order_ladders, read_pack
 from tests.evals.conftest import RUN, Files
 
 Write = Callable[[Files], Path]

@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from offbook.errors import UsageError
-from offbook.evals import ray_engine
-from offbook.evals.case_results import CaseResult
-from offbook.evals.local_engine import LostTrial, Result, Trial
+from offbook.evals import CaseResult, LostTrial, Result, Trial, ray_engine
 
 
 class RayError(Exception):

@@ -6,9 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from offbook.evals.pack import Rubric
-from offbook.evals.rubrics import Evidence, evaluate_rubric
-from offbook.evals.run_record import parse_run_record
+from offbook.evals import Evidence, Rubric, evaluate_rubric, parse_run_record
 
 NO_STAGES: dict[str, Any] = {"_type": "run_record", "id": "r", "status": "completed", "stages": []}
 

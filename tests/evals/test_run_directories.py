@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from offbook.errors import FormatError, UsageError
-from offbook.evals.case_results import CaseResult
-from offbook.evals.run_directory import (
+from offbook.evals import (
     RESULTS,
+    CaseResult,
     RunDirectory,
     RunPlan,
     find_results,

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from offbook.errors import FormatError
-from offbook.evals.imported_runs import read_stored_trace
-from offbook.evals.run_record import record_from_events
-from offbook.trace.events import (
+from offbook.evals import read_stored_trace, record_from_events
+from offbook.trace import (
     PROCESS_EXIT,
     REPLY,
     REQUEST,

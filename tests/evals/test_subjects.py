@@ -9,14 +9,18 @@ from typing import Any
 import pytest
 
 from offbook import Mocks, Server
-from offbook.determinism.run_context import live_listener, use_variable
-from offbook.evals.case_evaluation import EvalOptions, evaluate_case
-from offbook.evals.imported_runs import read_stored_trace
-from offbook.evals.judging import JudgeOptions
-from offbook.evals.pack_file import read_pack
-from offbook.evals.pack_run import RunOptions, run_pack
-from offbook.evals.run_directory import read_results
-from offbook.trace.events import RUN_END, RUN_START, Event
+from offbook.determinism import live_listener, use_variable
+from offbook.evals import (
+    EvalOptions,
+    JudgeOptions,
+    RunOptions,
+    evaluate_case,
+    read_pack,
+    read_results,
+    read_stored_trace,
+    run_pack,
+)
+from offbook.trace import RUN_END, RUN_START, Event
 from tests.conftest import ROOT
 from tests.evals.conftest import Files, RunPack
 

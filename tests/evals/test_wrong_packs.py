@@ -8,13 +8,17 @@ from typing import Any
 import pytest
 
 from offbook.errors import FormatError, UsageError
-from offbook.evals.builders import PackBuilder
+from offbook.evals import (
+    PackBuilder,
+    RunOptions,
+    compare_runs,
+    find_packs,
+    query_results,
+    read_pack,
+    read_summary,
+    run_pack,
+)
 from offbook.evals.evals_cli import _open_model  # pyright: ignore[reportPrivateUsage]
-from offbook.evals.pack_file import find_packs, read_pack
-from offbook.evals.pack_run import RunOptions, run_pack
-from offbook.evals.run_comparison import compare_runs
-from offbook.evals.run_directory import read_summary
-from offbook.evals.run_query import query_results
 from tests.evals.conftest import RUN, Files
 
 Write = Callable[[Files], Path]

@@ -2,8 +2,7 @@
 
 from hypothesis import strategies as st
 
-from offbook.exchange.messages import Image, Message, Text, Thinking, ToolCall, ToolResult
-from offbook.exchange.model import Tool
+from offbook.exchange import Image, Message, Text, Thinking, Tool, ToolCall, ToolResult
 
 # No letters that could form a secret, which a trace would redact.
 words = st.text('xyz Äß☃😀\u2028\n\0"\\/{}[]', max_size=12)

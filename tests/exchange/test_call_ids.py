@@ -5,11 +5,9 @@ from typing import Any
 
 import pytest
 
-from offbook.exchange.messages import History, user
-from offbook.exchange.model import ModelSource, Request, Tool
-from offbook.sources.mocks.mocks import Mocks
-from offbook.sources.playbook.actions import call, when
-from offbook.sources.playbook.playbook import Playbook
+from offbook.exchange import History, ModelSource, Request, Tool, user
+from offbook.sources.mocks import Mocks
+from offbook.sources.playbook import Playbook, call, when
 
 FORMS = {
     "chat": r"call_[0-9A-Za-z]{24}",

@@ -8,15 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import offbook.exchange.messages
-from offbook.exchange.messages import (
-    EMPTY_DIGEST,
-    History,
-    Message,
-    Text,
-    ToolResult,
-    extend_digest,
-    user,
-)
+from offbook.exchange import EMPTY_DIGEST, History, Message, Text, ToolResult, extend_digest, user
 from tests.exchange.strategies import conversations, messages
 
 

@@ -7,13 +7,9 @@ from typing import Any
 import pytest
 
 from offbook.errors import ScriptMismatch
-from offbook.exchange.dialects.conversations import ConversationStore
-from offbook.exchange.dialects.dialect import HttpRequest
-from offbook.exchange.messages import History, strip_injected, user
-from offbook.exchange.model import Request
-from offbook.exchange.providers import detect_dialect
-from offbook.sources.playbook.actions import role, say, when
-from offbook.sources.playbook.playbook import Playbook
+from offbook.exchange import History, Request, detect_dialect, strip_injected, user
+from offbook.exchange.dialects import ConversationStore, HttpRequest
+from offbook.sources.playbook import Playbook, role, say, when
 
 REMINDER = "<system-reminder>\nNever commit to main.\n</system-reminder>\n"
 

@@ -4,12 +4,15 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from offbook.exchange.messages import (
+from offbook.exchange import (
     JSON,
     RAW_ARGUMENTS,
     Message,
+    Reply,
+    Request,
     Text,
     Thinking,
+    Tool,
     ToolCall,
     ToolResult,
     parse_arguments,
@@ -18,7 +21,6 @@ from offbook.exchange.messages import (
     render_custom_input,
     user,
 )
-from offbook.exchange.model import Reply, Request, Tool
 from tests.exchange.strategies import messages
 
 
@@ -66,14 +68,14 @@ def conversation(*roles: str) -> list[Message]:
     ],
 )
 def test_new_messages_follow_the_last_reply(roles: tuple[str, ...], fresh: list[str]):
-    from offbook.exchange.messages import History
+    from offbook.exchange import History
 
     request = Request(History(conversation(*roles)))
     assert [message.text for message in request.new_messages] == fresh
 
 
 def test_a_request_has_its_first_and_latest_prompt_and_tool_names():
-    from offbook.exchange.messages import History
+    from offbook.exchange import History
 
     request = Request(
         History([user("first"), *conversation("assistant"), user("latest")]),

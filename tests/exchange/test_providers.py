@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from offbook.exchange.dialects.dialect import HttpRequest
-from offbook.exchange.providers import all_dialects, client_env, detect_dialect
+from offbook.exchange import all_dialects, client_env, detect_dialect
+from offbook.exchange.dialects import HttpRequest
 
 GEMINI = {"x-goog-api-key": "none"}
 ANTHROPIC = {"anthropic-version": "2023-06-01"}

@@ -3,14 +3,25 @@
 import pytest
 
 from offbook.errors import ScriptMismatch, UsageError
-from offbook.exchange.messages import History, Message, Text, ToolCall, ToolResult, user
-from offbook.exchange.model import Reply, Request, Tool
-from offbook.exchange.tool_aliases import AliasedSource, ToolAlias, ToolAliases, parse_tool_aliases
-from offbook.runs.api import drive, session
-from offbook.sources.mocks.mocks import Mocks
-from offbook.sources.playbook.actions import call, say, when
-from offbook.subjects.session.extensions import Api
-from offbook.subjects.session.session import AgentSession
+from offbook.exchange import (
+    AliasedSource,
+    History,
+    Message,
+    Reply,
+    Request,
+    Text,
+    Tool,
+    ToolAlias,
+    ToolAliases,
+    ToolCall,
+    ToolResult,
+    parse_tool_aliases,
+    user,
+)
+from offbook.runs import drive, session
+from offbook.sources.mocks import Mocks
+from offbook.sources.playbook import call, say, when
+from offbook.subjects.session import AgentSession, Api
 
 SHELL = ToolAlias("exec", {"command": "cmd"})
 

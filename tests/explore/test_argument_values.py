@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offbook.explore.argument_values import ArgumentValues, Draw
-from offbook.explore.moves import Place, resolve
+from offbook.explore import ArgumentValues, Draw, Place, resolve
 
 Schema = dict[str, Any]
 CHOICES: list[Schema] = [

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from offbook import call, say, session, when
 from offbook.errors import FormatError, UsageError
-from offbook.explore.coverage_cli import coverage_command
+from offbook.explore import coverage_command
 
 
 def run(*arguments: object) -> tuple[int, str]:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from offbook.errors import CheckFailed
-from offbook.explore.invariants import at_most, ends_within, never_before, no_secret_in_answer
+from offbook.explore import at_most, ends_within, never_before, no_secret_in_answer
 
 
 def run_of(*calls: tuple[str, dict[str, Any], bool], requests: int = 1, output: str = "") -> Any:

@@ -10,8 +10,7 @@ from typing import cast
 import pytest
 
 from offbook.errors import InvariantBroken
-from offbook.explore import Counterexample, Exploration, explore
-from offbook.explore.scripts import render_test
+from offbook.explore import Counterexample, Exploration, explore, render_test
 from tests.explore.planted_bugs import PLANTED, PlantedBug
 
 RUNS = 400

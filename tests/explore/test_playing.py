@@ -11,9 +11,8 @@ import pytest
 from offbook import session
 from offbook.errors import InvariantBroken
 from offbook.explore import explore
-from offbook.runs.rehearsal import Rehearsal
-from offbook.runs.run import Run
-from offbook.trace.reader import Trace
+from offbook.runs import Rehearsal, Run
+from offbook.trace import Trace
 from tests.explore.worlds import MOCKS, PROMPT, broken_shop, never_twice
 
 

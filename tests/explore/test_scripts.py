@@ -7,10 +7,17 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offbook.exchange.messages import Text, ToolResult
-from offbook.explore.moves import GeneratedCall, Move, Place, build_turn, find_values
-from offbook.explore.scripts import render_script, run_rendered
-from offbook.explore.shrinking import shrink
+from offbook.exchange import Text, ToolResult
+from offbook.explore import (
+    GeneratedCall,
+    Move,
+    Place,
+    build_turn,
+    find_values,
+    render_script,
+    run_rendered,
+    shrink,
+)
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),

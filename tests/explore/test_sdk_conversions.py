@@ -13,7 +13,7 @@ from openai._utils._transform import PropertyInfo, async_transform, transform
 from openai.types.chat.completion_create_params import CompletionCreateParamsNonStreaming
 from openai.types.responses.response_create_params import ResponseCreateParamsNonStreaming
 
-from offbook.explore.sdk_conversions import SdkConversions, describe_form
+from offbook.explore import SdkConversions, describe_form
 
 CALL = {"id": "call_1", "type": "function", "function": {"name": "find", "arguments": "{}"}}
 CHAT: dict[str, Any] = {

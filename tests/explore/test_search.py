@@ -12,9 +12,8 @@ import pytest
 
 from offbook import say, session, when
 from offbook.errors import InvariantBroken, OffbookWarning, RunError, UsageError
-from offbook.explore import Counterexample, Exploration, explore, replay
-from offbook.explore.scripts import run_rendered
-from offbook.runs.run import Run
+from offbook.explore import Counterexample, Exploration, explore, replay, run_rendered
+from offbook.runs import Run
 from tests.explore.worlds import MOCKS, PROMPT, Shop, broken_shop, fixed_shop, never_twice
 
 RUNS = 200

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 
-from offbook.explore.ssl_contexts import share_ssl_contexts
+from offbook.explore import share_ssl_contexts
 
 
 def test_equal_calls_share_a_context_until_the_search_ends():

@@ -6,8 +6,7 @@ import asyncio
 from typing import Any
 
 from offbook import session
-from offbook.runs.rehearsal import Rehearsal
-from offbook.runs.run import Run
+from offbook.runs import Rehearsal, Run
 
 NUMBER = {"type": "object", "properties": {"number": {"type": "integer"}}, "required": ["number"]}
 PROMPT = "Refund order 7"

@@ -14,7 +14,7 @@ __all__ = ["offbook_command"]
 def loaded_modules() -> None:
     """Import everything before pytester runs: it drops the modules that a run inside imports."""
     import_module("jsonpath_rfc9535")  # a Rust module, which can be imported only once
-    for name in goldens.__all__:
+    for name in dir(goldens):
         getattr(goldens, name)
     for module in ("goldens_pytest", "session_component", "spec_validation"):
         import_module(f"offbook.goldens.{module}")

@@ -3,9 +3,8 @@
 import asyncio
 from pathlib import Path
 
-from offbook.determinism.clock import FrozenClock
-from offbook.goldens.golden_recording import promote, record
-from offbook.goldens.project import Project
+from offbook.determinism import FrozenClock
+from offbook.goldens import Project, promote, record
 
 LIVE = '''"""The scenarios of the till."""
 

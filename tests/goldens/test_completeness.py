@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from offbook.goldens.spec_validation import SpecResult, SpecResults
+from offbook.goldens import SpecResult, SpecResults
 from tests.goldens.sample_project import PYTEST_INI, make_project
 
 pytest_plugins = ["pytester"]

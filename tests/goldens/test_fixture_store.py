@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offbook.errors import FormatError, FutureVersion
-from offbook.goldens.fixture_store import GoldenFixture, MatchRule, read_scenarios, write_fixture
+from offbook.goldens import GoldenFixture, MatchRule, read_scenarios, write_fixture
 
 GOOD: dict[str, Any] = {
     "sessionId": "s",

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from offbook.goldens.project import Project, check_live
+from offbook.goldens import Project, check_live
 from tests.goldens.sample_project import LIVE, make_project
 
 

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from offbook.goldens.fixture_store import MatchMode
-from offbook.goldens.golden_replay import compare_events
+from offbook.goldens import MatchMode, compare_events
 
 
 def event(kind: str, **more: Any) -> dict[str, Any]:

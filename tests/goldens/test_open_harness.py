@@ -8,10 +8,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from offbook.goldens.components import Component, Harness
-from offbook.goldens.fixture_store import FixtureStore, read_scenarios
-from offbook.goldens.golden_replay import replay, replay_all
-from offbook.goldens.session_hub import Inbox
+from offbook.goldens import (
+    Component,
+    FixtureStore,
+    Harness,
+    Inbox,
+    read_scenarios,
+    replay,
+    replay_all,
+)
 
 pytestmark = pytest.mark.external
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from offbook.goldens.project import Project, check_live
+from offbook.goldens import Project, check_live
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPONENTS = Project(ROOT).registry.script_names()

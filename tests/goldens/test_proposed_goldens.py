@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from offbook.checks.golden_transcript import assert_golden_transcript
+from offbook.checks import assert_golden_transcript
 from offbook.errors import CheckFailed
-from offbook.exchange.messages import History, user
-from offbook.exchange.model import Request
-from offbook.goldens.golden_review import review_folder
-from offbook.runs.request_goldens import RequestGoldens
-from offbook.viewer.review_page import ReviewDesk
+from offbook.exchange import History, Request, user
+from offbook.goldens import review_folder
+from offbook.runs import RequestGoldens
+from offbook.viewer import ReviewDesk
 from tests.surfaces.conftest import Offbook
 from tests.terminals import Terminal
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from offbook.errors import FormatError
-from offbook.goldens.pytest_settings import find_pytest_settings
+from offbook.goldens import find_pytest_settings
 
 pytest_plugins = ["pytester"]
 

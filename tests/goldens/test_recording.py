@@ -6,11 +6,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from offbook.determinism.clock import FrozenClock
+from offbook.determinism import FrozenClock
 from offbook.errors import OffbookError, RunError, UsageError
-from offbook.goldens.fixture_store import read_scenarios
-from offbook.goldens.golden_recording import find_problems, promote, record
-from offbook.goldens.project import Project
+from offbook.goldens import Project, find_problems, promote, read_scenarios, record
 from tests.goldens.sample_project import LIVE, make_project, record_scenario
 
 

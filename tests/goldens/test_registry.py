@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from offbook.errors import UsageError
+from offbook.goldens import Component, ComponentRegistry, Harness
 from offbook.goldens import live_scripts as home
-from offbook.goldens.components import Component, Harness
-from offbook.goldens.live_scripts import ComponentRegistry
 from tests.goldens.sample_project import make_project
 
 

@@ -5,11 +5,20 @@ from typing import Any
 
 import pytest
 
-from offbook.goldens.components import Component, Harness, step, steps_of
-from offbook.goldens.fixture_store import GoldenFixture, GoldenScenario, MatchRule
-from offbook.goldens.golden_replay import GoldenReplay, replay, replay_all
-from offbook.goldens.session_hub import Inbox
-from offbook.trace.events import Event
+from offbook.goldens import (
+    Component,
+    GoldenFixture,
+    GoldenReplay,
+    GoldenScenario,
+    Harness,
+    Inbox,
+    MatchRule,
+    replay,
+    replay_all,
+    step,
+    steps_of,
+)
+from offbook.trace import Event
 
 START = {"type": "startSession"}
 RUN: list[dict[str, Any]] = [{"type": "create", "name": "h", "input": {}}, {"type": "run"}]

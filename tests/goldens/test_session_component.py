@@ -5,9 +5,7 @@ from typing import Any
 
 import pytest
 
-from offbook.goldens.fixture_store import GoldenFixture, GoldenScenario, MatchRule
-from offbook.goldens.golden_replay import replay_all
-from offbook.goldens.session_component import SessionComponent
+from offbook.goldens import GoldenFixture, GoldenScenario, MatchRule, SessionComponent, replay_all
 
 CREATE: dict[str, Any] = {"type": "create", "mockTools": {"bash": "ok"}}
 

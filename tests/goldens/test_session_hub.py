@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from offbook.determinism.clock import FrozenClock
+from offbook.determinism import FrozenClock
 from offbook.errors import OffbookError, RunError, UsageError
-from offbook.goldens.session_hub import Channel, Inbox, SessionHub, event_envelope
-from offbook.trace.events import Event
+from offbook.goldens import Channel, Inbox, SessionHub, event_envelope
+from offbook.trace import Event
 
 
 def collect_events(hub: SessionHub) -> list[Event]:

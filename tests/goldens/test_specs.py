@@ -6,15 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offbook.goldens.project import Project
-from offbook.goldens.spec_file import Spec, read_spec, write_template
-from offbook.goldens.spec_validation import (
+from offbook.goldens import (
+    Project,
+    Spec,
     SpecResult,
     SpecResults,
     check_completeness,
     check_static,
+    read_spec,
     render_table,
     tabulate,
+    write_template,
 )
 from tests.goldens.sample_project import SPEC, make_project
 

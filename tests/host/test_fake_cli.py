@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from offbook.errors import CheckFailed, UnmockedCall, UsageError
-from offbook.reports.terminal import TraceTree
-from offbook.runs.api import session
-from offbook.sources.playbook.actions import call, say, when
+from offbook.reports import TraceTree
+from offbook.runs import session
+from offbook.sources.playbook import call, say, when
 from offbook.testing import fake_cli, mock_pi
-from offbook.trace.reader import Trace
+from offbook.trace import Trace
 from tests.measured_scripts import measure_script
 
 

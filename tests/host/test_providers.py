@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from offbook.errors import HostError, UsageError
-from offbook.host.host_providers import HostWorkspace
+from offbook.host import HostWorkspace
 from offbook.testing import host_call, register_host_provider, with_host_mocks
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from offbook.errors import UsageError
-from offbook.host.host_providers import HostProviders
+from offbook.host import HostProviders
 from offbook.testing import fake_cli, with_host_mocks
 
 

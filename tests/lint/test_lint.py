@@ -7,8 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from offbook.errors import FormatError, UsageError
-from offbook.lint.lint_cli import lint
-from offbook.lint.lint_rules import RULES, fix_paths, lint_paths
+from offbook.lint import RULES, fix_paths, lint, lint_paths
 
 IMPORTS = "from offbook import call, say, session, when\n"
 PLAYBOOK = "- when: Hi\n  do:\n    - say: Hello.\n"

@@ -7,14 +7,8 @@ import platform
 from dataclasses import dataclass
 from pathlib import Path
 
-from offbook.subjects.clis.claude_code import ClaudeCode
-from offbook.subjects.clis.codex import Codex
-from offbook.subjects.clis.continue_cli import Continue
-from offbook.subjects.clis.gemini import GeminiCli
-from offbook.subjects.clis.opencode import OpenCode
+from offbook.subjects.clis import ClaudeCode, Codex, Continue, GeminiCli, OpenCode, QwenCode, Ralph
 from offbook.subjects.clis.pi import Pi
-from offbook.subjects.clis.qwen import QwenCode
-from offbook.subjects.clis.ralph import Ralph
 
 ROOT = Path(__file__).resolve().parents[2]
 CLIENTS_FOLDER = Path(os.environ.get("OFFBOOK_CLIENTS", ROOT / ".clients"))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from offbook.files import copy_atomic
-from offbook.sources.playbook.actions import Role, Turn, call, role, say, when
+from offbook.sources.playbook import Role, Turn, call, role, say, when
 from tests.matrix.homes import COMMANDS, HOMES, Home
 
 SCRIPTS = Path(__file__).parent / "clients"

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from offbook.runs.api import drive
-from offbook.subjects.clis.command import Command
-from offbook.trace.instrument import rebuild_requests
+from offbook.runs import drive
+from offbook.subjects.clis import Command
+from offbook.trace import rebuild_requests
 from tests.matrix.homes import HOMES
 from tests.matrix.rows import ROWS, WHOLE, Row
 

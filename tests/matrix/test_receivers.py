@@ -21,9 +21,9 @@ import pytest
 
 from offbook import call, fail, say, session, when
 from offbook.errors import ScriptUnfinished
-from offbook.reports.otel_spans import export_spans
-from offbook.runs.otlp_collector import send_spans
-from offbook.trace.reader import Trace
+from offbook.reports import export_spans
+from offbook.runs import send_spans
+from offbook.trace import Trace
 from tests.matrix.homes import HOMES
 from tests.matrix.rows import WHOLE
 

@@ -14,8 +14,7 @@ import reaktiv
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from offbook.patterns import Cell, Runtime
-from offbook.patterns.graph import Store
+from offbook.patterns import Cell, Runtime, Store
 
 SOURCES = 3
 STEPS = st.lists(

@@ -23,9 +23,9 @@ from offbook.patterns import (
     expect_cell,
     expect_handler,
     handler,
+    load_pattern,
     pattern,
 )
-from offbook.patterns.definition import load_pattern
 
 # ruff: noqa: PT012, SIM117 - the end of a harness raises, so its block is inside pytest.raises
 pytest_plugins = ["pytester"]
@@ -335,7 +335,7 @@ def test_everything_is_in_the_trace():
 
 
 def test_the_trace_reaches_a_hub():
-    from offbook.trace.hub import Hub
+    from offbook.trace import Hub
 
     hub = Hub()
     seen: list[str] = []

@@ -7,12 +7,9 @@ from typing import Any
 
 import pytest
 
-from offbook.determinism.clock import SystemClock
+from offbook.determinism import SystemClock
 from offbook.errors import CheckFailed, OffbookError
-from offbook.goldens.fixture_store import read_scenarios
-from offbook.goldens.golden_recording import promote, record
-from offbook.goldens.golden_replay import replay_all
-from offbook.goldens.project import Project
+from offbook.goldens import Project, promote, read_scenarios, record, replay_all
 
 COUNTER = """
 import asyncio

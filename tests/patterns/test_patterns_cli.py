@@ -12,10 +12,7 @@ from typing import Any
 import pytest
 
 from offbook.errors import UsageError
-from offbook.patterns.definition import load_pattern
-from offbook.patterns.patterns_cli import write_scaffold
-from offbook.patterns.running import find_tests, run_tests
-from offbook.patterns.scaffold import scaffold_test
+from offbook.patterns import find_tests, load_pattern, run_tests, scaffold_test, write_scaffold
 
 COUNTER = """
 from offbook.patterns import Cell, computed, default, handler, pattern

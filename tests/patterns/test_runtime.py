@@ -15,8 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offbook.errors import LoopError, PatternError, UsageError
-from offbook.patterns import Cell, Runtime
-from offbook.patterns.graph import Store
+from offbook.patterns import Cell, Runtime, Store
 
 
 def new_cell(runtime: Runtime, *value: Any, name: str = "cell") -> Cell[Any]:

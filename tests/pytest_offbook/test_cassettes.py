@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from offbook.sources.cassette.journal import load_cassette
-from offbook.sources.server.server import Server
+from offbook.sources.cassette import load_cassette
+from offbook.sources.server import Server
 from tests.sources.cassette.conversations import Counting
 
 pytest_plugins = ["pytester"]

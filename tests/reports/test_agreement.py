@@ -12,17 +12,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from offbook.exchange.messages import Text
-from offbook.exchange.model import Reply, Request
-from offbook.reports.ctrf import CtrfReport
-from offbook.reports.junit import JUnitReport
-from offbook.reports.report import Attempt, Suite, collect_suite
-from offbook.reports.tap import TapReport
-from offbook.trace.events import Event
-from offbook.trace.reader import Trace
-from offbook.workflows.evaluation import evaluate_with_source
-from offbook.workflows.loop_tools import run
-from offbook.workflows.tools import check, report, setup
+from offbook.exchange import Reply, Request, Text
+from offbook.reports import Attempt, CtrfReport, JUnitReport, Suite, TapReport, collect_suite
+from offbook.trace import Event, Trace
+from offbook.workflows import check, evaluate_with_source, report, run, setup
 from tests.reports.test_formats import (
     CTRF_SCHEMA,
     JUNIT_XSD,

@@ -15,12 +15,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offbook.reports.ctrf import CtrfReport
-from offbook.reports.json_report import JsonReport
-from offbook.reports.junit import JUnitReport, remove_invalid
-from offbook.reports.report import Attempt, Case, Report, Suite, collect_suite
-from offbook.reports.tap import Tap13Report, TapReport
-from offbook.trace.events import Event
+from offbook.reports import (
+    Attempt,
+    Case,
+    CtrfReport,
+    JsonReport,
+    JUnitReport,
+    Report,
+    Suite,
+    Tap13Report,
+    TapReport,
+    collect_suite,
+    remove_invalid,
+)
+from offbook.trace import Event
 
 NAMES = [
     "plain",

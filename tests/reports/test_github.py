@@ -11,17 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from offbook.reports.badge import BadgeReport
-from offbook.reports.github import (
+from offbook.reports import (
+    BadgeReport,
+    Case,
     GitHubReport,
     MarkdownReport,
+    Suite,
     annotation,
+    collect_suite,
     escape_markdown,
     fence,
     write_step_summary,
 )
-from offbook.reports.report import Case, Suite, collect_suite
-from offbook.trace.events import VERDICT, Event
+from offbook.trace import VERDICT, Event
 
 etree: Any = import_module("lxml.etree")
 HOSTILE = [

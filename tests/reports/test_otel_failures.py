@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from offbook.reports.otel_spans import export_spans
+from offbook.reports import export_spans
+from offbook.trace import Event
 from offbook.trace import events as names
-from offbook.trace.events import Event
 from tests.reports.test_otel_spans import Document, attributes_of, spans_of
 
 START = (names.RUN_START, {"subject": "shop"})

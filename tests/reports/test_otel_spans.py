@@ -14,19 +14,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offbook.errors import CollectorError, ModelError, UsageError
-from offbook.exchange.messages import History, Message, Text, Thinking, ToolCall, user
-from offbook.exchange.model import Reply, Request, StopReason, Usage
-from offbook.reports.otel_spans import ATTRIBUTES, PARAMETERS, export_spans
-from offbook.runs.api import session
-from offbook.runs.otlp_collector import send_spans
-from offbook.sources.importers.importer import Skipped, TraceRecord
-from offbook.sources.importers.otlp import OtlpImporter
-from offbook.sources.playbook.actions import call, fail, say, when
-from offbook.trace.correlation import CORRELATION_ID, run_span_id
-from offbook.trace.events import RUN_START, Event
-from offbook.trace.hub import Hub
-from offbook.trace.instrument import TracedSource
-from offbook.trace.reader import Trace
+from offbook.exchange import (
+    History,
+    Message,
+    Reply,
+    Request,
+    StopReason,
+    Text,
+    Thinking,
+    ToolCall,
+    Usage,
+    user,
+)
+from offbook.reports import ATTRIBUTES, PARAMETERS, export_spans
+from offbook.runs import send_spans, session
+from offbook.sources.importers import OtlpImporter, Skipped, TraceRecord
+from offbook.sources.playbook import call, fail, say, when
+from offbook.trace import CORRELATION_ID, RUN_START, Event, Hub, Trace, TracedSource, run_span_id
 
 Document = dict[str, Any]
 

@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 
 from offbook import call, fail, say, session, think, when
 from offbook.errors import ScriptUnfinished
-from offbook.reports.styled_lines import MAX_CHILDREN, print_lines, render_line
-from offbook.reports.terminal import TraceTree, render_last_lines
-from offbook.trace.events import Event
-from offbook.trace.query import Events
+from offbook.reports import MAX_CHILDREN, TraceTree, print_lines, render_last_lines, render_line
+from offbook.trace import Event, Events
 
 NamedEvent = tuple[str, dict[str, Any]]
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from offbook.reports.json_report import RunCounts, TraceCounts, count_events
-from offbook.trace.events import Event
+from offbook.reports import RunCounts, TraceCounts, count_events
+from offbook.trace import Event
 
 FAILED = {"check": "exit_code", "status": "fail"}
 EVENTS: list[tuple[str, dict[str, Any]]] = [

@@ -9,7 +9,7 @@ import asyncio
 import sys
 from typing import Any
 
-from offbook.determinism.network_guard import block_network
+from offbook.determinism import block_network
 
 TOOL = {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}
 

@@ -6,10 +6,9 @@ from collections.abc import Iterable
 
 from offbook import say, when
 from offbook.errors import ModelError
-from offbook.exchange.messages import History, user
-from offbook.exchange.model import Reply, Request
-from offbook.subjects.subject import ModelAccess, RunContext
-from offbook.trace.events import Verdict
+from offbook.exchange import History, Reply, Request, user
+from offbook.subjects import ModelAccess, RunContext
+from offbook.trace import Verdict
 from offbook.types import Text
 
 HELLO = when("Hello", [say("Hi!")])

@@ -11,11 +11,9 @@ from typing import Any
 import pytest
 
 from offbook.errors import UsageError
-from offbook.exchange.messages import Text
-from offbook.exchange.model import Reply, Request, Usage
-from offbook.sources.server.server import Server
-from offbook.workflows.loop_tools import record, replay, run
-from offbook.workflows.tools import check, inspect, setup
+from offbook.exchange import Reply, Request, Text, Usage
+from offbook.sources.server import Server
+from offbook.workflows import check, inspect, record, replay, run, setup
 from tests.clients import CLAUDE, CODEX, PI, Shell, installed
 from tests.subjects.clis.test_command import AGENT
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from offbook import call, say, session, when
-from offbook.checks.trial_statistics import sign_flip_test
+from offbook.checks import sign_flip_test
 from offbook.errors import FormatError, UsageError
-from offbook.runs.benchmark import (
+from offbook.runs import (
     MIN_PAIRS,
     Sample,
     compare,

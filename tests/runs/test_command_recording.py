@@ -12,14 +12,11 @@ import msgspec
 import pytest
 
 from offbook.errors import ModelError, UsageError
-from offbook.exchange.model import Reply, Request
-from offbook.runs.api import drive
-from offbook.runs.commands import MAX_OUTPUT, CommandResult, record_command
-from offbook.sources.cassette.journal import load_cassette
-from offbook.sources.cassette.recording import Recording
-from offbook.sources.cassette.replay import Cassette
-from offbook.sources.live import PROVIDERS, Live
-from offbook.sources.server.server import Server
+from offbook.exchange import Reply, Request
+from offbook.runs import MAX_OUTPUT, CommandResult, drive, record_command
+from offbook.sources import PROVIDERS, Live
+from offbook.sources.cassette import Cassette, Recording, load_cassette
+from offbook.sources.server import Server
 from tests.sources.cassette.conversations import Counting, answer, ask
 
 

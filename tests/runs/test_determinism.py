@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from offbook.errors import UsageError
-from offbook.runs.determinism import DeterminismTrial, check_determinism, resolve_target
+from offbook.runs import DeterminismTrial, check_determinism, resolve_target
 from tests.sources.cassette.conversations import Counting, ask, record
 
 ASKING = """

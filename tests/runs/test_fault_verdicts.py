@@ -6,8 +6,8 @@ import pytest
 
 from offbook import drive, say, when
 from offbook.errors import CheckFailed, ModelError, ScriptUnfinished
-from offbook.runs.rehearsal import Rehearsal
-from offbook.trace.events import RUN_END
+from offbook.runs import Rehearsal
+from offbook.trace import RUN_END
 from tests.runs.echo_subject import HELLO, Always, Echo
 
 

@@ -13,9 +13,9 @@ import openai
 import pytest
 
 from offbook import Command, Playbook, Server, Trace, call, drive, say, session, when
-from offbook.checks.fault_outcomes import find_outcomes, judge_faults
+from offbook.checks import find_outcomes, judge_faults
 from offbook.errors import CheckFailed, InjectedFault, OffbookWarning, UsageError
-from offbook.trace.events import FAULT
+from offbook.trace import FAULT
 
 TEXT = "Hello there, my dear good old friend."
 SCRIPT = when("Hi", [say(TEXT)])
@@ -468,8 +468,8 @@ def test_an_unknown_kind_is_refused_before_anything_runs():
 
 
 def test_what_a_client_of_a_server_did_is_unknown(tmp_path: Path):
-    from offbook.runs.fault_runs import start_faults
-    from offbook.trace.recorder import record_trace
+    from offbook.runs import start_faults
+    from offbook.trace import record_trace
 
     with record_trace(tmp_path / "t.jsonl", subject="x") as hub, Server() as server:
         playbook = Playbook()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from offbook.runs.first_test import scan_project, write_first_test
+from offbook.runs import scan_project, write_first_test
 
 pytest_plugins = ["pytester"]
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from offbook.errors import FormatError, ModelError, UsageError
-from offbook.runs.judge_factory import JudgeConfig
-from offbook.sources.live import Live
+from offbook.runs import JudgeConfig
+from offbook.sources import Live
 
 PLAYBOOK = """- when: Is it good?
   do:

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from offbook.trace.instrument import rebuild_requests
-from offbook.trace.reader import read_trace
+from offbook.trace import read_trace, rebuild_requests
 
 LONG = """
 import os, sys

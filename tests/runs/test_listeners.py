@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from offbook import say, session, when
-from offbook.trace.events import Event
+from offbook.trace import Event
 
 HELLO = when("Hello", [say("Hi.")])
 

@@ -11,7 +11,7 @@ import pytest
 from offbook import Mocks, call, drive, say, when
 from offbook.errors import PlaybookError, ScriptUnfinished
 from offbook.surfaces.cli import main
-from offbook.trace.reader import Trace
+from offbook.trace import Trace
 from tests.runs import losing_agents
 from tests.runs.losing_agents import CHANGING, LOSING, stops_after_the_call
 

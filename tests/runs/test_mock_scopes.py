@@ -12,7 +12,7 @@ import pytest
 
 from offbook import Mocks, session
 from offbook.errors import CheckFailed, HostError, ScriptMismatch, UnmockedCall, UsageError
-from offbook.runs.mock_scopes import ScopeManager
+from offbook.runs import ScopeManager
 from offbook.testing import (
     assert_host_called,
     clear_host_mocks,

@@ -18,11 +18,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from offbook.exchange.messages import Text, ToolCall
-from offbook.exchange.model import Reply, Request, Usage
-from offbook.sources.cassette.journal import load_cassette
-from offbook.sources.server.server import Server
-from offbook.subjects.clis.gemini import SETTINGS
+from offbook.exchange import Reply, Request, Text, ToolCall, Usage
+from offbook.sources.cassette import load_cassette
+from offbook.sources.server import Server
+from offbook.subjects.clis import SETTINGS
 from tests.clients import CLAUDE, CODEX, GEMINI, OPENCODE, marks_of
 from tests.runs.command_clients import CLIENTS
 

@@ -16,7 +16,7 @@ import pytest
 
 import offbook
 from offbook import Mocks, Playbook, Reply, Request, call, drive, fail, say, session, when
-from offbook.determinism.clock import FrozenClock
+from offbook.determinism import FrozenClock
 from offbook.errors import (
     ExtensionError,
     OffbookError,
@@ -27,13 +27,10 @@ from offbook.errors import (
     ToolFailed,
     UsageError,
 )
-from offbook.runs.rehearsal import Rehearsal
-from offbook.subjects.session.extensions import Api
-from offbook.subjects.session.hooks import Context, HookEvent
-from offbook.subjects.session.session import AgentSession
-from offbook.subjects.subject import ModelAccess, RunContext
-from offbook.trace.events import Event, Verdict
-from offbook.trace.reader import read_trace
+from offbook.runs import Rehearsal
+from offbook.subjects import ModelAccess, RunContext
+from offbook.subjects.session import AgentSession, Api, Context, HookEvent
+from offbook.trace import Event, Verdict, read_trace
 from offbook.types import Text
 
 JSON = dict[str, Any]
@@ -498,7 +495,7 @@ class Parrot:
         self._context = context
 
     async def prompt(self, text: str, /) -> str:
-        from offbook.exchange.messages import History, user
+        from offbook.exchange import History, user
 
         request = Request(History([user(text)]))
         try:

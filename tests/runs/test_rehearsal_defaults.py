@@ -8,15 +8,12 @@ from typing import Any
 import pytest
 
 from offbook import drive, say, when
-from offbook.determinism.faults import parse_faults
-from offbook.determinism.run_context import current_llm, use_variable
+from offbook.determinism import current_llm, parse_faults, use_variable
 from offbook.errors import CheckFailed, ScriptUnfinished
 from offbook.files import ReusedFolder
-from offbook.runs.rehearsal import Rehearsal, RehearsalDefaults, use_defaults
-from offbook.runs.sync_bridge import SyncBridge
-from offbook.subjects.subject import MOCKS_USED
-from offbook.trace.events import Verdict
-from offbook.trace.recorder import COLLECT_TRACES
+from offbook.runs import Rehearsal, RehearsalDefaults, SyncBridge, use_defaults
+from offbook.subjects import MOCKS_USED
+from offbook.trace import COLLECT_TRACES, Verdict
 from tests.runs.echo_subject import HELLO, Always, Echo
 
 UNFINISHED = when("One", [say("1"), say("never")])

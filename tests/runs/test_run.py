@@ -8,9 +8,8 @@ import pytest
 
 from offbook import call, drive, fail, say, session, when
 from offbook.errors import RunError, ScriptError, ScriptExhausted, ScriptMismatch, ScriptUnfinished
-from offbook.sources.playbook.actions import Turn
-from offbook.subjects.session.extensions import Api
-from offbook.subjects.session.hooks import Context
+from offbook.sources.playbook import Turn
+from offbook.subjects.session import Api, Context
 
 JSON = dict[str, Any]
 HELLO = when("Hi", [say("Hello.")])

@@ -12,7 +12,7 @@ import pytest
 
 from offbook import session
 from offbook.errors import Interrupted, RunError, ScriptExhausted
-from offbook.runs.run import (
+from offbook.runs import (
     describe_left_behind,
     emit_failure,
     list_running,
@@ -20,8 +20,7 @@ from offbook.runs.run import (
     record_termination,
     watch_termination,
 )
-from offbook.trace.events import PROCESS_EXIT, RUN_END, VERDICT, Event, FileLine
-from offbook.trace.hub import Hub
+from offbook.trace import PROCESS_EXIT, RUN_END, VERDICT, Event, FileLine, Hub
 
 SIGNALS = [signal.SIGTERM, signal.SIGHUP]
 CTRL_C = "interrupted: Ctrl-C, or the task of the run was cancelled"

@@ -4,9 +4,9 @@ import socket
 
 import pytest
 
-from offbook.runs.service import Service
-from offbook.sources.mocks.mocks import Mocks
-from offbook.trace.hub import Hub
+from offbook.runs import Service
+from offbook.sources.mocks import Mocks
+from offbook.trace import Hub
 
 
 def test_no_client_can_connect_before_the_run_exists():

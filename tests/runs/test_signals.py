@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from offbook.trace.events import RUN_END, RUN_START
-from offbook.trace.reader import read_trace
+from offbook.trace import RUN_END, RUN_START, read_trace
 
 pytestmark = [
     pytest.mark.slow,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from offbook.errors import UsageError
-from offbook.runs.sync_bridge import SyncBridge, in_event_loop
+from offbook.runs import SyncBridge, in_event_loop
 
 
 async def is_in_loop() -> bool:

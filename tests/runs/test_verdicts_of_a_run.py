@@ -22,14 +22,10 @@ from offbook.errors import (
     ToolFailed,
     UsageError,
 )
-from offbook.exchange.messages import History, Message, Text, ToolResult, user
-from offbook.exchange.model import Request
-from offbook.runs.rehearsal import Rehearsal
-from offbook.runs.run import Run
-from offbook.runs.wiring import find_refusal
-from offbook.subjects.subject import MOCKS_USED, ModelAccess, RunContext
-from offbook.trace.events import PROCESS_EXIT, RUN_END, RUN_START, VERDICT, Verdict
-from offbook.trace.hub import Hub
+from offbook.exchange import History, Message, Request, Text, ToolResult, user
+from offbook.runs import Rehearsal, Run, find_refusal
+from offbook.subjects import MOCKS_USED, ModelAccess, RunContext
+from offbook.trace import PROCESS_EXIT, RUN_END, RUN_START, VERDICT, Hub, Verdict
 from tests.runs.echo_subject import HELLO, Always, Echo
 
 

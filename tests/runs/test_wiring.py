@@ -13,16 +13,14 @@ import openai
 import pytest
 
 from offbook.errors import OffbookWarning, RunError, ScriptExhausted, ScriptUnfinished, UsageError
-from offbook.exchange.messages import ToolResult
-from offbook.exchange.tool_aliases import ToolAlias, ToolAliases
-from offbook.runs.api import drive
-from offbook.sources.mocks.mocks import Mocks
-from offbook.sources.playbook.actions import call, say, when
-from offbook.sources.server.server import Server
-from offbook.subjects.session.session import AgentSession
-from offbook.subjects.subject import ModelAccess, RunContext
-from offbook.trace.events import Verdict
-from offbook.trace.instrument import SeenTool
+from offbook.exchange import ToolAlias, ToolAliases, ToolResult
+from offbook.runs import drive
+from offbook.sources.mocks import Mocks
+from offbook.sources.playbook import call, say, when
+from offbook.sources.server import Server
+from offbook.subjects import ModelAccess, RunContext
+from offbook.subjects.session import AgentSession
+from offbook.trace import SeenTool, Verdict
 
 LOOK: Any = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
 

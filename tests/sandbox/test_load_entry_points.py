@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 
-from offbook.sandbox.load_entry_points import find_entry_points, main
-from offbook.sources.playbook.actions import call, say, when
-from offbook.trace.query import Events
-from offbook.trace.reader import Trace
+from offbook.sandbox import find_entry_points, main
+from offbook.sources.playbook import call, say, when
+from offbook.trace import Events, Trace
 from tests.sandbox.packages import TOOL
 
 Install = Callable[..., str]

@@ -15,19 +15,21 @@ from typing import Any
 import pytest
 
 from offbook.errors import SandboxFailed, UsageError
-from offbook.sandbox import verify_sandbox_install
+from offbook.sandbox import (
+    Loaded,
+    SandboxFolder,
+    install_npm_package,
+    verify_sandbox_install,
+)
 from offbook.sandbox.npm_package import (
     _check_manifest,  # pyright: ignore[reportPrivateUsage] - without pi, as all of these
     _explain_install,  # pyright: ignore[reportPrivateUsage]
     _explain_load,  # pyright: ignore[reportPrivateUsage]
     _load,  # pyright: ignore[reportPrivateUsage]
     _parse_load_errors,  # pyright: ignore[reportPrivateUsage]
-    install_npm_package,
 )
-from offbook.sandbox.sandbox_folder import SandboxFolder
-from offbook.sandbox.sandbox_result import Loaded
-from offbook.sources.playbook.actions import call, say, when
-from offbook.subjects.process import ProcessResult
+from offbook.sources.playbook import call, say, when
+from offbook.subjects import ProcessResult
 from tests.clients import PI, is_alive, needs
 from tests.sandbox.packages import (
     NPM_GOOD,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from offbook.errors import SandboxFailed, UsageError
-from offbook.sandbox import SandboxResult, verify_sandbox_install
+from offbook.sandbox import SandboxFolder, SandboxResult, verify_sandbox_install
 from offbook.sandbox.python_package import (
     _build,  # pyright: ignore[reportPrivateUsage] - with other installers, as all of these
     _copy_offbook,  # pyright: ignore[reportPrivateUsage]
@@ -17,9 +17,8 @@ from offbook.sandbox.python_package import (
     _install,  # pyright: ignore[reportPrivateUsage]
     _read_build_system,  # pyright: ignore[reportPrivateUsage]
 )
-from offbook.sandbox.sandbox_folder import SandboxFolder
-from offbook.sources.playbook.actions import call, say, when
-from offbook.subjects.process import ProcessResult
+from offbook.sources.playbook import call, say, when
+from offbook.subjects import ProcessResult
 from tests.sandbox.packages import PYTHON_BROKEN, PYTHON_GOOD, TOOL, project, write_package
 
 SMOKE = when("Refund order 7", [call("refund", {"id": 7}), say("Done.")])

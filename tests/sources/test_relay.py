@@ -19,19 +19,13 @@ import openai
 import pytest
 import requests
 
-from offbook.determinism.network_guard import block_network
-from offbook.exchange.dialects.conversations import ConversationStore
-from offbook.exchange.dialects.dialect import HttpRequest
-from offbook.exchange.messages import Text
-from offbook.exchange.model import ModelSource, Reply, Usage
-from offbook.exchange.providers import detect_dialect
-from offbook.sources.cassette.journal import load_cassette
-from offbook.sources.cassette.recording import Recording
-from offbook.sources.cassette.replay import Cassette
-from offbook.sources.inprocess.patching import intercept
-from offbook.sources.live import Live
-from offbook.sources.server.endpoint import Endpoint
-from offbook.sources.server.server import Server
+from offbook.determinism import block_network
+from offbook.exchange import ModelSource, Reply, Text, Usage, detect_dialect
+from offbook.exchange.dialects import ConversationStore, HttpRequest
+from offbook.sources import Live
+from offbook.sources.cassette import Cassette, Recording, load_cassette
+from offbook.sources.inprocess import intercept
+from offbook.sources.server import Endpoint, Server
 from tests.sources.cassette.conversations import record
 
 TIMEOUT = 10

@@ -10,17 +10,12 @@ from typing import Any
 import pytest
 
 from offbook.errors import FormatError, FutureVersion, OffbookError, RunError, UsageError
-from offbook.exchange.messages import History, user
-from offbook.exchange.model import Request
-from offbook.sources.cassette.cassette_file import read_cassette_bytes
-from offbook.sources.cassette.journal import load_cassette
-from offbook.sources.importers.conversion import read_trace
-from offbook.sources.live import Live
-from offbook.sources.mocks.mock_recording import MockRecording
-from offbook.sources.mocks.mocks import Mocks
-from offbook.sources.playbook.actions import fail
-from offbook.sources.playbook.playbook import Playbook
-from offbook.sources.playbook.script_files import read_script
+from offbook.exchange import History, Request, user
+from offbook.sources import Live
+from offbook.sources.cassette import load_cassette, read_cassette_bytes
+from offbook.sources.importers import read_trace
+from offbook.sources.mocks import MockRecording, Mocks
+from offbook.sources.playbook import Playbook, fail, read_script
 
 
 def write(folder: Path, name: str, content: str | bytes) -> Path:

@@ -18,15 +18,16 @@ from hypothesis import strategies as st
 
 from offbook.errors import DeadlineExceeded, UsageError
 from offbook.secrets import MASK, hide_secrets
-from offbook.subjects import process, process_tree
-from offbook.subjects.process import (
+from offbook.subjects import (
     OutputCollector,
     ProcessResult,
     isolated_env,
+    process,
+    process_tree,
     run_foreground,
     run_process,
 )
-from offbook.trace.hub import Hub
+from offbook.trace import Hub
 from tests.clients import is_alive
 from tests.measured_scripts import measure_script
 

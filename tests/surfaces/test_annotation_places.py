@@ -11,12 +11,10 @@ import pytest
 
 from offbook import Trace, call, drive, say, session, when
 from offbook.errors import OffbookError
-from offbook.reports.github import GitHubReport, annotation
-from offbook.reports.report import collect_suite
-from offbook.runs.run import place_of_error
-from offbook.trace.events import FileLine
-from offbook.workflows.scenario import read_scenario
-from offbook.workflows.scenario_runner import run_scenario
+from offbook.reports import GitHubReport, annotation, collect_suite
+from offbook.runs import place_of_error
+from offbook.trace import FileLine
+from offbook.workflows import read_scenario, run_scenario
 from tests.surfaces.conftest import Offbook
 from tests.workflow_commands import WorkflowCommand, read_commands
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from offbook.sources.cassette.recording import Recording
-from offbook.sources.server.server import Server
+from offbook.sources.cassette import Recording
+from offbook.sources.server import Server
 from tests.sources.cassette.conversations import Counting
 from tests.sources.cassette.test_cassette_file import BOMB, GOOD
 from tests.surfaces.conftest import Offbook

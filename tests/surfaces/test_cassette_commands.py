@@ -17,10 +17,9 @@ import msgspec
 import pytest
 
 from offbook.errors import ModelError
-from offbook.exchange.messages import Text, Thinking, ToolCall
-from offbook.exchange.model import Reply
-from offbook.sources.cassette.journal import load_cassette
-from offbook.sources.server.server import Server
+from offbook.exchange import Reply, Text, Thinking, ToolCall
+from offbook.sources.cassette import load_cassette
+from offbook.sources.server import Server
 from offbook.surfaces.cli import main
 from tests.sources.cassette.conversations import (
     LOOK,

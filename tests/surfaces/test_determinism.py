@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from offbook.sources.server.server import Server
+from offbook.sources.server import Server
 from tests.sources.cassette.conversations import Counting
 from tests.surfaces.conftest import Offbook
 

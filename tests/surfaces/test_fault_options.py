@@ -14,13 +14,11 @@ import anthropic
 import openai
 import pytest
 
-from offbook.checks.fault_outcomes import find_outcomes
-from offbook.sources.cassette.recording import Recording
-from offbook.sources.playbook.actions import say, when
-from offbook.sources.playbook.playbook import Playbook
-from offbook.sources.server.server import Server
-from offbook.trace.events import FAULT
-from offbook.trace.reader import Trace
+from offbook.checks import find_outcomes
+from offbook.sources.cassette import Recording
+from offbook.sources.playbook import Playbook, say, when
+from offbook.sources.server import Server
+from offbook.trace import FAULT, Trace
 from tests.streaming_agent import streaming_agent
 from tests.surfaces.conftest import Offbook
 

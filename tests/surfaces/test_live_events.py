@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from offbook.trace.correlation import parse_traceparent, run_span_id
+from offbook.trace import parse_traceparent, run_span_id
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 OFFBOOK = [sys.executable, "-m", "offbook"]

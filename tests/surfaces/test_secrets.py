@@ -14,9 +14,8 @@ import msgspec
 import pytest
 
 from offbook.errors import ModelError
-from offbook.exchange.messages import Text, Thinking, ToolCall
-from offbook.exchange.model import Reply, Request
-from offbook.sources.server.server import Server
+from offbook.exchange import Reply, Request, Text, Thinking, ToolCall
+from offbook.sources.server import Server
 from tests.sources.cassette.test_secrets import ENVIRONMENT, all_files, secrets
 from tests.surfaces.conftest import Offbook
 

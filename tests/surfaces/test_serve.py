@@ -16,17 +16,13 @@ import pytest
 
 from offbook import Command
 from offbook.errors import RunError
-from offbook.exchange.dialects.decoding import RULES
-from offbook.runs.api import drive
-from offbook.sources.cassette.recording import Recording
-from offbook.sources.playbook.actions import say, when
-from offbook.sources.playbook.playbook import Playbook
-from offbook.sources.playbook.script_files import read_script
-from offbook.sources.server.server import Server
+from offbook.exchange.dialects import RULES
+from offbook.runs import drive
+from offbook.sources.cassette import Recording
+from offbook.sources.playbook import Playbook, read_script, say, when
+from offbook.sources.server import Server
 from offbook.surfaces.cli import main
-from offbook.trace.events import WIRE
-from offbook.trace.query import Events
-from offbook.trace.reader import Trace
+from offbook.trace import WIRE, Events, Trace
 from tests.clients import is_alive
 
 SHOP = """

@@ -8,12 +8,10 @@ from typing import Any, get_type_hints
 import msgspec
 import pytest
 
-from offbook.checks.assertion import assertion_class
-from offbook.checks.judge import Evaluation
+from offbook.checks import Evaluation, assertion_class
 from offbook.surfaces.mcp_server import describe_tools
-from offbook.trace.inspection import EventFilter, RecordPage, TimelineEntry, TraceSummary
-from offbook.workflows.mock_backend import MockResponse
-from offbook.workflows.workflows_mcp import FUNCTIONS
+from offbook.trace import EventFilter, RecordPage, TimelineEntry, TraceSummary
+from offbook.workflows import FUNCTIONS, MockResponse
 
 REQUIRED = object()
 PARAMETERS: dict[str, dict[str, Any]] = {

@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offbook.reports.workflow_commands import NeutralStream, neutralize
-from offbook.trace.events import Event
-from offbook.trace.recorder import encode_event
+from offbook.reports import NeutralStream, neutralize
+from offbook.trace import Event, encode_event
 from tests.workflow_commands import read_commands
 
 pytest_plugins = ["pytester"]

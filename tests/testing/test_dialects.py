@@ -6,15 +6,19 @@ import msgspec
 import pytest
 
 from offbook.errors import CheckFailed, ModelError
+from offbook.exchange import Reply, Request, Usage
+from offbook.exchange.dialects import (
+    ALL_RULES,
+    ConversationStore,
+    Dialect,
+    HttpRequest,
+    HttpResponse,
+)
 from offbook.exchange.dialects.anthropic import Anthropic
 from offbook.exchange.dialects.bedrock import Bedrock
 from offbook.exchange.dialects.chat import Chat
-from offbook.exchange.dialects.conversations import ConversationStore
-from offbook.exchange.dialects.decoding import ALL_RULES
-from offbook.exchange.dialects.dialect import Dialect, HttpRequest, HttpResponse
 from offbook.exchange.dialects.gemini import Gemini
 from offbook.exchange.dialects.responses import Responses
-from offbook.exchange.model import Reply, Request, Usage
 from offbook.testing import DialectConformance
 
 

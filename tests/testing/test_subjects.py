@@ -9,7 +9,7 @@ import pytest
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from offbook.subjects.frameworks.framework import wrap_agent
+from offbook.subjects.frameworks import wrap_agent
 from offbook.testing import SubjectConformance
 from offbook.types import AgentSession, Subject
 

@@ -16,9 +16,9 @@ import pytest
 
 from offbook import Message, ModelSource, Reply, Request, ToolCall, ToolResult
 from offbook.errors import CheckFailed, ModelError
-from offbook.exchange.messages import History
+from offbook.exchange import History
 from offbook.testing import SourceConformance, SubjectConformance
-from offbook.trace.events import TOOL_CALL, TOOL_RESULT
+from offbook.trace import TOOL_CALL, TOOL_RESULT
 from offbook.types import AgentSession, RunContext, Text, Usage
 
 HELLO = Reply((Text("Hello."),))

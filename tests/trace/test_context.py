@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from offbook.determinism.run_context import bind_context
-from offbook.trace.events import Event
-from offbook.trace.hub import Hub
+from offbook.determinism import bind_context
+from offbook.trace import Event, Hub
 
 
 @pytest.fixture

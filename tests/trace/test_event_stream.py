@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from offbook.errors import DeadlineExceeded, RunError
-from offbook.trace.hub import Hub
+from offbook.trace import Hub
 
 
 async def test_events_emitted_before_the_first_await_are_not_lost():

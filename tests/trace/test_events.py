@@ -2,8 +2,7 @@
 
 import pytest
 
-from offbook.trace.events import Event, Verdict, VerdictStatus, read_verdicts
-from offbook.trace.hub import Hub
+from offbook.trace import Event, Hub, Verdict, VerdictStatus, read_verdicts
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from offbook.checks.assertion import evaluate_all
-from offbook.checks.context import CheckContext
-from offbook.reports.report import collect_suite
-from offbook.trace.agent_output import OutputScanner, join_output, scan_output
-from offbook.trace.inspection import EventFilter, build_timeline, list_records, summarize
-from offbook.trace.reader import Trace
+from offbook.checks import CheckContext, evaluate_all
+from offbook.reports import collect_suite
+from offbook.trace import (
+    EventFilter,
+    OutputScanner,
+    Trace,
+    build_timeline,
+    join_output,
+    list_records,
+    scan_output,
+    summarize,
+)
 from tests.checks.test_assertions import CASES
 
 json_values = st.recursive(

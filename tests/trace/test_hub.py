@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offbook.errors import DeadlineExceeded, RunError, UsageError
-from offbook.trace.events import Event
-from offbook.trace.hub import Hub, NameFilter, check_name_filter, name_matches
+from offbook.trace import Event, Hub, NameFilter, check_name_filter, name_matches
 
 
 def names(events: list[Event]) -> list[str]:

@@ -8,14 +8,16 @@ from typing import Any
 
 import pytest
 
-from offbook.trace.agent_output import (
+from offbook.trace import (
+    Event,
+    EventFilter,
+    Trace,
+    build_timeline,
     join_output,
     output_text,
     scan_output,
+    summarize,
 )
-from offbook.trace.events import Event
-from offbook.trace.inspection import EventFilter, build_timeline, summarize
-from offbook.trace.reader import Trace
 
 
 @pytest.mark.external

@@ -9,15 +9,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offbook.errors import FormatError, ModelError
-from offbook.exchange.messages import History, Message, Text, ToolCall, ToolResult, user
-from offbook.exchange.model import Reply, Request, Tool, Usage
-from offbook.trace import instrument
-from offbook.trace.events import Event
-from offbook.trace.hub import Hub
-from offbook.trace.instrument import TracedSource, rebuild_requests
-from offbook.trace.query import Events
-from offbook.trace.reader import read_trace
-from offbook.trace.recorder import Recorder
+from offbook.exchange import (
+    History,
+    Message,
+    Reply,
+    Request,
+    Text,
+    Tool,
+    ToolCall,
+    ToolResult,
+    Usage,
+    user,
+)
+from offbook.trace import (
+    Event,
+    Events,
+    Hub,
+    Recorder,
+    TracedSource,
+    instrument,
+    read_trace,
+    rebuild_requests,
+)
 from tests.exchange.strategies import conversations, json_objects, messages, tools, words
 
 

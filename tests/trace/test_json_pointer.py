@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offbook.errors import UsageError
-from offbook.trace.json_pointer import resolve_pointer
-from offbook.trace.matching import MISSING
+from offbook.trace import MISSING, resolve_pointer
 from tests.conftest import SHARED_DATA
 
 CASES = SHARED_DATA / "harn" / "derived" / "json_pointer" / "cases.json"

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator
 
-from offbook.exchange.messages import Message, Text, ToolCall, user
-from offbook.trace.events import Event, Verdict
-from offbook.trace.query import Events, UICallRecord
+from offbook.exchange import Message, Text, ToolCall, user
+from offbook.trace import Event, Events, UICallRecord, Verdict
 
 TEXT = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
 

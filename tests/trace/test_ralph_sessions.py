@@ -10,12 +10,9 @@ from typing import Any
 
 import pytest
 
-from offbook.checks.assertion import evaluate_all
-from offbook.checks.context import CheckContext
-from offbook.sources.importers.conversion import read_trace
-from offbook.trace.agent_output import join_output
-from offbook.trace.inspection import EventFilter, TraceSummary, list_records, summarize
-from offbook.trace.reader import Trace
+from offbook.checks import CheckContext, evaluate_all
+from offbook.sources.importers import read_trace
+from offbook.trace import EventFilter, Trace, TraceSummary, join_output, list_records, summarize
 
 
 def row(name: str, data: Any, ts: int) -> dict[str, Any]:

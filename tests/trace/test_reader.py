@@ -7,9 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offbook.errors import FormatError, FutureVersion
-from offbook.trace.events import Event
-from offbook.trace.reader import LineFault, Trace, read_trace
-from offbook.trace.recorder import Recorder
+from offbook.trace import Event, LineFault, Recorder, Trace, read_trace
 
 
 def write(path: Path, count: int) -> bytes:

@@ -13,9 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from offbook.errors import FormatError
-from offbook.trace import reader
-from offbook.trace.events import Event
-from offbook.trace.reader import LineFault, Trace
+from offbook.trace import Event, LineFault, Trace, reader
 
 NAMES = ["bus.publish", "_meta.iteration", "ux.terminal.write", "check.verdict", "x"]
 scalars = st.one_of(st.none(), st.booleans(), st.integers(-(2**53), 2**53), st.text(max_size=8))

@@ -9,9 +9,8 @@ import msgspec
 import pytest
 
 from offbook.errors import UsageError
-from offbook.exchange.messages import Text, ToolResult
-from offbook.trace.events import HEADER, VERSION, Event
-from offbook.trace.recorder import Recorder
+from offbook.exchange import Text, ToolResult
+from offbook.trace import HEADER, VERSION, Event, Recorder
 
 
 def record(path: Path, *data: dict[str, Any]) -> list[dict[str, Any]]:

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offbook.errors import UsageError
-from offbook.trace.redaction import REQUIRED_CHARACTERS, Redaction, preset_for_command
-from offbook.trace.text_patterns import TrustedPattern
+from offbook.trace import REQUIRED_CHARACTERS, Redaction, TrustedPattern, preset_for_command
 
 ALL = {"$TIMESTAMP": True, "$UUID": True, "$API_KEY": True, "$PATH": True, "$DURATION": True}
 

@@ -4,7 +4,7 @@ import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offbook.trace.text_patterns import LiteralPattern, compile_pattern
+from offbook.trace import LiteralPattern, compile_pattern
 
 letters = st.text(alphabet="aBß #/\n\u0130\U0001f600-_:\"'<>=!&~", max_size=4)
 

@@ -7,14 +7,10 @@ from typing import Any
 
 import pytest
 
-from offbook.checks.audit import read_audit_policy
-from offbook.checks.comparison import compare_paths, render_comparison
-from offbook.checks.transcript_file import parse_transcript
+from offbook.checks import compare_paths, parse_transcript, read_audit_policy, render_comparison
 from offbook.errors import FormatError, UsageError, signal_name
 from offbook.files import read_text
-from offbook.trace.event_contracts import Contracts
-from offbook.trace.inspection import EventFilter, list_records
-from offbook.trace.json_pointer import parse_pointer
+from offbook.trace import Contracts, EventFilter, list_records, parse_pointer
 
 TRACE = '{"ts": 1, "event": "agent:start", "data": {}}\n'
 USAGE = '{"ts": 1, "event": "model.reply", "data": {"usage": {"input": "many"}}}\n'

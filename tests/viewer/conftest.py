@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from offbook.trace.events import Event
+from offbook.trace import Event
 from offbook.viewer import PageTrace, render_page
 
 if TYPE_CHECKING:

@@ -14,10 +14,9 @@ from typing import Any
 from offbook import Cassette, Recording, call, drive, say, session, when
 from offbook.clis import Command
 from offbook.errors import OffbookError
-from offbook.exchange.messages import Text
-from offbook.exchange.model import Reply, Request
+from offbook.exchange import Reply, Request, Text
 from offbook.patterns import Cell, create_harness, default, pattern
-from offbook.trace.recorder import record_trace
+from offbook.trace import record_trace
 
 AGENT = r"""
 import json, os, sys, urllib.request
@@ -91,9 +90,7 @@ def run_timeout(path: Path) -> None:
 
 def run_loop(path: Path) -> None:
     """A hat loop: the planner hands over to the builder."""
-    from offbook.workflows.loop_tools import run
-    from offbook.workflows.tools import cleanup, setup
-    from offbook.workflows.workspace import Workspaces
+    from offbook.workflows import Workspaces, cleanup, run, setup
 
     name = f"viewer-{os.getpid()}"  # several processes make these traces at once
     setup(name)

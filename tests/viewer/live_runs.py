@@ -73,9 +73,7 @@ def _announce(path: Path) -> None:
 
 def run_loop(folder: Path) -> None:
     """A hat loop whose second iteration waits."""
-    from offbook.workflows.loop_tools import run
-    from offbook.workflows.tools import cleanup, setup
-    from offbook.workflows.workspace import Workspaces
+    from offbook.workflows import Workspaces, cleanup, run, setup
 
     agent = folder / "agent.py"
     agent.write_text(LOOP_AGENT)

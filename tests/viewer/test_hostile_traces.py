@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from offbook.trace import Event
 from offbook.trace import events as names
-from offbook.trace.events import Event
 from offbook.viewer import PageTrace, render_page
 from tests.viewer.conftest import Opened, OpenPage
 

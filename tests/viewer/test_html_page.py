@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import offbook.viewer
-from offbook.trace.events import Event
+from offbook.trace import Event
 from offbook.viewer import PageTrace, read_sources, render_page
 
 FOLDER = Path(offbook.viewer.__file__).parent

@@ -16,11 +16,10 @@ import msgspec
 import pytest
 from playwright.sync_api import expect
 
-from offbook.checks.pending_changes import Review
-from offbook.trace.events import Event
-from offbook.viewer.live_server import LiveFeed, LiveServer
-from offbook.viewer.review_page import ReviewDesk
-from offbook.workflows.snapshot_review import list_pending
+from offbook.checks import Review
+from offbook.trace import Event
+from offbook.viewer import LiveFeed, LiveServer, ReviewDesk
+from offbook.workflows import list_pending
 from tests.viewer.conftest import Opened
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, expect
 
-from offbook.trace.events import Event
+from offbook.trace import Event
 from offbook.viewer import PageTrace, encode_event, encode_record, render_page
 from tests.viewer.conftest import Opened, OpenPage
 
@@ -204,7 +204,7 @@ def test_a_blocked_call_shows_the_reason_of_the_hook(open_events: OpenPage) -> N
 
 
 def test_damaged_lines_are_listed(open_html: OpenPage) -> None:
-    from offbook.trace.reader import LineFault
+    from offbook.trace import LineFault
 
     faults = [LineFault(7, "no JSON", torn=False, text="{broken")]
     trace = PageTrace("t", [Event(0, "_meta.run_end", {"ok": True})], faults=faults)
@@ -562,8 +562,8 @@ def test_two_eval_runs_are_compared_case_by_case(open_html: OpenPage) -> None:
 def test_two_traces_are_aligned_and_the_first_divergence_is_marked(
     open_html: OpenPage, tmp_path: Path
 ) -> None:
-    from offbook.trace.redaction import Redaction
-    from offbook.viewer.page_sources import read_comparison
+    from offbook.trace import Redaction
+    from offbook.viewer import read_comparison
 
     other = [
         *RUN[:4],

@@ -7,17 +7,11 @@ from typing import Any
 import pytest
 
 from offbook.errors import UsageError
-from offbook.exchange.messages import Text
-from offbook.exchange.model import Reply, Request
-from offbook.sources.cassette.recording import Recording
-from offbook.sources.cassette.replay import Cassette
-from offbook.sources.server.server import Server
-from offbook.trace.agent_output import join_output
-from offbook.trace.reader import Trace
-from offbook.workflows.evaluation import evaluate, evaluate_with_source
-from offbook.workflows.loop_tools import run
-from offbook.workflows.tools import report, setup
-from offbook.workflows.workspace import Workspaces
+from offbook.exchange import Reply, Request, Text
+from offbook.sources.cassette import Cassette, Recording
+from offbook.sources.server import Server
+from offbook.trace import Trace, join_output
+from offbook.workflows import Workspaces, evaluate, evaluate_with_source, report, run, setup
 from tests.clients import CODEX, Shell, installed
 
 PLAN = {"criterion": "plan_quality", "target": "scratchpad"}

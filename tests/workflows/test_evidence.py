@@ -10,11 +10,18 @@ from pathlib import Path
 import pytest
 
 from offbook.errors import RunError, UsageError
+from offbook.workflows import (
+    RunResult,
+    Workspaces,
+    check,
+    cleanup,
+    inspect,
+    report,
+    run,
+    setup,
+    snapshot,
+)
 from offbook.workflows import workspace as module
-from offbook.workflows.loop_tools import RunResult, run
-from offbook.workflows.snapshots import snapshot
-from offbook.workflows.tools import check, cleanup, inspect, report, setup
-from offbook.workflows.workspace import Workspaces
 
 EXIT_0 = [{"type": "exit_code", "expected": 0}]
 FORGED = '{"ts":1,"event":"_meta.termination","data":{"reason":"CompletionPromise","exit_code":0}}'

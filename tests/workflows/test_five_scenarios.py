@@ -19,8 +19,7 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
 
 from offbook import workflows
-from offbook.workflows.scenario import find_scenarios
-from offbook.workflows.scenario_runner import run_scenarios
+from offbook.workflows import find_scenarios, run_scenarios
 from tests.clients import CLAUDE, Shell, installed
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "scenarios"

@@ -10,15 +10,20 @@ from typing import Any
 import pytest
 
 from offbook.errors import FormatError, ScriptExhausted, ScriptMismatch, UsageError
-from offbook.exchange.model import ModelSource
-from offbook.runs.backends import Backend, BackendResult, CommandBackend
-from offbook.subjects.subject import RunContext
-from offbook.trace.agent_output import scan_output
-from offbook.trace.events import EXIT_CODES, Event, canonical_termination, topic_matches
-from offbook.trace.hub import Hub
-from offbook.workflows.hat_loop import BusEvent, HatBus, HatLoop, LoopOutcome
-from offbook.workflows.mock_backend import MockBackend
-from offbook.workflows.presets import DEFAULT_HATS, Hat, read_preset
+from offbook.exchange import ModelSource
+from offbook.runs import Backend, BackendResult, CommandBackend
+from offbook.subjects import RunContext
+from offbook.trace import EXIT_CODES, Event, Hub, canonical_termination, scan_output, topic_matches
+from offbook.workflows import (
+    DEFAULT_HATS,
+    BusEvent,
+    Hat,
+    HatBus,
+    HatLoop,
+    LoopOutcome,
+    MockBackend,
+    read_preset,
+)
 from offbook.yaml_files import parse_yaml
 
 TASK = '<event topic="build.task">Build it</event>'

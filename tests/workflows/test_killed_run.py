@@ -12,10 +12,8 @@ from typing import Any
 
 import pytest
 
-from offbook.sources.playbook.playbook import Playbook
-from offbook.workflows.evaluation import evaluate_with_source
-from offbook.workflows.loop_tools import run
-from offbook.workflows.tools import check, setup
+from offbook.sources.playbook import Playbook
+from offbook.workflows import check, evaluate_with_source, run, setup
 from tests.surfaces.conftest import workspaces
 
 __all__ = ["workspaces"]

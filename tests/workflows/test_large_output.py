@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from offbook.errors import RunError
-from offbook.workflows.loop_tools import RunResult, record, run
-from offbook.workflows.tools import check, setup
+from offbook.workflows import RunResult, check, record, run, setup
 
 LIMIT = 10_000
 NOISE = f"print('noise\\n' * {LIMIT})"

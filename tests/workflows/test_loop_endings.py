@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from offbook.runs.backends import BackendResult
-from offbook.trace.events import EXIT_CODES
-from offbook.workflows.hat_loop import BusEvent, HatLoop, missing_evidence
+from offbook.runs import BackendResult
+from offbook.trace import EXIT_CODES
+from offbook.workflows import BusEvent, HatLoop, missing_evidence
 from tests.workflows.test_hat_loop import make_context, run_hat_loop
 
 Turn = Callable[[Path, int], BackendResult]

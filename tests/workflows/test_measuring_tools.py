@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 
 from offbook.errors import CheckFailed, UsageError
-from offbook.workflows.loop_tools import run
-from offbook.workflows.measuring_tools import benchmark, chaos, compare, coverage
-from offbook.workflows.tools import setup
+from offbook.workflows import benchmark, chaos, compare, coverage, run, setup
 from tests.streaming_agent import streaming_agent
 
 CONFIG: dict[str, Any] = {

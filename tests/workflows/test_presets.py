@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offbook.errors import FormatError, OffbookWarning
-from offbook.workflows.presets import DEFAULT_HATS, FLAT_KEYS, read_preset
+from offbook.workflows import DEFAULT_HATS, FLAT_KEYS, read_preset
 from offbook.yaml_files import parse_yaml
 from tests.conftest import SHARED_DATA
 

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from offbook.errors import ReplayMismatch, RunError, UsageError
-from offbook.workflows.loop_tools import record, replay, run
-from offbook.workflows.tools import check, inspect, setup
+from offbook.workflows import check, inspect, record, replay, run, setup
 from offbook.yaml_files import parse_yaml
 
 TASK = "Implement the auth spec"

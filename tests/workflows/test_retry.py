@@ -6,16 +6,18 @@ import pytest
 
 from offbook.errors import FormatError
 from offbook.files import convert
-from offbook.reports.report import Attempt
-from offbook.workflows.loop_tools import run
-from offbook.workflows.scenario import FailureKind, RetryPolicy, read_scenario
-from offbook.workflows.scenario_runner import (
+from offbook.reports import Attempt
+from offbook.workflows import (
     AttemptFailure,
+    FailureKind,
+    RetryPolicy,
     RetryResult,
+    read_scenario,
+    run,
     run_scenario,
     run_with_retries,
+    setup,
 )
-from offbook.workflows.tools import setup
 
 
 class Attempts:

@@ -8,12 +8,16 @@ from typing import Any
 import pytest
 
 from offbook.errors import FormatError, UsageError
-from offbook.workflows.loop_tools import run
-from offbook.workflows.scenario import read_scenario
-from offbook.workflows.scenario_runner import run_scenario
-from offbook.workflows.snapshot_review import list_pending, review
-from offbook.workflows.snapshots import snapshot
-from offbook.workflows.tools import check, setup
+from offbook.workflows import (
+    check,
+    list_pending,
+    read_scenario,
+    review,
+    run,
+    run_scenario,
+    setup,
+    snapshot,
+)
 
 DONE = [{"output": "LOOP_COMPLETE"}]
 ASSERTION = {"type": "snapshot_matches", "snapshot_id": "approved"}

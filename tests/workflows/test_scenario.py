@@ -7,9 +7,14 @@ from pathlib import Path
 import pytest
 
 from offbook.errors import FormatError, UsageError
-from offbook.workflows.scenario import find_scenarios, read_scenario
-from offbook.workflows.scenario_runner import ScenarioResult, run_scenario, run_scenarios
-from offbook.workflows.workspace import Workspaces
+from offbook.workflows import (
+    ScenarioResult,
+    Workspaces,
+    find_scenarios,
+    read_scenario,
+    run_scenario,
+    run_scenarios,
+)
 from tests.streaming_agent import streaming_agent
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "scenarios"

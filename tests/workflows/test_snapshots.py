@@ -7,11 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offbook.checks.snapshot import Snapshot, compare_snapshots
+from offbook.checks import Snapshot, compare_snapshots
 from offbook.errors import UsageError
-from offbook.workflows.loop_tools import run
-from offbook.workflows.snapshots import diff, snapshot
-from offbook.workflows.tools import check, setup
+from offbook.workflows import check, diff, run, setup, snapshot
 
 OLD = "one\ntwo\nthree\nfour\n"
 DONE = [{"output": "LOOP_COMPLETE"}]

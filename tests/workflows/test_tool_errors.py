@@ -14,11 +14,8 @@ from typing import Any
 import pytest
 
 from offbook.errors import OffbookError, UsageError
-from offbook.trace.reader import read_trace
-from offbook.workflows.loop_tools import run
-from offbook.workflows.snapshots import snapshot
-from offbook.workflows.tools import check, inspect, report, setup
-from offbook.workflows.workspace import Workspaces
+from offbook.trace import read_trace
+from offbook.workflows import Workspaces, check, inspect, report, run, setup, snapshot
 from tests.clients import is_alive
 
 DONE = "LOOP_COMPLETE"

@@ -11,16 +11,22 @@ from typing import Any
 
 import pytest
 
-from offbook.checks.assertion import evaluate_all
-from offbook.checks.context import CheckContext
+from offbook.checks import CheckContext, evaluate_all
 from offbook.errors import UsageError
 from offbook.files import write_atomic
-from offbook.trace.events import Event
-from offbook.workflows.loop_tools import run
-from offbook.workflows.scenario import read_scenario
-from offbook.workflows.scenario_runner import run_scenario
-from offbook.workflows.snapshots import diff, snapshot
-from offbook.workflows.tools import check, cleanup, inspect, report, setup
+from offbook.trace import Event
+from offbook.workflows import (
+    check,
+    cleanup,
+    diff,
+    inspect,
+    read_scenario,
+    report,
+    run,
+    run_scenario,
+    setup,
+    snapshot,
+)
 from offbook.yaml_files import parse_yaml
 from tests.clients import is_alive
 from tests.reports.test_formats import JUnitXml

@@ -11,11 +11,8 @@ import pytest
 
 from offbook.errors import UsageError
 from offbook.files import write_atomic
-from offbook.trace.events import WORKSPACE_FILES
-from offbook.trace.reader import Trace
-from offbook.workflows.loop_tools import run
-from offbook.workflows.tools import check, inspect, report, setup
-from offbook.workflows.workspace import Workspaces
+from offbook.trace import WORKSPACE_FILES, Trace
+from offbook.workflows import Workspaces, check, inspect, report, run, setup
 
 TASK = '<event topic="build.task">Add try/catch blocks</event>'
 DONE = '<event topic="build.done">Implemented error handling</event>\nLOOP_COMPLETE'

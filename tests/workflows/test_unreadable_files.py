@@ -9,11 +9,7 @@ from typing import Any
 import pytest
 
 from offbook.errors import UsageError
-from offbook.workflows.evaluation import read_target
-from offbook.workflows.loop_tools import run
-from offbook.workflows.snapshots import snapshot
-from offbook.workflows.tools import check, setup
-from offbook.workflows.workspace import Workspaces
+from offbook.workflows import Workspaces, check, read_target, run, setup, snapshot
 
 LONG = "d/" * 2_500 + "x"
 SNAPSHOT = {"type": "snapshot_matches", "snapshot_id": "before"}

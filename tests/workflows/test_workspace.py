@@ -14,8 +14,8 @@ import msgspec
 import pytest
 
 from offbook.errors import UsageError
+from offbook.workflows import MARKER, WorkspaceInfo, Workspaces
 from offbook.workflows import workspace as module
-from offbook.workflows.workspace import MARKER, WorkspaceInfo, Workspaces
 
 
 @pytest.fixture

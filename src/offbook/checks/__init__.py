@@ -1,1 +1,37 @@
 """Checks: assertions, snapshots and judges that read a trace and return verdicts."""
+
+from offbook.capability import lazy_getattr
+
+# The door of this folder: its tests import these names from here.
+__getattr__ = lazy_getattr(
+    __name__,
+    {
+        "agent_coverage": "AgentCoverage CoverageReader CoveredPart read_coverage",
+        "alignment": "AlignedRow align_equal align_in_any_order align_in_order"
+        " describe_mismatch render_rows shorten_sides",
+        "assertion": "ASSERTIONS Assertion AssertionResult assertion_class evaluate_all"
+        " parse_assertion",
+        "audit": "DEFAULT_POLICY PULL_REQUEST_POLICY audit_transcript find_golden"
+        " read_audit_policy",
+        "audit_rules": "RULES",
+        "budgets": "Budget Spending SpendingReader",
+        "collectors": "OutputMatch Termination",
+        "comparison": "ComparedRow Comparison TraceComparison compare_paths"
+        " compare_traces render_comparison",
+        "context": "CheckContext NoData",
+        "fault_outcomes": "find_outcomes judge_faults",
+        "golden_transcript": "assert_golden_transcript check_sentinels"
+        " find_golden_mismatches mask_volatile merge_golden update_goldens",
+        "judge": "CRITERIA Evaluation Judge Judgement ask_judge parse_judgement"
+        " reject_self_judging write_prompt",
+        "pending_changes": "FileMove PendingChange Review pending_change",
+        "snapshot": "FileStates MAX_STATES MAX_STATE_TEXT MAX_STATE_TEXTS Snapshot"
+        " capture_snapshot compare_snapshots diff_texts in_ci read_small_text"
+        " redact_snapshot split_lines",
+        "step_assertions": "assert_receipt_field",
+        "tool_calls": "ActualCall ExpectedCall Mode compare_tool_calls",
+        "transcript_file": "parse_transcript read_transcript",
+        "trial_statistics": "cohen_kappa compare_paired pass_at_k pass_hat_k"
+        " sign_flip_test sign_test wilson",
+    },
+)

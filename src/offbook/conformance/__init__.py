@@ -27,4 +27,8 @@ __all__, __getattr__, __dir__ = lazy_names(
         "suite_settings": "SuiteSettings read_suite_settings",
     },
     "CAPABILITY",
+    internal={
+        "case_worker": "send_message",
+        "worker_pool": "start_worker",
+    },
 )

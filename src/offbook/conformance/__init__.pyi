@@ -1,4 +1,5 @@
 from offbook.capability import Capability
+from offbook.conformance.case_worker import send_message as send_message
 from offbook.conformance.cases import ConformanceCase as ConformanceCase
 from offbook.conformance.cases import find_cases as find_cases
 from offbook.conformance.cases import matches_error as matches_error
@@ -7,17 +8,6 @@ from offbook.conformance.conformance_run import ConformanceResult as Conformance
 from offbook.conformance.conformance_run import run_cases as run_cases
 from offbook.conformance.suite_settings import SuiteSettings as SuiteSettings
 from offbook.conformance.suite_settings import read_suite_settings as read_suite_settings
+from offbook.conformance.worker_pool import start_worker as start_worker
 
 CAPABILITY: Capability
-
-__all__ = [
-    "CAPABILITY",
-    "ConformanceCase",
-    "ConformanceResult",
-    "SuiteSettings",
-    "find_cases",
-    "matches_error",
-    "matches_filter",
-    "read_suite_settings",
-    "run_cases",
-]

@@ -28,4 +28,7 @@ __all__, __getattr__, __dir__ = lazy_names(
     },
     "CAPABILITY",
     package="offbook",
+    internal={
+        "contracts.contracts_cli": "contract",
+    },
 )

@@ -34,4 +34,36 @@ __all__, __getattr__, __dir__ = lazy_names(
         "pack_run": "RunOptions run_pack",
     },
     "CAPABILITY",
+    internal={
+        "calibration": "CalibrationRow report_agreement",
+        "case_evaluation": "EvalOptions evaluate_case",
+        "classifier_eval": "Classification ClassifierSettings Classify LabelledExample"
+        " classify_by_model classify_by_rules read_examples run_classifier",
+        "context_eval": "ContextManifest MANIFEST_TYPE read_manifest"
+        " render_context_markdown write_context_report",
+        "context_selection": "ContextArtifact select_artifacts",
+        "eval_reports": "github_annotations render_counts render_markdown render_table"
+        " report_json to_suites",
+        "fixtures": "load_friction_events",
+        "friction": "SuggestionExpectation check_suggestions parse_friction_events"
+        " redact_values redact_words suggest",
+        "imported_runs": "read_stored_trace",
+        "judging": "JudgeOptions build_judge read_target settings_for",
+        "ladder": "run_ladder",
+        "live_verify": "run_command",
+        "local_engine": "LostTrial Result Trial",
+        "pack": "CommandSpec LadderBackend LadderSpec ModelRoute Rubric TimeoutTier",
+        "pack_file": "find_packs order_ladders",
+        "pack_lines": "find_json_line find_toml_line",
+        "pack_run": "Evaluator FinishedRun RunProgress plan_trials",
+        "pack_scaffold": "render_schema write_first_pack write_pack_from",
+        "replay_checks": "check_replay",
+        "rubrics": "Evidence evaluate_rubric",
+        "run_comparison": "compare_runs plot_interval",
+        "run_directory": "RESULTS RunDirectory RunPlan find_results find_run list_runs"
+        " read_plan read_results read_summary",
+        "run_query": "query_results",
+        "run_record": "parse_replay_fixture parse_run_record read_run_record record_from_events",
+        "run_summary": "RunSummary summarize_cases summarize_run",
+    },
 )

@@ -33,4 +33,13 @@ __all__, __getattr__, __dir__ = lazy_names(
         "search": "Exploration Counterexample explore replay",
     },
     "CAPABILITY",
+    internal={
+        "argument_values": "ArgumentValues Draw",
+        "coverage_cli": "coverage_command",
+        "moves": "GeneratedCall Move Place build_turn resolve",
+        "scripts": "render_script render_test run_rendered",
+        "sdk_conversions": "SdkConversions describe_form",
+        "shrinking": "shrink",
+        "ssl_contexts": "share_ssl_contexts",
+    },
 )

@@ -28,4 +28,20 @@ __all__, __getattr__, __dir__ = lazy_names(
         "session_hub": "Channel SessionHub event_envelope",
     },
     "CAPABILITY",
+    internal={
+        "components": "steps_of",
+        "fixture_store": "FixtureStore GoldenFixture GoldenScenario MatchMode MatchRule"
+        " read_scenarios write_fixture",
+        "golden_recording": "find_problems promote record",
+        "golden_replay": "GoldenReplay compare_events replay replay_all",
+        "golden_review": "review_folder",
+        "live_scripts": "ComponentRegistry",
+        "project": "Project check_live",
+        "pytest_settings": "find_pytest_settings",
+        "session_component": "SessionComponent",
+        "session_hub": "Inbox",
+        "spec_file": "Spec read_spec write_template",
+        "spec_validation": "SpecResult SpecResults check_completeness check_static"
+        " render_table tabulate",
+    },
 )

@@ -2,22 +2,41 @@ from offbook.capability import Capability
 from offbook.goldens.components import Component as Component
 from offbook.goldens.components import Harness as Harness
 from offbook.goldens.components import step as step
+from offbook.goldens.components import steps_of as steps_of
+from offbook.goldens.fixture_store import FixtureStore as FixtureStore
+from offbook.goldens.fixture_store import GoldenFixture as GoldenFixture
+from offbook.goldens.fixture_store import GoldenScenario as GoldenScenario
+from offbook.goldens.fixture_store import MatchMode as MatchMode
+from offbook.goldens.fixture_store import MatchRule as MatchRule
+from offbook.goldens.fixture_store import read_scenarios as read_scenarios
+from offbook.goldens.fixture_store import write_fixture as write_fixture
+from offbook.goldens.golden_recording import find_problems as find_problems
+from offbook.goldens.golden_recording import promote as promote
+from offbook.goldens.golden_recording import record as record
+from offbook.goldens.golden_replay import GoldenReplay as GoldenReplay
+from offbook.goldens.golden_replay import compare_events as compare_events
+from offbook.goldens.golden_replay import replay as replay
+from offbook.goldens.golden_replay import replay_all as replay_all
+from offbook.goldens.golden_review import review_folder as review_folder
+from offbook.goldens.live_scripts import ComponentRegistry as ComponentRegistry
 from offbook.goldens.live_scripts import scenario as scenario
 from offbook.goldens.project import Goldens as Goldens
+from offbook.goldens.project import Project as Project
+from offbook.goldens.project import check_live as check_live
+from offbook.goldens.pytest_settings import find_pytest_settings as find_pytest_settings
+from offbook.goldens.session_component import SessionComponent as SessionComponent
 from offbook.goldens.session_hub import Channel as Channel
+from offbook.goldens.session_hub import Inbox as Inbox
 from offbook.goldens.session_hub import SessionHub as SessionHub
 from offbook.goldens.session_hub import event_envelope as event_envelope
+from offbook.goldens.spec_file import Spec as Spec
+from offbook.goldens.spec_file import read_spec as read_spec
+from offbook.goldens.spec_file import write_template as write_template
+from offbook.goldens.spec_validation import SpecResult as SpecResult
+from offbook.goldens.spec_validation import SpecResults as SpecResults
+from offbook.goldens.spec_validation import check_completeness as check_completeness
+from offbook.goldens.spec_validation import check_static as check_static
+from offbook.goldens.spec_validation import render_table as render_table
+from offbook.goldens.spec_validation import tabulate as tabulate
 
 CAPABILITY: Capability
-
-__all__ = [
-    "CAPABILITY",
-    "Channel",
-    "Component",
-    "Goldens",
-    "Harness",
-    "SessionHub",
-    "event_envelope",
-    "scenario",
-    "step",
-]

@@ -3,7 +3,7 @@
 offbook lint tests/
 """
 
-from offbook.capability import Capability, CommandEntry
+from offbook.capability import Capability, CommandEntry, lazy_names
 
 CAPABILITY = Capability(
     heading="Lint",
@@ -12,5 +12,16 @@ CAPABILITY = Capability(
             "Find tests without assertions, and mocks and playbooks without use.",
             "offbook.lint.lint_cli:lint",
         ),
+    },
+)
+
+# `__init__.pyi` lists the same names for type checkers.
+__all__, __getattr__, __dir__ = lazy_names(
+    __name__,
+    {},
+    "CAPABILITY",
+    internal={
+        "lint_cli": "lint",
+        "lint_rules": "RULES fix_paths lint_paths",
     },
 )

@@ -28,4 +28,11 @@ __all__, __getattr__, __dir__ = lazy_names(
         "steps": "run_steps run_steps_file",
     },
     "CAPABILITY",
+    internal={
+        "definition": "load_pattern",
+        "graph": "Store",
+        "patterns_cli": "write_scaffold",
+        "running": "find_tests run_tests",
+        "scaffold": "scaffold_test",
+    },
 )

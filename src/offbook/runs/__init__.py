@@ -1,1 +1,28 @@
 """Introduces sources, subjects and checks to one another."""
+
+from offbook.capability import lazy_getattr
+
+# The door of this folder: its tests import these names from here.
+__getattr__ = lazy_getattr(
+    __name__,
+    {
+        "api": "drive session",
+        "backends": "Backend BackendResult CommandBackend",
+        "benchmark": "MIN_PAIRS Sample compare measure read_baseline save_baseline summarize",
+        "commands": "CommandResult MAX_OUTPUT record_command",
+        "determinism": "DeterminismTrial check_determinism resolve_target",
+        "doctor": "InstalledTool PACKAGES find_installed",
+        "fault_runs": "start_faults",
+        "first_test": "scan_project write_first_test",
+        "judge_factory": "JudgeConfig",
+        "mock_scopes": "ScopeManager",
+        "otlp_collector": "send_spans",
+        "rehearsal": "Rehearsal RehearsalDefaults use_defaults",
+        "request_goldens": "RequestGoldens",
+        "run": "Run describe_left_behind emit_failure list_running place_of_error"
+        " record_termination watch_termination",
+        "service": "Service",
+        "sync_bridge": "SyncBridge in_event_loop",
+        "wiring": "Wiring find_refusal",
+    },
+)

@@ -24,4 +24,9 @@ __all__, __getattr__, __dir__ = lazy_names(
         "verify": "verify_sandbox_install",
     },
     "CAPABILITY",
+    internal={
+        "load_entry_points": "find_entry_points main",
+        "npm_package": "install_npm_package",
+        "sandbox_folder": "SandboxFolder",
+    },
 )

@@ -1,4 +1,8 @@
 from offbook.capability import Capability
+from offbook.sandbox.load_entry_points import find_entry_points as find_entry_points
+from offbook.sandbox.load_entry_points import main as main
+from offbook.sandbox.npm_package import install_npm_package as install_npm_package
+from offbook.sandbox.sandbox_folder import SandboxFolder as SandboxFolder
 from offbook.sandbox.sandbox_result import Loaded as Loaded
 from offbook.sandbox.sandbox_result import SandboxFault as SandboxFault
 from offbook.sandbox.sandbox_result import SandboxResult as SandboxResult
@@ -7,13 +11,3 @@ from offbook.sandbox.sandbox_result import SmokeResult as SmokeResult
 from offbook.sandbox.verify import verify_sandbox_install as verify_sandbox_install
 
 CAPABILITY: Capability
-
-__all__ = [
-    "CAPABILITY",
-    "Loaded",
-    "SandboxFault",
-    "SandboxResult",
-    "SandboxStep",
-    "SmokeResult",
-    "verify_sandbox_install",
-]

@@ -1,1 +1,28 @@
 """The trace: events of a run, recorded, read, redacted and queried. All stages share it."""
+
+from offbook.capability import lazy_getattr
+
+# The door of this folder: its tests import these names from here.
+__getattr__ = lazy_getattr(
+    __name__,
+    {
+        "agent_output": "OutputScanner join_output output_text scan_output",
+        "correlation": "CORRELATION_ID parse_traceparent run_span_id",
+        "event_contracts": "Contracts",
+        "events": "ERROR EXIT_CODES Event FAULT FileLine HEADER LOOP_START PROCESS_EXIT"
+        " PUBLISH REPLY REQUEST RUN_END RUN_START TERMINATION TOOL_CALL TOOL_RESULT"
+        " VERDICT VERSION Verdict VerdictStatus WIRE WORKSPACE_FILES"
+        " canonical_termination read_verdicts topic_matches trace_header",
+        "hub": "Hub NameFilter check_name_filter name_matches",
+        "inspection": "EventFilter RecordPage TimelineEntry TraceSummary build_timeline"
+        " list_records summarize",
+        "instrument": "SeenTool TracedSource rebuild_requests",
+        "json_pointer": "parse_pointer resolve_pointer",
+        "matching": "MISSING Mismatch contains render_value text_matches values_equal",
+        "query": "Events UICallRecord",
+        "reader": "LineFault Trace read_trace",
+        "recorder": "COLLECT_TRACES Recorder encode_event observe_traces record_trace",
+        "redaction": "PRESETS REQUIRED_CHARACTERS Redaction RedactionRules preset_for_command",
+        "text_patterns": "Glob LiteralPattern TrustedPattern compile_pattern",
+    },
+)

@@ -25,4 +25,9 @@ __all__, __getattr__, __dir__ = lazy_names(
         "page_sources": "read_run_directory read_sources",
     },
     "CAPABILITY",
+    internal={
+        "live_server": "LiveFeed LiveServer",
+        "page_sources": "read_comparison",
+        "review_page": "ReviewDesk",
+    },
 )

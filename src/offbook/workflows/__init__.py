@@ -44,4 +44,16 @@ __all__, __getattr__, __dir__ = lazy_names(
         "tools": "check cleanup inspect report setup",
     },
     "CAPABILITY",
+    internal={
+        "evaluation": "read_target",
+        "hat_loop": "BusEvent HatBus HatLoop LoopOutcome missing_evidence",
+        "loop_tools": "RunResult",
+        "mock_backend": "MockBackend MockResponse",
+        "presets": "DEFAULT_HATS FLAT_KEYS Hat read_preset",
+        "scenario": "FailureKind RetryPolicy Scenario find_scenarios read_scenario",
+        "scenario_runner": "AttemptFailure RetryResult ScenarioResult run_scenario"
+        " run_scenarios run_with_retries",
+        "workflows_mcp": "FUNCTIONS",
+        "workspace": "MARKER WorkspaceInfo Workspaces",
+    },
 )

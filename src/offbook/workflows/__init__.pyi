@@ -1,6 +1,13 @@
 from offbook.capability import Capability
 from offbook.workflows.evaluation import evaluate as evaluate
 from offbook.workflows.evaluation import evaluate_with_source as evaluate_with_source
+from offbook.workflows.evaluation import read_target as read_target
+from offbook.workflows.hat_loop import BusEvent as BusEvent
+from offbook.workflows.hat_loop import HatBus as HatBus
+from offbook.workflows.hat_loop import HatLoop as HatLoop
+from offbook.workflows.hat_loop import LoopOutcome as LoopOutcome
+from offbook.workflows.hat_loop import missing_evidence as missing_evidence
+from offbook.workflows.loop_tools import RunResult as RunResult
 from offbook.workflows.loop_tools import record as record
 from offbook.workflows.loop_tools import replay as replay
 from offbook.workflows.loop_tools import run as run
@@ -8,6 +15,23 @@ from offbook.workflows.measuring_tools import benchmark as benchmark
 from offbook.workflows.measuring_tools import chaos as chaos
 from offbook.workflows.measuring_tools import compare as compare
 from offbook.workflows.measuring_tools import coverage as coverage
+from offbook.workflows.mock_backend import MockBackend as MockBackend
+from offbook.workflows.mock_backend import MockResponse as MockResponse
+from offbook.workflows.presets import DEFAULT_HATS as DEFAULT_HATS
+from offbook.workflows.presets import FLAT_KEYS as FLAT_KEYS
+from offbook.workflows.presets import Hat as Hat
+from offbook.workflows.presets import read_preset as read_preset
+from offbook.workflows.scenario import FailureKind as FailureKind
+from offbook.workflows.scenario import RetryPolicy as RetryPolicy
+from offbook.workflows.scenario import Scenario as Scenario
+from offbook.workflows.scenario import find_scenarios as find_scenarios
+from offbook.workflows.scenario import read_scenario as read_scenario
+from offbook.workflows.scenario_runner import AttemptFailure as AttemptFailure
+from offbook.workflows.scenario_runner import RetryResult as RetryResult
+from offbook.workflows.scenario_runner import ScenarioResult as ScenarioResult
+from offbook.workflows.scenario_runner import run_scenario as run_scenario
+from offbook.workflows.scenario_runner import run_scenarios as run_scenarios
+from offbook.workflows.scenario_runner import run_with_retries as run_with_retries
 from offbook.workflows.snapshot_review import list_pending as list_pending
 from offbook.workflows.snapshot_review import review as review
 from offbook.workflows.snapshots import diff as diff
@@ -17,26 +41,9 @@ from offbook.workflows.tools import cleanup as cleanup
 from offbook.workflows.tools import inspect as inspect
 from offbook.workflows.tools import report as report
 from offbook.workflows.tools import setup as setup
+from offbook.workflows.workflows_mcp import FUNCTIONS as FUNCTIONS
+from offbook.workflows.workspace import MARKER as MARKER
+from offbook.workflows.workspace import WorkspaceInfo as WorkspaceInfo
+from offbook.workflows.workspace import Workspaces as Workspaces
 
 CAPABILITY: Capability
-__all__ = [
-    "CAPABILITY",
-    "benchmark",
-    "chaos",
-    "check",
-    "cleanup",
-    "compare",
-    "coverage",
-    "diff",
-    "evaluate",
-    "evaluate_with_source",
-    "inspect",
-    "list_pending",
-    "record",
-    "replay",
-    "report",
-    "review",
-    "run",
-    "setup",
-    "snapshot",
-]

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from offbook.exchange.dialects.dialect import Dialect, HttpRequest
+from offbook.exchange.dialects import Dialect, HttpRequest
 
 
 def load_captures(data: Path, dialect: Dialect) -> list[tuple[str, HttpRequest]]:

@@ -5,10 +5,8 @@ from collections.abc import Callable
 import httpx2
 
 from offbook.errors import ModelError
-from offbook.exchange.dialects.conversations import ConversationStore
-from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
-from offbook.exchange.model import Reply, Request
-from offbook.exchange.providers import detect_dialect
+from offbook.exchange import Reply, Request, detect_dialect
+from offbook.exchange.dialects import ConversationStore, HttpRequest, HttpResponse
 
 ScriptedReply = Reply | ModelError | Callable[[Request], Reply]
 

@@ -9,17 +9,21 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from offbook.exchange.messages import (
+from offbook.exchange import (
     RAW_ARGUMENTS,
     History,
     Image,
     Message,
+    Reply,
+    Request,
+    StopReason,
     Text,
     Thinking,
+    Tool,
     ToolCall,
     ToolResult,
+    Usage,
 )
-from offbook.exchange.model import Reply, Request, StopReason, Tool, Usage
 
 words = st.text(min_size=1, max_size=30)
 names = st.text("abcdefgh_-0123456789", min_size=1, max_size=8)

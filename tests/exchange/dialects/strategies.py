@@ -2,17 +2,21 @@
 
 from hypothesis import strategies as st
 
-from offbook.exchange.messages import (
+from offbook.exchange import (
     AnyBlock,
     History,
     Image,
     Message,
+    Reply,
+    Request,
+    StopReason,
     Text,
     Thinking,
+    Tool,
     ToolCall,
     ToolResult,
+    Usage,
 )
-from offbook.exchange.model import Reply, Request, StopReason, Tool, Usage
 
 words = st.text(min_size=1, max_size=40)
 names = st.from_regex(r"[a-z][a-z0-9_]{0,12}", fullmatch=True)

@@ -10,22 +10,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offbook.errors import ModelError
-from offbook.exchange.dialects import conversations, streaming
-from offbook.exchange.dialects.anthropic import Anthropic
-from offbook.exchange.dialects.conversations import ConversationStore
-from offbook.exchange.dialects.decoding import ALL_RULES, RULES
-from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
-from offbook.exchange.messages import (
+from offbook.exchange import (
     History,
     Image,
     Message,
     RawBlock,
+    Reply,
+    Request,
     Text,
     Thinking,
+    Tool,
     ToolCall,
     ToolResult,
+    Usage,
 )
-from offbook.exchange.model import Reply, Request, Tool, Usage
+from offbook.exchange.dialects import (
+    ALL_RULES,
+    RULES,
+    ConversationStore,
+    HttpRequest,
+    HttpResponse,
+    conversations,
+    streaming,
+)
+from offbook.exchange.dialects.anthropic import Anthropic
 from tests.exchange.dialects import strategies
 from tests.exchange.dialects.captures import load_captures
 

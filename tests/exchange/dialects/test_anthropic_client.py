@@ -10,9 +10,8 @@ from anthropic.types import RawMessageStreamEvent
 from pydantic import BaseModel, TypeAdapter
 
 from offbook.errors import ModelError
+from offbook.exchange import Reply, StopReason, Text, Thinking, ToolCall, Usage
 from offbook.exchange.dialects import streaming
-from offbook.exchange.messages import Text, Thinking, ToolCall
-from offbook.exchange.model import Reply, StopReason, Usage
 from tests.exchange.dialects.fake_provider import FakeProvider, ScriptedReply
 
 WEATHER: Any = {

@@ -14,25 +14,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offbook.errors import ModelError
+from offbook.exchange import Reply, Request, Text, Thinking, ToolCall, Usage
+from offbook.exchange.dialects import ALL_RULES, ConversationStore, HttpRequest, HttpResponse
 from offbook.exchange.dialects.bedrock import Bedrock
 from offbook.exchange.dialects.bedrock.bedrock_stream import (
     EVENT_STREAM,
     encode_frame,
     parse_frames,
 )
-from offbook.exchange.dialects.conversations import ConversationStore
-from offbook.exchange.dialects.decoding import ALL_RULES
-from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
-from offbook.exchange.messages import Text, Thinking, ToolCall
-from offbook.exchange.model import Reply, Request, Usage
-from offbook.runs.api import drive
-from offbook.sources.mocks.mocks import Mocks
-from offbook.sources.playbook.actions import call, fail, say, think, when
-from offbook.sources.server.server import Server
+from offbook.runs import drive
+from offbook.sources.mocks import Mocks
+from offbook.sources.playbook import call, fail, say, think, when
+from offbook.sources.server import Server
 from tests.exchange.dialects import strategies
 
 if TYPE_CHECKING:
-    from offbook.subjects.frameworks.framework import FrameworkSubject
+    from offbook.subjects.frameworks import FrameworkSubject
 
 DIALECT = Bedrock()
 PATH = "/model/anthropic.claude-v9%3A0/converse"

@@ -6,11 +6,8 @@ from typing import Any
 
 import pytest
 
-from offbook.exchange.dialects.conversations import ConversationStore
-from offbook.exchange.dialects.dialect import HttpRequest
-from offbook.exchange.messages import Text, ToolCall
-from offbook.exchange.model import Reply, Request
-from offbook.exchange.providers import detect_dialect
+from offbook.exchange import Reply, Request, Text, ToolCall, detect_dialect
+from offbook.exchange.dialects import ConversationStore, HttpRequest
 from tests.conftest import SHARED_DATA
 
 PATHS = ("/v1/chat/completions", "/v1/responses")

@@ -11,8 +11,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from pydantic import BaseModel
 
 from offbook.errors import ModelError
-from offbook.exchange.messages import Text, Thinking, ToolCall
-from offbook.exchange.model import Reply, Usage
+from offbook.exchange import Reply, Text, Thinking, ToolCall, Usage
 from tests.exchange.dialects.fake_provider import FakeProvider
 from tests.exchange.dialects.openai_client import connect
 

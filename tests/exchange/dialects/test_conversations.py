@@ -1,8 +1,7 @@
 """Stored conversations."""
 
-from offbook.exchange.dialects.conversations import MAX_EXCHANGES, ConversationStore
-from offbook.exchange.messages import ToolCall
-from offbook.exchange.model import Reply, Request
+from offbook.exchange import Reply, Request, ToolCall
+from offbook.exchange.dialects import MAX_EXCHANGES, ConversationStore
 
 
 def test_an_exchange_is_found_by_reply_id_and_by_call_id():

@@ -5,11 +5,8 @@ from typing import Any
 import pytest
 
 from offbook.errors import UsageError
-from offbook.exchange.dialects.conversations import ConversationStore
-from offbook.exchange.dialects.dialect import HttpRequest
-from offbook.exchange.messages import Text, ToolCall, to_json
-from offbook.exchange.model import Reply
-from offbook.exchange.providers import detect_dialect
+from offbook.exchange import Reply, Text, ToolCall, detect_dialect, to_json
+from offbook.exchange.dialects import ConversationStore, HttpRequest
 from tests.exchange.dialects.test_chat_client import connect
 
 LOOK: Any = {"name": "look", "parameters": {"type": "object", "properties": {}}}

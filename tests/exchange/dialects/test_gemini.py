@@ -9,23 +9,29 @@ import pytest
 from hypothesis import given
 
 from offbook.errors import ModelError
-from offbook.exchange.dialects import streaming
-from offbook.exchange.dialects.conversations import ConversationStore
-from offbook.exchange.dialects.decoding import ALL_RULES
-from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
-from offbook.exchange.dialects.gemini import Gemini
-from offbook.exchange.dialects.gemini.gemini_wire import SKIPPED_SIGNATURES
-from offbook.exchange.messages import (
+from offbook.exchange import (
     History,
     Image,
     Message,
     RawBlock,
+    Reply,
+    Request,
     Text,
     Thinking,
+    Tool,
     ToolCall,
     ToolResult,
+    Usage,
 )
-from offbook.exchange.model import Reply, Request, Tool, Usage
+from offbook.exchange.dialects import (
+    ALL_RULES,
+    ConversationStore,
+    HttpRequest,
+    HttpResponse,
+    streaming,
+)
+from offbook.exchange.dialects.gemini import Gemini
+from offbook.exchange.dialects.gemini.gemini_wire import SKIPPED_SIGNATURES
 from tests.exchange.dialects import strategies
 from tests.exchange.dialects.captures import load_captures
 

@@ -9,9 +9,8 @@ from google.genai import errors, types
 from pydantic import BaseModel
 
 from offbook.errors import ModelError
+from offbook.exchange import Reply, StopReason, Text, Thinking, ToolCall, Usage
 from offbook.exchange.dialects import streaming
-from offbook.exchange.messages import Text, Thinking, ToolCall
-from offbook.exchange.model import Reply, StopReason, Usage
 from tests.exchange.dialects.fake_provider import FakeProvider, ScriptedReply
 
 ASKED = "Weather in Paris?"

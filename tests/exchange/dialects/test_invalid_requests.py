@@ -8,13 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offbook.errors import ModelError
+from offbook.exchange import Request, detect_dialect
+from offbook.exchange.dialects import ConversationStore, Dialect, HttpRequest
 from offbook.exchange.dialects.anthropic import Anthropic
 from offbook.exchange.dialects.bedrock import Bedrock
-from offbook.exchange.dialects.conversations import ConversationStore
-from offbook.exchange.dialects.dialect import Dialect, HttpRequest
 from offbook.exchange.dialects.gemini import Gemini
-from offbook.exchange.model import Request
-from offbook.exchange.providers import detect_dialect
 from tests.exchange.dialects import strategies
 
 CASES: list[tuple[Dialect, str]] = [

@@ -7,12 +7,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from offbook.errors import ModelError
-from offbook.exchange.dialects import chat, responses
+from offbook.exchange import Reply, Request
+from offbook.exchange.dialects import ConversationStore, HttpRequest, HttpResponse, chat, responses
 from offbook.exchange.dialects.chat import chat_wire
-from offbook.exchange.dialects.conversations import ConversationStore
-from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
 from offbook.exchange.dialects.responses import responses_wire
-from offbook.exchange.model import Reply, Request
 from tests.exchange.dialects import openai_strategies as strategies
 
 DIALECTS = {"chat": chat.Chat(), "responses": responses.Responses()}

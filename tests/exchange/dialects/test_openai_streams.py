@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
+from offbook.exchange import Reply, Request, StopReason, Text, Thinking, ToolCall
 from offbook.exchange.dialects import streaming
 from offbook.exchange.dialects.chat import Chat
 from offbook.exchange.dialects.responses import Responses
-from offbook.exchange.messages import Text, Thinking, ToolCall
-from offbook.exchange.model import Reply, Request, StopReason
 
 Event = dict[str, Any]
 CALLS = (ToolCall("call_1", "f", {"a": "x" * 99}), ToolCall("call_2", "g", {}))

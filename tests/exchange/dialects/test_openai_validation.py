@@ -6,10 +6,8 @@ from typing import Any
 import pytest
 
 from offbook.errors import ModelError
+from offbook.exchange.dialects import ALL_RULES, RULES, ConversationStore, Dialect, HttpRequest
 from offbook.exchange.dialects.chat import Chat
-from offbook.exchange.dialects.conversations import ConversationStore
-from offbook.exchange.dialects.decoding import ALL_RULES, RULES
-from offbook.exchange.dialects.dialect import Dialect, HttpRequest
 from offbook.exchange.dialects.responses import Responses
 
 USER = {"role": "user", "content": "Hello"}

@@ -9,14 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offbook.errors import ModelError
-from offbook.exchange.dialects import conversations
+from offbook.exchange import History, Reply, Request, Text, user
+from offbook.exchange.dialects import ConversationStore, HttpRequest, PrefixCache, conversations
 from offbook.exchange.dialects.chat import Chat
 from offbook.exchange.dialects.chat.chat_wire import OPTIONS
-from offbook.exchange.dialects.conversations import ConversationStore, PrefixCache
-from offbook.exchange.dialects.dialect import HttpRequest
 from offbook.exchange.dialects.responses import Responses
-from offbook.exchange.messages import History, Text, user
-from offbook.exchange.model import Reply, Request
 from tests.exchange.dialects import openai_strategies as strategies
 
 KEYS = {"chat": "messages", "responses": "input"}

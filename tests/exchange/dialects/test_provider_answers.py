@@ -6,12 +6,21 @@ from typing import Any
 import pytest
 
 from offbook.errors import ModelError
+from offbook.exchange import (
+    AnyBlock,
+    History,
+    Image,
+    Request,
+    Text,
+    Thinking,
+    ToolCall,
+    Usage,
+    user,
+)
 from offbook.exchange.dialects.bedrock.bedrock_stream import encode_frame, parse_frames
 from offbook.exchange.dialects.chat import chat_client
 from offbook.exchange.dialects.gemini.gemini_stream import encode_parts
 from offbook.exchange.dialects.responses import responses_client
-from offbook.exchange.messages import AnyBlock, History, Image, Text, Thinking, ToolCall, user
-from offbook.exchange.model import Request, Usage
 
 REQUEST = Request(History([user("hi")]), model="m")
 RESPONSE: dict[str, Any] = {"id": "r", "model": "m", "status": "completed", "output": []}

@@ -10,11 +10,9 @@ from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import BaseModel, TypeAdapter
 
 from offbook.errors import ModelError
-from offbook.exchange.dialects.conversations import ConversationStore
-from offbook.exchange.dialects.dialect import HttpRequest
+from offbook.exchange import Reply, Request, Text, Thinking, Tool, ToolCall, Usage
+from offbook.exchange.dialects import ConversationStore, HttpRequest
 from offbook.exchange.dialects.responses import Responses
-from offbook.exchange.messages import Text, Thinking, ToolCall
-from offbook.exchange.model import Reply, Request, Tool, Usage
 from tests.exchange.dialects.openai_client import connect
 
 WEATHER: Any = {

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offbook.exchange.dialects.side_requests import embed, pack_floats
+from offbook.exchange.dialects import embed, pack_floats
 
 
 def closeness(first: str, other: str) -> float:

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offbook.exchange.dialects.streaming import (
+from offbook.exchange import Reply, Text
+from offbook.exchange.dialects import (
     PLACEHOLDER,
     ByteTemplate,
     FilledTemplate,
@@ -17,8 +18,6 @@ from offbook.exchange.dialects.streaming import (
     split_reply_text,
     split_words,
 )
-from offbook.exchange.messages import Text
-from offbook.exchange.model import Reply
 
 # ------------------------------------------------------------------ server-sent events
 

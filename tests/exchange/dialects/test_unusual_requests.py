@@ -15,11 +15,19 @@ import msgspec
 import pytest
 
 from offbook.errors import ModelError, UsageError
-from offbook.exchange.dialects.conversations import ConversationStore
-from offbook.exchange.dialects.dialect import Dialect, HttpRequest
-from offbook.exchange.messages import Message, RawBlock, Text, Thinking, ToolCall, user
-from offbook.exchange.model import Reply, Request, Usage
-from offbook.exchange.providers import detect_dialect
+from offbook.exchange import (
+    Message,
+    RawBlock,
+    Reply,
+    Request,
+    Text,
+    Thinking,
+    ToolCall,
+    Usage,
+    detect_dialect,
+    user,
+)
+from offbook.exchange.dialects import ConversationStore, Dialect, HttpRequest
 
 CASES = [
     json.loads(line)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from offbook.runs.wiring import Wiring
+from offbook.runs import Wiring
 from pytest_offbook import isolation
 
 if TYPE_CHECKING:

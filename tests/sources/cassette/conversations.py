@@ -5,11 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from offbook.exchange.messages import History, Message, Text, ToolCall, ToolResult, user
-from offbook.exchange.model import Reply, Request, Tool, Usage
-from offbook.sources.cassette.format import RecordedResponse
-from offbook.sources.cassette.recording import Recording
-from offbook.sources.cassette.replay import Cassette
+from offbook.exchange import (
+    History,
+    Message,
+    Reply,
+    Request,
+    Text,
+    Tool,
+    ToolCall,
+    ToolResult,
+    Usage,
+    user,
+)
+from offbook.sources.cassette import Cassette, RecordedResponse, Recording
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -15,10 +15,8 @@ import sys
 import time
 from pathlib import Path
 
-from offbook.exchange.messages import Text
-from offbook.exchange.model import Reply, Request, Usage
-from offbook.sources.cassette.journal import journal_path, load_cassette
-from offbook.sources.cassette.recording import Recording
+from offbook.exchange import Reply, Request, Text, Usage
+from offbook.sources.cassette import Recording, journal_path, load_cassette
 from tests.sources.cassette.conversations import ask
 
 ROUNDS = 12

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from offbook.errors import FormatError, FutureVersion
-from offbook.sources.cassette.journal import load_cassette
+from offbook.sources.cassette import load_cassette
 from tests.sources.cassette.conversations import SEED, ask, looking_up, record, replay
 
 FOSSILS = Path(__file__).parent / "fossils"

@@ -9,8 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offbook.sources.cassette.cassette_file import CassetteFile
-from offbook.sources.cassette.editing import (
+from offbook.sources.cassette import (
+    CassetteFile,
+    Interaction,
+    RecordedRequest,
+    RecordedResponse,
     append_interactions,
     as_block_sequence,
     edit_mapping,
@@ -18,7 +21,6 @@ from offbook.sources.cassette.editing import (
     update_header,
     update_interactions,
 )
-from offbook.sources.cassette.format import Interaction, RecordedRequest, RecordedResponse
 from offbook.yaml_files import dump_yaml, parse_yaml
 from tests.sources.cassette.conversations import SEED
 

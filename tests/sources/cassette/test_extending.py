@@ -8,13 +8,10 @@ from typing import Any
 
 import pytest
 
-from offbook.determinism.clock import FrozenClock
+from offbook.determinism import FrozenClock
 from offbook.errors import ReplayMismatch, UsageError
-from offbook.exchange.messages import History, user
-from offbook.exchange.model import Request, Tool
-from offbook.sources.cassette.journal import load_cassette
-from offbook.sources.cassette.recording import Recording, Rerecording
-from offbook.sources.cassette.replay import Cassette
+from offbook.exchange import History, Request, Tool, user
+from offbook.sources.cassette import Cassette, Recording, Rerecording, load_cassette
 from tests.sources.cassette.conversations import Counting, answer, ask, record, replay
 
 TURNS = [ask("one"), ask("one", "answer 1", "two"), ask("one", "answer 1", "two", "answer 2", "go")]

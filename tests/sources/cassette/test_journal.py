@@ -14,21 +14,19 @@ import msgspec
 import pytest
 
 from offbook.errors import FormatError, UsageError
-from offbook.sources.cassette.format import (
+from offbook.sources.cassette import (
+    Cassette,
     CassetteTitle,
     Interaction,
-    RecordedRequest,
-    RecordedResponse,
-)
-from offbook.sources.cassette.journal import (
     Journal,
     JournalMerged,
+    RecordedRequest,
+    RecordedResponse,
+    Recording,
     journal_path,
     load_cassette,
     try_lock,
 )
-from offbook.sources.cassette.recording import Recording
-from offbook.sources.cassette.replay import Cassette
 from tests.sources.cassette.conversations import Counting, ask, record, record_prompts, replay
 
 
@@ -153,8 +151,8 @@ async def test_an_interrupted_recording_keeps_its_interactions_and_is_marked(pat
 
 
 def test_a_price_table_computes_the_cost_of_a_reply():
-    from offbook.exchange.model import Usage
-    from offbook.sources.cassette.recording import price_table
+    from offbook.exchange import Usage
+    from offbook.sources.cassette import price_table
 
     price = price_table([("gpt-5", 1.0, 10.0)])
     assert price("gpt-5", Usage(1_000_000, 100_000)) == 2.0

@@ -10,30 +10,28 @@ from pathlib import Path
 import pytest
 
 from offbook.errors import FormatError, ModelError, UsageError
-from offbook.exchange.messages import Text, ToolCall
-from offbook.exchange.model import Reply
-from offbook.sources.cassette.cassette_file import CassetteFile
-from offbook.sources.cassette.format import (
+from offbook.exchange import Reply, Text, ToolCall
+from offbook.sources.cassette import (
+    Cassette,
+    CassetteFile,
     CassetteTitle,
+    Drift,
     Interaction,
+    Journal,
     RecordedRequest,
     RecordedResponse,
-)
-from offbook.sources.cassette.journal import Journal, load_cassette
-from offbook.sources.cassette.maintenance import (
-    Drift,
+    Rerecording,
     cassette_stats,
     compare_cassettes,
     count_hats,
     find_cassettes,
+    load_cassette,
     rebuild_request,
     stale_interactions,
     trim_cassette,
     upgrade_cassette,
     verify_cassette,
 )
-from offbook.sources.cassette.recording import Rerecording
-from offbook.sources.cassette.replay import Cassette
 from tests.sources.cassette.conversations import (
     LOOK,
     SEED,

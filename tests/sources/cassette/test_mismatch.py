@@ -12,12 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 from offbook.errors import OffbookError, ReplayMismatch
-from offbook.exchange.dialects.conversations import ConversationStore
-from offbook.exchange.dialects.dialect import HttpRequest
-from offbook.exchange.messages import History, Message, Text, user
-from offbook.exchange.model import Request, Tool
-from offbook.exchange.providers import detect_dialect
-from offbook.sources.cassette.replay import Cassette
+from offbook.exchange import History, Message, Request, Text, Tool, detect_dialect, user
+from offbook.exchange.dialects import ConversationStore, HttpRequest
+from offbook.sources.cassette import Cassette
 from offbook.surfaces.cli import offbook
 from tests.sources.cassette.conversations import ask, looking_up, record, record_prompts, replay
 

@@ -12,19 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offbook.errors import UsageError
-from offbook.exchange.messages import (
+from offbook.exchange import (
     History,
     Image,
     Message,
+    Request,
     Text,
     Thinking,
     ToolCall,
     ToolResult,
     user,
 )
-from offbook.exchange.model import Request
-from offbook.sources.cassette.normalize import ConversationDigest, Normalizer, collapse_whitespace
-from offbook.trace.redaction import PRESETS
+from offbook.sources.cassette import ConversationDigest, Normalizer, collapse_whitespace
+from offbook.trace import PRESETS
 from tests.sources.cassette.conversations import ask, looking_up
 
 UUID_A, UUID_B = "0b8f3b1e-7c1d-4c55-9d3e-6f1f6d2a9b10", "7d0c9a44-2f0e-4f6c-8a75-0e5f2b1c3d4e"

@@ -18,15 +18,18 @@ from offbook.errors import (
     ReplayMismatch,
     ScriptExhausted,
 )
-from offbook.exchange.dialects.dialect import HttpRequest, request_metadata
-from offbook.exchange.messages import History, Text, user
-from offbook.exchange.model import Reply, Request, Usage
-from offbook.sources.cassette.format import format_chunks, parse_chunks, shift_chunks
-from offbook.sources.cassette.journal import load_cassette
-from offbook.sources.cassette.recording import Recording
-from offbook.sources.cassette.replay import Cassette, request_hat
-from offbook.trace.events import Event
-from offbook.trace.hub import Hub
+from offbook.exchange import History, Reply, Request, Text, Usage, user
+from offbook.exchange.dialects import HttpRequest, request_metadata
+from offbook.sources.cassette import (
+    Cassette,
+    Recording,
+    format_chunks,
+    load_cassette,
+    parse_chunks,
+    request_hat,
+    shift_chunks,
+)
+from offbook.trace import Event, Hub
 from tests.sources.cassette.conversations import (
     LOOK,
     SEED,

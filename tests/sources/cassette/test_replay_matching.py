@@ -14,36 +14,37 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offbook.errors import FormatError, ReplayMismatch, UsageError
-from offbook.exchange.messages import (
+from offbook.exchange import (
     History,
     Image,
     Message,
     RawBlock,
+    Request,
     Text,
     Thinking,
+    Tool,
     ToolCall,
     ToolResult,
 )
-from offbook.exchange.model import Request, Tool
-from offbook.sources.cassette import normalize
-from offbook.sources.cassette.format import RecordedResponse
-from offbook.sources.cassette.normalize import (
+from offbook.sources import Live
+from offbook.sources.cassette import (
+    Cassette,
     ConversationDigest,
     Normalizer,
+    RecordedResponse,
+    Recording,
+    ReplayCursor,
+    RequestHashes,
     hide_roots,
     merge_rules,
+    normalize,
     number_call_ids,
     register_call_ids,
     request_as_json,
+    request_hat,
     restore_roots,
 )
-from offbook.sources.cassette.recording import Recording
-from offbook.sources.cassette.replay import Cassette, ReplayCursor, RequestHashes, request_hat
-from offbook.sources.live import Live
-from offbook.trace import text_patterns
-from offbook.trace.events import Event
-from offbook.trace.hub import Hub
-from offbook.trace.redaction import RedactionRules
+from offbook.trace import Event, Hub, RedactionRules, text_patterns
 from tests.sources.cassette.conversations import Counting, ask, record, record_prompts
 
 

@@ -12,16 +12,21 @@ import pytest
 from openai import AsyncOpenAI
 
 from offbook.errors import ModelError, ReplayMismatch
-from offbook.exchange.messages import History, Message, Text, Thinking, ToolCall, ToolResult, user
-from offbook.exchange.model import Reply, Request, Tool
-from offbook.sources.cassette.format import RecordedResponse
-from offbook.sources.cassette.journal import journal_path
-from offbook.sources.cassette.recording import Recording
-from offbook.sources.cassette.replay import Cassette
-from offbook.sources.server.server import Server
-from offbook.trace.hub import Hub
-from offbook.trace.instrument import TracedSource
-from offbook.trace.recorder import Recorder
+from offbook.exchange import (
+    History,
+    Message,
+    Reply,
+    Request,
+    Text,
+    Thinking,
+    Tool,
+    ToolCall,
+    ToolResult,
+    user,
+)
+from offbook.sources.cassette import Cassette, RecordedResponse, Recording, journal_path
+from offbook.sources.server import Server
+from offbook.trace import Hub, Recorder, TracedSource
 from tests.sources.cassette.conversations import Counting, ask
 
 SHAPES = (

@@ -12,9 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offbook.errors import FormatError, ModelError, OffbookError
-from offbook.exchange.messages import Text, Thinking
-from offbook.sources.importers.conversion import IMPORTERS, read_trace
-from offbook.sources.importers.importer import ImportedExchange, Skipped, TraceRecord, as_fields
+from offbook.exchange import Text, Thinking
+from offbook.sources.importers import (
+    IMPORTERS,
+    ImportedExchange,
+    Skipped,
+    TraceRecord,
+    as_fields,
+    read_trace,
+)
 from tests.sources.importers.test_importers import attribute, dump, lines, otlp, span
 
 PROMPT = "Refund order 7"

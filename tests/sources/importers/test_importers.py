@@ -10,11 +10,17 @@ import msgspec
 import pytest
 
 from offbook.errors import FormatError, ModelError, ReplayMismatch, UsageError
-from offbook.exchange.messages import Text, Thinking, ToolCall
-from offbook.sources.cassette.replay import Cassette
-from offbook.sources.importers.conversion import read_trace, write_cassette, write_mocks
-from offbook.sources.importers.importer import MAIN_HAT, ImportedExchange, Skipped
-from offbook.trace.reader import Trace
+from offbook.exchange import Text, Thinking, ToolCall
+from offbook.sources.cassette import Cassette
+from offbook.sources.importers import (
+    MAIN_HAT,
+    ImportedExchange,
+    Skipped,
+    read_trace,
+    write_cassette,
+    write_mocks,
+)
+from offbook.trace import Trace
 from tests.sources.cassette.conversations import ask
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from offbook.sources.inprocess.blocking import CoroutineRunner
+from offbook.sources.inprocess import CoroutineRunner
 
 Work = Callable[[], Coroutine[Any, Any, int]]
 word: ContextVar[str] = ContextVar("word", default="")

@@ -25,12 +25,10 @@ import urllib3.connection
 from hypothesis import given
 from hypothesis.strategies import binary
 
-from offbook.determinism.network_guard import block_network
-from offbook.determinism.patch import apply_patch
+from offbook.determinism import apply_patch, block_network
 from offbook.errors import ConnectionBlocked
-from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
-from offbook.sources.inprocess.http_client_transport import HttpClientTransport
-from offbook.sources.inprocess.patching import Patcher, intercept
+from offbook.exchange.dialects import HttpRequest, HttpResponse
+from offbook.sources.inprocess import HttpClientTransport, Patcher, intercept
 from tests.sources.inprocess.clients import (
     AWAITED,
     BLOCKING,

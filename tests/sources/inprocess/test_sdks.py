@@ -9,13 +9,11 @@ import httpx2
 import openai
 import pytest
 
-from offbook.determinism.network_guard import block_network
+from offbook.determinism import block_network
 from offbook.errors import ConnectionBlocked, ModelError, ScriptExhausted
-from offbook.exchange.messages import Text
-from offbook.exchange.model import Reply, Request
-from offbook.exchange.providers import detect_dialect
-from offbook.sources.inprocess.patching import intercept
-from offbook.sources.server.endpoint import Endpoint
+from offbook.exchange import Reply, Request, Text, detect_dialect
+from offbook.sources.inprocess import intercept
+from offbook.sources.server import Endpoint
 from tests.sources.inprocess.test_patching import causes
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Hi"}]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from offbook.sources.inprocess.telemetry import disable_telemetry
+from offbook.sources.inprocess import disable_telemetry
 
 
 class BatchSpanProcessor:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offbook.sources.mocks.mocks import UNINDEXED, GlobIndex
-from offbook.trace.text_patterns import Glob
+from offbook.sources.mocks import UNINDEXED, GlobIndex
+from offbook.trace import Glob
 
 LETTERS = st.text(alphabet="ab*_. é", max_size=12)
 WORDS = st.lists(st.sampled_from(["refund", "refunds", "order", "a", "7", "re*f", "*"]), max_size=6)

@@ -7,11 +7,9 @@ from typing import Any
 import pytest
 
 from offbook.errors import FormatError, ModelError, ScriptMismatch
-from offbook.exchange.messages import History, user
-from offbook.exchange.model import Request
-from offbook.sources.mocks.mock_file import lint_mocks, parse_mocks, read_mocks
-from offbook.sources.mocks.mocks import Mocks
-from offbook.trace.text_patterns import Glob
+from offbook.exchange import History, Request, user
+from offbook.sources.mocks import Mocks, lint_mocks, parse_mocks, read_mocks
+from offbook.trace import Glob
 
 pytestmark = pytest.mark.external
 

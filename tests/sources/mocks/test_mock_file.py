@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offbook.errors import FormatError, FutureVersion
-from offbook.exchange.messages import Text, Thinking, ToolCall
-from offbook.sources.mocks.mock_file import Mock, parse_mocks, read_mocks
+from offbook.exchange import Text, Thinking, ToolCall
+from offbook.sources.mocks import Mock, parse_mocks, read_mocks
 
 HEADER = '{"schemaVersion": 1}\n'
 NEW = '"id": "a", "scope": "default", "consume": "once"'

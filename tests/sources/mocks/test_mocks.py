@@ -6,10 +6,8 @@ from typing import Any
 import pytest
 
 from offbook.errors import ModelError, ScriptMismatch, UsageError
-from offbook.exchange.messages import History, Message, Text, ToolCall, ToolResult, user
-from offbook.exchange.model import Reply, Request
-from offbook.sources.mocks.mock_file import lint_mocks, parse_mocks
-from offbook.sources.mocks.mocks import RECEIPTS, Mocks, join_values
+from offbook.exchange import History, Message, Reply, Request, Text, ToolCall, ToolResult, user
+from offbook.sources.mocks import RECEIPTS, Mocks, join_values, lint_mocks, parse_mocks
 
 HEADER: dict[str, Any] = {"schemaVersion": 1}
 STRICT: dict[str, Any] = {"schemaVersion": 1, "strictScopes": True}

@@ -5,10 +5,8 @@ from typing import Any
 import pytest
 
 from offbook.errors import ModelError, ScriptExhausted, ScriptMismatch
-from offbook.exchange.messages import History, Message, Text, ToolResult, user
-from offbook.exchange.model import Reply, Request, Tool
-from offbook.sources.playbook.actions import call, fail, role, say, when
-from offbook.sources.playbook.playbook import Playbook
+from offbook.exchange import History, Message, Reply, Request, Text, Tool, ToolResult, user
+from offbook.sources.playbook import Playbook, call, fail, role, say, when
 
 
 def following(*script: object) -> Playbook:

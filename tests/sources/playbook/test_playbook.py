@@ -21,20 +21,21 @@ from offbook.errors import (
     ScriptMismatch,
     UsageError,
 )
-from offbook.exchange.messages import (
+from offbook.exchange import (
     History,
     Image,
     Message,
+    Reply,
+    Request,
     Text,
     Thinking,
+    Tool,
     ToolCall,
     ToolResult,
     to_json,
     user,
 )
-from offbook.exchange.model import Reply, Request, Tool
-from offbook.sources.playbook.actions import Action, Call, Role, Say, Turn
-from offbook.sources.playbook.diagnostics import validate
+from offbook.sources.playbook import Action, Call, Role, Say, Turn, validate
 from tests.counting import count_calls
 
 
@@ -414,7 +415,7 @@ async def test_a_missing_result_is_an_error_if_a_callback_waits_for_it():
     ],
 )
 def test_actions_are_rendered_as_written_and_cut_to_a_line(action: Action, rendered: str):
-    from offbook.sources.playbook.diagnostics import describe
+    from offbook.sources.playbook import describe
 
     assert describe(action) == rendered
 

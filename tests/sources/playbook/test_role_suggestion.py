@@ -7,11 +7,8 @@ import pytest
 
 from offbook import Playbook, call, drive, role, say, when
 from offbook.errors import ScriptError, ScriptExhausted, ScriptMismatch
-from offbook.exchange.messages import History, Message, Text, ToolResult, user
-from offbook.exchange.model import Request, Tool
-from offbook.sources.playbook.actions import Role
-from offbook.sources.playbook.diagnostics import read_head, suggest_role
-from offbook.sources.playbook.playbook import MAX_HEADS
+from offbook.exchange import History, Message, Request, Text, Tool, ToolResult, user
+from offbook.sources.playbook import MAX_HEADS, Role, read_head, suggest_role
 
 MAIN = Request(
     History([user("Fix the bug")]), "You are a coding agent.", (Tool("edit"),), "big-model"

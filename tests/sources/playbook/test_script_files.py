@@ -6,8 +6,7 @@ from textwrap import dedent
 import pytest
 
 from offbook.errors import OffbookError
-from offbook.sources.playbook.actions import Turn, call, fail, role, say, think, when
-from offbook.sources.playbook.script_files import read_script
+from offbook.sources.playbook import Turn, call, fail, read_script, role, say, think, when
 
 YAML = """
 - when: Refund order 7

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from offbook.sources.server.server import Server
+from offbook.sources.server import Server
 from tests.sources.server.plain_dialect import detect_plain
 
 

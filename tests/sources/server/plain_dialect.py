@@ -5,10 +5,8 @@ from typing import Any
 import msgspec
 
 from offbook.errors import ModelError
-from offbook.exchange.dialects.conversations import ConversationStore
-from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
-from offbook.exchange.messages import History, Message
-from offbook.exchange.model import Reply, Request, Tool
+from offbook.exchange import History, Message, Reply, Request, Tool
+from offbook.exchange.dialects import ConversationStore, HttpRequest, HttpResponse
 
 JSON = {"content-type": "application/json"}
 SSE = {"content-type": "text/event-stream"}

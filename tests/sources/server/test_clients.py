@@ -10,13 +10,10 @@ import pytest
 from google import genai
 from google.genai import types
 
-from offbook.exchange.messages import ToolResult
-from offbook.sources.playbook.actions import call, fail, say, when
-from offbook.sources.playbook.playbook import Playbook
-from offbook.sources.server.endpoint import Endpoint
-from offbook.sources.server.server import Server
-from offbook.trace.events import Event
-from offbook.trace.hub import Hub
+from offbook.exchange import ToolResult
+from offbook.sources.playbook import Playbook, call, fail, say, when
+from offbook.sources.server import Endpoint, Server
+from offbook.trace import Event, Hub
 
 WEATHER: Any = {
     "type": "function",

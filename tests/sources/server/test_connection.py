@@ -12,13 +12,9 @@ import msgspec
 import pytest
 
 from offbook.errors import UsageError
-from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
-from offbook.exchange.messages import Text, user
-from offbook.exchange.model import Reply, Request
-from offbook.sources.server.connection import Connection
-from offbook.sources.server.endpoint import Pacing
-from offbook.sources.server.http1 import HeadCache, RequestHead
-from offbook.sources.server.server import Server
+from offbook.exchange import Reply, Request, Text, user
+from offbook.exchange.dialects import HttpRequest, HttpResponse
+from offbook.sources.server import Connection, HeadCache, Pacing, RequestHead, Server
 from tests.sources.server.plain_dialect import body, detect_plain
 from tests.sources.server.raw_http import Reader, ask, connect, post
 from tests.sources.server.test_websocket import CLOSE, TEXT, masked

@@ -8,18 +8,13 @@ from contextvars import ContextVar
 import msgspec
 import pytest
 
-from offbook.determinism.faults import FaultInjector, Faults
+from offbook.determinism import FaultInjector, Faults
 from offbook.errors import ModelError, ScriptMismatch
-from offbook.exchange.dialects.conversations import ConversationStore
-from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
-from offbook.exchange.messages import Message, Text, ToolResult, user
-from offbook.exchange.model import Reply, Request
-from offbook.sources.playbook.actions import call, fail, say, when
-from offbook.sources.playbook.playbook import Playbook
-from offbook.sources.server.endpoint import Endpoint, Pacing
-from offbook.sources.server.server import Server
-from offbook.trace.events import Event
-from offbook.trace.hub import Hub
+from offbook.exchange import Message, Reply, Request, Text, ToolResult, user
+from offbook.exchange.dialects import ConversationStore, HttpRequest, HttpResponse
+from offbook.sources.playbook import Playbook, call, fail, say, when
+from offbook.sources.server import Endpoint, Pacing, Server
+from offbook.trace import Event, Hub
 from tests.sources.server.plain_dialect import Plain, body, detect_plain
 from tests.sources.server.raw_http import Reader, ask, connect, post
 

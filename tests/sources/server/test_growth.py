@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from offbook.exchange.dialects.dialect import HttpRequest
-from offbook.exchange.providers import detect_dialect
-from offbook.sources.cassette.recording import Recording
-from offbook.sources.cassette.replay import Cassette
-from offbook.sources.mocks.mocks import Mocks
-from offbook.sources.server.endpoint import Endpoint
-from offbook.trace.hub import Hub
+from offbook.exchange import detect_dialect
+from offbook.exchange.dialects import HttpRequest
+from offbook.sources.cassette import Cassette, Recording
+from offbook.sources.mocks import Mocks
+from offbook.sources.server import Endpoint
+from offbook.trace import Hub
 from tests.counting import count_calls
 
 TURNS = (10, 100, 1000)

@@ -9,11 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offbook.exchange.messages import Text, user
-from offbook.exchange.model import Reply, Request
-from offbook.sources.server.connection import Connection
-from offbook.sources.server.http1 import CACHE_SIZE, HeadCache, RequestBuffer, parse_head
-from offbook.sources.server.server import Server
+from offbook.exchange import Reply, Request, Text, user
+from offbook.sources.server import (
+    CACHE_SIZE,
+    Connection,
+    HeadCache,
+    RequestBuffer,
+    Server,
+    parse_head,
+)
 from tests.sources.server.plain_dialect import body, detect_plain
 from tests.sources.server.raw_http import post
 

@@ -8,10 +8,9 @@ import pytest
 from google import genai
 from google.genai import errors
 
-from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
-from offbook.sources.mocks.mocks import Mocks
-from offbook.sources.server.endpoint import Endpoint
-from offbook.sources.server.server import Server
+from offbook.exchange.dialects import HttpRequest, HttpResponse
+from offbook.sources.mocks import Mocks
+from offbook.sources.server import Endpoint, Server
 
 Miss = Callable[[Endpoint], str]
 

@@ -10,15 +10,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from offbook.determinism.clock import FrozenClock
+from offbook.determinism import FrozenClock
+from offbook.exchange.dialects import HttpRequest
 from offbook.exchange.dialects.chat import chat_stream
-from offbook.exchange.dialects.dialect import HttpRequest
-from offbook.sources.mocks.mocks import Mocks, Receipt
-from offbook.sources.server.connection import Connection
-from offbook.sources.server.http1 import HeadCache
-from offbook.sources.server.server import Server
-from offbook.trace.events import Event
-from offbook.trace.hub import Hub
+from offbook.sources.mocks import Mocks, Receipt
+from offbook.sources.server import Connection, HeadCache, Server
+from offbook.trace import Event, Hub
 from tests.sources.server.raw_http import post
 from tests.sources.server.test_http1 import FakeTransport
 

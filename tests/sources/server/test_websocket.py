@@ -8,10 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offbook.exchange.messages import Text, user
-from offbook.exchange.model import Reply, Request
-from offbook.sources.server.server import Server
-from offbook.sources.server.websocket import WebSocket, handshake
+from offbook.exchange import Reply, Request, Text, user
+from offbook.sources.server import Server, WebSocket, handshake
 from tests.sources.server.raw_http import Reader, connect
 
 CONTINUE, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10

@@ -7,14 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from offbook.determinism.run_context import keep_wire
-from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
-from offbook.exchange.messages import Text, user
-from offbook.exchange.model import Reply, Request
-from offbook.sources.server.server import Server
-from offbook.sources.server.wire_recording import MAX_BYTES, WireExchange
-from offbook.trace.events import ERROR, REPLY, REQUEST, WIRE, Event
-from offbook.trace.hub import Hub
+from offbook.determinism import keep_wire
+from offbook.exchange import Reply, Request, Text, user
+from offbook.exchange.dialects import HttpRequest, HttpResponse
+from offbook.sources.server import MAX_BYTES, Server, WireExchange
+from offbook.trace import ERROR, REPLY, REQUEST, WIRE, Event, Hub
 from tests.sources.server.plain_dialect import body
 from tests.sources.server.raw_http import ask, connect, post
 from tests.sources.server.test_websocket import create, read_frames

@@ -5,12 +5,11 @@ from pathlib import Path
 import pytest
 
 from offbook.errors import DeadlineExceeded, RunError, ScriptExhausted, UsageError
-from offbook.exchange.messages import ToolResult
-from offbook.runs.api import drive
-from offbook.sources.playbook.actions import call, fail, say, when
-from offbook.subjects.clis.cli import CliAgent
-from offbook.subjects.clis.codex import Codex
-from offbook.subjects.subject import Subject
+from offbook.exchange import ToolResult
+from offbook.runs import drive
+from offbook.sources.playbook import call, fail, say, when
+from offbook.subjects import Subject
+from offbook.subjects.clis import CliAgent, Codex
 from offbook.testing import SubjectConformance
 from tests.clients import (
     CLAUDE,

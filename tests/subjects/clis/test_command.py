@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from offbook.errors import DeadlineExceeded, RunError, ScriptExhausted, UsageError
-from offbook.runs.api import drive
-from offbook.sources.playbook.actions import call, fail, say, when
-from offbook.subjects.clis.codex import Codex
-from offbook.subjects.clis.command import Command
+from offbook.runs import drive
+from offbook.sources.playbook import call, fail, say, when
+from offbook.subjects.clis import Codex, Command
 from offbook.testing import SubjectConformance
 from tests.clients import is_alive
 

@@ -5,10 +5,7 @@ from typing import Any
 
 import pytest
 
-from offbook.subjects.clis.cli import AgentOutput, CliAgent
-from offbook.subjects.clis.continue_cli import Continue
-from offbook.subjects.clis.opencode import OpenCode
-from offbook.subjects.clis.qwen import QwenCode
+from offbook.subjects.clis import AgentOutput, CliAgent, Continue, OpenCode, QwenCode
 
 OPENCODE_ERROR = {"name": "APIError", "data": {"message": "never", "statusCode": 403}}
 QWEN_ERROR = {"message": "[API Error: 403 never]"}

@@ -7,13 +7,11 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from offbook.errors import CheckFailed, ScriptExhausted, UsageError
-from offbook.runs.api import drive
-from offbook.sources.playbook.actions import say, when
-from offbook.subjects.clis.ralph import Ralph
-from offbook.trace.events import read_verdicts
-from offbook.trace.reader import read_trace
-from offbook.workflows.loop_tools import run
-from offbook.workflows.tools import check, report, setup
+from offbook.runs import drive
+from offbook.sources.playbook import say, when
+from offbook.subjects.clis import Ralph
+from offbook.trace import read_trace, read_verdicts
+from offbook.workflows import check, report, run, setup
 from tests.matrix.rows import WHOLE
 
 assert Ralph.client is not None

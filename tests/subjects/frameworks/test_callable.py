@@ -26,8 +26,8 @@ from offbook.errors import (
     ScriptUnfinished,
     UsageError,
 )
-from offbook.sources.mocks.mocks import Mocks
-from offbook.subjects.frameworks.framework import FrameworkSubject
+from offbook.sources.mocks import Mocks
+from offbook.subjects.frameworks import FrameworkSubject
 
 SCRIPT = when("Hi", [say("Hello.")])
 TOOL: Any = {

@@ -11,11 +11,10 @@ from typing import Any, Self
 import pytest
 
 from offbook.errors import RunError
-from offbook.sources.playbook.playbook import Playbook
-from offbook.subjects.frameworks.claude_agent import ClaudeAgent
-from offbook.subjects.frameworks.framework import FrameworkSubject
-from offbook.subjects.subject import RunContext
-from offbook.trace.hub import Hub
+from offbook.sources.playbook import Playbook
+from offbook.subjects import RunContext
+from offbook.subjects.frameworks import ClaudeAgent, FrameworkSubject
+from offbook.trace import Hub
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from offbook.errors import (
     ScriptMismatch,
     UsageError,
 )
-from offbook.subjects.frameworks.framework import FrameworkSubject, parameter_names
+from offbook.subjects.frameworks import FrameworkSubject, parameter_names
 from offbook.testing import assert_handoff_emitted, assert_step_emitted, assert_steps_ran
 
 Numbers = list[int]

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from offbook.errors import ModelError, RunError
-from offbook.subjects.frameworks.inspect_ai import InspectAI
-from offbook.trace.events import ERROR
-from offbook.trace.hub import Hub
+from offbook.subjects.frameworks import InspectAI
+from offbook.trace import ERROR, Hub
 
 Evaluate = Callable[[Any, dict[str, Any]], Any]
 

@@ -17,7 +17,7 @@ from offbook.testing import (
     assert_steps_ran,
     step_assertions,
 )
-from offbook.trace.query import Events
+from offbook.trace import Events
 
 create_agent: Any = cast("Any", agents).create_agent
 SCRIPT = when("Find order 7", [call("find_order", {"number": 7}), say("Done.")])

@@ -20,8 +20,7 @@ from smolagents import tool as smol_tool  # pyright: ignore[reportMissingTypeStu
 
 from offbook import call, drive, say, when
 from offbook.errors import PlaybookError, ScriptUnfinished, ToolFailed, UnknownOutcome
-from offbook.subjects.frameworks.framework import ToolWatch
-from offbook.subjects.frameworks.openai_agents import OpenAIAgents
+from offbook.subjects.frameworks import OpenAIAgents, ToolWatch
 from tests.runs.losing_agents import changes_the_id as plain_function
 
 pytestmark = pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession")

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from offbook.errors import RunError, ScriptExhausted, ScriptUnfinished, ToolFailed, UsageError
-from offbook.exchange.messages import ToolResult
-from offbook.sources.playbook.actions import call, fail, say, when
+from offbook.exchange import ToolResult
+from offbook.sources.playbook import call, fail, say, when
 from tests.subjects.pi.worlds import JSON, WORLDS, World
 
 pytestmark = pytest.mark.parametrize("world", WORLDS)

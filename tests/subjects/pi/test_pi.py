@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from offbook.errors import DeadlineExceeded, ExtensionError, ToolFailed, UsageError
-from offbook.runs.api import drive, session
-from offbook.sources.playbook.actions import call, role, say, when
+from offbook.runs import drive, session
+from offbook.sources.playbook import call, role, say, when
+from offbook.subjects import Subject
 from offbook.subjects.clis.pi import Pi
-from offbook.subjects.subject import Subject
 from offbook.testing import SubjectConformance, create_test_session
 from tests.clients import PI, is_alive, needs
 from tests.subjects.pi.worlds import EXTENSION, JSON, PI_WORLDS, World, whole

@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from offbook.runs.api import drive, session
-from offbook.runs.rehearsal import Rehearsal
+from offbook.runs import Rehearsal, drive, session
 from offbook.subjects.clis.pi import Pi
-from offbook.subjects.session.extensions import Api
-from offbook.subjects.session.hooks import Context, HookEvent
+from offbook.subjects.session import Api, Context, HookEvent
 from tests.clients import PI
 from tests.matrix.homes import HOMES
 from tests.matrix.rows import WHOLE

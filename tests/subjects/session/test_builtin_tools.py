@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 
 from offbook import call, say, session, when
-from offbook.subjects.session import tools
-from offbook.subjects.session.hooks import Context
-from offbook.subjects.session.tools import run_bash
+from offbook.subjects.session import Context, run_bash, tools
 
 JSON = dict[str, Any]
 

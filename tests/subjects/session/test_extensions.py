@@ -10,8 +10,7 @@ import pytest
 
 from offbook import call, files, say, session, when
 from offbook.errors import ExtensionError, OffbookError, UsageError
-from offbook.subjects.session.extensions import Api
-from offbook.subjects.session.hooks import Context
+from offbook.subjects.session import Api, Context
 
 JSON = dict[str, Any]
 

@@ -13,9 +13,8 @@ from offbook.errors import (
     ScriptMismatch,
     ToolFailed,
 )
-from offbook.exchange.messages import ToolResult
-from offbook.subjects.session.extensions import Api
-from offbook.subjects.session.hooks import Context, HookEvent
+from offbook.exchange import ToolResult
+from offbook.subjects.session import Api, Context, HookEvent
 
 JSON = dict[str, Any]
 A_NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}

@@ -3,7 +3,7 @@
 import asyncio
 
 from offbook import call, say, session, when
-from offbook.subjects.session.extensions import Api
+from offbook.subjects.session import Api
 from tests.counting import count_calls
 
 TURNS = (10, 100, 1000)

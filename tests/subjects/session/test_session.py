@@ -7,12 +7,10 @@ import pytest
 
 from offbook import call, fail, role, say, session, think, when
 from offbook.errors import ScriptMismatch, ToolFailed, UsageError
-from offbook.exchange.messages import History, Thinking, user
-from offbook.exchange.model import Request
-from offbook.runs.rehearsal import Rehearsal
-from offbook.subjects.session.extensions import Api
-from offbook.subjects.session.hooks import HOOK_EVENTS, Context, HookEvent
-from offbook.trace.instrument import rebuild_requests
+from offbook.exchange import History, Request, Thinking, user
+from offbook.runs import Rehearsal
+from offbook.subjects.session import HOOK_EVENTS, Api, Context, HookEvent
+from offbook.trace import rebuild_requests
 from offbook.types import AgentSession, Skill
 
 JSON = dict[str, Any]

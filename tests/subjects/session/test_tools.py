@@ -6,9 +6,8 @@ import pytest
 
 from offbook import call, say, session, when
 from offbook.errors import CheckFailed, OffbookWarning, UsageError
-from offbook.exchange.messages import Image
-from offbook.subjects.session.extensions import Api
-from offbook.subjects.session.hooks import Context
+from offbook.exchange import Image
+from offbook.subjects.session import Api, Context
 from offbook.types import Text, ToolOutcome
 
 JSON = dict[str, Any]

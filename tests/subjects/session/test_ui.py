@@ -7,9 +7,8 @@ import pytest
 
 from offbook import call, say, session, when
 from offbook.errors import CheckFailed, ToolFailed, UsageError
-from offbook.subjects.session.extensions import Api
-from offbook.subjects.session.hooks import Context
-from offbook.trace.query import Events
+from offbook.subjects.session import Api, Context
+from offbook.trace import Events
 
 JSON = dict[str, Any]
 

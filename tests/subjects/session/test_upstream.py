@@ -9,9 +9,8 @@ import pytest
 
 from offbook import ToolBlocked, call, say, session, when
 from offbook.errors import OffbookError
-from offbook.exchange.messages import ToolResult
-from offbook.subjects.session.extensions import Api
-from offbook.subjects.session.hooks import Context, HookEvent
+from offbook.exchange import ToolResult
+from offbook.subjects.session import Api, Context, HookEvent
 
 JSON = dict[str, Any]
 

@@ -9,3 +9,16 @@
 A turn is a prompt and its steps; a step is one message of the model. A `role` is a separate script
 for requests that look different: those of a subagent, a title generator, a router.
 """
+
+from offbook.capability import lazy_getattr
+
+# The door of this folder: its tests import these names from here.
+__getattr__ = lazy_getattr(
+    __name__,
+    {
+        "actions": "Action Call Role Say Turn call fail role say think when",
+        "diagnostics": "describe read_head suggest_role validate",
+        "playbook": "MAX_HEADS Playbook",
+        "script_files": "read_script",
+    },
+)

@@ -1,0 +1,2 @@
+from offbook.host.host_providers import HostProviders as HostProviders
+from offbook.host.host_providers import HostWorkspace as HostWorkspace

@@ -1,0 +1,9 @@
+from offbook.subjects.process import OutputCollector as OutputCollector
+from offbook.subjects.process import ProcessResult as ProcessResult
+from offbook.subjects.process import isolated_env as isolated_env
+from offbook.subjects.process import run_foreground as run_foreground
+from offbook.subjects.process import run_process as run_process
+from offbook.subjects.subject import MOCKS_USED as MOCKS_USED
+from offbook.subjects.subject import ModelAccess as ModelAccess
+from offbook.subjects.subject import RunContext as RunContext
+from offbook.subjects.subject import Subject as Subject

@@ -1,0 +1,12 @@
+from offbook.subjects.clis.claude_code import ClaudeCode as ClaudeCode
+from offbook.subjects.clis.cli import AgentOutput as AgentOutput
+from offbook.subjects.clis.cli import CliAgent as CliAgent
+from offbook.subjects.clis.cli import ClientPackage as ClientPackage
+from offbook.subjects.clis.codex import Codex as Codex
+from offbook.subjects.clis.command import Command as Command
+from offbook.subjects.clis.continue_cli import Continue as Continue
+from offbook.subjects.clis.gemini import SETTINGS as SETTINGS
+from offbook.subjects.clis.gemini import GeminiCli as GeminiCli
+from offbook.subjects.clis.opencode import OpenCode as OpenCode
+from offbook.subjects.clis.qwen import QwenCode as QwenCode
+from offbook.subjects.clis.ralph import Ralph as Ralph

@@ -1,0 +1,1 @@
+from offbook.surfaces.capabilities import CAPABILITIES as CAPABILITIES
