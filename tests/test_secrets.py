@@ -10,7 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offbook.secrets import MASK, hide_bytes, hide_secrets, is_secret_name, known_secrets
+from offbook.secrets import (
+    MASK,
+    excerpt,
+    find_secrets,
+    hide_bytes,
+    hide_secrets,
+    is_secret_name,
+    known_secrets,
+    outgoing,
+)
 
 LETTERS = "aB3dE5gH7jK9mN1pQ3sT5vW7yZ"
 HEX = "0123456789abcdef0123456789abcdef"
@@ -364,3 +373,21 @@ def test_a_value_of_the_environment_is_hidden_url_encoded(name: str):
 )
 def test_fields_are_known_by_their_names(name: str, secret: bool):  # noqa: FBT001 - a column of the table
     assert is_secret_name(name) is secret
+
+
+@pytest.mark.parametrize("length", range(1, 57))
+def test_a_text_is_masked_before_it_is_cut(length: int):
+    key = "ghp_" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ0123456789"
+    whole = "the key [API_KEY] is wrong"
+    shown = excerpt(whole.replace(MASK, key), length)
+    assert shown == (whole if len(whole) <= length else f"{whole[: length - 1]}…")
+
+
+def test_a_text_that_leaves_cannot_control_a_terminal():
+    assert outgoing("a\x1b[2Jb\x9b\u202ec\td\n") == "a␛[2Jb\ufffd\ufffdc\td\n"
+
+
+def test_the_secrets_of_a_text_are_found(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("SHOP_PASSWORD", "correct horse")
+    key = "ghp_" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ0123456789"
+    assert {*find_secrets(f"correct horse, {key}")} == {"correct horse", key}

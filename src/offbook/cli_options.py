@@ -265,6 +265,6 @@ def print_json(value: Any) -> None:
 
 def print_redacted(text: str) -> None:
     """Print a text without the secrets in it."""
-    from offbook.secrets import hide_secrets, known_secrets
+    from offbook.secrets import outgoing
 
-    click.echo(hide_secrets(text, known_secrets()))
+    click.echo(outgoing(text))

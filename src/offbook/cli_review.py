@@ -16,7 +16,8 @@ from offbook.checks.pending_changes import PendingChange, Review
 from offbook.checks.snapshot import in_ci
 from offbook.cli_options import print_json, use_colour
 from offbook.errors import OffbookError
-from offbook.reports.styled_lines import StyledLine, StyledText, escape_controls, print_lines
+from offbook.reports.styled_lines import StyledLine, StyledText, print_lines
+from offbook.secrets import escape_controls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

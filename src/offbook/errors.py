@@ -63,9 +63,9 @@ class OffbookError(Exception):
 
     def __str__(self) -> str:
         # imported late: most runs raise no error, and the patterns take time to load
-        from offbook.secrets import hide_secrets, known_secrets
+        from offbook.secrets import outgoing
 
-        return hide_secrets(super().__str__(), known_secrets())
+        return outgoing(super().__str__())
 
 
 class UsageError(OffbookError):

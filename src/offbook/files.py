@@ -23,6 +23,7 @@ from typing import Any, BinaryIO, Literal, TypeVar, Union, get_args, get_origin,
 import msgspec
 
 from offbook.errors import FormatError, UsageError, did_you_mean
+from offbook.secrets import excerpt
 
 T = TypeVar("T")
 MAX_SHOWN = 200  # characters of a path in a message
@@ -42,7 +43,7 @@ def resolve_within(root: Path, relative: str, where: str = "") -> Path:
             path.stat()  # from Python 3.13 on, only this notices a loop of links
         hard_linked = is_hard_linked(path)
     except (OSError, RuntimeError) as error:  # too long, locked, or links that form a loop
-        shown = relative if len(relative) <= MAX_SHOWN else f"{relative[:MAX_SHOWN]}…"
+        shown = excerpt(relative, MAX_SHOWN)
         number = error.errno if isinstance(error, OSError) else None
         reason = os.strerror(number or errno.ELOOP)
         raise UsageError(f"the path {shown!r} cannot be used: {reason}", where=where) from error

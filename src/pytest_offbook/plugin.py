@@ -56,6 +56,9 @@ UPDATE_HELP = """Write the goldens of requests (`offbook.check_requests(run)`) a
 ALLOW_HELP = """Addresses that tests with the fixture `offbook` may reach outside of a run, such \
 as `db.internal:5432`; `allow=` of drive() permits them in a run."""
 
+FRAMES_HELP = """Show the frames of Offbook in the tracebacks of failed runs, as `--full-trace` \
+does for all frames."""
+
 GITHUB_HELP = """In GitHub Actions, print an annotation for each failed test and write the \
 summary of the step; elsewhere it does nothing."""
 
@@ -74,6 +77,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--offbook-update", action="store_true", help=UPDATE_HELP)
     group.addoption("--offbook-github", action="store_true", help=GITHUB_HELP)
     parser.addini("offbook_allow", ALLOW_HELP, type="linelist", default=[])
+    parser.addini("offbook_full_tracebacks", FRAMES_HELP, type="bool", default=False)
     for module in MODULES:
         module.add_options(parser)
 
@@ -91,19 +95,21 @@ def pytest_configure(config: pytest.Config) -> None:
         from offbook.surfaces.github_summary import in_github_actions
 
         if in_github_actions():
-            from pytest_offbook.github_hooks import GitHubHooks
+            from pytest_offbook.failures import GitHubHooks
 
             config.pluginmanager.register(GitHubHooks(config), "offbook-github")
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport(
+    call: pytest.CallInfo[None],
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Hide secrets in the report of a failed test, in a session that uses Offbook."""
     report = yield
     if report.failed and "offbook.runs" in sys.modules:
-        from pytest_offbook.secret_reports import redact_report
+        from pytest_offbook.failures import ReportMask
 
-        redact_report(report)
+        ReportMask(call.excinfo.value if call.excinfo else None).mask_report(report)
     return report
 
 
@@ -116,11 +122,11 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         return (yield)
     with ExitStack() as stack:
         if mocks:
-            from pytest_offbook.mock_fixtures import open_test_scopes
+            from pytest_offbook.rehearsals import open_test_scopes
 
             stack.enter_context(open_test_scopes(item))
         if "offbook" in fixtures:
-            from pytest_offbook.isolation import isolate_test
+            from pytest_offbook.rehearsals import isolate_test
 
             stack.enter_context(isolate_test(item))
         return (yield)
@@ -132,13 +138,14 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     try:
         result = yield
     except BaseException as error:
-        if RUNS_MODULE in sys.modules and not item.config.getoption("fulltrace"):
-            from pytest_offbook.short_tracebacks import shorten_run_traceback
+        if RUNS_MODULE in sys.modules:
+            from pytest_offbook.failures import shorten_run_traceback, shows_all_frames
 
-            shorten_run_traceback(error)
+            if not shows_all_frames(item.config):
+                shorten_run_traceback(error)
         raise
     if SCOPED_MODULES[0] in sys.modules or FAKE_MODULE in sys.modules:
-        from pytest_offbook.mock_fixtures import close_test_scopes
+        from pytest_offbook.rehearsals import close_test_scopes
 
         close_test_scopes(item)
     return result
@@ -147,7 +154,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 @pytest.fixture
 def host_mocks(request: pytest.FixtureRequest) -> HostScope:
     """The host mocks of this test, and its log of host calls."""
-    from pytest_offbook.mock_fixtures import scopes_of
+    from pytest_offbook.rehearsals import scopes_of
 
     return scopes_of(request.node).host
 
@@ -155,7 +162,7 @@ def host_mocks(request: pytest.FixtureRequest) -> HostScope:
 @pytest.fixture
 def llm_mocks(request: pytest.FixtureRequest) -> LlmScope:
     """The LLM mocks of this test, which answer the HTTP clients of this process."""
-    from pytest_offbook.mock_fixtures import scopes_of
+    from pytest_offbook.rehearsals import scopes_of
 
     return scopes_of(request.node).llm
 
@@ -163,7 +170,7 @@ def llm_mocks(request: pytest.FixtureRequest) -> LlmScope:
 @pytest.fixture
 def mocks(request: pytest.FixtureRequest) -> MockScopes:
     """Both: `mocks.host` and `mocks.llm`."""
-    from pytest_offbook.mock_fixtures import scopes_of
+    from pytest_offbook.rehearsals import scopes_of
 
     return scopes_of(request.node)
 
@@ -171,7 +178,7 @@ def mocks(request: pytest.FixtureRequest) -> MockScopes:
 @pytest.fixture
 def fake_cli(request: pytest.FixtureRequest) -> Iterator[FakePrograms]:
     """Put fake programs on the PATH of this test: `fake_cli("claude", [{"output": "Done."}])`."""
-    from pytest_offbook.mock_fixtures import fakes_of
+    from pytest_offbook.rehearsals import fakes_of
 
     fakes = fakes_of(request.node)
     yield fakes

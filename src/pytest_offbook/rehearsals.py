@@ -1,8 +1,13 @@
-"""The pytest hooks for tests that use the fixture `offbook`, registered by the first of them."""
+"""The parts of one test: the rehearsals of the fixture `offbook`, its mocks, and its network.
+
+The hooks are registered by the first test that needs them.
+"""
 
 from __future__ import annotations
 
 import shutil
+import warnings
+from contextlib import contextmanager
 from functools import wraps
 from hashlib import blake2b
 from inspect import iscoroutinefunction
@@ -11,11 +16,22 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from offbook.surfaces.fixtures import Offbook
-from pytest_offbook.short_tracebacks import ERRORS_MODULE, hide_internal_frames
+from offbook.surfaces.fixtures import (
+    FakePrograms,
+    MockScopes,
+    Offbook,
+    close_scopes,
+    current_host,
+    open_scopes,
+)
+from pytest_offbook.failures import ERRORS_MODULE, hide_internal_frames, shows_all_frames
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
+
+    from offbook.surfaces.isolation import ConnectionBlocked, NetworkGuard
+
+# --- The rehearsals of the fixture `offbook`
 
 PLUGIN_NAME = "offbook-rehearsals"
 TRACES_FOLDER = Path(".offbook") / "traces"
@@ -48,7 +64,7 @@ class RehearsalHooks:
             if self._own_folder
             else config.invocation_params.dir / str(setting)
         )
-        self._full_traceback = config.getoption("fulltrace")
+        self._full_traceback = shows_all_frames(config)
         self._scratch = scratch
         self._tests = 0
         self._extend = bool(config.getoption("--offbook-record-new"))
@@ -180,3 +196,113 @@ def _add_notes(error: BaseException, others: list[Exception]) -> None:
 
 def _title(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
+
+
+# --- The mocks of one test: opened before its fixtures, checked when the test function returns
+
+SCOPES_KEY = pytest.StashKey[MockScopes]()
+FAKES_KEY = pytest.StashKey[FakePrograms]()
+LLM_FIXTURES = frozenset({"llm_mocks", "mocks"})
+
+
+@contextmanager
+def open_test_scopes(item: pytest.Item) -> Generator[None]:
+    """Open the scopes of a test in its context, which its tasks inherit."""
+    with_llm = bool(LLM_FIXTURES.intersection(getattr(item, "fixturenames", ())))
+    with open_scopes(item.nodeid, with_llm=with_llm) as item.stash[SCOPES_KEY]:
+        yield
+
+
+def scopes_of(item: pytest.Item) -> MockScopes:
+    """Return the scopes of a test."""
+    return item.stash[SCOPES_KEY]
+
+
+def fakes_of(item: pytest.Item) -> FakePrograms:
+    """Return the fake programs of a test, made for the first fixture that needs them."""
+    return item.stash.setdefault(FAKES_KEY, FakePrograms())
+
+
+def close_test_scopes(item: pytest.Item) -> None:
+    """Raise for a mock that was not used, and for a call without a mock that was swallowed."""
+    if (fakes := item.stash.get(FAKES_KEY, None)) is not None:
+        fakes.check()
+    scopes = item.stash.get(SCOPES_KEY, None)
+    if scopes is not None:
+        close_scopes(scopes)
+        return
+    # The test itself imported the functions: its mocks must not reach the next test.
+    scope = current_host.get()
+    current_host.set(None)
+    if scope is not None:
+        scope.close()
+
+
+# --- The network of a test that uses the fixture `offbook`, from its fixtures to its last thread.
+# Without a permission nothing leaves the machine. A connection that is refused during the test is a
+# warning, if it did not fail the test itself; one that is tried after its end fails the test. If a
+# thread tries one when even the teardown is over, the whole session fails.
+
+ISOLATION_NAME = "offbook-isolation"
+GUARD_KEY: pytest.StashKey[NetworkGuard] = pytest.StashKey()
+
+
+@contextmanager
+def isolate_test(item: pytest.Item) -> Generator[None]:
+    """Block the network in all phases of this test."""
+    from offbook.surfaces.isolation import block_network, disable_telemetry
+
+    plugins = item.config.pluginmanager
+    late: LateConnections | None = plugins.get_plugin(ISOLATION_NAME)
+    if late is None:
+        late = LateConnections()
+        plugins.register(late, ISOLATION_NAME)
+    allow = tuple(item.config.getini("offbook_allow"))
+
+    def on_late(error: ConnectionBlocked) -> None:
+        late.errors.append((item.nodeid, error))
+
+    with disable_telemetry(), block_network(allow=allow, on_late=on_late) as guard:
+        item.stash[GUARD_KEY] = guard
+        yield
+
+
+class LateConnections:
+    """The connections that threads tried after the end of their test."""
+
+    def __init__(self) -> None:
+        self.errors: list[tuple[str, ConnectionBlocked]] = []
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Warn of the connections until the end of the test, fail for those after it."""
+        from offbook.surfaces.isolation import OffbookWarning
+
+        guard = item.stash.get(GUARD_KEY, None)
+        if guard is None:
+            return (yield)
+        during, guard.refused = guard.refused, []
+        result = yield
+        if guard.refused:
+            pytest.fail(f"after the end of the test: {guard.refused[0]}", pytrace=False)
+        for error in during:
+            warnings.warn(OffbookWarning(f"a connection was refused: {error}"), stacklevel=1)
+        return result
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+        """A test that failed shows its error, and no warnings."""
+        if call.excinfo is not None and (guard := item.stash.get(GUARD_KEY, None)) is not None:
+            guard.refused.clear()
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Fail a session in which a thread tried a connection after its test."""
+        if self.errors and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Name the tests and their connections."""
+        if self.errors:
+            terminalreporter.section("connections after the end of a test", red=True)
+            for test, error in self.errors:
+                terminalreporter.line(f"{test}: {error}")

@@ -295,6 +295,26 @@ def test_a_searched_file_shows_its_beginning(folder: Path):
     assert verdict.actual == "a" * 200
 
 
+KEY = "ghp_" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ0123456789"
+
+
+@pytest.mark.parametrize(
+    "kind, text, pattern, shown",
+    [
+        ("file_not_contains", f"{KEY} TODO", "TODO", "[API_KEY] TODO"),
+        ("file_not_contains", f"TODO {'a' * 20} {KEY}", "TODO", f"TODO {'a' * 20} [API_KEY]"),
+        ("file_not_contains", f"a {KEY} b", "ghp_aB3", "[API_KEY]"),
+        ("file_contains", f"{'a' * 180} {KEY}", "TODO", f"{'a' * 180} [API_KEY]"),
+    ],
+)
+def test_a_key_at_the_edge_of_the_shown_text_is_masked_before_it_is_cut(
+    folder: Path, kind: str, text: str, pattern: str, shown: str
+):
+    (folder / "key.txt").write_text(text)
+    verdict = judge(kind, {"path": "key.txt", "pattern": pattern}, folder)
+    assert (verdict.status, verdict.actual) == ("fail", shown)
+
+
 def test_the_scratchpad_of_ralph_is_searched_too(folder: Path):
     (folder / ".ralph" / "agent").mkdir(parents=True)
     (folder / ".ralph" / "agent" / "scratchpad.md").write_text("done")

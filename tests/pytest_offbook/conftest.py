@@ -22,11 +22,11 @@ def import_everything() -> None:
     for module in walk_packages(dialects.__path__, f"{dialects.__name__}."):
         import_module(module.name)
     # what a test that drives a function loads: each of these patches something only once
-    import_module("pytest_offbook.isolation")
+    import_module("offbook.surfaces.isolation")
     import_module("offbook.sources.inprocess.patching")
     import_module("offbook.sources.server.endpoint")
     import_module("offbook.subjects.frameworks.callable")
-    import_module("pytest_offbook.mock_fixtures")
+    import_module("pytest_offbook.rehearsals")
     import_module("offbook.testing.subject_conformance")
     for name in offbook.__all__:
         getattr(offbook, name)

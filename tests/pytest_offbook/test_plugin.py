@@ -539,6 +539,56 @@ def test_a_chained_exception_shows_no_secret_in_the_terminal_and_in_junit(
     assert "password correct horse" not in shown
 
 
+PRIVATE_KEY = """
+import offbook
+
+def test_it(offbook):
+    body = "\\n".join("MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7" for _ in range(9))
+    begin, end = (f"-----{word} PRIVATE KEY-----" for word in ("BEGIN", "END"))
+    raise ValueError(f"cannot use the key\\n{begin}\\n{body}\\n{end}")
+"""
+
+
+def test_a_private_key_in_an_exception_is_not_shown_although_pytest_marks_each_line(
+    pytester: pytest.Pytester,
+):
+    pytester.makepyfile(PRIVATE_KEY)
+    result = pytester.runpytest_inprocess("--junitxml=report.xml")
+    result.stdout.fnmatch_lines(["E * cannot use the key", "E * [[]API_KEY]"])
+    shown = result.stdout.str() + (pytester.path / "report.xml").read_text()
+    assert shown.count("MIIEvQIBADAN") == 2  # in the source of the test, in both outputs
+
+
+CUT_KEY = """
+import offbook
+
+def test_it(offbook):
+    settings = ["x" * 70 + " ghp_" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ01" * 8 + " " + "y" * 90]
+    {line}
+"""
+
+
+@pytest.mark.parametrize(
+    "line", ["raise ValueError", "assert settings == []", "assert 'z' in settings[0]"]
+)
+def test_a_key_that_pytest_cuts_is_not_shown(pytester: pytest.Pytester, line: str):
+    pytester.makepyfile(CUT_KEY.format(line=line))
+    result = pytester.runpytest_inprocess("--showlocals", "--junitxml=report.xml")
+    shown = result.stdout.str() + (pytester.path / "report.xml").read_text()
+    assert "xxx [API_KEY]" in shown
+    assert "ghp_aB3" not in shown
+    assert shown.count("N1pQ3sT5") == 2  # in the source of the test, in both outputs
+
+
+def test_our_frames_are_shown_by_a_setting(pytester: pytest.Pytester):
+    code = f"{HEADER}\ndef test_it(offbook):\n    offbook.session().run(when('a', []), 7)\n"
+    pytester.makepyfile(test_it=code)
+    hidden = pytester.runpytest_inprocess()
+    hidden.stdout.no_fnmatch_line("*rehearsal.py*")
+    pytester.makeini("[pytest]\noffbook_full_tracebacks = true\n")
+    pytester.runpytest_inprocess().stdout.fnmatch_lines(["*runs*rehearsal.py:*"])
+
+
 FAILING_COMMAND = """
 import sys
 from offbook import Command, drive

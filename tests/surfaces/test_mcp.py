@@ -131,6 +131,21 @@ async def test_an_agent_tests_a_flow_from_setup_to_cleanup(connect: Connect):
         assert cleanup == {"deleted": True, "preserved_files": []}
 
 
+async def test_no_result_of_a_tool_contains_a_secret(connect: Connect):
+    key = "ghp_" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ0123456789"
+    replies = [{"output": f"the key is {key}\nLOOP_COMPLETE"}]
+    async with connect() as client:
+        await call_tool(client, "test_setup", workspace_id="k", fixtures={"a.txt": f"{key} TODO"})
+        await call_tool(client, "test_run", workspace_id="k", task="Go", mock_responses=replies)
+        forbidden = {"type": "file_not_contains", "path": "a.txt", "pattern": "TODO"}
+        wrong = {"type": "output_matches", "pattern": key}
+        checked = await client.call_tool(
+            "test_assert", {"workspace_id": "k", "assertions": [forbidden, wrong]}
+        )
+        assert "[API_KEY]" in str(checked)
+        assert "ghp_aB3" not in str(checked)
+
+
 @pytest.mark.parametrize(
     "tool, arguments, expected",
     [

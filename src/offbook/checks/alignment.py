@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
+from offbook.secrets import excerpt, outgoing
 from offbook.trace.matching import Mismatch, render_value
 
 MAX_WIDTH = 60
@@ -186,7 +187,7 @@ def describe_mismatch(mismatch: Mismatch, name: str = "input") -> str:
 
 def shorten_sides(expected: Any, actual: Any) -> tuple[str, str]:
     """Return two values as short texts that begin shortly before their first difference."""
-    want, got = (render_value(side, max_length=None) for side in (expected, actual))
+    want, got = (outgoing(render_value(side, max_length=None)) for side in (expected, actual))
     characters = enumerate(zip(want, got, strict=False))
     split = next((i for i, (a, b) in characters if a != b), min(len(want), len(got)))
     start = split - CONTEXT_CHARACTERS if split > MAX_WIDTH - CONTEXT_CHARACTERS else 0
@@ -195,5 +196,4 @@ def shorten_sides(expected: Any, actual: Any) -> tuple[str, str]:
 
 
 def _truncate(text: str) -> str:
-    line = text.replace("\n", "\\n")
-    return line if len(line) <= MAX_WIDTH else f"{line[: MAX_WIDTH - 1]}…"
+    return excerpt(text.replace("\n", "\\n"), MAX_WIDTH)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from offbook.errors import counted
+from offbook.secrets import excerpt
 from offbook.trace.agent_output import output_text
 from offbook.trace.events import (
     AGENT_END,
@@ -323,5 +324,4 @@ def _has_a_part_twice(answer: str, reply: str) -> bool:
 
 
 def _shorten(text: str, length: int = 100) -> str:
-    text = " ".join(text.split())
-    return repr(text if len(text) <= length else f"{text[:length]}…")
+    return repr(excerpt(" ".join(text.split()), length))

@@ -17,6 +17,7 @@ import msgspec
 from offbook.errors import JudgeError, UsageError, did_you_mean
 from offbook.exchange.messages import History, user
 from offbook.exchange.model import ModelSource, Request
+from offbook.secrets import excerpt
 
 MIN_SCORE, MAX_SCORE = 1, 5
 LEVELS = {str(score) for score in range(MIN_SCORE, MAX_SCORE + 1)}
@@ -207,7 +208,7 @@ def parse_judgement(text: str, *, reasoned: bool = True) -> Judgement:
     try:
         answer = msgspec.json.decode(fenced[1] if fenced else text, type=dict[str, Any])
     except msgspec.DecodeError as error:
-        raise ValueError(f"expected a JSON object, got {text[:80]!r}") from error
+        raise ValueError(f"expected a JSON object, got {excerpt(text, 80)!r}") from error
     reasoning, score = answer.get("reasoning", ""), answer.get("score")
     if not isinstance(reasoning, str) or (reasoned and not reasoning.strip()):
         raise ValueError("the reasoning is missing")

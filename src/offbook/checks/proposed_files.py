@@ -16,7 +16,7 @@ from offbook.checks.pending_changes import FileMove, PendingChange, pending_chan
 from offbook.checks.snapshot import Snapshot, compare_snapshots, in_ci
 from offbook.errors import CheckFailed, UsageError
 from offbook.files import write_atomic
-from offbook.secrets import hide_secrets, known_secrets
+from offbook.secrets import hide_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,7 +60,7 @@ def propose(golden: Path, text: str) -> None:
     """Write what a golden would have to be, without secrets; not in CI."""
     if not in_ci():
         with suppress(OSError):  # a folder without write permission: the check fails either way
-            write_atomic(_proposal(golden), hide_secrets(text, known_secrets()).encode())
+            write_atomic(_proposal(golden), hide_secrets(text).encode())
 
 
 def withdraw(golden: Path) -> None:

@@ -23,6 +23,7 @@ from offbook.evals.rubrics import Evidence
 from offbook.exchange.model import ModelSource, Reply, Request
 from offbook.exchange.model_prices import ModelPrice, cost_of, find_price
 from offbook.runs.judge_factory import JudgeConfig
+from offbook.secrets import outgoing
 from offbook.sources.live import PROVIDERS
 from offbook.trace.events import Verdict
 
@@ -144,4 +145,4 @@ def read_target(evidence: Evidence) -> str:
         text = "\n\n".join(stage.visible_text for stage in record.stages if stage.visible_text)
     if not text.strip():
         raise UsageError("nothing to judge: the run has no output and no visible text")
-    return text[:MAX_TARGET]
+    return text if len(text) <= MAX_TARGET else outgoing(text)[:MAX_TARGET]

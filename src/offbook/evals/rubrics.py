@@ -19,6 +19,7 @@ from offbook.evals.friction import Suggestion, check_suggestions, parse_expectat
 from offbook.evals.pack import FRICTION_KINDS, PackAssertion, Rubric
 from offbook.evals.run_record import RunRecord, StoredRun
 from offbook.evals.thresholds import RunMetrics, check_thresholds
+from offbook.secrets import excerpt
 from offbook.trace.events import Verdict
 from offbook.trace.reader import Trace
 from offbook.trace.text_patterns import compile_pattern
@@ -163,7 +164,7 @@ def _output(item: PackAssertion, evidence: Evidence) -> Verdict:
         raise NoData("the run has no output")
     if item.contains:
         text = actual if isinstance(actual, str) else json.dumps(actual)
-        message = f'the output does not contain "{item.contains}": {text[:MAX_SHOWN]}'
+        message = f'the output does not contain "{item.contains}": {excerpt(text, MAX_SHOWN)}'
         return _verdict(item.contains in text, message, item.contains, text)
     return compare(item.op, actual, item.expected, "output")
 
@@ -269,4 +270,4 @@ def compare(operator: str, actual: Any, expected: Any, name: str) -> Verdict:
 
 def _shown(value: Any) -> str:
     text = repr(value) if isinstance(value, Missing) else json.dumps(value, default=repr)
-    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
+    return excerpt(text, MAX_SHOWN)

@@ -26,7 +26,7 @@ from offbook.errors import FormatError, UsageError, did_you_mean
 from offbook.evals.case_results import CaseResult
 from offbook.evals.run_summary import RunSummary
 from offbook.files import read_lines, write_atomic
-from offbook.secrets import hide_bytes, known_secrets
+from offbook.secrets import hide_bytes, known_secret_bytes
 
 ROOT = Path(".offbook/evals")
 RESULTS = "results.jsonl"
@@ -69,7 +69,7 @@ class RunDirectory:
             ) from error
         _locks.add(self._lock)
         self._file: int | None = None
-        self._secrets = tuple(secret.encode() for secret in known_secrets())
+        self._secrets = known_secret_bytes()
 
     @property
     def has_results(self) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from offbook.errors import CheckFailed
-from offbook.secrets import hide_secrets, known_secrets
+from offbook.secrets import hide_secrets
 from offbook.trace.events import REQUEST
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def ends_within(requests: int) -> Invariant:
 def no_secret_in_answer(run: Run, _: Any) -> None:
     """The answer of the agent contains no secret: no known value, and no token."""
     text = str(run.output or "")
-    if hide_secrets(text, known_secrets()) != text:
+    if hide_secrets(text) != text:
         raise CheckFailed("the answer contains a secret")
 
 

@@ -24,6 +24,7 @@ from weakref import WeakSet
 import msgspec
 
 from offbook.errors import CheckFailed, UnmockedCall, UsageError, did_you_mean
+from offbook.secrets import excerpt
 from offbook.trace.events import CLI_CALL, PROCESS_EXIT, REQUEST, TOOL_RESULT
 from offbook.trace.hub import current_hub, run_watchers
 
@@ -197,12 +198,14 @@ class FakeCli:
             if not call.answered:
                 words = shlex.join([self.program, *call.args])
                 raise UnmockedCall(
-                    f"no answer for call {call.number} of the fake program: {words[:300]}",
+                    f"no answer for call {call.number} of the fake program: {excerpt(words, 300)}",
                     where=self.program,
                     hint=self._explain_miss(),
                 )
         if unused and not self._allow_unused:
-            shown = "; ".join(msgspec.json.encode(answer).decode()[:120] for answer in unused)
+            shown = "; ".join(
+                excerpt(msgspec.json.encode(answer).decode(), 120) for answer in unused
+            )
             raise CheckFailed(
                 f"never used: {len(unused)} of {len(self._answers)} answers of the fake program"
                 f" {self.program!r}: {shown}",

@@ -33,6 +33,7 @@ from offbook.patterns.values import (
     read_path,
     write_path,
 )
+from offbook.secrets import excerpt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -618,5 +619,4 @@ def _add_note(error: BaseException, note: str) -> None:
 
 
 def _shorten(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 1]}…"
+    return excerpt(repr(value), MAX_SHOWN)

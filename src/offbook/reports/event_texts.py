@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from offbook.reports.styled_lines import Node, StyledText, escape_controls
+from offbook.reports.styled_lines import Node, StyledText
+from offbook.secrets import escape_controls, excerpt, outgoing
 from offbook.trace.agent_output import output_text
 from offbook.trace.events import HOST_CALL, Event
 
@@ -54,7 +55,7 @@ class EventTexts:
         answered, code = data.get("answered", True), data.get("exit_code")
         state = f" exit {code}" if answered else " no answer"
         style = "ok" if answered and not code else "error"
-        shown = StyledText(escape_controls(words[:300]), "name")
+        shown = StyledText(escape_controls(excerpt(words, 300)), "name")
         return Node(StyledText("fake ", "faint"), shown, StyledText(state, style))
 
     def describe_exit(self, data: dict[str, Any]) -> Node:
@@ -119,8 +120,10 @@ class EventTexts:
         """Return a text on one line of limited length, or in full if `full` is set."""
         text = str(value)
         if self.full:
-            return escape_controls(text).rstrip("\n")
-        # Four times the length is enough, and much faster than a text of megabytes.
+            return outgoing(text).rstrip("\n")
+        if len(text) > MAX_LENGTH:
+            text = outgoing(text)
+        # Four times the length is enough, and much faster than to split a text of megabytes.
         line = " ".join(escape_controls(text[: MAX_LENGTH * 4]).split())
         if len(line) > MAX_LENGTH or len(text) > MAX_LENGTH * 4:
             return f"{line[: MAX_LENGTH - 1]}…"

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from offbook.reports.report import Case, Suite, join_suites
+from offbook.secrets import excerpt, outgoing
 
 AnnotationLevel = Literal["error", "warning", "notice"]
 # GitHub shows ten annotations of a step, and refuses a summary of more than 1 MiB.
@@ -61,8 +62,8 @@ class MarkdownReport:
         lines += ["| result | name | reason |", "|---|---|---|"]
         for case in shown:
             name, reason = (
-                escape_markdown(text[:MAX_CELL])
-                for text in (case.name, case.message.partition("\n")[0])
+                escape_markdown(excerpt(text, MAX_CELL))
+                for text in (case.name, outgoing(case.message).partition("\n")[0])
             )
             lines.append(f"| {MARKS[case.status]} | {name} | {reason} |")
         if len(total.cases) > len(shown):
@@ -124,7 +125,7 @@ def escape_markdown(text: str) -> str:
 
 def fence(text: str) -> str:
     """Return a text as a code block that it cannot end."""
-    encodable = text[:MAX_DETAIL].encode("utf-8", "replace").decode().replace("\r", "")
+    encodable = excerpt(text, MAX_DETAIL).encode("utf-8", "replace").decode().replace("\r", "")
     longest = max((len(run) for run in re.findall("`+", encodable)), default=0)
     marks = "`" * max(3, longest + 1)
     return f"{marks}text\n{encodable}\n{marks}"
@@ -142,4 +143,4 @@ def write_step_summary(markdown: str) -> bool:
 
 def _title(case: Case) -> str:
     where = f" ({case.file}:{case.line})" if case.file else ""
-    return f"{case.name[:MAX_CELL]}{where}"
+    return f"{excerpt(case.name, MAX_CELL)}{where}"

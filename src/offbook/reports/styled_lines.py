@@ -15,18 +15,6 @@ STYLES = {
     "text": "cyan",
 }
 MAX_CHILDREN = 500
-# The output of a tool can contain escape sequences: control characters are shown as symbols, so
-# that a trace cannot control the terminal.
-CONTROL_SYMBOLS = {
-    **{code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"},
-    **dict.fromkeys(range(0x80, 0xA0), 0xFFFD),
-    0x7F: 0x2421,
-}
-
-
-def escape_controls(text: str) -> str:
-    """Return a text that cannot control the terminal."""
-    return text.translate(CONTROL_SYMBOLS)
 
 
 class StyledText(NamedTuple):

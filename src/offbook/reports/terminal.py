@@ -33,9 +33,9 @@ from offbook.reports.styled_lines import (
     Node,
     StyledLine,
     StyledText,
-    escape_controls,
     render_line,
 )
+from offbook.secrets import escape_controls
 from offbook.trace.events import (
     AGENT_END,
     AGENT_ERROR,

@@ -22,6 +22,7 @@ import msgspec
 from offbook.determinism.clock import EPOCH, frozen_environment
 from offbook.errors import UsageError
 from offbook.runs.commands import DEADLINE, run_with_source
+from offbook.secrets import outgoing
 from offbook.sources.cassette.journal import load_cassette
 from offbook.sources.cassette.mismatch import find_differences
 from offbook.sources.cassette.normalize import Normalizer, collapse_whitespace, merge_rules
@@ -290,6 +291,7 @@ def _cut_common(one: str | None, two: str | None) -> tuple[str, str]:
     """Return both texts from shortly before their first difference, after the event's name."""
     if one is None or two is None:
         return one or "nothing", two or "nothing"
+    one, two = outgoing(one), outgoing(two)
     split = len(os.path.commonprefix([one, two]))  # noqa: RUF071 - texts, not paths
     start = max(0, split - MAX_SHOWN // 2)
     name = one.partition(" ")[0]
@@ -299,4 +301,4 @@ def _cut_common(one: str | None, two: str | None) -> tuple[str, str]:
 
 
 def _truncate(text: str) -> str:
-    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
+    return text if len(text) <= MAX_SHOWN else f"{outgoing(text)[:MAX_SHOWN]}…"

@@ -30,6 +30,7 @@ from offbook.errors import CheckFailed, ModelError, ScriptMismatch, UsageError, 
 from offbook.exchange.messages import History, Message, user
 from offbook.exchange.model import Reply, Request
 from offbook.host.host_scope import HostScope
+from offbook.secrets import excerpt
 from offbook.trace.hub import current_hub
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class LlmScope:
         try:
             if self._mocks is None:
                 raise ScriptMismatch(  # noqa: TRY301 - kept below, as every other miss
-                    f'no mock matched prompt: "{request.prompt[:200]}"',
+                    f'no mock matched prompt: "{excerpt(request.prompt, 200)}"',
                     where=self._where,
                     hint='the scope has no line: add one, such as {"text": "…"}',
                 )

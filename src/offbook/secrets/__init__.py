@@ -1,6 +1,9 @@
-"""Secrets: known values, the formats of keys, and values after the name of a secret.
+"""The gate for text that leaves: secrets are masked, control characters escaped, then it is cut.
 
-    hide_secrets("Authorization: Bearer abc123def456ghi")   # "Authorization: [API_KEY]"
+    outgoing("Authorization: Bearer abc123def456ghi")   # "Authorization: [API_KEY]"
+    excerpt(prompt, 80)                                 # masked as a whole, then cut
+
+Terminal, files, reports, pytest, MCP and exceptions use these two. What is a secret:
 
 1. Known values, of the environment and of headers, are hidden always and in every encoding.
 2. Keys are hidden wherever their format is certain: a prefix that a provider publishes, between
@@ -108,18 +111,7 @@ def hide_bytes(raw: bytes, known: Iterable[bytes] = ()) -> bytes:
         for value in values:
             if value in raw:
                 raw = raw.replace(value, _MASK)
-    lower = raw.lower()
-    find_words, rules = _rules_by_word()
-    found = find_words(lower)
-    if not found:
-        return raw
-    spans: list[tuple[int, int]] = []
-    for word, start, end in found:
-        following, chosen = rules[word]
-        # first the cheapest check: most names are in prose, or parts of other words
-        if following is None or lower[end : end + 1] in following:
-            for rule in chosen:
-                spans += rule.find(raw, lower, start, end)
+    spans = _find_spans(raw)
     if not spans:
         return raw  # the same object: callers notice that nothing was hidden
     parts: list[bytes] = []
@@ -135,11 +127,70 @@ def hide_bytes(raw: bytes, known: Iterable[bytes] = ()) -> bytes:
     return b"".join(parts)
 
 
-def hide_secrets(text: str, known: Iterable[str] = ()) -> str:
-    """Return the text without known secrets and without anything that looks like one."""
+def _find_spans(raw: bytes) -> list[tuple[int, int]]:
+    """Return where the texts are that look like a secret."""
+    lower = raw.lower()
+    find_words, rules = _rules_by_word()
+    spans: list[tuple[int, int]] = []
+    for word, start, end in find_words(lower):
+        following, chosen = rules[word]
+        # first the cheapest check: most names are in prose, or parts of other words
+        if following is None or lower[end : end + 1] in following:
+            for rule in chosen:
+                spans += rule.find(raw, lower, start, end)
+    return spans
+
+
+def hide_secrets(text: str, known: Iterable[str] | None = None) -> str:
+    """Return the text without known secrets and without anything that looks like one.
+
+    Known are by default the secrets of this process.
+    """
     raw = text.encode("utf-8", "surrogatepass")
+    known = known_secrets() if known is None else known
     hidden = hide_bytes(raw, [value.encode("utf-8", "surrogateescape") for value in known])
     return text if hidden is raw else hidden.decode("utf-8", "surrogatepass")
+
+
+def find_secrets(text: str) -> Iterator[str]:
+    """Yield the secrets of a text: what `outgoing` would mask."""
+    yield from (value for value in known_secrets() if value in text)
+    raw = text.encode("utf-8", "surrogatepass")
+    for start, end in _find_spans(raw):
+        yield raw[start:end].decode("utf-8", "replace")
+
+
+# --- The gate
+
+# The output of a tool can contain escape sequences: control characters are shown as symbols, so
+# that a text cannot control the terminal, nor turn the direction in which it is read.
+CONTROL_SYMBOLS = {
+    **{code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"},
+    **dict.fromkeys((*range(0x80, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)), 0xFFFD),
+    0x7F: 0x2421,
+}
+_CONTROL = re.compile(f"[{re.escape(''.join(map(chr, CONTROL_SYMBOLS)))}]")
+
+
+def escape_controls(text: str) -> str:
+    """Return a text that cannot control the terminal."""
+    return text.translate(CONTROL_SYMBOLS) if _CONTROL.search(text) else text
+
+
+def outgoing(text: str) -> str:
+    """Return a text that may leave: without the secrets of this process and control characters."""
+    return escape_controls(hide_secrets(text))
+
+
+def excerpt(text: str, length: int) -> str:
+    """Return at most `length` characters of a text; a longer one is masked before it is cut.
+
+    Half a secret is not recognised any more. A text that is not cut is masked where it leaves.
+    """
+    if len(text) <= length:
+        return text
+    text = outgoing(text)
+    return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
 _BEGIN = re.compile(rb"-----BEGIN [A-Z0-9 ]*PRIVATE KEY")
@@ -173,6 +224,11 @@ def known_secrets(environment: Mapping[str, str] | None = None) -> tuple[str, ..
     names = [name for name in variables if is_secret_name(name) and name not in SHELL_FOLDERS]
     values = (variables[name] for name in names if len(variables[name]) >= MIN_SECRET_LENGTH)
     return _spellings(frozenset(values))
+
+
+def known_secret_bytes() -> tuple[bytes, ...]:
+    """Return the secrets of this process for `hide_bytes`."""
+    return tuple(value.encode("utf-8", "surrogateescape") for value in known_secrets())
 
 
 CREDENTIAL_HEADERS = (

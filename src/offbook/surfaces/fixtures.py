@@ -20,6 +20,7 @@ from offbook.runs.api import drive, session
 from offbook.runs.mock_scopes import LlmScope, MockScopes, ScopeManager
 from offbook.runs.rehearsal import Rehearsal
 from offbook.runs.sync_bridge import in_event_loop
+from offbook.secrets import find_secrets, hide_secrets
 from offbook.trace.reader import Trace
 from offbook.trace.steps import current_step_log
 
@@ -42,19 +43,14 @@ __all__ = [
     "MockScopes",
     "Offbook",
     "current_host",
+    "find_secrets",
+    "hide_secrets",
     "mock_pi",
     "update_goldens",
 ]
 P = ParamSpec("P")
 MAX_NAME_LENGTH = 120
 SHOWN_LINES = 40
-
-
-def redact_text(text: str) -> str:
-    """Return a text of a report without the secrets in it."""
-    from offbook.secrets import hide_secrets, known_secrets
-
-    return hide_secrets(text, known_secrets())
 
 
 @contextmanager

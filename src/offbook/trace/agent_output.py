@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 
+from offbook.secrets import outgoing
 from offbook.trace.events import PROCESS_OUTPUT, TERMINAL_WRITE
 
 if TYPE_CHECKING:
@@ -175,7 +176,7 @@ def truncate_texts(value: Any, limit: int) -> Any:
     """Return a value with long texts cut and the number of omitted characters added."""
     if isinstance(value, str):
         omitted = len(value) - limit
-        return value if omitted <= 0 else f"{value[:limit]}… {omitted} characters more"
+        return value if omitted <= 0 else f"{outgoing(value)[:limit]}… {omitted} characters more"
     if isinstance(value, dict):
         fields = cast("dict[str, Any]", value)
         return {key: truncate_texts(field, limit) for key, field in fields.items()}

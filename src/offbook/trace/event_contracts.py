@@ -30,6 +30,7 @@ import msgspec
 from offbook.errors import ContractBroken, FormatError, UsageError, did_you_mean
 from offbook.exchange.model import SchemaValidator, compile_validator
 from offbook.files import convert, parse_json, read_text
+from offbook.secrets import excerpt
 from offbook.trace.events import PUBLISH, Event, topic_matches
 from offbook.yaml_files import parse_yaml
 
@@ -56,8 +57,7 @@ class ContractViolation(NamedTuple):
     hint: str = ""
 
     def __str__(self) -> str:
-        shown = repr(self.actual)
-        shown = shown if len(shown) <= SHOWN_VALUE else f"{shown[:SHOWN_VALUE]}…"
+        shown = excerpt(repr(self.actual), SHOWN_VALUE)
         place = f"event {self.seq}, {self.event}"
         return f"{place}: {self.contract} at {self.path}: expected {self.expected}, got {shown}"
 

@@ -15,7 +15,7 @@ import threading
 from typing import TYPE_CHECKING, Self
 
 from offbook.errors import RunError
-from offbook.secrets import hide_bytes, known_secrets
+from offbook.secrets import hide_bytes, known_secret_bytes
 from offbook.trace.recorder import encode_event
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class LiveEvents:
 
         # Of each file the rest of a line whose writing was interrupted.
         self._unwritten = dict.fromkeys(files, b"")
-        self._known = [value.encode("utf-8", "surrogateescape") for value in known_secrets()]
+        self._known = known_secret_bytes()
         self._lock = threading.RLock()
         self._processes = tempfile.TemporaryFile()  # noqa: SIM115 - locked by one process at a time
 

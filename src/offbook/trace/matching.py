@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
 
+from offbook.secrets import outgoing
 from offbook.trace.text_patterns import compile_pattern
 
 Subset = Literal["deep", "top", "none"]
@@ -110,4 +111,4 @@ def render_value(value: object, max_length: int | None = 79) -> str:
     text = value if plain else msgspec.json.encode(value, enc_hook=repr).decode()
     if max_length is None or len(text) <= max_length:
         return text
-    return f"{text[:max_length]}…"
+    return f"{outgoing(text)[:max_length]}…"

@@ -17,6 +17,7 @@ import msgspec
 
 from offbook.errors import FormatError, FutureVersion
 from offbook.files import BOM
+from offbook.secrets import excerpt
 from offbook.trace.events import FORMAT, HEADER, PUBLISH, VERDICT, VERSION, Event
 
 if TYPE_CHECKING:
@@ -214,8 +215,8 @@ class Trace:
             converted = convert_line(raw, self._now)
             if converted is None:
                 reason = "the line is incomplete" if torn else str(error)
-                excerpt = raw[:MAX_EXCERPT].decode("utf-8", "replace")
-                self.faults.append(LineFault(line, reason, torn, excerpt))
+                shown = excerpt(raw.decode("utf-8", "replace"), MAX_EXCERPT)
+                self.faults.append(LineFault(line, reason, torn, shown))
                 return None
             event = converted
         self._now = event.ts

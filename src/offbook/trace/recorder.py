@@ -15,7 +15,7 @@ import msgspec
 
 from offbook.determinism.clock import SystemClock
 from offbook.errors import RunError, UsageError
-from offbook.secrets import hide_bytes, known_secrets
+from offbook.secrets import hide_bytes, known_secret_bytes
 from offbook.trace.events import HEADER, Event, trace_header
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class Recorder:
 
             self._observers.append(ContractReader(contracts))
         self._kept = kept
-        self._known = [value.encode("utf-8", "surrogateescape") for value in known_secrets()]
+        self._known = known_secret_bytes()
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         flags |= 0 if append else os.O_TRUNC
         try:

@@ -28,7 +28,7 @@ from offbook.exchange.model import ModelSource
 from offbook.files import convert
 from offbook.runs.judge_factory import JudgeConfig
 from offbook.runs.sync_bridge import AwaitableResult, sync_or_async
-from offbook.secrets import extra_secrets
+from offbook.secrets import extra_secrets, outgoing
 from offbook.sources.cassette.recording import Recording
 from offbook.trace.agent_output import join_output
 from offbook.trace.events import PUBLISH, REQUEST, Verdict
@@ -238,4 +238,8 @@ def read_target(workspace: Workspace, target: str) -> str:
     if not text.strip():
         raise UsageError(f"nothing to judge: the target {target!r} is empty")
     omitted = len(text) - MAX_TARGET_CHARS
-    return text if omitted <= 0 else f"{text[:MAX_TARGET_CHARS]}\n… {omitted} characters omitted"
+    return (
+        text
+        if omitted <= 0
+        else f"{outgoing(text)[:MAX_TARGET_CHARS]}\n… {omitted} characters omitted"
+    )

@@ -16,7 +16,7 @@ import msgspec
 from offbook.errors import OffbookError, RunError, ScriptError, UsageError
 from offbook.runs.rehearsal import Rehearsal
 from offbook.runs.sync_bridge import AwaitableResult
-from offbook.secrets import hide_secrets, known_secrets
+from offbook.secrets import excerpt, hide_secrets
 from offbook.trace.agent_output import output_text
 from offbook.trace.events import ITERATION, PROCESS_EXIT, TERMINATION, Verdict
 from offbook.trace.reader import Trace
@@ -69,7 +69,7 @@ class NullSource:
 
     async def reply(self, request: Request, /) -> Reply:
         """Raise a ScriptError."""
-        raise ScriptError(f"no reply is scripted for {request.prompt[:60]!r}")
+        raise ScriptError(f"no reply is scripted for {excerpt(request.prompt, 60)!r}")
 
 
 async def run_loop(
@@ -136,7 +136,7 @@ async def run_subject(
                 error = "" if final.holds else final.message
         except OffbookError as problem:
             # A failed run is a result: the tools return it, and assertions can still be checked.
-            error = hide_secrets(str(problem), known_secrets())
+            error = hide_secrets(str(problem))
         finally:
             try:
                 await rehearsal.dispose()

@@ -18,6 +18,7 @@ from offbook.errors import ModelError, ScriptExhausted, ScriptMismatch, UsageErr
 from offbook.exchange.messages import Text
 from offbook.exchange.model import Reply
 from offbook.runs.backends import BackendResult
+from offbook.secrets import excerpt
 from offbook.trace.text_patterns import LiteralPattern, UserPattern, compile_pattern
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class MockBackend:
         raise ScriptMismatch(
             f"no mock response matches: {len(self._unused)} remaining, numbers {numbers}",
             where=f"hat {hat!r}",
-            hint=f'the prompt begins "{prompt[:PROMPT_PREVIEW]}"',
+            hint=f'the prompt begins "{excerpt(prompt, PROMPT_PREVIEW)}"',
         )
 
 

@@ -18,6 +18,7 @@ from offbook.checks.judge import Evaluation
 from offbook.determinism.faults import KINDS
 from offbook.errors import OffbookError
 from offbook.files import convert
+from offbook.secrets import outgoing
 from offbook.trace.inspection import EventFilter
 from offbook.trace.redaction import RedactionRules
 from offbook.workflows.evaluation import evaluate
@@ -217,8 +218,8 @@ class McpTool:
             return _text_result(str(error), is_error=True)
         except Exception as error:  # noqa: BLE001 - reported to the caller
             return _text_result(f"{type(error).__name__}: {error}", is_error=True)
-        text = msgspec.json.encode(content).decode()
-        return _text_result(text) | {"structuredContent": content}
+        text = outgoing(msgspec.json.encode(content).decode())
+        return _text_result(text) | {"structuredContent": msgspec.json.decode(text)}
 
 
 def _arguments_struct(
@@ -259,7 +260,7 @@ def _input_schema(struct: type[msgspec.Struct], examples: Mapping[str, Any]) -> 
 
 
 def _text_result(text: str, *, is_error: bool = False) -> dict[str, Any]:
-    return {"content": [{"type": "text", "text": text}], "isError": is_error}
+    return {"content": [{"type": "text", "text": outgoing(text)}], "isError": is_error}
 
 
 TOOLS = {name: McpTool(name, function) for name, function in FUNCTIONS.items()}

@@ -296,6 +296,21 @@ async def test_an_exception_in_a_callback_fails_the_run_and_names_the_step(raise
     assert raised.__notes__ == ['in .then() of step 1. call("a", {"n":1})']
 
 
+async def test_a_key_in_the_note_of_a_callback_is_masked_before_it_is_cut():
+    def refuse(_: ToolResult) -> None:
+        raise ValueError
+
+    key = "ghp_" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ01" * 4
+    playbook, agent = opened(when("x", [call("login", {"at": "here", "key": key}).then(refuse)]))
+    await agent.ask()
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - of this test
+        await agent.ask()
+    assert caught.value is playbook.failure
+    assert caught.value.__notes__ == [
+        'in .then() of step 1. call("login", {"at":"here","key":"[API_KEY]"})'
+    ]
+
+
 async def test_late_bound_parameters_may_be_async():
     async def later() -> dict[str, Any]:
         return {"id": 7}

@@ -26,6 +26,7 @@ from offbook.exchange.messages import (
     parse_arguments,
     parse_custom_input,
 )
+from offbook.secrets import excerpt
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,7 +73,7 @@ def raise_for_status(response: HttpResponse, categories: Mapping[str, str] | Non
     fields = cast("JSON", error) if isinstance(error, dict) else {}
     message = error if isinstance(error, str) else fields.get("message") or fields.get("Message")
     if message is None:
-        message = body.decode("utf-8", "replace").strip()[:200] or f"status {status}"
+        message = excerpt(body.decode("utf-8", "replace").strip(), 200) or f"status {status}"
     # Only the OpenAI dialects have error codes that are more precise than the status.
     if categories is None:
         raise ModelError(str(message), status=status, retry_after=_retry_after(response, body))

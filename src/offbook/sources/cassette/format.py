@@ -28,6 +28,7 @@ import msgspec
 from offbook.errors import ModelError
 from offbook.exchange.messages import AnyBlock, Message, Text
 from offbook.exchange.model import Reply, StopReason, Tool, Usage
+from offbook.secrets import excerpt
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -302,4 +303,4 @@ def shift_chunks(written: str, before: str, after: str, change: Callable[[str], 
 
 def preview(text: str) -> str:
     """Return the beginning of a prompt."""
-    return text if len(text) <= PREVIEW_LENGTH else f"{text[: PREVIEW_LENGTH - 1]}…"
+    return excerpt(text, PREVIEW_LENGTH)

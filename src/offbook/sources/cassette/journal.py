@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from offbook.errors import RunError, UsageError
-from offbook.secrets import hide_bytes, known_secrets
+from offbook.secrets import hide_bytes, known_secret_bytes
 from offbook.sources.cassette.cassette_file import (
     PRIVATE_MODE,
     CassetteFile,
@@ -96,7 +96,7 @@ class Journal:
     def __init__(self, path: Path, title: CassetteTitle, *, fresh: bool = False) -> None:
         self.path = path
         self._encode = msgspec.json.Encoder(enc_hook=encode_unknown).encode
-        self._secrets = [v.encode("utf-8", "surrogateescape") for v in known_secrets()]
+        self._secrets = known_secret_bytes()
         path.parent.mkdir(parents=True, exist_ok=True)
         self._is_open = True
         self.failure: RunError | None = None

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from offbook.errors import ReplayMismatch, did_you_mean
-from offbook.secrets import MASK
+from offbook.secrets import MASK, excerpt, outgoing
 from offbook.sources.cassette.format import preview
 from offbook.sources.cassette.normalize import Normalizer, merge_rules, request_as_json
 from offbook.trace.redaction import TOKEN, RedactionHint, suggest_redactions
@@ -361,7 +361,7 @@ def _diff_lines(differences: list[Difference], *, titled: bool) -> Iterator[str]
 
 def diff_texts(recorded: str | None, current: str | None) -> Iterator[str]:
     """Yield the lines that differ, with the differing words of each pair marked below it."""
-    old, new = ([] if text is None else text.split("\n") for text in (recorded, current))
+    old, new = ([] if t is None else outgoing(t).split("\n") for t in (recorded, current))
     for kind, a, b, c, d in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if kind == "equal":  # one line of context
             yield from (f"  {_shorten(line)}" for line in old[max(a, b - 1) : b])
@@ -399,4 +399,4 @@ def _diff_pair(before: str, after: str) -> Iterator[str]:
 
 
 def _shorten(text: str) -> str:
-    return text if len(text) <= LINE_WIDTH + 1 else f"{text[:LINE_WIDTH]}…"
+    return excerpt(text, LINE_WIDTH + 1)

@@ -17,7 +17,7 @@ from offbook.errors import ModelError, UsageError
 from offbook.exchange.messages import Text, Thinking
 from offbook.exchange.model import can_relay
 from offbook.files import write_atomic
-from offbook.secrets import hide_secrets, known_secrets
+from offbook.secrets import hide_secrets
 from offbook.sources.side_requests import answer_prewarm
 
 if TYPE_CHECKING:
@@ -70,8 +70,7 @@ class MockRecording:
 
 def write_mock_file(path: Path, lines: Iterable[dict[str, Any]]) -> None:
     """Write a mock file, with secrets replaced."""
-    known = known_secrets()
-    texts = (hide_secrets(msgspec.json.encode(line).decode(), known) for line in lines)
+    texts = (hide_secrets(msgspec.json.encode(line).decode()) for line in lines)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, "".join(f"{text}\n" for text in texts), mode=PRIVATE)
 

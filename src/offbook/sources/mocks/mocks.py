@@ -25,7 +25,7 @@ from offbook.exchange.messages import (
     find_calls,
 )
 from offbook.exchange.model import Reply, Usage, make_call_id
-from offbook.secrets import word_finder
+from offbook.secrets import outgoing, word_finder
 from offbook.sources.mocks.mock_file import Mock, MockFile, parse_mocks, read_mocks
 from offbook.sources.side_requests import answer_side_request
 from offbook.trace.events import Verdict
@@ -134,7 +134,7 @@ class Mocks:
         if side_reply is not None:
             return side_reply
         self.receipts.append(Receipt(self.file.path, matched=False, requested_scope=requested))
-        shown = text[:PROMPT_LIMIT] + ("..." if len(text) > PROMPT_LIMIT else "")
+        shown = outgoing(text)[:PROMPT_LIMIT] + ("..." if len(text) > PROMPT_LIMIT else "")
         raise ScriptMismatch(
             f'no mock matched prompt: "{shown}"',
             where=self.file.path,
@@ -251,7 +251,7 @@ class Mocks:
         if patterns:
             yield f"nearest: {_nearest(text, patterns).label}"
         keys = {"id": "…", "scope": requested, "consume": "once"} if self.file.versioned else {}
-        pattern = f"*{text.split(chr(10), 1)[0][:40]}*"
+        pattern = f"*{outgoing(text.split(chr(10), 1)[0])[:40]}*"
         line = msgspec.json.encode({**keys, "match": pattern, "text": "…"}).decode()
         yield f"fix: add a line, such as {line}"
 

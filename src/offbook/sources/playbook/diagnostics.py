@@ -18,6 +18,7 @@ from offbook.errors import (
     did_you_mean,
 )
 from offbook.exchange.messages import to_json, written_text
+from offbook.secrets import excerpt, outgoing
 from offbook.sources.playbook.actions import (
     Action,
     Call,
@@ -77,7 +78,7 @@ def describe(action: Action) -> str:
 
 def cut_text(text: str, length: int = TEXT_LIMIT) -> str:
     """Return the text, shortened to `length` characters."""
-    return text if len(text) <= length else f"{text[: length - 1]}…"
+    return excerpt(text, length)
 
 
 def turn_location(turn: Turn) -> str:
@@ -357,5 +358,5 @@ def suggest_role(request: Request, others: Iterable[RoleConditions]) -> str:
 def _excerpts(text: str) -> Iterator[str]:
     """Yield the beginnings of the lines of a text."""
     for line in text.splitlines():
-        if len(excerpt := line.strip()[:EXCERPT_LENGTH].rstrip()) >= MIN_EXCERPT_LENGTH:
-            yield excerpt
+        if len(start := outgoing(line.strip())[:EXCERPT_LENGTH].rstrip()) >= MIN_EXCERPT_LENGTH:
+            yield start

@@ -13,7 +13,13 @@ from urllib.parse import parse_qsl, urlencode
 
 import msgspec
 
-from offbook.secrets import MASK, hide_bytes, is_secret_name, known_secrets, remember_credentials
+from offbook.secrets import (
+    MASK,
+    hide_bytes,
+    is_secret_name,
+    known_secret_bytes,
+    remember_credentials,
+)
 from offbook.sources.server.http1 import render_head
 from offbook.trace.events import WIRE
 
@@ -94,7 +100,7 @@ def _hide(name: str, value: str) -> str:
 
 def _limit(raw: bytes) -> dict[str, Any]:
     """Return bytes for JSON, without secrets. Of long ones, the `start` and the `end`."""
-    known = [value.encode("utf-8", "surrogateescape") for value in known_secrets()]
+    known = known_secret_bytes()
     hidden = hide_bytes(raw, known)  # before they are cut: half a secret is not recognised
     half = MAX_BYTES // 2
     is_long = len(hidden) > MAX_BYTES

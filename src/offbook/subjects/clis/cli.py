@@ -21,6 +21,7 @@ import msgspec
 
 from offbook.errors import DeadlineExceeded, RunError, UsageError, did_you_mean
 from offbook.exchange.providers import client_env
+from offbook.secrets import excerpt, outgoing
 from offbook.subjects.process import ProcessResult, describe_exit, isolated_env, run_process
 from offbook.trace.events import PROCESS_EXIT, PROCESS_OUTPUT, PROCESS_START
 
@@ -293,5 +294,5 @@ def _parse_json_line(line: str) -> dict[str, Any] | None:
 
 
 def _last_lines(result: ProcessResult) -> str:
-    lines = (result.stderr.strip() or result.stdout.strip()).splitlines()
-    return "\n".join(f"  {line[:300]}" for line in lines[-ERROR_LINES:])
+    lines = outgoing(result.stderr.strip() or result.stdout.strip()).splitlines()
+    return "\n".join(f"  {excerpt(line, 300)}" for line in lines[-ERROR_LINES:])

@@ -18,6 +18,7 @@ from offbook.cli_options import (
     upstream_option,
 )
 from offbook.errors import FormatError, UsageError, counted
+from offbook.secrets import excerpt
 
 if TYPE_CHECKING:
     from offbook.sources.cassette.maintenance import CassetteStats
@@ -93,7 +94,7 @@ def show(path: Path, number: int | None) -> None:
             if item.response.error is not None:
                 answer = f"error {item.response.error.status}"
             title = "".join(item.request.title.splitlines()[:1])
-            preview = " ".join(answer.split())[:PREVIEW_LENGTH]
+            preview = excerpt(" ".join(answer.split()), PREVIEW_LENGTH)
             click.echo(f"{entry.number}. ({entry.hat}) {title} -> {preview}")
         return
     if not 1 <= number <= len(file):

@@ -12,6 +12,7 @@ import click
 
 from offbook.cli_options import json_option, print_json, use_colour
 from offbook.errors import RunError, ScriptExhausted, UsageError
+from offbook.secrets import excerpt
 
 if TYPE_CHECKING:
     from offbook.exchange.messages import ToolResult
@@ -208,7 +209,7 @@ def doctor(*, as_json: bool) -> None:
     for tool in tools:
         if tool.installed is None:
             state = "does not run" if tool.path else "not installed"
-            state += f": {tool.error[:120]}" if tool.error else ""
+            state += f": {excerpt(tool.error, 120)}" if tool.error else ""
             tested = f"; tested with {tool.tested}" if tool.tested else ""
             status = f"{state}{tested}; fix: {tool.fix}"
         elif tool.installed == tool.tested:

@@ -83,7 +83,7 @@ def export(traces: tuple[Path, ...], *, output: Path | None, to: str | None) -> 
     import msgspec
 
     from offbook.reports.otel_spans import count_spans, export_spans
-    from offbook.secrets import hide_secrets, known_secrets
+    from offbook.secrets import hide_secrets
     from offbook.trace.reader import Trace, raise_if_corrupt
 
     if to is not None and output is not None:
@@ -97,7 +97,7 @@ def export(traces: tuple[Path, ...], *, output: Path | None, to: str | None) -> 
         count = count_spans(document)
         if not count:
             raise FormatError("no run and no request in this trace", path=path)
-        line = hide_secrets(msgspec.json.encode(document).decode(), known_secrets())
+        line = hide_secrets(msgspec.json.encode(document).decode())
         lines.append(line)
         if to is None:
             continue

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from offbook.errors import DeadlineExceeded, ExtensionError, RunError
+from offbook.secrets import excerpt, outgoing
 from offbook.subjects.process import ProcessResult, StandardInput, converse, describe_exit
 
 if TYPE_CHECKING:
@@ -209,8 +210,8 @@ class PiProcess:
         )
 
     def _last_lines(self) -> str:
-        lines = self._stderr.decode("utf-8", "replace").strip().split("\n")
-        return "\n".join(f"  {line[:300]}" for line in lines[-SHOWN_LINES:] if line)
+        lines = outgoing(self._stderr.decode("utf-8", "replace").strip()).split("\n")
+        return "\n".join(f"  {excerpt(line, 300)}" for line in lines[-SHOWN_LINES:] if line)
 
     # --- Output
 
