@@ -46,6 +46,32 @@ preset_option = click.option(
 redact_option = click.option(
     "--redact", multiple=True, metavar="JSON", help="Ignore values that match; repeatable."
 )
+
+
+class ScriptOption(click.Option):
+    """`--script FILE`, with its earlier names, which the help does not list."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        record = super().get_help_record(ctx)
+        return record and (f"{self.opts[0]} FILE", record[1])
+
+
+def _read_script(
+    _context: click.Context, _option: click.Parameter, paths: tuple[Path, ...]
+) -> Path | None:
+    if len(paths) > 1:
+        raise UsageError("--script is given twice", hint="a run has one script")
+    return paths[0] if paths else None
+
+
+script_option = click.option(
+    *("--script", "--playbook", "--mocks", "script"),
+    cls=ScriptOption,
+    callback=_read_script,
+    multiple=True,
+    type=FILE_PATH,
+    help="The model: a playbook, mocks or a cassette.",
+)
 upstream_option = click.option("--upstream", metavar="URL", help="Base URL of the real model.")
 lenient_option = click.option(
     "--lenient",

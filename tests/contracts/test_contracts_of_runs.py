@@ -62,7 +62,7 @@ def test_a_command_is_held_to_the_contracts_of_an_earlier_run(
     monkeypatch.chdir(tmp_path)
     Path("agent.py").write_text(AGENT)
     Path("go.yaml").write_text("- when: Go\n  do:\n    - say: Done.\n")
-    model = ("run", "--playbook", "go.yaml")
+    model = ("run", "--script", "go.yaml")
     agent = ("--", sys.executable, "agent.py")
     assert offbook_command(*model, "--trace", "t.jsonl", *agent, '{"temperature": 1}').code == 0
     inferred = offbook_command(
@@ -73,7 +73,7 @@ def test_a_command_is_held_to_the_contracts_of_an_earlier_run(
     hold_project_to("contracts.json")
     monkeypatch.chdir(tmp_path / "next")  # contracts are read once for each folder
     result = offbook_command(
-        "run", "--playbook", "../go.yaml", "--", sys.executable, "../agent.py", parameters
+        "run", "--script", "../go.yaml", "--", sys.executable, "../agent.py", parameters
     )
     assert (result.code, message in result.err) == (code, True), result.err
 

@@ -161,4 +161,6 @@ def test_new_requests_are_added_to_the_cassette_of_a_test(
 def test_interactions_that_an_extending_test_does_not_use_fail_it(run_test: RunTests):
     run_test(RECORD).assert_outcomes(passed=1)
     result = run_test("--offbook-record-new", second="Stop", then=3)
-    result.stdout.fnmatch_lines(["*1 recorded interactions were not used*", "*cassette trim * 2"])
+    result.stdout.fnmatch_lines(
+        ["*1 recorded interactions were not used*", "*cassette edit * --trim 2"]
+    )

@@ -69,7 +69,7 @@ def test_the_same_script_plays_the_program_as_a_command(name: str, tmp_path: Pat
     path.write_text(PROGRAMS[name])
     program = [sys.executable, self_prompting.__file__, name, *filter(None, [PROMPTS.get(name)])]
     with pytest.raises(SystemExit) as ended:
-        run_offbook(["run", "--playbook", str(path), "--", *program])
+        run_offbook(["run", "--script", str(path), "--", *program])
     assert ended.value.code == 0
 
 

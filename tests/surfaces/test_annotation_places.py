@@ -106,7 +106,7 @@ def test_a_failed_command_is_annotated_at_the_turn_of_its_playbook(
     monkeypatch.chdir(tmp_path)
     Path("shop.yaml").write_text(SHOP.partition("- when: Refund")[0].replace("Greet", "Meet"))
     outcome = offbook_command(
-        *("run", "--playbook", "shop.yaml", "--trace", "t.jsonl", "--", sys.executable, "-c", "0")
+        *("run", "--script", "shop.yaml", "--trace", "t.jsonl", "--", sys.executable, "-c", "0")
     )
     assert outcome.code == 1
     [command] = read_commands(offbook_command("report", "t.jsonl", "--format", "github").out)

@@ -42,13 +42,13 @@ INVALID = {
 COMMANDS = (
     "replay {} -- true",
     "record {} --append --upstream http://127.0.0.1:9 -- touch ran",
-    "cassette upgrade {}",
-    "cassette trim {} 1",
+    "cassette edit {} --upgrade",
+    "cassette edit {} --trim 1",
     "cassette edit {}",
 )
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=[text.split(" {}")[0] for text in COMMANDS])
+@pytest.mark.parametrize("command", COMMANDS, ids=[text.replace(" {}", "") for text in COMMANDS])
 @pytest.mark.parametrize("kind", INVALID)
 def test_an_invalid_cassette_is_rejected_with_its_line_and_not_changed(
     kind: str,

@@ -157,7 +157,7 @@ def test_the_command_printed_for_unused_interactions_removes_them(tmp_path: Path
         url = server.mount(Counting(), run="").openai
         run_offbook("record", "a b.yaml", "--upstream", url, *agent, *"abcde", cwd=tmp_path)
     fewer = run_offbook("replay", "a b.yaml", *agent, "a", "b", cwd=tmp_path)
-    fix = re.search(r"(offbook cassette trim .*)$", fewer.stderr, re.MULTILINE)
+    fix = re.search(r"(offbook cassette edit .*)$", fewer.stderr, re.MULTILINE)
     assert fix is not None, fewer.stderr
     assert run_offbook(*shlex.split(fix[1])[1:], cwd=tmp_path).returncode == 0
     assert run_offbook("replay", "a b.yaml", *agent, "a", "b", cwd=tmp_path).returncode == 0
@@ -169,7 +169,7 @@ def test_the_command_printed_for_an_edited_cassette_updates_it(tmp_path: Path, a
         run_offbook("record", "a b.yaml", "--upstream", url, *agent, "one", cwd=tmp_path)
     edited = tmp_path / "a b.yaml"
     edited.write_text(edited.read_text().replace("one", "uno"))
-    fix = run_offbook("cassette", "stats", "a b.yaml", cwd=tmp_path).stdout.partition("fix: ")[2]
+    fix = run_offbook("show", "a b.yaml", "--stats", cwd=tmp_path).stdout.partition("fix: ")[2]
     assert run_offbook(*shlex.split(fix)[1:], cwd=tmp_path).returncode == 0
     assert run_offbook("replay", "a b.yaml", *agent, "uno", cwd=tmp_path).returncode == 0
 
@@ -192,7 +192,7 @@ def test_a_cursor_continues_after_the_last_command(tmp_path: Path, agent: list[s
     options = ("a.yaml", "--cursor", "cursor", *agent)
     outputs = [run_offbook("replay", *options, "go", cwd=tmp_path).stdout for _ in range(2)]
     assert outputs == ["answer 1\n", "answer 2\n"]
-    trimmed = run_offbook("cassette", "trim", "a.yaml", "--unused-by", "cursor", cwd=tmp_path)
+    trimmed = run_offbook("cassette", "edit", "a.yaml", "--unused-by", "cursor", cwd=tmp_path)
     assert trimmed.stdout == "a.yaml: removed 1 interaction\n"
 
 
@@ -218,7 +218,7 @@ def test_recorded_mocks_replace_the_model(tmp_path: Path, agent: list[str]):
     assert first["tool_calls"] == [recorded]
     assert (first["text"], first["thinking"]) == ("Hello [API_KEY]", "hm")
     assert (second["text"], second["input_tokens"], second["output_tokens"]) == ("answer 3", 10, 2)
-    again = run_offbook("run", "--playbook", "m.jsonl", *agent, "one", "two", cwd=tmp_path)
+    again = run_offbook("run", "--script", "m.jsonl", *agent, "one", "two", cwd=tmp_path)
     assert (again.returncode, again.stdout) == (0, "Hello [API_KEY]\nanswer 3\n"), again.stderr
     only = run_offbook("record", "m.jsonl", "--only", "1", "--", "true", cwd=tmp_path)
     assert (only.returncode, "need a cassette" in only.stderr) == (2, True)
@@ -243,38 +243,46 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     "arguments, code, expected",
     [
-        ("list", 0, "a.yaml  2 interactions (planner 1, builder 1)\n"),
+        ("show .", 0, "a.yaml  2 interactions (planner 1, builder 1)\n"),
         ("show a.yaml", 0, "2. (builder) build it -> output 2\n"),
         ("show a.yaml 2", 0, "prompt: build it\n"),
         ("show a.yaml 3", 2, "from 1 to 2"),
-        ("stats a.yaml", 0, "hats          planner 1, builder 1\n"),
-        ("stats a.yaml --json", 0, '"tokens": 3'),
-        ("trim a.yaml 1", 0, "removed 1 interaction"),
-        ("trim a.yaml", 2, "nothing to trim"),
-        ("trim a.yaml x-2", 2, "invalid interaction number"),
-        ("trim a.yaml --unused-by nowhere", 2, "no such cursor"),
-        ("upgrade a.yaml", 0, "a.yaml: 0 interactions changed\n"),
-        ("verify a.yaml --against a.yaml", 0, "a.yaml: no drift\n"),
-        ("verify a.yaml", 2, "nothing to verify against"),
-        ("verify a.yaml --upstream http://127.0.0.1:9", 2, "no request is stored"),
-        ("list nowhere", 2, "no cassette"),
+        ("show a.yaml --stats", 0, "hats          planner 1, builder 1\n"),
+        ("show a.yaml --json", 0, '"tokens": 3'),
+        ("show . --json", 0, '"planner": 1'),
+        ("show a.yaml 2 --json", 0, '"prompt": "build it"'),
+        ("cassette edit a.yaml --trim 1", 0, "removed 1 interaction"),
+        ("cassette edit a.yaml --trim ,", 2, "nothing to trim"),
+        ("cassette edit a.yaml --trim x-2", 2, "invalid interaction number"),
+        ("cassette edit a.yaml --unused-by nowhere", 2, "no such cursor"),
+        ("cassette edit a.yaml --trim 1 --upgrade", 2, "exclude each other"),
+        ("cassette edit a.yaml --upgrade", 0, "a.yaml: 0 interactions changed\n"),
+        ("cassette verify a.yaml --against a.yaml", 0, "a.yaml: no drift\n"),
+        ("cassette verify a.yaml --against a.yaml --json", 0, '"drifted": 0'),
+        ("cassette verify a.yaml", 2, "nothing to verify against"),
+        ("cassette verify a.yaml --upstream http://127.0.0.1:9", 2, "no request is stored"),
+        ("show empty", 2, "no cassettes found"),
     ],
 )
 @pytest.mark.usefixtures("shop")
 def test_maintenance_commands_report_their_result(
     offbook_command: Offbook, arguments: str, code: int, expected: str
 ):
-    result = offbook_command("cassette", *arguments.split())
+    Path("empty").mkdir()
+    result = offbook_command(*arguments.split())
     assert result.code == code, result.err
     assert expected in (result.err if code else result.out)
 
 
 def test_trim_and_upgrade_keep_the_rest_of_the_file(offbook_command: Offbook, shop: Path):
     shop.write_text(shop.read_text().replace("prompt: build it", "prompt: build all  # more"))
-    assert "edited since they were hashed: 2" in offbook_command("cassette", "stats", shop).out
-    assert offbook_command("cassette", "upgrade", shop).out == f"{shop}: 1 interaction changed\n"
-    assert "edited" not in offbook_command("cassette", "stats", shop).out
-    offbook_command("cassette", "trim", shop, "1")
+    assert "edited since they were hashed: 2" in offbook_command("show", shop, "--stats").out
+    assert (
+        offbook_command("cassette", "edit", shop, "--upgrade").out
+        == f"{shop}: 1 interaction changed\n"
+    )
+    assert "edited" not in offbook_command("show", shop, "--stats").out
+    offbook_command("cassette", "edit", shop, "--trim", "1")
     assert [item.request.prompt for item in load_cassette(shop)] == ["build all"]
     assert "# more" in shop.read_text()
 
@@ -342,12 +350,12 @@ def test_every_command_reads_cassettes_of_every_version(
 ):
     path = tmp_path / "old.yaml"
     path.write_bytes(fossil.read_bytes())
-    for arguments in (("list", tmp_path), ("show", path), ("show", path, 1), ("stats", path)):
-        assert offbook_command("cassette", *arguments).code == 0
+    for arguments in ((tmp_path,), (path,), (path, 1), (path, "--stats")):
+        assert offbook_command("show", *arguments).code == 0
     assert offbook_command("cassette", "verify", path, "--against", path).code == 0
     assert path.read_bytes() == fossil.read_bytes()
-    assert offbook_command("cassette", "upgrade", path).code == 0
-    assert "version       1" in offbook_command("cassette", "stats", path).out
+    assert offbook_command("cassette", "edit", path, "--upgrade").code == 0
+    assert "version       1" in offbook_command("show", path, "--stats").out
 
 
 def test_an_invalid_cassette_is_a_usage_error(tmp_path: Path):
@@ -446,7 +454,7 @@ def test_a_list_of_cassettes_parses_no_interaction(
     asyncio.run(record(tmp_path / "b.yaml", [ask("one")]))
     monkeypatch.setattr("offbook.sources.cassette.cassette_file.parse_yaml", None)
     with pytest.raises(SystemExit, match="0"):
-        main(["cassette", "list", str(tmp_path)])
+        main(["show", str(tmp_path)])
     first, second = capsys.readouterr().out.splitlines()
     assert first.endswith("a.yaml  3 interactions (planner 1, builder 2)")
     assert second.endswith("b.yaml  1 interaction (main 1)")
@@ -464,7 +472,7 @@ def test_a_full_disk_is_reported_with_the_file_and_what_to_do(
 
     monkeypatch.setattr("os.fsync", fail)
     with pytest.raises(SystemExit, match="1"):
-        main(["cassette", "trim", str(path), "1"])
+        main(["cassette", "edit", str(path), "--trim", "1"])
     assert capsys.readouterr().err == (
         f"offbook: {path}: No space left on device\n"
         "free some disk space, then run the command again\n"
@@ -500,7 +508,7 @@ def test_an_extended_recording_names_what_it_did_not_use(
     options = ("--append", "--upstream", recorded[0])
     result = run_offbook("record", "a.yaml", *options, *agent, "one", "three", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
-    assert "offbook cassette trim a.yaml 2\n" in result.stderr
+    assert "offbook cassette edit a.yaml --trim 2\n" in result.stderr
 
 
 def test_an_interaction_that_is_not_reached_is_not_recorded_again(

@@ -73,7 +73,7 @@ def test_every_command_has_help_with_an_example(offbook_command: Offbook, name: 
 USAGE_ERRORS = {
     "an unknown command": (["shw"], "unknown command 'shw': did you mean 'show'?"),
     "an unknown option": (["show", "--colour", "x"], "No such option"),
-    "a missing argument": (["show"], "Missing argument 'TRACE'"),
+    "a missing argument": (["show"], "Missing argument 'TRACE|CASSETTE|FOLDER'"),
     "no such file": (["show", "no-such.jsonl"], "offbook: no-such.jsonl: cannot read the trace"),
 }
 

@@ -56,7 +56,7 @@ def start(*arguments: str, cwd: Path, **options: Any) -> subprocess.Popen[str]:
 
 def run_agent(*arguments: str) -> list[str]:
     agent = ["--", sys.executable, "agent.py"]
-    return ["run", "--playbook", "shop.yaml", *arguments, *agent]
+    return ["run", "--script", "shop.yaml", *arguments, *agent]
 
 
 def names(lines: list[str]) -> list[str]:

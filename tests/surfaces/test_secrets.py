@@ -160,9 +160,9 @@ def test_no_secret_is_written_when_commands_are_recorded_and_replayed(
         (("replay", "shop.yaml", *traced, *changed), 1),
         (("record", "shop.yaml", "--only", "2", *changed), 1),
         (("show", "trace.jsonl"), 0),
-        (("cassette", "show", "shop.yaml"), 0),
-        (("cassette", "show", "shop.yaml", "1"), 0),
-        (("cassette", "stats", "shop.yaml"), 0),
+        (("show", "shop.yaml"), 0),
+        (("show", "shop.yaml", "1"), 0),
+        (("show", "shop.yaml", "--stats"), 0),
         (("cassette", "verify", "shop.yaml", "--live"), 1),
         (("determinism", "agent.py", "--live"), 1),
     ):

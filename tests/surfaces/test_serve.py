@@ -74,7 +74,7 @@ def offbook_run(shop: Path, capfd: pytest.CaptureFixture[str]) -> Run:
 
     def run(*command: str, options: tuple[str, ...] = ()) -> tuple[int, str]:
         with pytest.raises(SystemExit) as exit_:
-            main(["run", "--playbook", str(shop), *options, "--", *command])
+            main(["run", "--script", str(shop), *options, "--", *command])
         assert isinstance(exit_.value.code, int)
         return exit_.value.code, "".join(capfd.readouterr())
 
@@ -269,7 +269,7 @@ def test_a_mock_file_can_be_used(shop: Path, capfd: pytest.CaptureFixture[str]):
     mocks = shop.with_name("mocks.jsonl")
     mocks.write_text('{"match": "*order 7*", "text": "From a line."}\n')
     agent = str(shop.with_name("agent.py"))
-    for option in ("--playbook", "--mocks"):
+    for option in ("--script", "--playbook", "--mocks"):
         for prompt, code, expected in [("order 7", 0, "From a line."), ("order 8", 1, "order 8")]:
             with pytest.raises(SystemExit) as exit_:
                 main(["run", option, str(mocks), "--", sys.executable, agent, prompt])
@@ -280,8 +280,7 @@ def test_a_mock_file_can_be_used(shop: Path, capfd: pytest.CaptureFixture[str]):
 @pytest.mark.parametrize(
     "options, expected",
     [
-        (["--playbook", "shop.yaml", "--mocks", "mocks.jsonl"], "--playbook and --mocks exclude"),
-        (["--mocks", "shop.yaml"], "mocks are a .jsonl file"),
+        (["--playbook", "shop.yaml", "--mocks", "mocks.jsonl"], "--script is given twice"),
         (["--playbook", "shop.yaml", "--lenient", "orphan_reslt"], "did you mean 'orphan_result'"),
     ],
 )
@@ -374,7 +373,7 @@ def test_a_daemon_of_the_command_is_killed(shop: Path, offbook_run: Run):
 def test_a_signal_stops_the_run_and_its_daemons_and_is_the_reason(shop: Path, number: int):
     pid, trace = shop.with_name("pid"), shop.with_name("trace.jsonl")
     waiting = DAEMON + "time.sleep(300)\n"
-    arguments = ["run", "--playbook", str(shop), "--trace", str(trace), "--"]
+    arguments = ["run", "--script", str(shop), "--trace", str(trace), "--"]
     with subprocess.Popen(
         [sys.executable, "-m", "offbook", *arguments, sys.executable, "-c", waiting, str(pid)],
         stderr=subprocess.PIPE,
@@ -409,7 +408,7 @@ def test_a_cassette_can_be_used(shop: Path, capfd: pytest.CaptureFixture[str]):
             assert answer.status == 200
     agent = str(shop.with_name("agent.py"))
     with pytest.raises(SystemExit) as exit_:
-        main(["run", "--playbook", str(cassette), "--", sys.executable, agent, "Refund order 7"])
+        main(["run", "--script", str(cassette), "--", sys.executable, agent, "Refund order 7"])
     assert exit_.value.code == 0
     assert "As it was." in "".join(capfd.readouterr())
 
@@ -465,8 +464,8 @@ def test_a_signal_right_after_the_first_line_of_serve_stops_it(shop: Path, numbe
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ("--playbook a.yaml --mocks a.jsonl -- true", "--playbook and --mocks exclude each other"),
-        ("-- true", "missing --playbook or --mocks"),
+        ("--playbook a.yaml --mocks a.jsonl -- true", "--script is given twice"),
+        ("-- true", "missing --script"),
         ("--mocks a.jsonl", "missing command"),
     ],
 )

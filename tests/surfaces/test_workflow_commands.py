@@ -109,7 +109,7 @@ def test_a_file_gets_its_content_unchanged(trace: Path):
 def test_the_commands_of_a_child_process_are_its_own(tmp_path: Path):
     (tmp_path / "p.yaml").write_text("- when: Hi\n  do:\n    - say: x\n")
     child = "print('::error::of the child')"
-    command = ("run", "--playbook", "p.yaml", "--", sys.executable, "-c", child)
+    command = ("run", "--script", "p.yaml", "--", sys.executable, "-c", child)
     ended = run_offbook(*command, cwd=tmp_path)
     assert [each.message for each in read_commands(ended.stdout)] == ["of the child"]
 

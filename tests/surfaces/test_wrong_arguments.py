@@ -14,8 +14,8 @@ USAGE_ERROR = 2
 @pytest.mark.parametrize(
     "command, message",
     [
-        ("cassette list", ".: no cassettes found"),
-        ("cassette show none.yaml", "none.yaml: no such cassette"),
+        ("show .", ".: no cassettes found"),
+        ("show none.yaml", "none.yaml: no such cassette"),
         ("compare a b", "a: trace not found"),
         ("coverage none", "none: cannot read the trace: No such file or directory"),
         ("eval compare a b", "no run 'a' in .offbook/evals"),
@@ -24,7 +24,10 @@ USAGE_ERROR = 2
         ("eval run pack.json --report htlm", "unknown report 'htlm'"),
         ("query 'select 1'", "queries need the package duckdb"),
         ("explore", "expected a world and a prompt, or a prompt and a command"),
-        ("export none.jsonl", "none.jsonl: cannot read the trace: No such file or directory"),
+        (
+            "report none.jsonl --format otlp",
+            "none.jsonl: cannot read the trace: No such file or directory",
+        ),
         ("golden spec check", "no specs to check"),
         ("lint none", "none: no such file or folder"),
         ("pattern test none.py", "none.py: no such file"),
@@ -34,6 +37,8 @@ USAGE_ERROR = 2
         ("replay x.yaml", "missing command to replay"),
         ("replay x.yaml --max-age 3 -- true", "invalid --max-age '3'"),
         ("replay x.yaml --wire -- true", "--wire has no effect without --trace"),
+        ("report empty.jsonl --format tap --to http://x", "--to sends spans"),
+        ("show empty.jsonl 2", "only a cassette has interactions with a number"),
         ("report empty.jsonl --format jnuit", "unknown report format 'jnuit'"),
         ("scenario run none.yaml", "none.yaml: cannot be read: No such file or directory"),
         ("scenario run x.yaml --json --events -", "--json and --events - both write to stdout"),

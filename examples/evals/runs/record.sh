@@ -10,7 +10,7 @@ trap 'rm -rf "$folder"' EXIT
 mkdir "$folder/home" "$folder/kettle"
 cd "$folder/kettle"
 printf '# Kettel\n\nA kettle for tea.\n' >README.md
-HOME=$folder/home offbook run --playbook "$playbook" -- sh -c '
+HOME=$folder/home offbook run --script "$playbook" -- sh -c '
     claude --print "Fix the typo in the heading of README.md" --model claude-sonnet-4-5 \
         --output-format stream-json --verbose --allowedTools Read,Edit </dev/null >"$1"
 ' claude "$output"

@@ -130,7 +130,7 @@ class Cassettes:
                         f"{len(unused)} recorded interactions were not used",
                         where=str(recording.path),
                         hint="find out why the agent did not ask for them, or remove them: "
-                        f"offbook cassette trim {file} {format_numbers(unused)}",
+                        f"offbook cassette edit {file} --trim {format_numbers(unused)}",
                     )
                 if not summary.interactions + summary.replayed:
                     raise UsageError(

@@ -51,7 +51,8 @@ def send_spans(document: Mapping[str, Any], url: str) -> int:
         raise CollectorError(
             f"the collector cannot be reached: {reason}",
             where=url,
-            hint="start it, or write the spans to a file: offbook export TRACE -o spans.json",
+            hint="start it, or write the spans to a file: "
+            "offbook report TRACE --format otlp -o spans.json",
         ) from error
 
 

@@ -237,7 +237,7 @@ async def test_the_first_five_unused_interactions_are_listed(path: Path):
     assert [line.split(".")[0].strip() for line in lines[:5]] == ["2", "3", "4", "5", "6"]
     assert "(hat: a)" in lines[0]
     assert lines[5] == "    ... +1 more"
-    assert lines[6].endswith(f"offbook cassette trim {path} 2-7")
+    assert lines[6].endswith(f"offbook cassette edit {path} --trim 2-7")
     await source.reply(ask("ask 2", hat="a"))
     five = source.unfinished()
     assert five is not None

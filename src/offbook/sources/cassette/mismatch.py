@@ -163,8 +163,8 @@ def _outdated(file: CassetteFile, changed: Entry, differences: list[Difference])
     return file.continuations(changed)
 
 
-def format_numbers(numbers: list[int], separator: str = " ") -> str:
-    """Return interaction numbers as `cassette trim` reads them: 1 4-6."""
+def format_numbers(numbers: list[int], separator: str = ",") -> str:
+    """Return interaction numbers as `cassette edit --trim` reads them: 1,4-6."""
     ranges: list[tuple[int, int]] = []
     for number in numbers:
         start = ranges.pop()[0] if ranges and ranges[-1][1] == number - 1 else number
@@ -226,7 +226,7 @@ def _compare(
     path = shlex.quote(str(file.path))
     if not differences:
         yield "The two are equal: the cassette was edited, or hashed by other rules."
-        yield f"Fix: offbook cassette upgrade {path}"
+        yield f"Fix: offbook cassette edit {path} --upgrade"
         return
     hidden = list(_values_hidden_by_recording(differences))
     if hidden:
@@ -247,7 +247,7 @@ def _compare(
     if hint is not None:
         rules = msgspec.json.format(msgspec.json.encode(hint.rules), indent=0).decode()
         yield f"Hint: Add redaction for {hint.description} (tested: with it, the two match):"
-        yield f"  offbook cassette redact {path} {shlex.quote(rules)}"
+        yield f"  offbook cassette edit {path} --redact {shlex.quote(rules)}"
 
 
 def _values_hidden_by_recording(differences: list[Difference]) -> Iterator[str]:

@@ -350,7 +350,7 @@ class Cassette:
         numbers = format_numbers([entry.number for entry in unused])
         lines.append(
             "  fix: find out why the agent sent fewer requests, or remove the unused ones: "
-            f"offbook cassette trim {shlex.quote(str(self.file.path))} {numbers}"
+            f"offbook cassette edit {shlex.quote(str(self.file.path))} --trim {numbers}"
         )
         return ScriptUnfinished(
             f"cassette not fully replayed: {len(unused)} of {len(self.file)} interactions unused",

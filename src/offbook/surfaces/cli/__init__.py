@@ -31,9 +31,9 @@ COMMANDS = {
     },
     "Run": {
         "run": CommandEntry("Run a command against a scripted model.", "run:run"),
-        "serve": CommandEntry("Serve a scripted model to any client.", "serve:serve"),
-        "show": CommandEntry("Show a trace as a tree.", "run:show"),
-        "report": CommandEntry("Write the verdicts of traces as a report.", "report:report"),
+        "serve": CommandEntry("Serve a scripted model to any client.", "run:serve"),
+        "show": CommandEntry("Show a trace as a tree, or a cassette.", "traces:show"),
+        "report": CommandEntry("Write the verdicts of traces as a report.", "traces:report"),
         "compare": CommandEntry("Compare two traces, or two folders of traces.", "traces:compare"),
         "determinism": CommandEntry(
             "Run a target several times and report what differs.", "recording:determinism"
@@ -44,17 +44,24 @@ COMMANDS = {
             "Run a command with the real model and record a cassette.", "recording:record"
         ),
         "replay": CommandEntry("Run a command against a cassette.", "recording:replay"),
-        "cassette": CommandEntry(
-            "List, show, edit, trim, upgrade and verify cassettes.", "cassette:cassette"
-        ),
-        "export": CommandEntry("Convert traces into OpenTelemetry spans.", "traces:export"),
+        "cassette": CommandEntry("Edit and verify cassettes.", "cassette:cassette"),
         "import": CommandEntry(
             "Convert a trace of another tool into a cassette or mocks.", "cassette:import_trace"
         ),
     },
     "Agents": {
-        "mcp": CommandEntry("Serve the test tools to agents.", "serve:mcp"),
+        "mcp": CommandEntry("Serve the test tools to agents.", "run:mcp"),
     },
+}
+# Commands of earlier versions, with those that do their work now.
+MOVED = {
+    "cassette list": "offbook show FOLDER",
+    "cassette redact": "offbook cassette edit CASSETTE --redact JSON",
+    "cassette show": "offbook show CASSETTE [NUMBER]",
+    "cassette stats": "offbook show CASSETTE --stats",
+    "cassette trim": "offbook cassette edit CASSETTE --trim NUMBERS",
+    "cassette upgrade": "offbook cassette edit CASSETTE --upgrade",
+    "export": "offbook report TRACE --format otlp",
 }
 FAILED, MISUSED, SIGNALLED = 1, 2, 128
 
@@ -92,6 +99,9 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        for old in (" ".join(args[:2]), args[0]):
+            if old in MOVED:
+                raise click.UsageError(f"unknown command {old!r}: use {MOVED[old]}", ctx)
         if args[0] not in self.entries and not args[0].startswith("-"):
             from offbook.errors import did_you_mean
 

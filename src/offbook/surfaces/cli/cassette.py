@@ -1,4 +1,4 @@
-"""`offbook cassette` and `offbook import`: inspect, edit and create cassette files."""
+"""`offbook cassette` and `offbook import`: edit, verify and create cassette files."""
 
 from __future__ import annotations
 
@@ -25,10 +25,13 @@ if TYPE_CHECKING:
 
 CASSETTE_EXAMPLE = """\b
 Example:
-  offbook cassette list tests
-  offbook cassette show tests/refund.yaml 2
-  offbook cassette trim tests/refund.yaml 4-6
+  offbook cassette edit tests/refund.yaml
+  offbook cassette edit tests/refund.yaml --trim 4-6
+  offbook cassette edit tests/*.yaml --upgrade
   offbook cassette verify tests/refund.yaml --against tests/new.yaml
+
+\b
+`offbook show tests/` lists cassettes, and `offbook show tests/refund.yaml 2` shows one.
 """
 
 IMPORT_EXAMPLE = """\b
@@ -52,51 +55,146 @@ PREVIEW_LENGTH = 60
 
 @click.group("cassette", epilog=CASSETTE_EXAMPLE)
 def cassette() -> None:
-    """List, show, edit, trim, redact, upgrade and verify cassettes."""
+    """Edit and verify cassettes."""
 
 
-@cassette.command("list")
-@click.argument("folder", type=FILE_PATH, default=Path())
-def list_(folder: Path) -> None:
-    """List the cassettes below a folder."""
+@cassette.command("edit", epilog=CASSETTE_EXAMPLE)
+@click.argument("paths", type=FILE_PATH, nargs=-1, required=True, metavar="CASSETTE…")
+@click.option("--trim", metavar="NUMBERS", help="Remove interactions: 3, or 3,5-7.")
+@click.option(
+    "--unused-by",
+    type=FILE_PATH,
+    metavar="CURSOR",
+    help="Remove the interactions that the replay with this cursor file did not use.",
+)
+@click.option("--redact", metavar="JSON", help="Add redactions: values that differ in each run.")
+@click.option(
+    "--upgrade",
+    "upgrades",
+    is_flag=True,
+    help="Convert to the current version and update the hashes of edited requests.",
+)
+def edit(
+    paths: tuple[Path, ...],
+    *,
+    trim: str | None,
+    unused_by: Path | None,
+    redact: str | None,
+    upgrades: bool,
+) -> None:
+    """Edit cassettes: in your editor, or by an option.
+
+    A cassette is saved only if it can be read.
+    """
+    from offbook.sources.cassette.maintenance import add_redactions, upgrade_cassette
+
+    trims = trim is not None or unused_by is not None
+    if trims + (redact is not None) + upgrades > 1:
+        raise UsageError("--trim, --redact and --upgrade exclude each other", hint="use one")
+    for path in paths:
+        if trims:
+            _trim(path, trim or "", unused_by)
+        elif redact is not None:
+            changed = counted(
+                len(add_redactions(path, read_redactions((redact,), ()))), "interaction"
+            )
+            click.echo(f"{path}: redactions added, {changed} changed")
+        elif upgrades:
+            click.echo(f"{path}: {counted(len(upgrade_cassette(path)), 'interaction')} changed")
+        else:
+            _edit_text(path)
+
+
+def _trim(path: Path, numbers: str, unused_by: Path | None) -> None:
+    """Remove interactions by number, and those that a replay did not use."""
+    from offbook.sources.cassette.maintenance import trim_cassette
+    from offbook.sources.cassette.replay import Cassette
+
+    chosen: set[int] = set()
+    for text in filter(None, numbers.replace(",", " ").split()):
+        first, dash, last = text.partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()):
+            raise UsageError(f"invalid interaction number {text!r}", hint="write 3, or 5-7")
+        chosen |= {*range(int(first), int(last if dash else first) + 1)}
+    if unused_by is not None:
+        if not unused_by.is_file():
+            raise FormatError("no such cursor file", path=unused_by)
+        chosen |= {entry.number for entry in Cassette(path, cursor=unused_by).unused}
+    if chosen:
+        click.echo(f"{path}: removed {counted(trim_cassette(path, chosen), 'interaction')}")
+    elif unused_by is None:
+        raise UsageError("nothing to trim", hint="name interactions: --trim 3,5-7")
+    else:
+        click.echo(f"{path}: all interactions were used")
+
+
+def _edit_text(path: Path) -> None:
+    from offbook.files import read_text
+    from offbook.sources.cassette.journal import load_cassette
+    from offbook.sources.cassette.maintenance import rewrite_cassette
+
+    load_cassette(path)
+    before = read_text(path)
+    text = click.edit(before, extension=path.suffix)
+    if text is None or text == before:
+        click.echo(f"{path}: no changes")
+    else:
+        click.echo(f"{path}: saved, {len(rewrite_cassette(path, text))} hashes updated")
+
+
+def show_folder(folder: Path, *, as_json: bool) -> None:
+    """Print the cassettes below a folder, for `offbook show`."""
     from offbook.sources.cassette.maintenance import count_hats, find_cassettes
 
-    paths = [folder] if folder.is_file() else list(find_cassettes(folder))
-    if not paths:
+    rows = [(path, count_hats(path)) for path in find_cassettes(folder)]
+    if not rows:
         raise UsageError(
             "no cassettes found",
             where=str(folder),
             hint="record one: offbook record FILE -- COMMAND",
         )
-    for path in paths:
-        counts = count_hats(path)
+    if as_json:
+        print_json([{"path": str(path), "hats": dict(counts)} for path, counts in rows])
+        return
+    for path, counts in rows:
         hats = ", ".join(f"{hat} {count}" for hat, count in counts.items())
         click.echo(f"{path}  {counted(counts.total(), 'interaction')} ({hats})")
 
 
-@cassette.command("show")
-@click.argument("path", type=FILE_PATH)
-@click.argument("number", type=int, required=False)
-def show(path: Path, number: int | None) -> None:
-    """Show all interactions in one line each, or one with its whole conversation."""
+def show_cassette(path: Path, number: int | None, *, stats: bool, as_json: bool) -> None:
+    """Print the interactions of a cassette, one of them, or the figures of all."""
+    from offbook.sources.cassette.journal import load_cassette
+    from offbook.sources.cassette.maintenance import cassette_stats
+
+    if number is not None:
+        _show_interaction(path, number, as_json=as_json)
+        return
+    if as_json:
+        print_json(cassette_stats(path))
+        return
+    if stats:
+        _print_stats(cassette_stats(path))
+        return
+    file = load_cassette(path)
+    for entry in file.entries:
+        item = file.read(entry)
+        answer = item.response.output or ", ".join(
+            getattr(block, "name", type(block).__name__.lower())
+            for block in item.response.reply_blocks
+        )
+        if item.response.error is not None:
+            answer = f"error {item.response.error.status}"
+        title = "".join(item.request.title.splitlines()[:1])
+        preview = excerpt(" ".join(answer.split()), PREVIEW_LENGTH)
+        click.echo(f"{entry.number}. ({entry.hat}) {title} -> {preview}")
+
+
+def _show_interaction(path: Path, number: int, *, as_json: bool) -> None:
     from offbook.sources.cassette.format import interaction_to_dict
     from offbook.sources.cassette.journal import load_cassette
     from offbook.yaml_files import dump_yaml
 
-    file = load_cassette(path, keep=number is None)
-    if number is None:
-        for entry in file.entries:
-            item = file.read(entry)
-            answer = item.response.output or ", ".join(
-                getattr(block, "name", type(block).__name__.lower())
-                for block in item.response.reply_blocks
-            )
-            if item.response.error is not None:
-                answer = f"error {item.response.error.status}"
-            title = "".join(item.request.title.splitlines()[:1])
-            preview = excerpt(" ".join(answer.split()), PREVIEW_LENGTH)
-            click.echo(f"{entry.number}. ({entry.hat}) {title} -> {preview}")
-        return
+    file = load_cassette(path, keep=False)
     if not 1 <= number <= len(file):
         raise UsageError(
             f"no interaction {number}", where=str(path), hint=f"choose one from 1 to {len(file)}"
@@ -108,21 +206,10 @@ def show(path: Path, number: int | None) -> None:
         whole = {**msgspec.structs.asdict(file.settings(entry)), "messages": file.messages(entry)}
         request = msgspec.structs.replace(item.request, head=None, after=None, again=None, **whole)
         item = msgspec.structs.replace(item, request=request)
-    click.echo(dump_yaml(interaction_to_dict(item)), nl=False)
-
-
-@cassette.command("stats")
-@click.argument("path", type=FILE_PATH)
-@json_option
-def stats(path: Path, *, as_json: bool) -> None:
-    """Count interactions, hats, models, tokens and cost."""
-    from offbook.sources.cassette.maintenance import cassette_stats
-
-    counted = cassette_stats(path)
     if as_json:
-        print_json(counted)
+        print_json(interaction_to_dict(item))
     else:
-        _print_stats(counted)
+        click.echo(dump_yaml(interaction_to_dict(item)), nl=False)
 
 
 def _print_stats(stats: CassetteStats) -> None:
@@ -140,94 +227,19 @@ def _print_stats(stats: CassetteStats) -> None:
         click.echo(f"{name:13} {value}")
     if stats.stale:
         numbers = ", ".join(map(str, stats.stale))
-        path = shlex.quote(stats.path)
-        click.echo(
-            f"edited since they were hashed: {numbers}; fix: offbook cassette upgrade {path}"
-        )
+        fix = f"offbook cassette edit {shlex.quote(stats.path)} --upgrade"
+        click.echo(f"edited since they were hashed: {numbers}; fix: {fix}")
 
 
-@cassette.command("trim")
-@click.argument("path", type=FILE_PATH)
-@click.argument("numbers", nargs=-1)
-@click.option(
-    "--unused-by",
-    type=FILE_PATH,
-    metavar="CURSOR",
-    help="Remove the interactions that the replay with this cursor file did not use.",
-)
-def trim(path: Path, numbers: tuple[str, ...], *, unused_by: Path | None) -> None:
-    """Remove interactions by number (3, 5-7), or those that a replay did not use."""
-    from offbook.sources.cassette.maintenance import trim_cassette
-    from offbook.sources.cassette.replay import Cassette
-
-    chosen = {number for text in numbers for number in _parse_range(text)}
-    if unused_by is not None:
-        if not unused_by.is_file():
-            raise FormatError("no such cursor file", path=unused_by)
-        chosen |= {entry.number for entry in Cassette(path, cursor=unused_by).unused}
-    if chosen:
-        click.echo(f"{path}: removed {counted(trim_cassette(path, chosen), 'interaction')}")
-    elif unused_by is None:
-        raise UsageError(
-            "nothing to trim",
-            hint=f"name interactions: offbook cassette trim {shlex.quote(str(path))} 1, or "
-            "--unused-by CURSOR",
-        )
-    else:
-        click.echo(f"{path}: all interactions were used")
-
-
-def _parse_range(text: str) -> range:
-    first, dash, last = text.partition("-")
-    if not first.isdigit() or (dash and not last.isdigit()):
-        raise UsageError(f"invalid interaction number {text!r}", hint="write 3, or 5-7")
-    return range(int(first), int(last if dash else first) + 1)
-
-
-@cassette.command("upgrade")
-@click.argument("paths", type=FILE_PATH, nargs=-1, required=True)
-def upgrade(paths: tuple[Path, ...]) -> None:
-    """Convert cassettes to the current version and update the hashes of edited requests."""
-    from offbook.sources.cassette.maintenance import upgrade_cassette
-
-    for path in paths:
-        click.echo(f"{path}: {counted(len(upgrade_cassette(path)), 'interaction')} changed")
-
-
-@cassette.command("redact")
-@click.argument("path", type=FILE_PATH)
-@click.argument("rules")
-def redact(path: Path, rules: str) -> None:
-    """Ignore values that vary from run to run: add redactions, as JSON, to a cassette."""
-    from offbook.sources.cassette.maintenance import add_redactions
-
-    changed = add_redactions(path, read_redactions((rules,), ()))
-    click.echo(f"{path}: redactions added, {counted(len(changed), 'interaction')} changed")
-
-
-@cassette.command("edit")
-@click.argument("path", type=FILE_PATH)
-def edit(path: Path) -> None:
-    """Edit a cassette in your editor. It is saved only if it can be read."""
-    from offbook.files import read_text
-    from offbook.sources.cassette.journal import load_cassette
-    from offbook.sources.cassette.maintenance import rewrite_cassette
-
-    load_cassette(path)
-    before = read_text(path)
-    text = click.edit(before, extension=path.suffix)
-    if text is None or text == before:
-        click.echo(f"{path}: no changes")
-        return
-    click.echo(f"{path}: saved, {len(rewrite_cassette(path, text))} hashes updated")
-
-
-@cassette.command("verify")
+@cassette.command("verify", epilog=CASSETTE_EXAMPLE)
 @click.argument("path", type=FILE_PATH)
 @click.option("--against", type=FILE_PATH, help="Compare with another cassette.")
 @upstream_option
 @click.option("--live", is_flag=True, help="Send the requests to the real model, with your keys.")
-def verify(path: Path, *, against: Path | None, upstream: str | None, live: bool) -> int:
+@json_option
+def verify(
+    path: Path, *, against: Path | None, upstream: str | None, live: bool, as_json: bool
+) -> int:
     """Report the answers whose structure has changed since they were recorded."""
     from offbook.sources.cassette.maintenance import (
         compare_cassettes,
@@ -248,6 +260,9 @@ def verify(path: Path, *, against: Path | None, upstream: str | None, live: bool
         raise UsageError(
             "nothing to verify against", hint="use --live, --upstream URL or --against CASSETTE"
         )
+    if as_json:
+        print_json({"drifted": len(drifts), "drifts": [str(drift) for drift in drifts]})
+        return int(bool(drifts))
     for drift in drifts:
         click.echo(str(drift))
     click.echo(

@@ -169,7 +169,7 @@ def record(  # noqa: PLR0913 - one for each option
         if recording.unused:
             click.echo(
                 "offbook: interactions that this run did not use can be removed: offbook cassette "
-                f"trim {shlex.quote(str(file))} {format_numbers(recording.unused)}",
+                f"edit {shlex.quote(str(file))} --trim {format_numbers(recording.unused)}",
                 err=True,
             )
     result.raise_interrupt()

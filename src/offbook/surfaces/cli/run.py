@@ -1,40 +1,39 @@
-"""`offbook run` and `offbook show`: run a command against a scripted model, and read a trace."""
+"""`offbook run`, `serve` and `mcp`: a scripted model for commands and clients, tools for agents."""
 
 from __future__ import annotations
 
-import sys
-from itertools import chain
+import os
+import signal
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
 from offbook.cli_options import (
     FAULTS_HELP,
     FILE_PATH,
+    PORT_NUMBER,
     deadline_option,
     fault_options,
-    json_option,
     lenient_option,
     lenient_rules_help,
     live_options,
-    print_json,
     read_faults,
     report_faults,
+    script_option,
     trace_option,
-    use_colour,
 )
-from offbook.errors import FormatError, UsageError
+from offbook.errors import UsageError
 
 if TYPE_CHECKING:
-    from offbook.trace.reader import Trace
+    from collections.abc import Callable, Generator
 
 RUN_EXAMPLE = """\b
 Example:
-  offbook run --playbook shop.yaml -- python agent.py
-  offbook run --playbook shop.py --trace run.jsonl -- npm test
-  offbook run --mocks answers.jsonl -- ./agent.sh
+  offbook run --script shop.yaml -- python agent.py
+  offbook run --script shop.py --trace run.jsonl -- npm test
+  offbook run --script answers.jsonl -- ./agent.sh
 
 \b
 The command finds the scripted model in its environment: OPENAI_BASE_URL,
@@ -48,27 +47,10 @@ Exit codes:
   130, 143, 129  interrupted by Ctrl-C, SIGTERM, SIGHUP; the command was ended
 """
 
-SHOW_EXAMPLE = """\b
-Example:
-  offbook show .offbook/traces/test_shop.py-test_refund.jsonl
-  offbook show trace.jsonl --json
-
-\b
-Exit codes:
-  0  the trace was shown; its last line may be incomplete, as after a crash
-  1  a line in the middle is unreadable; the others were shown
-  2  nothing could be read
-"""
-
-SHOWN_FAULTS = 10
-
 
 @click.command("run", epilog=RUN_EXAMPLE + lenient_rules_help() + FAULTS_HELP)
 @click.argument("command", metavar="-- COMMAND…", nargs=-1, type=click.UNPROCESSED)
-@click.option(
-    "--playbook", type=FILE_PATH, metavar="FILE", help="The model: a playbook, mocks or a cassette."
-)
-@click.option("--mocks", type=FILE_PATH, metavar="FILE", help="The model: a mock file (.jsonl).")
+@script_option
 @click.option(
     "--allow-unused-mocks", is_flag=True, help="Warn of mock lines without use, do not fail."
 )
@@ -80,8 +62,7 @@ SHOWN_FAULTS = 10
 def run(  # noqa: PLR0913 - one for each option
     command: tuple[str, ...],
     *,
-    playbook: Path | None,
-    mocks: Path | None,
+    script: Path | None,
     allow_unused_mocks: bool,
     lenient: tuple[str, ...],
     fault: tuple[str, ...],
@@ -97,19 +78,10 @@ def run(  # noqa: PLR0913 - one for each option
     from offbook.trace.recorder import record_trace
 
     if not command:
-        raise UsageError("missing command", hint="offbook run --playbook FILE -- COMMAND")
-    if playbook is not None and mocks is not None:
-        raise UsageError("--playbook and --mocks exclude each other", hint="give one of them")
-    if mocks is not None and mocks.suffix != ".jsonl":
-        raise UsageError(
-            "mocks are a .jsonl file",
-            where=str(mocks),
-            hint=f"--playbook {mocks} reads other files",
-        )
-    script = playbook or mocks
+        raise UsageError("missing command", hint="offbook run --script FILE -- COMMAND")
     if script is None:
         raise UsageError(
-            "missing --playbook or --mocks",
+            "missing --script",
             hint="scenario files: offbook scenario run FILE…; "
             "the real model: offbook record FILE -- COMMAND",
         )
@@ -128,44 +100,137 @@ def run(  # noqa: PLR0913 - one for each option
     return 0
 
 
-@click.command("show", epilog=SHOW_EXAMPLE)
-@click.argument("trace", type=FILE_PATH)
-@click.option("--full", is_flag=True, help="Show whole texts instead of their beginnings.")
+SERVE_EXAMPLE = """\b
+Example:
+  offbook serve shop.yaml
+  curl -s http://127.0.0.1:4111/v1/chat/completions -d '{"model": "m",
+    "messages": [{"role": "user", "content": "Refund order 7"}]}'
+
+\b
+Requests below /s/NAME get the script for themselves, from its beginning.
+Stop the server with Ctrl-C.
+
+\b
+Exit codes:
+  0  stopped
+  1  a request did not match the script
+  2  the file cannot be read, or the port is in use
+"""
+
+MCP_EXAMPLE = """\b
+Example:
+  offbook mcp --http --port 8111
+  claude mcp add offbook -- offbook mcp
+
+Over HTTP it listens on loopback only, and needs offbook[mcp].
+"""
+
+AMOUNT = click.FloatRange(min=0)
+
+
+@click.command("serve", epilog=SERVE_EXAMPLE + lenient_rules_help() + FAULTS_HELP)
+@click.argument("file", type=FILE_PATH)
 @click.option(
-    "--times/--no-times",
-    default=None,
-    help="Show durations, tokens and costs. Default: on a terminal.",
+    "--port", default=4111, show_default=True, type=PORT_NUMBER, help="0 selects a free port."
 )
-@json_option
-def show(trace: Path, *, full: bool, times: bool | None, as_json: bool) -> int:
-    """Show a trace as a tree: turns, model messages, tool calls, questions, verdicts."""
-    from offbook.reports.json_report import count_events
-    from offbook.reports.styled_lines import print_lines
-    from offbook.reports.terminal import TraceTree
-    from offbook.trace.reader import Trace
+@lenient_option
+@fault_options
+@trace_option
+@click.option(
+    "--first-token", default=0.0, type=AMOUNT, help="Milliseconds before the first chunk."
+)
+@click.option(
+    "--tokens-per-second", default=0.0, type=AMOUNT, help="Speed of a stream; 0 sends it at once."
+)
+@click.option(
+    "--jitter",
+    default=0.0,
+    type=click.FloatRange(0, 1),
+    help="Random part of each delay: 0.2 is up to a fifth.",
+)
+@click.option("--seed", default=0, help="Seed of the jitter.")
+@live_options
+def serve(  # noqa: PLR0913 - one for each option
+    file: Path,
+    *,
+    port: int,
+    lenient: tuple[str, ...],
+    fault: tuple[str, ...],
+    fault_seed: int | None,
+    fault_rate: float | None,
+    trace: Path | None,
+    first_token: float,
+    tokens_per_second: float,
+    jitter: float,
+    seed: int,
+) -> int:
+    """Serve a scripted model to any client, on loopback.
 
-    reader = Trace(trace)
-    if as_json:
-        counts = count_events(reader)
-        print_json({"trace": str(trace), **msgspec.to_builtins(counts), "faults": reader.faults})
-        return _report_faults(reader, empty=not counts.events)
-    shows_times = sys.stdout.isatty() if times is None else times
-    lines = TraceTree(full=full, times=shows_times).render(reader)
-    first = next(lines, None)
-    if first is not None:
-        print_lines(chain([first], lines), sys.stdout, colour=use_colour())
-        sys.stdout.flush()
-    return _report_faults(reader, empty=first is None)
+    FILE is a playbook, mocks or a cassette. The server speaks the wire formats of OpenAI,
+    Anthropic, Gemini and Bedrock.
+    """
+    from offbook.runs.service import Service, raise_failures
+    from offbook.sources.loading import open_source
+    from offbook.sources.server.endpoint import Pacing
+    from offbook.trace.recorder import record_trace
+
+    paced = first_token or tokens_per_second
+    pacing = Pacing(first_token, tokens_per_second, jitter, seed) if paced else None
+    make_source = open_source(file)
+    faults = read_faults(fault, fault_seed, fault_rate)
+    with (
+        record_trace(trace, subject=str(file)) as hub,
+        # What a client that we did not start did about a fault is often not in the trace.
+        report_faults(faults, hub, strict=False),
+        Service(
+            make_source, hub, port=port, pacing=pacing, lenient=lenient, faults=faults
+        ) as service,
+        _stop_signal() as wait_for_stop,  # before the first line, which a caller may wait for
+    ):
+        for warning in service.warnings():
+            click.echo(f"offbook: {warning}", err=True)
+        click.echo(f"serving {file}; stop with Ctrl-C\n")
+        for name, value in service.endpoint.variables.items():
+            if name.endswith(("_BASE_URL", "_API_KEY")):
+                click.echo(f"export {name}={value}")
+        wait_for_stop()
+    raise_failures(service.failures(strict=False))
+    return 0
 
 
-def _report_faults(reader: Trace, *, empty: bool) -> int:
-    """Print the unreadable lines of a trace, and return the exit code."""
-    for fault in reader.faults[:SHOWN_FAULTS]:
-        click.echo(f"offbook: {reader.path}:{fault.line}: {fault.reason}", err=True)
-    more = len(reader.faults) - SHOWN_FAULTS
-    if more > 0:
-        click.echo(f"offbook: … and {more} more unreadable lines", err=True)
-    if empty:
-        raise FormatError("no events in this trace", path=reader.path)
-    # an incomplete last line is expected after a crash
-    return int(any(not fault.torn for fault in reader.faults))
+@contextmanager
+def _stop_signal() -> Generator[Callable[[], object]]:
+    """Handle Ctrl-C and SIGTERM in this block; yield a function that waits for one of them."""
+    # A pipe, not an event: a signal just before `Event.wait` would not end it.
+    stopped, stop = os.pipe()
+    os.set_blocking(stop, False)
+    signal.set_wakeup_fd(stop)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda _number, _frame: None)
+    try:
+        yield lambda: os.read(stopped, 1)
+    finally:
+        signal.set_wakeup_fd(-1)
+        os.close(stopped)
+        os.close(stop)
+
+
+@click.command("mcp", epilog=MCP_EXAMPLE)
+@click.option("--http", is_flag=True, help="Serve streamable HTTP instead of stdin and stdout.")
+@click.option(
+    "--port",
+    default=8111,
+    show_default=True,
+    type=PORT_NUMBER,
+    help="Port for HTTP; 0 selects a free one.",
+)
+def mcp(*, http: bool, port: int) -> None:
+    """Serve the test tools to agents, over the Model Context Protocol."""
+    if http:
+        from offbook.surfaces.mcp_server.http import serve_http
+
+        serve_http(port, lambda url: click.echo(f"serving {url}", err=True))
+    else:
+        from offbook.surfaces.mcp_server.stdio import serve_stdio
+
+        serve_stdio()

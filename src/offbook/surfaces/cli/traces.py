@@ -1,11 +1,16 @@
-"""`offbook compare` and `offbook export`: what differs between two traces, and spans of traces."""
+"""`offbook show`, `compare` and `report`: read stored traces and cassettes."""
 
 from __future__ import annotations
 
+import sys
+from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
+from offbook.capability import load
 from offbook.cli_options import (
     FILE_PATH,
     json_option,
@@ -14,8 +19,104 @@ from offbook.cli_options import (
     print_redacted,
     read_redactions,
     redact_option,
+    use_colour,
 )
-from offbook.errors import CollectorError, FormatError, UsageError
+from offbook.errors import CollectorError, FormatError, UsageError, did_you_mean
+from offbook.surfaces.capabilities import load_capabilities
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from offbook.reports.report import Suite
+    from offbook.trace.reader import Trace
+
+SHOW_EXAMPLE = """\b
+Example:
+  offbook show .offbook/traces/test_shop.py-test_refund.jsonl
+  offbook show trace.jsonl --json
+  offbook show tests/refund.yaml 2
+  offbook show tests/refund.yaml --stats
+  offbook show tests/
+
+\b
+A cassette is shown in one line for each interaction, or one with its whole
+conversation; a folder as the list of its cassettes.
+
+\b
+Exit codes:
+  0  shown; the last line of a trace may be incomplete, as after a crash
+  1  a line in the middle of a trace is unreadable; the others were shown
+  2  nothing could be read
+"""
+SHOWN_FAULTS = 10
+CASSETTE_SUFFIXES = {".yaml", ".yml", ".json"}
+
+
+@click.command("show", epilog=SHOW_EXAMPLE)
+@click.argument("path", type=FILE_PATH, metavar="TRACE|CASSETTE|FOLDER")
+@click.argument("number", type=int, required=False)
+@click.option("--full", is_flag=True, help="Show whole texts instead of their beginnings.")
+@click.option(
+    "--times/--no-times",
+    default=None,
+    help="Show durations, tokens and costs. Default: on a terminal.",
+)
+@click.option("--stats", is_flag=True, help="Count the interactions, models, tokens of a cassette.")
+@json_option
+def show(
+    path: Path,
+    number: int | None,
+    *,
+    full: bool,
+    times: bool | None,
+    stats: bool,
+    as_json: bool,
+) -> int:
+    """Show a trace as a tree, a cassette, or the cassettes of a folder.
+
+    The tree has turns, model messages, tool calls, questions and verdicts.
+    """
+    if path.is_dir() or path.suffix in CASSETTE_SUFFIXES:
+        from offbook.surfaces.cli import cassette
+
+        if path.is_dir():
+            cassette.show_folder(path, as_json=as_json)
+        else:
+            cassette.show_cassette(path, number, stats=stats, as_json=as_json)
+        return 0
+    if number is not None:
+        raise UsageError("only a cassette has interactions with a number", where=str(path))
+    from offbook.reports.json_report import count_events
+    from offbook.reports.styled_lines import print_lines
+    from offbook.reports.terminal import TraceTree
+    from offbook.trace.reader import Trace
+
+    reader = Trace(path)
+    if as_json:
+        counts = count_events(reader)
+        print_json({"trace": str(path), **msgspec.to_builtins(counts), "faults": reader.faults})
+        return _report_faults(reader, empty=not counts.events)
+    shows_times = sys.stdout.isatty() if times is None else times
+    lines = TraceTree(full=full, times=shows_times).render(reader)
+    first = next(lines, None)
+    if first is not None:
+        print_lines(chain([first], lines), sys.stdout, colour=use_colour())
+        sys.stdout.flush()
+    return _report_faults(reader, empty=first is None)
+
+
+def _report_faults(reader: Trace, *, empty: bool) -> int:
+    """Print the unreadable lines of a trace, and return the exit code."""
+    for fault in reader.faults[:SHOWN_FAULTS]:
+        click.echo(f"offbook: {reader.path}:{fault.line}: {fault.reason}", err=True)
+    more = len(reader.faults) - SHOWN_FAULTS
+    if more > 0:
+        click.echo(f"offbook: … and {more} more unreadable lines", err=True)
+    if empty:
+        raise FormatError("no events in this trace", path=reader.path)
+    # an incomplete last line is expected after a crash
+    return int(any(not fault.torn for fault in reader.faults))
+
 
 COMPARE_EXAMPLE = """\b
 Example:
@@ -56,67 +157,118 @@ def compare(
     return int(not comparison.same)
 
 
-EXPORT_EXAMPLE = """\b
+# The formats of the core. Capabilities declare theirs in their `CAPABILITY`.
+FORMATS = {
+    "junit": "offbook.reports.junit:JUnitReport",
+    "tap": "offbook.reports.tap:TapReport",
+    "tap13": "offbook.reports.tap:Tap13Report",
+    "ctrf": "offbook.reports.ctrf:CtrfReport",
+    "json": "offbook.reports.json_report:JsonReport",
+    "markdown": "offbook.reports.github:MarkdownReport",
+    "github": "offbook.reports.github:GitHubReport",
+    "badge": "offbook.reports.badge:BadgeReport",
+}
+OTLP = "otlp"
+REPORT_EXAMPLE = """\b
 Example:
-  offbook export run.jsonl -o spans.json
-  offbook export .offbook/traces/*.jsonl --to http://127.0.0.1:4318
+  offbook report trace.jsonl --format junit -o report.xml
+  offbook report trace.jsonl other.jsonl --format html -o report.html
+  offbook report trace.jsonl --format markdown >> "$GITHUB_STEP_SUMMARY"
+  offbook report .offbook/traces/*.jsonl --format otlp --to http://127.0.0.1:4318
 
 \b
-Runs, requests and tool calls become spans by the OpenTelemetry conventions
-for generative AI. A file has one OTLP document per line; `offbook import`
-reads it, too. --to needs `pip install 'offbook[otel]'`.
+With otlp, runs, requests and tool calls become spans by the OpenTelemetry
+conventions for generative AI: one OTLP document per line, which `offbook import`
+reads, too. --to needs `pip install 'offbook[otel]'`.
 
 \b
 Exit codes:
-  0  exported
-  1  the collector did not accept the spans of a trace
-  2  a trace cannot be read, or has no run and no request
+  0  the report is written, also when it contains failures
+  1  the collector of --to did not accept the spans of a trace
+  2  wrong usage, or a trace that cannot be read
 """
 
 
-@click.command("export", epilog=EXPORT_EXAMPLE)
-@click.argument("traces", type=FILE_PATH, nargs=-1, required=True)
-@click.option("-o", "--output", type=FILE_PATH, help="Write the spans to this file, not to stdout.")
-@click.option("--to", metavar="URL", help="Send the spans to a collector over OTLP/HTTP.")
-def export(traces: tuple[Path, ...], *, output: Path | None, to: str | None) -> int:
-    """Convert traces into OpenTelemetry spans: as OTLP JSON, or sent to a collector."""
-    import msgspec
+@click.command("report", epilog=REPORT_EXAMPLE)
+@click.argument("traces", metavar="TRACE...", nargs=-1, required=True, type=FILE_PATH)
+@click.option(
+    "--format",
+    "format_",
+    metavar="FORMAT",
+    required=True,
+    help="junit, tap, tap13, ctrf, json, markdown, github, badge, otlp, or one of a capability: "
+    "html.",
+)
+@click.option("-o", "--output", metavar="FILE", type=FILE_PATH, help="Default: standard output.")
+@click.option("--to", metavar="URL", help="Send the spans of otlp to a collector, over HTTP.")
+def report(traces: tuple[Path, ...], *, format_: str, output: Path | None, to: str | None) -> int:
+    """Write the verdicts of traces as a report, or the traces as OpenTelemetry spans."""
+    from offbook.files import write_atomic
 
+    if to is not None and (output is not None or format_ != OTLP):
+        raise UsageError("--to sends spans", hint="--format otlp --to URL, without --output")
+    others = {name: target for each in load_capabilities() for name, target in each.reports.items()}
+    if format_ == OTLP:
+        documents = [_render_spans(path) for path in traces]
+        if to is not None:
+            sent = [_send_spans(path, text, to) for path, text in documents]
+            return int(not all(sent))
+        text = "".join(f"{text}\n" for _, text in documents)
+    elif format_ in others:
+        text = load(others[format_])(traces)
+    elif format_ in FORMATS:
+        text = _render_suites(format_, traces)
+    else:
+        hint = did_you_mean(format_, [*FORMATS, OTLP, *others])
+        raise UsageError(f"unknown report format {format_!r}", hint=hint)
+    if output is None and format_ == "github":
+        from offbook.reports.workflow_commands import write_commands
+
+        write_commands(text, sys.stdout)
+    elif output is None:
+        sys.stdout.write(text)
+    else:
+        write_atomic(output, text)
+        click.echo(output)
+    return 0
+
+
+def _render_suites(format_: str, traces: Sequence[Path]) -> str:
+    """Return the report of one suite for each trace."""
+    from offbook.reports.report import collect_suite
+    from offbook.trace.reader import Trace, raise_if_corrupt
+
+    suites: list[Suite] = []
+    for path in traces:
+        trace = Trace(path)
+        suites.append(collect_suite(trace, path.stem, trace=str(path)))
+        raise_if_corrupt(trace.faults, path)  # a lost line may be a failed verdict
+    return load(FORMATS[format_])().render(*suites)
+
+
+def _render_spans(path: Path) -> tuple[Path, str]:
+    """Return the path of a trace and its spans, as one OTLP document without secrets."""
     from offbook.reports.otel_spans import count_spans, export_spans
     from offbook.secrets import hide_secrets
     from offbook.trace.reader import Trace, raise_if_corrupt
 
-    if to is not None and output is not None:
-        raise UsageError("--output and --to exclude each other", hint="give one of them")
-    failed = 0
-    lines: list[str] = []
-    for path in traces:
-        trace = Trace(path)
-        document = export_spans(trace)
-        raise_if_corrupt(trace.faults, path)
-        count = count_spans(document)
-        if not count:
-            raise FormatError("no run and no request in this trace", path=path)
-        line = hide_secrets(msgspec.json.encode(document).decode())
-        lines.append(line)
-        if to is None:
-            continue
-        from offbook.runs.otlp_collector import send_spans
+    trace = Trace(path)
+    document = export_spans(trace)
+    raise_if_corrupt(trace.faults, path)
+    if not count_spans(document):
+        raise FormatError("no run and no request in this trace", path=path)
+    return path, hide_secrets(msgspec.json.encode(document).decode())
 
-        try:
-            send_spans(msgspec.json.decode(line), to)
-        except CollectorError as error:  # the next trace may be accepted
-            failed = 1
-            click.echo(f"offbook: {path}: {error}", err=True)
-        else:
-            click.echo(f"{path}: {count} spans sent to {to}")
-    if to is None:
-        text = "".join(f"{line}\n" for line in lines)
-        if output is None:
-            click.echo(text, nl=False)
-        else:
-            from offbook.files import write_atomic
 
-            write_atomic(output, text)
-            click.echo(f"{output}: {len(lines)} traces")
-    return failed
+def _send_spans(path: Path, text: str, url: str) -> bool:
+    from offbook.reports.otel_spans import count_spans
+    from offbook.runs.otlp_collector import send_spans
+
+    document = msgspec.json.decode(text)
+    try:
+        send_spans(document, url)
+    except CollectorError as error:  # the next trace may be accepted
+        click.echo(f"offbook: {path}: {error}", err=True)
+        return False
+    click.echo(f"{path}: {count_spans(document)} spans sent to {url}")
+    return True
