@@ -160,13 +160,13 @@ def test_a_run_is_not_resumed_with_another_pack(folder: Path, offbook_command: O
 
 
 def test_a_pack_is_written_from_stored_runs(folder: Path, offbook_command: Offbook):
-    outcome = offbook_command("eval", "init", "run.json", "--pack", "mine/p.eval.toml")
+    outcome = offbook_command("eval", "new", "mine/p.eval.toml", "--from", "run.json")
     assert outcome.out.endswith("run it: offbook eval run mine/p.eval.toml\n")
     assert offbook_command("eval", "run", "mine/p.eval.toml").code == 0
 
 
 def test_the_schema_of_a_pack_is_printed(folder: Path, offbook_command: Offbook):
-    schema = json.loads(offbook_command("eval", "schema").out)
+    schema = json.loads(offbook_command("eval", "new", "--schema").out)
     jsonschema.Draft202012Validator.check_schema(schema)  # pyright: ignore[reportUnknownMemberType]
     assert "cases" in json.dumps(schema)
 
@@ -181,9 +181,9 @@ MANIFEST = {
 def test_a_context_eval_is_the_gate(folder: Path, offbook_command: Offbook, term: str, code: int):
     task = {**MANIFEST["tasks"][0], "expected": {"required_terms": [term]}}
     (folder / "m.json").write_text(json.dumps({**MANIFEST, "tasks": [task]}))
-    outcome = offbook_command("eval", "context", "m.json")
+    outcome = offbook_command("eval", "run", "m.json")
     assert (outcome.code, f"context eval: {1 - code}/1 passed" in outcome.out) == (code, True)
-    assert json.loads(offbook_command("eval", "context", "m.json", "--json").out)["total_runs"] == 1
+    assert json.loads(offbook_command("eval", "run", "m.json", "--json").out)["total_runs"] == 1
 
 
 def test_github_gets_a_summary_and_annotations(
@@ -233,6 +233,8 @@ WRONG = {
     "a report": (["--report", "junitt"], "did you mean 'junit'"),
     "a run to resume": (["--resume", "nope"], "no run 'nope'"),
     "a case": (["--case", "case-11"], "did you mean 'case-1'"),
+    "an option of a classifier": (["--max-cases", "1"], "--max-cases has no effect on a pack"),
+    "an option of a run": (["--calibrate", "--trials", "2"], "no effect on a calibration"),
 }
 
 
@@ -257,13 +259,13 @@ def judged(folder: Path) -> Path:
 
 
 def test_a_judge_is_calibrated(judged: Path, offbook_command: Offbook):
-    outcome = offbook_command("judge", "calibrate", "judged.json", "--judge", "judge.jsonl")
+    outcome = offbook_command("eval", "run", "--calibrate", "judged.json", "--judge", "judge.jsonl")
     assert outcome.code == 0
     assert "agreement 1.00, kappa 1.00" in outcome.out
 
 
 def test_the_calibration_is_printed_as_json(judged: Path, offbook_command: Offbook):
-    words = ["judge", "calibrate", "judged.json", "--judge", "judge.jsonl", "--json"]
+    words = ["eval", "run", "--calibrate", "judged.json", "--judge", "judge.jsonl", "--json"]
     report = json.loads(offbook_command(*words).out)
     assert (report["j"]["examples"], report["j"]["kappa"]) == (4, 1.0)
 
@@ -272,7 +274,16 @@ def test_the_calibration_is_printed_as_json(judged: Path, offbook_command: Offbo
 def test_a_kappa_below_the_minimum_fails(
     judged: Path, offbook_command: Offbook, least: str, code: int
 ):
-    words = ["judge", "calibrate", "judged.json", "--judge", "judge.jsonl", "--min-kappa", least]
+    words = [
+        "eval",
+        "run",
+        "--calibrate",
+        "judged.json",
+        "--judge",
+        "judge.jsonl",
+        "--min-kappa",
+        least,
+    ]
     assert offbook_command(*words).code == code
 
 
@@ -287,13 +298,24 @@ def test_a_kappa_below_the_minimum_fails(
 def test_a_calibration_without_a_rubric_or_judge_is_refused(
     judged: Path, offbook_command: Offbook, options: list[str], message: str
 ):
-    outcome = offbook_command("judge", "calibrate", "judged.json", *options)
+    outcome = offbook_command("eval", "run", "--calibrate", "judged.json", *options)
     assert (outcome.code, message in outcome.err) == (2, True), outcome.err
+
+
+@pytest.mark.parametrize("text", ["[{}]", '{{"cases": [{}]}}'])
+def test_labelled_prompts_are_recognised(folder: Path, offbook_command: Offbook, text: str):
+    (folder / "d.json").write_text(
+        text.format('{"id": "a", "expected": "in_scope", "prompt": "Fix the failing test"}')
+    )
+    outcome = offbook_command("eval", "run", "d.json", "--json")
+    assert "accuracy" in json.loads(outcome.out)
+    refused = offbook_command("eval", "run", "d.json", "--trials", "2")
+    assert (refused.code, "no effect on labelled prompts" in refused.err) == (2, True)
 
 
 def test_a_classifier_without_cases_does_not_pass(folder: Path, offbook_command: Offbook):
     (folder / "d.json").write_text('[{"id": "a", "expected": "in_scope", "prompt": "x"}]')
-    outcome = offbook_command("eval", "scope-triage", "d.json", "--max-cases", "0", "--json")
+    outcome = offbook_command("eval", "run", "d.json", "--max-cases", "0", "--json")
     assert outcome.code == 1
     assert json.loads(outcome.out)["accuracy"] == 0
 
@@ -301,7 +323,7 @@ def test_a_classifier_without_cases_does_not_pass(folder: Path, offbook_command:
 def test_the_figures_of_a_classifier_are_printed(folder: Path, offbook_command: Offbook):
     cases = [{"id": "a", "expected": "out_of_scope", "prompt": "Change the mobile app"}]
     (folder / "d.json").write_text(json.dumps(cases))
-    outcome = offbook_command("eval", "scope-triage", "d.json")
+    outcome = offbook_command("eval", "run", "d.json")
     assert (outcome.code, outcome.out.splitlines()[1]) == (
         0,
         "decision: keep_opt_in_candidate_for_default_on",
@@ -329,7 +351,7 @@ def test_the_settings_of_a_classifier_are_read(
 ):
     (folder / "s.toml").write_text(settings)
     (folder / "d.json").write_text('[{"id": "a", "expected": "spam", "prompt": "You win"}]')
-    outcome = offbook_command("eval", "scope-triage", "d.json", "--settings", "s.toml")
+    outcome = offbook_command("eval", "run", "d.json", "--settings", "s.toml")
     assert (outcome.code, message in outcome.out + outcome.err) == (code, True), outcome.err
 
 
@@ -361,7 +383,7 @@ def test_a_live_model_classifies_over_http(
     with Server() as server:
         endpoint = server.mount(mocks := Mocks(lines), run="")
         monkeypatch.setenv(variable, f"{endpoint.url}{suffix}")
-        command = ["eval", "scope-triage", "d.json", "--live", "--model", model, "--json"]
+        command = ["eval", "run", "d.json", "--live", "--model", model, "--json"]
         report = json.loads(offbook_command(*command).out)
     assert (report["correct_cases"], report["errors"], report["pass"]) == (3, 0, True)
     assert not mocks.unused
@@ -378,7 +400,7 @@ def test_an_unknown_live_model_is_refused(
     folder: Path, offbook_command: Offbook, model: str, message: str
 ):
     (folder / "d.json").write_text('[{"id": "a", "expected": "in_scope", "prompt": "x"}]')
-    outcome = offbook_command("eval", "scope-triage", "d.json", "--live", "--model", model)
+    outcome = offbook_command("eval", "run", "d.json", "--live", "--model", model)
     assert (outcome.code, message in outcome.err) == (2, True), outcome.err
 
 
@@ -498,7 +520,7 @@ needs_duckdb = pytest.mark.skipif(find_spec("duckdb") is None, reason="duckdb is
 
 def query(sql: str, *options: str) -> subprocess.CompletedProcess[str]:
     # In a process of its own: DuckDB prints what it leaks when a long one ends.
-    return run_offbook("query", sql, *options)
+    return run_offbook("eval", "list", "--sql", sql, *options)
 
 
 @needs_duckdb
@@ -529,6 +551,6 @@ def test_a_model_classifies_and_nonsense_abstains(folder: Path, offbook_command:
     (folder / "d.json").write_text(json.dumps({"cases": cases}))
     answers = ['{"label": "in_scope", "confidence": 0.9}', '{"label": "out_of_scope"}', "nonsense"]
     (folder / "m.jsonl").write_text("".join(json.dumps({"text": a}) + "\n" for a in answers))
-    command = ["eval", "scope-triage", "d.json", "--model", "m.jsonl", "--json"]
+    command = ["eval", "run", "d.json", "--model", "m.jsonl", "--json"]
     report = json.loads(offbook_command(*command).out)
     assert (report["correct_cases"], report["errors"], report["pass"]) == (3, 1, True)

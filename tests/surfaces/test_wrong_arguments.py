@@ -22,7 +22,7 @@ USAGE_ERROR = 2
         ("eval new pack.json", "pack.json: expected a .toml file, got 'pack.json'"),
         ("eval run", "no eval pack given"),
         ("eval run pack.json --report htlm", "unknown report 'htlm'"),
-        ("query 'select 1'", "queries need the package duckdb"),
+        ("eval list --sql 'select 1'", "queries need the package duckdb"),
         ("explore", "expected a world and a prompt, or a prompt and a command"),
         (
             "report none.jsonl --format otlp",

@@ -10,10 +10,6 @@ from offbook.capability import Capability, CommandEntry, lazy_names
 CAPABILITY = Capability(
     heading="Evals",
     commands={
-        "judge": CommandEntry("Calibrate judges.", "offbook.evals.evals_cli:judge"),
-        "query": CommandEntry(
-            "Query the results of evals with SQL.", "offbook.evals.evals_cli:query_command"
-        ),
         "eval": CommandEntry(
             "Run eval packs, list and compare their results.", "offbook.evals.evals_cli:evals"
         ),

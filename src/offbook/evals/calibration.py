@@ -141,5 +141,5 @@ def require_agreement(rubric: Rubric, settings: JudgeSettings, judge: Judge, bas
             f"the judge agrees too little with the labelled examples: kappa"
             f" {_agreements[key]:.2f}, expected at least {least:g}",
             where=rubric.id,
-            hint="offbook judge calibrate PACK shows where they differ",
+            hint="offbook eval run PACK --calibrate shows where they differ",
         )

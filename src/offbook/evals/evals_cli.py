@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,7 +25,10 @@ Example:
   offbook eval new evals/offbook.eval.toml
   offbook eval run evals/
   offbook eval run pack.toml --trials 5 --jobs 2 --report junit=evals.xml
+  offbook eval run pack.toml --calibrate --judge judge.yaml
+  offbook eval run prompts.json --settings labels.toml
   offbook eval list
+  offbook eval list --sql "select id, status from results where status <> 'pass'"
   offbook eval show latest
   offbook eval compare 20261115 latest
 
@@ -54,7 +57,7 @@ def _parse_shard(_ctx: click.Context, _param: click.Parameter, value: str) -> tu
 
 
 @evals.command("run", epilog=EXAMPLE)
-@click.argument("packs", nargs=-1, type=FILE_PATH, metavar="PACK…")
+@click.argument("packs", nargs=-1, type=FILE_PATH, metavar="FILE…")
 @click.option(
     "--package", is_flag=True, help="Run the packs of installed packages and of pyproject.toml."
 )
@@ -82,6 +85,14 @@ def _parse_shard(_ctx: click.Context, _param: click.Parameter, value: str) -> tu
     help="Seconds for a case.",
 )
 @click.option("--live", is_flag=True, help="Allow real models.")
+@click.option("--calibrate", is_flag=True, help="Score the judges on the labelled examples.")
+@click.option("--rubric", default="", metavar="ID", help="Calibrate the judge of this rubric only.")
+@click.option("--min-kappa", type=float, help="Exit with 1 if a calibrated judge has less.")
+@click.option("--settings", type=FILE_PATH, help="Labels, rules, costs and gates of a classifier.")
+@click.option("--max-cases", type=click.IntRange(min=0), help="Classify the first prompts only.")
+@click.option(
+    "--model", default="", metavar="PROVIDER:NAME|FILE", help="A model as the classifier."
+)
 @click.option(
     "--judge", default="", metavar="FILE|PROVIDER", help="The judge of llm-judge rubrics."
 )
@@ -105,40 +116,92 @@ def _parse_shard(_ctx: click.Context, _param: click.Parameter, value: str) -> tu
 )
 @json_option
 @live_options
-def run_command(packs: tuple[Path, ...], **given: object) -> int:
-    """Run eval packs: files, or folders with offbook.eval.toml."""
-    return _run(packs, given)
+@click.pass_context
+def run_command(context: click.Context, packs: tuple[Path, ...], **given: Any) -> int:
+    """Run evals: packs or folders with packs, a context manifest, or labelled prompts.
+
+    The kind of a file is recognised: a manifest of ways to assemble a context is scored without a
+    model; a JSON list of prompts with their right labels is given to a classifier.
+    """
+    kind = _kind_of_eval(packs, given)
+    for name in given:
+        if name not in OPTIONS_OF[kind] and _is_given(context, name):
+            option = name.removeprefix("as_").replace("_", "-")
+            raise UsageError(f"--{option} has no effect on {KIND_NAMES[kind]}", where=str(packs[0]))
+    return RUNNERS[kind](packs, given)
 
 
-def _run(packs: tuple[Path, ...], given: dict[str, object]) -> int:
+KIND_NAMES = {
+    "pack": "a pack",
+    "context": "a context manifest",
+    "prompts": "labelled prompts",
+    "judge": "a calibration",
+}
+OPTIONS_OF = {
+    "pack": {
+        *("package", "output", "resume", "only", "trials", "jobs", "shard", "cost_limit", "cache"),
+        *("timeout", "live", "judge", "judge_model", "engine", "address", "reports", "as_json"),
+    },
+    "context": {"output", "as_json"},
+    "prompts": {"output", "settings", "max_cases", "live", "model", "as_json"},
+    "judge": {"calibrate", "rubric", "min_kappa", "judge", "judge_model", "live", "as_json"},
+}
+
+
+def _is_given(context: click.Context, name: str) -> bool:
+    from click.core import ParameterSource
+
+    return context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
+def _kind_of_eval(paths: tuple[Path, ...], given: dict[str, Any]) -> str:
+    """Return the kind of eval of a command line: by its options, and by the content of the file."""
+    if given["calibrate"]:
+        return "judge"
+    if given["settings"] is not None:
+        return "prompts"
+    if len(paths) != 1 or not paths[0].is_file() or paths[0].suffix not in {".json", ".toml"}:
+        return "pack"
+    from offbook.evals.pack_lines import parse_toml
+    from offbook.files import parse_json, read_text
+
+    text = read_text(paths[0])
+    parse = parse_toml if paths[0].suffix == ".toml" else parse_json
+    value: Any = parse(text, paths[0])
+    if isinstance(value, list):
+        return "prompts"
+    if {"modes", "tasks"} & {*value}:
+        return "context"
+    first: Any = next(iter(value["cases"]), {}) if [*value] == ["cases"] else {}
+    return "prompts" if {"expected", "prompt"} <= {*first} else "pack"
+
+
+def _run_packs(packs: tuple[Path, ...], given: dict[str, Any]) -> int:
     from offbook.evals.pack_file import find_packs
     from offbook.evals.pack_run import RunOptions, run_pack
     from offbook.evals.run_directory import find_run, read_plan
 
-    reports = [_parse_report(str(text)) for text in given.pop("reports") or ()]  # type: ignore[union-attr]
-    as_json, package = bool(given.pop("as_json")), bool(given.pop("package"))
-    resume = str(given.pop("resume"))
-    output = given.pop("output")
+    options = {name: given[name] for name in RunOptions.__struct_fields__ if name in given}
+    reports = [_parse_report(text) for text in given["reports"]]
     files = list(packs)
-    if package:
+    if given["package"]:
         from offbook.evals.package_packs import find_package_packs
 
         files += find_package_packs()
-    if resume:
-        folder = find_run(resume)
-        output = folder
+    if given["resume"]:
+        folder = options["output"] = find_run(given["resume"])
         files = files or [Path(path) for path in read_plan(folder).packs]
     if not files:
         raise UsageError(
             "no eval pack given", hint="offbook eval run PACK, or write one: offbook eval new"
         )
     found = find_packs(files)
-    options = RunOptions(output=str(output or ""), resume=bool(resume), **given)  # type: ignore[arg-type]
+    options |= {"output": str(options["output"] or ""), "resume": bool(given["resume"])}
     try:
-        run = run_pack(found, options, _show_progress())
+        run = run_pack(found, RunOptions(**options), _show_progress())
     finally:
         _clear_progress()
-    _print_run(run, found, reports, as_json=as_json)
+    _print_run(run, found, reports, as_json=given["as_json"])
     return 0 if run.summary.passed_gate else 1
 
 
@@ -230,9 +293,19 @@ def _render(name: str, run: FinishedRun) -> str:
 
 
 @evals.command("list", epilog=EXAMPLE)
+@click.option("--sql", metavar="QUERY", help="Query the table `results`: a row for each trial.")
 @json_option
-def list_command(*, as_json: bool) -> int:
-    """List the last runs, the latest first."""
+def list_command(*, sql: str | None, as_json: bool) -> int:
+    """List the last runs, the latest first, or the answer to a query of their results (DuckDB)."""
+    if sql is not None:
+        from offbook.evals.run_query import query_results, render_rows
+
+        names, found = query_results(sql)
+        if as_json:
+            print_json([dict(zip(names, row, strict=True)) for row in found])
+        else:
+            print_redacted("\n".join(render_rows(names, found)))
+        return 0
     from offbook.errors import FormatError
     from offbook.evals.run_directory import list_runs, read_summary
 
@@ -315,73 +388,36 @@ def compare_command(run: str, other: str, *, as_json: bool) -> int:
     return int(comparison.regressed)
 
 
-@click.command(
-    "query",
-    epilog="""\b
-Example:
-  offbook query "select id, status from results where status <> 'pass'"
-""",
-)
-@click.argument("sql")
-@json_option
-def query_command(sql: str, *, as_json: bool) -> int:
-    """Query the results of evals with SQL (DuckDB): the table `results`, one row for each trial."""
-    from offbook.evals.run_query import query_results, render_rows
-
-    names, rows = query_results(sql)
-    if as_json:
-        print_json([dict(zip(names, row, strict=True)) for row in rows])
-    else:
-        for line in render_rows(names, rows):
-            print_redacted(line)
-    return 0
-
-
 # --- Writing packs
 
 
 @evals.command("new", epilog=EXAMPLE)
 @click.argument("pack", type=FILE_PATH, default=Path("evals/offbook.eval.toml"))
-def new_command(pack: Path) -> int:
-    """Write a first pack that passes."""
-    from offbook.evals.pack_scaffold import write_first_pack
+@click.option(
+    "--from",
+    "sources",
+    multiple=True,
+    type=FILE_PATH,
+    help="A trace, run record or test file to make cases of; repeatable.",
+)
+@click.option("--schema", is_flag=True, help="Print the JSON schema of a pack, for editors.")
+def new_command(pack: Path, *, sources: tuple[Path, ...], schema: bool) -> int:
+    """Write a first pack that passes, or a pack from existing traces."""
+    from offbook.evals.pack_scaffold import render_schema, write_first_pack, write_pack_from
 
-    for path in write_first_pack(pack):
+    if schema:
+        click.echo(render_schema(), nl=False)
+        return 0
+    for path in write_pack_from(sources, pack) if sources else write_first_pack(pack):
         click.echo(f"wrote {path}")
     click.echo(f"run it: offbook eval run {pack}")
-    return 0
-
-
-@evals.command("init", epilog=EXAMPLE)
-@click.argument("sources", nargs=-1, required=True, type=FILE_PATH)
-@click.option("--pack", type=FILE_PATH, default=Path("evals/offbook.eval.toml"), show_default=True)
-def init_command(sources: tuple[Path, ...], pack: Path) -> int:
-    """Write a pack from existing traces, run records and test files."""
-    from offbook.evals.pack_scaffold import write_pack_from
-
-    for path in write_pack_from(sources, pack):
-        click.echo(f"wrote {path}")
-    click.echo(f"run it: offbook eval run {pack}")
-    return 0
-
-
-@evals.command("schema", epilog=EXAMPLE)
-def schema_command() -> int:
-    """Print the JSON schema of a pack, for editors."""
-    from offbook.evals.pack_scaffold import render_schema
-
-    click.echo(render_schema(), nl=False)
     return 0
 
 
 # --- Other evals
 
 
-@evals.command("context", epilog=EXAMPLE)
-@click.argument("manifest", type=FILE_PATH)
-@click.option("--output", type=FILE_PATH, default=Path(".offbook/context-eval"), show_default=True)
-@json_option
-def context_command(manifest: Path, output: Path, *, as_json: bool) -> int:
+def _run_context(paths: tuple[Path, ...], given: dict[str, Any]) -> int:
     """Score the ways to assemble a context, without a model."""
     from offbook.evals.context_eval import (
         read_manifest,
@@ -390,47 +426,28 @@ def context_command(manifest: Path, output: Path, *, as_json: bool) -> int:
         write_context_report,
     )
 
-    report = run_context_eval(read_manifest(manifest))
-    write_context_report(report, output)
-    if as_json:
+    report = run_context_eval(read_manifest(paths[0]))
+    write_context_report(report, given["output"] or Path(".offbook/context-eval"))
+    if given["as_json"]:
         print_json(report)
     else:
         print_redacted(render_context_line(report))
     return 0 if report["pass"] else 1
 
 
-@evals.command("scope-triage", epilog=EXAMPLE)
-@click.argument("dataset", type=FILE_PATH)
-@click.option("--settings", "settings_file", type=FILE_PATH, help="Labels, rules, costs and gates.")
-@click.option("--max-cases", type=click.IntRange(min=0), help="Use the first cases only.")
-@click.option("--live", is_flag=True, help="Ask a model instead of the rules.")
-@click.option(
-    "--model", default="", metavar="PROVIDER:NAME|FILE", help="The model; a file is replayed."
-)
-@click.option("--output", type=FILE_PATH, default=Path(".offbook/scope-triage"), show_default=True)
-@json_option
-def scope_triage_command(
-    dataset: Path,
-    settings_file: Path | None,
-    max_cases: int | None,
-    model: str,
-    output: Path,
-    *,
-    live: bool,
-    as_json: bool,
-) -> int:
+def _run_classifier(paths: tuple[Path, ...], given: dict[str, Any]) -> int:
     """Evaluate a classifier that reads prompts before the agent does."""
     from offbook.evals import classifier_eval as triage
 
-    settings = triage.read_settings(settings_file) if settings_file else triage.ClassifierSettings()
-    examples = triage.read_examples(dataset, settings)
-    examples = examples if max_cases is None else examples[:max_cases]
+    file, model, live = given["settings"], given["model"], given["live"]
+    settings = triage.read_settings(file) if file else triage.ClassifierSettings()
+    examples = triage.read_examples(paths[0], settings)[: given["max_cases"]]
     classify = triage.classify_by_rules(settings)
     if model or live:
         classify = triage.classify_by_model(*_open_model(model, live=live), settings)
     report, rows = triage.run_classifier(examples, classify, settings)
-    triage.write_classifier_report(report, rows, output)
-    if as_json:
+    triage.write_classifier_report(report, rows, given["output"] or Path(".offbook/scope-triage"))
+    if given["as_json"]:
         print_json(report)
     else:
         print_redacted(triage.render_classifier(report).rstrip())
@@ -465,47 +482,21 @@ def _open_model(model: str, *, live: bool) -> tuple[ModelSource, str, str]:
     return Live(), provider, name
 
 
-@click.group(
-    "judge",
-    epilog="""\b
-Example:
-  offbook judge calibrate pack.toml --judge judge.yaml
-""",
-)
-def judge() -> None:
-    """Calibrate judges."""
-
-
-@judge.command("calibrate")
-@click.argument("pack", type=FILE_PATH)
-@click.option("--rubric", "only", default="", metavar="ID", help="Only this rubric.")
-@click.option("--judge", "source", default="", metavar="FILE|PROVIDER", help="The judge.")
-@click.option("--judge-model", default="", metavar="NAME", help="The model of the judge.")
-@click.option("--live", is_flag=True, help="Allow a real model.")
-@click.option("--min-kappa", type=float, help="Exit with 1 if kappa is lower.")
-@json_option
-def calibrate_command(
-    pack: Path,
-    only: str,
-    source: str,
-    judge_model: str,
-    min_kappa: float | None,
-    *,
-    live: bool,
-    as_json: bool,
-) -> int:
-    """Score a judge against the labelled examples of a pack."""
+def _calibrate(paths: tuple[Path, ...], given: dict[str, Any]) -> int:
+    """Score the judges of a pack on its labelled examples."""
     import asyncio
 
     from offbook.evals.calibration import calibrate, render_calibration
     from offbook.evals.judging import JudgeOptions, build_judge, settings_for
     from offbook.evals.pack_file import read_pack
 
-    loaded = read_pack(pack)
-    options = JudgeOptions(source, judge_model, live)
-    rubrics = [r for r in loaded.pack.rubrics if r.judged and only in {"", r.id}]
+    if len(paths) != 1:
+        raise UsageError("expected one pack", hint="offbook eval run PACK --calibrate")
+    loaded = read_pack(paths[0])
+    options = JudgeOptions(given["judge"], given["judge_model"], given["live"])
+    rubrics = [r for r in loaded.pack.rubrics if r.judged and given["rubric"] in {"", r.id}]
     if not rubrics:
-        raise UsageError("the pack has no such llm-judge rubric", where=str(pack))
+        raise UsageError("the pack has no such llm-judge rubric", where=str(paths[0]))
     code = 0
     reports: dict[str, object] = {}
     for rubric in rubrics:
@@ -517,10 +508,18 @@ def calibrate_command(
             )
         report = asyncio.run(calibrate(built, rubric, settings))
         reports[rubric.id] = report
-        least = settings.min_agreement if min_kappa is None else min_kappa
+        least = settings.min_agreement if given["min_kappa"] is None else given["min_kappa"]
         code |= int(least is not None and report.kappa < least)
-        if not as_json:
+        if not given["as_json"]:
             print_redacted("\n".join(render_calibration(rubric.id, report)))
-    if as_json:
+    if given["as_json"]:
         print_json(reports)
     return code
+
+
+RUNNERS = {
+    "pack": _run_packs,
+    "context": _run_context,
+    "prompts": _run_classifier,
+    "judge": _calibrate,
+}

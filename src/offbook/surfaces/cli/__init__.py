@@ -61,7 +61,13 @@ MOVED = {
     "cassette stats": "offbook show CASSETTE --stats",
     "cassette trim": "offbook cassette edit CASSETTE --trim NUMBERS",
     "cassette upgrade": "offbook cassette edit CASSETTE --upgrade",
+    "eval context": "offbook eval run MANIFEST",
+    "eval init": "offbook eval new --from SOURCE",
+    "eval schema": "offbook eval new --schema",
+    "eval scope-triage": "offbook eval run DATASET",
     "export": "offbook report TRACE --format otlp",
+    "judge calibrate": "offbook eval run PACK --calibrate",
+    "query": "offbook eval list --sql QUERY",
 }
 FAILED, MISUSED, SIGNALLED = 1, 2, 128
 
