@@ -172,8 +172,8 @@ def _kind_of_eval(paths: tuple[Path, ...], given: dict[str, Any]) -> str:
         return "prompts"
     if {"modes", "tasks"} & {*value}:
         return "context"
-    first: Any = next(iter(value["cases"]), {}) if [*value] == ["cases"] else {}
-    return "prompts" if {"expected", "prompt"} <= {*first} else "pack"
+    cases: list[Any] = value["cases"] if [*value] == ["cases"] else []
+    return "prompts" if cases and {"expected", "prompt"} <= {*cases[0]} else "pack"
 
 
 def _run_packs(packs: tuple[Path, ...], given: dict[str, Any]) -> int:
