@@ -56,6 +56,15 @@ ASSERTION_EXAMPLES = {
     "tool_never": "{type: tool_never, tool: bash}",
     "tool_before": "{type: tool_before, first: read, then: edit}",
     "tool_status": "{type: tool_status, tool: edit, status: ok}",
+    "record_status": "{type: record_status, expected: completed}",
+    "record_output": "{type: record_output, contains: refunded}",
+    "record_value": "{type: record_value, path: /usage/total_cost, op: lt, expected: 0.02}",
+    "stage_status": "{type: stage_status, stage: plan, expected: completed}",
+    "stage_text": "{type: stage_text, stage: plan, contains: ready}",
+    "question_asked": "{type: question_asked, contains: repository}",
+    "recorded_tools": "{type: recorded_tools, expected: [read, edit]}",
+    "no_recorded_tools": "{type: no_recorded_tools, expected: [bash]}",
+    "side_effect_level": "{type: side_effect_level, expected: read_only}",
 }
 
 VARIABLES = {
@@ -140,7 +149,11 @@ def assertions_page() -> Iterator[str]:
     yield ""
     yield "The assertions of scenario files, of `offbook workspace assert` and of the MCP tool "
     yield "`test_assert`. Each is a mapping with a `type`. A value that the trace does not contain "
-    yield "gives the verdict *no data*, which fails."
+    yield "gives the verdict *no data*, which fails. What would check nothing (an empty pattern or "
+    yield "list, an infinite or negative limit) is refused when it is read."
+    yield ""
+    yield "Those of a run record (`record_…`, `stage_…`) are for [eval packs](../guides/evals.md), "
+    yield "in `check` or by the names of the pack format."
     for name in ASSERTIONS:
         kind = assertion_class(name)
         yield ""
@@ -158,13 +171,14 @@ def assertions_page() -> Iterator[str]:
             default = field.default if field.default is not msgspec.NODEFAULT else None
             required = field.required
             shown = "required" if required else f"`{default!r}`"
+            shown = "" if default is msgspec.UNSET else shown
             yield f"| `{field.encode_name}` | {type_name(field.type)} | {shown} |"
 
 
 def type_name(kind: Any) -> str:
     """Return a type as code, without the names of its modules."""
     text = getattr(kind, "__name__", "") if isinstance(kind, type) else str(kind)
-    text = re.sub(r"\b(typing|collections\.abc)\.", "", text)
+    text = re.sub(r"\b(typing|collections\.abc|msgspec)\.", "", text).replace(" | UnsetType", "")
     return "`" + re.sub(r"offbook[\w.]*\.(\w+)", r"\1", text).replace("|", chr(92) + "|") + "`"
 
 

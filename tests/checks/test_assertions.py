@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from offbook.checks import ASSERTIONS, CheckContext, evaluate_all, parse_assertion
+from offbook.checks import RUN_ASSERTIONS, CheckContext, evaluate_all, parse_assertion
 from offbook.errors import UsageError
 from offbook.trace import Event, Trace
 
@@ -238,8 +238,8 @@ def test_a_snapshot_of_no_files_has_no_data(context: CheckContext):
 
 
 def test_every_type_has_a_passing_and_a_failing_case():
-    assert {kind for kind, _, status in CASES if status == "pass"} == set(ASSERTIONS)
-    assert {kind for kind, _, status in CASES if status == "fail"} == set(ASSERTIONS)
+    assert {kind for kind, _, status in CASES if status == "pass"} == set(RUN_ASSERTIONS)
+    assert {kind for kind, _, status in CASES if status == "fail"} == set(RUN_ASSERTIONS)
 
 
 @pytest.mark.parametrize("kind, fields, status", [c for c in CASES if c[2] != "error"])

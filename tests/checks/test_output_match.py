@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offbook.checks import OutputMatch, collectors
+from offbook.checks import OutputMatch, context
 from offbook.errors import UsageError
 from offbook.trace import Event, compile_pattern
 
@@ -31,17 +31,17 @@ def test_a_search_in_chunks_and_in_the_whole_text_gives_the_same_result(
     chunks: list[str], pattern: str, size: int
 ):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(collectors, "BLOCK_SIZE", size)
+        patch.setattr(context, "BLOCK_SIZE", size)
         match = OutputMatch("stdout", pattern)
         for chunk in chunks:
             match.on_event(output(chunk))
         whole = "".join(chunks)
         assert match.matched is (whole != "" and re.search(pattern, whole) is not None)
-        assert match.tail == whole[-collectors.TAIL_LENGTH :]
+        assert match.tail == whole[-context.TAIL_LENGTH :]
 
 
 def test_a_character_may_be_split_between_two_blocks(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(collectors, "BLOCK_SIZE", 0)
+    monkeypatch.setattr(context, "BLOCK_SIZE", 0)
     match = OutputMatch("stdout", "café!")
     for part in ("caf\u00e9!".encode()[:4], "caf\u00e9!".encode()[4:]):
         encoded = base64.b64encode(part).decode()

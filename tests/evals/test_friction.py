@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
+from offbook.checks import CheckContext
 from offbook.errors import FormatError
 from offbook.evals import (
     SuggestionExpectation,
-    check_suggestions,
+    SuggestionMade,
     parse_friction_events,
     redact_values,
     redact_words,
@@ -73,12 +74,14 @@ EXPECTATIONS: dict[str, tuple[dict[str, Any], bool]] = {
 def test_one_suggestion_must_have_all_that_is_expected(name: str):
     fields, passes = EXPECTATIONS[name]
     suggestions = suggest(parse_friction_events(events(2), "x"))
-    verdict = check_suggestions(SuggestionExpectation(**fields), suggestions)
+    verdict = SuggestionMade(SuggestionExpectation(**fields)).judge(
+        CheckContext(None, suggestions=suggestions)
+    )
     assert (verdict.status == "pass") is passes
 
 
 def test_an_empty_expectation_without_suggestions_fails():
-    assert check_suggestions(SuggestionExpectation(), []).status == "fail"
+    assert SuggestionMade().judge(CheckContext(None, suggestions=[])).status == "fail"
 
 
 @pytest.mark.parametrize("value", ["x", {"event": []}, None])

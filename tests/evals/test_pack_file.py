@@ -64,7 +64,7 @@ BAD_PACKS = {
     "a pointer that is no pointer": (
         '[[rubrics]]\nid = "r"\n[[rubrics.assertions]]\npath = "usage.models"\n' + CASE,
         3,
-        "write /usage/models",
+        "write '/usage/models'",
     ),
     "a missing fixture": (
         '[[fixtures]]\nid = "f"\nkind = "run-record"\npath = "nope.json"\n' + RUBRIC + CASE,

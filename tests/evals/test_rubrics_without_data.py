@@ -61,12 +61,6 @@ def evidence_of(**fields: Any) -> Evidence:
             "unknown side effect level 'raed_only'",
         ),
         (
-            {"kind": "suggestion", "expected": {"min_sugestions": 1}},
-            Evidence(suggestions=[]),
-            "error",
-            "expected: Object contains unknown field `min_sugestions`",
-        ),
-        (
             {"kind": "visible-text-contains", "contains": "x"},
             evidence_of(),
             "fail",

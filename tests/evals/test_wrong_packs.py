@@ -50,7 +50,7 @@ def with_rule(**fields: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "pack, message",
     [
-        (with_rule(path="stages.0", expected=1), "invalid JSON Pointer 'stages.0'"),
+        (with_rule(path="stages.0", expected=1), "pointer must be empty or start with '/'"),
         (with_fixture(kind="cassette", inline="x"), "the cassette 'f' needs a path"),
         (
             with_fixture(kind="jsonl-trace", path="trace.jsonl", trace_id="t2"),

@@ -9,16 +9,15 @@ __getattr__ = lazy_getattr(
         "agent_coverage": "AgentCoverage CoverageReader CoveredPart read_coverage",
         "alignment": "AlignedRow align_equal align_in_any_order align_in_order"
         " describe_mismatch render_rows shorten_sides",
-        "assertion": "ASSERTIONS Assertion AssertionResult assertion_class evaluate_all"
-        " parse_assertion",
+        "assertion": "ASSERTIONS Assertion AssertionResult RUN_ASSERTIONS assertion_class"
+        " evaluate_all parse_assertion",
         "audit": "DEFAULT_POLICY PULL_REQUEST_POLICY audit_transcript find_golden"
         " read_audit_policy",
         "audit_rules": "RULES",
         "budgets": "Budget Spending SpendingReader",
-        "collectors": "OutputMatch Termination",
         "comparison": "ComparedRow Comparison TraceComparison compare_paths"
         " compare_traces render_comparison",
-        "context": "CheckContext NoData",
+        "context": "CheckContext NoData OutputMatch Termination",
         "fault_outcomes": "find_outcomes judge_faults",
         "golden_transcript": "assert_golden_transcript check_sentinels"
         " find_golden_mismatches mask_volatile merge_golden update_goldens",
@@ -29,7 +28,7 @@ __getattr__ = lazy_getattr(
         " capture_snapshot compare_snapshots diff_texts in_ci read_small_text"
         " redact_snapshot split_lines",
         "step_assertions": "assert_receipt_field",
-        "tool_calls": "ActualCall ExpectedCall Mode compare_tool_calls",
+        "tool_assertions": "ActualCall ExpectedCall Mode compare_tool_calls",
         "transcript_file": "parse_transcript read_transcript",
         "trial_statistics": "cohen_kappa compare_paired pass_at_k pass_hat_k"
         " sign_flip_test sign_test wilson",

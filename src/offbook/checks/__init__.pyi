@@ -10,6 +10,7 @@ from offbook.checks.alignment import describe_mismatch as describe_mismatch
 from offbook.checks.alignment import render_rows as render_rows
 from offbook.checks.alignment import shorten_sides as shorten_sides
 from offbook.checks.assertion import ASSERTIONS as ASSERTIONS
+from offbook.checks.assertion import RUN_ASSERTIONS as RUN_ASSERTIONS
 from offbook.checks.assertion import Assertion as Assertion
 from offbook.checks.assertion import AssertionResult as AssertionResult
 from offbook.checks.assertion import assertion_class as assertion_class
@@ -24,8 +25,6 @@ from offbook.checks.audit_rules import RULES as RULES
 from offbook.checks.budgets import Budget as Budget
 from offbook.checks.budgets import Spending as Spending
 from offbook.checks.budgets import SpendingReader as SpendingReader
-from offbook.checks.collectors import OutputMatch as OutputMatch
-from offbook.checks.collectors import Termination as Termination
 from offbook.checks.comparison import ComparedRow as ComparedRow
 from offbook.checks.comparison import Comparison as Comparison
 from offbook.checks.comparison import TraceComparison as TraceComparison
@@ -34,6 +33,8 @@ from offbook.checks.comparison import compare_traces as compare_traces
 from offbook.checks.comparison import render_comparison as render_comparison
 from offbook.checks.context import CheckContext as CheckContext
 from offbook.checks.context import NoData as NoData
+from offbook.checks.context import OutputMatch as OutputMatch
+from offbook.checks.context import Termination as Termination
 from offbook.checks.fault_outcomes import find_outcomes as find_outcomes
 from offbook.checks.fault_outcomes import judge_faults as judge_faults
 from offbook.checks.golden_transcript import assert_golden_transcript as assert_golden_transcript
@@ -67,10 +68,10 @@ from offbook.checks.snapshot import read_small_text as read_small_text
 from offbook.checks.snapshot import redact_snapshot as redact_snapshot
 from offbook.checks.snapshot import split_lines as split_lines
 from offbook.checks.step_assertions import assert_receipt_field as assert_receipt_field
-from offbook.checks.tool_calls import ActualCall as ActualCall
-from offbook.checks.tool_calls import ExpectedCall as ExpectedCall
-from offbook.checks.tool_calls import Mode as Mode
-from offbook.checks.tool_calls import compare_tool_calls as compare_tool_calls
+from offbook.checks.tool_assertions import ActualCall as ActualCall
+from offbook.checks.tool_assertions import ExpectedCall as ExpectedCall
+from offbook.checks.tool_assertions import Mode as Mode
+from offbook.checks.tool_assertions import compare_tool_calls as compare_tool_calls
 from offbook.checks.transcript_file import parse_transcript as parse_transcript
 from offbook.checks.transcript_file import read_transcript as read_transcript
 from offbook.checks.trial_statistics import cohen_kappa as cohen_kappa

@@ -1,22 +1,34 @@
 """Assertions: parsed strictly from dicts, evaluated on a context to verdicts.
 
-`Assertion` is the base of all kinds, and `ASSERTIONS` the table of them.
+`ASSERTIONS` is the one table of them. Python, scenario files, eval packs and MCP use it; a format
+with names of its own maps them to it. A kind declares its fields, the facts that it `needs`
+(without them the verdict is *no data*), and what would check nothing, which is refused when the
+assertion is read.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import msgspec
 
 from offbook.capability import load
-from offbook.checks.collectors import PublishedTopics, Termination
-from offbook.checks.context import NOT_ENDED, CheckContext, NoData, Requirement
+from offbook.checks.context import (
+    NEEDS,
+    NOT_ENDED,
+    CheckContext,
+    NoData,
+    PublishedTopics,
+    Requirement,
+    Termination,
+)
 from offbook.errors import OffbookError, UsageError, did_you_mean
 from offbook.files import explain_invalid
 from offbook.trace.agent_output import truncate_texts
 from offbook.trace.events import Verdict
+from offbook.trace.text_patterns import compile_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,6 +37,42 @@ if TYPE_CHECKING:
 
 # A verdict is an event of the trace: it quotes a file or an output, it does not copy it.
 MAX_TEXT = 20_000
+PATTERN_FIELDS = ("pattern", "payload_pattern")
+
+
+class Check(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The base of assertions, audit rules and budgets: it refuses what would check nothing.
+
+    An empty text matches everything, an empty list forbids nothing, and an infinite or negative
+    limit is never met or always.
+    """
+
+    # The fields with a value to compare with, which may be empty or any number.
+    value_fields: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        refuse_vacuous(self, self.value_fields)
+
+
+def refuse_vacuous(check: msgspec.Struct, value_fields: tuple[str, ...] = ()) -> None:
+    """Raise a ValueError if a field of a check would make it check nothing.
+
+    A field that has its default was not written, so it is left alone.
+    """
+    kind = type(check)
+    defaults = kind.__struct_defaults__
+    optional = len(kind.__struct_fields__) - len(defaults)
+    names = zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True)
+    for number, (field, name) in enumerate(names):
+        value = getattr(check, field)
+        if field in value_fields or (number >= optional and value == defaults[number - optional]):
+            continue
+        if value in ("", [], (), {}):
+            raise ValueError(f"`{name}` is empty and would check nothing")
+        if isinstance(value, (int, float)) and not math.isfinite(value):
+            raise ValueError(f"`{name}` must be a finite number, got {value}")
+        if isinstance(value, (int, float)) and value < 0:
+            raise ValueError(f"`{name}` must not be negative, got {value}")
 
 
 class AssertionResult(msgspec.Struct, frozen=True):
@@ -38,25 +86,29 @@ class AssertionResult(msgspec.Struct, frozen=True):
     rows: Sequence[AlignedRow] = ()
 
 
-class Assertion(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Assertion(Check, frozen=True):
     """One condition on a run.
 
     To add a kind, subclass it with a `tag` (the `type` that users write), implement `evaluate`,
     and list the class in `ASSERTIONS`.
     """
 
+    # The evidence that it reads: `has_trace` (a trace, and the folder of the run) or `record`.
+    reads: ClassVar[str] = "has_trace"
+    # The facts without which there is no data: names of `NEEDS`.
+    needs: ClassVar[tuple[str, ...]] = ()
     # The fields that are part of the title.
     title_fields: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
-        for field in self.__struct_fields__:
-            if getattr(self, field) == "":
-                # An empty pattern matches every text, and an empty topic no event.
-                raise ValueError(f"`{field}` is empty and would check nothing")
+        super().__post_init__()
+        for field in PATTERN_FIELDS:
+            if pattern := getattr(self, field, None):
+                compile_pattern(pattern, f"{self.__struct_config__.tag}.{field}")
 
     def requires(self) -> Iterable[Requirement]:
         """Return the collectors that `evaluate` reads, so that the trace is read once for all."""
-        return ()
+        return [(collector, ()) for need in self.needs for collector in NEEDS[need].collectors]
 
     def evaluate(self, context: CheckContext) -> AssertionResult:
         """Evaluate the condition; raise `NoData` if there is nothing to examine."""
@@ -71,6 +123,8 @@ class Assertion(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     def judge(self, context: CheckContext) -> Verdict:
         """Return the verdict; an error of the check itself is an `error`, not a `fail`."""
         try:
+            for need in (self.reads, *self.needs):
+                context.require(need)
             result = self.evaluate(context)
         except NoData as reason:
             return Verdict(self.title, "no_data", f"no data: {reason}")
@@ -101,7 +155,7 @@ class Assertion(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
         return Verdict(self.title, "fail", message, expected, actual, extra)
 
 
-class CountAssertion(Assertion, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class CountAssertion(Assertion, frozen=True):
     """A condition on a number: at least one of `min`, `max` and `exact` is required."""
 
     min: int | None = None
@@ -110,8 +164,11 @@ class CountAssertion(Assertion, frozen=True, forbid_unknown_fields=True, omit_de
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.min is None and self.max is None and self.exact is None:
-            raise ValueError("expected min, max or exact")
+        if self.max is None and self.exact is None:
+            if self.min is None:
+                raise ValueError("expected min, max or exact")
+            if self.min == 0:
+                raise ValueError("min 0 alone would always pass")
         if self.min is not None and self.max is not None and self.min > self.max:
             raise ValueError(f"min {self.min} is greater than max {self.max}")
 
@@ -126,42 +183,28 @@ class CountAssertion(Assertion, frozen=True, forbid_unknown_fields=True, omit_de
         return AssertionResult(ok, bounds, actual, context=context or {})
 
 
-def require(value: Any, message: str) -> Any:
-    """Return the value, or raise `NoData` if it is None."""
-    if value is None:
-        raise NoData(message)
-    return value
-
-
-def require_items(values: list[str], field: str) -> list[str]:
-    """Return the list, or raise an error if it is empty: an empty one would always pass."""
-    if not values:
-        raise UsageError(f"{field} is empty and would always pass")
-    return values
-
-
 # --- The kinds of assertions, and lists of them
 
 # Classes by the `type` that users write, in the order of the documentation. A module is imported
 # when one of its assertions is used.
-ASSERTIONS = {
+RUN_ASSERTIONS = {
     "exit_code": "offbook.checks.run_assertions:ExitCode",
-    "termination_reason": "offbook.checks.loop_assertions:TerminationReason",
-    "iterations": "offbook.checks.loop_assertions:Iterations",
+    "termination_reason": "offbook.checks.run_assertions:TerminationReason",
+    "iterations": "offbook.checks.run_assertions:Iterations",
     "duration": "offbook.checks.run_assertions:Duration",
     "cost_within": "offbook.checks.run_assertions:CostWithin",
-    "file_exists": "offbook.checks.file_assertions:FileExists",
-    "file_contains": "offbook.checks.file_assertions:FileContains",
-    "file_not_contains": "offbook.checks.file_assertions:FileNotContains",
-    "scratchpad_contains": "offbook.checks.file_assertions:ScratchpadContains",
-    "snapshot_matches": "offbook.checks.file_assertions:SnapshotMatches",
-    "event_occurred": "offbook.checks.loop_assertions:EventOccurred",
-    "event_sequence": "offbook.checks.loop_assertions:EventSequence",
-    "event_count": "offbook.checks.loop_assertions:EventCount",
-    "no_event": "offbook.checks.loop_assertions:NoEvent",
-    "hat_sequence": "offbook.checks.loop_assertions:HatSequence",
-    "hat_transition": "offbook.checks.loop_assertions:HatTransition",
-    "iteration_count": "offbook.checks.loop_assertions:IterationCount",
+    "file_exists": "offbook.checks.run_assertions:FileExists",
+    "file_contains": "offbook.checks.run_assertions:FileContains",
+    "file_not_contains": "offbook.checks.run_assertions:FileNotContains",
+    "scratchpad_contains": "offbook.checks.run_assertions:ScratchpadContains",
+    "snapshot_matches": "offbook.checks.run_assertions:SnapshotMatches",
+    "event_occurred": "offbook.checks.run_assertions:EventOccurred",
+    "event_sequence": "offbook.checks.run_assertions:EventSequence",
+    "event_count": "offbook.checks.run_assertions:EventCount",
+    "no_event": "offbook.checks.run_assertions:NoEvent",
+    "hat_sequence": "offbook.checks.run_assertions:HatSequence",
+    "hat_transition": "offbook.checks.run_assertions:HatTransition",
+    "iteration_count": "offbook.checks.run_assertions:IterationCount",
     "stdout_contains": "offbook.checks.run_assertions:StdoutContains",
     "stderr_contains": "offbook.checks.run_assertions:StderrContains",
     "tool_sequence": "offbook.checks.tool_assertions:ToolSequence",
@@ -170,6 +213,19 @@ ASSERTIONS = {
     "tool_before": "offbook.checks.tool_assertions:ToolBefore",
     "tool_status": "offbook.checks.tool_assertions:ToolStatus",
 }
+# On the run record of an eval case: a JSON file that may come from another tool.
+RECORD_ASSERTIONS = {
+    "record_status": "offbook.checks.record_assertions:RecordStatus",
+    "record_output": "offbook.checks.record_assertions:RecordOutput",
+    "record_value": "offbook.checks.record_assertions:RecordValue",
+    "stage_status": "offbook.checks.record_assertions:StageStatus",
+    "stage_text": "offbook.checks.record_assertions:StageText",
+    "question_asked": "offbook.checks.record_assertions:QuestionAsked",
+    "recorded_tools": "offbook.checks.record_assertions:RecordedTools",
+    "no_recorded_tools": "offbook.checks.record_assertions:NoRecordedTools",
+    "side_effect_level": "offbook.checks.record_assertions:SideEffectLevel",
+}
+ASSERTIONS = RUN_ASSERTIONS | RECORD_ASSERTIONS
 
 
 def assertion_class(name: str) -> type[Assertion]:
@@ -195,6 +251,9 @@ def parse_assertion(raw: object, where: str = "") -> Assertion:
     kind = assertion_class(name)
     try:
         return msgspec.convert(fields | {"type": name}, kind)
+    except UsageError as error:
+        what = f"{error.where or name}: {error.what}"
+        raise UsageError(what, where=where, hint=error.hint) from error
     except msgspec.ValidationError as error:
         problem, location, hint = explain_invalid(error, kind)
         known = kind.__struct_encode_fields__
@@ -216,17 +275,21 @@ def evaluate_all(assertions: Iterable[object], context: CheckContext) -> list[Ve
         except UsageError as error:
             name = str(cast("dict[str, Any]", raw).get("type")) if isinstance(raw, dict) else "?"
             parsed.append(Verdict(name, "error", str(error)))
-    valid = [item for item in parsed if isinstance(item, Assertion)]
-    required = [requirement for item in valid for requirement in item.requires()]
-    # Always collected: a trace that is broken or has no end is noticed whatever is asserted.
-    context.collect([(Termination, ()), (PublishedTopics, ()), *required])
-    # Of a run that was killed, nothing is known: what was not seen may have been about to happen.
-    killed = NOT_ENDED if context.unfinished else ""
+    killed = ""
+    others = [item for item in parsed if isinstance(item, Assertion) and item.reads != "has_trace"]
+    if not parsed or len(others) < len(parsed):
+        valid = [item for item in parsed if isinstance(item, Assertion)]
+        required = [requirement for item in valid for requirement in item.requires()]
+        # Always collected: a trace that is broken or has no end is noticed whatever is asserted.
+        context.collect([(Termination, ()), (PublishedTopics, ()), *required])
+        # Of a run that was killed, nothing is known: what was not seen may have been about to
+        # happen.
+        killed = NOT_ENDED if context.unfinished else ""
     return [
         item
         if isinstance(item, Verdict)
         else Verdict(item.title, "no_data", killed)
-        if killed
+        if killed and item.reads == "has_trace"
         else item.judge(context)
         for item in parsed
     ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from offbook.checks.collectors import TotalCost
+from offbook.checks.context import TotalCost
 from offbook.exchange.model import Usage
 from offbook.exchange.model_prices import cost_of, find_price
 from offbook.trace.events import (

@@ -27,8 +27,8 @@ from offbook.checks.alignment import (
     render_rows,
     shorten_sides,
 )
-from offbook.checks.collectors import TotalCost
 from offbook.checks.comparable_events import ComparableEvent, comparable_events
+from offbook.checks.context import TotalCost
 from offbook.errors import FormatError, UsageError, counted
 from offbook.exchange.model import Usage
 from offbook.trace import events as names

@@ -1,29 +1,275 @@
-"""The context of a check: the trace of a run and the folder that the run worked in.
+"""The context of a check: the facts about a run, read from its trace, its folder or its record.
 
-A check that finds nothing to examine raises `NoData`. That becomes a `no_data` verdict, which
-is never a pass.
+A collector reads the events of a trace once and keeps only what a check needs. It is identified by
+its class and its arguments: `TopicMatch("build.*", None)`. The context creates the collectors that
+the checks of a run require and feeds all of them in a single pass over the trace, so a trace of any
+size is read once and never held in memory.
+
+A check that finds nothing to examine raises `NoData`. That becomes a `no_data` verdict, which is
+never a pass.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+import codecs
+import re
+import sys
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar, cast
 
-from offbook.checks.collectors import Collector, HatHistory, PublishedTopics, Termination, TotalCost
+from offbook.errors import UsageError
 from offbook.files import resolve_within
-from offbook.trace.events import EXIT_CODES, VERDICT, canonical_termination
+from offbook.trace.agent_output import output_bytes, payload_text, text_field
+from offbook.trace.events import (
+    EXIT_CODES,
+    HOOK_TOOL_CALL,
+    ITERATION,
+    LOOP_START,
+    PROCESS_EXIT,
+    PROCESS_OUTPUT,
+    PUBLISH,
+    RUN_END,
+    RUN_START,
+    TERMINAL_WRITE,
+    TERMINATION,
+    TOOL_BLOCKED,
+    TOOL_CALL,
+    TOOL_RESULT,
+    VERDICT,
+    canonical_termination,
+    topic_matches,
+)
+from offbook.trace.query import Events, ToolCallRecord
 from offbook.trace.reader import LineFault, Trace, elapsed_seconds
+from offbook.trace.text_patterns import compile_pattern
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from offbook.trace.events import Event
 
+MAX_SAMPLES = 5
+TAIL_LENGTH = 200
+BLOCK_SIZE = 128 * 1024
+# Incremental, because a chunk of output may end in the middle of a character.
+_Decoder = codecs.getincrementaldecoder("utf-8")
+
+
+class Collector(Protocol):
+    """A reducer over the events of a trace.
+
+    It receives the events whose name is in `event_names`, and those whose data has a key in
+    `data_keys`.
+    """
+
+    event_names: ClassVar[tuple[str, ...]]
+    data_keys: ClassVar[tuple[str, ...]] = ()
+
+    def on_event(self, event: Event) -> None:
+        """Receive one event, in the order of the trace."""
+        ...
+
+
+class PublishedTopics(Collector):
+    """The published topics in order, and the summary that Ralph publishes at the end of a loop."""
+
+    event_names = (PUBLISH,)
+
+    def __init__(self) -> None:
+        self.topics: list[str] = []
+        self.summary = ""
+
+    def on_event(self, event: Event) -> None:
+        # Interned: a long loop publishes the same few topics thousands of times.
+        topic = sys.intern(text_field(event, "topic"))
+        self.topics.append(topic)
+        if topic == "loop.terminate":
+            self.summary = payload_text(event.data.get("payload"))
+
+    def find(self, pattern: str) -> str | None:
+        """Return the first group of a pattern in the summary, or None."""
+        match = re.search(pattern, self.summary)
+        return match[1] if match else None
+
+
+class TopicMatch(Collector):
+    """The events of one topic: their count, the first few, and whether a payload matches.
+
+    An error in the pattern is raised when `matched` is read, so that it fails only the check that
+    uses the pattern and the other checks still get their data.
+    """
+
+    event_names = (PUBLISH,)
+
+    def __init__(self, topic: str, pattern: str | None = None) -> None:
+        self._topic = topic
+        self._pattern = pattern
+        self._matched = pattern is None
+        self._error: UsageError | None = None
+        self.count = 0
+        self.samples: list[dict[str, Any]] = []
+
+    @property
+    def matched(self) -> bool:
+        """True if the payload of an event matches the pattern."""
+        if self._error is not None:
+            raise self._error
+        return self._matched
+
+    def on_event(self, event: Event) -> None:
+        # Equality first: matching the topic as a glob is the slow path.
+        if event.data.get("topic") != self._topic and not topic_matches(
+            self._topic, text_field(event, "topic")
+        ):
+            return
+        self.count += 1
+        if len(self.samples) < MAX_SAMPLES:
+            self.samples.append(event.data)
+        if self._matched or self._error is not None:
+            return
+        try:
+            pattern = compile_pattern(self._pattern or "", "event_occurred.payload_pattern")
+            self._matched = pattern.search(payload_text(event.data.get("payload"))) is not None
+        except UsageError as error:
+            self._error = error
+
+
+class HatHistory(Collector):
+    """The hat of each iteration."""
+
+    event_names = (ITERATION,)
+
+    def __init__(self) -> None:
+        self.hats: list[str] = []
+
+    def on_event(self, event: Event) -> None:
+        self.hats.append(sys.intern(text_field(event, "hat")))
+
+
+class Termination(Collector):
+    """The end of the run as recorded in the trace: reason, exit code, iterations, duration."""
+
+    event_names = (TERMINATION, PROCESS_EXIT, RUN_START, RUN_END, LOOP_START)
+
+    def __init__(self) -> None:
+        self.unfinished = False  # it began, and the trace does not contain its end
+        self.reason: str | None = None
+        self.exit_code: int | None = None
+        self.iterations: int | None = None
+        self.seconds: float | None = None
+
+    def on_event(self, event: Event) -> None:
+        data = event.data
+        if event.event != PROCESS_EXIT:  # that may be one process of many
+            self.unfinished = event.event in {RUN_START, LOOP_START}
+        code = data.get("exit_code", data.get("code"))
+        self.exit_code = code if isinstance(code, int) else self.exit_code
+        if event.event != TERMINATION:
+            return
+        reason, seconds = data.get("reason"), data.get("elapsed_secs")
+        if isinstance(reason, str):
+            self.reason = canonical_termination(reason) or reason
+        self.seconds = float(seconds) if isinstance(seconds, (int, float)) else self.seconds
+        iterations = data.get("iterations")
+        if self.iterations is None and isinstance(iterations, int):
+            self.iterations = iterations
+
+
+class TotalCost(Collector):
+    """The sum of all recorded costs in dollars; None if no event has a cost."""
+
+    event_names = ()
+    # Agents report their cost under different keys, in events of any name.
+    data_keys = ("cost_dollars", "cost_usd", "total_cost_usd")
+
+    def __init__(self) -> None:
+        self.dollars: float | None = None
+
+    def on_event(self, event: Event) -> None:
+        for key in self.data_keys:
+            cost = event.data.get(key)
+            if isinstance(cost, (int, float)):
+                self.dollars = (self.dollars or 0.0) + float(cost)
+
+
+class OutputMatch(Collector):
+    """A search for a pattern in the output of a stream, and the end of that output.
+
+    The output is searched block by block. Between blocks only the text is kept that can still
+    become part of a match. An error in the pattern is raised when `matched` is read.
+    """
+
+    event_names = (PROCESS_OUTPUT, TERMINAL_WRITE, PROCESS_EXIT)
+
+    def __init__(self, stream: str, pattern: str) -> None:
+        self._stream = stream
+        self._pattern = pattern
+        self._chunks: list[bytes] = []
+        self._size = 0
+        self._block_size = BLOCK_SIZE
+        self._decode = _Decoder("replace").decode
+        self._remainder = ""
+        self._matched = False
+        self._error: UsageError | None = None
+        self.tail = ""
+        self.truncated = False  # the run wrote more than the trace contains
+
+    def on_event(self, event: Event) -> None:
+        if event.event == PROCESS_EXIT:
+            self.truncated |= event.data.get("truncated") is True
+            return
+        output = output_bytes(event)
+        if output is None or output[0] != self._stream:
+            return
+        self._chunks.append(output[1])
+        self._size += len(output[1])
+        if self._size > self._block_size:
+            self._search()
+
+    @property
+    def matched(self) -> bool:
+        """True if the pattern matches the output received so far."""
+        self._search(final=True)
+        if self._error is not None:
+            raise self._error
+        return self._matched
+
+    def _search(self, *, final: bool = False) -> None:
+        text = self._decode(b"".join(self._chunks), final)
+        self._chunks, self._size = [], 0
+        self.tail = (self.tail + text[-TAIL_LENGTH:])[-TAIL_LENGTH:]
+        if self._matched or self._error is not None:
+            return
+        try:
+            pattern = compile_pattern(self._pattern, f"{self._stream}_contains.pattern")
+            text = self._remainder + text
+            end, keep_from = (len(text), 0) if final else pattern.stream_bounds(text)
+            self._matched = end > 0 and pattern.search(text[:end]) is not None
+            self._remainder = "" if self._matched else text[keep_from:]
+            # The next block is at least as long as the remainder: each character is searched a
+            # constant number of times on average, also when a pattern keeps everything.
+            self._block_size = max(BLOCK_SIZE, len(self._remainder))
+        except UsageError as error:
+            self._error = error
+
+
+class ToolEvents(Collector):
+    """The tool calls, blocks and results of the run."""
+
+    event_names = (TOOL_CALL, HOOK_TOOL_CALL, TOOL_BLOCKED, TOOL_RESULT)
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def on_event(self, event: Event) -> None:
+        self.events.append(event)
+
+
+# --- The context
+
 C = TypeVar("C", bound=Collector)
 # The class of a collector and its arguments.
 Requirement = tuple[type[Collector], tuple[Any, ...]]
-
-
 NOT_ENDED = "no data: the run did not end, so its trace is incomplete"
 
 
@@ -31,8 +277,38 @@ class NoData(Exception):
     """The run has no data for this check."""
 
 
+class Need(NamedTuple):
+    """A fact that a check needs: the collectors that read it, and the message without it."""
+
+    collectors: tuple[type[Collector], ...]
+    missing: str
+
+
+# The properties of a context that checks name in `needs`.
+NEEDS = {
+    "reason": Need((Termination, PublishedTopics), "the trace has no termination reason"),
+    "exit_code": Need((Termination, PublishedTopics), "the trace has no exit code"),
+    "iterations": Need(
+        (HatHistory, Termination, PublishedTopics), "the trace has no iteration records"
+    ),
+    "hats": Need((HatHistory,), "the trace has no iteration records"),
+    "topics": Need((PublishedTopics,), "no event was published"),
+    "seconds": Need((Termination,), "the trace has fewer than two events, so no duration"),
+    "cost": Need((TotalCost,), "no cost was recorded"),
+    "tool_calls": Need((ToolEvents,), "no tool was called"),
+    "root": Need((), "the run has no folder"),
+    "snapshots": Need((), "the run has no snapshots"),
+    "has_trace": Need((), "the case has no trace"),
+    "record": Need((), "the case has no run record"),
+    "suggestions": Need((), "the case has no friction events"),
+}
+
+
 class CheckContext:
     """The facts about one run, read from its trace on demand.
+
+    `record` is the run record of an eval case, as it was read, and `suggestions` what its friction
+    events suggest. Such a case may have no trace: its `events` are None.
 
     `collect` reads the trace once for several collectors; `get` reads it for a collector that is
     not known yet. Events are not kept, only the collectors are.
@@ -43,16 +319,24 @@ class CheckContext:
     """
 
     def __init__(
-        self, events: Iterable[Event], root: Path | None = None, snapshots: Path | None = None
+        self,
+        events: Iterable[Event] | None,
+        root: Path | None = None,
+        snapshots: Path | None = None,
+        record: Mapping[str, Any] | None = None,
+        suggestions: Sequence[Any] | None = None,
     ) -> None:
+        self.has_trace = events is not None
         # A stored trace is read again from its file; other events may be an iterator.
         self._trace = events.path if isinstance(events, Trace) else None
-        self._events: list[Event] = [] if isinstance(events, Trace) else list(events)
+        self._events: list[Event] = [] if isinstance(events, Trace) else list(events or ())
         self._collectors: dict[Requirement, Collector] = {}
         self._span: tuple[int, int] | None = None
         self.faults: list[LineFault] = []
         self.root = root
         self.snapshots = snapshots
+        self.record = record
+        self.suggestions = suggestions
 
     def collect(self, requirements: Iterable[Requirement]) -> None:
         """Read the trace once for all required collectors that are not known yet."""
@@ -98,6 +382,13 @@ class CheckContext:
             self.faults = trace.faults
             if trace.total > 1 and trace.first is not None and trace.last is not None:
                 self._span = (trace.first, trace.last)
+
+    def require(self, name: str) -> Any:
+        """Return a fact of `NEEDS`; without it there is no data."""
+        value = getattr(self, name)
+        if value is None or value is False or (value == [] and NEEDS[name].collectors):
+            raise NoData(NEEDS[name].missing)
+        return value
 
     @property
     def unfinished(self) -> bool:
@@ -155,8 +446,11 @@ class CheckContext:
         """The cost of the run in dollars, if one was recorded."""
         return self.get(TotalCost).dollars
 
+    @property
+    def tool_calls(self) -> list[ToolCallRecord]:
+        """The tool calls of the model, blocked or not."""
+        return Events(self.get(ToolEvents).events).tool_calls
+
     def resolve(self, path: str) -> Path:
         """Return the path of a file in the folder of the run; a path that leaves it is refused."""
-        if self.root is None:
-            raise NoData("the run has no folder")
-        return resolve_within(self.root, path)
+        return resolve_within(self.require("root"), path)

@@ -14,8 +14,14 @@ from typing import Any, cast
 from offbook.checks.alignment import align_in_order, align_names, describe_mismatch, render_rows
 from offbook.errors import CheckFailed, UsageError, did_you_mean
 from offbook.trace.events import HANDOFF, STEP_POST, STEP_PRE, Event
-from offbook.trace.json_pointer import resolve_pointer
-from offbook.trace.matching import MISSING, contains, find_mismatches, render_value, values_equal
+from offbook.trace.matching import (
+    MISSING,
+    contains,
+    find_mismatches,
+    render_value,
+    resolve_pointer,
+    values_equal,
+)
 from offbook.trace.query import Events
 from offbook.trace.steps import StepRecord, current_log
 

@@ -1,41 +1,241 @@
-"""Assertions about the tools of an agent.
+"""Assertions about the tools of an agent, and the comparison of its calls with expected ones.
 
 `tool_sequence`, `tool_called` and `tool_before` count the tools that ran. A call of the model that
 was blocked or refused did not run. Of a call without a result it is unknown: an assertion that
 depends on it has no data.
+
+Calls are paired optimally: if a pairing exists, it is found. (A greedy matcher takes the first
+candidate, and fails where two expectations overlap.)
 """
 
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import msgspec
 
-from offbook.checks.alignment import AlignedRow, align_names
-from offbook.checks.assertion import Assertion, AssertionResult, require_items
-from offbook.checks.collectors import ToolEvents
-from offbook.checks.context import CheckContext, NoData, Requirement
-from offbook.checks.tool_calls import (
-    ActualCall,
-    Args,
-    ExpectedCall,
-    Mode,
-    align_calls,
-    compare_tool_calls,
+from offbook.checks.alignment import (
+    AlignedRow,
+    Pairs,
+    align_in_any_order,
+    align_in_order,
+    align_names,
+    describe_mismatch,
 )
+from offbook.checks.assertion import Assertion, AssertionResult
+from offbook.checks.context import CheckContext, NoData, ToolEvents
 from offbook.errors import counted, did_you_mean
 from offbook.trace.events import TOOL_RESULT
-from offbook.trace.matching import contains, text_matches
-from offbook.trace.query import Events, ToolCallRecord
+from offbook.trace.matching import (
+    Mismatch,
+    contains,
+    find_mismatches,
+    render_value,
+    text_matches,
+    values_equal,
+)
+from offbook.trace.query import Events
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
+Mode = Literal["exact", "in_order", "any_order", "subset", "superset"]
+Args = Literal["exact", "partial", "pattern", "ignore"]
+# The modes in which a call that no expectation matches is a failure.
+NO_EXTRA_CALLS = {"exact", "any_order", "subset"}
 State = Literal["ok", "failed", "blocked", "retried"]
 
 
-class ToolSequence(Assertion, frozen=True, tag="tool_sequence"):
+# --- Comparison of calls
+
+
+class ActualCall(NamedTuple):
+    """A tool call that the agent made."""
+
+    tool: str
+    input: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        return f"{self.tool}({render_value(self.input)})"
+
+
+class ExpectedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A tool call that the agent should make: the tool's name and, optionally, its input.
+
+    `input` is a dict, compared as `args` says, or a function that returns True for a matching
+    input, or None for any input.
+    """
+
+    tool: str
+    input: Any = None
+    args: Args | None = None
+
+    def __post_init__(self) -> None:
+        if self.input is not None and not isinstance(self.input, dict) and not callable(self.input):
+            raise ValueError("`input` must be a dict or a function")
+
+    def matches(self, call: ActualCall) -> bool:
+        """Return whether a call satisfies this expectation."""
+        if call.tool != self.tool:
+            return False
+        if self.input is None or self.args == "ignore":
+            return True
+        if callable(self.input):
+            return not self._call_predicate(call)
+        return next(self._mismatches(call), None) is None
+
+    def differences(self, call: ActualCall) -> tuple[str, ...]:
+        """Return the places where the input of a call differs from the expected input."""
+        if self.input is None or self.args == "ignore":
+            return ()
+        if callable(self.input):
+            return self._call_predicate(call)
+        return tuple(map(describe_mismatch, self._mismatches(call)))
+
+    def _mismatches(self, call: ActualCall) -> Iterator[Mismatch]:
+        return find_mismatches(
+            call.input,
+            self.input,
+            matches=text_matches if self.args == "pattern" else values_equal,
+            subset="none" if self.args == "exact" else "deep",
+        )
+
+    def _call_predicate(self, call: ActualCall) -> tuple[str, ...]:
+        try:
+            return () if self.input(call.input) else (f"input: {self._predicate} returned False",)
+        except Exception as error:  # noqa: BLE001 - an input that makes it raise does not match
+            return (f"input: {self._predicate} raised {error!r}",)
+
+    @property
+    def _predicate(self) -> str:
+        return str(getattr(self.input, "__name__", "the function"))
+
+    def __str__(self) -> str:
+        if self.input is None:
+            return self.tool
+        return (
+            f"{self.tool}({self._predicate if callable(self.input) else render_value(self.input)})"
+        )
+
+
+class CallComparison(NamedTuple):
+    """The result of a comparison: `ok`, and both sides aligned."""
+
+    ok: bool
+    rows: list[AlignedRow]
+    missing: list[str]
+    extra: list[str]
+
+
+def compare_tool_calls(
+    actual: Sequence[ActualCall], expected: Sequence[ExpectedCall], mode: Mode
+) -> CallComparison:
+    """Compare the actual calls with the expected ones.
+
+    `exact`: the same calls in the same order. `in_order`: all expected calls in their order, with
+    others in between. `any_order`: the same calls in any order. `subset`: only expected calls.
+    `superset`: all expected calls, and possibly more.
+    """
+    ordered = mode in {"exact", "in_order"}
+    # Matching may run a pattern or a function of the user: once per pair is enough.
+    cache: dict[tuple[int, int], bool] = {}
+
+    def matches(a: int, e: int) -> bool:
+        if (a, e) not in cache:
+            cache[a, e] = expected[e].matches(actual[a])
+        return cache[a, e]
+
+    align = align_in_order if ordered else align_in_any_order
+    pairs = align(len(actual), len(expected), matches)
+    matched_actual, matched_expected = {a for a, _ in pairs}, {e for _, e in pairs}
+    missing = [str(call) for e, call in enumerate(expected) if e not in matched_expected]
+    extra = [str(call) for a, call in enumerate(actual) if a not in matched_actual]
+    ok = not (missing and mode != "subset") and not (extra and mode in NO_EXTRA_CALLS)
+    rows = align_calls(actual, expected, pairs, ordered=ordered)
+    if mode not in NO_EXTRA_CALLS:
+        rows = [row if row.expected else row._replace(ok=True) for row in rows]
+    return CallComparison(ok, rows, missing, extra)
+
+
+def align_calls(
+    actual: Sequence[ActualCall], expected: Sequence[ExpectedCall], pairs: Pairs, *, ordered: bool
+) -> list[AlignedRow]:
+    """Return the rows of both sides, with a row for each actual call.
+
+    An unmatched call shares a row with an unmatched expectation for the same tool, so that the
+    difference of their inputs is visible.
+    """
+    expected_of = dict(pairs)
+    unmatched = [e for e in range(len(expected)) if e not in expected_of.values()]
+    rows: list[AlignedRow] = []
+    for position, call in enumerate(actual):
+        match = expected_of.get(position)
+        if match is None:
+            # In order, only expectations before the next matched one are candidates.
+            limit = len(expected)
+            if ordered:
+                limit = min((e for a, e in pairs if a > position), default=limit)
+            same_tool = (e for e in unmatched if e < limit and expected[e].tool == call.tool)
+            match = next(same_tool, None)
+        while ordered and match is not None and unmatched and unmatched[0] < match:
+            rows.append(AlignedRow(str(expected[unmatched.pop(0)]), ""))
+        if match is None:
+            rows.append(AlignedRow("", str(call)))
+        elif position in expected_of:
+            rows.append(AlignedRow(str(expected[match]), str(call), ok=True))
+        else:
+            unmatched.remove(match)
+            notes = expected[match].differences(call)
+            rows.append(AlignedRow(str(expected[match]), str(call), notes=notes))
+    return [*rows, *(AlignedRow(str(expected[e]), "") for e in unmatched)]
+
+
+# --- The calls of a run
+
+
+class ModelCalls(NamedTuple):
+    """The calls that the model made, in order, each with whether it ran: None if unknown."""
+
+    calls: list[tuple[ActualCall, bool | None]]
+
+    def select(self, *outcomes: bool | None) -> list[ActualCall]:
+        """Return the calls with one of these outcomes."""
+        return [call for call, ran in self.calls if ran in outcomes]
+
+    def decide(self, check: Callable[[list[ActualCall]], AssertionResult]) -> AssertionResult:
+        """Return the result for the calls that ran, if the unknown ones cannot change it."""
+        result = check(self.select(True))
+        unknown = self.select(None)
+        if unknown and check(self.select(True, None)).ok != result.ok:
+            tools = ", ".join(sorted({repr(call.tool) for call in unknown}))
+            raise NoData(f"it is unknown whether {tools} ran: no result came back")
+        return result
+
+
+def _read_calls(context: CheckContext) -> ModelCalls:
+    ran_by_id = {
+        event.data["call_id"]: bool(event.data.get("executed", True))
+        for event in context.get(ToolEvents).events
+        if event.event == TOOL_RESULT
+    }
+    calls: list[tuple[ActualCall, bool | None]] = []
+    for record in context.tool_calls:
+        changed = record.rewritten_input
+        call = ActualCall(record.tool_name, record.input if changed is None else changed)
+        calls.append((call, False if record.blocked else ran_by_id.get(record.tool_call_id)))
+    return ModelCalls(calls)
+
+
+# --- Assertions
+
+
+class ToolAssertion(Assertion, frozen=True):
+    """An assertion about tool calls: without any call there is no data."""
+
+    needs: ClassVar[tuple[str, ...]] = ("tool_calls",)
+    value_fields: ClassVar[tuple[str, ...]] = ("input",)
+
+
+class ToolSequence(ToolAssertion, frozen=True, tag="tool_sequence"):
     """The agent ran these tools: names, or names with their input.
 
     `args` sets the comparison of inputs; each tool can override it.
@@ -45,9 +245,13 @@ class ToolSequence(Assertion, frozen=True, tag="tool_sequence"):
     mode: Mode = "exact"
     args: Args = "partial"
     title_fields: ClassVar[tuple[str, ...]] = ("mode",)
+    value_fields: ClassVar[tuple[str, ...]] = ("tools",)
 
-    def requires(self) -> list[Requirement]:
-        return [(ToolEvents, ())]
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.tools and self.mode != "exact":
+            # Exactly no calls is a condition; any other mode is not one.
+            raise ValueError("`tools` is empty and would check nothing")
 
     def evaluate(self, context: CheckContext) -> AssertionResult:
         expected = [
@@ -56,8 +260,6 @@ class ToolSequence(Assertion, frozen=True, tag="tool_sequence"):
             else msgspec.structs.replace(tool, args=tool.args or self.args)
             for tool in self.tools
         ]
-        if self.mode != "exact":  # exactly no calls is a condition; any other mode is not one
-            require_items([call.tool for call in expected], "tool_sequence.tools")
         calls = _read_calls(context)
 
         def compare(actual: list[ActualCall]) -> AssertionResult:
@@ -77,7 +279,7 @@ class ToolSequence(Assertion, frozen=True, tag="tool_sequence"):
         return calls.decide(compare)
 
 
-class ToolCalled(Assertion, frozen=True, tag="tool_called"):
+class ToolCalled(ToolAssertion, frozen=True, tag="tool_called"):
     """The agent ran this tool with this input, between `min` and `max` times."""
 
     tool: str
@@ -87,8 +289,12 @@ class ToolCalled(Assertion, frozen=True, tag="tool_called"):
     max: int | None = None
     title_fields: ClassVar[tuple[str, ...]] = ("tool",)
 
-    def requires(self) -> list[Requirement]:
-        return [(ToolEvents, ())]
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.min == 0 and self.max is None:
+            raise ValueError("min 0 alone would always pass")
+        if self.max is not None and self.min > self.max:
+            raise ValueError(f"min {self.min} is greater than max {self.max}")
 
     def evaluate(self, context: CheckContext) -> AssertionResult:
         calls = _read_calls(context)
@@ -122,15 +328,12 @@ class ToolCalled(Assertion, frozen=True, tag="tool_called"):
         return AssertionResult(ok, bounds, count, message, {"calls": same_tool}, rows)
 
 
-class ToolNever(Assertion, frozen=True, tag="tool_never"):
+class ToolNever(ToolAssertion, frozen=True, tag="tool_never"):
     """The model never called this tool, or never with this input, while it called others."""
 
     tool: str
     input: dict[str, Any] | None = None
     title_fields: ClassVar[tuple[str, ...]] = ("tool",)
-
-    def requires(self) -> list[Requirement]:
-        return [(ToolEvents, ())]
 
     def evaluate(self, context: CheckContext) -> AssertionResult:
         rows: list[AlignedRow] = []
@@ -145,15 +348,12 @@ class ToolNever(Assertion, frozen=True, tag="tool_never"):
         return AssertionResult(not calls, f"no {self.tool}", calls, message, rows=rows)
 
 
-class ToolBefore(Assertion, frozen=True, tag="tool_before"):
+class ToolBefore(ToolAssertion, frozen=True, tag="tool_before"):
     """The agent ran `first` before it ran `then`."""
 
     first: str
     then: str
     title_fields: ClassVar[tuple[str, ...]] = ("first", "then")
-
-    def requires(self) -> list[Requirement]:
-        return [(ToolEvents, ())]
 
     def evaluate(self, context: CheckContext) -> AssertionResult:
         calls = _read_calls(context)
@@ -179,18 +379,15 @@ class ToolBefore(Assertion, frozen=True, tag="tool_before"):
         return AssertionResult(ok, f"{self.first} before {self.then}", names, message, rows=rows)
 
 
-class ToolStatus(Assertion, frozen=True, tag="tool_status"):
+class ToolStatus(ToolAssertion, frozen=True, tag="tool_status"):
     """A call of this tool was ok, failed, blocked, or failed and then retried."""
 
     tool: str
     status: State
     title_fields: ClassVar[tuple[str, ...]] = ("tool", "status")
 
-    def requires(self) -> list[Requirement]:
-        return [(ToolEvents, ())]
-
     def evaluate(self, context: CheckContext) -> AssertionResult:
-        calls = [call for call in _call_records(context) if call.tool_name == self.tool]
+        calls = [call for call in context.tool_calls if call.tool_name == self.tool]
         if not calls:
             raise NoData(f"{self.tool!r} was never called")
         events = Events(context.get(ToolEvents).events)
@@ -217,44 +414,3 @@ class ToolStatus(Assertion, frozen=True, tag="tool_status"):
             raise NoData(f"it is unknown whether {self.tool!r} failed: its results do not say it")
         message = f"no call of {self.tool!r} was {self.status}"
         return AssertionResult(self.status in states, self.status, states, message, rows=rows)
-
-
-class ModelCalls(NamedTuple):
-    """The calls that the model made, in order, each with whether it ran: None if unknown."""
-
-    calls: list[tuple[ActualCall, bool | None]]
-
-    def select(self, *outcomes: bool | None) -> list[ActualCall]:
-        """Return the calls with one of these outcomes."""
-        return [call for call, ran in self.calls if ran in outcomes]
-
-    def decide(self, check: Callable[[list[ActualCall]], AssertionResult]) -> AssertionResult:
-        """Return the result for the calls that ran, if the unknown ones cannot change it."""
-        result = check(self.select(True))
-        unknown = self.select(None)
-        if unknown and check(self.select(True, None)).ok != result.ok:
-            tools = ", ".join(sorted({repr(call.tool) for call in unknown}))
-            raise NoData(f"it is unknown whether {tools} ran: no result came back")
-        return result
-
-
-def _read_calls(context: CheckContext) -> ModelCalls:
-    records = _call_records(context)
-    ran_by_id = {
-        event.data["call_id"]: bool(event.data.get("executed", True))
-        for event in context.get(ToolEvents).events
-        if event.event == TOOL_RESULT
-    }
-    calls: list[tuple[ActualCall, bool | None]] = []
-    for record in records:
-        changed = record.rewritten_input
-        call = ActualCall(record.tool_name, record.input if changed is None else changed)
-        calls.append((call, False if record.blocked else ran_by_id.get(record.tool_call_id)))
-    return ModelCalls(calls)
-
-
-def _call_records(context: CheckContext) -> list[ToolCallRecord]:
-    calls = Events(context.get(ToolEvents).events).tool_calls
-    if not calls:
-        raise NoData("no tool was called")
-    return calls

@@ -41,7 +41,7 @@ __all__, __getattr__, __dir__ = lazy_names(
         "eval_reports": "github_annotations render_counts render_markdown render_table"
         " report_json to_suites",
         "fixtures": "load_friction_events",
-        "friction": "SuggestionExpectation check_suggestions parse_friction_events"
+        "friction": "SuggestionExpectation SuggestionMade parse_friction_events"
         " redact_values redact_words suggest",
         "imported_runs": "read_stored_trace",
         "judging": "JudgeOptions build_judge read_target settings_for",

@@ -30,7 +30,7 @@ from offbook.evals.eval_reports import report_json as report_json
 from offbook.evals.eval_reports import to_suites as to_suites
 from offbook.evals.fixtures import load_friction_events as load_friction_events
 from offbook.evals.friction import SuggestionExpectation as SuggestionExpectation
-from offbook.evals.friction import check_suggestions as check_suggestions
+from offbook.evals.friction import SuggestionMade as SuggestionMade
 from offbook.evals.friction import parse_friction_events as parse_friction_events
 from offbook.evals.friction import redact_values as redact_values
 from offbook.evals.friction import redact_words as redact_words

@@ -33,8 +33,7 @@ from offbook.evals.replay_checks import (
     check_replay,
     compare_records,
 )
-from offbook.evals.rubrics import Evidence, evaluate_rubric
-from offbook.evals.thresholds import check_thresholds, measure
+from offbook.evals.rubrics import Evidence, check_thresholds, evaluate_rubric, measure
 from offbook.trace.events import Verdict
 
 NOTHING_CHECKED = Verdict(

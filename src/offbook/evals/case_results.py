@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from offbook.evals.replay_checks import BaselineDiff
-from offbook.evals.thresholds import RunMetrics
+from offbook.evals.rubrics import RunMetrics
 from offbook.trace.events import Verdict
 
 ResultStatus = Literal["pass", "fail", "no_data", "error", "not_run"]

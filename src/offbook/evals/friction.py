@@ -10,13 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import msgspec
 
+from offbook.checks.assertion import Assertion, AssertionResult, Check
+from offbook.checks.context import CheckContext
 from offbook.errors import FormatError, did_you_mean
 from offbook.files import convert
-from offbook.trace.events import Verdict
 
 REDACTED = "[redacted]"
 MIN_OCCURRENCES = 2
@@ -88,7 +89,7 @@ class Suggestion(msgspec.Struct, frozen=True):
     candidate_manifest: dict[str, Any]
 
 
-class SuggestionExpectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SuggestionExpectation(Check, frozen=True):
     """The suggestion that a case expects."""
 
     min_suggestions: int | None = None
@@ -97,6 +98,11 @@ class SuggestionExpectation(msgspec.Struct, frozen=True, forbid_unknown_fields=T
     manifest_name_contains: str | None = None
     required_capability: str | None = None
     required_output_slot: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if msgspec.to_builtins(self) == {"min_suggestions": 0}:
+            raise ValueError("min_suggestions 0 alone would always pass")
 
 
 # --- Reading
@@ -272,33 +278,33 @@ def _text(data: Mapping[str, Any], name: str) -> str:
 # --- Checks
 
 
-def parse_expectation(expected: Any, contains: str, where: str) -> SuggestionExpectation:
-    """Return the expectation of an assertion; a text is the recommended artifact."""
-    fields: dict[str, Any] = {}
-    if isinstance(expected, str):
-        fields["recommended_artifact"] = expected
-    elif expected is not None:
-        fields.update(expected)
-    if contains:
-        fields["title_contains"] = contains
-    return convert(fields, SuggestionExpectation, path=where)
+class SuggestionMade(Assertion, frozen=True, tag="suggestion"):
+    """The friction events of a case lead to such a suggestion."""
 
+    expected: SuggestionExpectation = SuggestionExpectation()
+    reads: ClassVar[str] = "suggestions"
 
-def check_suggestions(
-    expected: SuggestionExpectation, suggestions: Sequence[Suggestion]
-) -> Verdict:
-    """Check that there are enough suggestions, and that one of them has all that is expected."""
-    name = "context-pack suggestion"
-    least = 1 if expected.min_suggestions is None else expected.min_suggestions
-    count = len(suggestions)
-    if count < least:
-        message = f"expected at least {least} suggestion(s), got {count}"
-        return Verdict(name, "fail", message, least, count)
-    problems = [suggestion_problem(expected, suggestion) for suggestion in suggestions]
-    if suggestions and all(problems):
+    @classmethod
+    def parse(cls, fields: Mapping[str, Any]) -> SuggestionMade:
+        """Return the assertion of a pack; a text is the recommended artifact."""
+        expected: Any = fields.get("expected") or {}
+        if isinstance(expected, str):
+            expected = {"recommended_artifact": expected}
+        if "contains" in fields:
+            expected = {**expected, "title_contains": fields["contains"]}
+        return cls(convert(expected, SuggestionExpectation, path="expected"))
+
+    def evaluate(self, context: CheckContext) -> AssertionResult:
+        """Check that there are enough suggestions, and that one of them has what is expected."""
+        suggestions: Sequence[Suggestion] = context.require("suggestions")
+        least = 1 if self.expected.min_suggestions is None else self.expected.min_suggestions
+        count = len(suggestions)
+        if count < least:
+            message = f"expected at least {least} suggestion(s), got {count}"
+            return AssertionResult(False, least, count, message)
+        problems = [suggestion_problem(self.expected, suggestion) for suggestion in suggestions]
         message = f"no suggestion has all that is expected: {'; '.join(problems)}"
-        return Verdict(name, "fail", message)
-    return Verdict(name, "pass", "", least, count)
+        return AssertionResult(not suggestions or not all(problems), least, count, message)
 
 
 def suggestion_problem(expected: SuggestionExpectation, suggestion: Suggestion) -> str:

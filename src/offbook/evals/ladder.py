@@ -29,7 +29,7 @@ from offbook.errors import OffbookError
 from offbook.evals.case_results import CaseResult
 from offbook.evals.live_verify import run_command
 from offbook.evals.pack import LadderSpec, LoadedPack, ModelRoute, TimeoutTier
-from offbook.evals.thresholds import RunMetrics
+from offbook.evals.rubrics import RunMetrics
 from offbook.files import resolve_within, write_atomic
 from offbook.trace.events import LOOP_STUCK, Event, Verdict, trace_header
 

@@ -10,7 +10,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
+from offbook.checks.assertion import Assertion, assertion_class, parse_assertion
+from offbook.checks.record_assertions import Operator
+from offbook.errors import UsageError
+from offbook.evals.friction import SuggestionMade
 from offbook.exchange.model_prices import ModelPrice
 
 Severity = Literal["blocking", "warning", "informational", "warn", "info"]
@@ -58,7 +63,6 @@ AssertionKind = Literal[
     "path",
     "check",
 ]
-Operator = Literal["eq", "ne", "lt", "le", "gt", "ge", "in", "contains", "matches", "exists"]
 Metric = Literal["latency_ms", "cost_usd", "tokens", "stage_count", "score", "confidence"]
 
 
@@ -134,6 +138,23 @@ class CalibrationExample(PackStruct, frozen=True):
     explanation: str = ""
 
 
+# The names of the pack format, by the assertion of Offbook that each stands for. Its fields have
+# the same names.
+ASSERTION_TYPES = {
+    "": "record_value",
+    "path": "record_value",
+    "run-status": "record_status",
+    "status": "record_status",
+    "stage-status": "stage_status",
+    "visible-text-contains": "stage_text",
+    "hitl-question-contains": "question_asked",
+    "tool-called": "recorded_tools",
+    "tool-never": "no_recorded_tools",
+    "side-effect-level": "side_effect_level",
+    "output": "record_output",
+}
+
+
 class PackAssertion(PackStruct, frozen=True):
     """One condition of a rubric.
 
@@ -142,39 +163,55 @@ class PackAssertion(PackStruct, frozen=True):
     """
 
     kind: AssertionKind | Literal[""] = ""
-    stage: str = ""
-    path: str | None = None
-    op: Operator = "eq"
-    expected: Any = None
-    contains: str = ""
-    check: dict[str, Any] | None = None
+    stage: str | UnsetType = UNSET
+    path: str | UnsetType = UNSET
+    op: Operator | UnsetType = UNSET
+    expected: Any = UNSET
+    contains: str | UnsetType = UNSET
+    check: dict[str, Any] | UnsetType = UNSET
     metadata: dict[str, Any] = {}
 
     def __post_init__(self) -> None:
-        problem = assertion_problem(self)
-        if problem:
-            raise ValueError(problem)
+        try:
+            self.parse()
+        except UsageError as error:  # with the file and the line, as a pack is read
+            raise ValueError(". ".join(filter(None, (error.what, error.hint)))) from error
 
-
-def assertion_problem(item: PackAssertion) -> str:
-    """Return why an assertion would check nothing; empty if it checks something."""
-    if item.kind in {"", "path"}:
-        return "" if item.path is not None else "an assertion needs a kind, or a path"
-    if item.kind == "check":
-        return "" if item.check else "the kind check needs a check"
-    if item.kind in {"visible-text-contains", "hitl-question-contains"}:
-        return "" if item.contains else f"the kind {item.kind} needs contains"
-    if item.kind == "stage-status" and not item.stage:
-        return "the kind stage-status needs a stage"
-    if item.kind in {"run-status", "status", "stage-status", "side-effect-level"}:
-        ok = isinstance(item.expected, str) and item.expected
-        return "" if ok else f"the kind {item.kind} needs expected, a text"
-    if item.kind in {"tool-called", "tool-never"}:
-        return "" if item.expected else f"the kind {item.kind} needs expected, names of tools"
-    if item.kind == "output":
-        ok = item.contains or item.expected is not None
-        return "" if ok else "the kind output needs contains or expected"
-    return ""
+    def parse(self) -> Assertion:
+        """Return the assertion of Offbook; a key that would have no effect is refused."""
+        given = {
+            name: value
+            for name in ("stage", "path", "op", "expected", "contains", "check")
+            if (value := getattr(self, name)) is not UNSET
+        }
+        if not self.kind and "path" not in given:
+            raise UsageError("an assertion needs a kind, or a path")
+        if self.kind == "check":
+            known, kind = {"check"}, Assertion
+        elif self.kind in FRICTION_KINDS | {"suggestion"}:
+            known, kind = {"expected", "contains"}, SuggestionMade
+        else:
+            kind = assertion_class(ASSERTION_TYPES[self.kind])
+            known = set(kind.__struct_encode_fields__)
+        if ignored := [name for name in given if name not in known]:
+            raise UsageError(
+                f"`{ignored[0]}` has no effect on the kind {self.kind or 'path'}",
+                hint=f"it takes {', '.join(sorted(known))}",
+            )
+        if self.kind == "check":
+            return parse_assertion(given.get("check"))
+        if kind is SuggestionMade:
+            return SuggestionMade.parse(given)
+        required = kind.__struct_fields__[: -len(kind.__struct_defaults__) or None]
+        if missing := [name for name in required if name not in given]:
+            raise UsageError(f"the kind {self.kind} needs {missing[0]}")
+        name = ASSERTION_TYPES[self.kind]
+        try:
+            return parse_assertion({**given, "type": name})
+        except UsageError as error:  # in the words of the pack
+            what = error.what.removeprefix(f"{name}: ")
+            hint = error.hint.replace(name, self.kind or "path")
+            raise UsageError(f"{self.kind or 'path'}: {what}", hint=hint) from error
 
 
 class Rubric(PackStruct, frozen=True):

@@ -15,10 +15,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import msgspec
 
-from offbook.checks.assertion import parse_assertion
 from offbook.errors import FormatError, UsageError, did_you_mean
 from offbook.evals.fixtures import ROLES, check_fixture
-from offbook.evals.friction import parse_expectation
 from offbook.evals.pack import (
     FRICTION_KINDS,
     METRIC_OF,
@@ -26,7 +24,6 @@ from offbook.evals.pack import (
     LadderSpec,
     LoadedPack,
     Pack,
-    PackAssertion,
     Rubric,
 )
 from offbook.evals.pack_lines import line_of, parse_toml
@@ -230,25 +227,6 @@ class _PackReader:
             if rubric.judged:
                 hint = "add a prompt"
             self.fail(f"the rubric {rubric.id!r} has no rule and would check nothing", at, hint)
-        for position, item in enumerate(rubric.assertions):
-            try:
-                self._check_assertion(item)
-            except UsageError as error:
-                self.fail(error.what, f"{at}.assertions[{position}]", error.hint)
-
-    def _check_assertion(self, item: PackAssertion) -> None:
-        if item.check is not None:
-            parse_assertion(item.check)
-        if item.kind in {"context-pack-suggestion", "suggestion"}:
-            parse_expectation(item.expected, item.contains, str(self.path))
-        if item.path and not item.path.startswith("/"):
-            raise UsageError(
-                f"invalid JSON Pointer {item.path!r}", hint=f"write /{item.path.replace('.', '/')}"
-            )
-        if item.op == "matches":
-            from offbook.trace.text_patterns import compile_pattern  # few packs have patterns
-
-            compile_pattern(str(item.expected), "expected")
 
     def _check_case(self, loaded: LoadedPack, case: EvalCase, at: str) -> None:
         modes = [

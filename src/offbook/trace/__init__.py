@@ -17,8 +17,8 @@ __getattr__ = lazy_getattr(
         "inspection": "EventFilter RecordPage TimelineEntry TraceSummary build_timeline"
         " list_records summarize",
         "instrument": "SeenTool TracedSource rebuild_requests",
-        "json_pointer": "parse_pointer resolve_pointer",
-        "matching": "MISSING Mismatch contains render_value text_matches values_equal",
+        "matching": "MISSING Mismatch contains parse_pointer render_value resolve_pointer"
+        " text_matches values_equal",
         "query": "Events UICallRecord",
         "reader": "LineFault Trace read_trace",
         "recorder": "COLLECT_TRACES Recorder encode_event observe_traces record_trace",

@@ -46,12 +46,12 @@ from offbook.trace.inspection import summarize as summarize
 from offbook.trace.instrument import SeenTool as SeenTool
 from offbook.trace.instrument import TracedSource as TracedSource
 from offbook.trace.instrument import rebuild_requests as rebuild_requests
-from offbook.trace.json_pointer import parse_pointer as parse_pointer
-from offbook.trace.json_pointer import resolve_pointer as resolve_pointer
 from offbook.trace.matching import MISSING as MISSING
 from offbook.trace.matching import Mismatch as Mismatch
 from offbook.trace.matching import contains as contains
+from offbook.trace.matching import parse_pointer as parse_pointer
 from offbook.trace.matching import render_value as render_value
+from offbook.trace.matching import resolve_pointer as resolve_pointer
 from offbook.trace.matching import text_matches as text_matches
 from offbook.trace.matching import values_equal as values_equal
 from offbook.trace.query import Events as Events

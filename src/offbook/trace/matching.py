@@ -6,20 +6,24 @@
 
 Tool calls, host mocks, steps and golden transcripts all compare by `find_mismatches`. They differ
 in what two single values must have in common (`matches`) and in where further keys are allowed.
+A JSON Pointer (RFC 6901) names a field of a document: `/stages/0/name`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
 
+from offbook.errors import UsageError
 from offbook.secrets import outgoing
 from offbook.trace.text_patterns import compile_pattern
 
 Subset = Literal["deep", "top", "none"]
 Matches = Callable[[Any, Any], bool]
+_INDEX = re.compile(r"0|[1-9][0-9]*")
 
 
 class Note(str):
@@ -51,8 +55,11 @@ def values_equal(actual: Any, expected: Any) -> bool:
 
 
 def text_matches(actual: Any, expected: Any) -> bool:
-    """Return whether an expected text, a regular expression, is found; other values are equal."""
-    if isinstance(expected, str) and isinstance(actual, str):
+    """Return whether an expected text, a regular expression, is found; other values are equal.
+
+    An empty text equals only itself: as an expression it would match every text.
+    """
+    if isinstance(expected, str) and isinstance(actual, str) and expected:
         return compile_pattern(expected).search(actual) is not None
     return values_equal(actual, expected)
 
@@ -112,3 +119,48 @@ def render_value(value: object, max_length: int | None = 79) -> str:
     if max_length is None or len(text) <= max_length:
         return text
     return f"{outgoing(text)[:max_length]}…"
+
+
+# --- JSON Pointers
+
+
+def resolve_pointer(document: Any, pointer: str, default: Any = MISSING) -> Any:
+    """Return the value at a pointer, or `default` if the document has no such field.
+
+    >>> resolve_pointer({"a/b": [7]}, "/a~1b/0")
+    7
+    """
+    value = document
+    for key in parse_pointer(pointer):
+        if isinstance(value, Mapping):
+            fields = cast("Mapping[str, Any]", value)
+            if key not in fields:
+                return default
+            value = fields[key]
+        elif isinstance(value, (list, tuple)):
+            items = cast("list[Any]", value)
+            # `-` is the place after the last item, where nothing is yet.
+            if _INDEX.fullmatch(key) is None or int(key) >= len(items):
+                return default
+            value = items[int(key)]
+        else:
+            return default
+    return value
+
+
+def parse_pointer(pointer: str) -> list[str]:
+    """Return the keys of a pointer; the empty pointer is the whole document."""
+    if not isinstance(pointer, str):
+        raise UsageError(f"a JSON pointer is a text, got {type(pointer).__name__}")
+    if not pointer:
+        return []
+    where = f"JSON pointer {pointer!r}"
+    if not pointer.startswith("/"):
+        fix = f"write '/{pointer.removeprefix('$').lstrip('.').replace('.', '/')}'"
+        raise UsageError("pointer must be empty or start with '/'", where=where, hint=fix)
+    for escape in re.finditer(r"~([^01]|\Z)", pointer):
+        at = f"{where}, character {escape.start() + 1}"
+        what = f"invalid escape '~{escape[1]}'" if escape[1] else "dangling '~'"
+        raise UsageError(what, where=at, hint="write ~0 for ~, and ~1 for /")
+    # `~01` is `~1`, so the slash is replaced first.
+    return [key.replace("~1", "/").replace("~0", "~") for key in pointer[1:].split("/")]

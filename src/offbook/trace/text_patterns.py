@@ -156,6 +156,8 @@ def compile_trusted(source: str, required: str = "") -> TrustedPattern:
 @lru_cache(maxsize=1024)
 def compile_pattern(source: str, where: str = "") -> UserPattern | LiteralPattern:
     """Return the pattern of a user; without special characters it is a plain text."""
+    if not source:
+        raise UsageError("the pattern is empty and would match every text", where=where)
     if not _SPECIAL_CHARACTERS.search(source):
         return LiteralPattern(source)
     import regex  # late: most runs have no such pattern

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from offbook.checks.assertion import parse_assertion
-from offbook.checks.file_assertions import SnapshotMatches
+from offbook.checks.run_assertions import SnapshotMatches
 from offbook.checks.snapshot import (
     SnapshotDiff,
     capture_snapshot,

@@ -154,7 +154,7 @@ def _propose_snapshot(
 ) -> Verdict:
     """Store the actual files of a failed snapshot assertion for a review."""
     from offbook.checks.assertion import parse_assertion
-    from offbook.checks.file_assertions import SnapshotMatches
+    from offbook.checks.run_assertions import SnapshotMatches
     from offbook.workflows.snapshots import propose_snapshot
 
     try:

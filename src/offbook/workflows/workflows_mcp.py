@@ -13,7 +13,7 @@ from typing import Any, Union, get_type_hints
 
 import msgspec
 
-from offbook.checks.assertion import ASSERTIONS, assertion_class
+from offbook.checks.assertion import RUN_ASSERTIONS, assertion_class
 from offbook.checks.judge import Evaluation
 from offbook.determinism.faults import KINDS
 from offbook.errors import OffbookError
@@ -159,7 +159,7 @@ TOOL_EXAMPLES: dict[str, dict[str, Any]] = {
 SCHEMA_TYPES: dict[str, Any] = {
     "config": Preset,
     "fixtures": dict[str, str],
-    "assertions": list[Union[tuple(map(assertion_class, ASSERTIONS))]],  # type: ignore[misc] # noqa: UP007 - made at run time
+    "assertions": list[Union[tuple(map(assertion_class, RUN_ASSERTIONS))]],  # type: ignore[misc] # noqa: UP007 - made at run time
     "evaluations": list[Evaluation],
     "faults": list[str],
     "filter": EventFilter,
