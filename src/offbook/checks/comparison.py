@@ -219,7 +219,8 @@ def compare_traces(
     """Compare the events of two traces."""
     events = list(before), list(after)
     left, right = (list(comparable_events(side, redaction)) for side in events)
-    compared = [_compare(pair) for pair in _check_ids(_mark_moved(_align(left, right)))]
+    pairs = _pair_in_any_order(left, right) or _mark_moved(_align(left, right))
+    compared = [_compare(pair) for pair in _check_ids(pairs)]
     differing = [index for index, row in enumerate(compared) if row.differs]
     return TraceComparison(
         name,
@@ -245,6 +246,32 @@ class _Pair(NamedTuple):
     def name(self) -> str:
         event = self.before or self.after
         return "" if event is None else event.event.event
+
+
+def _pair_in_any_order(
+    left: Sequence[ComparableEvent], right: Sequence[ComparableEvent]
+) -> list[_Pair]:
+    """Return the pairs of two traces that differ in the order of parallel results at most.
+
+    Empty if there is another difference. Decided before the alignment, which may keep either of two
+    events that changed places: two traces must be the same in both directions.
+    """
+    first, second = _order_results(left), _order_results(right)
+    if [left[a].key for a in first] != [right[b].key for b in second]:
+        return []
+    pairs = sorted(zip(first, second, strict=True))
+    moved = {a for a, b in pairs if a != b and left[a].event.event == names.TOOL_RESULT}
+    return [_Pair(left[a], right[b], "moved" if a in moved else "same") for a, b in pairs]
+
+
+def _order_results(events: Sequence[ComparableEvent]) -> list[int]:
+    """Return the positions of events; results between two replies at the end and by content."""
+    keys: list[tuple[int, bytes]] = []
+    replies = 0
+    for event in events:
+        replies += event.event.event == names.REPLY
+        keys.append((replies, event.key if event.event.event == names.TOOL_RESULT else b""))
+    return sorted(range(len(events)), key=keys.__getitem__)
 
 
 def _align(left: Sequence[ComparableEvent], right: Sequence[ComparableEvent]) -> list[_Pair]:
