@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-# The key of click's `meta` under which a command finds the reviews of all capabilities.
-REVIEWS = "offbook.reviews"
+# The key of click's `meta` under which a command finds `pending` of all capabilities.
+PENDING = "offbook.pending"
 
 
 class CommandEntry:
@@ -49,11 +49,12 @@ class Capability:
     - `mcp_tools`: the table of its MCP tools as "module:name".
     - `reports`: its formats of `offbook report`, each a function as "module:name" that takes the
       paths of traces and returns the text.
-    - `review`: a function as "module:name" that takes the folder of a project and returns the
-      `Review` of what is pending in it, for the page of `offbook view --live`.
+    - `pending`: a function as "module:name" for `offbook review`. It takes a word of the command
+      line, a folder or a name, and returns the pending changes that the capability alone knows
+      there, or None if the word means nothing to it.
     """
 
-    __slots__ = ("commands", "heading", "mcp_tools", "pytest_module", "reports", "review")
+    __slots__ = ("commands", "heading", "mcp_tools", "pending", "pytest_module", "reports")
 
     def __init__(
         self,
@@ -62,14 +63,14 @@ class Capability:
         pytest_module: str = "",
         mcp_tools: str = "",
         reports: Mapping[str, str] | None = None,
-        review: str = "",
+        pending: str = "",
     ) -> None:
         self.heading = heading
         self.commands = commands or {}
         self.pytest_module = pytest_module
         self.mcp_tools = mcp_tools
         self.reports = reports or {}
-        self.review = review
+        self.pending = pending
 
 
 def load(target: str) -> Any:

@@ -20,7 +20,11 @@ import msgspec
 from offbook.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from offbook.checks.snapshot import SnapshotDiff
     from offbook.determinism.faults import Faults
+    from offbook.reports.styled_lines import StyledLine
     from offbook.trace.hub import Hub
 
 FILE_PATH = click.Path(path_type=Path)
@@ -168,6 +172,7 @@ def read_faults(kinds: tuple[str, ...], seed: int | None, rate: float | None) ->
     """Return the plan of `--fault`, `--fault-seed` and `--fault-rate`; None without any."""
     if not kinds and seed is None and rate is None:
         return None
+
     from offbook.determinism.faults import Faults
 
     named = () if "any" in kinds else kinds
@@ -279,6 +284,29 @@ def read_redactions(texts: tuple[str, ...], presets: tuple[str, ...]) -> dict[st
 def use_colour() -> bool:
     """Return whether to print colours: on a terminal, unless NO_COLOR is set."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def describe_difference(difference: SnapshotDiff) -> Iterator[StyledLine]:
+    """Yield the changes of each file as a unified diff."""
+    from offbook.reports.styled_lines import StyledText
+    from offbook.secrets import escape_controls
+
+    styles = {"+": "ok", "-": "error"}
+    for sign, names in (
+        ("~", difference.changed_files),
+        ("+", difference.added_files),
+        ("-", difference.deleted_files),
+    ):
+        for name in names:
+            changes = difference.diffs[name]
+            head = f"{sign} {escape_controls(name)} (+{changes.additions} -{changes.deletions})"
+            yield (StyledText(head, "name"),)
+            for hunk in changes.hunks:
+                yield (StyledText(f"@@ {hunk.start}-{hunk.end} @@", "faint"),)
+                for line in escape_controls(hunk.content).split("\n"):
+                    yield (StyledText(line, styles.get(line[:1], "")),)
+    if difference.empty:
+        yield (StyledText("nothing changed", "faint"),)
 
 
 def print_json(value: Any) -> None:

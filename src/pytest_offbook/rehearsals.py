@@ -70,7 +70,6 @@ class RehearsalHooks:
         self._extend = bool(config.getoption("--offbook-record-new"))
         records = self._extend or config.getoption("--offbook-record")
         self._recorded: set[Path] | None = set() if records else None
-        self._update = bool(config.getoption("--offbook-update"))
         # of --offbook-html: the traces of all tests are copied here
         self._page_folder: str | None = config.getoption("offbook_html_traces", None)
         config.add_cleanup(lambda: shutil.rmtree(self._scratch, ignore_errors=True))
@@ -87,7 +86,6 @@ class RehearsalHooks:
             test=test,
             recorded=self._recorded,
             extend=self._extend,
-            update=self._update,
         )
         item.stash[OFFBOOK_KEY] = opened
         return opened

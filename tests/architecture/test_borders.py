@@ -26,7 +26,6 @@ SKELETON = [
     "offbook.workflows.hat_loop",
     "offbook.testing",
     "offbook.cli_options",
-    "offbook.cli_review",
     "offbook.runs",
     "offbook.runs.api",
     "offbook.runs.rehearsal",

@@ -370,7 +370,7 @@ def test_an_empty_side_of_a_snapshot_is_a_difference(
 
 
 def test_a_pending_snapshot_is_not_suggested(folder: Path):
-    for name in ("one.json", "two.pending.json"):
+    for name in ("one.json", "two.json.proposed"):
         (folder / name).write_text('{"files": {}}')
     verdict = judge("snapshot_matches", {"snapshot_id": "onne"}, folder)
     assert verdict.message == "no snapshot 'onne'\ndid you mean 'one'?"

@@ -1,4 +1,4 @@
-"""`offbook golden review` of what checks of requests and of transcripts propose."""
+"""`offbook review` of what checks of requests and of transcripts propose."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from offbook.checks import assert_golden_transcript
+from offbook.checks import assert_golden_transcript, list_proposed, update_goldens
+from offbook.determinism import use_variable
 from offbook.errors import CheckFailed
 from offbook.exchange import History, Request, user
-from offbook.goldens import review_folder
 from offbook.runs import RequestGoldens
 from offbook.viewer import ReviewDesk
 from tests.surfaces.conftest import Offbook
@@ -23,8 +23,9 @@ Contents = dict[str, str]
 
 
 def check_requests(root: Path, prompt: str, *, update: bool = False) -> None:
-    goldens = RequestGoldens(root / "tests", "test_shop", update=update)
-    goldens.check([Request(History().plus(user(prompt)), system="You sell lamps.")])
+    goldens = RequestGoldens(root / "tests", "test_shop")
+    with use_variable(update_goldens, value=update):
+        goldens.check([Request(History().plus(user(prompt)), system="You sell lamps.")])
 
 
 def check_transcript(root: Path, step: str) -> None:
@@ -52,7 +53,7 @@ def contents(project: Path) -> Contents:
 
 
 def press_keys(project: Path, keys: str) -> tuple[int, str]:
-    with Terminal("golden", "review", cwd=project) as terminal:
+    with Terminal("review", cwd=project) as terminal:
         for key in keys:
             terminal.press(key, prompt=PROMPT)
         return terminal.end(), terminal.text
@@ -66,7 +67,7 @@ def test_a_failed_check_proposes_its_golden_and_leaves_the_approved_one(project:
 
 
 def test_the_message_names_the_review(project: Path):
-    with pytest.raises(CheckFailed, match="or review it: offbook golden review"):
+    with pytest.raises(CheckFailed, match="or review it: offbook review"):
         check_requests(project, "Refund order 7")
 
 
@@ -74,20 +75,20 @@ def test_the_message_names_the_review(project: Path):
 def test_an_accepted_proposal_passes_its_check(
     project: Path, offbook_command: Offbook, check: Callable[[Path, str], None]
 ):
-    assert offbook_command("golden", "review", "--accept", "all").code == 0
+    assert offbook_command("review", "--accept", "all").code == 0
     check(project, "Refund order 7" if check is check_requests else "plan")
     assert sorted(contents(project)) == [TRANSCRIPT, REQUESTS]
 
 
 def test_a_proposal_is_accepted_by_its_path(project: Path, offbook_command: Offbook):
-    outcome = offbook_command("golden", "review", TRANSCRIPT, "--accept", TRANSCRIPT)
+    outcome = offbook_command("review", TRANSCRIPT, "--accept", TRANSCRIPT)
     assert outcome.code == 0
     assert sorted(contents(project)) == [TRANSCRIPT, REQUESTS, f"{REQUESTS}.proposed"]
 
 
 def test_a_rejected_proposal_is_deleted(project: Path, offbook_command: Offbook):
     before = contents(project)[REQUESTS]
-    assert offbook_command("golden", "review", "--reject", "all").code == 0
+    assert offbook_command("review", "--reject", "all").code == 0
     assert contents(project) == {REQUESTS: before}
 
 
@@ -121,7 +122,7 @@ def test_a_folder_without_write_permission_fails_the_check_alone(
     def refuse(*_: object) -> None:
         raise PermissionError
 
-    monkeypatch.setattr("offbook.checks.proposed_files.write_atomic", refuse)
+    monkeypatch.setattr("offbook.checks.expected_files.write_atomic", refuse)
     with pytest.raises(CheckFailed):
         check_transcript(project, "another")
 
@@ -153,12 +154,12 @@ def test_an_undone_decision_leaves_the_files_as_they_were(project: Path, keys: s
 
 
 def test_the_review_of_the_page_has_them(project: Path):
-    desk = ReviewDesk([lambda: review_folder(project)], token="t")  # noqa: S106 - of no account
+    desk = ReviewDesk(lambda: list_proposed(project), token="t")  # noqa: S106 - of no account
     page = desk.render()
     assert "2 pending" in page
     assert f"golden {REQUESTS}" in page
     assert "Refund order 7" in page
-    change = review_folder(project).changes[0]
+    change = list_proposed(project)[0]
     before = contents(project)
     desk.decide({"action": "accept", "path": change.path, "digest": change.digest})
     assert "1 pending" in desk.render()

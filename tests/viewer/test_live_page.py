@@ -16,7 +16,6 @@ import msgspec
 import pytest
 from playwright.sync_api import expect
 
-from offbook.checks import Review
 from offbook.trace import Event
 from offbook.viewer import LiveFeed, LiveServer, ReviewDesk
 from offbook.workflows import list_pending
@@ -37,7 +36,7 @@ def write(path: Path, *events: Event) -> None:
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveServer]:
     monkeypatch.delenv("CI", raising=False)
-    desk = ReviewDesk([lambda: Review(list_pending([str(tmp_path)]))])
+    desk = ReviewDesk(lambda: list_pending([str(tmp_path)]))
     server = LiveServer(LiveFeed(tmp_path), desk)
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     yield server
@@ -83,7 +82,7 @@ def test_traces_that_grow_together_are_two_traces(
 
 
 def test_a_change_is_accepted_by_the_keyboard(tmp_path: Path, server: LiveServer, opened: Opened):
-    (tmp_path / "one.pending.json").write_text(STATE.format("<img src=x onerror=alert(1)>"))
+    (tmp_path / "one.json.proposed").write_text(STATE.format("<img src=x onerror=alert(1)>"))
     (tmp_path / "one.json").write_text(STATE.format("old"))
     write(tmp_path / "trace.jsonl", HEADER, Event(1, "agent.start", {"prompt": "Go"}, 1))
     server.feed.poll()

@@ -15,7 +15,6 @@ import httpx
 import msgspec
 import pytest
 
-from offbook.checks import Review
 from offbook.trace import Event
 from offbook.viewer import LiveFeed, LiveServer, ReviewDesk
 from offbook.workflows import list_pending
@@ -42,7 +41,7 @@ def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
     servers: list[LiveServer] = []
 
     def start(path: Path = tmp_path) -> LiveServer:
-        desk = ReviewDesk([lambda: Review(list_pending([str(tmp_path)]))])
+        desk = ReviewDesk(lambda: list_pending([str(tmp_path)]))
         server = LiveServer(LiveFeed(path), desk)
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         servers.append(server)
@@ -206,7 +205,7 @@ def test_the_server_listens_on_loopback_only(tmp_path: Path, serve: Serve):
 
 
 def propose(folder: Path, name: str, text: str = "new") -> None:
-    (folder / f"{name}.pending.json").write_text(STATE.format(text))
+    (folder / f"{name}.json.proposed").write_text(STATE.format(text))
     (folder / f"{name}.json").write_text(STATE.format("old"))
 
 
@@ -231,7 +230,7 @@ def test_a_change_is_accepted_rejected_and_undone_by_a_click(tmp_path: Path, ser
     assert "one was accepted" in decide(server, "accept", "one").text
     assert (tmp_path / "one.json").read_text() == STATE.format("new")
     assert "Nothing is pending" in decide(server, "reject", "two").text
-    assert not (tmp_path / "two.pending.json").exists()
+    assert not (tmp_path / "two.json.proposed").exists()
     decide(server, "undo")
     page = decide(server, "undo").text
     assert "2 pending" in page
@@ -253,7 +252,7 @@ def test_all_changes_are_not_accepted_if_one_came_after_the_page(tmp_path: Path,
     propose(tmp_path, "two")
     reply = decide(server, "accept-all", digest=shown)
     assert "other changes are pending than the page showed" in reply.text
-    assert (tmp_path / "one.pending.json").exists()
+    assert (tmp_path / "one.json.proposed").exists()
 
 
 @pytest.mark.parametrize("token", ["", "x" * 32])
@@ -261,14 +260,14 @@ def test_a_form_without_the_token_decides_nothing(tmp_path: Path, serve: Serve, 
     propose(tmp_path, "one")
     reply = decide(serve(tmp_path), "accept", "one", token=token)
     assert reply.status_code == 403
-    assert (tmp_path / "one.pending.json").exists()
+    assert (tmp_path / "one.json.proposed").exists()
 
 
 def test_a_link_decides_nothing(tmp_path: Path, serve: Serve):
     propose(tmp_path, "one")
     server = serve(tmp_path)
     httpx.get(f"{server.url}review?action=accept-all&token={server.token}")
-    assert (tmp_path / "one.pending.json").exists()
+    assert (tmp_path / "one.json.proposed").exists()
 
 
 def test_a_change_that_the_page_did_not_show_is_not_accepted(tmp_path: Path, serve: Serve):
@@ -286,7 +285,7 @@ def test_in_ci_the_page_offers_and_accepts_no_decision(
     monkeypatch.setenv("CI", "true")
     assert "<button" not in httpx.get(f"{server.url}review").text
     assert "snapshots cannot be approved in CI" in decide(server, "accept", "one").text
-    assert (tmp_path / "one.pending.json").exists()
+    assert (tmp_path / "one.json.proposed").exists()
 
 
 def test_the_text_of_a_change_is_no_markup(tmp_path: Path, serve: Serve):

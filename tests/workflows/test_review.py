@@ -59,7 +59,7 @@ async def test_an_accepted_snapshot_matches_afterwards():
     assert (pending.name, pending.new) == ("approved", False)
     assert pending.difference.diffs["a.txt"].hunks[0].content == "-old\n+new"
     result = review(["w"], accept=["approved"])
-    assert result.accepted == [str(folder / "approved.pending.json")]
+    assert result.accepted == [str(folder / "approved.json.proposed")]
     assert check("w", [ASSERTION]).passed
     assert list_pending(["w"]) == []
 
@@ -83,7 +83,7 @@ async def test_a_missing_snapshot_is_pending_as_new():
 async def test_the_failure_names_the_review_command():
     await fail_snapshot()
     [result] = check("w", [ASSERTION]).results
-    assert "fix: offbook snapshot review w" in result.message
+    assert "fix: offbook review w" in result.message
     assert Path(result.context["pending"]).is_file()  # noqa: ASYNC240 - a test
 
 
@@ -96,7 +96,7 @@ async def test_a_match_removes_the_pending_snapshot():
 
 async def test_pending_snapshots_are_redacted():
     folder = await fail_snapshot(redactions={"patterns": {"word": "new"}})
-    text = (folder / "approved.pending.json").read_text()
+    text = (folder / "approved.json.proposed").read_text()
     assert "new" not in text
 
 
@@ -107,20 +107,20 @@ async def test_in_ci_nothing_is_proposed_or_decided(monkeypatch: pytest.MonkeyPa
         with pytest.raises(UsageError, match="snapshots cannot be approved in CI"):
             review(["w"], **decision)
     assert len(review(["w"]).left) == 1
-    (folder / "approved.pending.json").unlink()
+    (folder / "approved.json.proposed").unlink()
     assert not check("w", [ASSERTION]).passed
     assert list_pending(["w"]) == []
 
 
 async def test_unknown_names_suggest_the_nearest():
     folder = await fail_snapshot()
-    with pytest.raises(UsageError, match="no pending snapshot 'aproved'\ndid you mean 'approved'"):
+    with pytest.raises(UsageError, match="no pending change 'aproved'\ndid you mean 'approved'"):
         review(["w"], accept=["aproved"])
     with pytest.raises(UsageError, match="cannot be accepted and rejected"):
         review(["w"], accept=["all"], reject=["approved"])
     with pytest.raises(UsageError, match="'ww' is neither a folder nor a workspace"):
         review(["ww"])
-    (folder / "approved.pending.json").write_text("{oops")
+    (folder / "approved.json.proposed").write_text("{oops")
     with pytest.raises(FormatError, match="not a snapshot"):
         list_pending(["w"])
 

@@ -18,12 +18,13 @@ __getattr__ = lazy_getattr(
         "comparison": "ComparedRow Comparison TraceComparison compare_paths"
         " compare_traces render_comparison",
         "context": "CheckContext NoData OutputMatch Termination",
+        "expected_files": "FileMove PendingChange Review list_proposed pending_change"
+        " update_goldens",
         "fault_outcomes": "find_outcomes judge_faults",
         "golden_transcript": "assert_golden_transcript check_sentinels"
-        " find_golden_mismatches mask_volatile merge_golden update_goldens",
+        " find_golden_mismatches mask_volatile merge_golden",
         "judge": "CRITERIA Evaluation Judge Judgement ask_judge parse_judgement"
         " reject_self_judging write_prompt",
-        "pending_changes": "FileMove PendingChange Review pending_change",
         "snapshot": "FileStates MAX_STATES MAX_STATE_TEXT MAX_STATE_TEXTS Snapshot"
         " capture_snapshot compare_snapshots diff_texts in_ci read_small_text"
         " redact_snapshot split_lines",

@@ -35,6 +35,12 @@ from offbook.checks.context import CheckContext as CheckContext
 from offbook.checks.context import NoData as NoData
 from offbook.checks.context import OutputMatch as OutputMatch
 from offbook.checks.context import Termination as Termination
+from offbook.checks.expected_files import FileMove as FileMove
+from offbook.checks.expected_files import PendingChange as PendingChange
+from offbook.checks.expected_files import Review as Review
+from offbook.checks.expected_files import list_proposed as list_proposed
+from offbook.checks.expected_files import pending_change as pending_change
+from offbook.checks.expected_files import update_goldens as update_goldens
 from offbook.checks.fault_outcomes import find_outcomes as find_outcomes
 from offbook.checks.fault_outcomes import judge_faults as judge_faults
 from offbook.checks.golden_transcript import assert_golden_transcript as assert_golden_transcript
@@ -42,7 +48,6 @@ from offbook.checks.golden_transcript import check_sentinels as check_sentinels
 from offbook.checks.golden_transcript import find_golden_mismatches as find_golden_mismatches
 from offbook.checks.golden_transcript import mask_volatile as mask_volatile
 from offbook.checks.golden_transcript import merge_golden as merge_golden
-from offbook.checks.golden_transcript import update_goldens as update_goldens
 from offbook.checks.judge import CRITERIA as CRITERIA
 from offbook.checks.judge import Evaluation as Evaluation
 from offbook.checks.judge import Judge as Judge
@@ -51,10 +56,6 @@ from offbook.checks.judge import ask_judge as ask_judge
 from offbook.checks.judge import parse_judgement as parse_judgement
 from offbook.checks.judge import reject_self_judging as reject_self_judging
 from offbook.checks.judge import write_prompt as write_prompt
-from offbook.checks.pending_changes import FileMove as FileMove
-from offbook.checks.pending_changes import PendingChange as PendingChange
-from offbook.checks.pending_changes import Review as Review
-from offbook.checks.pending_changes import pending_change as pending_change
 from offbook.checks.snapshot import MAX_STATE_TEXT as MAX_STATE_TEXT
 from offbook.checks.snapshot import MAX_STATE_TEXTS as MAX_STATE_TEXTS
 from offbook.checks.snapshot import MAX_STATES as MAX_STATES

@@ -23,9 +23,8 @@ from typing import Any, cast
 import msgspec
 
 from offbook.checks.alignment import describe_mismatch
-from offbook.checks.proposed_files import update_hint, withdraw, write_or_propose
+from offbook.checks.expected_files import update_hint, withdraw, write_or_propose
 from offbook.checks.snapshot import diff_texts
-from offbook.determinism.run_context import thread_variable
 from offbook.errors import CheckFailed, FormatError, UsageError, did_you_mean
 from offbook.files import parse_json, read_text
 from offbook.trace.matching import Mismatch, find_mismatches
@@ -40,9 +39,6 @@ _ISO_8601 = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?.*")
 _PATH = re.compile(r"[^\n\0]*[/\\][^\n\0]*")
 # Keys whose numbers are times or durations in a transcript.
 _TIME_KEY = re.compile(r"ts|ms|.*_ms|.*_at_ms|duration|elapsed")
-
-update_goldens = thread_variable("offbook_update")
-"""True while `--offbook-update` is given."""
 
 
 def _is_number(value: object) -> bool:
@@ -141,7 +137,7 @@ def assert_golden_transcript(expected: Any, actual: Any) -> None:
     new = mask_volatile(transcript) if golden is None else merge_golden(golden, transcript)
     text = _render(new, path.suffix)
     missing = "there is no golden transcript yet"
-    if not write_or_propose(path, text, update=bool(update_goldens.get()), missing=missing):
+    if not write_or_propose(path, text, missing=missing):
         _raise_mismatches(golden, transcript, str(path), update_hint())
 
 

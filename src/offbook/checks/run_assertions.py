@@ -354,7 +354,7 @@ class SnapshotMatches(Assertion, frozen=True, tag="snapshot_matches"):
         path = resolve_within(context.require("snapshots"), f"{self.snapshot_id}.json")
         if not path.is_file():
             # Pending snapshots wait for a review and are not suggested.
-            approved = [p.stem for p in path.parent.glob("*.json") if ".pending" not in p.name]
+            approved = [p.stem for p in path.parent.glob("*.json")]
             raise UsageError(
                 f"no snapshot {self.snapshot_id!r}", hint=did_you_mean(self.snapshot_id, approved)
             )

@@ -9,12 +9,12 @@ CAPABILITY = Capability(
     heading="Goldens",
     commands={
         "golden": CommandEntry(
-            "Record, review and check golden fixtures and specs.",
+            "Record and check golden fixtures and specs.",
             "offbook.goldens.goldens_cli:golden",
         ),
     },
     pytest_module="offbook.goldens.goldens_pytest",
-    review="offbook.goldens.golden_review:review_folder",
+    pending="offbook.goldens.project:find_recordings",
 )
 
 # Lazy, because `offbook --help` and every start of pytest import this package.
@@ -34,9 +34,8 @@ __all__, __getattr__, __dir__ = lazy_names(
         " read_scenarios write_fixture",
         "golden_recording": "find_problems promote record",
         "golden_replay": "GoldenReplay compare_events replay replay_all",
-        "golden_review": "review_folder",
         "live_scripts": "ComponentRegistry",
-        "project": "Project check_live",
+        "project": "Project check_live find_recordings",
         "pytest_settings": "find_pytest_settings",
         "session_component": "SessionComponent",
         "session_hub": "Inbox",

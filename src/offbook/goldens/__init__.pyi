@@ -17,12 +17,12 @@ from offbook.goldens.golden_replay import GoldenReplay as GoldenReplay
 from offbook.goldens.golden_replay import compare_events as compare_events
 from offbook.goldens.golden_replay import replay as replay
 from offbook.goldens.golden_replay import replay_all as replay_all
-from offbook.goldens.golden_review import review_folder as review_folder
 from offbook.goldens.live_scripts import ComponentRegistry as ComponentRegistry
 from offbook.goldens.live_scripts import scenario as scenario
 from offbook.goldens.project import Goldens as Goldens
 from offbook.goldens.project import Project as Project
 from offbook.goldens.project import check_live as check_live
+from offbook.goldens.project import find_recordings as find_recordings
 from offbook.goldens.pytest_settings import find_pytest_settings as find_pytest_settings
 from offbook.goldens.session_component import SessionComponent as SessionComponent
 from offbook.goldens.session_hub import Channel as Channel

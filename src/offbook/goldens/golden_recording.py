@@ -193,7 +193,7 @@ async def promote(
         raise UsageError(
             f"a different golden {name} exists",
             where=str(golden),
-            hint=f"compare: offbook golden diff {name}; then: promote {name} --replace",
+            hint=f"compare: offbook review {name}; then: promote {name} --replace",
         )
     written: list[Path] = []
     # the sidecar first: after an interruption, no fixture is compared by the rule of another

@@ -7,24 +7,21 @@ import os
 import sys
 from collections import Counter
 from datetime import UTC, datetime
-from difflib import unified_diff
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
-from offbook.cli_options import json_option, print_json
-from offbook.cli_review import REVIEW_CODES, run_review
+from offbook.checks.expected_files import Review
+from offbook.cli_options import describe_difference, json_option, print_json, use_colour
 from offbook.determinism.clock import SystemClock
 from offbook.errors import OffbookError, UsageError, counted, did_you_mean
 from offbook.files import write_atomic
 from offbook.goldens.fixture_store import read_scenarios
 from offbook.goldens.golden_recording import find_problems, promote, record
 from offbook.goldens.golden_replay import replay_all
-from offbook.goldens.golden_review import readable_fixture, review_goldens
-from offbook.goldens.project import Project, check_live
-from offbook.goldens.pytest_settings import find_pytest_settings
+from offbook.goldens.project import Project, check_live, compare_recording, open_project
 from offbook.goldens.spec_file import write_template
 from offbook.goldens.spec_validation import (
     SpecResult,
@@ -36,6 +33,7 @@ from offbook.goldens.spec_validation import (
     render_table,
     tabulate,
 )
+from offbook.reports.styled_lines import print_lines
 
 if TYPE_CHECKING:
     from offbook.goldens.fixture_store import FixtureKind
@@ -64,15 +62,6 @@ Exit codes:
   0  every golden is updated or unchanged
   1  a golden is not: its scenario failed or was skipped, or the answer was no
   2  wrong usage
-"""
-
-REVIEW_EXAMPLE = """\b
-Example:
-  offbook golden record till/open-drawer
-  offbook golden review
-  offbook golden review --accept till/open-drawer
-  offbook golden review --accept tests/requests/test_shop.yaml
-
 """
 
 LIVE_EXAMPLE = """\b
@@ -104,12 +93,9 @@ Specs are the files tests/specs/COMPONENT.test-spec.md.
 )
 @click.pass_context
 def golden(context: click.Context, root: Path | None) -> None:
-    """Record, review and check golden fixtures and test specs."""
-    # like git: commands work in every folder of the project
-    settings = find_pytest_settings((root or Path.cwd()).resolve())
-    # a live script imports the project as its tests do
-    sys.path[:0] = map(str, settings.pythonpath)
-    context.obj = Project(root.resolve() if root else settings.root)
+    """Record and check golden fixtures and test specs."""
+    project = open_project(root or Path.cwd())
+    context.obj = Project(root.resolve()) if root else project
 
 
 @golden.command("record")
@@ -130,8 +116,7 @@ def record_command(project: Project, names: tuple[str, ...]) -> None:
         click.echo(f"recorded {name}: {counted(steps, 'step')}, {counted(events, 'event')}")
         for path in recording.written:
             click.echo(f"  {project.relative(path)}")
-        click.echo(f"review:  offbook golden review {name}")
-        click.echo(f"promote: offbook golden promote {name}")
+        click.echo(f"review: offbook review {name}")
 
 
 @golden.command("update", epilog=UPDATE_EXAMPLE)
@@ -180,32 +165,24 @@ def _update(project: Project, component: str, definition: ScenarioDef, *, yes: b
         click.echo(f"{name}: skipped, {', '.join(missing)} is not set")
         return "skipped"
     recording = asyncio.run(record(store, registry, component, definition.name, SystemClock()))
-    golden = store.fixture_path("golden", component, definition.name)
-    changes = _diff(project, golden, recording.written[0])
-    if not changes:
+    change = compare_recording(project, recording.written[0])
+    if change.difference.empty:
         for path in recording.written:
             path.unlink()
         click.echo(f"{name}: unchanged")
         return "unchanged"
-    click.echo("\n".join(changes))
+    print_lines(describe_difference(change.difference), sys.stdout, colour=use_colour())
     try:
         agreed = yes or click.confirm(f"make this the golden {name}?")
     except click.Abort:  # no terminal to ask in
         click.echo()
         agreed = False
     if not agreed:
-        click.echo(f"{name}: not updated; to do it: offbook golden promote {name} --replace")
+        click.echo(f"{name}: not updated; to do it: offbook review {name}")
         return "not updated"
-    for path in asyncio.run(promote(store, name, registry.find, replace=True)):
-        click.echo(f"promoted: {project.relative(path)}")
+    Review([change]).accept(change)
+    click.echo(f"promoted: {project.relative(Path(change.moves[-1].approved))}")
     return "updated"
-
-
-def _diff(project: Project, golden: Path, scratch: Path) -> list[str]:
-    """Return the differences between two fixtures, except for the time and hash of recordings."""
-    old, new = project.relative(golden), project.relative(scratch)
-    before, after = (readable_fixture(path).splitlines() for path in (golden, scratch))
-    return list(unified_diff(before, after, old, new, lineterm=""))
 
 
 @golden.command("list")
@@ -250,17 +227,6 @@ def show_command(project: Project, name: str, *, scratch: bool) -> None:
     click.echo(_indented(project.fixtures.find("scratch" if scratch else "golden", name)))
 
 
-@golden.command("diff")
-@click.argument("name")
-@click.pass_obj
-def diff_command(project: Project, name: str) -> int:
-    """Compare a scratch fixture with the golden of the same name; exit 1 if they differ."""
-    golden, scratch = (project.fixtures.find(kind, name) for kind in KINDS)
-    lines = _diff(project, golden, scratch)
-    click.echo("\n".join(lines) if lines else f"{name}: no difference")
-    return int(bool(lines))  # like diff(1)
-
-
 def _indented(path: Path) -> str:
     return "\n".join(
         msgspec.json.format(msgspec.json.encode(scenario.fixture), indent=2).decode()
@@ -277,34 +243,6 @@ def promote_command(project: Project, name: str, *, replace: bool) -> None:
     work = promote(project.fixtures, name, project.registry.find, replace=replace)
     for path in asyncio.run(work):
         click.echo(f"promoted: {project.relative(path)}")
-
-
-@golden.command("review", epilog=REVIEW_EXAMPLE + REVIEW_CODES)
-@click.argument("names", nargs=-1)
-@click.option("--accept", multiple=True, metavar="NAME|all", help="Make it golden; repeatable.")
-@click.option("--reject", multiple=True, metavar="NAME|all", help="Delete it; repeatable.")
-@json_option
-@click.pass_obj
-def review_command(
-    project: Project,
-    names: tuple[str, ...],
-    *,
-    accept: tuple[str, ...],
-    reject: tuple[str, ...],
-    as_json: bool,
-) -> int:
-    """Accept or reject recordings, and proposals of failed checks, that differ from their golden.
-
-    NAMES are COMPONENT/NAME of recordings, or paths of goldens of requests and transcripts. Only a
-    recording that is unedited and replays can be accepted.
-    """
-    return run_review(
-        review_goldens(project, names),
-        accept=accept,
-        reject=reject,
-        as_json=as_json,
-        command=["offbook", "golden", "review", *names],
-    )
 
 
 @golden.command("check")

@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+import msgspec
+
+from offbook.checks.expected_files import FileMove, PendingChange, pending_change
+from offbook.checks.snapshot import Snapshot, compare_snapshots
 from offbook.errors import CheckFailed, OffbookError, UsageError
-from offbook.goldens.fixture_store import FixtureStore, GoldenScenario, read_scenarios
+from offbook.goldens.fixture_store import (
+    FixtureStore,
+    GoldenScenario,
+    read_scenarios,
+    sidecar_path,
+)
+from offbook.goldens.golden_recording import check_promotion
 from offbook.goldens.golden_replay import (
     GoldenReplay,
     canonical_json,
@@ -18,13 +31,13 @@ from offbook.goldens.golden_replay import (
     replay_all,
 )
 from offbook.goldens.live_scripts import ComponentRegistry, ScenarioDef, play_scenario
+from offbook.goldens.pytest_settings import find_pytest_settings
 from offbook.goldens.spec_file import SPEC_SUFFIX
 from offbook.runs.sync_bridge import in_event_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
-    from pathlib import Path
 
 FIXTURES, SPECS, LIVE_SCRIPTS = "fixtures", "tests/specs", "scripts/live"
 LiveState = Literal["passed", "failed", "skipped"]
@@ -167,3 +180,54 @@ async def _check_scenario(
     if definition.rule != golden.rule:
         reasons.append(f"{golden.location}: the golden has another match rule than the scenario")
     return LiveResult(name, "failed" if reasons else "passed", reasons)
+
+
+# ----------------------------------------------------------------------------------- recordings
+
+
+def open_project(folder: Path) -> Project:
+    """Return the project of a folder, as pytest finds it: commands work in every folder of it."""
+    settings = find_pytest_settings(folder.resolve())
+    # a live script imports the project as its tests do
+    sys.path[:0] = [path for path in map(str, settings.pythonpath) if path not in sys.path]
+    return Project(settings.root)
+
+
+def find_recordings(location: str) -> list[PendingChange] | None:
+    """Return the recordings in the project of a folder, for `offbook review`."""
+    return list_recordings(open_project(Path(location))) if Path(location).is_dir() else None
+
+
+def list_recordings(project: Project) -> list[PendingChange]:
+    """Return the recordings that would change a golden."""
+    changes = [compare_recording(project, path) for path in project.fixtures.paths("scratch")]
+    return [change for change in changes if not change.difference.empty]
+
+
+def compare_recording(project: Project, scratch: Path) -> PendingChange:
+    """Return a recording as a change of its golden; only one that replays can be accepted."""
+    golden = project.fixtures.fixture_path("golden", scratch.parent.name, scratch.stem)
+    title = project.relative(golden)
+    before = Snapshot({title: _readable_fixture(golden)} if golden.is_file() else {})
+    difference = compare_snapshots(before, Snapshot({title: _readable_fixture(scratch)}))
+    # The sidecar first: the main file is the last one.
+    files = ((sidecar_path(scratch), sidecar_path(golden)), (scratch, golden))
+    moves = [FileMove(str(source), str(target)) for source, target in files]
+    name = f"{scratch.parent.name}/{scratch.stem}"
+    check = partial(_check_promotion, project, name)
+    return pending_change("golden", name, moves, difference, check)
+
+
+def _check_promotion(project: Project, name: str) -> None:
+    asyncio.run(check_promotion(project.fixtures, name, project.registry.find))
+
+
+def _readable_fixture(path: Path) -> str:
+    """Return a fixture file as indented JSON, without the time and hash of its recording."""
+    texts: list[str] = []
+    for scenario in read_scenarios(path):
+        shown: dict[str, Any] = msgspec.to_builtins(scenario.fixture)
+        shown["description"] = shown.pop("metadata", {}).get("description", "")
+        shown |= {"rule": rule} if (rule := msgspec.to_builtins(scenario.rule)) else {}
+        texts.append(msgspec.json.format(msgspec.json.encode(shown), indent=2).decode() + "\n")
+    return "".join(texts)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from offbook.checks.proposed_files import update_hint, withdraw, write_or_propose
+from offbook.checks.expected_files import update_hint, withdraw, write_or_propose
 from offbook.checks.snapshot import diff_texts
 from offbook.errors import CheckFailed, UsageError
 from offbook.exchange.messages import Message, Text
@@ -33,10 +33,9 @@ VOLATILE: dict[str, str | bool] = {"$UUID": True, "$TIMESTAMP": True}
 class RequestGoldens:
     """The goldens of one test, in the folder `requests` next to its file."""
 
-    def __init__(self, folder: Path, test: str, *, update: bool = False) -> None:
+    def __init__(self, folder: Path, test: str) -> None:
         self._folder = folder / FOLDER
         self._test = test
-        self._update = update
         self._checked: set[Path] = set()
 
     def check(
@@ -71,7 +70,7 @@ class RequestGoldens:
             withdraw(path)
             return
         missing = "this test has no golden of its requests yet"
-        if write_or_propose(path, actual, update=self._update, missing=missing):
+        if write_or_propose(path, actual, missing=missing):
             return
         hunks = diff_texts(golden or "", actual).hunks
         raise CheckFailed(

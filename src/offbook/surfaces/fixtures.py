@@ -9,7 +9,7 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Unpack, cast
 
-from offbook.checks.golden_transcript import update_goldens
+from offbook.checks.expected_files import update_goldens
 from offbook.determinism.clock import stable_id
 from offbook.determinism.run_context import current_host, use_variable
 from offbook.errors import OffbookError
@@ -123,14 +123,12 @@ class Offbook:
         test: str = "",
         recorded: set[Path] | None = None,
         extend: bool = False,
-        update: bool = False,
     ) -> None:
         self._folder = folder
         self._test_folder = test_folder or Path()
         self._test = test
         self._recorded = recorded
         self._extend = extend
-        self._update = update
         self._cassettes: Cassettes | None = None
         self._goldens: RequestGoldens | None = None
         self._open: list[_OpenRehearsal] = []
@@ -186,9 +184,7 @@ class Offbook:
         if self._goldens is None:
             from offbook.runs.request_goldens import RequestGoldens
 
-            self._goldens = RequestGoldens(
-                self._test_folder, _file_name(self._test), update=self._update
-            )
+            self._goldens = RequestGoldens(self._test_folder, _file_name(self._test))
         folders = [opened.rehearsal.cwd for opened in self._open]
         roots = {f"CWD{number or ''}": folder for number, folder in enumerate(folders)}
         self._goldens.check(run.requests, name, redactions=redactions, roots=roots)

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import sha256
 
-from offbook.checks.pending_changes import PendingChange, Review
+from offbook.checks.expected_files import PendingChange, Review
 from offbook.checks.snapshot import in_ci
 from offbook.errors import OffbookError
 
@@ -33,17 +33,17 @@ REVIEW_POLICY = (
     f"default-src 'none'; style-src 'sha256-{_DIGEST}'; form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'none'"
 )
-OpenReview = Callable[[], Review]
+ListPending = Callable[[], list[PendingChange]]
 
 
 class ReviewDesk:
-    """The reviews of all capabilities for one page; decisions can be undone while it serves."""
+    """The review of all pending changes on one page; decisions can be undone while it serves."""
 
-    def __init__(self, reviews: Sequence[OpenReview] = (), token: str = "") -> None:
-        self._open = reviews
+    def __init__(self, list_pending: ListPending = list, token: str = "") -> None:
+        self._list = list_pending
         self.token = token
         self._lock = threading.Lock()
-        self._decided: list[Review] = []
+        self._review = Review([])
         self._message = ""
 
     def render(self) -> str:
@@ -51,10 +51,10 @@ class ReviewDesk:
         with self._lock:
             message, self._message = self._message, ""
             try:
-                changes = [change for review in self._list() for change in review.changes]
+                changes = self._list()
             except (OffbookError, OSError) as error:
                 changes, message = [], str(error)
-            undo = self._decided[-1].decisions[-1] if self._decided else None
+            undo = self._review.decisions[-1] if self._review.decisions else None
         body = [f"<h1>{len(changes)} pending</h1>" if changes else "<h1>Nothing is pending</h1>"]
         if message:
             body.append(f'<p class="error" role="alert">{html.escape(message)}</p>')
@@ -87,41 +87,27 @@ class ReviewDesk:
     def _decide(self, form: Mapping[str, str]) -> str:
         action = form.get("action", "")
         if action == "undo":
-            if not self._decided:
-                return "there is nothing to undo"
-            review = self._decided[-1]
-            review.undo()
-            if not review.decisions:
-                self._decided.pop()
-            return ""
+            return "" if self._review.undo() else "there is nothing to undo"
+        changes = self._list()
         if action == "accept-all":
-            problems: list[str] = []
-            reviews = self._list()
-            changes = [change for review in reviews for change in review.changes]
             if form.get("digest") != _join_digests(changes):
                 return "other changes are pending than the page showed"
-            for review in reviews:
-                for change in review.changes:
-                    try:
-                        review.accept(change)
-                    except OffbookError as error:
-                        problems.append(str(error))
-                if review.decisions:
-                    self._decided.append(review)
+            problems: list[str] = []
+            for change in changes:
+                try:
+                    self._review.accept(change)
+                except OffbookError as error:
+                    problems.append(str(error))
             return "\n".join(problems)
         if action not in {"accept", "reject"}:
             return "unknown action"
-        for review in self._list():
-            if any(change.path == form.get("path") for change in review.changes):
-                # The digest is of the content that the page showed.
-                change = review.find(form.get("path", ""), form.get("digest", ""))
-                (review.accept if action == "accept" else review.reject)(change)
-                self._decided.append(review)
+        # The digest is of the content that the page showed.
+        shown = form.get("path"), form.get("digest")
+        for change in changes:
+            if (change.path, change.digest) == shown:
+                (self._review.accept if action == "accept" else self._review.reject)(change)
                 return ""
         return "this change is not pending any more"
-
-    def _list(self) -> list[Review]:
-        return [open_review() for open_review in self._open]
 
     def _form(self, fields: Mapping[str, str], *actions: tuple[str, str]) -> str:
         hidden = "".join(

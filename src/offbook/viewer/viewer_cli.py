@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from offbook.capability import REVIEWS, load
+from offbook.capability import PENDING, load
 from offbook.cli_options import (
     FILE_PATH,
     PORT_NUMBER,
@@ -106,16 +106,17 @@ def view(  # noqa: PLR0913 - the options of the command
 
 def _follow(context: click.Context, paths: tuple[Path, ...], *, port: int, open_page: bool) -> int:
     """Serve the page of a growing trace or run until Ctrl-C."""
+    from offbook.checks.expected_files import list_pending
     from offbook.viewer.live_server import LiveFeed, LiveServer
     from offbook.viewer.review_page import ReviewDesk
 
     if len(paths) > 1:
         raise UsageError("--live follows one trace or folder", hint=f"--live {paths[0]}")
     path = paths[0] if paths else Path(".offbook")
-    folder = Path.cwd()
-    reviews = [partial(load(target), folder) for target in context.meta.get(REVIEWS, ())]
+    finders = [load(target) for target in context.meta.get(PENDING, ())]
+    desk = ReviewDesk(partial(list_pending, [str(Path.cwd())], finders))
     try:
-        server = LiveServer(LiveFeed(path), ReviewDesk(reviews), port)
+        server = LiveServer(LiveFeed(path), desk, port)
     except OSError as error:
         hint = "use --port 0 for a free port"
         raise UsageError(f"cannot listen on port {port}: {error.strerror}", hint=hint) from error

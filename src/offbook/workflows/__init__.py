@@ -18,17 +18,13 @@ CAPABILITY = Capability(
     heading="Workflows",
     commands={
         "scenario": CommandEntry("Run scenario files.", "offbook.workflows.scenario_cli:scenario"),
-        "snapshot": CommandEntry(
-            "Review snapshots that do not match.",
-            "offbook.workflows.snapshot_review_cli:snapshot_group",
-        ),
         "workspace": CommandEntry(
             "Set up workspaces, run the loop in them and check the results.",
             "offbook.workflows.workspace_cli:workspace",
         ),
     },
     mcp_tools="offbook.workflows.workflows_mcp:TOOLS",
-    review="offbook.workflows.snapshot_review:review_folder",
+    pending="offbook.workflows.snapshots:find_pending",
 )
 
 # Lazy, so that `import offbook.workflows`, which every command does, takes less than 2 ms.
@@ -39,8 +35,7 @@ __all__, __getattr__, __dir__ = lazy_names(
         "evaluation": "evaluate evaluate_with_source",
         "loop_tools": "record replay run",
         "measuring_tools": "benchmark chaos compare coverage",
-        "snapshot_review": "list_pending review",
-        "snapshots": "diff snapshot",
+        "snapshots": "diff list_pending review snapshot",
         "tools": "check cleanup inspect report setup",
     },
     "CAPABILITY",

@@ -32,9 +32,9 @@ from offbook.workflows.scenario_runner import ScenarioResult as ScenarioResult
 from offbook.workflows.scenario_runner import run_scenario as run_scenario
 from offbook.workflows.scenario_runner import run_scenarios as run_scenarios
 from offbook.workflows.scenario_runner import run_with_retries as run_with_retries
-from offbook.workflows.snapshot_review import list_pending as list_pending
-from offbook.workflows.snapshot_review import review as review
 from offbook.workflows.snapshots import diff as diff
+from offbook.workflows.snapshots import list_pending as list_pending
+from offbook.workflows.snapshots import review as review
 from offbook.workflows.snapshots import snapshot as snapshot
 from offbook.workflows.tools import check as check
 from offbook.workflows.tools import cleanup as cleanup

@@ -5,8 +5,8 @@
     diff("flow", "before").changed_files
 
 The assertion `snapshot_matches` compares a workspace with an approved snapshot. If it is missing or
-different, the actual state is stored next to it as `NAME.pending.json`, and `review` accepts or
-rejects it. In CI no pending snapshot is written and none can be accepted.
+different, the actual state is stored next to it as `NAME.json.proposed`, and a review accepts or
+rejects it. In CI no snapshot is proposed and none can be accepted.
 """
 
 from __future__ import annotations
@@ -18,6 +18,13 @@ from typing import Any
 import msgspec
 
 from offbook.checks.assertion import parse_assertion
+from offbook.checks.expected_files import (
+    PendingChange,
+    Review,
+    ReviewResult,
+    list_proposed,
+    proposal_path,
+)
 from offbook.checks.run_assertions import SnapshotMatches
 from offbook.checks.snapshot import (
     SnapshotDiff,
@@ -26,12 +33,10 @@ from offbook.checks.snapshot import (
     in_ci,
     redact_snapshot,
 )
-from offbook.errors import UsageError
+from offbook.errors import UsageError, did_you_mean
 from offbook.files import copy_atomic, write_atomic
 from offbook.trace.redaction import Redaction
 from offbook.workflows.workspace import CURRENT, NAME_PATTERN, Workspace, Workspaces
-
-PENDING_SUFFIX = ".pending.json"
 
 
 class SnapshotResult(msgspec.Struct, frozen=True):
@@ -57,8 +62,7 @@ def snapshot(
     while not snapshot_id and (workspace.snapshots / f"{name}.json").exists():
         number += 1
         name = f"snap_{workspace.id}_{number:03}"
-    # Both would be ambiguous: `current` in a diff, `X.pending` as the proposal for X.
-    if name == CURRENT or name.endswith(".pending") or not NAME_PATTERN.match(name):
+    if name == CURRENT or not NAME_PATTERN.match(name):
         raise UsageError(
             f"invalid snapshot name {name!r}", hint="expected: letters, digits, '-', '_'"
         )
@@ -94,8 +98,7 @@ def diff(
 def copy_approved(folder: Path, workspace: Workspace) -> None:
     """Copy the approved snapshots of a folder to the workspace."""
     for path in folder.glob("*.json"):
-        if not path.name.endswith(PENDING_SUFFIX):
-            copy_atomic(path, workspace.snapshots / path.name)
+        copy_atomic(path, workspace.snapshots / path.name)
 
 
 def copy_pending(assertions: Iterable[object], workspace: Workspace, folder: Path) -> None:
@@ -103,19 +106,18 @@ def copy_pending(assertions: Iterable[object], workspace: Workspace, folder: Pat
     for assertion in map(parse_assertion, assertions):
         if not isinstance(assertion, SnapshotMatches):
             continue
-        name = f"{assertion.snapshot_id}{PENDING_SUFFIX}"
-        pending = workspace.snapshots / name
+        pending = proposal_path(workspace.snapshots / f"{assertion.snapshot_id}.json")
         if pending.is_file():
-            copy_atomic(pending, folder / name)
+            copy_atomic(pending, folder / pending.name)
         else:
-            (folder / name).unlink(missing_ok=True)
+            (folder / pending.name).unlink(missing_ok=True)
 
 
 def propose_snapshot(
     workspace: Workspace, assertion: SnapshotMatches, *, holds: bool
 ) -> Path | None:
     """Store the actual files as a pending snapshot, or remove it if the assertion holds."""
-    path = workspace.snapshots / f"{assertion.snapshot_id}{PENDING_SUFFIX}"
+    path = proposal_path(workspace.snapshots / f"{assertion.snapshot_id}.json")
     if in_ci():
         return None
     if holds:
@@ -128,3 +130,34 @@ def propose_snapshot(
     data = msgspec.json.encode(redact_snapshot(actual, redaction))
     write_atomic(path, msgspec.json.format(data))
     return path
+
+
+# --------------------------------------------------------------------------------------- review
+
+
+def list_pending(locations: Sequence[str] = ()) -> list[PendingChange]:
+    """Return the proposals in workspaces and folders; by default in this folder."""
+    pending: list[PendingChange] = []
+    for location in locations or (".",):
+        found = list_proposed(Path(location)) if Path(location).is_dir() else find_pending(location)
+        if found is None:
+            raise UsageError(
+                f"{location!r} is neither a folder nor a workspace",
+                hint=did_you_mean(location, Workspaces().ids()),
+            )
+        pending += found
+    return pending
+
+
+def find_pending(location: str) -> list[PendingChange] | None:
+    """Return the proposals in a workspace, for `offbook review ID`; None if it is not one."""
+    if Path(location).is_dir() or location not in Workspaces().ids():
+        return None
+    return list_proposed(Workspaces().find(location).snapshots)
+
+
+def review(
+    locations: Sequence[str] = (), *, accept: Iterable[str] = (), reject: Iterable[str] = ()
+) -> ReviewResult:
+    """Accept and reject proposals in workspaces and folders by name, by path, or `all`."""
+    return Review(list_pending(locations)).decide(accept=accept, reject=reject)

@@ -6,7 +6,14 @@ import sys
 
 import click
 
-from offbook.cli_options import VALUE_HELP, json_option, print_json, read_object, use_colour
+from offbook.cli_options import (
+    VALUE_HELP,
+    describe_difference,
+    json_option,
+    print_json,
+    read_object,
+    use_colour,
+)
 from offbook.errors import counted
 
 
@@ -75,7 +82,6 @@ def diff_workspace(
 
     `initial` is the workspace after its setup, `current` its present state.
     """
-    from offbook.cli_review import describe_difference
     from offbook.reports.styled_lines import print_lines
     from offbook.workflows.snapshots import diff
 

@@ -168,7 +168,7 @@ def _propose_snapshot(
         return verdict  # the verdict has the same error
     if pending is None:
         return verdict
-    message = f"{verdict.message}\nfix: offbook snapshot review {location}"
+    message = f"{verdict.message}\nfix: offbook review {location}"
     context = {**verdict.context, "pending": str(pending)}
     return msgspec.structs.replace(verdict, message=message, context=context)
 

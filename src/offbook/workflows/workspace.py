@@ -106,7 +106,7 @@ class Workspace:
             return msgspec.json.decode(path.read_bytes(), type=Snapshot)
         if name == INITIAL:
             return Snapshot()  # a workspace without fixtures began empty
-        names = [file.stem for file in path.parent.glob("*.json") if ".pending" not in file.name]
+        names = [file.stem for file in path.parent.glob("*.json")]
         raise UsageError(
             f"unknown snapshot {name!r}",
             where=self.id,

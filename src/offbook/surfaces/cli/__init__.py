@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from offbook.capability import REVIEWS, CommandEntry, load
+from offbook.capability import PENDING, CommandEntry, load
 from offbook.surfaces.capabilities import load_capabilities
 from offbook.version import VERSION
 
@@ -35,6 +35,7 @@ COMMANDS = {
         "show": CommandEntry("Show a trace as a tree, or a cassette.", "traces:show"),
         "report": CommandEntry("Write the verdicts of traces as a report.", "traces:report"),
         "compare": CommandEntry("Compare two traces, or two folders of traces.", "traces:compare"),
+        "review": CommandEntry("Accept or reject changes of expected files.", "review:review"),
         "determinism": CommandEntry(
             "Run a target several times and report what differs.", "recording:determinism"
         ),
@@ -125,8 +126,8 @@ class Commands(click.Group):
         def interrupt(number: int, _frame: object) -> None:
             raise Interrupted(number)
 
-        # A command of one capability can offer the reviews of all, without knowing them.
-        ctx.meta[REVIEWS] = [each.review for each in load_capabilities() if each.review]
+        # The review shows the pending changes of all capabilities, without knowing them.
+        ctx.meta[PENDING] = [each.pending for each in load_capabilities() if each.pending]
 
         # As after Ctrl-C, the command can write its evidence and end its agents.
         handled = [

@@ -1,7 +1,6 @@
-"""The review of pending changes on the command line: one key for each decision.
+"""`offbook review`: all pending changes of expected files, with one key for each decision.
 
-`offbook snapshot review` and `offbook golden review` use it. Without a terminal it lists the
-pending changes and the commands that decide.
+Without a terminal it lists the pending changes and the commands that decide.
 """
 
 from __future__ import annotations
@@ -12,17 +11,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from offbook.checks.pending_changes import PendingChange, Review
+from offbook.capability import PENDING, load
+from offbook.checks.expected_files import PendingChange, Review, list_pending
 from offbook.checks.snapshot import in_ci
-from offbook.cli_options import print_json, use_colour
+from offbook.cli_options import describe_difference, json_option, print_json, use_colour
 from offbook.errors import OffbookError
 from offbook.reports.styled_lines import StyledLine, StyledText, print_lines
 from offbook.secrets import escape_controls
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from offbook.checks.snapshot import SnapshotDiff
+    from collections.abc import Iterator
 
 KEYS = {
     "a": "accept",
@@ -33,7 +31,17 @@ KEYS = {
     "q": "quit",
 }
 KEYS_LINE = "  ".join(f"{key} {action}" for key, action in KEYS.items())
-REVIEW_CODES = """\b
+EXAMPLE = """\b
+Example:
+  offbook review
+  offbook review tests/snapshots --accept one --accept two --json
+  offbook review till/open-drawer
+  offbook review flow --reject all
+
+Pending are snapshots, golden transcripts and goldens of requests that do not match, as
+FILE.proposed beside the expected file, and recordings that differ from their golden fixture.
+
+\b
 Keys:
   a accept, r reject, s skip, A accept all, u undo, q quit
 
@@ -43,46 +51,48 @@ Exit codes:
   1  something is still pending
   2  wrong usage; in CI, any decision
 """
-DIFF_STYLES = {"+": "ok", "-": "error", "@": "faint"}
 
 
-def run_review(
-    review: Review,
+@click.command("review", epilog=EXAMPLE)
+@click.argument("words", metavar="[FOLDER | WORKSPACE | NAME]…", nargs=-1)
+@click.option("--accept", multiple=True, metavar="NAME|all", help="Approve it; repeatable.")
+@click.option("--reject", multiple=True, metavar="NAME|all", help="Delete it; repeatable.")
+@json_option
+@click.pass_context
+def review(
+    context: click.Context,
+    words: tuple[str, ...],
     *,
-    accept: Sequence[str],
-    reject: Sequence[str],
+    accept: tuple[str, ...],
+    reject: tuple[str, ...],
     as_json: bool,
-    command: Sequence[str],
 ) -> int:
-    """Decide by name, or by keys on a terminal, or list what is pending. Return the exit code.
+    """Accept or reject changes of expected files, by keys or by name.
 
-    `command` is the command that was called, for the hints.
+    Without a word, all pending changes in this folder are reviewed. A recording is accepted only if
+    it is unedited and replays.
     """
-    decides_by_name = bool(accept or reject)
+    finders = [load(target) for target in context.meta.get(PENDING, ())]
+    pending = Review(list_pending(words, finders))
     # A script that has a terminal by chance must not wait for a key in CI.
-    if (
-        review.changes
-        and not decides_by_name
-        and not as_json
-        and sys.stdin.isatty()
-        and not in_ci()
-    ):
-        _ask_for_each(review)
-        return int(bool(review.left))
-    result = review.decide(accept=accept, reject=reject)
+    asks = sys.stdin.isatty() and not (accept or reject or as_json or in_ci())
+    if pending.changes and asks:
+        _ask_for_each(pending)
+        return int(bool(pending.left))
+    result = pending.decide(accept=accept, reject=reject)
     if as_json:
         print_json(result)
         return int(bool(result.left))
     for label, paths in (("accepted", result.accepted), ("rejected", result.rejected)):
         for path in paths:
             click.echo(f"{label} {path}")
-    for change in review.left:
+    for change in pending.left:
         click.echo(f"pending {change.path} ({_state(change)})")
-    if not review.changes:
+    if not pending.changes:
         click.echo("nothing is pending")
-    elif review.left:
-        line = shlex.join(command)
-        name = shlex.quote(review.left[0].name)
+    elif pending.left:
+        line = shlex.join(["offbook", "review", *words])
+        name = shlex.quote(pending.left[0].name)
         click.echo(f"next: {line} in a terminal, or {line} --accept {name}, or --reject {name}")
     return int(bool(result.left))
 
@@ -168,22 +178,3 @@ def _describe(change: PendingChange, number: int, count: int) -> Iterator[Styled
     yield ()
     yield StyledText(title, "name"), StyledText(place, "faint")
     yield from describe_difference(change.difference)
-
-
-def describe_difference(difference: SnapshotDiff) -> Iterator[StyledLine]:
-    """Yield the changes of each file as a unified diff."""
-    for sign, names in (
-        ("~", difference.changed_files),
-        ("+", difference.added_files),
-        ("-", difference.deleted_files),
-    ):
-        for name in names:
-            changes = difference.diffs[name]
-            head = f"{sign} {escape_controls(name)} (+{changes.additions} -{changes.deletions})"
-            yield (StyledText(head, "name"),)
-            for hunk in changes.hunks:
-                yield (StyledText(f"@@ {hunk.start}-{hunk.end} @@", "faint"),)
-                for line in escape_controls(hunk.content).split("\n"):
-                    yield (StyledText(line, DIFF_STYLES.get(line[:1], "")),)
-    if difference.empty:
-        yield (StyledText("nothing changed", "faint"),)

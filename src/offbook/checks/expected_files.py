@@ -1,0 +1,359 @@
+"""The store of expected files: snapshots, goldens of requests, golden transcripts.
+
+A check that fails proposes the file as it would have to be, as `FILE.proposed` beside the approved
+one; `pytest --offbook-update` writes the approved one instead. A check that passes withdraws its
+proposal. In CI nothing is proposed, updated or decided.
+
+    write_or_propose(path, text, missing="there is no golden yet")
+
+A review accepts proposals, which replaces the approved files, or rejects them, which deletes the
+proposed ones. Each decision is done as a whole or not at all, and can be undone while the review is
+open. A capability adds changes with other files, such as recordings: `pending_change(…)`.
+
+    review = Review(list_proposed(Path.cwd()))
+    review.accept(review.changes[0])
+    review.undo()
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from offbook.checks.snapshot import Snapshot, SnapshotDiff, compare_snapshots, in_ci
+from offbook.determinism.run_context import thread_variable
+from offbook.errors import CheckFailed, FormatError, UsageError, did_you_mean
+from offbook.files import write_atomic
+from offbook.secrets import hide_secrets
+
+UPDATE = "--offbook-update"
+REVIEW = "offbook review"
+SUFFIX = ".proposed"
+IGNORED_FOLDERS = {"node_modules", "__pycache__"}  # and those whose name begins with a dot
+ALL = "all"
+DecisionName = Literal["accepted", "rejected"]
+FileContents = dict[Path, bytes | None]  # None: there is no such file
+
+update_goldens = thread_variable("offbook_update")
+"""True while `--offbook-update` is given."""
+
+
+# ------------------------------------------------------------------------------------ proposals
+
+
+def write_or_propose(golden: Path, text: str, *, missing: str) -> bool:
+    """Write an expected file if these are updated, and return True; else propose it for a review.
+
+    `missing` is the error if there is no such file yet.
+    """
+    if update_goldens.get():
+        if in_ci():  # nothing is approved there
+            raise UsageError("goldens are not updated in CI", hint=f"remove {UPDATE}")
+        write_atomic(golden, text)
+        withdraw(golden)
+        return True
+    propose(golden, text)
+    if not golden.is_file():
+        hint = f"write it, then review and commit it: {_update_command()}\nor review it: {REVIEW}"
+        raise CheckFailed(missing, where=str(golden), hint=hint)
+    return False
+
+
+def update_hint() -> str:
+    """Return the fix of a check that fails because its expected file has to change."""
+    return f"if this is intended: {_update_command()}\nor review it: {REVIEW}"
+
+
+def _update_command() -> str:
+    # pytest sets this variable to the id of the test, for a command that works when pasted.
+    test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" (")[0]
+    return shlex.join(["pytest", UPDATE, *filter(None, [test])])
+
+
+def proposal_path(golden: Path) -> Path:
+    """Return the path of the proposal for an expected file."""
+    return golden.with_name(f"{golden.name}{SUFFIX}")
+
+
+def propose(golden: Path, text: str) -> None:
+    """Write what an expected file would have to be, without secrets; not in CI."""
+    if not in_ci():
+        with suppress(OSError):  # a folder without write permission: the check fails either way
+            write_atomic(proposal_path(golden), hide_secrets(text).encode())
+
+
+def withdraw(golden: Path) -> None:
+    """Remove the proposal for an expected file: its check passed."""
+    with suppress(OSError):
+        proposal_path(golden).unlink(missing_ok=True)
+
+
+def list_proposed(root: Path) -> list[PendingChange]:
+    """Return the proposals below a folder.
+
+    The name of a change is the id of a snapshot, or the path of the expected file in the folder.
+    """
+    changes: list[PendingChange] = []
+    for folder, folders, files in os.walk(root):
+        # in place: os.walk enters those that are left
+        folders[:] = sorted(
+            name for name in folders if name not in IGNORED_FOLDERS and not name.startswith(".")
+        )
+        for file in sorted(name for name in files if name.endswith(SUFFIX)):
+            path = Path(folder, file)
+            golden = path.with_name(file.removesuffix(SUFFIX))
+            title = golden.relative_to(root).as_posix()
+            before, _ = _read_expected(golden, golden, title)
+            after, is_snapshot = _read_expected(path, golden, title)
+            difference = compare_snapshots(before, after)
+            if difference.empty:
+                continue
+            name = golden.stem if is_snapshot else title
+            moves = [FileMove(str(path), str(golden))]
+            kind = "snapshot" if is_snapshot else "golden"
+            changes.append(pending_change(kind, name, moves, difference))
+    return changes
+
+
+Finder = Callable[[str], "list[PendingChange] | None"]
+
+
+def list_pending(words: Sequence[str], finders: Iterable[Finder]) -> list[PendingChange]:
+    """Return the pending changes that words name: folders, workspaces, or changes of this folder.
+
+    `finders` are those of the capabilities; without words, everything in this folder is listed.
+    """
+    asked = list(finders)
+    changes: list[PendingChange] = []
+    here: list[PendingChange] | None = None
+    for word in words or (".",):
+        found = [pending for find in asked if (pending := find(word)) is not None]
+        if Path(word).is_dir():
+            changes += list_proposed(Path(word))
+        elif not found:
+            here = list_pending([], asked) if here is None else here
+            found = [[change for change in here if word in {change.name, change.path}]]
+            if not found[0]:
+                hint = did_you_mean(word, [change.name for change in here])
+                raise UsageError(f"{word!r} is no folder and no pending change", hint=hint)
+        changes += [change for pending in found for change in pending]
+    return changes
+
+
+def _read_expected(path: Path, golden: Path, title: str) -> tuple[Snapshot, bool]:
+    """Return a stored snapshot, or another file as one of a single file, and which of the two."""
+    if not path.is_file():
+        return Snapshot(), False
+    if golden.suffix == ".json":
+        try:
+            stored = msgspec.json.decode(path.read_bytes(), type=_StoredSnapshot)
+            return Snapshot(stored.files), True
+        except msgspec.ValidationError:
+            pass  # a golden of another kind
+        except msgspec.DecodeError as error:
+            raise FormatError(f"not a snapshot: {error}", path=path) from error
+    return Snapshot({title: path.read_text("utf-8", "replace")}), False
+
+
+class _StoredSnapshot(msgspec.Struct, forbid_unknown_fields=True):
+    files: dict[str, str]
+
+
+# -------------------------------------------------------------------------------------- changes
+
+
+class FileMove(NamedTuple):
+    """A proposed file and the approved one; without the first, the second is removed."""
+
+    pending: str
+    approved: str
+
+
+class PendingChange(msgspec.Struct, frozen=True):
+    """A proposal that awaits a review, with its difference from what is approved.
+
+    `digest` identifies the content that was shown: a decision about another content is refused.
+    `check` raises if the change must not be accepted, such as a recording that does not replay.
+    """
+
+    kind: str
+    name: str
+    path: str
+    new: bool
+    difference: SnapshotDiff
+    moves: tuple[FileMove, ...]
+    digest: str
+    check: Callable[[], None] | None = None
+
+
+def pending_change(
+    kind: str,
+    name: str,
+    moves: Sequence[FileMove],
+    difference: SnapshotDiff,
+    check: Callable[[], None] | None = None,
+) -> PendingChange:
+    """Return the change that these files propose; the last of them is its main file."""
+    path, approved = moves[-1]
+    is_new = not Path(approved).is_file()
+    digest = _digest(_read(_paths(moves)))
+    return PendingChange(kind, name, path, is_new, difference, tuple(moves), digest, check)
+
+
+class Decision(NamedTuple):
+    """A decision, the files before it, and the digest of the files after it."""
+
+    change: PendingChange
+    name: DecisionName
+    before: FileContents
+    after: str
+
+
+class ReviewResult(msgspec.Struct, frozen=True):
+    """The paths of the changes that were accepted, rejected and left pending."""
+
+    accepted: list[str]
+    rejected: list[str]
+    left: list[str]
+
+
+class Review:
+    """Decisions about pending changes."""
+
+    def __init__(self, changes: Sequence[PendingChange]) -> None:
+        self.changes = list(changes)
+        self.decisions: list[Decision] = []
+
+    @property
+    def left(self) -> list[PendingChange]:
+        """The changes without a decision."""
+        decided = {id(decision.change) for decision in self.decisions}
+        return [change for change in self.changes if id(change) not in decided]
+
+    @property
+    def result(self) -> ReviewResult:
+        """The decisions until now."""
+        paths: dict[DecisionName, list[str]] = {"accepted": [], "rejected": []}
+        for decision in self.decisions:
+            paths[decision.name].append(decision.change.path)
+        left = [change.path for change in self.left]
+        return ReviewResult(sorted(paths["accepted"]), sorted(paths["rejected"]), left)
+
+    def accept(self, change: PendingChange) -> None:
+        """Replace the approved files by the proposed ones."""
+        before = self._start(change)
+        if change.check is not None:
+            change.check()
+        with self._decide(change, "accepted", before):
+            for pending, approved in change.moves:
+                content = before[Path(pending)]
+                if content is None:
+                    Path(approved).unlink(missing_ok=True)
+                else:
+                    write_atomic(Path(approved), content)
+
+    def reject(self, change: PendingChange) -> None:
+        """Delete the proposed files."""
+        with self._decide(change, "rejected", self._start(change)):
+            pass
+
+    def undo(self) -> PendingChange | None:
+        """Restore the files before the last decision; return its change, or None without one."""
+        if not self.decisions:
+            return None
+        change, _, before, after = self.decisions[-1]
+        if _digest(_read(before)) != after:
+            raise UsageError(
+                f"the files of {change.name} have changed since the decision",
+                where=change.moves[-1].approved,
+                hint="it cannot be undone",
+            )
+        _restore(before)
+        self.decisions.pop()
+        return change
+
+    def decide(self, *, accept: Iterable[str] = (), reject: Iterable[str] = ()) -> ReviewResult:
+        """Accept and reject changes by name, by path, or `all`."""
+        accepted, rejected = self._select(accept), self._select(reject)
+        for change in accepted:
+            if change in rejected:
+                raise UsageError(f"{change.path} cannot be accepted and rejected")
+        for change in accepted:
+            self.accept(change)
+        for change in rejected:
+            self.reject(change)
+        return self.result
+
+    def _select(self, words: Iterable[str]) -> list[PendingChange]:
+        left = self.left
+        selected: list[PendingChange] = []
+        for word in words:
+            found = [each for each in left if word in {ALL, each.name, each.path}]
+            if not found and word != ALL:
+                hint = did_you_mean(word, [each.name for each in left])
+                raise UsageError(f"no pending change {word!r}", hint=hint)
+            selected += [each for each in found if each not in selected]
+        return selected
+
+    def _start(self, change: PendingChange) -> FileContents:
+        """Return the files before a decision, or raise if it is not permitted."""
+        if in_ci():
+            raise UsageError(
+                f"{change.kind}s cannot be approved in CI", hint="review them on your machine"
+            )
+        contents = _read(_paths(change.moves))
+        if _digest(contents) != change.digest:
+            raise UsageError(
+                f"the {change.kind} {change.name} has changed since it was shown",
+                where=change.path,
+                hint="start the review again",
+            )
+        return contents
+
+    @contextmanager
+    def _decide(
+        self, change: PendingChange, name: DecisionName, before: FileContents
+    ) -> Generator[None]:
+        """Delete the proposed files after the block, and keep the decision.
+
+        All files are restored if this is interrupted or fails, as on a full disk.
+        """
+        try:
+            yield
+            for pending, _ in change.moves:
+                Path(pending).unlink(missing_ok=True)
+        except BaseException:
+            _restore(before)
+            raise
+        self.decisions.append(Decision(change, name, before, _digest(_read(before))))
+
+
+def _restore(contents: FileContents) -> None:
+    for path, content in contents.items():
+        if content is None:
+            path.unlink(missing_ok=True)
+        else:
+            write_atomic(path, content)
+
+
+def _paths(moves: Iterable[FileMove]) -> Iterator[Path]:
+    return (Path(path) for move in moves for path in move)
+
+
+def _read(paths: Iterable[Path]) -> FileContents:
+    return {path: path.read_bytes() if path.is_file() else None for path in paths}
+
+
+def _digest(contents: FileContents) -> str:
+    digest = sha256()
+    for path, content in contents.items():
+        digest.update(f"{path}\0{-1 if content is None else len(content)}\0".encode())
+        digest.update(content or b"")
+    return digest.hexdigest()
