@@ -16,15 +16,7 @@ from typing import Any
 import msgspec
 
 from offbook.errors import OffbookError
-from offbook.evals.case_results import CaseResult, status_of
-from offbook.evals.fixtures import (
-    load_friction_events,
-    load_replay_fixture,
-    load_run,
-    trace_path,
-)
 from offbook.evals.friction import MIN_OCCURRENCES, suggest
-from offbook.evals.imported_runs import read_stored_trace
 from offbook.evals.judging import JudgeOptions, judge_rubric
 from offbook.evals.pack import EvalCase, LoadedPack, Rubric
 from offbook.evals.replay_checks import (
@@ -34,6 +26,14 @@ from offbook.evals.replay_checks import (
     compare_records,
 )
 from offbook.evals.rubrics import Evidence, check_thresholds, evaluate_rubric, measure
+from offbook.evals.run_directory import CaseResult, status_of
+from offbook.evals.run_record import (
+    load_friction_events,
+    load_replay_fixture,
+    load_run,
+    read_stored_trace,
+    trace_path,
+)
 from offbook.trace.events import Verdict
 
 NOTHING_CHECKED = Verdict(

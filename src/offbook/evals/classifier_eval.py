@@ -16,7 +16,7 @@ from typing import Any, cast
 import msgspec
 
 from offbook.errors import FormatError, OffbookError, did_you_mean
-from offbook.evals.pack_lines import line_of, parse_toml
+from offbook.evals.pack_file import line_of, parse_toml
 from offbook.exchange.messages import History, user
 from offbook.exchange.model import ModelSource, Request
 from offbook.files import convert, parse_json, read_text, write_atomic

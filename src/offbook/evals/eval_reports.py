@@ -10,10 +10,8 @@ from typing import Any
 import msgspec
 
 from offbook.errors import counted
-from offbook.evals.case_results import CaseResult
 from offbook.evals.pack_run import FinishedRun
-from offbook.evals.run_directory import read_results
-from offbook.evals.run_summary import CaseSummary, RunSummary
+from offbook.evals.run_directory import CaseResult, CaseSummary, RunSummary, read_results
 from offbook.reports.github import AnnotationLevel, annotation, escape_markdown
 from offbook.reports.report import Attempt, Case, CaseStatus, Suite, portable_name
 

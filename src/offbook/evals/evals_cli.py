@@ -162,7 +162,7 @@ def _kind_of_eval(paths: tuple[Path, ...], given: dict[str, Any]) -> str:
         return "prompts"
     if len(paths) != 1 or not paths[0].is_file() or paths[0].suffix not in {".json", ".toml"}:
         return "pack"
-    from offbook.evals.pack_lines import parse_toml
+    from offbook.evals.pack_file import parse_toml
     from offbook.files import parse_json, read_text
 
     text = read_text(paths[0])
@@ -185,7 +185,7 @@ def _run_packs(packs: tuple[Path, ...], given: dict[str, Any]) -> int:
     reports = [_parse_report(text) for text in given["reports"]]
     files = list(packs)
     if given["package"]:
-        from offbook.evals.package_packs import find_package_packs
+        from offbook.evals.pack_file import find_package_packs
 
         files += find_package_packs()
     if given["resume"]:
@@ -298,7 +298,7 @@ def _render(name: str, run: FinishedRun) -> str:
 def list_command(*, sql: str | None, as_json: bool) -> int:
     """List the last runs, the latest first, or the answer to a query of their results (DuckDB)."""
     if sql is not None:
-        from offbook.evals.run_query import query_results, render_rows
+        from offbook.evals.run_directory import query_results, render_rows
 
         names, found = query_results(sql)
         if as_json:
@@ -403,7 +403,7 @@ def compare_command(run: str, other: str, *, as_json: bool) -> int:
 @click.option("--schema", is_flag=True, help="Print the JSON schema of a pack, for editors.")
 def new_command(pack: Path, *, sources: tuple[Path, ...], schema: bool) -> int:
     """Write a first pack that passes, or a pack from existing traces."""
-    from offbook.evals.pack_scaffold import render_schema, write_first_pack, write_pack_from
+    from offbook.evals.builders import render_schema, write_first_pack, write_pack_from
 
     if schema:
         click.echo(render_schema(), nl=False)
@@ -486,8 +486,13 @@ def _calibrate(paths: tuple[Path, ...], given: dict[str, Any]) -> int:
     """Score the judges of a pack on its labelled examples."""
     import asyncio
 
-    from offbook.evals.calibration import calibrate, render_calibration
-    from offbook.evals.judging import JudgeOptions, build_judge, settings_for
+    from offbook.evals.judging import (
+        JudgeOptions,
+        build_judge,
+        calibrate,
+        render_calibration,
+        settings_for,
+    )
     from offbook.evals.pack_file import read_pack
 
     if len(paths) != 1:

@@ -26,10 +26,10 @@ from offbook.checks.audit import (
 )
 from offbook.checks.transcript_file import parse_transcript, read_transcript
 from offbook.errors import OffbookError
-from offbook.evals.case_results import CaseResult
 from offbook.evals.live_verify import run_command
 from offbook.evals.pack import LadderSpec, LoadedPack, ModelRoute, TimeoutTier
 from offbook.evals.rubrics import RunMetrics
+from offbook.evals.run_directory import CaseResult
 from offbook.files import resolve_within, write_atomic
 from offbook.trace.events import LOOP_STUCK, Event, Verdict, trace_header
 

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import msgspec
 
 from offbook.errors import signal_name
-from offbook.evals.case_results import CaseResult
+from offbook.evals.run_directory import CaseResult
 
 # A worker has so many seconds of work ahead, and not more trials: with short trials it does not
 # wait for the next one, and with long ones no trial waits for a worker while another is idle.

@@ -20,25 +20,23 @@ import msgspec
 from offbook.determinism.network_guard import block_network
 from offbook.errors import UsageError
 from offbook.evals.case_evaluation import EvalOptions, case_fingerprint, evaluate_case
-from offbook.evals.case_results import CaseResult
 from offbook.evals.judging import JudgeOptions
 from offbook.evals.local_engine import DEFAULT_TIMEOUT, LostTrial, Result, Trial, run_local
 from offbook.evals.pack import LoadedPack
 from offbook.evals.pack_file import order_ladders, read_pack
 from offbook.evals.run_directory import (
     CACHE,
+    PACK_SHIFT,
     ROOT,
     TRACES,
+    CaseResult,
+    CaseSummary,
     RunDirectory,
     RunPlan,
+    RunSummary,
     new_run_id,
     read_plan,
     read_results,
-)
-from offbook.evals.run_summary import (
-    PACK_SHIFT,
-    CaseSummary,
-    RunSummary,
     summarize_cases,
     summarize_run,
 )

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from offbook.errors import UsageError
-from offbook.evals.case_results import CaseResult
 from offbook.evals.local_engine import Evaluate, LostTrial, Result, Trial
+from offbook.evals.run_directory import CaseResult
 
 RETRIES = 3  # of a task whose worker was lost
 BATCHES_PER_CPU = 8  # small enough to spread the work, large enough for short cases

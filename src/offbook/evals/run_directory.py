@@ -1,4 +1,4 @@
-"""The directory of a run: its plan, one line for each result, and a small summary.
+"""The results of a run: of each trial, of each case, and the directory that keeps them.
 
     .offbook/evals/20261115-120000-slack/
         run.json         the packs, their hashes and the options
@@ -15,18 +15,250 @@ import fcntl
 import mmap
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
+from offbook.checks.trial_statistics import Interval, pass_at_k, pass_hat_k, wilson
 from offbook.errors import FormatError, UsageError, did_you_mean
-from offbook.evals.case_results import CaseResult
-from offbook.evals.run_summary import RunSummary
+from offbook.evals.replay_checks import BaselineDiff
+from offbook.evals.rubrics import RunMetrics
 from offbook.files import read_lines, write_atomic
 from offbook.secrets import hide_bytes, known_secret_bytes
+from offbook.trace.events import Verdict
+
+ResultStatus = Literal["pass", "fail", "no_data", "error", "not_run"]
+
+
+# `id` is the first field: a case is found in a results file by its beginning. All fields are
+# written, so that queries find each column.
+class CaseResult(msgspec.Struct, frozen=True):
+    """The result of one trial of a case.
+
+    `status` is what was found, whatever the severity: a failure of a `warning` case stays visible.
+    """
+
+    id: str
+    trial: int = msgspec.field(default=1)
+    number: int = 0
+    label: str = ""
+    status: ResultStatus = "pass"
+    severity: str = "blocking"
+    verdicts: tuple[Verdict, ...] = ()
+    error: str = ""
+    run_id: str = ""
+    workflow_id: str = ""
+    source: str = ""
+    stage_count: int = 0
+    metrics: RunMetrics = RunMetrics()
+    comparison: BaselineDiff | None = None
+    ladder: dict[str, Any] | None = None
+    fingerprint: str = ""
+    millis: float = 0
+    cached: bool = False
+    spent_usd: float = 0  # by this run; the cost of a stored run was spent earlier
+    trace: str = ""
+    output: str = ""
+
+    @property
+    def gated(self) -> bool:
+        """True if the case did not pass and its severity keeps that from failing the run."""
+        return self.status != "pass" and self.severity != "blocking"
+
+    @property
+    def blocks(self) -> bool:
+        """True if the case fails the run."""
+        return self.status != "pass" and self.severity == "blocking"
+
+    @property
+    def problems(self) -> list[str]:
+        """The messages of all checks that do not hold, and the error."""
+        found = [
+            verdict.message or f"{verdict.check} did not hold"
+            for verdict in self.verdicts
+            if not verdict.holds
+        ]
+        return [*found, self.error] if self.error else found
+
+    @property
+    def warnings(self) -> list[str]:
+        """The messages of checks that passed with a warning."""
+        return [verdict.message for verdict in self.verdicts if verdict.status == "warn"]
+
+
+def status_of(verdicts: tuple[Verdict, ...]) -> ResultStatus:
+    """Return the status of a case from its verdicts: an error, a failure, no data, or a pass."""
+    statuses = {verdict.status for verdict in verdicts}
+    for status in ("error", "fail", "no_data"):
+        if status in statuses:
+            return status
+    # A case that has only warnings, such as a judge that was not run, has checked nothing.
+    return "pass" if "pass" in statuses else "no_data"
+
+
+MAX_LISTED = 1000  # cases that a summary names; all of them are in the results
+
+
+class CaseSummary(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """One case over all its trials.
+
+    `pass_at_k` is the chance that one of `trials` passes, `pass_hat_k` that all of them do.
+    """
+
+    id: str
+    label: str
+    severity: str
+    status: str
+    trials: int = 1
+    passes: int = 0
+    errors: int = 0
+    pass_rate: float = 0
+    interval: Interval = Interval(0, 1)
+    pass_at_k: float = 0
+    pass_hat_k: float = 0
+    flaky: bool = False
+    gated: bool = False
+    failures: tuple[str, ...] = ()
+    pack: int = 0
+
+
+class RunSummary(msgspec.Struct, frozen=True):
+    """The counts of a run. It passes if cases were run and no blocking one failed."""
+
+    id: str
+    packs: list[str]
+    passed_gate: bool = msgspec.field(name="pass", default=False)
+    total: int = 0
+    passed: int = 0
+    failed: int = 0
+    blocking_failed: int = 0
+    warning_failed: int = 0
+    informational_failed: int = 0
+    no_data: int = 0
+    errors: int = 0
+    not_run: int = 0
+    flaky: int = 0
+    trials: int = 0
+    cost_usd: float = 0
+    tokens: int = 0
+    seconds: float = 0
+    pass_rate: float = 0
+    interval: Interval = Interval(0, 1)
+    stopped: str = ""
+    failing: tuple[CaseSummary, ...] = ()
+
+
+class _Tally:
+    """The trials of one case so far: small, because a run may have 100,000 cases."""
+
+    __slots__ = (
+        "errors", "failures", "id", "label", "number", "pack", "passes", "severity",
+        "statuses", "trials",
+    )  # fmt: skip
+
+    def __init__(self, result: CaseResult, pack: int) -> None:
+        self.id, self.label = result.id, result.label
+        self.severity, self.number, self.pack = result.severity, result.number, pack
+        self.trials = self.passes = self.errors = 0
+        self.statuses: set[str] = set()
+        self.failures: tuple[str, ...] = ()
+
+    def add(self, result: CaseResult) -> None:
+        self.trials += 1
+        self.passes += result.status == "pass"
+        self.errors += result.status == "error"
+        self.statuses.add(result.status)
+        if not self.failures:
+            self.failures = tuple(result.problems)
+
+    @property
+    def status(self) -> str:
+        # A blocking case passes only if all its trials do.
+        for status in ("error", "fail", "no_data", "not_run"):
+            if status in self.statuses:
+                return status
+        return "pass"
+
+
+def summarize_cases(results: Iterable[CaseResult]) -> list[CaseSummary]:
+    """Return the cases in the order of the plan, each over all its trials."""
+    tallies: dict[tuple[int, str], _Tally] = {}
+    for result in results:
+        pack = result.number >> PACK_SHIFT
+        tally = tallies.get((pack, result.id))
+        if tally is None:
+            tally = tallies[pack, result.id] = _Tally(result, pack)
+        tally.add(result)
+    ordered = sorted(tallies.values(), key=lambda tally: tally.number)
+    return [_summary(tally) for tally in ordered]
+
+
+PACK_SHIFT = 32  # the number of a result is that of its pack and that of its case
+
+
+def _summary(tally: _Tally) -> CaseSummary:
+    trials, passes, status = tally.trials, tally.passes, tally.status
+    return CaseSummary(
+        tally.id,
+        tally.label,
+        tally.severity,
+        status,
+        trials,
+        passes,
+        tally.errors,
+        passes / trials,
+        wilson(passes, trials),
+        pass_at_k(trials, passes, trials),
+        pass_hat_k(trials, passes, trials),
+        0 < passes < trials,
+        status != "pass" and tally.severity != "blocking",
+        tally.failures,
+        tally.pack,
+    )
+
+
+def summarize_run(
+    run_id: str,
+    packs: list[str],
+    cases: list[CaseSummary],
+    *,
+    cost: float = 0,
+    tokens: int = 0,
+    seconds: float = 0,
+    not_run: int = 0,
+    stopped: str = "",
+) -> RunSummary:
+    """Return the summary of a run. Cases that were not run fail the gate: nothing is known."""
+    failing = [case for case in cases if case.status != "pass"]
+    blocking = sum(case.severity == "blocking" for case in failing)
+    passed = len(cases) - len(failing)
+    return RunSummary(
+        run_id,
+        packs,
+        bool(cases) and not blocking and not not_run and not stopped,
+        len(cases) + not_run,
+        passed,
+        len(failing),
+        blocking,
+        sum(case.severity == "warning" for case in failing),
+        sum(case.severity == "informational" for case in failing),
+        sum(case.status == "no_data" for case in cases),
+        sum(case.status == "error" for case in cases),
+        not_run,
+        sum(case.flaky for case in cases),
+        sum(case.trials for case in cases),
+        round(cost, 6),
+        tokens,
+        round(seconds, 3),
+        passed / len(cases) if cases else 0,
+        wilson(passed, len(cases)),
+        stopped,
+        tuple(failing[:MAX_LISTED]),
+    )
+
 
 ROOT = Path(".offbook/evals")
 RESULTS = "results.jsonl"
@@ -206,3 +438,38 @@ def find_run(name: str, root: Path = ROOT) -> Path:
     ids: Iterable[str] = [run.name for run in (matching or runs)]
     problem = "several runs begin with" if matching else "no run"
     raise UsageError(f"{problem} {name!r} in {root}", hint=did_you_mean(name, ids))
+
+
+def query_results(sql: str, root: Path = ROOT) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Return the names of the columns, and the rows."""
+    try:
+        import duckdb  # pyright: ignore[reportMissingImports] - an extra
+    except ImportError as error:
+        raise UsageError(
+            "queries need the package duckdb", hint="pip install 'offbook[duckdb]'"
+        ) from error
+    if not any(root.glob(f"*/{RESULTS}")):
+        raise UsageError("no results to query", where=str(root), hint="offbook eval run PACK")
+    database: Any = duckdb
+    connection = database.connect(":memory:")
+    pattern = str(root / "*" / RESULTS).replace("'", "''")
+    # A view: only the columns that a query names are read from the files.
+    columns = "*, regexp_extract(filename, '([^/]+)/[^/]+$', 1) as run"
+    options = "format='newline_delimited', union_by_name=true, filename=true, ignore_errors=true"
+    source = f"read_json('{pattern}', {options})"
+    connection.execute(f"create view results as select {columns} from {source}")  # noqa: S608 - ours
+    try:
+        cursor = connection.execute(sql)
+    except database.Error as error:
+        raise UsageError(f"invalid query: {error}") from error
+    return [column[0] for column in cursor.description], cursor.fetchall()
+
+
+def render_rows(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
+    """Return the lines of a table."""
+    cells = [list(names), *([str(value) for value in row] for row in rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(names))]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in cells
+    ]
