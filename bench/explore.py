@@ -44,7 +44,7 @@ from pydantic_ai.messages import TextPart, ToolCallPart
 from pydantic_ai.models.function import FunctionModel
 
 from offbook import drive, session
-from offbook.determinism.patch import apply_patch
+from offbook.determinism.run_context import apply_patch
 from offbook.exchange.dialects.dialect import HttpResponse
 from offbook.exchange.messages import RAW_ARGUMENTS
 from offbook.explore import explore

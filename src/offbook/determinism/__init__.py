@@ -9,11 +9,8 @@ __getattr__ = lazy_getattr(
         "clock": "EPOCH FROZEN_VARIABLE FrozenClock IdCounter SITECUSTOMIZE SystemClock"
         " freeze_time stable_id",
         "faults": "FaultInjector Faults KINDS parse_faults",
-        "guard": "Stopwatch guard_replay native_libraries seconds_waiting_for_cpu time_budget",
         "network_guard": "AuditHook NetworkGuard block_network is_ip_address"
         " is_this_machine watch_audit_events",
-        "network_namespace": "leave_network",
-        "patch": "apply_patch",
-        "run_context": "bind_context current_llm keep_wire live_listener use_variable",
+        "run_context": "apply_patch bind_context current_llm keep_wire live_listener use_variable",
     },
 )

@@ -24,8 +24,12 @@ from threading import Lock
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-from offbook.determinism.patch import apply_patch
-from offbook.determinism.run_context import call_origin, propagate_to_threads, thread_variable
+from offbook.determinism.run_context import (
+    apply_patch,
+    call_origin,
+    propagate_to_threads,
+    thread_variable,
+)
 from offbook.errors import ConnectionBlocked
 
 # --- Audit events: Python announces connections, look-ups and opened files before they happen

@@ -30,8 +30,8 @@ from offbook.evals.run_record import (
     record_from_trace,
 )
 from offbook.files import make_temp_folder, remove_temp_folder, run_source
-from offbook.trace.correlation import new_correlation
 from offbook.trace.events import RUN_END, RUN_START, Event, Verdict, trace_header
+from offbook.trace.hub import new_correlation
 from offbook.trace.recorder import to_json_value
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")

@@ -18,8 +18,7 @@ from offbook.explore.ssl_contexts import share_ssl_contexts
 from offbook.files import ReusedFolder
 from offbook.runs.api import drive
 from offbook.runs.rehearsal import Rehearsal, RehearsalDefaults, use_defaults
-from offbook.runs.run import Run, watch_termination
-from offbook.runs.sync_bridge import SyncBridge
+from offbook.runs.run import Run, SyncBridge, watch_termination
 
 if TYPE_CHECKING:
     from pathlib import Path

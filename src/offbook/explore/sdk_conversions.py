@@ -13,7 +13,7 @@ import sys
 from copy import copy
 from typing import TYPE_CHECKING, Any, cast
 
-from offbook.determinism.patch import apply_patch
+from offbook.determinism.run_context import apply_patch
 
 if TYPE_CHECKING:
     from collections.abc import Callable

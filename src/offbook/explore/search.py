@@ -24,7 +24,7 @@ from offbook.explore.moves import END, GeneratedCall, Move, build_turn, find_val
 from offbook.explore.playing import CRASH, Behaviour, BrokenInvariant, Invariant, Stage, World
 from offbook.explore.scripts import render_script, run_rendered, uses_results
 from offbook.explore.shrinking import shrink
-from offbook.runs.sync_bridge import in_event_loop
+from offbook.runs.run import in_event_loop
 from offbook.trace.events import REQUEST
 
 if TYPE_CHECKING:

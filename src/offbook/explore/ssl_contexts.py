@@ -9,7 +9,7 @@ from __future__ import annotations
 import ssl
 from typing import TYPE_CHECKING, Any
 
-from offbook.determinism.patch import apply_patch
+from offbook.determinism.run_context import apply_patch
 
 if TYPE_CHECKING:
     from collections.abc import Callable

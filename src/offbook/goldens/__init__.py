@@ -37,6 +37,8 @@ __all__, __getattr__, __dir__ = lazy_names(
         "live_scripts": "ComponentRegistry",
         "project": "Project check_live find_recordings",
         "pytest_settings": "find_pytest_settings",
+        "replay_guard": "Stopwatch guard_replay leave_network native_libraries"
+        " seconds_waiting_for_cpu time_budget",
         "session_component": "SessionComponent",
         "session_hub": "Inbox",
         "spec_file": "Spec read_spec write_template",

@@ -24,6 +24,12 @@ from offbook.goldens.project import Project as Project
 from offbook.goldens.project import check_live as check_live
 from offbook.goldens.project import find_recordings as find_recordings
 from offbook.goldens.pytest_settings import find_pytest_settings as find_pytest_settings
+from offbook.goldens.replay_guard import Stopwatch as Stopwatch
+from offbook.goldens.replay_guard import guard_replay as guard_replay
+from offbook.goldens.replay_guard import leave_network as leave_network
+from offbook.goldens.replay_guard import native_libraries as native_libraries
+from offbook.goldens.replay_guard import seconds_waiting_for_cpu as seconds_waiting_for_cpu
+from offbook.goldens.replay_guard import time_budget as time_budget
 from offbook.goldens.session_component import SessionComponent as SessionComponent
 from offbook.goldens.session_hub import Channel as Channel
 from offbook.goldens.session_hub import Inbox as Inbox

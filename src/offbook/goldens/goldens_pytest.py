@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
     from contextlib import AbstractContextManager
 
-    from offbook.determinism.guard import ReplayGuard, Stopwatch
     from offbook.goldens.project import Goldens, Project
+    from offbook.goldens.replay_guard import ReplayGuard, Stopwatch
 
 CATEGORIES_SETTING = "offbook_categories"
 MARKERS = {
@@ -69,8 +69,8 @@ def configure(config: pytest.Config) -> None:
     """Enable the categories if the project opted in, and the coverage if it has specs."""
     # a worker of pytest-xdist is in the network of the process that started it
     if config.getoption("--offbook-offline") and not hasattr(config, "workerinput"):
-        from offbook.determinism.network_namespace import leave_network
         from offbook.errors import UsageError
+        from offbook.goldens.replay_guard import leave_network
 
         if config.getoption("--offbook-live"):
             raise pytest.UsageError("--offbook-live needs the network: omit --offbook-offline")
@@ -284,7 +284,7 @@ class CategoryLimits:
     @contextmanager
     def apply(self) -> Generator[None]:
         """Enforce the limits in this block, which is one phase of the test."""
-        from offbook.determinism.guard import guard_replay
+        from offbook.goldens.replay_guard import guard_replay
 
         tempfile.tempdir = str(self._folder)
         try:
@@ -316,8 +316,8 @@ class CategoryLimits:
     @contextmanager
     def measure(self) -> Generator[None]:
         """Limit the time of this block."""
-        from offbook.determinism.guard import time_budget
         from offbook.errors import CheckFailed
+        from offbook.goldens.replay_guard import time_budget
 
         with time_budget(self._seconds, self._file) as self.stopwatch:
             yield
@@ -345,8 +345,8 @@ class CategoryLimits:
 
     def close(self) -> list[str]:
         """Remove the temporary folder, and return what was not checked."""
-        from offbook.determinism.guard import native_libraries
         from offbook.files import remove_temp_folder
+        from offbook.goldens.replay_guard import native_libraries
 
         remove_temp_folder(self._folder)
         libraries = [] if self._offline else native_libraries()

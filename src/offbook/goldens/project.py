@@ -33,7 +33,7 @@ from offbook.goldens.golden_replay import (
 from offbook.goldens.live_scripts import ComponentRegistry, ScenarioDef, play_scenario
 from offbook.goldens.pytest_settings import find_pytest_settings
 from offbook.goldens.spec_file import SPEC_SUFFIX
-from offbook.runs.sync_bridge import in_event_loop
+from offbook.runs.run import in_event_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -6,10 +6,9 @@ from offbook.capability import lazy_getattr
 __getattr__ = lazy_getattr(
     __name__,
     {
-        "badge": "BadgeReport",
         "ctrf": "CtrfReport",
         "github": "GitHubReport MarkdownReport annotation escape_markdown fence write_step_summary",
-        "json_report": "JsonReport RunCounts TraceCounts count_events",
+        "json_report": "BadgeReport JsonReport RunCounts TraceCounts count_events",
         "junit": "JUnitReport remove_invalid",
         "otel_spans": "ATTRIBUTES PARAMETERS export_spans",
         "report": "Attempt Case Report Suite collect_suite",

@@ -1,4 +1,3 @@
-from offbook.reports.badge import BadgeReport as BadgeReport
 from offbook.reports.ctrf import CtrfReport as CtrfReport
 from offbook.reports.github import GitHubReport as GitHubReport
 from offbook.reports.github import MarkdownReport as MarkdownReport
@@ -6,6 +5,7 @@ from offbook.reports.github import annotation as annotation
 from offbook.reports.github import escape_markdown as escape_markdown
 from offbook.reports.github import fence as fence
 from offbook.reports.github import write_step_summary as write_step_summary
+from offbook.reports.json_report import BadgeReport as BadgeReport
 from offbook.reports.json_report import JsonReport as JsonReport
 from offbook.reports.json_report import RunCounts as RunCounts
 from offbook.reports.json_report import TraceCounts as TraceCounts

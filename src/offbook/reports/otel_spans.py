@@ -29,13 +29,13 @@ from offbook.exchange.messages import (
 )
 from offbook.exchange.model import Request, Usage
 from offbook.trace import events as names
-from offbook.trace.correlation import (
+from offbook.trace.events import Event
+from offbook.trace.hub import (
     CORRELATION_ID,
     TRACEPARENT,
     parse_traceparent,
     run_span_id,
 )
-from offbook.trace.events import Event
 from offbook.trace.instrument import rebuild_requests
 from offbook.version import VERSION
 

@@ -6,6 +6,7 @@ from offbook.capability import lazy_getattr
 __getattr__ = lazy_getattr(
     __name__,
     {
+        "watching": "send_spans",
         "api": "drive session",
         "backends": "Backend BackendResult CommandBackend",
         "benchmark": "MIN_PAIRS Sample compare measure read_baseline save_baseline summarize",
@@ -16,13 +17,11 @@ __getattr__ = lazy_getattr(
         "first_test": "scan_project write_first_test",
         "judge_factory": "JudgeConfig",
         "mock_scopes": "ScopeManager",
-        "otlp_collector": "send_spans",
         "rehearsal": "Rehearsal RehearsalDefaults use_defaults",
         "request_goldens": "RequestGoldens",
-        "run": "Run describe_left_behind emit_failure list_running place_of_error"
-        " record_termination watch_termination",
+        "run": "Run SyncBridge describe_left_behind emit_failure in_event_loop"
+        " list_running place_of_error record_termination watch_termination",
         "service": "Service",
-        "sync_bridge": "SyncBridge in_event_loop",
         "wiring": "Wiring find_refusal",
     },
 )

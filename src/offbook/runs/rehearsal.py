@@ -36,14 +36,16 @@ from offbook.errors import (
 from offbook.exchange.model import AwaitsResults, ModelSource
 from offbook.files import ReusedFolder, make_temp_folder, remove_temp_folder
 from offbook.runs.run import (
+    AwaitableResult,
     Run,
+    SyncBridge,
     describe_left_behind,
     emit_failure,
+    in_event_loop,
     list_running,
     record_termination,
     watch_termination,
 )
-from offbook.runs.sync_bridge import AwaitableResult, SyncBridge, in_event_loop
 from offbook.runs.wiring import Wiring, find_refusal
 from offbook.secrets import hide_secrets
 from offbook.subjects.subject import (

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from offbook.runs.sync_bridge import AwaitableResult
+from offbook.runs.run import AwaitableResult
 from offbook.trace.query import Events
 
 Kind = Literal["npm", "python"]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, get_args
 
 from offbook.errors import OffbookError, SandboxFailed, UsageError, did_you_mean
-from offbook.runs.sync_bridge import sync_or_async
+from offbook.runs.run import sync_or_async
 from offbook.sandbox.npm_package import install_npm_package
 from offbook.sandbox.python_package import (
     dump_smoke,

@@ -19,7 +19,7 @@ from offbook.host.host_scope import HostScope
 from offbook.runs.api import drive, session
 from offbook.runs.mock_scopes import LlmScope, MockScopes, ScopeManager
 from offbook.runs.rehearsal import Rehearsal
-from offbook.runs.sync_bridge import in_event_loop
+from offbook.runs.run import in_event_loop
 from offbook.secrets import find_secrets, hide_secrets
 from offbook.trace.reader import Trace
 from offbook.trace.steps import current_step_log

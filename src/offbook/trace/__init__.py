@@ -7,13 +7,13 @@ __getattr__ = lazy_getattr(
     __name__,
     {
         "agent_output": "OutputScanner join_output output_text scan_output",
-        "correlation": "CORRELATION_ID parse_traceparent run_span_id",
         "event_contracts": "Contracts",
         "events": "ERROR EXIT_CODES Event FAULT FileLine HEADER LOOP_START PROCESS_EXIT"
         " PUBLISH REPLY REQUEST RUN_END RUN_START TERMINATION TOOL_CALL TOOL_RESULT"
         " VERDICT VERSION Verdict VerdictStatus WIRE WORKSPACE_FILES"
         " canonical_termination read_verdicts topic_matches trace_header",
-        "hub": "Hub NameFilter check_name_filter name_matches",
+        "hub": "CORRELATION_ID Hub NameFilter check_name_filter name_matches"
+        " parse_traceparent run_span_id",
         "inspection": "EventFilter RecordPage TimelineEntry TraceSummary build_timeline"
         " list_records summarize",
         "instrument": "SeenTool TracedSource rebuild_requests",

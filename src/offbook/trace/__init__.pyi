@@ -2,9 +2,6 @@ from offbook.trace.agent_output import OutputScanner as OutputScanner
 from offbook.trace.agent_output import join_output as join_output
 from offbook.trace.agent_output import output_text as output_text
 from offbook.trace.agent_output import scan_output as scan_output
-from offbook.trace.correlation import CORRELATION_ID as CORRELATION_ID
-from offbook.trace.correlation import parse_traceparent as parse_traceparent
-from offbook.trace.correlation import run_span_id as run_span_id
 from offbook.trace.event_contracts import Contracts as Contracts
 from offbook.trace.events import ERROR as ERROR
 from offbook.trace.events import EXIT_CODES as EXIT_CODES
@@ -32,10 +29,13 @@ from offbook.trace.events import canonical_termination as canonical_termination
 from offbook.trace.events import read_verdicts as read_verdicts
 from offbook.trace.events import topic_matches as topic_matches
 from offbook.trace.events import trace_header as trace_header
+from offbook.trace.hub import CORRELATION_ID as CORRELATION_ID
 from offbook.trace.hub import Hub as Hub
 from offbook.trace.hub import NameFilter as NameFilter
 from offbook.trace.hub import check_name_filter as check_name_filter
 from offbook.trace.hub import name_matches as name_matches
+from offbook.trace.hub import parse_traceparent as parse_traceparent
+from offbook.trace.hub import run_span_id as run_span_id
 from offbook.trace.inspection import EventFilter as EventFilter
 from offbook.trace.inspection import RecordPage as RecordPage
 from offbook.trace.inspection import TimelineEntry as TimelineEntry

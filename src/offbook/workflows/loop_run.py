@@ -15,7 +15,7 @@ import msgspec
 
 from offbook.errors import OffbookError, RunError, ScriptError, UsageError
 from offbook.runs.rehearsal import Rehearsal
-from offbook.runs.sync_bridge import AwaitableResult
+from offbook.runs.run import AwaitableResult
 from offbook.secrets import excerpt, hide_secrets
 from offbook.trace.agent_output import output_text
 from offbook.trace.events import ITERATION, PROCESS_EXIT, TERMINATION, Verdict

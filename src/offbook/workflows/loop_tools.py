@@ -17,7 +17,7 @@ import msgspec
 
 from offbook.errors import RunError, UsageError, did_you_mean
 from offbook.runs.backends import BACKENDS, BackendConfig, BackendFactory
-from offbook.runs.sync_bridge import AwaitableResult, sync_or_async
+from offbook.runs.run import AwaitableResult, sync_or_async
 from offbook.secrets import extra_secrets
 from offbook.workflows.hat_loop import SCRATCHPAD
 from offbook.workflows.loop_run import (

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from offbook.errors import CheckFailed, UsageError
-from offbook.runs.sync_bridge import AwaitableResult, sync_or_async
+from offbook.runs.run import AwaitableResult, sync_or_async
 from offbook.workflows.loop_run import Progress
 from offbook.workflows.loop_tools import run
 from offbook.workflows.workspace import Workspace, Workspaces

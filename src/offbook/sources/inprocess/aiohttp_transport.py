@@ -6,7 +6,7 @@ import asyncio
 import errno
 from typing import TYPE_CHECKING, Any
 
-from offbook.determinism.patch import apply_patch
+from offbook.determinism.run_context import apply_patch
 from offbook.sources.inprocess.interceptor import find_interceptor, paced_chunks
 from offbook.sources.server.http1 import (
     CHUNKED,

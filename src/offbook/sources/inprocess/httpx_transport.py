@@ -10,7 +10,7 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from offbook.determinism.patch import apply_patch
+from offbook.determinism.run_context import apply_patch
 from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
 from offbook.sources.inprocess.interceptor import (
     DEFAULT_PORTS,

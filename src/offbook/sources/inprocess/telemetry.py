@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from offbook.determinism.patch import apply_patch
+from offbook.determinism.run_context import apply_patch
 from offbook.exchange.providers import QUIET_ENV
 
 if TYPE_CHECKING:

@@ -166,7 +166,7 @@ FORMATS = {
     "json": "offbook.reports.json_report:JsonReport",
     "markdown": "offbook.reports.github:MarkdownReport",
     "github": "offbook.reports.github:GitHubReport",
-    "badge": "offbook.reports.badge:BadgeReport",
+    "badge": "offbook.reports.json_report:BadgeReport",
 }
 OTLP = "otlp"
 REPORT_EXAMPLE = """\b
@@ -262,7 +262,7 @@ def _render_spans(path: Path) -> tuple[Path, str]:
 
 def _send_spans(path: Path, text: str, url: str) -> bool:
     from offbook.reports.otel_spans import count_spans
-    from offbook.runs.otlp_collector import send_spans
+    from offbook.runs.watching import send_spans
 
     document = msgspec.json.decode(text)
     try:

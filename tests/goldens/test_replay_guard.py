@@ -23,14 +23,9 @@ from typing import Any
 import pytest
 from _pytest.assertion import rewrite
 
-from offbook.determinism import (
-    Stopwatch,
-    guard_replay,
-    seconds_waiting_for_cpu,
-    time_budget,
-    watch_audit_events,
-)
+from offbook.determinism import watch_audit_events
 from offbook.errors import IsolationError
+from offbook.goldens import Stopwatch, guard_replay, seconds_waiting_for_cpu, time_budget
 
 HERE = Path(__file__)
 
@@ -425,7 +420,7 @@ def test_a_thread_of_an_earlier_test_is_not_blamed_on_the_next(outside: Path):
 
 OUTLIVES_ITS_GUARD = """
 import os, threading
-from offbook.determinism.guard import guard_replay
+from offbook.goldens.replay_guard import guard_replay
 
 go = threading.Event()
 thread = threading.Thread(target=lambda: (go.wait(), os.fork()))

@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 
-from offbook.determinism import (
+from offbook.errors import IsolationError
+from offbook.goldens import (
     Stopwatch,
     guard_replay,
     native_libraries,
     seconds_waiting_for_cpu,
     time_budget,
 )
-from offbook.determinism import guard as home
-from offbook.errors import IsolationError
+from offbook.goldens import replay_guard as home
 
 FILE = str(Path(__file__))
 

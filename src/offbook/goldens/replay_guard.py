@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 import sys
 import time
 from contextlib import ExitStack, contextmanager, suppress
@@ -22,9 +23,13 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote
 
 from offbook.determinism.network_guard import is_ip_address, watch_audit_events
-from offbook.determinism.patch import apply_patch
-from offbook.determinism.run_context import call_site, propagate_to_threads, thread_variable
-from offbook.errors import IsolationError
+from offbook.determinism.run_context import (
+    apply_patch,
+    call_site,
+    propagate_to_threads,
+    thread_variable,
+)
+from offbook.errors import IsolationError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
@@ -415,3 +420,36 @@ def _line_of_task(file: str, frame: FrameType | None) -> str:
             return next(lines, "")
         frame = frame.f_back
     return ""
+
+
+# --- A network namespace for this process (Linux): it has loopback only, also for native code. An
+# audit hook sees Python code only. The kernel sees every library: gRPC, uvloop, psycopg, curl.
+
+CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
+SIOCSIFFLAGS, IFF_UP = 0x8914, 0x1
+
+
+def leave_network() -> None:
+    """Move this process, and all that it starts, into a separate network. There is no way back.
+
+    Call it before a second thread is started.
+    """
+    hint = "run it in a container without network, or on Linux: unshare --net --map-root-user …"
+    if sys.platform != "linux":
+        raise UsageError(f"no network namespaces on {sys.platform}", hint=hint)
+    import ctypes
+    import fcntl
+
+    user, group = os.getuid(), os.getgid()
+    unshare = ctypes.CDLL(None, use_errno=True).unshare
+    if unshare(CLONE_NEWNET):  # not permitted: only in a user namespace
+        if unshare(CLONE_NEWUSER | CLONE_NEWNET):
+            reason = os.strerror(ctypes.get_errno())
+            raise UsageError(f"cannot create a network namespace: {reason}", hint=hint)
+        # without these the process would belong to `nobody`
+        process = Path("/proc/self")
+        (process / "setgroups").write_text("deny")
+        (process / "uid_map").write_text(f"{user} {user} 1")
+        (process / "gid_map").write_text(f"{group} {group} 1")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        fcntl.ioctl(sock, SIOCSIFFLAGS, struct.pack("16sH22x", b"lo", IFF_UP))

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from offbook.determinism import leave_network
 from offbook.errors import UsageError
+from offbook.goldens import leave_network
 
 
 def test_other_system_is_reported(monkeypatch: pytest.MonkeyPatch):
