@@ -425,7 +425,7 @@ def test_the_place_of_a_run_is_the_first_file_that_is_not_ours(
     code = compile("rehearsal.run(script)", file, "exec")
     with session() as rehearsal:
         exec(code, {"__name__": module, "rehearsal": rehearsal, "script": when("Go", [say("a")])})  # noqa: S102 - our own code
-        place = rehearsal._hub.place  # pyright: ignore[reportPrivateUsage] - verdicts have it
+        place = rehearsal.hub.place
     found = None if place is None else place.file.replace(__file__, "this test")
     assert found == placed
 

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import FrameType
 
-    from offbook.determinism.faults import FaultInjector
-
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -123,9 +121,6 @@ current_llm: ContextVar[Any] = thread_variable("offbook_llm")
 
 current_host: ContextVar[Any] = thread_variable("offbook_host")
 """The `HostScope` of `with_host_mocks`, or None."""
-
-current_faults: ContextVar[FaultInjector | None] = thread_variable("offbook_faults")
-"""The faults of the current run, in all its tasks and threads; None without any."""
 
 live_listener: ContextVar[Callable[[Any], None] | None] = ContextVar("offbook-live", default=None)
 """Called with the events of every new hub, for a program that watches; see `live_events`."""

@@ -19,11 +19,11 @@ from typing import Any, Literal, cast
 
 import msgspec
 
-from offbook.determinism.run_context import current_faults, current_host
+from offbook.determinism.run_context import current_host
 from offbook.errors import CheckFailed, HostError, UnmockedCall, UsageError, did_you_mean
 from offbook.host.host_providers import call_provider, providers
 from offbook.trace.events import HOST_CALL
-from offbook.trace.hub import current_hub
+from offbook.trace.hub import current_faults, current_hub
 from offbook.trace.matching import contains, find_mismatches, render_value
 
 Outcome = Literal["mocked", "real", "refused"]
@@ -150,7 +150,7 @@ class HostScope:
             _emit(call, error=refusal.what)
             raise refusal
         try:
-            if (faults := current_faults.get()) is not None:
+            if (faults := current_faults()) is not None:
                 faults.call_blocking("host", name)
             if outcome == "real":
                 result = call_provider(providers.find(capability, operation), call.params)

@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from offbook.determinism.run_context import current_faults
 from offbook.errors import DeadlineExceeded, RunError, UsageError, did_you_mean
 from offbook.exchange.messages import History, user
 from offbook.exchange.model import Reply, Request
 from offbook.runs.wiring import serve_source
 from offbook.trace.events import Verdict
+from offbook.trace.hub import current_faults
 from offbook.trace.instrument import TracedSource
 
 if TYPE_CHECKING:
@@ -234,7 +234,7 @@ class _ServedBackend:
         self._start = start
         self._tool_aliases = tool_aliases
         # One for all turns, so that exchange ids do not repeat in the trace.
-        self._faults = current_faults.get()
+        self._faults = current_faults()
         self._traced = TracedSource(_with_faults(source, wire=True), context.hub, tools=True)
         # Only a playbook knows in advance which tools it calls, under which names.
         self._called: set[str] = getattr(source, "called_tools", set[str]())
@@ -321,7 +321,7 @@ class BackendFactory:
 
 def _with_faults(source: ModelSource, *, wire: bool) -> ModelSource:
     """Return the source with the faults of the current run."""
-    faults = current_faults.get()
+    faults = current_faults()
     if faults is None:
         return source
     from offbook.sources.faulty_source import FaultySource  # few runs have faults

@@ -14,7 +14,7 @@ of the rehearsal; in an `async def`, the caller awaits:
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+from collections.abc import Awaitable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 import msgspec
 
 from offbook.determinism.clock import Clock, SystemClock
-from offbook.determinism.run_context import current_faults, current_llm, use_variable
+from offbook.determinism.run_context import current_llm
 from offbook.errors import (
     CheckFailed,
     OffbookWarning,
@@ -51,8 +51,6 @@ from offbook.secrets import hide_secrets
 from offbook.subjects.subject import (
     MOCKS_USED,
     EndsWithError,
-    HasToolWatch,
-    SendsPrompts,
     Subject,
 )
 from offbook.trace.events import RUN_END, RUN_START, FileLine, Verdict
@@ -61,11 +59,12 @@ from offbook.trace.query import Events
 from offbook.trace.recorder import KeptEvents, Recorder, traces_are_read
 
 if TYPE_CHECKING:
-    from offbook.determinism.faults import FaultInjector, Faults
+    from offbook.determinism.faults import Faults
     from offbook.exchange.tool_aliases import ToolAlias
     from offbook.sources.playbook.actions import Role, Turn
     from offbook.sources.playbook.playbook import Playbook
     from offbook.subjects.session.session import AgentSession
+    from offbook.subjects.subject import SeenTools
 
     Script = Turn | Role | str
 
@@ -103,6 +102,88 @@ def use_defaults(defaults: RehearsalDefaults) -> Generator[None]:
         yield
     finally:
         _defaults.reset(token)
+
+
+class RunFiles:
+    """The working directory and the trace file of a rehearsal; by default in a temporary folder."""
+
+    def __init__(
+        self, cwd: Path | str | None, trace: Path | str | None, reused: ReusedFolder | None
+    ) -> None:
+        self._cwd = None if cwd is None else _to_path(cwd, "cwd").resolve()
+        if self._cwd is not None and not self._cwd.is_dir():
+            raise UsageError("cwd is not a folder", where=str(cwd), hint="create it first")
+        self._trace = None if trace is None else _to_path(trace, "trace")
+        self._reused = reused
+        self._folder: Path | None = None
+
+    @property
+    def cwd(self) -> Path:
+        if self._cwd is None:
+            self._cwd = self._temp_folder() / "cwd"
+            self._cwd.mkdir(exist_ok=True)  # a folder that is used again has it already
+        return self._cwd
+
+    @property
+    def trace(self) -> Path:
+        if self._trace is None:
+            self._trace = self._temp_folder() / "trace.jsonl"
+        return self._trace
+
+    def _temp_folder(self) -> Path:
+        if self._folder is None:
+            self._folder = make_temp_folder() if self._reused is None else self._reused.take()
+        return self._folder
+
+    def release(self) -> None:
+        """Remove the temporary folder."""
+        if self._folder is None:
+            return
+        if self._reused is None:
+            remove_temp_folder(self._folder)
+        else:
+            self._reused.give_back(self._folder)
+
+
+class RunTrace:
+    """The trace of a rehearsal: the hub that emits its events, the file, and the events so far."""
+
+    def __init__(self, clock: Clock, *, in_memory: bool) -> None:
+        self._clock = clock
+        self._in_memory = in_memory
+        self._kept = KeptEvents()
+        self._recorder: Recorder | None = None
+        self.hub = Hub(clock)
+        self.events = Events(self._kept)
+
+    def start(self, files: RunFiles, subject: str) -> None:
+        """Record the events of the hub from now on."""
+        if self._in_memory and not traces_are_read():
+            self.hub.subscribe(self._kept.keep)
+            return
+        ts = self._clock.millis()
+        self._recorder = Recorder(files.trace, ts=ts, kept=self._kept, subject=subject)
+        self.hub.subscribe(self._recorder.record)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._recorder is not None:
+            self._recorder.close()
+
+    @property
+    def changed(self) -> bool:
+        """True if something else wrote to the file."""
+        return self._recorder is not None and self._recorder.changed
+
+
+class RunState:
+    """How far a rehearsal is. `failed` is of the last run, `ever_failed` of any."""
+
+    opened = disposed = ever_run = failed = ever_failed = False
+
+    @staticmethod
+    def stop_watching() -> None:
+        """Stop to watch for signals: set when the rehearsal is opened."""
 
 
 class Rehearsal:
@@ -148,48 +229,28 @@ class Rehearsal:
             source = Playbook(strict=auto_assert)
         self._source = source
         self._playbook = _as_playbook(source)
-        # Once: an isinstance() with a protocol takes 30 µs.
-        self._prompt_sender = subject if isinstance(subject, SendsPrompts) else None
-        self._tool_watcher = subject if isinstance(subject, HasToolWatch) else None
         self._auto_assert = auto_assert
         self._allow_unused_mocks = allow_unused_mocks
-        self._clock = clock or SystemClock()
-        self._folder: Path | None = None
-        self._reused_folder = defaults.folder
-        self._in_memory = defaults.in_memory
-        self._cwd = None if cwd is None else _to_path(cwd, "cwd").resolve()
-        if self._cwd is not None and not self._cwd.is_dir():
-            raise UsageError("cwd is not a folder", where=str(cwd), hint="create it first")
-        self._trace = defaults.trace if trace is None else _to_path(trace, "trace")
-        self._recorder: Recorder | None = None
-        self._hub = Hub(self._clock)
-        self._kept = KeptEvents()
-        self._events = Events(self._kept)
-        self._bridge = defaults.bridge or SyncBridge()
-        self._faults: FaultInjector | None = None
+        self._files = RunFiles(cwd, defaults.trace if trace is None else trace, defaults.folder)
+        self._trace = RunTrace(clock or SystemClock(), in_memory=defaults.in_memory)
         if faults is not None or defaults.faults is not None:
             from offbook.runs.fault_runs import start_faults
 
-            self._faults = start_faults(defaults.faults if faults is None else faults, self._hub)
+            plan = defaults.faults if faults is None else faults
+            self.hub.faults = start_faults(plan, self.hub)
         self._wiring = Wiring(
             subject,
             self._source,
-            self._hub,
+            self.hub,
             urls=urls,
             allow=allow,
             tool_aliases=tool_aliases,
             lenient=lenient,
             serve=serve,
-            faults=self._faults,
         )
-        self._stop_watching: Callable[[], None] | None = None
+        self._bridge = defaults.bridge or SyncBridge()
         self._runs: list[Run] = []
-        self._opened = False
-        self._failed = False
-        self._ever_failed = False
-        self._running_before: set[object] = set()  # threads and tasks, when the run started
-        self._ever_run = False
-        self._disposed = False
+        self._state = RunState()
         # In a plain function, errors of the subject are raised here, at the call. In an event
         # loop, opening has to wait for the first `await`.
         if not in_event_loop():
@@ -204,17 +265,12 @@ class Rehearsal:
     @property
     def cwd(self) -> Path:
         """The working directory of the subject."""
-        if self._cwd is None:
-            self._cwd = self._temp_folder() / "cwd"
-            self._cwd.mkdir(exist_ok=True)  # a folder that is used again has it already
-        return self._cwd
+        return self._files.cwd
 
     @property
     def trace(self) -> Path:
         """The file of the trace."""
-        if self._trace is None:
-            self._trace = self._temp_folder() / "trace.jsonl"
-        return self._trace
+        return self._files.trace
 
     @property
     def playbook(self) -> Playbook:
@@ -227,7 +283,7 @@ class Rehearsal:
     @property
     def events(self) -> Events:
         """The events of all runs so far."""
-        return self._events
+        return self._trace.events
 
     @property
     def latest_run(self) -> Run | None:
@@ -237,7 +293,7 @@ class Rehearsal:
     @property
     def hub(self) -> Hub:
         """The live event hub: subscribe to receive events as they are emitted."""
-        return self._hub
+        return self._trace.hub
 
     @property
     def session(self) -> AgentSession:
@@ -255,8 +311,8 @@ class Rehearsal:
         is not prompted again.
         """
         self._raise_if_disposed()
-        self._ever_run = True
-        self._hub.place = _caller_place()
+        self._state.ever_run = True
+        self.hub.place = _caller_place()
         run = Run(lambda run: self._run(script, run), self.events)
         # Runs that passed need no reminder at the end.
         others = (r for r in self._runs if not r.finished or r.error is not None)
@@ -270,7 +326,7 @@ class Rehearsal:
 
         It fails if nothing was run or if a mock was never used, unless the test has `failed`.
         """
-        self._ever_failed |= failed
+        self._state.ever_failed |= failed
         work = self._dispose()
         if in_event_loop():
             return work
@@ -303,24 +359,19 @@ class Rehearsal:
     # --- Opening
 
     async def _open(self) -> None:
-        if self._opened:
+        if self._state.opened:
             return
         self._raise_if_disposed()
+        hub = self.hub
         try:
-            if self._in_memory and not traces_are_read():
-                self._hub.subscribe(self._kept.keep)
-            else:
-                self._recorder = Recorder(
-                    self.trace, ts=self._clock.millis(), kept=self._kept, subject=self.subject.name
-                )
-                self._hub.subscribe(self._recorder.record)
-            self._stop_watching = watch_termination()
-            with use_hub(self._hub), use_variable(current_faults, self._faults):
+            self._trace.start(self._files, self.subject.name)
+            self._state.stop_watching = watch_termination()
+            with use_hub(hub):
                 await self.subject.open(self._wiring.connect(self.cwd))
-            self._opened = True
+            self._state.opened = True
         except BaseException as error:
             # A subject that failed to open may have started something: it is closed as well.
-            self._disposed = True
+            self._state.disposed = True
             try:
                 await self.subject.close()
             except Exception as other:  # noqa: BLE001 - the first error is the cause
@@ -330,7 +381,7 @@ class Rehearsal:
             raise
 
     def _raise_if_disposed(self) -> None:
-        if self._disposed:
+        if self._state.disposed:
             raise UsageError("the rehearsal is over", hint="create a new one for more runs")
 
     # --- Running
@@ -338,11 +389,11 @@ class Rehearsal:
     async def _run(self, script: tuple[Script, ...], run: Run) -> None:
         """Run a script; note the range of its events, and the agent's last answer."""
         await self._open()
-        if self._failed:
+        if self._state.failed:
             # The rest of a failed script does not belong to this run.
             if self._playbook is not None:
                 self._playbook.discard()
-            self._failed = False
+            self._state.failed = False
         playbook = self._playbook
         if playbook is None:
             prompts: list[Turn | str] = [*_check_prompts(script)]
@@ -353,11 +404,10 @@ class Rehearsal:
             prompts = self._load(playbook, script)
             # A program that sends all prompts itself is called once for the turns of the script.
             turns = sum(isinstance(item, Turn) for item in script)
-        first = self._hub.seq
+        first = self.hub.seq
         output: object = None
-        if self._auto_assert:
-            self._running_before = list_running()
-        self._hub.emit(RUN_START, {"subject": self.subject.name, "turns": turns})
+        running = list_running() if self._auto_assert else set[object]()
+        self.hub.emit(RUN_START, {"subject": self.subject.name, "turns": turns})
         self._notify_watchers()
         try:
             for prompt in prompts:
@@ -369,24 +419,24 @@ class Rehearsal:
                     output = await self._prompt(prompt.text)
                     # A turn that is not finished fails here, not after all the others.
                     if playbook.pending and self._auto_assert:
-                        self._raise_if_failed(first)
-            await self._hub.idle()
-            self._raise_if_failed(first)
+                        self._raise_if_failed(first, running)
+            await self.hub.idle()
+            self._raise_if_failed(first, running)
         except BaseException as error:
-            self._failed = self._ever_failed = True
+            self._state.failed = self._state.ever_failed = True
             self._notify_watchers()
-            emit_failure(self._hub, error)
-            run.end(first, self._hub.seq, None)
-            if self._faults is not None:
-                self._hub.emit_verdict(self._judge_faults(run))
+            emit_failure(self.hub, error)
+            run.end(first, self.hub.seq, None)
+            if self.hub.faults is not None:
+                self.hub.emit_verdict(self._judge_faults(run))
             raise
         # A value other than text may have an address in its `repr`: its type is enough.
         known = output is None or isinstance(output, str)
         shown = output if known else {"type": type(output).__name__}
         self._notify_watchers()
-        self._hub.emit(RUN_END, {"ok": True, "output": shown})
-        run.end(first, self._hub.seq, output)
-        if self._faults is not None:
+        self.hub.emit(RUN_END, {"ok": True, "output": shown})
+        run.end(first, self.hub.seq, output)
+        if self.hub.faults is not None:
             self._check_faults(run)
 
     def _judge_faults(self, run: Run) -> Verdict:
@@ -397,14 +447,14 @@ class Rehearsal:
     def _check_faults(self, run: Run) -> None:
         """Emit the verdict on how the agent handled the faults; raise if it fails."""
         verdict = self._judge_faults(run)
-        self._hub.emit_verdict(verdict)
+        self.hub.emit_verdict(verdict)
         if not verdict.holds and verdict.status != "no_data" and self._auto_assert:
-            self._failed = self._ever_failed = True
+            self._state.failed = self._state.ever_failed = True
             raise CheckFailed(verdict.message)
 
     def _notify_watchers(self) -> None:
         for watcher in tuple(run_watchers):
-            watcher(self._hub)
+            watcher(self.hub)
 
     def _load(self, playbook: Playbook, script: tuple[Script, ...]) -> list[Turn | str]:
         """Validate a script before anything runs; return its prompts."""
@@ -413,7 +463,7 @@ class Rehearsal:
 
         items = _expect(script, (Turn, Role), "turns and roles")
         turns = [item for item in items if isinstance(item, Turn)]
-        takes_prompt = self._prompt_sender is None or self._prompt_sender.takes_prompt
+        takes_prompt = getattr(self.subject, "takes_prompt", True)  # of `SendsPrompts`
         if not turns and (takes_prompt or not items):
             raise PlaybookError(
                 f"the script has no turn, and {self.subject.name} needs a prompt",
@@ -432,9 +482,8 @@ class Rehearsal:
         """Prompt the subject; raise the error of the source rather than a consequence of it."""
         try:
             with (
-                use_hub(self._hub),
-                use_variable(current_faults, self._faults),
-                record_termination(self._hub),
+                use_hub(self.hub),
+                record_termination(self.hub),
                 self._wiring.guard(),
             ):
                 output = await self.subject.prompt(text)
@@ -457,7 +506,9 @@ class Rehearsal:
 
     def _raise_tool_errors(self) -> None:
         """Raise an exception of a tool that the framework turned into a result for the model."""
-        errors = [] if self._tool_watcher is None else self._tool_watcher.tool_watch.errors
+        # An isinstance() with a protocol takes 30 µs.
+        watch: SeenTools | None = getattr(self.subject, "tool_watch", None)
+        errors = [] if watch is None else watch.errors
         while errors:
             seen = errors.pop(0)
             # A recording contains the results: a replay compares them.
@@ -475,10 +526,11 @@ class Rehearsal:
         failure = None if self._playbook is None else self._playbook.failure
         return failure or self._wiring.failure
 
-    def _raise_if_failed(self, first: int) -> None:
+    def _raise_if_failed(self, first: int, running: set[object]) -> None:
         """Raise the first automatic assertion that fails, and emit verdicts for the others.
 
-        `first` is the number of the event before the run.
+        `first` is the number of the event before the run; `running` are the threads and tasks that
+        ran then.
         """
         self._raise_listener_errors()
         if refused := self._wiring.refused:
@@ -494,13 +546,13 @@ class Rehearsal:
         unfinished = self._playbook.unfinished()
         if unfinished is None:
             consumed = self._playbook.consumed
-            self._hub.emit_verdict(Verdict("playbook consumed", "pass", actual=consumed))
-        elif self._faults is not None and self._faults.injected:
+            self.hub.emit_verdict(Verdict("playbook consumed", "pass", actual=consumed))
+        elif self.hub.faults is not None and self.hub.faults.injected:
             # An agent that gives up after a fault leaves the rest of the script.
-            self._hub.emit_verdict(Verdict("playbook consumed", "warn", unfinished.what))
+            self.hub.emit_verdict(Verdict("playbook consumed", "warn", unfinished.what))
         elif self._auto_assert:
-            events = [event for event in self._events.all if event.seq > first]
-            left = describe_left_behind(self._running_before, events)
+            events = [event for event in self._trace.events.all if event.seq > first]
+            left = describe_left_behind(running, events)
             if left:
                 hint = f"{unfinished.hint}\n  left running: {left}; wait for it in the agent"
                 unfinished = ScriptUnfinished(unfinished.what, where=unfinished.where, hint=hint)
@@ -514,41 +566,41 @@ class Rehearsal:
         """Emit a warning, and show it in the summary of pytest."""
         import warnings
 
-        self._hub.emit_verdict(verdict)
+        self.hub.emit_verdict(verdict)
         warnings.warn(verdict.message, OffbookWarning, stacklevel=2)
 
     def _raise_listener_errors(self) -> None:
         try:
-            self._hub.raise_errors()
+            self.hub.raise_errors()
         except Exception:
             # Raised once: the next run, and dispose(), start without them.
-            self._hub.errors.clear()
+            self.hub.errors.clear()
             raise
 
     # --- Closing
 
     async def _dispose(self) -> None:
-        if self._disposed:
+        if self._state.disposed:
             return
-        self._disposed = True
+        self._state.disposed = True
         unfinished = [run for run in self._runs if not run.finished]
         not_awaited = [run for run in unfinished if run.discard()]
         failed_verdicts: list[Verdict] = []
         try:
-            if self._opened:
+            if self._state.opened:
                 try:
-                    with use_hub(self._hub):
+                    with use_hub(self.hub):
                         await self.subject.close()
                 finally:
                     # After a failed run an unused mock means nothing.
-                    if self._ever_run and not self._ever_failed:
+                    if self._state.ever_run and not self._state.ever_failed:
                         failed_verdicts = self._emit_last_verdicts()
-                await self._hub.idle()
+                await self.hub.idle()
         finally:
-            self._hub.close()
+            self.hub.close()
             self._release()
         self._raise_listener_errors()
-        if self._recorder is not None and self._recorder.changed:
+        if self._trace.changed:
             raise RunError(
                 "the trace was changed while the agent ran, so it proves nothing",
                 where=str(self.trace),
@@ -563,13 +615,13 @@ class Rehearsal:
             if run.lost_error is not None:
                 run.lost_error.add_note("the error of a run whose task or thread was not awaited")
                 raise run.lost_error
-        if self._ever_failed or not self._auto_assert:
+        if self._state.ever_failed or not self._auto_assert:
             return
         if unfinished:
             raise UsageError(
                 "the rehearsal was closed while a run was in progress", hint="await its task first"
             )
-        if not self._ever_run:
+        if not self._state.ever_run:
             raise UsageError(
                 f"nothing was tested: {self.subject.name} was opened and never run",
                 hint="call run(when(…)), or pass auto_assert=False",
@@ -584,38 +636,25 @@ class Rehearsal:
         # A source has verdicts only if it has something to say at the end, as mocks do.
         of_source = getattr(self._source, "verdicts", tuple)()
         of_faults: list[Verdict] = []
-        if self._faults is not None and (missing := self._faults.find_missing()):
+        if self.hub.faults is not None and (missing := self.hub.faults.find_missing()):
             of_faults.append(Verdict("faults injected", "fail", missing))
         for verdict in (*self.subject.verdicts(), *of_source, *of_faults):
             if verdict.holds:
-                self._hub.emit_verdict(verdict)
+                self.hub.emit_verdict(verdict)
             elif self._allow_unused_mocks and verdict.check == MOCKS_USED:
-                self._hub.emit_verdict(msgspec.structs.replace(verdict, status="warn"))
+                self.hub.emit_verdict(msgspec.structs.replace(verdict, status="warn"))
             elif not self._auto_assert:
                 self._warn(msgspec.structs.replace(verdict, status="warn"))
             else:
-                self._hub.emit_verdict(verdict)
+                self.hub.emit_verdict(verdict)
                 failed.append(verdict)
         return failed
 
     def _release(self) -> None:
-        if self._stop_watching is not None:
-            self._stop_watching()
+        self._state.stop_watching()
         self._wiring.close()
-        if self._recorder is not None:
-            self._recorder.close()
-        if self._folder is None:
-            return
-        if self._reused_folder is None:
-            remove_temp_folder(self._folder)
-        else:
-            self._reused_folder.give_back(self._folder)
-
-    def _temp_folder(self) -> Path:
-        if self._folder is None:
-            reused = self._reused_folder
-            self._folder = make_temp_folder() if reused is None else reused.take()
-        return self._folder
+        self._trace.close()
+        self._files.release()
 
 
 def _as_playbook(source: ModelSource) -> Playbook | None:

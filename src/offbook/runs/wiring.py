@@ -51,7 +51,7 @@ class Wiring:
     environment during the run, instead of being intercepted.
     """
 
-    def __init__(  # noqa: PLR0913 - the options of drive()
+    def __init__(
         self,
         subject: Subject,
         source: ModelSource,
@@ -62,7 +62,6 @@ class Wiring:
         tool_aliases: Mapping[str, str | ToolAlias] | None,
         lenient: Iterable[str],
         serve: bool,
-        faults: FaultInjector | None = None,
     ) -> None:
         if serve and subject.model_access != "transport":
             raise UsageError(
@@ -70,7 +69,6 @@ class Wiring:
                 hint="remove serve=",
             )
         self._serve = serve
-        self._faults = faults
         self._subject = subject
         self._source = source
         self._hub = hub
@@ -102,10 +100,10 @@ class Wiring:
         url = ""
         if self._subject.model_access == "call":
             source: ModelSource = self._source
-            if self._faults is not None:
+            if self._hub.faults is not None:
                 from offbook.sources.faulty_source import FaultySource
 
-                source = FaultySource(source, self._faults, wire=False)
+                source = FaultySource(source, self._hub.faults, wire=False)
             source = TracedSource(source, self._hub, tools=read_tools)
         else:
             self._endpoint = self._create_endpoint(tools=read_tools)
@@ -133,7 +131,7 @@ class Wiring:
                 tools=tools,
                 lenient=self._lenient,
                 mocked=mocked,
-                faults=self._faults,
+                faults=self._hub.faults,
             )
             _watch_tools(endpoint, subject)
             return endpoint
@@ -148,7 +146,7 @@ class Wiring:
             hub=self._hub,
             tools=tools,
             mocked=mocked,
-            faults=self._faults,
+            faults=self._hub.faults,
         )
         _watch_tools(endpoint, subject)
         return endpoint

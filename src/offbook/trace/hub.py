@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from contextvars import Context, ContextVar
 
+    from offbook.determinism.faults import FaultInjector
     from offbook.trace.async_listeners import AsyncListeners, AsyncSubscription, EventStream
 
     Listener = Callable[[Event], object]
@@ -109,6 +110,7 @@ class Hub:
         self._base: dict[str, Any] = {"sessionId": session_id} if session_id else EMPTY
         self.correlation: Correlation | None = None
         self.place: FileLine | None = None  # where the present run is written
+        self.faults: FaultInjector | None = None  # what breaks the tools and host calls of the run
         # set here: a server creates endpoints in a thread of its own
         self.keeps_wire = keep_wire.get() or os.environ.get(KEEP_WIRE, "0") not in {"", "0"}
         # replaced, never changed in place: a delivery goes on with the tuple that it started with
@@ -348,6 +350,12 @@ current_hub: ContextVar[Hub | None] = thread_variable("offbook_hub")
 
 run_watchers: list[Callable[[Hub], None]] = []
 """Called with the hub of a run when it starts and before it ends; fake programs add theirs."""
+
+
+def current_faults() -> FaultInjector | None:
+    """Return what injects faults into the current run, if something does."""
+    hub = current_hub.get()
+    return None if hub is None else hub.faults
 
 
 def use_hub(hub: Hub) -> AbstractContextManager[None]:

@@ -17,7 +17,6 @@ from importlib import import_module
 from inspect import Parameter, isawaitable, signature
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from offbook.determinism.run_context import current_faults
 from offbook.errors import InjectedFault, UsageError, did_you_mean
 from offbook.subjects.subject import ToolError
 from offbook.trace.events import (
@@ -28,6 +27,7 @@ from offbook.trace.events import (
     TOOL_ERROR,
     Verdict,
 )
+from offbook.trace.hub import current_faults
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
@@ -170,7 +170,7 @@ class WatchedCall:
         self._signals = signals
 
     def __enter__(self) -> None:
-        if (faults := current_faults.get()) is not None:
+        if (faults := current_faults()) is not None:
             try:
                 faults.call_blocking("tool", self._tool, self._call_id)
             except InjectedFault as fault:
@@ -178,7 +178,7 @@ class WatchedCall:
                 raise
 
     async def __aenter__(self) -> None:
-        if (faults := current_faults.get()) is not None:
+        if (faults := current_faults()) is not None:
             try:
                 await faults.call("tool", self._tool, self._call_id)
             except InjectedFault as fault:
@@ -271,7 +271,7 @@ class FrameworkSubject:
         """Send a prompt to the agent and return its answer; None after a scripted error."""
         model_events: list[str] = []
         unsubscribe = self._hub.subscribe(lambda event: model_events.append(event.event), "model.*")
-        faults = current_faults.get()
+        faults = current_faults()
         injected = 0 if faults is None else faults.injected
         self.result, self.error = None, None
         self._hub.emit(AGENT_START, {"prompt": text})

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import msgspec
 
-from offbook.determinism.run_context import current_faults, current_host, use_variable
+from offbook.determinism.run_context import current_host, use_variable
 from offbook.errors import (
     InjectedFault,
     ModelError,
@@ -55,6 +55,7 @@ from offbook.trace.events import (
     TOOL_RESULT,
     Verdict,
 )
+from offbook.trace.hub import current_faults
 from offbook.trace.instrument import error_data, tool_result_data
 
 if TYPE_CHECKING:
@@ -371,7 +372,7 @@ class AgentSession:
                     return _validation_error(call, problem), None
 
         try:
-            if (faults := current_faults.get()) is not None:
+            if (faults := current_faults()) is not None:
                 await faults.call("tool", script_call.name, call.id)
             answer = tool.execute(params, self._context)
             if isawaitable(answer):
