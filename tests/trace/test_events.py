@@ -2,7 +2,16 @@
 
 import pytest
 
-from offbook.trace import Event, Hub, Verdict, VerdictStatus, read_verdicts
+from offbook.errors import FormatError
+from offbook.trace import (
+    Event,
+    Hub,
+    RunEndData,
+    ToolCallData,
+    Verdict,
+    VerdictStatus,
+    read_verdicts,
+)
 
 
 @pytest.mark.parametrize(
@@ -23,3 +32,21 @@ def test_an_emitted_verdict_can_be_read_back_from_its_event():
     first, second = read_verdicts(events)
     assert first == verdict
     assert second.actual == "<class 'object'>"
+
+
+def test_own_events_have_typed_data_and_leave_out_what_is_not_set():
+    hub = Hub()
+    event = hub.emit_data(RunEndData(ok=True, output=None))
+    assert (event.event, event.data) == ("_meta.run_end", {"ok": True, "output": None})
+    with pytest.raises(TypeError, match="answer"):
+        RunEndData(ok=True, answer="Done.")  # pyright: ignore[reportCallIssue] - that is the point
+
+
+def test_the_data_of_an_event_are_read_as_they_were_written():
+    data = ToolCallData("c1", "bash", {"command": "ls"}, 2)
+    event = Hub().emit_data(data)
+    assert ToolCallData.read(event) == data
+    newer = Event(1, event.event, {**event.data, "of_a_later_version": 1})
+    assert ToolCallData.read(newer) == data
+    with pytest.raises(FormatError, match=r"event 0, tool.call, cannot be read"):
+        ToolCallData.read(Event(1, event.event, {"tool": "bash"}))

@@ -22,7 +22,7 @@ from offbook.exchange.providers import client_arguments
 from offbook.files import make_temp_folder, remove_temp_folder
 from offbook.sources.server.server import Server
 from offbook.subjects.process import run_foreground
-from offbook.trace.events import RUN_END
+from offbook.trace.events import RunEndData
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
@@ -85,9 +85,8 @@ def run_with_source(  # noqa: PLR0913 - the options of a command
         failures = () if endpoint.failure is None else (endpoint.failure,)
     duration = round((time.perf_counter() - started) * 1000)
     if injector is not None and hub is not None:
-        hub.emit(
-            RUN_END, {"ok": not ended.code, "exit": ended.code, "output": ended.stdout.strip()}
-        )
+        answer = ended.stdout.strip()
+        hub.emit_data(RunEndData(ok=not ended.code, exit=ended.code, output=answer))
     count = 0 if injector is None else injector.injected
     return CommandResult(ended.code, ended.stdout, duration, failures, ended.interrupted_by, count)
 

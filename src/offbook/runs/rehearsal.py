@@ -53,7 +53,7 @@ from offbook.subjects.subject import (
     EndsWithError,
     Subject,
 )
-from offbook.trace.events import RUN_END, RUN_START, FileLine, Verdict
+from offbook.trace.events import FileLine, RunEndData, RunStartData, Verdict
 from offbook.trace.hub import Hub, run_watchers, use_hub
 from offbook.trace.query import Events
 from offbook.trace.recorder import KeptEvents, Recorder, traces_are_read
@@ -407,7 +407,7 @@ class Rehearsal:
         first = self.hub.seq
         output: object = None
         running = list_running() if self._auto_assert else set[object]()
-        self.hub.emit(RUN_START, {"subject": self.subject.name, "turns": turns})
+        self.hub.emit_data(RunStartData(self.subject.name, turns))
         self._notify_watchers()
         try:
             for prompt in prompts:
@@ -434,7 +434,7 @@ class Rehearsal:
         known = output is None or isinstance(output, str)
         shown = output if known else {"type": type(output).__name__}
         self._notify_watchers()
-        self.hub.emit(RUN_END, {"ok": True, "output": shown})
+        self.hub.emit_data(RunEndData(ok=True, output=shown))
         run.end(first, self.hub.seq, output)
         if self.hub.faults is not None:
             self._check_faults(run)

@@ -31,7 +31,15 @@ import msgspec
 
 from offbook.determinism.run_context import snapshot_variables
 from offbook.errors import Interrupted, OffbookError, ScriptError, UsageError
-from offbook.trace.events import PROCESS_EXIT, REQUEST, RUN_END, FileLine, Verdict
+from offbook.trace.events import (
+    PROCESS_EXIT,
+    REQUEST,
+    UNSET,
+    FileLine,
+    ProcessExitData,
+    RunEndData,
+    Verdict,
+)
 from offbook.trace.instrument import rebuild_requests
 from offbook.trace.query import Events
 
@@ -186,7 +194,7 @@ _TURN = re.compile(r"(?:when|role)\((?P<text>'.*'|\".*\")", re.DOTALL)
 _FILE_AND_LINE = re.compile(r"(?P<file>.+):(?P<line>\d+)")
 
 
-def emit_failure(hub: Hub, error: BaseException, **data: int) -> None:
+def emit_failure(hub: Hub, error: BaseException, *, exit: int | None = None) -> None:  # noqa: A002 - the name of the field
     """Emit the verdict and the end of a run that failed with this error."""
     if isinstance(error, Interrupted):
         reason = str(error)
@@ -200,7 +208,8 @@ def emit_failure(hub: Hub, error: BaseException, **data: int) -> None:
         verdict = Verdict("run finished", "error", reason)
     where = error.where if isinstance(error, OffbookError) else ""
     hub.emit_verdict(verdict, place_of_error(where, hub.place))
-    hub.emit(RUN_END, {"ok": False, "error": reason, **data})
+    code = UNSET if exit is None else exit
+    hub.emit_data(RunEndData(ok=False, exit=code, error=reason))
 
 
 def place_of_error(where: str, place: FileLine | None) -> FileLine | None:
@@ -300,7 +309,7 @@ def describe_left_behind(before: set[object], events: Iterable[Event]) -> str:
 
 
 def _leaked(event: Event) -> list[int]:
-    return event.data.get("leaked") or []
+    return ProcessExitData.read(event).leaked or []
 
 
 # --- The sync bridge: asynchronous code runs to its end where there is no event loop

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Self
 
 from offbook.errors import CheckFailed, DeadlineExceeded, Interrupted, RunError
 from offbook.sources.server.server import Server
-from offbook.trace.events import RUN_END, RUN_START, Verdict
+from offbook.trace.events import UNSET, RunEndData, RunStartData, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -86,7 +86,7 @@ class Service:
         from offbook.runs.run import emit_failure
         from offbook.subjects.process import describe_exit, run_foreground
 
-        self._hub.emit(RUN_START, {"subject": command[0], "command": list(command)})
+        self._hub.emit_data(RunStartData(command[0], command=list(command)))
         try:
             with connect_clients(command, self.endpoint) as (words, env):
                 # The answer of the command is the evidence of what it did about a fault.
@@ -119,8 +119,8 @@ class Service:
                 if isinstance(source, Playbook) and source.unfinished() is None:
                     verdict = Verdict("playbook consumed", "pass", actual=source.consumed)
                     self._hub.emit_verdict(verdict)
-            answer = {} if self._faults is None else {"output": ended.stdout.strip()}
-            self._hub.emit(RUN_END, {"ok": True, "exit": 0, **answer})
+            answer = UNSET if self._faults is None else ended.stdout.strip()
+            self._hub.emit_data(RunEndData(ok=True, exit=0, output=answer))
         return CommandResult(ended.code, failures=tuple(failures))
 
     def failures(self, *, strict: bool) -> list[BaseException]:

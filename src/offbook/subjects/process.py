@@ -23,13 +23,18 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from subprocess import PIPE, STDOUT
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from offbook.errors import DeadlineExceeded, UsageError, did_you_mean, signal_name
 from offbook.secrets import safe_split_index
-from offbook.trace.events import PROCESS_EXIT, PROCESS_OUTPUT, PROCESS_START
+from offbook.trace.events import (
+    UNSET,
+    ProcessExitData,
+    ProcessOutputData,
+    ProcessStartData,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -66,10 +71,10 @@ class ProcessResult(msgspec.Struct, frozen=True):
     leaked: tuple[int, ...] = ()
     interrupted_by: int = 0
 
-    def event_data(self) -> dict[str, Any]:
+    def event_data(self) -> ProcessExitData:
         """Return the data of the event `process.exit`."""
-        data = {"code": self.code, "timed_out": self.timed_out, "truncated": self.truncated}
-        return {**data, "leaked": list(self.leaked)} if self.leaked else data
+        leaked = [*self.leaked] or UNSET
+        return ProcessExitData(self.code, self.timed_out, self.truncated, leaked)
 
 
 def isolated_env(home: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -117,7 +122,7 @@ class OutputCollector(asyncio.SubprocessProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:  # noqa: ARG002 - asyncio's signature
         """Emit the start event here: asyncio delivers output only after this call."""
         if self._hub is not None:
-            self._hub.emit(PROCESS_START, {"command": list(self._command)})
+            self._hub.emit_data(ProcessStartData(list(self._command)))
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         """Keep and emit a chunk of output."""
@@ -162,7 +167,7 @@ class OutputCollector(asyncio.SubprocessProtocol):
     def _emit(self, fd: int, raw: bytes) -> None:
         if raw and self._hub is not None:
             text = raw.decode("utf-8", "replace")
-            self._hub.emit(PROCESS_OUTPUT, {"stream": STREAMS[fd], "text": text})
+            self._hub.emit_data(ProcessOutputData(STREAMS[fd], text))
 
 
 async def run_process(
@@ -183,7 +188,7 @@ async def run_process(
     )
     output.flush()
     if hub is not None:
-        hub.emit(PROCESS_EXIT, result.event_data())
+        hub.emit_data(result.event_data())
     return result
 
 

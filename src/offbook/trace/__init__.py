@@ -9,7 +9,8 @@ __getattr__ = lazy_getattr(
         "agent_output": "OutputScanner join_output output_text scan_output",
         "event_contracts": "Contracts",
         "events": "ERROR EXIT_CODES Event FAULT FileLine HEADER LOOP_START PROCESS_EXIT"
-        " PUBLISH REPLY REQUEST RUN_END RUN_START TERMINATION TOOL_CALL TOOL_RESULT"
+        " PUBLISH REPLY REQUEST RUN_END RUN_START RunEndData TERMINATION TOOL_CALL TOOL_RESULT"
+        " ToolCallData"
         " VERDICT VERSION Verdict VerdictStatus WIRE WORKSPACE_FILES"
         " canonical_termination read_verdicts topic_matches trace_header",
         "hub": "CORRELATION_ID Hub NameFilter check_name_filter name_matches"

@@ -23,6 +23,8 @@ from offbook.trace.events import WIRE as WIRE
 from offbook.trace.events import WORKSPACE_FILES as WORKSPACE_FILES
 from offbook.trace.events import Event as Event
 from offbook.trace.events import FileLine as FileLine
+from offbook.trace.events import RunEndData as RunEndData
+from offbook.trace.events import ToolCallData as ToolCallData
 from offbook.trace.events import Verdict as Verdict
 from offbook.trace.events import VerdictStatus as VerdictStatus
 from offbook.trace.events import canonical_termination as canonical_termination

@@ -26,9 +26,12 @@ from __future__ import annotations
 import os
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 import msgspec
+from msgspec.structs import asdict
+
+from offbook.errors import FormatError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -95,6 +98,155 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 def trace_header(ts: int, **fields: Any) -> Event:
     """Return the first event of a trace: its format, its version and further fields."""
     return Event(ts, HEADER, {"format": FORMAT, "version": VERSION, **fields})
+
+
+# --- The data of Offbook's own events: emitted with `hub.emit_data`, read with `read`. Events of
+# agents, personas and other programs have any data.
+
+Optional = msgspec.UnsetType
+UNSET = msgspec.UNSET
+
+
+class EventData(msgspec.Struct, frozen=True):
+    """The data of one kind of event. A field that is not set is not in the trace."""
+
+    event_name: ClassVar[str]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields that are set; their values as they are."""
+        return {name: value for name, value in asdict(self).items() if value is not UNSET}
+
+    @classmethod
+    def read(cls, event: Event) -> Self:
+        """Return the data of an event of a trace; fields of other versions are ignored."""
+        try:
+            return msgspec.convert(event.data, cls)
+        except msgspec.ValidationError as error:
+            what = f"event {event.seq}, {event.event}, cannot be read: {error}"
+            raise FormatError(what) from error
+
+
+class RunStartData(EventData, frozen=True):
+    """A run starts: the turns of its script, or the command."""
+
+    event_name = RUN_START
+    subject: str
+    turns: int | Optional = UNSET
+    command: list[str] | Optional = UNSET
+
+
+class RunEndData(EventData, frozen=True):
+    """A run ends: `output` is the agent's answer, `error` the reason of a failure."""
+
+    event_name = RUN_END
+    ok: bool
+    exit: int | Optional = UNSET
+    output: Any = UNSET
+    error: str | Optional = UNSET
+
+
+class ModelErrorData(EventData, frozen=True):
+    """An error of the provider, as the agent received it."""
+
+    event_name = ERROR
+    message: str
+    status: int
+    category: str
+    exchange: str | Optional = UNSET
+    retry_after: float | Optional = UNSET
+
+
+class AgentStartData(EventData, frozen=True):
+    """The agent gets a prompt."""
+
+    event_name = AGENT_START
+    prompt: str
+
+
+class AgentEndData(EventData, frozen=True):
+    """The agent has finished a prompt: why it stopped."""
+
+    event_name = AGENT_END
+    stop: str
+
+
+class ToolCallData(EventData, frozen=True):
+    """A call of the model, in the names of the script; `step` is its number there."""
+
+    event_name = TOOL_CALL
+    call_id: str
+    tool: str
+    input: Any
+    step: int = 0
+
+
+class ToolResultData(EventData, frozen=True):
+    """A result; `is_error` is None if it is unknown, `executed` False if the tool did not run."""
+
+    event_name = TOOL_RESULT
+    call_id: str
+    tool: str
+    content: Any
+    is_error: bool | None
+    details: Any = None
+    mocked: bool = False
+    step: int = 0
+    executed: bool | Optional = UNSET
+
+
+class ToolBlockedData(EventData, frozen=True):
+    """A call that a hook blocked."""
+
+    event_name = TOOL_BLOCKED
+    call_id: str
+    tool: str = ""
+    reason: str = ""
+    step: int | Optional = UNSET
+
+
+class ToolInputData(EventData, frozen=True):
+    """The input of a call after a hook changed it."""
+
+    event_name = HOOK_TOOL_CALL
+    call_id: str
+    tool: str = ""
+    input: Any = None
+    step: int | Optional = UNSET
+
+
+class ToolErrorData(EventData, frozen=True):
+    """An exception of a tool."""
+
+    event_name = TOOL_ERROR
+    call_id: str
+    tool: str
+    error: str
+
+
+class ProcessStartData(EventData, frozen=True):
+    """A process starts."""
+
+    event_name = PROCESS_START
+    command: list[str]
+
+
+class ProcessOutputData(EventData, frozen=True):
+    """Output of a process, or of the backend of a hat."""
+
+    event_name = PROCESS_OUTPUT
+    stream: str
+    text: str
+    hat: str | Optional = UNSET
+
+
+class ProcessExitData(EventData, frozen=True):
+    """A process ended; `leaked` are the processes that it left behind."""
+
+    event_name = PROCESS_EXIT
+    code: int | None
+    timed_out: bool = False
+    truncated: Any = False
+    leaked: list[int] | Optional = UNSET
 
 
 # --- Topics of published events

@@ -33,7 +33,7 @@ from offbook.determinism.run_context import (
     use_variable,
 )
 from offbook.errors import RunError, UsageError
-from offbook.trace.events import VERDICT, Event, FileLine, Verdict, verdict_data
+from offbook.trace.events import VERDICT, Event, EventData, FileLine, Verdict, verdict_data
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -207,6 +207,10 @@ class Hub:
 
             self._async_listeners = AsyncListeners(self._keep_error)
         self._async_listeners.schedule(subscription, work, event)
+
+    def emit_data(self, data: EventData) -> Event:
+        """Emit one of Offbook's own events."""
+        return self.emit(data.event_name, data.as_dict())
 
     def emit_verdict(self, verdict: Verdict, place: FileLine | None = None) -> None:
         """Emit the verdict of a check; a failed one has its place, by default that of the run."""

@@ -15,23 +15,30 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from offbook.errors import FormatError, ModelError
 from offbook.exchange.messages import EMPTY_DIGEST, AnyBlock, History, Message, extend_digest
 from offbook.exchange.model import REFUSED_CALLS, Reply, Request, Tool
-from offbook.trace.events import ERROR, REPLY, REQUEST, TOOL_CALL, TOOL_RESULT, Event
+from offbook.trace.events import (
+    REPLY,
+    REQUEST,
+    UNSET,
+    Event,
+    EventData,
+    ModelErrorData,
+    ToolCallData,
+    ToolResultData,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping
 
-    from offbook.exchange.messages import ToolResult
     from offbook.exchange.model import ModelSource
     from offbook.trace.hub import Hub
 
-T = TypeVar("T")
 MAX_DIGESTS = 1024  # conversations that a later request can continue without repeating them
 _encode = msgspec.json.Encoder(order="sorted", enc_hook=repr).encode
 _HEAD_FIELDS = ("system", "tools", "model", "parameters", "stream")
@@ -84,7 +91,7 @@ class TracedSource:
         try:
             reply = await self._source.reply(request)
         except ModelError as error:
-            self._hub.emit(ERROR, {"exchange": exchange, **error_data(error)})
+            self._hub.emit_data(error_data(error, exchange))
             raise
         finally:
             self.last_exchange = exchange
@@ -94,8 +101,7 @@ class TracedSource:
         if self._tools:
             for call in reply.calls:
                 self._calls[call.id] = (call.name, reply.step)
-                data = {"call_id": call.id, "tool": call.name, "input": call.arguments}
-                self._hub.emit(TOOL_CALL, {**data, "step": reply.step})
+                self._hub.emit_data(ToolCallData(call.id, call.name, call.arguments, reply.step))
         return reply
 
     def _request_data(self, request: Request, exchange: str, after: str) -> dict[str, Any]:
@@ -138,15 +144,22 @@ class TracedSource:
         for result in request.results:
             name, step = self._calls.pop(result.call_id, (None, 0))
             if name is not None:  # else the result of an earlier conversation
-                mocked = name in self._mocked
-                data = tool_result_data(result, tool=name, step=step, mocked=mocked)
-                if result.call_id in refused:
-                    data["executed"] = False
-                if (seen := self.seen.get(result.call_id)) is not None:
-                    data |= {"details": seen.details, "mocked": seen.mocked}
-                    if not seen.executed:
-                        data["executed"] = False
-                self._hub.emit(TOOL_RESULT, data)
+                seen = self.seen.get(result.call_id)
+                if seen is None:
+                    seen = SeenTool(result.details, name in self._mocked)
+                executed = seen.executed and result.call_id not in refused
+                self._hub.emit_data(
+                    ToolResultData(
+                        result.call_id,
+                        name,
+                        result.content,
+                        result.failed,
+                        seen.details,
+                        seen.mocked,
+                        step,
+                        UNSET if executed else False,
+                    )
+                )
 
 
 def reply_data(reply: Reply, exchange: str, after: str) -> dict[str, Any]:
@@ -172,49 +185,38 @@ def reply_data(reply: Reply, exchange: str, after: str) -> dict[str, Any]:
     return data
 
 
-def error_data(error: ModelError) -> dict[str, Any]:
+def error_data(error: ModelError, exchange: str = "") -> ModelErrorData:
     """Return the data of the event for a provider's error."""
-    data: dict[str, Any] = {
-        "message": error.message,
-        "status": error.status,
-        "category": error.category,
-    }
-    return data if error.retry_after is None else {**data, "retry_after": error.retry_after}
+    return ModelErrorData(
+        error.message,
+        error.status,
+        error.category,
+        exchange or UNSET,
+        UNSET if error.retry_after is None else error.retry_after,
+    )
 
 
-def tool_result_data(
-    result: ToolResult, *, tool: str, step: int, mocked: bool = False
-) -> dict[str, Any]:
-    """Return the data of the event for a tool result."""
-    return {
-        "call_id": result.call_id,
-        "tool": tool,
-        "content": result.content,
-        "is_error": result.failed,
-        "details": result.details,
-        "mocked": mocked,
-        "step": step,
-    }
-
-
-class _Head(msgspec.Struct, frozen=True):
+class _Head(EventData, frozen=True):
+    event_name = REQUEST
     system: str = ""
     tools: tuple[Tool, ...] = ()
     model: str = ""
-    parameters: dict[str, Any] = {}
+    parameters: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
     stream: bool = False
 
 
-class _RequestData(msgspec.Struct, frozen=True):
+class _RequestData(EventData, frozen=True):
+    event_name = REQUEST
     exchange: str
     before: str
     after: str
     head: str
     new: tuple[Message, ...] = ()
-    metadata: dict[str, Any] = {}
+    metadata: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
 
 
-class _ReplyData(msgspec.Struct, frozen=True):
+class _ReplyData(EventData, frozen=True):
+    event_name = REPLY
     exchange: str
     after: str
     blocks: tuple[AnyBlock, ...] = ()
@@ -227,9 +229,9 @@ def rebuild_requests(events: Iterable[Event]) -> Iterator[Request]:
     unanswered: dict[str, History] = {}
     for event in events:
         if event.event == REQUEST:
-            data = _read_data(event, _RequestData)
+            data = _RequestData.read(event)
             if "system" in event.data:
-                heads[data.head] = _read_data(event, _Head)
+                heads[data.head] = _Head.read(event)
             head = heads.get(data.head)
             before = histories.get(data.before)
             if head is None or before is None:
@@ -249,14 +251,7 @@ def rebuild_requests(events: Iterable[Event]) -> Iterator[Request]:
                 head.stream,
             )
         elif event.event == REPLY:
-            reply = _read_data(event, _ReplyData)
+            reply = _ReplyData.read(event)
             if reply.exchange in unanswered:
                 messages = unanswered.pop(reply.exchange)
                 histories[reply.after] = messages.plus(Message("assistant", reply.blocks))
-
-
-def _read_data(event: Event, kind: type[T]) -> T:
-    try:
-        return msgspec.convert(event.data, kind)
-    except msgspec.ValidationError as error:
-        raise FormatError(f"event {event.seq}, {event.event}, cannot be read: {error}") from error

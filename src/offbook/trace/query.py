@@ -19,6 +19,10 @@ from offbook.trace.events import (
     TOOL_CALL,
     TOOL_RESULT,
     Event,
+    ToolBlockedData,
+    ToolCallData,
+    ToolInputData,
+    ToolResultData,
     Verdict,
     read_verdicts,
 )
@@ -112,30 +116,30 @@ class Events:
     @property
     def tool_calls(self) -> list[ToolCallRecord]:
         """All tool calls, blocked or not."""
-        events = self.named(TOOL_CALL, TOOL_BLOCKED, HOOK_TOOL_CALL)
+        calls: list[ToolCallData] = []
         # a blocked call has two events: the call, and later the block with its reason
-        reasons = {
-            event.data["call_id"]: event.data["reason"]
-            for event in events
-            if event.event == TOOL_BLOCKED
-        }
-        rewritten = {
-            event.data["call_id"]: event.data["input"]
-            for event in events
-            if event.event == HOOK_TOOL_CALL
-        }
+        reasons: dict[str, str] = {}
+        rewritten: dict[str, Any] = {}
+        for event in self.named(TOOL_CALL, TOOL_BLOCKED, HOOK_TOOL_CALL):
+            if event.event == TOOL_CALL:
+                calls.append(ToolCallData.read(event))
+            elif event.event == TOOL_BLOCKED:
+                block = ToolBlockedData.read(event)
+                reasons[block.call_id] = block.reason
+            else:
+                change = ToolInputData.read(event)
+                rewritten[change.call_id] = change.input
         return [
             ToolCallRecord(
-                event.data["tool"],
-                event.data["input"],
-                event.data["call_id"] in reasons,
-                reasons.get(event.data["call_id"]),
-                event.data["step"],
-                event.data["call_id"],
-                rewritten.get(event.data["call_id"]),
+                call.tool,
+                call.input,
+                call.call_id in reasons,
+                reasons.get(call.call_id),
+                call.step,
+                call.call_id,
+                rewritten.get(call.call_id),
             )
-            for event in events
-            if event.event == TOOL_CALL
+            for call in calls
         ]
 
     def tool_calls_for(self, name: str) -> list[ToolCallRecord]:
@@ -153,7 +157,7 @@ class Events:
     @property
     def tool_results(self) -> list[ToolResultRecord]:
         """All tool results, real or mocked."""
-        return [_tool_result(event.data) for event in self.named(TOOL_RESULT)]
+        return [_tool_result(ToolResultData.read(event)) for event in self.named(TOOL_RESULT)]
 
     def tool_results_for(self, name: str) -> list[ToolResultRecord]:
         """Return the results of this tool."""
@@ -165,11 +169,11 @@ class Events:
         inputs: dict[str, dict[str, Any]] = {}
         executed: list[ExecutedTool] = []
         for event in self.named(TOOL_CALL, HOOK_TOOL_CALL, TOOL_RESULT):
-            data = event.data
             if event.event != TOOL_RESULT:  # a hook may change the input
-                inputs[data["call_id"]] = data["input"]
-            elif data.get("executed", True):
-                result = _tool_result(data)
+                data = ToolInputData.read(event)
+                inputs[data.call_id] = data.input
+            elif (result := ToolResultData.read(event)).executed is not False:
+                result = _tool_result(result)
                 executed.append(
                     ExecutedTool(result.tool_name, inputs.pop(result.tool_call_id, {}), result)
                 )
@@ -212,13 +216,13 @@ class Events:
         return list(read_verdicts(self.all))
 
 
-def _tool_result(data: dict[str, Any]) -> ToolResultRecord:
+def _tool_result(data: ToolResultData) -> ToolResultRecord:
     return ToolResultRecord(
-        data["tool"],
-        data["call_id"],
-        msgspec.convert(data["content"], tuple[Content, ...]),
-        data["is_error"],
-        data["details"],
-        data["mocked"],
-        data["step"],
+        data.tool,
+        data.call_id,
+        msgspec.convert(data.content, tuple[Content, ...]),
+        data.is_error,
+        data.details,
+        data.mocked,
+        data.step,
     )

@@ -20,7 +20,7 @@ from offbook.exchange.model import DETAILS_OF_CALLS, FAILED_CALLS, REFUSED_CALLS
 from offbook.exchange.providers import client_env
 from offbook.secrets import remember_credentials
 from offbook.sources.server.http1 import error_response
-from offbook.trace.events import ASIDE, ERROR
+from offbook.trace.events import ASIDE
 from offbook.trace.instrument import SeenTool, TracedSource, error_data
 
 if TYPE_CHECKING:
@@ -432,7 +432,7 @@ class Endpoint:
 
     def _emit_error(self, error: ModelError) -> None:
         if self._hub is not None:
-            self._hub.emit(ERROR, error_data(error))
+            self._hub.emit_data(error_data(error))
 
 
 def _render_error(dialect: Dialect, error: ModelError, request: Request | None) -> HttpResponse:

@@ -23,7 +23,10 @@ from offbook.errors import DeadlineExceeded, RunError, UsageError, did_you_mean
 from offbook.exchange.providers import client_env
 from offbook.secrets import excerpt, outgoing
 from offbook.subjects.process import ProcessResult, describe_exit, isolated_env, run_process
-from offbook.trace.events import PROCESS_EXIT, PROCESS_OUTPUT, PROCESS_START
+from offbook.trace.events import (
+    ProcessOutputData,
+    ProcessStartData,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -191,7 +194,7 @@ class CliAgent(ABC):
         command = self.command(text, self.output.session)
         # No hub for the process: between the requests, the order of its output would be random.
         # `emit_result` emits all of it at the end.
-        context.hub.emit(PROCESS_START, {"command": list(command)})
+        context.hub.emit_data(ProcessStartData(list(command)))
         result = await run_process(
             command,
             cwd=context.cwd,
@@ -233,8 +236,8 @@ class CliAgent(ABC):
                 context.hub.emit(PROCESS_EVENT, event)
         for stream, text in (("stdout", "\n".join(plain)), ("stderr", result.stderr)):
             if text.strip():
-                context.hub.emit(PROCESS_OUTPUT, {"stream": stream, "text": text})
-        context.hub.emit(PROCESS_EXIT, result.event_data())
+                context.hub.emit_data(ProcessOutputData(stream, text))
+        context.hub.emit_data(result.event_data())
         output = self.parse_output(result.stdout, events)
         # A prompt that printed no session id continues the session before it.
         self.output = AgentOutput(output.text, output.session or self.output.session, output.error)

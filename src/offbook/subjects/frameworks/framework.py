@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from offbook.errors import InjectedFault, UsageError, did_you_mean
 from offbook.subjects.subject import ToolError
 from offbook.trace.events import (
-    AGENT_END,
     AGENT_ERROR,
-    AGENT_START,
     ERROR,
-    TOOL_ERROR,
+    AgentEndData,
+    AgentStartData,
+    ToolErrorData,
     Verdict,
 )
 from offbook.trace.hub import current_faults
@@ -155,7 +155,7 @@ class ToolWatch:
             self.errors.append(ToolError(call_id, tool, error))
             if self.hub is not None:
                 text = f"{type(error).__name__}: {error}"
-                self.hub.emit(TOOL_ERROR, {"call_id": call_id, "tool": tool, "error": text})
+                self.hub.emit_data(ToolErrorData(call_id, tool, text))
 
 
 class WatchedCall:
@@ -274,7 +274,7 @@ class FrameworkSubject:
         faults = current_faults()
         injected = 0 if faults is None else faults.injected
         self.result, self.error = None, None
-        self._hub.emit(AGENT_START, {"prompt": text})
+        self._hub.emit_data(AgentStartData(text))
         try:
             self.result = await self.adapter.prompt(text, self._hub)
             self._raise_mock_error()
@@ -295,7 +295,7 @@ class FrameworkSubject:
             self._hub.emit(AGENT_ERROR, {"error": f"{type(error).__name__}: {error}"})
         finally:
             unsubscribe()
-        self._hub.emit(AGENT_END, {"stop": "stop" if self.error is None else "error"})
+        self._hub.emit_data(AgentEndData("stop" if self.error is None else "error"))
         return None if self.error is not None else self.adapter.output(self.result)
 
     def _is_provider_error(self, error: BaseException | None) -> bool:

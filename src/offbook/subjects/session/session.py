@@ -45,18 +45,19 @@ from offbook.subjects.session.hooks import Context, HookEvent, Hooks, Host
 from offbook.subjects.session.tools import ToolRegistry, install_builtin_tools
 from offbook.subjects.subject import Skill, require_list, require_mapping
 from offbook.trace.events import (
-    AGENT_END,
     AGENT_ERROR,
     AGENT_PARTS,
-    AGENT_START,
-    HOOK_TOOL_CALL,
-    TOOL_BLOCKED,
-    TOOL_CALL,
-    TOOL_RESULT,
+    UNSET,
+    AgentEndData,
+    AgentStartData,
+    ToolBlockedData,
+    ToolCallData,
+    ToolInputData,
+    ToolResultData,
     Verdict,
 )
 from offbook.trace.hub import current_faults
-from offbook.trace.instrument import error_data, tool_result_data
+from offbook.trace.instrument import error_data
 
 if TYPE_CHECKING:
     from offbook.exchange.model import Reply
@@ -219,10 +220,10 @@ class AgentSession:
                 await self._run_command(command, args)
                 return None
             self._history = self._history.plus(user(text))
-            self._hub.emit(AGENT_START, {"prompt": text})
+            self._hub.emit_data(AgentStartData(text))
             stop, answer = await self._run_turns(text)
             await self._notify("agent_end")
-            self._hub.emit(AGENT_END, {"stop": stop})
+            self._hub.emit_data(AgentEndData(stop))
             return answer
         finally:
             self._task = None
@@ -298,7 +299,7 @@ class AgentSession:
                 return await self._source.reply(request)
             except ModelError as error:
                 if not remaining or error.status not in RETRYABLE:
-                    self._hub.emit(AGENT_ERROR, error_data(error))
+                    self._hub.emit(AGENT_ERROR, error_data(error).as_dict())
                     return None
         return None
 
@@ -336,9 +337,8 @@ class AgentSession:
     async def _run_call(self, call: ToolCall, step: int) -> tuple[ToolOutcome, bool | None]:
         """Run one tool call; return its outcome, and whether a mock ran: None if nothing ran."""
         script_call = self._to_script_call(call)  # the trace uses the names of the script
-        call_data: JSON = {"call_id": call.id, "tool": script_call.name}
-        data = {**call_data, "input": script_call.arguments, "step": step}
-        self._hub.emit(TOOL_CALL, data)
+        name = script_call.name
+        self._hub.emit_data(ToolCallData(call.id, name, script_call.arguments, step))
 
         # An unknown tool or wrong parameters are the model's mistake: the model gets an error
         # result, the run goes on.
@@ -361,12 +361,12 @@ class AgentSession:
                 message = f"tool_call hook failed: {describe_exception(error)}"
                 return error_outcome(message), None
             if reason is not None:
-                self._hub.emit(TOOL_BLOCKED, {**call_data, "reason": reason, "step": step})
+                self._hub.emit_data(ToolBlockedData(call.id, name, reason, step))
                 return error_outcome(reason), None
             params = event.input
             if params != call.arguments:
                 # A hook changed the parameters: they are validated again.
-                self._hub.emit(HOOK_TOOL_CALL, {**call_data, "input": params, "step": step})
+                self._hub.emit_data(ToolInputData(call.id, name, params, step))
                 problem = tool.validator(params)
                 if problem:
                     return _validation_error(call, problem), None
@@ -402,10 +402,20 @@ class AgentSession:
     ) -> ToolResult:
         result = ToolResult(call.id, outcome.content, outcome.is_error, call.name, outcome.details)
         name = self._to_script_call(call).name
-        data = tool_result_data(result, tool=name, step=step, mocked=bool(mocked))
-        if mocked is None:  # blocked or invalid: the result says why
-            data["executed"] = False
-        self._hub.emit(TOOL_RESULT, data)
+        # not executed if it was blocked or invalid: the result says why
+        executed = UNSET if mocked is not None else False
+        self._hub.emit_data(
+            ToolResultData(
+                call.id,
+                name,
+                outcome.content,
+                result.failed,
+                outcome.details,
+                bool(mocked),
+                step,
+                executed,
+            )
+        )
         return result
 
     async def _notify(self, name: str, *, prompt: str = "") -> None:

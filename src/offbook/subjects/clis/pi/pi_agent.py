@@ -23,7 +23,7 @@ from offbook.subjects.clis.pi.pi_version import check_version
 from offbook.subjects.clis.pi.pi_warm import WarmHost, find_host, keep_host
 from offbook.subjects.mock_ui import DEFAULTS, validate_mock_ui
 from offbook.subjects.subject import Skill, require_list, require_mapping
-from offbook.trace.events import PROCESS_START
+from offbook.trace.events import ProcessStartData
 
 if TYPE_CHECKING:
     from offbook.subjects.subject import RunContext
@@ -227,7 +227,7 @@ class Pi(CliAgent):
 
     async def _start(self, context: RunContext) -> None:
         command = self.command("", "")
-        context.hub.emit(PROCESS_START, {"command": command})
+        context.hub.emit_data(ProcessStartData(command))
         self.process = PiProcess(command, cwd=context.cwd, env=self._env)
         self.process.run = self._run
         await self.process.start(self._deadline)
@@ -246,7 +246,7 @@ class Pi(CliAgent):
             host = WarmHost(self.home)
             witness = self._prepare(context)
             host.handler = self._answer
-            context.hub.emit(PROCESS_START, {"command": self.command("", "")})
+            context.hub.emit_data(ProcessStartData(self.command("", "")))
             command = self.command("", "")
             await host.call(host.start(command, self._env, witness, self._deadline))
             keep_host(key, host)
