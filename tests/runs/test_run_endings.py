@@ -69,9 +69,9 @@ def test_a_failed_run_ends_with_its_verdict_and_its_reason(
     assert events[1].data == {"ok": False, "error": reason}
 
 
-def test_the_end_of_a_failed_run_has_the_data_of_its_caller(hub: Hub, events: list[Event]):
-    emit_failure(hub, ValueError("no"), exit_code=3)
-    assert events[-1].data["exit_code"] == 3
+def test_the_end_of_a_failed_command_has_its_exit_code(hub: Hub, events: list[Event]):
+    emit_failure(hub, ValueError("no"), exit=3)
+    assert events[-1].data == {"ok": False, "exit": 3, "error": "ValueError: no"}
 
 
 @pytest.fixture

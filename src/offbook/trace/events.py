@@ -243,7 +243,7 @@ class ProcessExitData(EventData, frozen=True):
     """A process ended; `leaked` are the processes that it left behind."""
 
     event_name = PROCESS_EXIT
-    code: int | None
+    code: int | None = None
     timed_out: bool = False
     truncated: Any = False
     leaked: list[int] | Optional = UNSET
