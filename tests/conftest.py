@@ -1,6 +1,7 @@
 """Fixtures and settings of all tests."""
 
 import compileall
+import gc
 import os
 import signal
 import sys
@@ -10,16 +11,22 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import forked
+from tests.thorough import THOROUGH
+
 # Compiled now rather than by the first test that uses it: in Python 3.11, a garbage collection
 # during the compilation can fail it ("AST constructor recursion depth mismatch").
 import_module("pytest_offbook.rehearsals")
 
 # no deadline: no test asserts a time
-settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "unhurried", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.register_profile("same", settings.get_profile("unhurried"), derandomize=True)
 settings.register_profile("quick", settings.get_profile("unhurried"), max_examples=10)
+settings.register_profile("full", settings.get_profile("unhurried"), max_examples=100)
 settings.register_profile("thorough", settings.get_profile("unhurried"), max_examples=3000)
-settings.load_profile("unhurried")
+settings.load_profile("full" if THOROUGH else "unhurried")
 
 # a shell makes background jobs ignore SIGINT, and their children too; nohup does it for SIGHUP
 for number, handler in {
@@ -127,6 +134,24 @@ def pytest_collection_finish() -> None:
     Python takes it for that of another version, if both have the same size and second.
     """
     sys.dont_write_bytecode = True
+
+
+def pytest_unconfigure() -> None:
+    forked.SERVER.close()
+
+
+MANY_MODULES = 50
+frozen_modules = 0
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Exclude what is imported from garbage collection: each run of pytest in a test collects."""
+    global frozen_modules  # noqa: PLW0603 - of this process
+    if len(sys.modules) > frozen_modules + MANY_MODULES:
+        gc.collect()
+        gc.freeze()
+        frozen_modules = len(sys.modules)
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-SECONDS = 30
+SECONDS = 300  # of a busy machine
 CONTROL_SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from offbook.conformance import (
     run_cases,
     start_worker,
 )
+from tests.waiting import wait_until
 
 FOREVER = "sleep 1000"
 
@@ -39,12 +39,6 @@ def is_running(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
-
-
-def wait_until(condition: Any, seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
 
 
 COMPARED = {
@@ -256,10 +250,10 @@ def test_an_interrupted_run_leaves_no_process(tmp_path: Path):
     command = [sys.executable, "-m", "offbook", "conformance", str(tmp_path), "--run", "sh {file}"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
-        wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), 60)
+        wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
         pid = int((tmp_path / "pid").read_text())
         os.kill(process.pid, signal.SIGINT)
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)
         assert process.returncode == 130
         assert not is_running(pid)
     finally:

@@ -15,17 +15,21 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
 from offbook.subjects.clis import ClaudeCode, Codex, Continue, GeminiCli, OpenCode, QwenCode, Ralph
 from offbook.subjects.clis.pi import Pi
+from tests.forked import run_python
 from tests.matrix.homes import HOMES
 
+Run = Callable[..., str]
 AGENTS = (ClaudeCode, Codex, Continue, GeminiCli, OpenCode, Pi, QwenCode, Ralph)
 CLIENTS = [agent.client for agent in AGENTS]
 COMMANDS = {client.program: client for client in CLIENTS if client is not None}
@@ -38,7 +42,9 @@ COMMAND = re.compile(
     r"^\$ (?P<words>offbook\b.*?)(?: +# exit (?P<code>\d+))?$(?P<output>(?:\n(?!\$ ).*)*)",
     re.MULTILINE,
 )
-TIMEOUT_SECONDS = 120
+TIMEOUT_SECONDS = 300
+IMPORT = re.compile(r"^ *(?:from|import) ([\w.]+)", re.MULTILINE)
+SHELL = set("|&;<>$`*?~{}")  # what only a shell understands
 KEPT = {"PYTEST_ADDOPTS"}
 # Readers may not have these plugins. PYTEST_ADDOPTS disables others, see tests/conftest.py.
 DISABLED_PLUGINS = ["cacheprovider", "randomly", "xdist"]
@@ -124,6 +130,7 @@ def parse_blocks(text: str) -> Iterator[Block]:
 def run_page(page: Path, folder: Path) -> int:
     """Run every example of a page in this folder and return their number."""
     executed = 0
+    run = partial(_run, find_imports(page), folder)
     pending: list[Block] = []
     for block in parse_blocks(page.read_text(encoding="utf-8")):
         if block.skip_reason is not None:
@@ -136,15 +143,15 @@ def run_page(page: Path, folder: Path) -> int:
         elif block.is_script:
             _link_packages(block.needs, folder)
             command = [block.runner or "", "-c", block.code]
-            _run(command, location, folder, scripts=block.scripts)
+            run(command, location, scripts=block.scripts)
             executed += 1
         for words, code, expected in block.commands:
-            executed += _run_tests(page, pending, folder)
+            executed += _run_tests(page, pending, folder, run)
             pending = []
-            output = _run(["sh", "-c", words], f"{location}: {words}", folder, code)
+            output = run(["sh", "-c", words], f"{location}: {words}", code)
             _check_output(expected, output, f"{location}: {words}")
             executed += 1
-    return executed + _run_tests(page, pending, folder)
+    return executed + _run_tests(page, pending, folder, run)
 
 
 def _link_packages(needs: str | None, folder: Path) -> None:
@@ -155,7 +162,7 @@ def _link_packages(needs: str | None, folder: Path) -> None:
         link.symlink_to(home.folder / "node_modules")
 
 
-def _run_tests(page: Path, blocks: list[Block], folder: Path) -> int:
+def _run_tests(page: Path, blocks: list[Block], folder: Path, run: Run) -> int:
     """Run several blocks in one pytest process, because starting it is most of the cost."""
     if not blocks:
         return 0
@@ -170,7 +177,7 @@ def _run_tests(page: Path, blocks: list[Block], folder: Path) -> int:
     folders = ["-c", os.devnull, "--rootdir", ".", "--confcutdir", "."]
     settings = [*folders, *(f"--override-ini={option}" for option in options)]
     command = [sys.executable, "-m", "pytest", *flags, *settings, *files]
-    output = _run(command, f"{page.name}, tests", folder)
+    output = run(command, f"{page.name}, tests")
     for file, block in files.items():
         if f"{file}::" not in output:
             message = f"{page.name}, line {block.line}: pytest finds no test in it"
@@ -178,10 +185,19 @@ def _run_tests(page: Path, blocks: list[Block], folder: Path) -> int:
     return len(files)
 
 
+def find_imports(page: Path) -> list[str]:
+    """Return the installed modules that the examples of a page import."""
+    names = set(IMPORT.findall(page.read_text(encoding="utf-8")))
+    tops = {name.partition(".")[0] for name in names} - {"offbook"}
+    found = {top for top in tops if (spec := find_spec(top)) and "site-packages" in str(spec)}
+    return sorted(name for name in names if name.partition(".")[0] in found)
+
+
 def _run(
+    imports: list[str],
+    folder: Path,
     command: list[str],
     location: str,
-    folder: Path,
     code: int = 0,
     scripts: str = str(Path(sys.executable).parent),
 ) -> str:
@@ -191,17 +207,24 @@ def _run(
     temp_folder.mkdir(exist_ok=True)
     path = os.pathsep.join([scripts, os.environ["PATH"]])
     environment |= {"PATH": path, "NO_COLOR": "1", "TMPDIR": str(temp_folder)}
-    outcome = subprocess.run(
-        command,
-        cwd=folder,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=TIMEOUT_SECONDS,
-        check=False,
-    )
+    if command[0] == "sh" and not SHELL.intersection(command[-1]):
+        command = [sys.executable, "-m", *shlex.split(command[-1])]
+    if command[0] == sys.executable:
+        outcome = run_python(
+            *command[1:], cwd=folder, env=environment, stderr=subprocess.STDOUT, imports=imports
+        )
+    else:
+        outcome = subprocess.run(
+            command,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=TIMEOUT_SECONDS,
+            check=False,
+        )
     if outcome.returncode != code:
         message = f"{location}: exit {outcome.returncode}, not {code}\n{outcome.stdout}"
         raise ExampleError(message)

@@ -65,7 +65,7 @@ class Cluster:
         assert self._read_line() == "killed"
 
     def close(self) -> None:
-        self.process.communicate(timeout=60)
+        self.process.communicate(timeout=300)
 
 
 @pytest.fixture

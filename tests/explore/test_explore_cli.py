@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.explore import worlds
+from tests.forked import run_python
 
 SHOP = Path(worlds.__file__).read_text()
 OPTIONS = ("Refund order 7", "--invariant", "shop:never_twice", "--runs", "200")
@@ -38,6 +39,9 @@ print(message.get("content"))
 """
 
 
+PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider")
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "shop.py").write_text(SHOP)
@@ -45,13 +49,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "offbook", "explore", *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return run_python("-m", "offbook", "explore", *arguments, cwd=folder)
 
 
 def test_a_broken_invariant_is_exit_code_1_with_the_script(folder: Path):
@@ -73,10 +71,9 @@ def test_the_result_as_json_has_the_script(folder: Path):
 
 def test_the_saved_test_fails_until_the_bug_is_fixed(folder: Path):
     run(folder, "shop:broken_shop", *OPTIONS, "--save", "test_found.py")
-    pytest_command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    broken = subprocess.run(pytest_command, cwd=folder, capture_output=True, check=False)
+    broken = run_python(*PYTEST, cwd=folder)
     (folder / "shop.py").write_text(SHOP.replace("shop = Shop()", "shop = Shop(locked=True)"))
-    fixed = subprocess.run(pytest_command, cwd=folder, capture_output=True, check=False)
+    fixed = run_python(*PYTEST, cwd=folder)
     assert (broken.returncode, fixed.returncode) == (1, 0), broken.stdout
 
 
@@ -93,12 +90,11 @@ def test_a_command_finds_its_files_and_its_saved_test_fails_until_it_is_fixed(fo
     command = [sys.executable, "agent.py", "{prompt}"]
     run(folder, "Divide 100", "--runs", "40", "--save", "test_found.py", "--", *command)
     assert 'str(Path("agent.py").absolute())' in (folder / "test_found.py").read_text()
-    pytest_command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    broken = subprocess.run(pytest_command, cwd=folder, capture_output=True, check=False)
+    broken = run_python(*PYTEST, cwd=folder)
     careful = "by = dict(json.loads(call['function']['arguments'])).get('by') or 1"
     fixed_agent = AGENT.replace('by = json.loads(call["function"]["arguments"])["by"]', careful)
     (folder / "agent.py").write_text(fixed_agent)
-    fixed = subprocess.run(pytest_command, cwd=folder, capture_output=True, check=False)
+    fixed = run_python(*PYTEST, cwd=folder)
     assert (broken.returncode, fixed.returncode) == (1, 0), broken.stdout + fixed.stdout
 
 

@@ -17,6 +17,7 @@ from offbook.sources.playbook import call, say, when
 from offbook.testing import fake_cli, mock_pi
 from offbook.trace import Trace
 from tests.measured_scripts import measure_script
+from tests.waiting import wait_until
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +66,7 @@ def test_an_open_standard_input_does_not_block_a_call():
         program = shutil.which("codex")
         assert program
         with subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-            assert process.wait(timeout=30) == 0
+            assert process.wait(timeout=300) == 0
 
 
 def test_an_unused_answer_fails():
@@ -121,8 +122,7 @@ def test_a_call_that_was_killed_is_recorded_and_blocks_no_other():
         program = shutil.which("claude")
         assert program
         with subprocess.Popen([program]) as process:
-            while not claude.calls:
-                assert process.poll() is None
+            wait_until(lambda: claude.calls, process)
             process.kill()
         assert run("claude").stdout == "next"
 

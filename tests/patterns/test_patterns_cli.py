@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,8 @@ import pytest
 
 from offbook.errors import UsageError
 from offbook.patterns import find_tests, load_pattern, run_tests, scaffold_test, write_scaffold
+from tests.forked import run_python
+from tests.waiting import wait_until
 
 COUNTER = """
 from offbook.patterns import Cell, computed, default, handler, pattern
@@ -64,10 +65,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def offbook(project: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "offbook", "pattern", "test", *words]
-    return subprocess.run(
-        command, cwd=project, capture_output=True, text=True, timeout=120, check=False
-    )
+    return run_python("-m", "offbook", "pattern", "test", *words, cwd=project)
 
 
 def found(project: Path, *words: str) -> list[str]:
@@ -242,9 +240,7 @@ def test_watch_runs_again_after_a_change_and_quits(project: Path):
         ).stdout
 
     def wait_for(text: str) -> None:
-        deadline = time.monotonic() + 60
-        while text not in screen():
-            assert time.monotonic() < deadline, screen()
+        wait_until(lambda: text in screen())
 
     subprocess.run(
         [*tmux, "new-session", "-d", "-c", str(project), "-x", "150", command], check=True

@@ -5,7 +5,10 @@ import sys
 from types import SimpleNamespace
 from typing import Any
 
-import openai
+if __name__ == "__main__":
+    import plain_openai as openai  # pyright: ignore[reportMissingImports] - next to this script
+else:
+    import openai
 
 TOOLS: Any = [
     {

@@ -6,7 +6,10 @@ import json
 import sys
 from typing import Any
 
-import openai
+if __name__ == "__main__":
+    import plain_openai as openai  # pyright: ignore[reportMissingImports] - next to this script
+else:
+    import openai
 
 
 def ask(text: str, history: list[Any] | None = None, system: str = "") -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from offbook.errors import SandboxFailed, UsageError
+from offbook.errors import UsageError
 from offbook.sandbox import (
     Loaded,
     SandboxFolder,
@@ -40,6 +40,7 @@ from tests.sandbox.packages import (
     manifest,
     write_package,
 )
+from tests.waiting import wait_until
 
 BROKEN_PI = """
 echo 'Error: Failed to load extension "FOLDER/index.ts": no API key' >&2
@@ -99,14 +100,9 @@ def list_files(folder: Path) -> list[str]:
 def check_broken(broken: Broken, folder: Path, temp: Path, program: str | None) -> None:
     package = write_package(folder, NPM_GOOD, broken.changes)
     before = list_files(package)
-    with pytest.raises(SandboxFailed) as failure:
-        verify_sandbox_install(package, program=program, deadline=broken.deadline)
-    kinds = {fault.kind for fault in failure.value.result.faults}
-    fault = failure.value.result.faults[0]
-    assert kinds == {broken.kind}, failure.value
-    assert broken.message in fault.message, fault
-    assert broken.output in fault.output, fault
-    assert str(temp) not in fault.output
+    failure = broken.verify(package, program=program)
+    assert {fault.kind for fault in failure.result.faults} == {broken.kind}, failure
+    assert str(temp) not in failure.result.faults[0].output
     assert list_files(package) == before
 
 
@@ -237,10 +233,9 @@ def test_an_interrupted_verification_leaves_no_file_and_no_process(
     env.pop("OFFBOOK_CLIENTS", None)
     command = [sys.executable, "-m", "offbook", "sandbox", str(package)]
     with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as process:
-        while not (pid_file.exists() and pid_file.read_text().strip()):
-            assert process.poll() is None
+        wait_until(lambda: pid_file.exists() and pid_file.read_text().strip(), process)
         process.send_signal(number)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=300)
     assert process.returncode == 128 + number
     assert "interrupted" in errors
     assert not is_alive(int(pid_file.read_text()))
@@ -254,7 +249,7 @@ def test_an_interrupted_verification_leaves_no_file_and_no_process(
 def sandbox(tmp_path: Path) -> SandboxFolder:
     root = tmp_path / "root"
     root.mkdir()
-    return SandboxFolder(root, 8, None)
+    return SandboxFolder(root, 60, None)
 
 
 INSTALLS = {
@@ -299,7 +294,7 @@ def test_a_timeout_names_the_script_that_was_running(
 ):
     _explain_install(sandbox, ProcessResult(-9, output, "", timed_out=True))
     (fault,) = sandbox.faults
-    assert fault.message == f"npm install was still running after 8 s{during}"
+    assert fault.message == f"npm install was still running after 60 s{during}"
 
 
 MISSING = "Cannot find module '%s'\nRequire stack:"

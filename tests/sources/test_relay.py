@@ -28,7 +28,7 @@ from offbook.sources.inprocess import intercept
 from offbook.sources.server import Endpoint, Server
 from tests.sources.cassette.conversations import record
 
-TIMEOUT = 10
+TIMEOUT = 60
 REPLY = Reply((Text("Hello, world"),), usage=Usage(9, 3), chunks=("Hel", "lo, ", "world"))
 USER: dict[str, Any] = {"role": "user", "content": "hi"}
 MESSAGES: list[Any] = [USER]

@@ -21,6 +21,7 @@ from offbook.exchange import Reply, Text, Thinking, ToolCall
 from offbook.sources.cassette import load_cassette
 from offbook.sources.server import Server
 from offbook.surfaces.cli import main
+from tests.forked import run_python
 from tests.sources.cassette.conversations import (
     LOOK,
     Counting,
@@ -44,14 +45,7 @@ for prompt in sys.argv[1:]:
 
 
 def run_offbook(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "offbook", *map(str, arguments)],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    return run_python("-m", "offbook", *arguments, cwd=cwd)
 
 
 @pytest.fixture
@@ -116,14 +110,10 @@ def test_the_commands_in_a_mismatch_message_can_be_run(tmp_path: Path, agent: li
         assert fix is not None, second.stderr
         arguments = shlex.split(fix[1])
         assert arguments[:5] == ["offbook", "record", "a b.yaml", "--only", "3"]
-        rerecorded = subprocess.run(
-            [sys.executable, "-m", *arguments],
-            cwd=tmp_path,
-            env={**os.environ, "OPENAI_BASE_URL": url, "OPENAI_API_KEY": "sk-none"},
-            check=True,
-            capture_output=True,
-        )
-        assert b"recorded interaction 3 of a b.yaml again" in rerecorded.stderr
+        variables = {**os.environ, "OPENAI_BASE_URL": url, "OPENAI_API_KEY": "sk-none"}
+        rerecorded = run_python("-m", *arguments, cwd=tmp_path, env=variables)
+        assert rerecorded.returncode == 0
+        assert "recorded interaction 3 of a b.yaml again" in rerecorded.stderr
     assert model.asked == 4
     third = run_offbook("replay", "a b.yaml", *new_command, cwd=tmp_path)
     assert (third.returncode, third.stdout) == (0, "answer 1\nanswer 2\nanswer 4\n"), third.stderr
@@ -139,14 +129,10 @@ def test_the_command_printed_after_one_request_too_many_extends_the_cassette(
         more = run_offbook("replay", "a.yaml", *agent, "one", "two", cwd=tmp_path)
         fix = re.search(r"^Fix, if the change is intended: (.*)$", more.stderr, re.MULTILINE)
         assert fix is not None, more.stderr
-        extended = subprocess.run(
-            [sys.executable, "-m", *shlex.split(fix[1])],
-            cwd=tmp_path,
-            env={**os.environ, "OPENAI_BASE_URL": url, "OPENAI_API_KEY": "sk-none"},
-            check=True,
-            capture_output=True,
-        )
-    assert b"recorded 1 interaction in a.yaml, replayed 1" in extended.stderr
+        variables = {**os.environ, "OPENAI_BASE_URL": url, "OPENAI_API_KEY": "sk-none"}
+        extended = run_python("-m", *shlex.split(fix[1]), cwd=tmp_path, env=variables)
+    assert extended.returncode == 0
+    assert "recorded 1 interaction in a.yaml, replayed 1" in extended.stderr
     assert model.asked == 2
     replayed = run_offbook("replay", "a.yaml", *agent, "one", "two", cwd=tmp_path)
     assert (replayed.returncode, replayed.stdout) == (0, "answer 1\nanswer 2\n")
@@ -426,7 +412,7 @@ def test_an_interrupted_recording_keeps_its_interactions(tmp_path: Path):
         assert recorder.stdout is not None
         assert [recorder.stdout.readline() for _ in range(2)] == ["answer 1\n", "asked\n"]
         recorder.send_signal(signal.SIGINT)
-        _, stderr = recorder.communicate(timeout=30)
+        _, stderr = recorder.communicate(timeout=300)
     assert recorder.returncode == 130
     assert "interrupted: kept 1 interaction in a.yaml" in stderr
     assert load_cassette(tmp_path / "a.yaml").header.metadata["interrupted"] is True

@@ -65,7 +65,7 @@ def serve(folder: Path, *options: str) -> Generator[Served]:
             served = Served(found[1])
             yield served
             process.send_signal(signal.SIGINT)
-            served.output = process.communicate(timeout=30)[1]
+            served.output = process.communicate(timeout=300)[1]
             assert process.returncode == 0, served.output
         finally:
             process.kill()

@@ -3,11 +3,11 @@
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.forked import run_python
 from tests.surfaces.conftest import Offbook
 
 AGENTS = {
@@ -50,9 +50,8 @@ def no_keys(monkeypatch: pytest.MonkeyPatch):
             monkeypatch.delenv(name)
 
 
-def run_pytest(folder: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+def run_pytest(folder: Path, *imports: str) -> subprocess.CompletedProcess[str]:
+    return run_python("-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=folder, imports=imports)
 
 
 def test_an_empty_folder_gets_a_passing_example(offbook_command: Offbook, tmp_path: Path):
@@ -72,22 +71,37 @@ def test_a_broken_agent_fails_the_example(offbook_command: Offbook, tmp_path: Pa
     assert "→ refunded order 7" in result.stdout  # from the trace
 
 
+IMPORTS = {
+    "pydantic-ai": ("pydantic_ai", "pydantic_ai.models.openai"),
+    "OpenAI Agents": ("agents",),
+    "LangGraph": ("langchain.agents", "langchain_openai"),
+    "OpenAI SDK": ("openai",),
+}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("framework", AGENTS)
 def test_a_framework_agent_gets_a_passing_test(
     offbook_command: Offbook, tmp_path: Path, framework: str
 ):
     (tmp_path / "bot.py").write_text(AGENTS[framework])
+    result = offbook_command("init", tmp_path, "--json", "--no-run")
+    assert json.loads(result.out)["agents"][0]["framework"] == framework
+    assert result.code == 0
+    assert "1 passed" in run_pytest(tmp_path, *IMPORTS[framework]).stdout
+
+
+@pytest.mark.slow
+def test_the_written_test_is_run_and_its_result_reported(offbook_command: Offbook, tmp_path: Path):
+    (tmp_path / "bot.py").write_text(AGENTS["OpenAI SDK"])
     result = offbook_command("init", tmp_path, "--json")
-    report = json.loads(result.out)
-    assert report["agents"][0]["framework"] == framework
-    assert report["passed"] is True
+    assert json.loads(result.out)["passed"] is True
     assert result.code == 0
 
 
 @pytest.mark.slow
 def test_a_failing_test_exits_with_1(offbook_command: Offbook, tmp_path: Path):
-    (tmp_path / "bot.py").write_text(AGENTS["OpenAI SDK"] + "raise RuntimeError\n")
+    (tmp_path / "bot.py").write_text("raise RuntimeError\n" + AGENTS["OpenAI SDK"])
     result = offbook_command("init", tmp_path, "--json")
     assert json.loads(result.out)["passed"] is False
     assert result.code == 1

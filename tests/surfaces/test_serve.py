@@ -24,6 +24,7 @@ from offbook.sources.server import Server
 from offbook.surfaces.cli import main
 from offbook.trace import WIRE, Events, Trace
 from tests.clients import is_alive
+from tests.waiting import wait_until
 
 SHOP = """
 - when: Refund order 7
@@ -379,10 +380,9 @@ def test_a_signal_stops_the_run_and_its_daemons_and_is_the_reason(shop: Path, nu
         stderr=subprocess.PIPE,
         start_new_session=True,
     ) as process:
-        while not (pid.exists() and pid.read_text()):
-            assert process.poll() is None
+        wait_until(lambda: pid.exists() and pid.read_text(), process)
         process.send_signal(number)
-        assert process.wait(30) == 128 + number
+        assert process.wait(300) == 128 + number
         assert process.stderr is not None
         printed = process.stderr.read()
     assert not is_alive(int(pid.read_text()))

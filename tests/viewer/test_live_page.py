@@ -120,7 +120,7 @@ def started(*command: str) -> Generator[subprocess.Popen[str]]:
         yield process
     finally:
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)
 
 
 @contextmanager

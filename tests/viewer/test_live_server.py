@@ -19,7 +19,7 @@ from offbook.trace import Event
 from offbook.viewer import LiveFeed, LiveServer, ReviewDesk
 from offbook.workflows import list_pending
 
-SECONDS = 20
+SECONDS = 120
 HEADER = Event(0, "_meta.trace", {"format": "offbook.trace", "version": 1})
 STATE = '{{"files": {{"a.txt": "{}\\n"}}}}'
 Serve = Callable[..., LiveServer]

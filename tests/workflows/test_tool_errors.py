@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,8 @@ from offbook.errors import OffbookError, UsageError
 from offbook.trace import read_trace
 from offbook.workflows import Workspaces, check, inspect, report, run, setup, snapshot
 from tests.clients import is_alive
+from tests.thorough import THOROUGH
+from tests.waiting import wait_until
 
 DONE = "LOOP_COMPLETE"
 
@@ -36,9 +37,12 @@ def file_sizes(folder: Path) -> dict[str, int]:
     return {path.name: path.stat().st_size for path in folder.iterdir()}
 
 
+HUGE = 100_000_000 if THOROUGH else 10_000_000
+
+
 @pytest.mark.slow
-async def test_a_payload_of_100_mb_is_recorded_checked_and_shortened(workspace: Path):
-    huge = "x" * 100_000_000 + " the end"
+async def test_a_huge_payload_is_recorded_checked_and_shortened(workspace: Path):
+    huge = "x" * HUGE + " the end"
     output = f'<event topic="build.done">{huge}</event>\n{DONE}'
     ran = await run("t", "Go", mock_responses=[output])
     assert ran.termination_reason == "CompletionPromise"
@@ -53,7 +57,7 @@ async def test_a_payload_of_100_mb_is_recorded_checked_and_shortened(workspace: 
     summary = inspect("t", filter={"topics": ["build.*"]})
     [record] = summary["records"]
     assert record["data"]["payload"].endswith("characters more")
-    assert file_sizes(workspace.parent)["session.jsonl"] > 200_000_000
+    assert file_sizes(workspace.parent)["session.jsonl"] > 2 * HUGE
     report("t", "junit", "huge")
     assert max(file_sizes(workspace / "reports").values()) < 1_000_000
 
@@ -140,14 +144,6 @@ time.sleep(600)
 """
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    """Wait until the condition is true."""
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def test_ctrl_c_stops_all_children_and_keeps_the_session(workspace: Path, tmp_path: Path):
     other = Path(setup("other", fixtures={"kept.txt": "kept"}).workspace_path)
     family, pids = tmp_path / "family.py", tmp_path / "pids"
@@ -161,9 +157,9 @@ def test_ctrl_c_stops_all_children_and_keeps_the_session(workspace: Path, tmp_pa
     )
     unrelated = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     try:
-        wait_for(lambda: pids.exists() and len(pids.read_text().split()) == 3)
+        wait_until(lambda: pids.exists() and len(pids.read_text().split()) == 3)
         running.send_signal(signal.SIGINT)
-        _, err = running.communicate(timeout=60)
+        _, err = running.communicate(timeout=300)
         assert (running.returncode, err) == (130, b"offbook: interrupted\n")
         assert not [pid for pid in pids.read_text().split() if is_alive(int(pid))]
         assert is_alive(unrelated.pid)

@@ -221,7 +221,7 @@ def test_ctrl_c_stops_the_agent_and_keeps_the_session(workspaces: Path, workspac
     )
     pid = int(pipe.read_text())
     running.send_signal(signal.SIGINT)
-    _, err = running.communicate(timeout=60)
+    _, err = running.communicate(timeout=300)
     assert (running.returncode, err) == (130, b"offbook: interrupted\n")
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)

@@ -49,7 +49,7 @@ async def by_aiohttp(url: str) -> list[bytes]:
 def by_requests(url: str) -> list[bytes]:
     with requests.Session() as session:
         session.trust_env = False
-        with session.post(url, data=BODY, stream=True, timeout=5) as response:
+        with session.post(url, data=BODY, stream=True, timeout=60) as response:
             return list(response.iter_content(None))
 
 
@@ -71,7 +71,7 @@ def by_botocore(url: str) -> list[bytes]:
 def by_http_client(url: str) -> list[bytes]:
     parts = urlsplit(url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    connection = kind(parts.netloc, timeout=5)
+    connection = kind(parts.netloc, timeout=60)
     try:
         connection.request("POST", f"{parts.path}?{parts.query}".rstrip("?"), BODY)
         response = connection.getresponse()
@@ -82,7 +82,7 @@ def by_http_client(url: str) -> list[bytes]:
 
 def by_urllib(url: str) -> list[bytes]:
     request = urllib.request.Request(url, BODY)  # noqa: S310 - our own URL
-    with urllib.request.urlopen(request, timeout=5) as response:  # noqa: S310 - as above
+    with urllib.request.urlopen(request, timeout=60) as response:  # noqa: S310 - as above
         return list(iter(response.read1, b""))
 
 

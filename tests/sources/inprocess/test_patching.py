@@ -177,11 +177,11 @@ def test_an_open_connection_is_not_used_inside_the_block(model: Model, real: str
     with httpx2.Client() as client, requests.Session() as session:
         for _ in range(2):
             assert client.post(url, content=BODY).content == b"real"
-            assert session.post(url, data=BODY, timeout=5).content == b"real"
+            assert session.post(url, data=BODY, timeout=60).content == b"real"
             with intercept(model.answer, urls=(real,)):
                 assert client.post(url, content=BODY).content == b"answered"
-                assert session.post(url, data=BODY, timeout=5).content == b"answered"
-                assert session.post(url, data=BODY, timeout=5).content == b"answered"
+                assert session.post(url, data=BODY, timeout=60).content == b"answered"
+                assert session.post(url, data=BODY, timeout=60).content == b"answered"
 
 
 async def test_an_open_connection_of_aiohttp_is_not_used_inside_the_block(model: Model, real: str):
@@ -466,9 +466,9 @@ def test_a_request_without_its_whole_body_gets_no_response(model: Model):
 def test_an_open_connection_to_another_address_stays_open(model: Model, real: str):
     url = f"{real}/chat/completions"
     with requests.Session() as session:
-        assert session.post(url, data=BODY, timeout=5).content == b"real"
+        assert session.post(url, data=BODY, timeout=60).content == b"real"
         with intercept(model.answer):
-            assert session.post(url, data=BODY, timeout=5).content == b"real"
+            assert session.post(url, data=BODY, timeout=60).content == b"real"
     assert not model.requests
 
 

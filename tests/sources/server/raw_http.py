@@ -5,7 +5,7 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
-TIMEOUT = 10
+TIMEOUT = 60
 
 
 @contextmanager
