@@ -40,6 +40,9 @@ for number, handler in {
 for variable in ("CI", "BUILD_NUMBER"):
     os.environ.pop(variable, None)
 
+# Clients read all authorities when they are made, and so do the processes of tests. One is enough.
+os.environ["SSL_CERT_FILE"] = str(Path(__file__).with_name("authority.pem"))
+
 # Plugins of other packages that a pytest started by a test does not need: loading them takes
 # seven times as long as the rest of its start.
 OTHER_PLUGINS = ("hypothesispytest", "langsmith_plugin", "respx")
