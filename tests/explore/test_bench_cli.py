@@ -108,7 +108,7 @@ def only_counts(result: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 @pytest.mark.slow
 def test_a_scenario_with_one_more_request_fails_the_gate(tmp_path: Path):
     write_flow(tmp_path, "flow", ONE_REQUEST)
-    options = ("--repeat", "5", "--json")
+    options = ("--repeat", "8", "--json")
     saved = bench(tmp_path, "flow.yaml", *options, "--save", "b.json")
     assert saved.returncode == 0, saved.stderr
     assert {sample["requests"] for sample in json.loads(saved.stdout)["samples"]} == {1}
@@ -169,7 +169,7 @@ def test_a_real_difference_between_two_noisy_targets_fails_the_gate(tmp_path: Pa
 def test_two_scenario_files_are_compared_in_turns(tmp_path: Path):
     write_flow(tmp_path, "new", TWO_REQUESTS)
     write_flow(tmp_path, "old", ONE_REQUEST)
-    result = bench(tmp_path, "new.yaml", "--against", "old.yaml", "--repeat", "5", "--json")
+    result = bench(tmp_path, "new.yaml", "--against", "old.yaml", "--repeat", "8", "--json")
     assert result.returncode == 1, result.stderr
     requests = only_counts(result)["requests"]
     assert (requests["before"], requests["after"], requests["worse"]) == (1, 2, True)
