@@ -1,6 +1,7 @@
 """Parse the examples of a page and run them in order.
 
-- A ``python`` block runs in a new process; one with a ``def test_`` runs under pytest, together
+- A ``python`` block runs in a new process (a fork, see tests/forked.py, unless it shows what is
+  imported); one with a ``def test_`` runs under pytest, together
   with adjacent tests.
 - The lines of a ``console`` block that start with ``$ offbook`` must exit with 0, or with the
   code of a trailing ``# exit N``. They run in the same folder as the tests before them. The
@@ -209,7 +210,7 @@ def _run(
     environment |= {"PATH": path, "NO_COLOR": "1", "TMPDIR": str(temp_folder)}
     if command[0] == "sh" and not SHELL.intersection(command[-1]):
         command = [sys.executable, "-m", *shlex.split(command[-1])]
-    if command[0] == sys.executable:
+    if command[0] == sys.executable and "sys.modules" not in command[-1]:
         outcome = run_python(
             *command[1:], cwd=folder, env=environment, stderr=subprocess.STDOUT, imports=imports
         )
