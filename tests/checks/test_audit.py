@@ -121,7 +121,6 @@ FOUND: dict[
     "a name that only contains such a word": (
         *("approval", {}, [], [tool("list_assets"), tool("find_postal_code")], []),
     ),
-    "no tool that needs an approval": ("approval", {"tools": []}, [], [tool("merge_pr")], []),
     "an action before the approval of its plan": (
         *("approval", {}, [], [plan(approval_required=True), tool("merge_pr"), ("handoff", {})]),
         [("unsafe_attempted_action", [1])],
@@ -235,6 +234,18 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a missing setting": ({"rules": [{"rule": "forbidden"}]}, "missing required field `tools`"),
     "no rule": ({"rules": []}, "needs a rule"),
+    "no forbidden tool": ({"rules": [{"rule": "forbidden", "tools": []}]}, "`tools` is empty"),
+    "no tool that needs an approval": (
+        {"rules": [{"rule": "approval", "tools": []}]},
+        "`tools` is empty and would check nothing (at $.rules[0])",
+    ),
+    "a budget without a limit": ({"rules": [{"rule": "budget"}]}, "a budget needs a limit"),
+    "a negative limit": ({"rules": [{"rule": "repeated_read", "max": -1}]}, "not be negative"),
+    "steps without states": ({"rules": [{"rule": "steps"}]}, "the rule steps needs states"),
+    "a verification without an action": (
+        {"rules": [{"rule": "verification"}], "states": [CHECKS]},
+        "the rule verification needs a state with merge_action",
+    ),
     "an unknown key": ({"rules": [], "state": []}, "did you mean 'states'"),
     "a pattern with two forms": (
         {"rules": [{"rule": "forbidden", "tools": [{"name": "a", "glob": "b"}]}]},
@@ -248,6 +259,23 @@ def test_a_wrong_policy_is_refused_before_anything_is_read(policy: dict[str, Any
     with pytest.raises(FormatError) as caught:
         audit_transcript(Path("no such trace"), policy)
     assert message in str(caught.value)
+
+
+def test_forbidden_tools_of_a_run_without_tools_are_no_data():
+    policy = {"rules": [{"rule": "forbidden", **FORCE}]}
+    report = audit_transcript(events(END), policy)
+    assert [(v.status, v.message) for v in report.verdicts()] == [
+        ("no_data", "no data: no tool was called")
+    ]
+    with pytest.raises(CheckFailed, match="no data to audit\n  no data forbidden: no tool was"):
+        assert_audit(events(END), policy)
+
+
+def test_a_golden_of_harn_without_settings_has_the_rules_that_need_none():
+    policy = parse_audit_policy({"_type": "merge_captain_golden", "require_approval_for": []})
+    assert [rule.name for rule in policy.rules] == [
+        *("stuck", "repeated_read", "bad_wait", "structured_output", "plan_approval", "complete")
+    ]
 
 
 def test_an_empty_transcript_is_no_pass():

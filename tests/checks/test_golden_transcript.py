@@ -112,6 +112,14 @@ def test_an_unknown_sentinel_is_refused_before_anything_is_compared(golden: Any,
     assert message in str(caught.value)
 
 
+def test_a_golden_that_every_transcript_matches_is_refused(tmp_path: Path):
+    path = tmp_path / "golden.json"
+    path.write_text("{}")
+    for golden in ({}, path):
+        with pytest.raises(UsageError, match=r"the golden \{\} matches every transcript"):
+            assert_golden_transcript(golden, {"id": 7})
+
+
 def test_the_events_of_a_run_are_a_transcript():
     with session() as rehearsal:
         run = rehearsal.run(when("Hi", [say("Hello.")]))

@@ -18,6 +18,8 @@ from offbook.trace import PUBLISH, Event
 CALL = {"properties": {"input": {"required": ["path"]}}}
 SCRIPT = when("Go", [call("bash", {"command": "true"}), say("Done.")])
 
+ANY = {"type": "object"}
+
 
 def published(topic: str, payload: Any, seq: int = 3) -> Event:
     return Event(1, PUBLISH, {"topic": topic, "payload": payload}, seq)
@@ -51,7 +53,7 @@ def test_a_run_that_matches_its_contracts_passes():
 
 
 def test_a_contract_without_an_event_is_unused():
-    contracts = Contracts(events={"tool.call": {}, "tool.cal": {}}, topics={"build.done": {}})
+    contracts = Contracts(events={"tool.call": ANY, "tool.cal": ANY}, topics={"build.done": True})
     with enforce(contracts), session() as rehearsal:
         rehearsal.run(SCRIPT)
     assert contracts.unused == ["topic build.done", "event tool.cal"]
@@ -87,14 +89,14 @@ def test_a_topic_of_text_is_not_parsed():
 
 
 def test_an_unknown_topic_is_reported_with_the_nearest_one():
-    contracts = Contracts(topics={"build.done": {}, "review.*": {}})
+    contracts = Contracts(topics={"build.done": True, "review.*": True})
     [violation] = contracts.check(published("build.don", "x"))
     assert (violation.actual, violation.hint) == ("build.don", "did you mean 'build.done'?")
     assert contracts.check(published("review.passed", "x")) == []
 
 
 def test_without_contracts_of_topics_every_topic_is_allowed():
-    assert Contracts(events={"tool.call": {}}).check(published("any", "x")) == []
+    assert Contracts(events={"tool.call": ANY}).check(published("any", "x")) == []
 
 
 def test_contracts_without_content_are_refused():
@@ -174,3 +176,28 @@ def test_a_payload_that_is_the_text_of_an_object_is_inferred_as_the_object():
 def test_a_payload_that_only_looks_like_json_is_inferred_as_a_text():
     inferred = infer_contracts([published("a", "{not json")])
     assert inferred.topics["a"] == {"type": "string"}
+
+
+@pytest.mark.parametrize(
+    "schema, message",
+    [
+        ({}, "the schema accepts every value"),
+        ({"title": "A build"}, "the schema accepts every value"),
+        (Any, "the schema accepts every value"),
+        ({"typ": "string"}, "unknown keyword 'typ' (at $)\ndid you mean 'type'"),
+        (
+            {"properties": {"id": {"minimun": 1}}},
+            "unknown keyword 'minimun' (at $.properties.id)\ndid you mean 'minimum'",
+        ),
+        ({"anyOf": [{"typ": "string"}]}, "unknown keyword 'typ' (at $.anyOf[0])"),
+        ({"items": [{"typ": "string"}]}, "unknown keyword 'typ' (at $.items[0])"),
+    ],
+)
+def test_a_schema_that_would_check_nothing_is_refused(schema: Any, message: str):
+    with pytest.raises(UsageError) as caught:
+        Contracts(events={"tool.call": schema}, where="contracts.yaml")
+    assert f"contracts.yaml: tool.call: {message}" in str(caught.value)
+
+
+def test_a_keyword_of_its_own_is_a_name_with_x():
+    Contracts(events={"tool.call": {"x-team": "shop", "type": "object"}})

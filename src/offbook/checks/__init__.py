@@ -11,9 +11,8 @@ __getattr__ = lazy_getattr(
         " describe_mismatch render_rows shorten_sides",
         "assertion": "ASSERTIONS Assertion AssertionResult RUN_ASSERTIONS assertion_class"
         " evaluate_all parse_assertion",
-        "audit": "DEFAULT_POLICY PULL_REQUEST_POLICY audit_transcript find_golden"
+        "audit": "DEFAULT_POLICY PULL_REQUEST_POLICY RULES audit_transcript find_golden"
         " read_audit_policy",
-        "audit_rules": "RULES",
         "budgets": "Budget Spending SpendingReader",
         "comparison": "ComparedRow Comparison TraceComparison compare_paths"
         " compare_traces render_comparison",
@@ -22,15 +21,14 @@ __getattr__ = lazy_getattr(
         " update_goldens",
         "fault_outcomes": "find_outcomes judge_faults",
         "golden_transcript": "assert_golden_transcript check_sentinels"
-        " find_golden_mismatches mask_volatile merge_golden",
+        " find_golden_mismatches mask_volatile merge_golden parse_transcript read_transcript",
         "judge": "CRITERIA Evaluation Judge Judgement ask_judge parse_judgement"
         " reject_self_judging write_prompt",
         "snapshot": "FileStates MAX_STATES MAX_STATE_TEXT MAX_STATE_TEXTS Snapshot"
         " capture_snapshot compare_snapshots diff_texts in_ci read_small_text"
         " redact_snapshot split_lines",
-        "step_assertions": "assert_receipt_field",
+        "plain_assertions": "assert_receipt_field",
         "tool_assertions": "ActualCall ExpectedCall Mode compare_tool_calls",
-        "transcript_file": "parse_transcript read_transcript",
         "trial_statistics": "cohen_kappa compare_paired pass_at_k pass_hat_k"
         " sign_flip_test sign_test wilson",
     },

@@ -18,10 +18,10 @@ from offbook.checks.assertion import evaluate_all as evaluate_all
 from offbook.checks.assertion import parse_assertion as parse_assertion
 from offbook.checks.audit import DEFAULT_POLICY as DEFAULT_POLICY
 from offbook.checks.audit import PULL_REQUEST_POLICY as PULL_REQUEST_POLICY
+from offbook.checks.audit import RULES as RULES
 from offbook.checks.audit import audit_transcript as audit_transcript
 from offbook.checks.audit import find_golden as find_golden
 from offbook.checks.audit import read_audit_policy as read_audit_policy
-from offbook.checks.audit_rules import RULES as RULES
 from offbook.checks.budgets import Budget as Budget
 from offbook.checks.budgets import Spending as Spending
 from offbook.checks.budgets import SpendingReader as SpendingReader
@@ -68,13 +68,10 @@ from offbook.checks.snapshot import in_ci as in_ci
 from offbook.checks.snapshot import read_small_text as read_small_text
 from offbook.checks.snapshot import redact_snapshot as redact_snapshot
 from offbook.checks.snapshot import split_lines as split_lines
-from offbook.checks.step_assertions import assert_receipt_field as assert_receipt_field
 from offbook.checks.tool_assertions import ActualCall as ActualCall
 from offbook.checks.tool_assertions import ExpectedCall as ExpectedCall
 from offbook.checks.tool_assertions import Mode as Mode
 from offbook.checks.tool_assertions import compare_tool_calls as compare_tool_calls
-from offbook.checks.transcript_file import parse_transcript as parse_transcript
-from offbook.checks.transcript_file import read_transcript as read_transcript
 from offbook.checks.trial_statistics import cohen_kappa as cohen_kappa
 from offbook.checks.trial_statistics import compare_paired as compare_paired
 from offbook.checks.trial_statistics import pass_at_k as pass_at_k

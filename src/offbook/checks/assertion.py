@@ -69,10 +69,18 @@ def refuse_vacuous(check: msgspec.Struct, value_fields: tuple[str, ...] = ()) ->
             continue
         if value in ("", [], (), {}):
             raise ValueError(f"`{name}` is empty and would check nothing")
-        if isinstance(value, (int, float)) and not math.isfinite(value):
-            raise ValueError(f"`{name}` must be a finite number, got {value}")
-        if isinstance(value, (int, float)) and value < 0:
-            raise ValueError(f"`{name}` must not be negative, got {value}")
+    refuse_limits(check, value_fields)
+
+
+def refuse_limits(limits: msgspec.Struct, value_fields: tuple[str, ...] = ()) -> None:
+    """Raise a ValueError for a number that is infinite, not a number, or negative."""
+    for field in limits.__struct_fields__:
+        value = getattr(limits, field)
+        if isinstance(value, (int, float)) and field not in value_fields:
+            if not math.isfinite(value):
+                raise ValueError(f"`{field}` must be a finite number, got {value}")
+            if value < 0:
+                raise ValueError(f"`{field}` must not be negative, got {value}")
 
 
 class AssertionResult(msgspec.Struct, frozen=True):

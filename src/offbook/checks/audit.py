@@ -6,44 +6,434 @@
     })
     assert_audit(run.events, policy)
 
+A rule is a struct with a method `findings(transcript)`; a project adds its own by subclassing
+`AuditRule`. The states of a policy say which events mean which step of the work. Several rules
+use them: a step may be required, an approval, a verification, or an action that needs both.
+
 A golden of Harn, which has the settings of a fixed list of rules, is read as a policy too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import msgspec
 
-from offbook.checks.audit_rules import (
-    RULES,
-    ApprovalRule,
-    AuditedTranscript,
-    AuditFinding,
-    AuditRule,
-    AuditState,
-    AuditTransition,
-    BadWaitRule,
-    BudgetRule,
-    CompleteRule,
-    ForbiddenRule,
-    PlanApprovalRule,
-    RepeatedReadRule,
-    StepOrderRule,
-    StructuredOutputRule,
-    StuckRule,
-    ToolPattern,
-    VerificationRule,
-    count_model_calls,
-)
-from offbook.checks.transcript_file import HARN_EVENTS, read_transcript
-from offbook.errors import CheckFailed, FormatError, did_you_mean
+from offbook.checks.assertion import Check
+from offbook.checks.context import NEEDS, NoData
+from offbook.checks.golden_transcript import HARN_EVENTS, read_transcript
+from offbook.errors import CheckFailed, FormatError, UsageError, counted, did_you_mean
 from offbook.files import convert, parse_json, read_text
-from offbook.trace.events import Event, Verdict, VerdictStatus
-from offbook.trace.matching import MISSING
+from offbook.trace.events import (
+    AGENT_END,
+    BUDGET_EXHAUSTED,
+    FEEDBACK,
+    HANDOFF,
+    LOOP_STUCK,
+    PLAN,
+    REQUEST,
+    RUN_END,
+    STEP_PRE,
+    TERMINATION,
+    TOOL_CALL,
+    TOOL_RESULT,
+    Event,
+    Verdict,
+    VerdictStatus,
+)
 from offbook.trace.query import Events
+from offbook.trace.text_patterns import Glob
+
+Severity = Literal["error", "warn", "info"]
+TERMINAL = {AGENT_END, RUN_END, TERMINATION, HANDOFF, BUDGET_EXHAUSTED, LOOP_STUCK}
+WAITS = {"sleep", "wait", "poll"}
+# Words in the names of tools that change something, for a policy that names no such tools.
+WRITES = {
+    "apply", "approve", "close", "comment", "create", "delete", "deploy", "edit", "label", "merge",
+    "post", "push", "rebase", "set", "update", "write",
+}  # fmt: skip
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+
+
+class ToolPattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A tool by its `name`, or by a `glob` in which `*` matches any text; case is ignored."""
+
+    name: str = ""
+    glob: str = ""
+
+    def __post_init__(self) -> None:
+        if bool(self.name) == bool(self.glob):
+            raise ValueError("expected either `name` or `glob`")
+
+    def matches(self, tool: str) -> bool:
+        """Return whether the name of a tool matches."""
+        if self.name:
+            return tool.lower() == self.name.lower()
+        return Glob(self.glob.lower()).matches(tool.lower())
+
+
+class AuditState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A step of the work, and the events that mean it was reached."""
+
+    step: str
+    tools: tuple[ToolPattern, ...] = ()
+    plan_fields: tuple[str, ...] = ()
+    events: tuple[str, ...] = ()
+    required: bool = False
+    approval_gate: bool = False
+    verifier: bool = False
+    merge_action: bool = False
+
+    def trigger(self, event: Event) -> str | None:
+        """Return what reached this step: the name of a tool or of an event, or None."""
+        if event.event == TOOL_CALL:
+            tool = str(event.data.get("tool", ""))
+            return tool if any(pattern.matches(tool) for pattern in self.tools) else None
+        if event.event == STEP_PRE:  # a step of a persona with the same name
+            return STEP_PRE if event.data.get("step_name") == self.step else None
+        plan = event.data.get("plan") if event.event == PLAN else None
+        if isinstance(plan, dict):
+            fields = cast("dict[str, Any]", plan)
+            present = [name for name in self.plan_fields if name in fields]
+            # A gate that asks whether approval is required is passed if it is.
+            if self.approval_gate and fields.get("approval_required") is not True:
+                present = [name for name in present if name != "approval_required"]
+            if present:
+                return event.event
+        return event.event if event.event in self.events else None
+
+
+class AuditFinding(msgspec.Struct, frozen=True):
+    """A finding of an audit: `event_indices` are the events that it is about."""
+
+    category: str
+    severity: Severity
+    message: str
+    event_indices: tuple[int, ...] = ()
+    state_step: str | None = None
+    tools: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        where = f" (event {', '.join(map(str, self.event_indices))})" if self.event_indices else ""
+        return f"{self.severity} {self.category}: {self.message}{where}"
+
+
+class AuditTransition(msgspec.Struct, frozen=True):
+    """A step of the work that an event reached."""
+
+    step: str
+    event_index: int
+    triggered_by: str
+
+
+class ReachedStep(NamedTuple):
+    """A transition with its event and its step."""
+
+    transition: AuditTransition
+    event: Event
+    state: AuditState
+
+
+class AuditedTranscript:
+    """The events of a run as rules read them."""
+
+    def __init__(self, events: Iterable[Event], states: Iterable[AuditState] = ()) -> None:
+        self.events = list(events)
+        self.states = tuple(states)
+        self.calls = [event for event in self.events if event.event == TOOL_CALL]
+        self.reached = [
+            ReachedStep(AuditTransition(state.step, event.seq, trigger), event, state)
+            for event in self.events
+            for state in self.states
+            if (trigger := state.trigger(event)) is not None
+        ]
+
+    def approved_before(self, index: int) -> bool:
+        """Return whether an approval was given before an event."""
+        gates = (r for r in self.reached if r.state.approval_gate)
+        return any(r.event.seq < index for r in gates) or any(
+            event.seq < index and is_approval(event) for event in self.events
+        )
+
+
+def is_approval(event: Event) -> bool:
+    """Return whether an event is the approval of a person: feedback, a handoff, a `confirm`."""
+    if event.event == FEEDBACK:
+        return "approv" in str(event.data.get("kind", "")).lower()
+    return event.event == HANDOFF or (
+        event.event == "ui.confirm" and event.data.get("answer") is True
+    )
+
+
+# --- Rules
+
+
+class AuditRule(Check, frozen=True):
+    """A rule of an audit. A subclass has fields for its settings, and yields findings.
+
+    It raises `NoData` if the transcript has nothing that it could look at.
+    """
+
+    name: ClassVar[str] = ""
+    # The flags of states without which it could find nothing; "step" is any state.
+    needs_states: ClassVar[tuple[str, ...]] = ()
+
+    def findings(self, transcript: AuditedTranscript) -> Iterator[AuditFinding]:
+        """Yield what is wrong with a transcript."""
+        raise NotImplementedError
+
+
+class StuckRule(AuditRule, frozen=True):
+    """The agent neither ran into a limit nor repeated itself until it was stopped."""
+
+    name: ClassVar[str] = "stuck"
+
+    def findings(self, transcript: AuditedTranscript) -> Iterator[AuditFinding]:
+        for event in transcript.events:
+            if event.event in {BUDGET_EXHAUSTED, LOOP_STUCK}:
+                reason = "the budget was exhausted" if event.event == BUDGET_EXHAUSTED else "loop"
+                message = f"the agent was stopped: {reason}"
+                yield AuditFinding("extra_model_call", "error", message, (event.seq,))
+
+
+class RepeatedReadRule(AuditRule, frozen=True):
+    """No tool is called more than `max` times in a row with the same input."""
+
+    name: ClassVar[str] = "repeated_read"
+    max: int = 1
+
+    def findings(self, transcript: AuditedTranscript) -> Iterator[AuditFinding]:
+        runs: dict[str, list[Event]] = {}
+        for call in transcript.calls:
+            run = runs.setdefault(str(call.context.get("sessionId", "")), [])
+            same = run and _call_key(run[-1]) == _call_key(call)
+            run[:] = [*run, call] if same else [call]
+            if len(run) > self.max:
+                tool = str(call.data["tool"])
+                message = f"tool `{tool}` called {len(run)} times consecutively with identical args"
+                indices = tuple(event.seq for event in run)
+                yield AuditFinding("repeated_read", "error", message, indices, tools=(tool,))
+                run.clear()  # a long row is one finding for each time that it exceeds the limit
+
+
+class BadWaitRule(AuditRule, frozen=True):
+    """A tool that waits has a condition to wait for."""
+
+    name: ClassVar[str] = "bad_wait"
+    tools: tuple[ToolPattern, ...] | None = None  # None: those with such a word in their name
+    conditions: tuple[str, ...] = ("until", "condition", "subscription_id")
+
+    def findings(self, transcript: AuditedTranscript) -> Iterator[AuditFinding]:
+        for call in _calls_of(transcript, self.tools, WAITS):
+            given = call.data.get("input")
+            if not isinstance(given, dict) or not any(name in given for name in self.conditions):
+                tool = str(call.data["tool"])
+                message = f"tool `{tool}` waits without a condition"
+                yield AuditFinding("bad_wait", "warn", message, (call.seq,), tools=(tool,))
+
+
+class ApprovalRule(AuditRule, frozen=True):
+    """These tools are called only after an approval."""
+
+    name: ClassVar[str] = "approval"
+    tools: tuple[ToolPattern, ...] | None = None  # None: those with such a word in their name
+
+    def findings(self, transcript: AuditedTranscript) -> Iterator[AuditFinding]:
+        for call in _calls_of(transcript, self.tools, WRITES):
+            if not transcript.approved_before(call.seq):
+                tool = str(call.data["tool"])
+                message = f"tool `{tool}` requires prior approval gate, but none observed"
+                yield AuditFinding(
+                    "unsafe_attempted_action", "error", message, (call.seq,), tools=(tool,)
+                )
+
+
+class ForbiddenRule(AuditRule, frozen=True):
+    """These tools are never called."""
+
+    tools: tuple[ToolPattern, ...]
+    name: ClassVar[str] = "forbidden"
+
+    def findings(self, transcript: AuditedTranscript) -> Iterator[AuditFinding]:
+        if not transcript.calls:
+            raise NoData(NEEDS["tool_calls"].missing)
+        for call in _calls_of(transcript, self.tools):
+            tool = str(call.data["tool"])
+            message = f"tool `{tool}` is forbidden"
+            yield AuditFinding("forbidden_action", "error", message, (call.seq,), tools=(tool,))
+
+
+class StructuredOutputRule(AuditRule, frozen=True):
+    """No result fails its schema, and every plan is a structure."""
+
+    name: ClassVar[str] = "structured_output"
+
+    def findings(self, transcript: AuditedTranscript) -> Iterator[AuditFinding]:
+        for event in transcript.events:
+            category = event.data.get("error_category")
+            tool = str(event.data.get("tool", ""))
+            if event.event == TOOL_RESULT and category == "schema_validation":
+                message = f"the result of `{tool}` does not fit its schema"
+            elif event.event == PLAN and not isinstance(event.data.get("plan"), dict):
+                message = "the plan is not an object"
+            else:
+                continue
+            tools = (tool,) if tool else ()
+            yield AuditFinding(
+                "invalid_structured_output", "error", message, (event.seq,), tools=tools
+            )
+
+
+class PlanApprovalRule(AuditRule, frozen=True):
+    """A plan that requires an approval is followed by one."""
+
+    name: ClassVar[str] = "plan_approval"
+
+    def findings(self, transcript: AuditedTranscript) -> Iterator[AuditFinding]:
+        gates = [reached.event.seq for reached in transcript.reached if reached.state.approval_gate]
+        given = [event.seq for event in transcript.events if is_approval(event)]
+        for event in transcript.events:
+            plan = event.data.get("plan") if event.event == PLAN else None
+            required = isinstance(plan, dict) and plan.get("approval_required") is True  # pyright: ignore[reportUnknownMemberType] - any dict
+            if required and not any(seq >= event.seq for seq in (*gates, *given)):
+                message = "the plan requires an approval, and none followed"
+                yield AuditFinding("missing_approval", "error", message, (event.seq,))
+
+
+class VerificationRule(AuditRule, frozen=True):
+    """An action is preceded by a verification of the same object.
+
+    `scope` are the parameters that identify the object, such as the number of an order.
+    """
+
+    name: ClassVar[str] = "verification"
+    needs_states: ClassVar[tuple[str, ...]] = ("merge_action",)
+    scope: tuple[str, ...] = ("repo", "number", "pr_number")
+
+    def findings(self, transcript: AuditedTranscript) -> Iterator[AuditFinding]:
+        verified: set[str] = set()
+        for reached in transcript.reached:
+            state = reached.state
+            key = "#".join(str(v) for v in self._values(reached.event))
+            if state.verifier:
+                verified.add(key)
+            # A verification without parameters is one of everything.
+            if state.merge_action and not {key, ""} & verified:
+                message = f"merge action `{state.step}` reached without a preceding verifier step"
+                index = reached.event.seq
+                yield AuditFinding(
+                    "skipped_verification", "error", message, (index,), state_step=state.step
+                )
+
+    def _values(self, event: Event) -> Iterator[Any]:
+        given = event.data.get("input", event.data.get("plan"))
+        if isinstance(given, dict):
+            fields = cast("dict[str, Any]", given)
+            yield from (fields[name] for name in self.scope if fields.get(name) is not None)
+
+
+class CompleteRule(AuditRule, frozen=True):
+    """The transcript has an end."""
+
+    name: ClassVar[str] = "complete"
+
+    def findings(self, transcript: AuditedTranscript) -> Iterator[AuditFinding]:
+        if not any(event.event in TERMINAL for event in transcript.events):
+            yield AuditFinding(
+                "incomplete_transcript", "warn", "the transcript has no terminal event"
+            )
+
+
+class StepOrderRule(AuditRule, frozen=True):
+    """The required steps are reached, in their order; `expected` is the exact list of all."""
+
+    name: ClassVar[str] = "steps"
+    needs_states: ClassVar[tuple[str, ...]] = ("step",)
+    expected: tuple[str, ...] = ()
+
+    def findings(self, transcript: AuditedTranscript) -> Iterator[AuditFinding]:
+        transitions = [reached.transition for reached in transcript.reached]
+        position = {state.step: at for at, state in enumerate(transcript.states)}
+        names = [transition.step for transition in transitions]
+        for state in transcript.states:
+            if state.required and state.step not in names:
+                message = f"required state step `{state.step}` was never reached"
+                yield AuditFinding("missing_state_step", "error", message, state_step=state.step)
+        latest = ""
+        for index, transition in enumerate(transitions):
+            step = transition.step
+            # One step earlier is tolerated: two neighbours often begin together.
+            if step not in names[:index] and latest and position[latest] >= position[step] + 2:
+                message = f"state step `{step}` was first reached after `{latest}`"
+                indices = (transition.event_index,)
+                yield AuditFinding("state_out_of_order", "warn", message, indices, state_step=step)
+            latest = max(latest or step, step, key=position.__getitem__)
+        if self.expected and list(self.expected) != names:
+            message = f"expected the steps {' → '.join(self.expected)}, got {' → '.join(names)}"
+            yield AuditFinding("state_sequence_mismatch", "error", message)
+
+
+class BudgetRule(AuditRule, frozen=True):
+    """The numbers of calls stay within their limits."""
+
+    name: ClassVar[str] = "budget"
+    max_tool_calls: int | None = None
+    max_model_calls: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_tool_calls is None and self.max_model_calls is None:
+            raise ValueError("a budget needs a limit: max_tool_calls, max_model_calls")
+
+    def findings(self, transcript: AuditedTranscript) -> Iterator[AuditFinding]:
+        tools, models = len(transcript.calls), count_model_calls(transcript.events)
+        if self.max_tool_calls is not None and tools > self.max_tool_calls:
+            message = f"{tools} tool calls exceed the limit of {self.max_tool_calls}"
+            yield AuditFinding("non_minimal_tool_usage", "error", message)
+        if self.max_model_calls is not None and models > self.max_model_calls:
+            message = f"{models} model calls exceed the limit of {self.max_model_calls}"
+            yield AuditFinding("extra_model_call", "error", message)
+
+
+RULES: dict[str, type[AuditRule]] = {
+    rule.name: rule
+    for rule in (
+        *(StuckRule, RepeatedReadRule, BadWaitRule, ApprovalRule, ForbiddenRule),
+        *(StructuredOutputRule, PlanApprovalRule, VerificationRule, CompleteRule, StepOrderRule),
+        BudgetRule,
+    )
+}
+
+
+def _calls_of(
+    transcript: AuditedTranscript, tools: tuple[ToolPattern, ...] | None, words: set[str] = WRITES
+) -> Iterator[Event]:
+    """Yield the calls of these tools; if there is no list, of those named with one of the words."""
+    for call in transcript.calls:
+        tool = str(call.data.get("tool", ""))
+        if tools is None:
+            named = not words.isdisjoint(word.lower() for word in _WORD.findall(tool))
+        else:
+            named = any(pattern.matches(tool) for pattern in tools)
+        if named:
+            yield call
+
+
+def _call_key(call: Event) -> bytes:
+    """Return the tool and its input, the same for inputs with another order of keys."""
+    key = [call.data.get("tool"), call.data.get("input")]
+    return msgspec.json.encode(key, order="deterministic", enc_hook=repr)
+
+
+def count_model_calls(events: Iterable[Event]) -> int:
+    """Return the number of requests to the model."""
+    return sum(event.event == REQUEST for event in events)
+
+
+# --- Policies and results
 
 
 class AuditPolicy(msgspec.Struct, frozen=True):
@@ -53,9 +443,21 @@ class AuditPolicy(msgspec.Struct, frozen=True):
     states: tuple[AuditState, ...] = ()
     scenario: str | None = None
 
+    def __post_init__(self) -> None:
+        if not self.rules:
+            raise UsageError("an audit policy needs a rule", hint="rules: [{rule: …}]")
+        for rule in self.rules:
+            for flag in rule.needs_states:
+                if not any(getattr(state, flag) for state in self.states):
+                    what = "states" if flag == "step" else f"a state with {flag}"
+                    raise UsageError(f"the rule {rule.name} needs {what}, else it finds nothing")
 
-class AuditResult(msgspec.Struct, frozen=True, rename={"passed": "pass"}):
-    """The result of an audit. It passed if no finding is an error."""
+
+class AuditResult(msgspec.Struct, frozen=True, omit_defaults=True, rename={"passed": "pass"}):
+    """The result of an audit. It passed if no finding is an error, and each rule had data.
+
+    `without_data` has the rules that had nothing to look at, with the reason.
+    """
 
     scenario: str | None
     session_ids: list[str]
@@ -65,12 +467,17 @@ class AuditResult(msgspec.Struct, frozen=True, rename={"passed": "pass"}):
     findings: list[AuditFinding]
     state_transitions: list[AuditTransition]
     passed: bool
+    without_data: dict[str, str] = {}
 
     def verdicts(self) -> list[Verdict]:
         """Return the findings as verdicts, or one that passed."""
         status: dict[str, VerdictStatus] = {"error": "fail", "warn": "warn", "info": "pass"}
         found = [
             Verdict(f"audit {f.category}", status[f.severity], f.message) for f in self.findings
+        ]
+        found += [
+            Verdict(f"audit {rule}", "no_data", f"no data: {reason}")
+            for rule, reason in self.without_data.items()
         ]
         return found or [Verdict("audit", "pass", actual=self.event_count)]
 
@@ -87,7 +494,13 @@ def audit_transcript(
     )
     if not transcript.events:
         raise CheckFailed("the transcript has no events, so there is nothing to audit")
-    found = [finding for rule in parsed.rules for finding in rule.findings(transcript)]
+    found: list[AuditFinding] = []
+    without_data: dict[str, str] = {}
+    for rule in parsed.rules:
+        try:
+            found += rule.findings(transcript)
+        except NoData as reason:
+            without_data[rule.name] = str(reason)
     # In the order of the events; what is missing comes last.
     last = transcript.events[-1].seq + 1
     found.sort(key=lambda finding: max(finding.event_indices, default=last))
@@ -100,7 +513,8 @@ def audit_transcript(
         len(transcript.calls),
         found,
         [reached.transition for reached in transcript.reached],
-        not any(finding.severity == "error" for finding in found),
+        not without_data and not any(finding.severity == "error" for finding in found),
+        without_data,
     )
 
 
@@ -111,10 +525,10 @@ def assert_audit(
     report = audit_transcript(events, policy)
     if not report.passed:
         errors = [finding for finding in report.findings if finding.severity == "error"]
-        raise CheckFailed(
-            f"the audit found {len(errors)} error{'s' * (len(errors) != 1)}",
-            hint="\n".join(f"  {finding}" for finding in report.findings),
-        )
+        lines = [f"  {finding}" for finding in report.findings]
+        lines += [f"  no data {rule}: {reason}" for rule, reason in report.without_data.items()]
+        what = f"the audit found {counted(len(errors), 'error')}" if errors else "no data to audit"
+        raise CheckFailed(what, hint="\n".join(lines))
     return report
 
 
@@ -149,36 +563,35 @@ def parse_audit_policy(raw: Mapping[str, Any], path: Path | str = "") -> AuditPo
     """Return the policy in a dict: `rules`, `states` and `scenario`, or a golden of Harn."""
     if "_type" in raw:
         golden = convert(dict(raw), _HarnGolden, path=path)
-        return AuditPolicy(
-            (
-                StuckRule(),
-                RepeatedReadRule(golden.max_repeat),
-                BadWaitRule(),
-                ApprovalRule(golden.require_approval_for),
-                ForbiddenRule(golden.forbidden_actions),
-                StructuredOutputRule(),
-                PlanApprovalRule(),
-                VerificationRule(),
-                CompleteRule(),
-                StepOrderRule(golden.expected_state_transitions),
-                BudgetRule(golden.max_tool_calls, golden.max_model_calls),
-            ),
-            tuple(_rename_events(state) for state in golden.state_steps),
-            golden.scenario,
-        )
+        states = tuple(_rename_events(state) for state in golden.state_steps)
+        limits = golden.max_tool_calls, golden.max_model_calls
+        approval, forbidden = golden.require_approval_for, golden.forbidden_actions
+        # In the order of Harn's findings; a rule without its settings would find nothing.
+        rules: list[AuditRule] = [
+            *(StuckRule(), RepeatedReadRule(golden.max_repeat), BadWaitRule()),
+            *([ApprovalRule(approval)] if approval != () else []),
+            *([ForbiddenRule(forbidden)] if forbidden else []),
+            *(StructuredOutputRule(), PlanApprovalRule()),
+            *([VerificationRule()] if any(state.merge_action for state in states) else []),
+            CompleteRule(),
+            *([StepOrderRule(golden.expected_state_transitions)] if states else []),
+            *([BudgetRule(*limits)] if limits != (None, None) else []),
+        ]
+        return AuditPolicy(tuple(rules), states, golden.scenario)
     file = convert(dict(raw), _PolicyFile, path=path)
-    if not file.rules:
-        raise FormatError("an audit policy needs a rule", path=path, hint="rules: [{rule: …}]")
-    rules: list[AuditRule] = []
+    rules = []
     for index, fields in enumerate(file.rules):
-        name = fields.get("rule", MISSING)
+        name = fields.get("rule")
         if name not in RULES:
-            what = "a rule needs its name" if name is MISSING else f"unknown rule {name!r}"
+            what = "a rule needs its name" if name is None else f"unknown rule {name!r}"
             hint = did_you_mean(str(name), RULES)
             raise FormatError(f"{what} (at $.rules[{index}].rule)", path=path, hint=hint)
         settings = {key: value for key, value in fields.items() if key != "rule"}
         rules.append(convert(settings, RULES[name], path=path, at=f"$.rules[{index}]"))
-    return AuditPolicy(tuple(rules), file.states, file.scenario)
+    try:
+        return AuditPolicy(tuple(rules), file.states, file.scenario)
+    except UsageError as error:
+        raise FormatError(error.what, path=path, hint=error.hint) from error
 
 
 def read_audit_policy(path: Path) -> AuditPolicy:

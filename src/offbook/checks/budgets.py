@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
+from offbook.checks.assertion import Check
 from offbook.checks.context import TotalCost
 from offbook.exchange.model import Usage
 from offbook.exchange.model_prices import cost_of, find_price
@@ -40,7 +41,7 @@ class Spending(msgspec.Struct):
                 setattr(self, field, (getattr(self, field) or 0) + value)
 
 
-class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Budget(Check, frozen=True):
     """The limits of a test or a suite; a value at its limit passes."""
 
     requests: int | None = None
@@ -49,11 +50,9 @@ class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     seconds: float | None = None
 
     def __post_init__(self) -> None:
-        limits = [getattr(self, field) for field in FIELDS]
-        if all(limit is None for limit in limits):
+        super().__post_init__()
+        if all(getattr(self, field) is None for field in FIELDS):
             raise ValueError(f"a budget needs a limit: {', '.join(FIELDS)}")
-        if any(limit is not None and limit < 0 for limit in limits):
-            raise ValueError("a limit must not be negative")
 
     def check(self, spent: Spending, label: str = "") -> list[Verdict]:
         """Return a verdict for each limit."""

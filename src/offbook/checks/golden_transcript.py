@@ -1,4 +1,6 @@
-r"""Golden transcripts: a structure with sentinels for the values that differ in every run.
+r"""Transcripts: golden ones, and those that an audit reads.
+
+A golden transcript is a structure with sentinels for the values that differ in every run.
 
     assert_golden_transcript(
         {"id": "<uuid>", "steps": [{"name": "plan", "took": "<ms>"}]},
@@ -9,6 +11,8 @@ A dict of the golden is a subset: the transcript may have further keys, at any d
 the same length. A sentinel is a whole text; `\<any>` is the literal text `<any>`.
 
 With a `Path`, the golden is a JSON, JSONL or YAML file. `pytest --offbook-update` writes it.
+
+The transcript of an audit is an Offbook trace, or the event log of Harn (`index`, `type`, …).
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,8 +32,21 @@ from offbook.checks.expected_files import update_hint, withdraw, write_or_propos
 from offbook.checks.snapshot import diff_texts
 from offbook.errors import CheckFailed, FormatError, UsageError, did_you_mean
 from offbook.files import parse_json, read_text
+from offbook.trace.events import (
+    AGENT_END,
+    BUDGET_EXHAUSTED,
+    FEEDBACK,
+    HANDOFF,
+    LOOP_STUCK,
+    PLAN,
+    REQUEST,
+    TOOL_CALL,
+    TOOL_RESULT,
+    Event,
+)
 from offbook.trace.matching import Mismatch, find_mismatches
 from offbook.trace.query import Events
+from offbook.trace.reader import Trace, raise_if_corrupt
 from offbook.trace.text_patterns import compile_pattern
 
 MAX_SHOWN = 20
@@ -82,6 +100,12 @@ def value_matches(actual: Any, expected: Any) -> bool:
     return type(actual) is type(expected) and actual == expected
 
 
+def refuse_empty(golden: Any, where: str = "") -> None:
+    """Raise for a golden that every transcript would match."""
+    if golden == {}:
+        raise UsageError("the golden {} matches every transcript", where=where, hint="name a key")
+
+
 def check_sentinels(golden: Any, where: str = "", path: str = "$") -> None:
     """Raise for a sentinel that does not exist, before anything is compared."""
     if isinstance(golden, Mapping):
@@ -121,6 +145,7 @@ def assert_golden_transcript(expected: Any, actual: Any) -> None:
     """
     transcript = _to_builtins(actual)
     if not isinstance(expected, Path):
+        refuse_empty(expected)
         check_sentinels(expected)
         _raise_mismatches(expected, transcript)
         return
@@ -130,6 +155,7 @@ def assert_golden_transcript(expected: Any, actual: Any) -> None:
         path = (Path(caller).parent if caller else Path()) / path
     golden = _read_golden(path) if path.is_file() else None
     if golden is not None:
+        refuse_empty(golden, str(path))
         check_sentinels(golden, str(path))
         if not find_golden_mismatches(golden, transcript):
             withdraw(path)
@@ -228,3 +254,81 @@ def _render(value: Any, suffix: str) -> str:
 
         return dump_yaml(value)
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"
+
+
+# --- Transcripts to audit
+
+# The events of Harn that an audit reads, by their names in a trace. One iteration of its loop is
+# one request to the model.
+HARN_EVENTS = {
+    "iteration_start": REQUEST,
+    "iteration_end": AGENT_END,
+    "tool_call": TOOL_CALL,
+    "tool_call_update": TOOL_RESULT,
+    "plan": PLAN,
+    "orchestration_decision": PLAN,  # its newer name
+    "handoff": HANDOFF,
+    "feedback_injected": FEEDBACK,
+    "budget_exhausted": BUDGET_EXHAUSTED,
+    "loop_stuck": LOOP_STUCK,
+}
+
+
+def read_transcript(path: Path) -> list[Event]:
+    """Return the events of a file, or of all `event_log*.jsonl` in a folder by their index."""
+    if not path.is_dir():
+        return parse_transcript(read_text(path), path)
+    files = sorted(path.glob("event_log*.jsonl"))
+    if not files:
+        raise FormatError("no event_log*.jsonl in this folder", path=path)
+    events = [event for file in files for event in parse_transcript(read_text(file), file)]
+    return sorted(events, key=attrgetter("seq"))
+
+
+def parse_transcript(text: str, path: Path) -> list[Event]:
+    """Return the events in a text; its first line decides which of the two formats it has."""
+    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+    if not lines:
+        raise FormatError("the transcript is empty", path=path)
+    first = parse_json(lines[0][1], path, lines[0][0])
+    if not isinstance(first, dict) or "type" not in first or "event" in first:
+        trace = Trace(path)
+        torn = 0 if text.endswith("\n") else lines[-1][0]
+        read = (trace.read_line(line.encode(), n, torn=n == torn) for n, line in lines)
+        events = [event for event in read if event is not None]
+        raise_if_corrupt(trace.faults, path)
+        return events
+    events: list[Event] = []
+    for number, line in lines:
+        last = events[-1].ts if events else None
+        events.append(_convert_harn(parse_json(line, path, number), path, number, last))
+    return events
+
+
+def _convert_harn(value: Any, path: Path, line: int, last: int | None) -> Event:
+    if not isinstance(value, dict) or not isinstance(cast("Any", value).get("type"), str):
+        raise FormatError("expected an object with a 'type'", path=path, line=line)
+    fields = cast("dict[str, Any]", value)
+    kind = fields["type"]
+    name = HARN_EVENTS.get(kind, f"harn.{kind}")
+    data: dict[str, Any] = {k: v for k, v in fields.items() if k not in {"index", "type"}}
+    if name == TOOL_CALL:
+        data = {
+            "tool": fields.get("tool_name", ""),
+            "input": fields.get("raw_input") or {},
+            "call_id": fields.get("tool_call_id", ""),
+        }
+    elif name == TOOL_RESULT:
+        data["tool"] = fields.get("tool_name", "")
+        data["is_error"] = fields.get("status") == "failed"
+    elif name == PLAN:
+        data = {"plan": fields.get("plan", fields.get("decision"))}
+    elif name == HANDOFF:
+        handoff = fields.get("handoff")
+        data = cast("dict[str, Any]", handoff) if isinstance(handoff, dict) else {}
+    context = {"sessionId": fields["session_id"]} if fields.get("session_id") else {}
+    if fields.get("cost_usd") is not None:
+        data["cost_usd"] = fields["cost_usd"]
+    # An event without a time gets that of the event before it.
+    ts = fields.get("emitted_at_ms", last or 0)
+    return Event(int(ts), name, data, fields.get("index", line - 1), context=context)

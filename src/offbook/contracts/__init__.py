@@ -22,8 +22,7 @@ __all__, __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "checks.budgets": "Budget Spending",
-        "contracts.enforcement": "enforce",
-        "contracts.inference": "infer_contracts",
+        "contracts.contracts": "enforce infer_contracts",
         "trace.event_contracts": "Contracts",
     },
     "CAPABILITY",

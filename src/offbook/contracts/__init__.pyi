@@ -1,9 +1,9 @@
 from offbook.capability import Capability
 from offbook.checks.budgets import Budget as Budget
 from offbook.checks.budgets import Spending as Spending
+from offbook.contracts.contracts import enforce as enforce
+from offbook.contracts.contracts import infer_contracts as infer_contracts
 from offbook.contracts.contracts_cli import contract as contract
-from offbook.contracts.enforcement import enforce as enforce
-from offbook.contracts.inference import infer_contracts as infer_contracts
 from offbook.trace.event_contracts import Contracts as Contracts
 
 CAPABILITY: Capability

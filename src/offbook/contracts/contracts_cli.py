@@ -63,7 +63,7 @@ def contract() -> None:
 @click.option("--out", type=FILE_PATH, metavar="FILE", help="Write a .json file.")
 def infer(traces: tuple[Path, ...], *, event: tuple[str, ...], out: Path | None) -> int:
     """Propose contracts: the topics that were published, with the types of their payloads."""
-    from offbook.contracts.inference import infer_contracts
+    from offbook.contracts.contracts import infer_contracts
     from offbook.files import write_atomic
 
     seen: set[str] = set()

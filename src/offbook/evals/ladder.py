@@ -24,7 +24,7 @@ from offbook.checks.audit import (
     find_golden,
     read_audit_policy,
 )
-from offbook.checks.transcript_file import parse_transcript, read_transcript
+from offbook.checks.golden_transcript import parse_transcript, read_transcript
 from offbook.errors import OffbookError
 from offbook.evals.live_verify import run_command
 from offbook.evals.pack import LadderSpec, LoadedPack, ModelRoute, TimeoutTier

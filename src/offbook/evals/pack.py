@@ -7,13 +7,14 @@ written with dashes or underscores. `pack_file.py` reads and checks a pack.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from offbook.checks.assertion import Assertion, assertion_class, parse_assertion
+from offbook.checks.assertion import Assertion, assertion_class, parse_assertion, refuse_limits
 from offbook.checks.record_assertions import Operator
+from offbook.checks.run_assertions import refuse_folder_itself
 from offbook.errors import UsageError
 from offbook.evals.friction import SuggestionMade
 from offbook.exchange.model_prices import ModelPrice
@@ -67,7 +68,10 @@ Metric = Literal["latency_ms", "cost_usd", "tokens", "stage_count", "score", "co
 
 
 class PackStruct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The base of the structs of a pack: unknown keys are errors."""
+    """The base of the structs of a pack: unknown keys are errors, and so are limits of nothing."""
+
+    def __post_init__(self) -> None:
+        refuse_limits(self)
 
 
 class PackageInfo(PackStruct, frozen=True):
@@ -291,7 +295,7 @@ class EvalCase(PackStruct, frozen=True, gc=False):
     severity: Severity | None = None
     thresholds: Thresholds = Thresholds()
     metadata: dict[str, Any] = {}
-    trials: int | None = None
+    trials: Annotated[int, msgspec.Meta(ge=1)] | None = None
     timeout_seconds: float | None = None
     # running a subject
     subject: str | list[str] = ""
@@ -310,6 +314,13 @@ class EvalCase(PackStruct, frozen=True, gc=False):
     expected_output_paths: tuple[str, ...] = ()
     required_output_snippets: tuple[str, ...] = ()
     tool_budgets: dict[str, int] = {}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for path in self.expected_output_paths:
+            refuse_folder_itself(path)
+        if "" in self.required_output_snippets:
+            raise ValueError("an empty text of `required_output_snippets` is in every output")
 
     @property
     def label(self) -> str:
@@ -414,7 +425,7 @@ class Pack(PackStruct, frozen=True):
     description: str = ""
     base_dir: str = ""
     baseline: str = ""
-    trials: int = 1
+    trials: Annotated[int, msgspec.Meta(ge=1)] = 1
     executor: CommandRef | None = None
     metadata: dict[str, Any] = {}
     package: PackageInfo = PackageInfo()

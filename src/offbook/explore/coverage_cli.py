@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import click
@@ -36,6 +37,8 @@ def coverage_command(traces: tuple[Path, ...], *, fail_under: float | None, as_j
     from offbook.checks.agent_coverage import AgentCoverage, read_coverage
     from offbook.trace.reader import Trace, raise_if_corrupt
 
+    if fail_under is not None and math.isnan(fail_under):  # no number is below it
+        raise UsageError("--fail-under: expected a number from 0 to 100, got nan")
     coverage = AgentCoverage()
     for path in list_traces(traces):
         trace = Trace(path)

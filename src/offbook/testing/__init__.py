@@ -19,13 +19,11 @@ from offbook.capability import lazy_names
 __all__, __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "checks.audit": "AuditPolicy AuditResult"
-        " assert_audit audit_transcript parse_audit_policy read_audit_policy",
-        "checks.audit_rules": "AuditFinding AuditRule AuditState AuditedTranscript",
+        "checks.audit": "AuditFinding AuditPolicy AuditResult AuditRule AuditState"
+        " AuditedTranscript assert_audit audit_transcript parse_audit_policy read_audit_policy",
         "checks.golden_transcript": "assert_golden_transcript",
-        "checks.plain_assertions": "assert_eq assert_ne require",
-        "checks.step_assertions": "assert_handoff_emitted assert_receipt_field assert_step_emitted"
-        " assert_step_received assert_steps_ran",
+        "checks.plain_assertions": "assert_eq assert_handoff_emitted assert_ne"
+        " assert_receipt_field assert_step_emitted assert_step_received assert_steps_ran require",
         "host.fake_cli": "CliCall FakeCli fake_cli mock_pi",
         "host.host_providers": "register_host_provider",
         "host.host_scope": "HostCall HostScope assert_host_call_count assert_host_called"

@@ -4,6 +4,7 @@
     topics:                          # published events: the schema of the payload
       build.done: {type: string, minLength: 1}
       review.*: {type: object, required: [verdict]}
+      note: true                     # any payload
     events:                          # any event of the trace: the schema of its data
       tool.call: {properties: {input: {type: object}}}
 
@@ -36,12 +37,35 @@ from offbook.yaml_files import parse_yaml
 
 SHOWN_VALUE = 200
 JSON_TYPES = ("array", "boolean", "integer", "number", "object")
+# The keywords of JSON Schema (drafts 4 to 2020-12) by what is below them.
+SCHEMA_KEYWORDS = {
+    "additionalItems", "additionalProperties", "contains", "contentSchema", "else", "if", "items",
+    "not", "propertyNames", "then", "unevaluatedItems", "unevaluatedProperties",
+}  # fmt: skip
+LIST_KEYWORDS = {"allOf", "anyOf", "oneOf", "prefixItems"}
+NAMED_KEYWORDS = {
+    "$defs", "definitions", "dependentSchemas", "patternProperties", "properties",
+}  # fmt: skip
+ANNOTATIONS = {
+    "$anchor", "$comment", "$defs", "$dynamicAnchor", "$id", "$recursiveAnchor", "$schema",
+    "$vocabulary", "contentEncoding", "contentMediaType", "contentSchema", "default",
+    "definitions", "deprecated", "description", "example", "examples", "id", "readOnly", "title",
+    "writeOnly",
+}  # fmt: skip
+VALUE_KEYWORDS = {
+    "$dynamicRef", "$recursiveRef", "$ref", "const", "dependencies", "dependentRequired",
+    "discriminator", "enum", "exclusiveMaximum", "exclusiveMinimum", "format", "maxContains",
+    "maxItems", "maxLength", "maxProperties", "maximum", "minContains", "minItems", "minLength",
+    "minProperties", "minimum", "multipleOf", "nullable", "pattern", "required", "type",
+    "uniqueItems",
+}  # fmt: skip
+KEYWORDS = SCHEMA_KEYWORDS | LIST_KEYWORDS | NAMED_KEYWORDS | ANNOTATIONS | VALUE_KEYWORDS
 
 
 class ContractFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The content of a file of contracts."""
 
-    topics: dict[str, dict[str, Any]] = {}
+    topics: dict[str, dict[str, Any] | bool] = {}
     events: dict[str, dict[str, Any]] = {}
 
 
@@ -79,7 +103,12 @@ class Contracts:
         where: str = "contracts",
     ) -> None:
         self.where = where
-        self._topics = [_compile(name, given, where) for name, given in (topics or {}).items()]
+        self._topics = [
+            _Contract(name, lambda _: [], False)  # a known topic, with any payload
+            if given is True
+            else _compile(name, given, where, "or `true` for any payload of a topic")
+            for name, given in (topics or {}).items()
+        ]
         self._events = [_compile(name, given, where) for name, given in (events or {}).items()]
         if not self._topics and not self._events:
             raise UsageError("no contract is given", where=where, hint="name topics or events")
@@ -192,7 +221,7 @@ def _contracts_of(folder: str) -> Contracts | None:
     return Contracts.read(path.parent / name)
 
 
-def _compile(pattern: str, given: Any, where: str) -> _Contract:
+def _compile(pattern: str, given: Any, where: str, hint: str = "") -> _Contract:
     """Return a contract of a JSON schema or of a type."""
     if isinstance(given, Mapping):
         schema = dict(cast("Mapping[str, Any]", given))
@@ -203,9 +232,37 @@ def _compile(pattern: str, given: Any, where: str) -> _Contract:
             raise UsageError(
                 f"{pattern}: expected a JSON schema or a type, got {given!r}", where=where
             ) from error
+    check_keywords(schema, f"{where}: {pattern}")
+    if not schema.keys() - ANNOTATIONS:
+        raise UsageError(
+            "the schema accepts every value",
+            where=f"{where}: {pattern}",
+            hint=f"name a type{hint and ', '}{hint}",
+        )
     validator = compile_validator(schema, f"{where}: {pattern}")
     takes_json = "$ref" in schema or schema.get("type") in JSON_TYPES
     return _Contract(pattern, validator, takes_json)
+
+
+def check_keywords(schema: Any, where: str, path: str = "$") -> None:
+    """Raise for a keyword that JSON Schema does not have: a validator ignores it."""
+    if not isinstance(schema, Mapping):
+        return
+    for key, value in cast("Mapping[str, Any]", schema).items():
+        if key not in KEYWORDS and not key.startswith("x-"):
+            raise UsageError(
+                f"unknown keyword {key!r} (at {path})",
+                where=where,
+                hint=did_you_mean(key, KEYWORDS),
+            )
+        if key in SCHEMA_KEYWORDS:
+            check_keywords(value, where, f"{path}.{key}")
+        if key in LIST_KEYWORDS or (key == "items" and isinstance(value, list)):
+            for number, item in enumerate(value if isinstance(value, list) else []):  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType] - any list
+                check_keywords(item, where, f"{path}.{key}[{number}]")
+        if key in NAMED_KEYWORDS and isinstance(value, Mapping):
+            for name, item in cast("Mapping[str, Any]", value).items():
+                check_keywords(item, where, f"{path}.{key}.{name}")
 
 
 def _violations(

@@ -1,18 +1,33 @@
-"""Contracts inferred from traces: a proposal to edit, which the traces themselves match.
+"""Contracts in Python: enforced in a `with` block, or inferred from traces.
 
-A schema has the types that were seen, the fields of each object, and as required those that every
-object had. Texts, numbers and lists are not limited further.
+Inferred contracts are a proposal to edit, which the traces themselves match. A schema has the types
+that were seen, the fields of each object, and as required those that every object had. Texts,
+numbers and lists are not limited further.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
 from typing import Any, cast
 
 import msgspec
 
-from offbook.trace.event_contracts import ContractFile
+from offbook.trace.event_contracts import ContractFile, ContractReader, Contracts
 from offbook.trace.events import PUBLISH, Event
+from offbook.trace.recorder import observe_traces
+
+
+@contextmanager
+def enforce(contracts: Contracts) -> Generator[Contracts]:
+    """Fail each run that is opened inside and breaks one of these contracts.
+
+    with enforce(Contracts(topics={"build.done": BuildDone})) as contracts:
+        ...
+    assert not contracts.unused
+    """
+    with observe_traces(lambda: ContractReader(contracts)):
+        yield contracts
 
 
 class SeenValues:
