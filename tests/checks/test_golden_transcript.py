@@ -115,9 +115,10 @@ def test_an_unknown_sentinel_is_refused_before_anything_is_compared(golden: Any,
 def test_a_golden_that_every_transcript_matches_is_refused(tmp_path: Path):
     path = tmp_path / "golden.json"
     path.write_text("{}")
-    for golden in ({}, path):
-        with pytest.raises(UsageError, match=r"the golden \{\} matches every transcript"):
-            assert_golden_transcript(golden, {"id": 7})
+    with pytest.raises(UsageError, match=r"the golden \{\} matches every transcript"):
+        assert_golden_transcript({}, {"id": 7})
+    with pytest.raises(UsageError, match=r"golden\.json: the golden \{\} matches every transcript"):
+        assert_golden_transcript(path, {"id": 7})
 
 
 def test_the_events_of_a_run_are_a_transcript():

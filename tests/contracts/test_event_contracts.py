@@ -170,7 +170,11 @@ def test_a_field_that_is_sometimes_missing_is_not_required():
 
 def test_a_payload_that_is_the_text_of_an_object_is_inferred_as_the_object():
     inferred = infer_contracts([published("a", '{"x": 1}')])
-    assert inferred.topics["a"]["properties"] == {"x": {"type": "integer"}}
+    assert inferred.topics["a"] == {
+        "type": "object",
+        "properties": {"x": {"type": "integer"}},
+        "required": ["x"],
+    }
 
 
 def test_a_payload_that_only_looks_like_json_is_inferred_as_a_text():

@@ -51,6 +51,22 @@ def with_rule(**fields: Any) -> dict[str, Any]:
     "pack, message",
     [
         (with_rule(path="stages.0", expected=1), "pointer must be empty or start with '/'"),
+        (with_rule(kind="run-status", expected="completed", stage="plan"), "`stage` has no effect"),
+        (with_rule(kind="run-status", expected="completed", op="ne"), "`op` has no effect"),
+        (with_rule(kind="tool-called", expected="read", op="ne"), "`op` has no effect"),
+        (with_rule(kind="output", contains="a", expected="b"), "`expected` has no effect"),
+        (with_rule(kind="output", contains=""), "`contains` is empty"),
+        (with_rule(path="/a", op="ne"), "`expected` for the operator ne"),
+        (with_rule(path="/a", op="matches", expected=""), "`expected` is empty"),
+        (with_rule(kind="check", check={}), "an assertion needs a type"),
+        (with_rule(kind="check", check={"type": "exit_cod"}), "did you mean 'exit_code'"),
+        (with_rule(kind="suggestion", expected={"min_sugestions": 1}), "min_sugestions"),
+        (with_rule(kind="suggestion", expected={"min_suggestions": 0}), "would always pass"),
+        (with_case(thresholds={"max_cost_usd": -1}), "`max_cost_usd` must not be negative"),
+        (with_case(trials=0), "Expected `int` >= 1"),
+        ({**PACK, "trials": 0}, "Expected `int` >= 1"),
+        (with_case(expected_output_paths=["."]), "which always exists"),
+        (with_case(required_output_snippets=[""]), "is in every output"),
         (with_fixture(kind="cassette", inline="x"), "the cassette 'f' needs a path"),
         (
             with_fixture(kind="jsonl-trace", path="trace.jsonl", trace_id="t2"),
@@ -82,6 +98,14 @@ def test_a_wrong_part_of_a_pack_is_named(pack: Any, message: str, write: Write):
     with pytest.raises(FormatError) as caught:
         read_pack(folder / "pack.json")
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("limit", ["inf", "nan", "-inf"])
+def test_a_limit_that_is_no_number_is_refused(limit: str, write: Write):
+    case = f'[[cases]]\nid = "one"\nrun = "run.json"\n[cases.thresholds]\nmax-cost-usd = {limit}\n'
+    folder = write({"pack.toml": case, "run.json": RUN})
+    with pytest.raises(FormatError, match="`max_cost_usd` must be a finite number"):
+        read_pack(folder / "pack.toml")
 
 
 def test_a_folder_without_a_pack_is_refused(tmp_path: Path):

@@ -48,6 +48,8 @@ from offbook.checks.golden_transcript import check_sentinels as check_sentinels
 from offbook.checks.golden_transcript import find_golden_mismatches as find_golden_mismatches
 from offbook.checks.golden_transcript import mask_volatile as mask_volatile
 from offbook.checks.golden_transcript import merge_golden as merge_golden
+from offbook.checks.golden_transcript import parse_transcript as parse_transcript
+from offbook.checks.golden_transcript import read_transcript as read_transcript
 from offbook.checks.judge import CRITERIA as CRITERIA
 from offbook.checks.judge import Evaluation as Evaluation
 from offbook.checks.judge import Judge as Judge
@@ -56,6 +58,7 @@ from offbook.checks.judge import ask_judge as ask_judge
 from offbook.checks.judge import parse_judgement as parse_judgement
 from offbook.checks.judge import reject_self_judging as reject_self_judging
 from offbook.checks.judge import write_prompt as write_prompt
+from offbook.checks.plain_assertions import assert_receipt_field as assert_receipt_field
 from offbook.checks.snapshot import MAX_STATE_TEXT as MAX_STATE_TEXT
 from offbook.checks.snapshot import MAX_STATE_TEXTS as MAX_STATE_TEXTS
 from offbook.checks.snapshot import MAX_STATES as MAX_STATES

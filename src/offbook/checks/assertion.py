@@ -260,7 +260,9 @@ def parse_assertion(raw: object, where: str = "") -> Assertion:
     try:
         return msgspec.convert(fields | {"type": name}, kind)
     except UsageError as error:
-        what = f"{error.where or name}: {error.what}"
+        # The place of a pattern begins with the type.
+        at = error.where.removeprefix(name)
+        what = f"{name}{at if at.startswith('.') else at and f': {at}'}: {error.what}"
         raise UsageError(what, where=where, hint=error.hint) from error
     except msgspec.ValidationError as error:
         problem, location, hint = explain_invalid(error, kind)

@@ -162,7 +162,7 @@ def _records(events: StepEvents | None, name: str) -> list[StepRecord]:
 def _find_record(
     name: str, step: str, predicate: Predicate, events: StepEvents | None
 ) -> StepRecord:
-    if isinstance(predicate, Mapping) and not predicate:
+    if predicate == {}:
         raise UsageError("{} matches every record", hint="name a field, or leave it out")
     records = _records(events, name)
     same = [record for record in records if record["step_name"] == step]

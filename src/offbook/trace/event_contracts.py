@@ -103,10 +103,12 @@ class Contracts:
         where: str = "contracts",
     ) -> None:
         self.where = where
+        any_payload = compile_validator({}, where)  # a known topic, `true` in a file
+        hint = "or `true` for any payload of a topic"
         self._topics = [
-            _Contract(name, lambda _: [], False)  # a known topic, with any payload
+            _Contract(name, any_payload, takes_json=False)
             if given is True
-            else _compile(name, given, where, "or `true` for any payload of a topic")
+            else _compile(name, given, where, hint)
             for name, given in (topics or {}).items()
         ]
         self._events = [_compile(name, given, where) for name, given in (events or {}).items()]
