@@ -241,8 +241,8 @@ async def test_a_judge_without_a_valid_answer_names_the_evaluation_and_the_attem
     )
 
 
-def test_of_a_long_invalid_answer_the_first_eighty_characters_are_shown():
-    with pytest.raises(ValueError, match="got '" + "x" * 80 + "'$"):
+def test_of_a_long_invalid_answer_eighty_characters_are_shown():
+    with pytest.raises(ValueError, match="got '" + "x" * 79 + "…'$"):
         parse_judgement("x" * 100)
 
 
