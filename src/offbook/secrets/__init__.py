@@ -7,9 +7,8 @@ Terminal, files, reports, pytest, MCP and exceptions use these two. What is a se
 
 1. Known values, of the environment and of headers, are hidden always and in every encoding.
 2. Keys are hidden wherever their format is certain: a prefix that a provider publishes, between
-   word borders, and a digit (`KEYS`).
-3. Other values are hidden by name, where the format separates the name from the value
-   (`named_values`).
+   word borders, and a digit (`key_formats`).
+3. Other values are hidden by name, where the format separates the name from the value.
 
 Everything else stays: agents write programs, and these must come out of a cassette unchanged.
 
@@ -25,23 +24,16 @@ import os
 import re
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import lru_cache, partial
-from typing import TYPE_CHECKING, NamedTuple
+from functools import cache, lru_cache, partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, quote_plus
 
-from offbook.secrets.named_values import (
-    Name,
-    compile_pattern,
-    has_digit,
-    is_secret_name,
-    is_secret_value,
-    looks_random,
-    secret_names,
-)
+from offbook.secrets.key_formats import EDGE, END, KEYS, LOOKBEHIND, PLACES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 
+    Judge = Callable[[bytes], bool]
     WordFinder = Callable[[bytes], list[tuple[int, int, int]]]
 
 MASK = "[API_KEY]"
@@ -301,184 +293,305 @@ def _base64_part(raw: bytes, offset: int) -> str:
     return encoded[-(-offset * 4 // 3) : None if aligned else -1]
 
 
-# --- The formats of keys. The key of a format is a word that every such secret contains, in lower
-# case. Its pattern is matched at the word, or up to `LOOKBEHIND` bytes before it. The last group
-# is hidden, or the whole match.
+# --- Secrets by the name in front of them: `"password": "…"`, `API_KEY=…`, `--token …`. A name is
+# evidence only where the format separates it from its value: JSON, quoted assignments, headers,
+# lines of environment and YAML files, queries, options, XML. And a value may still be something
+# else: a type, a variable, a placeholder (`your-api-key`), the name of a variable. `is_plain` and
+# `looks_random` tell these apart, so that programs come out of a cassette unchanged.
 
-# No letter, digit or underscore before it, except the end of an escape: "\n" or "%3D".
-EDGE = r"(?:(?<![A-Za-z0-9_])|(?<=\\[bfnrt])|(?<=%[0-9A-Fa-f]{2})|(?<=\\u[0-9A-Fa-f]{4}))"
-END = r"(?![A-Za-z0-9_])"
-DIGIT = r"(?=[A-Za-z_-]*[0-9])"  # a word has none
-TAIL = r"[A-Za-z0-9_-]"
-HALF = r"[A-Za-z0-9/+]"
-
-# Keys by the prefixes that providers publish so that they can be found. Each stands between word
-# borders and has a digit: `mark_test_complete` and `ghp_xxxxxxxxxxxxxxxxxxxx` are none.
-KEYS = {
-    # models and their tools
-    # not `sk-ecdsa-sha2-nistp256`: a key has a known prefix, a long part, or capitals
-    "sk-": r"sk-(?=(?:ant|proj|or)-|[A-Za-z0-9_-]*?(?:[A-Z]|[A-Za-z0-9_]{12}))[A-Za-z0-9_-]{12,}",
-    "sess-": rf"sess-{DIGIT}[A-Za-z0-9]{{32,}}",
-    "aiza": rf"AIza{TAIL}{{20,}}",  # Google
-    "ya29.": rf"ya29\.{TAIL}{{16,}}",
-    "gocspx-": rf"GOCSPX-{TAIL}{{16,}}",
-    "1//0": rf"1//0{TAIL}{{30,}}",
-    "gsk_": r"gsk_[A-Za-z0-9]{16,}",
-    "xai-": r"xai-[A-Za-z0-9]{16,}",
-    "hf_": r"hf_[A-Za-z0-9]{16,}",
-    "api_org_": r"api_org_[A-Za-z0-9]{16,}",
-    "r8_": r"r8_[A-Za-z0-9]{16,}",
-    "pplx-": r"pplx-[A-Za-z0-9]{16,}",
-    "fw_": r"fw_[A-Za-z0-9]{16,}",
-    "nvapi-": rf"nvapi-{TAIL}{{16,}}",
-    "tgp_v1_": rf"tgp_v1_{TAIL}{{16,}}",
-    "csk-": r"csk-[A-Za-z0-9]{16,}",  # Cerebras
-    "pa-": rf"pa-{DIGIT}{TAIL}{{40,}}",  # Voyage
-    "jina_": r"jina_[A-Za-z0-9_-]{32,}",
-    "pcsk_": r"pcsk_[A-Za-z0-9_]{24,}",  # Pinecone
-    "esecret_": r"esecret_[A-Za-z0-9]{16,}",
-    "lsv2_": r"lsv2_(?:pt|sk)_[A-Za-z0-9_]{16,}",
-    "tvly-": r"tvly-[A-Za-z0-9-]{16,}",
-    "fc-": r"fc-[0-9a-f]{32}",  # Firecrawl
-    "apify_api_": r"apify_api_[A-Za-z0-9]{16,}",
-    "bb_live_": rf"bb_live_{TAIL}{{16,}}",
-    "e2b_": r"e2b_[A-Za-z0-9]{16,}",
-    "as-": rf"as-{DIGIT}[A-Za-z0-9]{{22}}(?![A-Za-z0-9_-])",  # Modal
-    "ak-": rf"ak-{DIGIT}[A-Za-z0-9]{{22}}(?![A-Za-z0-9_-])",
-    "key_": r"key_[0-9a-f]{64}",  # Cursor
-    # clouds
-    **{  # AWS, with the secret half of a pair
-        kind.lower(): rf"{kind}[0-9A-Z]{{16}}(?:[,:;\s]{{1,3}}{HALF}{{40}}(?!{HALF}))?"
-        for kind in ("AKIA", "ASIA")
-    },
-    "absk": r"ABSK[0-9A-Za-z+/=]{20,}",
-    "bedrock-api-key-": r"bedrock-api-key-[0-9A-Za-z+/=_-]{16,}",
-    "q~": r"[A-Za-z0-9_~.-]{3}[0-9]Q~[A-Za-z0-9_~.-]{31,34}",  # Entra
-    "ltai": rf"LTAI{DIGIT}[A-Za-z0-9]{{12,}}",  # Alibaba
-    "akid": rf"AKID{DIGIT}[A-Za-z0-9]{{28,}}",  # Tencent
-    **{f"do{kind}_v1_": rf"do{kind}_v1_[a-f0-9]{{32,}}" for kind in "opr"},  # DigitalOcean
-    "hrku-": rf"HRKU-AA{TAIL}{{30,}}",
-    "fm2_": r"fm2_[A-Za-z0-9+/=_-]{30,}",  # Fly
-    "fm1_": r"fm1_[A-Za-z0-9+/=_-]{30,}",
-    "fo1_": rf"fo1_{TAIL}{{30,}}",
-    "dapi": r"dapi[0-9a-f]{32}(?:-[0-9])?",  # Databricks
-    "dose": r"dose[0-9a-f]{32}(?:-[0-9])?",
-    "v1.0-": r"v1\.0-[0-9a-f]{24}-[0-9a-f]{100,}",  # Cloudflare
-    "nfp_": r"nfp_[A-Za-z0-9]{30,}",  # Netlify
-    # code and packages
-    "ghp_": r"ghp_[A-Za-z0-9]{16,}",
-    "gho_": r"gho_[A-Za-z0-9]{16,}",
-    "ghu_": r"ghu_[A-Za-z0-9]{16,}",
-    "ghs_": r"ghs_[A-Za-z0-9]{16,}",
-    "ghr_": r"ghr_[A-Za-z0-9]{16,}",
-    "github_pat_": r"github_pat_[A-Za-z0-9_]{16,}",
-    **{  # GitLab
-        f"{kind}-": rf"{kind}-[A-Za-z0-9_.-]{{12,}}"
-        for kind in (
-            *("glpat", "gldt", "glrt", "glcbt", "glft", "gloas", "glagent", "glptt", "glsoat"),
-            *("glimt", "glrtr", "glffct"),
-        )
-    },
-    "gr1348941": rf"GR1348941{TAIL}{{16,}}",
-    "atatt3": r"ATATT3[A-Za-z0-9_=-]{16,}",  # Atlassian
-    "atctt3": r"ATCTT3[A-Za-z0-9_=-]{16,}",
-    "atbb": r"ATBB[A-Za-z0-9]{24,}",
-    "npm_": r"npm_[A-Za-z0-9]{20,}",
-    "pypi-": rf"pypi-{TAIL}{{16,}}",
-    "rubygems_": r"rubygems_[0-9A-Za-z]{16,}",
-    "clojars_": r"CLOJARS_[0-9a-z]{40,}",
-    "dckr_": rf"dckr_(?:pat|oat)_{TAIL}{{16,}}",
-    "akcp": r"AKCp[0-9A-Za-z]{60,}",  # Artifactory
-    "cmvmdgtu": r"cmVmdGtu[0-9A-Za-z]{50,}",
-    "bkua_": r"bkua_[a-z0-9]{30,}",  # Buildkite
-    "sgp_": r"sgp_[a-fA-F0-9_]{32,}",  # Sourcegraph
-    "figd_": rf"figd_{TAIL}{{30,}}",
-    "pat.": rf"pat\.{TAIL}{{22}}\.[0-9a-f]{{24}}\.[A-Za-z0-9]{{20}}",  # Harness
-    "pul-": r"pul-[0-9a-f]{40}",  # Pulumi
-    ".atlasv1.": rf"[A-Za-z0-9]{{14}}\.atlasv1\.{TAIL}{{50,}}",  # Terraform
-    # secret stores and monitoring
-    "hvs.": rf"hvs\.{TAIL}{{16,}}",  # Vault
-    "hvb.": rf"hvb\.{TAIL}{{16,}}",
-    "hvr.": rf"hvr\.{TAIL}{{16,}}",
-    "dp.": r"dp\.(?:pt|st|ct|sa|scim|audit)\.(?:[a-z0-9_-]{2,35}\.)?[A-Za-z0-9]{16,}",
-    "ops_eyj": rf"ops_eyJ{TAIL}{{60,}}",  # 1Password
-    "age-secret-key-": r"AGE-SECRET-KEY-1[0-9A-Z]{16,}",
-    "tskey-": r"tskey-[a-z]+-[A-Za-z0-9-]{12,}",  # Tailscale
-    "sntry": r"sntry[su]_[A-Za-z0-9_=+/]{16,}",
-    "phc_": r"phc_[A-Za-z0-9]{16,}",  # PostHog
-    "phx_": r"phx_[A-Za-z0-9]{16,}",
-    "glsa_": r"glsa_[A-Za-z0-9_]{16,}",  # Grafana
-    "glc_": r"glc_[A-Za-z0-9+/=]{30,}",
-    "eyjrijoi": r"eyJrIjoi[A-Za-z0-9]{40,}={0,2}",
-    "nrak-": r"NRAK-[A-Z0-9]{16,}",  # New Relic
-    "dt0c01.": r"dt0c01\.[A-Z0-9]{24}\.[A-Z0-9]{64}",  # Dynatrace
-    "pscale_": r"pscale_(?:tkn|pw|oauth)_[A-Za-z0-9_.-]{16,}",
-    "sbp_": r"sbp_[A-Za-z0-9]{16,}",  # Supabase
-    "sb_secret_": rf"sb_secret_{TAIL}{{16,}}",
-    # messages and payments
-    "xox": r"xox[abcdeoprs](?:-|\.xox[bp]-)[A-Za-z0-9%-]{8,}",  # Slack
-    "xapp-": r"xapp-[A-Za-z0-9-]{8,}",
-    ":aa": r"[0-9]{8,10}(:AA[A-Za-z0-9_-]{30,36})",  # Telegram
-    **{f"sk{digit}": r"SK[0-9a-f]{32}" for digit in "0123456789abcdef"},  # Twilio
-    "sg.": rf"SG\.{TAIL}{{12,}}\.{TAIL}{{12,}}",  # SendGrid
-    "key-": r"key-[0-9a-f]{32}",  # Mailgun
-    **{f"-us{digit}": r"[0-9a-f]{32}-us[0-9]{1,2}\b" for digit in range(1, 10)},  # Mailchimp
-    "k_live_": r"[sr]k_live_[0-9A-Za-z]{8,}",  # Stripe
-    "k_test_": r"[sr]k_test_[0-9A-Za-z]{8,}",
-    "whsec_": r"whsec_[0-9A-Za-z+/=]{12,}",
-    "sq0": rf"sq0[a-z]{{3}}-{TAIL}{{20,}}",  # Square
-    "eaaa": r"EAAA(?!A)[A-Za-z0-9_-]{60}(?![A-Za-z0-9_-])",
-    "shp": r"shp(?:at|ca|pa|ss)_[0-9A-Za-z]{16,}",  # Shopify
-    "eaacedeose0cba": r"EAACEdEose0cBA[0-9A-Za-z]{16,}",  # Facebook
-    "duffel_": rf"duffel_(?:test|live)_{TAIL}{{30,}}",
-    "ezak": r"EZAK[A-Za-z0-9]{40,}",  # EasyPost
-    "eztk": r"EZTK[A-Za-z0-9]{40,}",
-    "lin_": r"lin_(?:api|oauth)_[A-Za-z0-9]{16,}",  # Linear
-    "ntn_": r"ntn_[A-Za-z0-9]{16,}",  # Notion
-    "secret_": r"secret_[A-Za-z0-9]{43}(?![A-Za-z0-9])",
-    "pmak-": r"PMAK-[A-Za-z0-9-]{16,}",  # Postman
-    # of any service: a web token, and "-----BEGIN " in base64, but not of a certificate
-    "eyj": rf"eyJ{TAIL}{{8,}}\.(?:eyJ{TAIL}{{6,}}|{TAIL}*\.{TAIL}{{8,}}\.{TAIL}+)\.{TAIL}{{6,}}",
-    "ls0tls1crudjti": r"LS0tLS1CRUdJTi(?!BD)[A-Za-z0-9+/=_-]{20,}",
-}
-
-# Secrets by what is around them. The last group is hidden, or the whole match.
-_PEM_LINE = r"(?:\s|\\+[nr])"
-_KEY_BLOCK = (
-    r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----"
-    rf"(?={_PEM_LINE}*[A-Za-z0-9+/]{{4}})"  # the line alone is no key
-    rf"(?:[A-Za-z0-9+/=:,.]|{_PEM_LINE}|-(?!----))*"
-    r"(?:-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----)?"
+# Names of secrets, in lower case; also with hyphens for underscores.
+SECRET_NAMES = (
+    *("api_key", "apikey", "access_key", "accesskey", "account_key", "accountkey"),
+    *("private_key", "privatekey", "signing_key", "encryption_key", "subscription_key"),
+    *("client_key_data", "secret", "secret_key", "secretkey", "secret_key_base", "client_secret"),
+    *("password", "passwd", "passphrase"),
 )
-PLACES = {
-    "private key-----": _KEY_BLOCK,
-    "private key block-----": _KEY_BLOCK,
-    "hooks.slack.com/": r"hooks\.slack\.com/[a-z]+/([A-Za-z0-9/_-]{8,})",
-    "/webhooks/": rf"/webhooks/[0-9]{{10,}}/({TAIL}{{20,}})",  # Discord
-    "/webhookb2/": r"/webhookb2/([A-Za-z0-9@/_-]{16,})",  # Teams
-    # a password in a URL, but not the second host of `//one:80,user:x@two`
-    "://": rf"://(?:[^\s:/@\"'\\<>\[\]]*:(?![0-9]+,)|(?<=https://)(?={DIGIT}{TAIL}{{20,}}@))([^\s/\"'\\`<>]+)@",
-    "bearer": r"(?i:bearer)[ \t]+(?=\S*[0-9]|[A-Za-z]{20})([A-Za-z0-9._~+/=-]{8,})",
-    "signature=": r"(?i:signature)=(?=[A-Za-z%+/=_~-]*[0-9])([A-Za-z0-9%+/=_~-]{16,})",
-    "response=\\": r"(?i:response)=\\*\"([0-9a-f]{32,})",  # a digest of a password
-    'response="': r"(?i:response)=\"([0-9a-f]{32,})",
-    # command lines
-    **{
-        f"{option} ": rf"(?<=\s){option} \\*[\"']?[A-Za-z0-9@._-]+:(?![0-9]+\b)([^\s\"'\\]{{3,}})"
-        for option in ("-u", "--user", "--proxy-user")
-    },
-    "sshpass": r"sshpass\s+-p\s*\\*[\"']?([^\s\"'\\]{3,})",
-    "docker login": r"docker login\b[^\n\\|;&]{0,200}?\s-p[ =]?\\*[\"']?([^\s\"'\\]{3,})",
-    "mysql": r"mysql(?:dump|admin)?\b[^\n\\|;&]{0,200}?\s-p([^\s\"'\\]{4,})",
-    "machine ": r"machine\s+\S+\s+login\s+\S+\s+password\s+([^\s\"'\\]{3,})",  # .netrc
-}
-LOOKBEHIND = {
-    "k_live_": 1,
-    "k_test_": 1,
-    ":aa": 10,
-    "q~": 4,
-    ".atlasv1.": 14,
-    "private key-----": 40,
-    "private key block-----": 40,
-    **{f"-us{digit}": 32 for digit in range(1, 10)},
-}
+# Names of many other things, too: their value is a secret only if it looks like one.
+VAGUE_NAMES = (
+    *("token", "auth", "jwt", "bearer", "authorization", "credential", "credentials"),
+    *("pass", "pwd", "pw", "ext_pat", "accessjwt", "refreshjwt", "webhook_url"),
+    *("accesstoken", "refreshtoken", "authtoken", "sessiontoken", "securitytoken", "bottoken"),
+    *("apitoken", "usertoken", "bearertoken", "idtoken"),
+)
+# Words before `_token` that make it harmless: a `next_token` is the position in a list.
+PLAIN_TOKENS = (
+    *("page", "next", "continuation", "sync", "eos", "bos", "pad", "unk", "sep", "cls", "mask"),
+    *("special", "per", "first", "last", "stop", "start", "end", "num", "prev", "previous"),
+)
+QUERY_NAMES = ("key", "sig", "code")  # names of secrets in the query of a URL only
+
+# Compiled at its first match: there are 200 patterns, and most runs contain the words of few.
+compile_pattern = cache(re.compile)
+
+
+class Format(NamedTuple):
+    """How a name and its value are written.
+
+    `value` matches what follows the name, which begins with one of the bytes in `first`; its last
+    group is the value. With `start`, the text before the name must end with a match of it. A value
+    that is `strict` must look random even after an unmistakable name, because the format is also
+    that of code or prose. `upper` reads names in capitals only. `judge` replaces the usual one.
+    """
+
+    first: bytes
+    value: bytes
+    start: bytes | None = None
+    strict: bool = False
+    upper: bool = False
+    judge: Judge | None = None
+
+
+class Name(NamedTuple):
+    """The name of a secret: a `vague` one has other meanings, too; `edge` matches at its start."""
+
+    formats: dict[int, list[Format]]
+    vague: bool = False
+    edge: bytes | None = None
+
+    def find(self, raw: bytes, lower: bytes, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """Yield the positions of the values after the name at this position; `lower` is `raw`."""
+        formats = self.formats.get(lower[end]) if end < len(lower) else None
+        if formats is None or (self.edge and not compile_pattern(self.edge).match(lower, start)):
+            return
+        for form in formats:
+            if form.upper and not raw[start:end].isupper():
+                continue
+            pattern = compile_pattern(form.value)
+            match = pattern.match(lower, end)
+            if match is None:
+                continue
+            before = max(0, start - MAX_NAME_LENGTH)
+            if form.start and not compile_pattern(form.start).search(raw, before, start):
+                continue
+            judge = looks_random if self.vague or form.strict else is_secret_value
+            first, last = match.span(pattern.groups)
+            if (form.judge or judge)(raw[first:last]):
+                yield first, last
+
+
+MAX_NAME_LENGTH = 60  # how far `start` looks back
+SHORT_NAME = 5  # `pass` and `token` are also parts of other words
+MIN_VALUE_LENGTH = 4
+MIN_RANDOM_LENGTH = 6
+_BARE = r"([^\s\"'\\&|;`()<>{},]{4,})"
+_LINE_END = r"(?=[ \t]*(?:\Z|[\r\n\"'`]|\\|[ \t]#))"
+
+
+def secret_names() -> dict[bytes, Name]:
+    """Return the names of secrets, in lower case, with the formats of their values."""
+    # The beginning of a line, also of one that is escaped in JSON, or of a quoted text.
+    line = rb"(?i)(?:\A|\n|\\n|[\"'`])[ \t]*(?:- |> |export |set |-[a-z] )?[\w./:@-]*\Z"
+    parameter = rb"(?:\A|\n|\\n|[\"'`?&;]|--|//)[\w./:@-]*\Z"
+    word = rb"(?:\A|\n|\\[nt]|[\s\"'`;&(=])[A-Z0-9_]*\Z"
+    option = rb"--[\w-]*\Z"
+
+    def form(first: str, value: str, *rest: Any, **more: Any) -> Format:
+        return Format(first.encode(), f"(?s){value}".encode(), *rest, **more)
+
+    formats = (
+        # JSON, and JSON in JSON, however deep: a text ends at a quote with as many backslashes as
+        # the first one, at the latest at the end of its line
+        form('"', r"\"\s*(?::|=>|=)\s*(?:\[\s*)?\"((?:[^\"\\\n]|\\.)+)(?=\"|\Z)"),
+        form(
+            "\\",
+            r"(\\+)\"\s*(?::|=>|=)\s*(?:\[\s*)?\1\""
+            r"((?:[^\"\\\n]|(?!\1[nr])\\+[^\"\\]|\1\\+\")+)(?=\1\"|\Z)",
+        ),
+        # an assignment of a quoted text in code; after the quote that closes it comes no word
+        form(
+            "\\\"' \t:=",
+            r"(?:\\*[\"'])?[ \t]*(?::[ \t]*str[ \t]*)?(?::=|=>|[:=])[ \t]*(?:\[[ \t]*)?"
+            r"[bru]?(\\*[\"'])(?![),\]};:+ \t])([^\"'\\\n]{4,})\1(?!\w)",
+        ),
+        form("%", r"%22(?:%20)*(?:%3a|:)(?:%20)*%22((?:[^%\"&\s]|%(?!22)[0-9a-f]{2})+)"),  # a URL
+        form("=", rf"={_BARE}", word, upper=True),  # env files and command lines
+        form("=", rf"={_BARE}(?=[\s;&\"'\\]|\Z)", parameter, strict=True),  # queries, ini files
+        # YAML and headers; a line of code ends with a comma
+        form(":", rf":[ \t]+([^\s\"'\\`]{{3,}}[^\s\"'\\`,;]){_LINE_END}", line, strict=True),
+        # anywhere, if it cannot be a variable
+        form(
+            " \t:=",
+            r"[ \t]*[:=][ \t]*([A-Za-z0-9+/=~.-]{12,})(?![\w(]|\[(?!api_key\]))",
+            judge=_is_key,
+        ),
+        # a block of YAML
+        form(
+            ":",
+            r":[ \t]*[|>][-+0-9]*[ \t]*(?:\\+r|\r)?(?:\\+n|\n)[ \t]+([^\s\"'\\][^\n\"'\\]*)",
+            line,
+        ),
+        form(">", r">([^<\s]{4,})</"),  # XML
+        form("\\\"'", r"\\*[\"'],[ \t]*\\*[\"']([^\s\"'\\,]{4,})", option),
+        form(" \t", r"[ \t]+([^\s\"'\\,`]{4,})", option, strict=True),
+        form(" ", r" (?:is|was):? \\*[\"'`]?([^\s\"'\\,;`]{6,})", strict=True),  # prose
+    )
+    header = form(
+        "\\\"' \t:=",
+        r"\\*[\"']?[ \t]*[:=][ \t]*\\*[\"']?((?:[a-z0-9-]+[ \t]+)?[^\s\"'\\,`]{6,})",
+        judge=_is_credential,
+    )
+    cookie = form(
+        "\\\"':",
+        r"\\*[\"']?:[ \t]*(?:\[[ \t]*)?\\*[\"']?([\w!#$%&*+.^|~-]+=[^\s;\"'\\]{6,}[^\r\n\"'\\]*)",
+        line,
+        judge=has_digit,
+    )
+    query = form("=", r"=([^&\s\"'\\<>#;]{6,})", rb"[?&;]\Z", judge=looks_random)
+
+    def by_first_byte(*chosen: Format) -> dict[int, list[Format]]:
+        table: dict[int, list[Format]] = {}
+        for each in chosen:
+            for byte in each.first:
+                table.setdefault(byte, []).append(each)
+        return table
+
+    usual = by_first_byte(*formats)
+    names: dict[bytes, Name] = {}
+    for name in (*SECRET_NAMES, *VAGUE_NAMES):
+        vague, edge = name in VAGUE_NAMES, ""
+        if vague and len(name) <= SHORT_NAME:
+            edge = r"(?:(?<![a-z0-9])|(?<=\\[nrt]))"
+        if name == "token":
+            edge += "".join(f"(?<!{word}_)(?<!{word}-)" for word in PLAIN_TOKENS)
+        known = Name(usual, vague, edge.encode() or None)
+        for spelling in (name, name.replace("_", "-"), name.replace("_", " ")):
+            names[spelling.encode()] = known
+    for name in (b"authorization", b"api-key", b"auth-token"):
+        known = names.get(name, Name({}, vague=True))
+        names[name] = known._replace(formats=by_first_byte(*formats, header))
+    names[b"cookie"] = Name(by_first_byte(cookie))
+    names |= {name.encode(): Name(by_first_byte(query)) for name in QUERY_NAMES}
+    return names
+
+
+_SECRET_NAME = (
+    "(?i)(?:"
+    + "|".join(name.replace("_", "[-_]?") for name in SECRET_NAMES)
+    + "|(?:"
+    + "|".join(name.replace("_", "[-_]") for name in VAGUE_NAMES if len(name) > SHORT_NAME)
+    + ")|cookie"
+    + "|(?:^|[-_])(?:auth|jwt|pass|pwd|pw)|^bearer"
+    + f"|(?:^|{''.join(f'(?<!{word})' for word in PLAIN_TOKENS)}[-_])token)$"
+    + r"|(?:^|[-_])(?:secret|password|api[-_]?key)(?:$|[-_])"
+)
+
+
+@lru_cache(maxsize=4096)
+def is_secret_name(field: str) -> bool:
+    """Return whether a field or an environment variable with this name may have a secret."""
+    return compile_pattern(_SECRET_NAME).search(field) is not None
+
+
+def is_secret_field(name: str, value: str) -> bool:
+    """Return whether the value of a JSON field is a secret, judged by its name and its form."""
+    if not value or not is_secret_name(name):
+        return False
+    if any(known in name.lower().replace("-", "_") for known in SECRET_NAMES):
+        return not is_placeholder(value)
+    raw = value.encode("utf-8", "surrogatepass")
+    return looks_random(raw) or _is_credential(raw)
+
+
+# --- Values
+
+# The words of placeholders and of names of variables: `your-api-key`, `OPENAI_API_KEY`.
+_NOUNS = frozenset(
+    b"key keys apikey token tokens secret secrets password passwords passwd passphrase pwd auth "
+    b"authorization credential credentials bearer jwt cookie header".split()
+)
+_SUFFIXES = (b"password", b"secret", b"token", b"apikey")  # mypassword
+_FILLERS = frozenset(
+    b"a an the my your some test tests testing fake dummy example sample placeholder changeme foo "
+    b"bar baz api app user name client server access refresh private public not set none null here "
+    b"value string xxx xxxx todo demo default github pat real new old env id".split()
+)
+# What follows such a name in code, in schemas and in prose.
+_CODE_WORDS = frozenset(
+    b"str string bytes int integer float number bool boolean any object none null nil true false "
+    b"undefined unknown void never optional union list dict tuple set callable awaitable secretstr "
+    b"annotated literal field text char varchar self cls this pass required default value values "
+    b"must should cannot can is was not may will incorrect invalid wrong missing empty hidden "
+    b"expired".split()
+)
+_PLACEHOLDER = (
+    rb"(?s)`?(?:[A-Za-z]+ )?(?:\$\{.*|\$\(.*|\$[A-Za-z_][A-Za-z0-9_]*|\{\{.*|\{[^}]*\}?|"
+    rb"<[^<>]*>?|%\(\w+\)?s?|%[sr].{0,2}|(?:[a-z]+[-_])?[*xX.\xe2\x80\xa6]{3,}|\[[A-Z_ ]+\].*)`?"
+)
+_WORDS = rb"[A-Z]+(?![a-z])[0-9]*|[A-Z]?[a-z]+[0-9]*|[0-9]+"
+_IDENTIFIER = rb"[A-Za-z0-9_ .:/<>\[\]()-]+"
+_EXPRESSION = rb"(?s)[A-Za-z_][\w.]*[\[(<].*|[A-Za-z_]{1,40}(?:\.[A-Za-z_]{1,40})+"
+_ELIDED = rb"(?:\.\.\.|\xe2\x80\xa6)\Z|<[A-Za-z][\w .-]*>|\$\{"
+_MIXED = rb"(?=.*[a-z])(?=.*[A-Z])(?:.*[0-9].*[a-zA-Z].*[0-9]|(?=.*[0-9]).{32})"
+_SHORT_WORD = rb"[A-Za-z]{,4}"
+_DIGIT = rb"[0-9]"
+_NO_DIGIT = rb"[^0-9]"
+
+
+def has_digit(value: bytes) -> bool:
+    """Return whether there is a digit: there is one in nearly every key, and in hardly a word."""
+    return compile_pattern(_DIGIT).search(value) is not None
+
+
+def is_placeholder(value: bytes | str) -> bool:
+    """Return whether the value is a placeholder: `${TOKEN}`, `<your key>`, `{{ key }}`, `***`."""
+    raw = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
+    return compile_pattern(_PLACEHOLDER).fullmatch(raw) is not None
+
+
+def is_plain(value: bytes) -> bool:
+    """Return whether a value is obviously not a secret: a placeholder, a name, a type."""
+    if (
+        is_placeholder(value)
+        or compile_pattern(_SHORT_WORD).fullmatch(value)
+        or len(value.decode(errors="replace")) < MIN_VALUE_LENGTH
+    ):
+        return True
+    if compile_pattern(_EXPRESSION).fullmatch(value) or compile_pattern(_ELIDED).search(value):
+        return True
+    if not compile_pattern(_IDENTIFIER).fullmatch(value):
+        return False
+    words = [word.lower() for word in compile_pattern(_WORDS).findall(value)]
+    if not words or (words[0] in _CODE_WORDS and len(words) == 1):
+        return True
+    if not has_digit(value) and any(word in _NOUNS or word.endswith(_SUFFIXES) for word in words):
+        return True
+    return all(word in _NOUNS or word in _FILLERS or word.isdigit() for word in words)
+
+
+def is_secret_value(value: bytes) -> bool:
+    """Return whether the value after the name of a secret is one: anything that is not plain."""
+    return not is_plain(value)
+
+
+def looks_random(value: bytes) -> bool:
+    """Return whether a value looks like a key or a good password, whatever its name."""
+    return (
+        len(value) >= MIN_RANDOM_LENGTH
+        and has_digit(value)
+        and compile_pattern(_NO_DIGIT).search(value) is not None
+        and not value.startswith((b"/", b"~/", b"./", b"../", b"=", b"[", b"#"))
+        and b"://" not in value
+        and not _is_name_with_digits(value)
+        and not is_plain(value)
+    )
+
+
+def _is_key(value: bytes) -> bool:
+    """Return whether a value mixes small letters, capitals and digits as no variable does."""
+    return compile_pattern(_MIXED).match(value) is not None and looks_random(value)
+
+
+def _is_name_with_digits(value: bytes) -> bool:
+    """Return whether a value is a variable or a type that has a digit: `s3_credentials`."""
+    words = compile_pattern(_WORDS).findall(value)
+    return re.fullmatch(rb"[A-Za-z_][\w.]*", value) is not None and any(
+        word.lower() in _NOUNS or word.lower() + b"s" in _NOUNS for word in words
+    )
+
+
+def _is_credential(value: bytes) -> bool:
+    """Return whether the value of a header is one: `Bearer …`, or a key alone."""
+    key = value.rpartition(b" ")[2]
+    # base64 has no digit by chance
+    mixed = key.lower() != key and key.upper() != key and len(key) >= 2 * MIN_VALUE_LENGTH
+    return not is_plain(key) and (looks_random(key) or mixed)

@@ -21,8 +21,13 @@ import jsonpath_rfc9535
 import msgspec
 
 from offbook.errors import UsageError, did_you_mean
-from offbook.secrets import MASK, hide_secrets, is_secret_name, known_secrets
-from offbook.secrets.named_values import is_secret_field
+from offbook.secrets import (
+    MASK,
+    hide_secrets,
+    is_secret_field,
+    is_secret_name,
+    known_secrets,
+)
 from offbook.trace.text_patterns import (
     LiteralPattern,
     TrustedPattern,
