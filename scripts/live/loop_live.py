@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from offbook.files import make_temp_folder, remove_temp_folder
 from offbook.goldens import Component, scenario, step
-from offbook.sources.playbook.playbook import Playbook
 from offbook.subjects.subject import RunContext
 from offbook.workflows.hat_loop import HatLoop
-from offbook.workflows.mock_backend import MockBackend
+from offbook.workflows.loop_tools import MockResponses
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +28,7 @@ class LoopComponent(Component):
         super().__init__(hub, scenario)
         self._folder: Path | None = None
         self._loop: HatLoop | None = None
-        self._agent: MockBackend | None = None
+        self._model: MockResponses | None = None
 
     async def open(self) -> None:
         """Create the folder that the loop works in."""
@@ -48,7 +47,7 @@ class LoopComponent(Component):
             "reason": outcome.reason if outcome else None,
             "iterations": outcome.iterations if outcome else None,
             "exitCode": outcome.exit_code if outcome else None,
-            "left": self._agent.remaining if self._agent else None,
+            "left": self._model.remaining if self._model else None,
         }
 
     @step
@@ -57,9 +56,9 @@ class LoopComponent(Component):
     ) -> None:
         """Run the loop on a task. The agent gives one response per iteration."""
         assert self._folder is not None  # noqa: S101 - open() runs before every step
-        self._agent = MockBackend(responses)
-        self._loop = HatLoop(preset, backend=self._agent)
-        await self._loop.open(RunContext(Playbook(), self.hub, self._folder))
+        self._model = MockResponses(responses)
+        self._loop = HatLoop(preset)
+        await self._loop.open(RunContext(self._model, self.hub, self._folder))
         await self._loop.prompt(task)
         await self._loop.close()
 

@@ -90,7 +90,7 @@ def test_an_incomplete_judge_is_refused(config: JudgeConfig, message: str, tmp_p
 async def test_a_command_reads_the_question_and_writes_the_answer(tmp_path: Path):
     program = "import sys; print(sys.stdin.read().split()[-1], 'yes')"
     config = JudgeConfig(command=[sys.executable, "-c", program])
-    assert await answer(config, tmp_path) == "good? yes\n"
+    assert await answer(config, tmp_path) == "good? yes"
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from offbook.errors import FormatError, ScriptExhausted, ScriptMismatch, UsageError
-from offbook.exchange import ModelSource
-from offbook.runs import Backend, BackendResult, CommandBackend
+from offbook.exchange import ModelSource, Reply, Request
+from offbook.runs import ModelAgent
+from offbook.sources.playbook import Playbook
 from offbook.subjects import RunContext
+from offbook.subjects.clis import Command
 from offbook.trace import EXIT_CODES, Event, Hub, canonical_termination, scan_output, topic_matches
 from offbook.workflows import (
     DEFAULT_HATS,
@@ -21,7 +24,7 @@ from offbook.workflows import (
     HatBus,
     HatLoop,
     LoopOutcome,
-    MockBackend,
+    MockResponses,
     read_preset,
 )
 from offbook.yaml_files import parse_yaml
@@ -31,17 +34,24 @@ DONE = '<event topic="build.done">tests: pass</event>'
 PROMISE = "All done.\nLOOP_COMPLETE"
 
 
-class UnusedSource:
-    async def reply(self, _: Any) -> Any:
-        raise AssertionError("the model is not called")
+class WithHat:
+    """A model whose requests have the hat of the loop, as a rehearsal adds it."""
+
+    def __init__(self, model: ModelSource, loop: HatLoop) -> None:
+        self._model = model
+        self._loop = loop
+
+    async def reply(self, request: Request, /) -> Reply:
+        metadata = dict(self._loop.request_metadata)
+        return await self._model.reply(msgspec.structs.replace(request, metadata=metadata))
 
 
 class LoopRun:
     """A finished loop and its events."""
 
-    def __init__(self, events: list[Event], loop: HatLoop, backend: MockBackend) -> None:
+    def __init__(self, events: list[Event], loop: HatLoop, model: MockResponses) -> None:
         self.events = events
-        self.backend = backend
+        self.model = model
         assert loop.outcome is not None
         self.outcome: LoopOutcome = loop.outcome
 
@@ -52,24 +62,25 @@ class LoopRun:
         return [e.data["hat"] for e in self.events if e.event == "_meta.iteration"]
 
 
-def make_context(tmp_path: Path) -> tuple[RunContext, list[Event]]:
+def make_context(
+    tmp_path: Path, model: ModelSource | None = None
+) -> tuple[RunContext, list[Event]]:
     hub = Hub()
     events: list[Event] = []
     hub.subscribe(events.append)
-    source: ModelSource = UnusedSource()
-    return RunContext(source, hub, tmp_path), events
+    return RunContext(model or Playbook(), hub, tmp_path), events
 
 
 async def run_hat_loop(
     tmp_path: Path, responses: list[Any], preset: Any = None, **limits: Any
 ) -> LoopRun:
-    context, events = make_context(tmp_path)
-    backend = MockBackend(responses)
+    model = MockResponses(responses)
     config: dict[str, Any] = {"event_loop": {"max_iterations": 5, **limits}, **(preset or {})}
-    loop = HatLoop(config, backend=backend)
+    loop = HatLoop(config)
+    context, events = make_context(tmp_path, WithHat(model, loop))
     await loop.open(context)
     await loop.prompt("Add auth")
-    return LoopRun(events, loop, backend)
+    return LoopRun(events, loop, model)
 
 
 async def test_planner_and_builder_complete_a_task(tmp_path: Path):
@@ -78,7 +89,7 @@ async def test_planner_and_builder_complete_a_task(tmp_path: Path):
     assert run.topics() == ["task.start", "build.task", "build.done"]
     assert run.outcome.reason == "CompletionPromise"
     assert run.outcome.exit_code == 0
-    assert (run.backend.consumed, run.backend.remaining) == (2, 0)
+    assert (run.model.consumed, run.model.remaining) == (2, 0)
 
 
 async def test_a_promise_on_the_last_allowed_iteration_counts(tmp_path: Path):
@@ -123,7 +134,7 @@ async def test_responses_that_do_not_match_are_reported_with_the_prompt(tmp_path
 
 def test_an_invalid_pattern_is_rejected_before_the_run():
     with pytest.raises(UsageError, match=r"mock_responses\[2\].trigger_pattern"):
-        MockBackend(["fine", {"output": "x", "trigger_pattern": "["}])
+        MockResponses(["fine", {"output": "x", "trigger_pattern": "["}])
 
 
 async def test_consecutive_failures_end_the_loop(tmp_path: Path):
@@ -149,15 +160,14 @@ async def test_event_file_lines_may_have_any_payload(tmp_path: Path):
         '{"topic":"a.list","payload":[],"wave_id":"w","target":null}',
     ]
 
-    class Writer:
-        async def run_turn(self, hat: str, prompt: str, deadline: float) -> BackendResult:  # noqa: ARG002 - the protocol's
+    class Writer(ModelAgent):
+        async def prompt(self, _: str, /) -> str:
             (tmp_path / ".agent").mkdir(exist_ok=True)
             (tmp_path / ".agent" / "events.jsonl").write_text("\n".join(lines), "utf-8")
-            return BackendResult("LOOP_COMPLETE")
+            return "LOOP_COMPLETE"
 
     context, events = make_context(tmp_path)
-    writer: Backend = Writer()
-    loop = HatLoop(backend=writer)
+    loop = HatLoop(agent=Writer())
     await loop.open(context)
     await loop.prompt("Go")
     published = [e.data for e in events if e.event == "bus.publish"][1:]
@@ -177,21 +187,21 @@ async def test_event_files_are_read_like_tags(tmp_path: Path, name: str):
     log = tmp_path / ".ralph" / name
     log.write_text('{"topic":"old","payload":"before the run"}\n')
 
-    class Writer:
+    class Writer(ModelAgent):
         turns = 0
 
-        async def run_turn(self, hat: str, prompt: str, deadline: float) -> BackendResult:
-            assert hat in prompt
-            assert deadline > 0
+        async def prompt(self, text: str, /) -> str:
+            assert self._context.variables["OFFBOOK_HAT"] in text
+            assert self._context.deadline
+            assert self._context.deadline > 0
             self.turns += 1
             with log.open("a") as file:
                 topic = "build.task" if self.turns == 1 else "LOOP_COMPLETE"
                 file.write(f'{{"topic":"{topic}","payload":{{"n":{self.turns}}}}}\n')
-            return BackendResult("no tags here")
+            return "no tags here"
 
     context, events = make_context(tmp_path)
-    writer: Backend = Writer()
-    loop = HatLoop(backend=writer)
+    loop = HatLoop(agent=Writer())
     await loop.open(context)
     await loop.prompt("Go")
     topics = [e.data["topic"] for e in events if e.event == "bus.publish"]
@@ -232,20 +242,15 @@ async def test_a_hat_is_limited_to_its_activations(tmp_path: Path):
     assert run.hats().count("a") == 1
 
 
-async def test_a_command_can_be_the_backend(tmp_path: Path):
+async def test_a_command_can_be_the_agent(tmp_path: Path):
     code = "import sys; p=sys.stdin.read(); print(p.splitlines()[1]); print('LOOP_COMPLETE')"
     context, events = make_context(tmp_path)
-
-    def command(context: RunContext) -> Backend:
-        return CommandBackend(
-            [sys.executable, "-c", code], context.cwd, tmp_path / "home", {}, context.hub
-        )
-
-    loop = HatLoop(backend=command)
+    loop = HatLoop(agent=Command([sys.executable, "-c", code]))
     await loop.open(context)
     await loop.prompt("Say so")
     text = "".join(e.data["text"] for e in events if e.event == "process.output")
     assert "Say so" in text
+    assert text.count("LOOP_COMPLETE") == 1
     assert loop.outcome is not None
     assert loop.outcome.reason == "CompletionPromise"
 
@@ -360,8 +365,9 @@ async def test_ralphs_own_scenarios_have_their_expected_results(shared_data: Pat
     assert paths
     for path in paths:
         scenario = parse_yaml(path.read_text(), path)
-        context, events = make_context(tmp_path)
-        loop = HatLoop(scenario["config"], backend=MockBackend(scenario["mock_responses"]))
+        loop = HatLoop(scenario["config"])
+        model = WithHat(MockResponses(scenario["mock_responses"]), loop)
+        context, events = make_context(tmp_path, model)
         await loop.open(context)
         await loop.prompt("Go")
         expected = scenario["expected"]

@@ -10,77 +10,86 @@ from typing import Any
 
 import pytest
 
-from offbook.runs import BackendResult
+from offbook.errors import DeadlineExceeded
+from offbook.runs import ModelAgent
+from offbook.subjects import RunContext
 from offbook.trace import EXIT_CODES
 from offbook.workflows import BusEvent, HatLoop, missing_evidence
 from tests.workflows.test_hat_loop import make_context, run_hat_loop
 
-Turn = Callable[[Path, int], BackendResult]
+Turn = Callable[[RunContext, int], str]
 
 
 def tag(topic: str, payload: str = "") -> str:
     return f'<event topic="{topic}">{payload}</event>'
 
 
-def block(_: Path, n: int) -> BackendResult:
+def block(_: RunContext, n: int) -> str:
     """Block one task until it is abandoned, then dispatch it again."""
-    return BackendResult(
-        tag("build.task", "Turn it") if n % 2 or n > 6 else tag("build.blocked", "Turn it")
-    )
+    return tag("build.task", "Turn it") if n % 2 or n > 6 else tag("build.blocked", "Turn it")
 
 
 def touch(name: str) -> Turn:
-    def do(folder: Path, n: int) -> BackendResult:
-        path = folder / name
+    def do(context: RunContext, n: int) -> str:
+        path = context.cwd / name
         path.parent.mkdir(exist_ok=True)
         path.touch()
-        return BackendResult(f"{n}")
+        return f"{n}"
 
     return do
 
 
-def remove(folder: Path, n: int) -> BackendResult:
-    shutil.rmtree(folder)
-    return BackendResult(f"{n}")
+def remove(context: RunContext, n: int) -> str:
+    shutil.rmtree(context.cwd)
+    return f"{n}"
 
 
-def write_malformed_event(folder: Path, n: int) -> BackendResult:
-    (folder / ".ralph").mkdir(exist_ok=True)
-    with (folder / ".ralph" / "events.jsonl").open("a") as log:
+def write_malformed_event(context: RunContext, n: int) -> str:
+    (context.cwd / ".ralph").mkdir(exist_ok=True)
+    with (context.cwd / ".ralph" / "events.jsonl").open("a") as log:
         log.write("{oops\n")
-    return BackendResult(f"{n}")
+    return f"{n}"
+
+
+def exit_with_1(context: RunContext, n: int) -> str:
+    context.hub.emit("process.exit", {"code": 1})
+    return f"{n}"
+
+
+def cost_40_cents(context: RunContext, n: int) -> str:
+    context.hub.emit("iteration.summary", {"cost_usd": 0.4})
+    return f"{n}"
 
 
 ENDINGS: dict[str, tuple[Turn, dict[str, Any]]] = {
-    "CompletionPromise": (lambda _, n: BackendResult(f"{n}\nLOOP_COMPLETE"), {}),
+    "CompletionPromise": (lambda _, n: f"{n}\nLOOP_COMPLETE", {}),
     "Cancelled": (
-        lambda _, __: BackendResult(tag("loop.cancel")),
+        lambda _, __: tag("loop.cancel"),
         {"cancellation_promise": "loop.cancel"},
     ),
-    "ConsecutiveFailures": (lambda _, n: BackendResult(f"{n}", 1), {}),
+    "ConsecutiveFailures": (exit_with_1, {}),
     "LoopThrashing": (block, {}),
-    "LoopStale": (lambda _, __: BackendResult(tag("task.note", "again")), {}),
+    "LoopStale": (lambda _, __: tag("task.note", "again"), {}),
     "ValidationFailure": (write_malformed_event, {}),
     "Stopped": (touch(".ralph/stop-requested"), {}),
     "WorkspaceGone": (remove, {}),
-    "MaxIterations": (lambda _, n: BackendResult(f"{n}"), {"max_iterations": 2}),
-    "MaxRuntime": (lambda _, n: BackendResult(f"{n}"), {"max_runtime_seconds": 0}),
-    "MaxCost": (lambda _, n: BackendResult(f"{n}", cost_usd=0.4), {"max_cost_usd": 1.0}),
+    "MaxIterations": (lambda _, n: f"{n}", {"max_iterations": 2}),
+    "MaxRuntime": (lambda _, n: f"{n}", {"max_runtime_seconds": 0}),
+    "MaxCost": (cost_40_cents, {"max_cost_usd": 1.0}),
     "RestartRequested": (touch(".ralph/restart-requested"), {}),
 }
 
 
-class RepeatingBackend:
-    """A backend that does the same in every iteration."""
+class RepeatingAgent(ModelAgent):
+    """An agent that does the same in every iteration."""
 
-    def __init__(self, folder: Path, do: Turn) -> None:
-        self._folder = folder
+    def __init__(self, do: Turn) -> None:
         self._do = do
         self._n = 0
 
-    async def run_turn(self, hat: str, prompt: str, deadline: float) -> BackendResult:  # noqa: ARG002 - the protocol's
+    async def prompt(self, _: str, /) -> str:
         self._n += 1
-        return self._do(self._folder, self._n)
+        return self._do(self._context, self._n)
 
 
 @pytest.mark.parametrize("reason", ENDINGS)
@@ -89,9 +98,7 @@ async def test_each_reason_has_its_exit_code_and_termination_event(reason: str, 
     folder.mkdir()
     do, limits = ENDINGS[reason]
     context, events = make_context(folder)
-    loop = HatLoop(
-        {"event_loop": {"max_iterations": 40, **limits}}, backend=RepeatingBackend(folder, do)
-    )
+    loop = HatLoop({"event_loop": {"max_iterations": 40, **limits}}, agent=RepeatingAgent(do))
     await loop.open(context)
     await loop.prompt("Turn it")
     assert loop.outcome is not None
@@ -111,13 +118,13 @@ async def test_an_interrupted_loop_emits_its_termination(tmp_path: Path):
     context, events = make_context(tmp_path)
     started = asyncio.Event()
 
-    class WaitingBackend:
-        async def run_turn(self, hat: str, prompt: str, deadline: float) -> BackendResult:  # noqa: ARG002 - the protocol's
+    class WaitingAgent(ModelAgent):
+        async def prompt(self, _: str, /) -> str:
             started.set()
             await asyncio.Event().wait()
             raise AssertionError
 
-    loop = HatLoop(backend=WaitingBackend())
+    loop = HatLoop(agent=WaitingAgent())
     await loop.open(context)
     running = asyncio.ensure_future(loop.prompt("Wait"))
     await started.wait()
@@ -153,13 +160,13 @@ def test_done_events_need_evidence(topic: str, payload: str, missing: list[str])
 
 
 async def test_a_promise_in_truncated_output_does_not_count(tmp_path: Path):
-    def truncated(_: Path, n: int) -> BackendResult:
-        return BackendResult(f"{n}\nLOOP_COMPLETE", -15, timed_out=True)
+    def truncated(context: RunContext, n: int) -> str:
+        context.hub.emit("process.output", {"stream": "stdout", "text": f"{n}\nLOOP_COMPLETE"})
+        context.hub.emit("process.exit", {"code": -15, "timed_out": True})
+        raise DeadlineExceeded("it was still running")
 
     context, events = make_context(tmp_path)
-    loop = HatLoop(
-        {"event_loop": {"max_iterations": 1}}, backend=RepeatingBackend(tmp_path, truncated)
-    )
+    loop = HatLoop({"event_loop": {"max_iterations": 1}}, agent=RepeatingAgent(truncated))
     await loop.open(context)
     await loop.prompt("Turn it")
     assert loop.outcome is not None

@@ -7,8 +7,8 @@ __getattr__ = lazy_getattr(
     __name__,
     {
         "watching": "send_spans",
+        "agents": "ModelAgent",
         "api": "drive session",
-        "backends": "Backend BackendResult CommandBackend",
         "benchmark": "MIN_PAIRS Sample compare measure read_baseline save_baseline summarize",
         "commands": "CommandResult MAX_OUTPUT record_command",
         "determinism": "DeterminismTrial check_determinism resolve_target",

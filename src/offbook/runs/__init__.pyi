@@ -1,8 +1,6 @@
+from offbook.runs.agents import ModelAgent as ModelAgent
 from offbook.runs.api import drive as drive
 from offbook.runs.api import session as session
-from offbook.runs.backends import Backend as Backend
-from offbook.runs.backends import BackendResult as BackendResult
-from offbook.runs.backends import CommandBackend as CommandBackend
 from offbook.runs.benchmark import MIN_PAIRS as MIN_PAIRS
 from offbook.runs.benchmark import Sample as Sample
 from offbook.runs.benchmark import compare as compare

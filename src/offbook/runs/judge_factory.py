@@ -12,21 +12,23 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
-from offbook.checks.judge import JUDGE_HAT, Judge
+from offbook.checks.judge import Judge
 from offbook.errors import ModelError, UsageError, did_you_mean
 from offbook.exchange.messages import Text
 from offbook.exchange.model import Reply
-from offbook.runs.backends import CLIENTS, BackendConfig, BackendFactory
+from offbook.runs.agents import CLIENTS, BackendConfig, NullSource, open_backend
+from offbook.runs.wiring import Wiring
 from offbook.sources.live import PROVIDERS, Live
-from offbook.subjects.subject import RunContext
+from offbook.subjects.process import ProcessResult
 from offbook.trace.hub import Hub
 
 if TYPE_CHECKING:
     from offbook.exchange.model import ModelSource, Request
+    from offbook.subjects.clis.cli import CliAgent
 
 JUDGE_TIMEOUT = 300.0
 
@@ -52,7 +54,7 @@ class JudgeConfig(msgspec.Struct, frozen=True):
         """Return the judge; a name without a suffix may be a cassette in `folder`."""
         dialect = ""
         if self.backend or self.command:
-            source: ModelSource = _BackendSource(self._backend_config(folder))
+            source: ModelSource = _AgentSource(self._backend_config(folder))
         elif self.judge in PROVIDERS:
             dialect = self.judge
             source = self._provider()
@@ -99,7 +101,7 @@ class JudgeConfig(msgspec.Struct, frozen=True):
         raise UsageError(f"unknown judge {self.judge!r}", hint=did_you_mean(self.judge, names))
 
 
-class _BackendSource:
+class _AgentSource:
     """An agent as a model: it receives the question as its prompt, in a temporary folder.
 
     Its events go to a separate hub: they are not part of the run that it judges.
@@ -109,12 +111,20 @@ class _BackendSource:
         self._config = config
 
     async def reply(self, request: Request, /) -> Reply:
-        prompt = f"{request.system}\n\n{request.prompt}"
         with tempfile.TemporaryDirectory(prefix="offbook-judge-") as folder:
-            factory = BackendFactory(self._config, Path(folder))
-            backend = factory(RunContext(self, Hub(), Path(folder)))
-            result = await backend.run_turn(JUDGE_HAT, prompt, JUDGE_TIMEOUT)
-        if result.exit_code:
-            output = (result.stderr or result.output).strip()[-200:]
-            raise ModelError(f"the judge failed with exit code {result.exit_code}: {output}")
-        return Reply((Text(result.output),))
+            agent, source = open_backend(self._config, Path(folder))
+            wiring = Wiring(agent, source or NullSource(), Hub())
+            context = wiring.connect(Path(folder))
+            try:
+                await agent.open(msgspec.structs.replace(context, deadline=JUDGE_TIMEOUT))
+                answer = await agent.prompt(f"{request.system}\n\n{request.prompt}")
+            finally:
+                await agent.close()
+                wiring.close()
+        if wiring.failure is not None:
+            raise wiring.failure
+        process: ProcessResult = cast("CliAgent", agent).process_result or ProcessResult(0, "", "")
+        if process.code:
+            output = (process.stderr or process.stdout).strip()[-200:]
+            raise ModelError(f"the judge failed with exit code {process.code}: {output}")
+        return Reply((Text(str(answer or "")),))

@@ -177,9 +177,12 @@ class RunTrace:
 
 
 class RunState:
-    """How far a rehearsal is. `failed` is of the last run, `ever_failed` of any."""
+    """How far a rehearsal is. `failed` is of the last run, `ever_failed` of any.
 
-    opened = disposed = ever_run = failed = ever_failed = False
+    With `only_prompts`, the script was not given to `run`, but loaded before.
+    """
+
+    opened = disposed = ever_run = failed = ever_failed = only_prompts = False
 
     @staticmethod
     def stop_watching() -> None:
@@ -395,9 +398,14 @@ class Rehearsal:
                 self._playbook.discard()
             self._state.failed = False
         playbook = self._playbook
-        if playbook is None:
+        # A playbook that is loaded already answers prompts like any other source.
+        only_prompts = all(isinstance(item, str) for item in script)
+        if playbook is None or (playbook.remaining and only_prompts):
             prompts: list[Turn | str] = [*_check_prompts(script)]
             turns = len(prompts)
+            if playbook is not None and (aliased := self._wiring.aliased) is not None:
+                aliased.activate(playbook.called_tools)
+            self._state.only_prompts = True
         else:
             from offbook.sources.playbook.actions import Turn
 
@@ -545,8 +553,10 @@ class Rehearsal:
             return
         unfinished = self._playbook.unfinished()
         if unfinished is None:
-            consumed = self._playbook.consumed
-            self.hub.emit_verdict(Verdict("playbook consumed", "pass", actual=consumed))
+            # It is part of the check of a script. Without one, a report of it would be green.
+            if not self._state.only_prompts:
+                consumed = self._playbook.consumed
+                self.hub.emit_verdict(Verdict("playbook consumed", "pass", actual=consumed))
         elif self.hub.faults is not None and self.hub.faults.injected:
             # An agent that gives up after a fault leaves the rest of the script.
             self.hub.emit_verdict(Verdict("playbook consumed", "warn", unfinished.what))

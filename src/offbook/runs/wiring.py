@@ -15,9 +15,12 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from offbook.errors import UsageError
 from offbook.subjects.subject import (
     HasMockedTools,
+    HasRequestMetadata,
     HasToolAliases,
     HasToolWatch,
     RunContext,
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
 
     from offbook.determinism.faults import FaultInjector
     from offbook.errors import ConnectionBlocked
-    from offbook.exchange.model import ModelSource
+    from offbook.exchange.model import ModelSource, Reply, Request
     from offbook.exchange.tool_aliases import AliasedSource, ToolAlias, ToolAliases
     from offbook.sources.server.endpoint import Endpoint
     from offbook.sources.server.server import Server
@@ -57,11 +60,11 @@ class Wiring:
         source: ModelSource,
         hub: Hub,
         *,
-        urls: Iterable[str],
-        allow: Iterable[str],
-        tool_aliases: Mapping[str, str | ToolAlias] | None,
-        lenient: Iterable[str],
-        serve: bool,
+        urls: Iterable[str] = (),
+        allow: Iterable[str] = (),
+        tool_aliases: Mapping[str, str | ToolAlias] | None = None,
+        lenient: Iterable[str] = (),
+        serve: bool = False,
     ) -> None:
         if serve and subject.model_access != "transport":
             raise UsageError(
@@ -108,15 +111,18 @@ class Wiring:
         else:
             self._endpoint = self._create_endpoint(tools=read_tools)
             source, url = self._endpoint.source, self._endpoint.url
-        if not self._aliases and not self._own_aliases:
-            return RunContext(source, self._hub, cwd, url)
-        from offbook.exchange.tool_aliases import AliasedSource
+        context = RunContext(source, self._hub, cwd, url, failure=lambda: self.failure)
+        if isinstance(self._subject, HasRequestMetadata):
+            source = _WithMetadata(source, self._subject)
+        if self._aliases or self._own_aliases:
+            from offbook.exchange.tool_aliases import AliasedSource
 
-        aliased = AliasedSource(source, given=self._aliases, known=self._own_aliases)
+            source = aliased = AliasedSource(source, given=self._aliases, known=self._own_aliases)
+            self.aliased = aliased
+            context = msgspec.structs.replace(context, to_script_call=aliased.original_call)
         if self._endpoint is not None:
-            self._endpoint.source = aliased
-        self.aliased = aliased
-        return RunContext(aliased, self._hub, cwd, url, aliased.original_call)
+            self._endpoint.source = source
+        return msgspec.structs.replace(context, source=source)
 
     def _create_endpoint(self, *, tools: bool) -> Endpoint:
         # Mocked tools by the agent's names and by the script's.
@@ -187,6 +193,18 @@ class Wiring:
         """Remove the endpoint."""
         if self._endpoint is not None:
             self._endpoint.close()
+
+
+class _WithMetadata:
+    """A source whose requests get the metadata of their subject."""
+
+    def __init__(self, source: ModelSource, subject: HasRequestMetadata) -> None:
+        self._source = source
+        self._subject = subject
+
+    async def reply(self, request: Request, /) -> Reply:
+        metadata = {**request.metadata, **self._subject.request_metadata}
+        return await self._source.reply(msgspec.structs.replace(request, metadata=metadata))
 
 
 def find_refusal(

@@ -79,11 +79,12 @@ class ProcessResult(msgspec.Struct, frozen=True):
 
 def isolated_env(home: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return an environment with its own home and temporary directory, without our secrets."""
-    for folder in (home, home / "tmp"):
-        folder.mkdir(parents=True, exist_ok=True)
     kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
     own = {"HOME": str(home), "TMPDIR": str(home / "tmp"), "XDG_CONFIG_HOME": str(home / ".config")}
-    return {**kept, **own, "NO_COLOR": "1", **(extra or {})}
+    env = {**kept, **own, "NO_COLOR": "1", **(extra or {})}
+    for folder in (env["HOME"], env["TMPDIR"]):  # `extra` may have its own
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    return env
 
 
 class OutputCollector(asyncio.SubprocessProtocol):

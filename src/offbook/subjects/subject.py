@@ -59,6 +59,11 @@ class RunContext(msgspec.Struct, frozen=True):
 
     `to_script_call` returns a tool call under the names that the script uses, for subjects that
     emit their tool calls themselves (a script may write `shell` where the agent has `bash`).
+
+    A subject that prompts another one, such as a loop, opens it with more: `deadline` is the number
+    of seconds that a prompt may take, `watch` receives all output of a process with the name of its
+    stream, `variables` are added to its environment. `failure` returns the error of the model that
+    fails the run, if there is one: to prompt again is useless.
     """
 
     source: ModelSource
@@ -66,6 +71,10 @@ class RunContext(msgspec.Struct, frozen=True):
     cwd: Path
     endpoint: str = ""
     to_script_call: Callable[[ToolCall], ToolCall] = lambda call: call
+    deadline: float | None = None
+    watch: Callable[[str, bytes], None] | None = None
+    variables: Mapping[str, str] = {}
+    failure: Callable[[], BaseException | None] = lambda: None
 
 
 @runtime_checkable
@@ -165,6 +174,16 @@ class HasToolWatch(Protocol):
     @property
     def tool_watch(self) -> SeenTools:
         """The tool calls that it saw."""
+        ...
+
+
+@runtime_checkable
+class HasRequestMetadata(Protocol):
+    """A subject that adds to the metadata of its requests, as a loop does with the current hat."""
+
+    @property
+    def request_metadata(self) -> Mapping[str, Any]:
+        """The metadata of requests from now on."""
         ...
 
 

@@ -41,13 +41,11 @@ __all__, __getattr__, __dir__ = lazy_names(
     "CAPABILITY",
     internal={
         "evaluation": "read_target",
-        "hat_loop": "BusEvent HatBus HatLoop LoopOutcome missing_evidence",
-        "loop_tools": "RunResult",
-        "mock_backend": "MockBackend MockResponse",
+        "hat_loop": "AgentTurn BusEvent HatBus HatLoop LoopOutcome missing_evidence",
+        "loop_tools": "MockResponse MockResponses RunResult",
         "presets": "DEFAULT_HATS FLAT_KEYS Hat read_preset",
-        "scenario": "FailureKind RetryPolicy Scenario find_scenarios read_scenario",
-        "scenario_runner": "AttemptFailure RetryResult ScenarioResult run_scenario"
-        " run_scenarios run_with_retries",
+        "scenario": "AttemptFailure FailureKind RetryPolicy RetryResult Scenario ScenarioResult"
+        " find_scenarios read_scenario run_scenario run_scenarios run_with_retries",
         "workflows_mcp": "FUNCTIONS",
         "workspace": "MARKER WorkspaceInfo Workspaces",
     },

@@ -36,8 +36,8 @@ from offbook.trace.hub import Hub
 from offbook.trace.instrument import TracedSource
 from offbook.trace.reader import Trace
 from offbook.trace.recorder import record_trace
-from offbook.workflows.cassette_backends import WORKSPACE_ROOT, cassette_path
-from offbook.workflows.loop_run import Progress
+from offbook.workflows.loop_cassettes import WORKSPACE_ROOT, cassette_path
+from offbook.workflows.loop_tools import Progress
 from offbook.workflows.presets import read_preset
 from offbook.workflows.workspace import CASSETTES, Workspace, Workspaces
 

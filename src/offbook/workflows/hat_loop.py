@@ -5,33 +5,36 @@ hat, prompts the agent with them, and publishes the events that the agent answer
 ends when the agent says the completion promise, or when a limit is reached. The rules follow the
 orchestrator Ralph, whose presets run here unchanged.
 
-    loop = HatLoop("preset.yml", backend=MockBackend([…]))
-    offbook.drive(loop).run("Add error handling")
+    loop = HatLoop("preset.yml", agent=Command("my-agent"))       # or without one: the model itself
+    offbook.drive(loop, source=Mocks("answers.jsonl")).run("Add error handling")
 """
 
 from __future__ import annotations
 
 import asyncio
+import codecs
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from offbook.checks.snapshot import FileStates
-from offbook.errors import OffbookError
+from offbook.errors import DeadlineExceeded, ModelError, OffbookError
 from offbook.files import convert, parse_json
-from offbook.runs.backends import Backend, BackendResult, SourceBackend
-from offbook.trace.agent_output import payload_text, scan_output
+from offbook.runs.agents import ModelAgent
+from offbook.trace.agent_output import OutputScanner, output_text, payload_text, scan_output
 from offbook.trace.events import (
     AGENT_PARTS,
     EXIT_CODES,
     ITERATION,
     LOOP_START,
+    PROCESS_EXIT,
     PROCESS_OUTPUT,
     PUBLISH,
+    REPLY,
     TERMINATION,
     WORKSPACE_FILES,
     topic_matches,
@@ -39,8 +42,9 @@ from offbook.trace.events import (
 from offbook.workflows.presets import RALPH, Hat, Preset, read_preset
 
 if TYPE_CHECKING:
-    from offbook.subjects.subject import ModelAccess, RunContext
-    from offbook.trace.events import Verdict
+    from offbook.exchange.tool_aliases import ToolAliases
+    from offbook.subjects.subject import ModelAccess, RunContext, Subject
+    from offbook.trace.events import Event, Verdict
 
 RESUME = "task.resume"
 START_TOPICS = ("task.start", RESUME)
@@ -48,12 +52,16 @@ HUMAN = "human."  # prefix of the topics that a person publishes
 GUIDANCE, GUIDANCE_ACK = "human.guidance", "human.guidance.ack"
 # Topics that may be published again and again without making the loop stale.
 UNCOUNTED = {RESUME, "task.complete"}
-GRACE_SECONDS = 3.0  # for a backend to stop its processes after its deadline
+GRACE_SECONDS = 3.0  # for an agent to stop its processes after its deadline
 STALE_LIMIT = 3  # identical events in a row
 ABANDON_LIMIT = 3  # times that one task is blocked
 THRASHING_LIMIT = 3  # abandoned tasks that are dispatched again
 MALFORMED_LIMIT = 3  # unreadable lines of an event file in a row
 COMPLEXITY_LIMIT = 10.0
+EXIT_CODE = "exit_code"  # the category of an error that only fails the iteration: of a mock
+SUMMARY = "iteration.summary"  # an agent reports its cost in `cost_usd`
+TURN_EVENTS = ("process.*", REPLY, SUMMARY)
+MAX_PAYLOAD = 8 * 1024 * 1024
 REQUIRED_EVIDENCE = {
     "build.done": ("tests", "lint", "typecheck", "audit", "coverage", "duplication"),
     "review.done": ("tests", "build"),
@@ -200,25 +208,98 @@ class LoopOutcome(msgspec.Struct, frozen=True):
         return EXIT_CODES[self.reason]
 
 
+class AgentTurn:
+    """One prompt of the loop and what the agent did: its answer, and what its events say."""
+
+    def __init__(self, hat: str, prompt: str) -> None:
+        self.hat = hat
+        self.prompt = prompt
+        self.answer = ""
+        self.stdout = ""
+        self.exit_code = 0
+        self.cost_usd: float | None = None
+        self.tokens = 0
+        self.seconds = 0.0
+        self.timed_out = False
+        self.truncated = False
+        # Only the beginning of a large output is kept, but all of it is searched for events.
+        self._scanner = OutputScanner(max_payload=MAX_PAYLOAD)
+        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+
+    @property
+    def output(self) -> str:
+        """The output of the agent: what it printed, or an answer that it did not print."""
+        return self.stdout if self.answer.strip() in self.stdout else self.answer
+
+    @property
+    def scanned(self) -> OutputScanner:
+        """The events in the output, and its last line."""
+        return self._scanner if self.truncated else scan_output(self.output)
+
+    def watch(self, stream: str, data: bytes) -> None:
+        """Search the output of the agent's process."""
+        if stream == "stdout":
+            self._scanner.feed(self._decode(data))
+
+    def on_event(self, event: Event) -> None:
+        """Note the output, the exit, the tokens and the cost of the agent."""
+        data = event.data
+        if (output := output_text(event)) is not None and output[0] == "stdout":
+            self.stdout += output[1]
+        elif event.event == PROCESS_EXIT:
+            self.exit_code = data["code"]
+            self.truncated = data.get("truncated", False)
+        elif event.event == REPLY:
+            usage = msgspec.to_builtins(data.get("usage") or {})
+            self.tokens += usage.get("input", 0) + usage.get("output", 0)
+        else:
+            # The last one counts: clients report the sum so far.
+            cost = data.get("total_cost_usd", data.get("cost_usd"))
+            self.cost_usd = self.cost_usd if cost is None else cost
+
+
 class HatLoop:
     """A subject whose prompt is a task: the loop works on it until it is complete or limited.
 
-    A promise in the last allowed iteration counts: the loop is complete.
+    The agent is a subject, too, opened anew for each iteration. Without one, the model answers by
+    itself. A promise in the last allowed iteration counts: the loop is complete. `on_turn` is
+    called after each prompt of the agent.
     """
 
     name = "loop"
-    model_access: ModelAccess = "call"
-    emits_tool_calls = True
 
     def __init__(
         self,
         preset: Path | str | Mapping[str, Any] | Preset | None = None,
         *,
-        backend: Callable[[RunContext], Backend] | Backend | None = None,
+        agent: Subject | None = None,
+        on_turn: Callable[[AgentTurn], None] = lambda _: None,
     ) -> None:
         self._preset = read_preset(preset)
-        self._backend = backend
+        self._agent = agent or ModelAgent()
+        self._on_turn = on_turn
+        self._run: _LoopRun | None = None
         self.outcome: LoopOutcome | None = None
+
+    @property
+    def model_access(self) -> ModelAccess:
+        """The way in which the agent reaches its model."""
+        return self._agent.model_access
+
+    @property
+    def emits_tool_calls(self) -> bool:
+        """True if the agent emits its tool calls."""
+        return self._agent.emits_tool_calls
+
+    @property
+    def tool_aliases(self) -> ToolAliases:
+        """The agent's own tool names, by common name."""
+        return getattr(self._agent, "tool_aliases", {})
+
+    @property
+    def request_metadata(self) -> Mapping[str, Any]:
+        """The current hat, for all requests of the agent."""
+        return {} if self._run is None else {"hat": self._run.hat}
 
     def tools(self) -> None:
         """Return None: only the agent knows its tools."""
@@ -227,24 +308,21 @@ class HatLoop:
         """Return no commands."""
         return ()
 
-    def verdicts(self) -> tuple[Verdict, ...]:
-        """Return no verdicts."""
-        return ()
+    def verdicts(self) -> Iterable[Verdict]:
+        """Return the verdicts of the agent."""
+        return self._agent.verdicts()
 
     async def open(self, context: RunContext, /) -> None:
-        """Start the backend; without one, the model of the run answers."""
+        """Note the context: the agent is opened in each iteration."""
         self._context = context
-        if self._backend is None:
-            self._agent: Backend = SourceBackend(context.source)
-        else:
-            self._agent = self._backend(context) if callable(self._backend) else self._backend
 
     async def close(self) -> None:
-        """Do nothing: an iteration stops what it starts."""
+        """Do nothing: an iteration closes its agent."""
 
     async def prompt(self, text: str, /) -> None:
         """Work on this task until the loop ends."""
-        self.outcome = await _LoopRun(self._context, self._agent, self._preset).run(text)
+        self._run = _LoopRun(self._context, self._agent, self._preset, self._on_turn)
+        self.outcome = await self._run.run(text)
 
 
 class _EventLine(msgspec.Struct, frozen=True):
@@ -258,10 +336,19 @@ class _EventLine(msgspec.Struct, frozen=True):
 class _LoopRun:
     """The state of the loop while it works on one task."""
 
-    def __init__(self, context: RunContext, backend: Backend, preset: Preset) -> None:
+    def __init__(
+        self,
+        context: RunContext,
+        agent: Subject,
+        preset: Preset,
+        on_turn: Callable[[AgentTurn], None],
+    ) -> None:
+        self._context = context
         self._hub = context.hub
         self._cwd = context.cwd
-        self._backend = backend
+        self._agent = agent
+        self._on_turn = on_turn
+        self.hat = RALPH
         self._hats: dict[str, Hat] = dict(preset.hats or {})
         self._limits = preset.event_loop
         self._promises = {self._limits.completion_promise, self._limits.cancellation_promise}
@@ -351,32 +438,27 @@ class _LoopRun:
             self._publish(BusEvent(f"{hat}.exhausted", "", hat))
             return
 
-        # 3. The agent answers within the rest of the time. A backend that ignores its deadline is
-        #    cancelled after a grace period; the time limit then ends the loop.
+        # 3. The agent answers within the rest of the time, or the time limit ends the loop.
         elapsed = time.monotonic() - start
         self._hub.emit(ITERATION, {"n": number, "elapsed_ms": int(elapsed * 1000), "hat": hat})
-        prompt = build_prompt(task, hat, config, pending, self._cwd)
-        remaining = self._limits.max_runtime_seconds - elapsed
-        try:
-            async with asyncio.timeout(remaining + GRACE_SECONDS):
-                result = await self._backend.run_turn(hat, prompt, remaining)
-        except TimeoutError:
-            self._timed_out = True
-            self._emit_files()
-            return
-
+        turn = AgentTurn(hat, build_prompt(task, hat, config, pending, self._cwd))
+        await self._prompt(turn, self._limits.max_runtime_seconds - elapsed)
         self._emit_files()
 
-        # 4. Output and cost go to the trace, unless the backend has emitted them itself.
-        self._emit_result(result, hat)
-        self._failures = self._failures + 1 if result.exit_code else 0
-        if result.timed_out:
-            self._timed_out = True
-            return  # truncated output: neither its events nor its promise count
+        # 4. An answer that the agent did not print goes to the trace. Output that was cut off by
+        #    the time limit counts neither for its events nor for its promise.
+        if turn.output and turn.output is not turn.stdout:
+            self._hub.emit(PROCESS_OUTPUT, {"stream": "stdout", "text": turn.output, "hat": hat})
+        self._cost += turn.cost_usd or 0.0
+        self._failures = self._failures + 1 if turn.exit_code else 0
+        self._on_turn(turn)
+        self._timed_out = turn.timed_out
+        if turn.timed_out:
+            return
 
         # 5. Events come from tags in the output and from the event files. Each is published after
         #    two checks: may this hat publish the topic, and does it have the evidence for it.
-        scanned = result.scanned or scan_output(result.output)
+        scanned = turn.scanned
         events = [BusEvent(tag.topic, tag.payload, hat, tag.target) for tag in scanned.tags]
         events += self._read_event_files(hat)
         promise = self._limits.completion_promise
@@ -404,15 +486,38 @@ class _LoopRun:
         if written or deleted:
             self._hub.emit(WORKSPACE_FILES, {"written": written, "deleted": deleted})
 
-    def _emit_result(self, result: BackendResult, hat: str) -> None:
-        if "output" not in result.emitted:
-            for stream, text in (("stdout", result.output), ("stderr", result.stderr)):
-                if text:
-                    self._hub.emit(PROCESS_OUTPUT, {"stream": stream, "text": text, "hat": hat})
-        if result.cost_usd is not None:
-            self._cost += result.cost_usd
-            if "cost" not in result.emitted:
-                self._hub.emit("iteration.summary", {"hat": hat, "cost_usd": result.cost_usd})
+    async def _prompt(self, turn: AgentTurn, seconds: float) -> None:
+        """Prompt the agent, in a process or conversation of its own.
+
+        An agent that ignores its deadline is cancelled after a grace period.
+        """
+        self.hat = turn.hat
+        context = msgspec.structs.replace(
+            self._context,
+            deadline=seconds,
+            watch=turn.watch,
+            variables={"OFFBOOK_HAT": turn.hat},
+        )
+        stop = self._hub.subscribe(turn.on_event, TURN_EVENTS)
+        start = time.monotonic()
+        try:
+            async with asyncio.timeout(seconds + GRACE_SECONDS):
+                await self._agent.open(context)
+                answer = await self._agent.prompt(turn.prompt)
+            turn.answer = "" if answer is None else str(answer)
+        except (TimeoutError, DeadlineExceeded):
+            turn.timed_out = True
+        except ModelError as error:
+            if error.category != EXIT_CODE:
+                raise
+            turn.answer, turn.exit_code = error.message, 1
+        finally:
+            turn.seconds = time.monotonic() - start
+            stop()
+            await self._agent.close()
+        # The agent has seen an HTTP error and may have continued; the run fails with its cause.
+        if (failure := context.failure()) is not None:
+            raise failure
 
     def _check_scope(self, event: BusEvent, hat: str) -> BusEvent:
         """Replace an event that its hat may not publish by a scope violation."""

@@ -3,35 +3,291 @@
     result = await run("flow", "Add error handling", mock_responses=["LOOP_COMPLETE"])
     result.exit_code, result.termination_reason        # 0, "CompletionPromise"
 
-`record` runs a real agent and stores its answers in a cassette of the workspace; `replay` answers
-from that cassette and starts no agent. Cassettes are imported inside the functions: a mocked run
-does not need them, and starts 10 ms sooner without.
+The loop is the subject of a rehearsal. Its trace is the `session.jsonl` of the workspace, outside
+of the agent's folder, and the result is read from there. `record` runs a real agent and stores its
+answers in a cassette of the workspace; `replay` answers from that cassette and starts no agent.
+
+Cassettes are imported inside the functions that need them: a mocked run starts sooner without.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import msgspec
 
-from offbook.errors import RunError, UsageError, did_you_mean
-from offbook.runs.backends import BACKENDS, BackendConfig, BackendFactory
-from offbook.runs.run import AwaitableResult, sync_or_async
-from offbook.secrets import extra_secrets
-from offbook.workflows.hat_loop import SCRATCHPAD
-from offbook.workflows.loop_run import (
-    LoopResult,
-    NullSource,
-    Progress,
-    RunLimits,
-    run_loop,
-    run_subject,
+from offbook.errors import (
+    CheckFailed,
+    OffbookError,
+    RunError,
+    ScriptError,
+    ScriptExhausted,
+    ScriptMismatch,
+    UsageError,
+    did_you_mean,
 )
-from offbook.workflows.mock_backend import MockBackend, MockSource
+from offbook.exchange.model import Usage
+from offbook.files import convert
+from offbook.runs.agents import BACKENDS, BackendConfig, NullSource, open_backend
+from offbook.runs.rehearsal import Rehearsal
+from offbook.runs.run import AwaitableResult, sync_or_async
+from offbook.secrets import excerpt, extra_secrets, hide_secrets
+from offbook.sources.playbook.actions import Fail, Role, Say
+from offbook.sources.playbook.playbook import Playbook
+from offbook.trace.agent_output import output_text
+from offbook.trace.events import ITERATION, PROCESS_EXIT, TERMINATION, Verdict
+from offbook.trace.reader import Trace
+from offbook.workflows.hat_loop import EVENT_FILES, EXIT_CODE, SCRATCHPAD, AgentTurn, HatLoop
+from offbook.workflows.presets import read_preset
 from offbook.workflows.workspace import Workspace, Workspaces
 
+if TYPE_CHECKING:
+    import re
+
+    from offbook.determinism.faults import Faults
+    from offbook.exchange.model import ModelSource, Reply, Request
+    from offbook.subjects.subject import Subject
+    from offbook.trace.events import Event
+
 ORCHESTRATORS = ("ralph",)
+PROMPT_PREVIEW = 80
+EXAMPLE = '[{"output": "…\\nLOOP_COMPLETE"}]'
+
+Progress = Callable[[float, float | None, str], None]
+"""Receives the number of finished steps, the total if it is known, and a message."""
+
+
+class RunLimits(msgspec.Struct, frozen=True):
+    """The maximum number of iterations and of seconds of a run, and the faults in it."""
+
+    iterations: int
+    seconds: float = 300.0
+    faults: Faults | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(cast("Any", self.iterations), int) or self.iterations < 1:
+            raise UsageError(f"max_iterations must be at least 1, got {self.iterations!r}")
+        if not isinstance(cast("Any", self.seconds), (int, float)) or not self.seconds > 0:
+            raise UsageError(f"max_runtime_secs must be more than 0, got {self.seconds!r}")
+
+
+class LoopResult(AwaitableResult, frozen=True):
+    """The result of a loop, as its session reports it."""
+
+    exit_code: int
+    termination_reason: str
+    iterations: int
+    elapsed_secs: float
+    session_file: str
+    events_count: int
+    stdout: str
+    stderr: str
+    error: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+def make_loop(
+    workspace: Workspace,
+    limits: RunLimits,
+    agent: Subject | None = None,
+    on_turn: Callable[[AgentTurn], None] = lambda _: None,
+) -> HatLoop:
+    """Return the hat loop with the workspace's configuration and these limits."""
+    preset = read_preset(workspace.info.config)
+    event_loop = msgspec.structs.replace(
+        preset.event_loop, max_iterations=limits.iterations, max_runtime_seconds=limits.seconds
+    )
+    preset = msgspec.structs.replace(preset, event_loop=event_loop)
+    return HatLoop(preset, agent=agent, on_turn=on_turn)
+
+
+async def run_loop(
+    workspace: Workspace,
+    task: str,
+    loop: Subject,
+    limits: RunLimits,
+    source: ModelSource | None = None,
+    progress: Progress | None = None,
+) -> LoopResult:
+    """Run a loop, ours or an external one, as the subject of a rehearsal."""
+    with workspace.lock():
+        if not workspace.path.is_dir():
+            raise UsageError(
+                f"the files of the workspace {workspace.id!r} were removed",
+                hint=f"fix: offbook workspace cleanup {workspace.id}, and set it up again",
+            )
+        warnings = archive_session(workspace)
+        start = time.monotonic()
+        error = ""
+        rehearsal = Rehearsal(
+            loop,
+            source=source or NullSource(),
+            cwd=workspace.path,
+            trace=workspace.session,
+            faults=limits.faults,
+        )
+        if progress is not None:
+
+            def on_event(event: Event) -> None:
+                number = event.data["n"]
+                progress(number, limits.iterations, f"iteration {number}: {event.data['hat']}")
+
+            rehearsal.hub.subscribe(on_event, ITERATION)
+        try:
+            await rehearsal.run(task)
+            # A rehearsal may go on after a run; this one has to use up mocks and cassettes, too.
+            unfinished = getattr(source, "unfinished", lambda: None)()
+            if unfinished is not None and limits.faults is None:
+                rehearsal.hub.emit_verdict(Verdict("playbook consumed", "fail", str(unfinished)))
+                raise unfinished
+        except OffbookError as problem:
+            # A failed run is a result: the tools return it, and assertions can still be checked.
+            error = hide_secrets(str(problem))
+        finally:
+            try:
+                await rehearsal.dispose(failed=bool(error))
+            except CheckFailed as problem:
+                error = error or hide_secrets(str(problem))
+            except RunError:
+                # The agent changed its session: it is not evidence, and no assertion may read it.
+                if workspace.session.exists():
+                    workspace.session.rename(_next_session(workspace))
+                raise
+        if not workspace.path.is_dir():
+            error = error or "the agent removed the folder of the workspace"
+        elapsed = time.monotonic() - start
+        # Read from the trace, not from the loop: an external one has no other result.
+        reason, exit_code = "Stopped", 1
+        iterations = events = 0
+        output: dict[str, list[str]] = {"stdout": [], "stderr": []}
+        for event in Trace(workspace.session):
+            events += 1
+            iterations += event.event == ITERATION
+            if event.event == TERMINATION:
+                reason, exit_code = event.data["reason"], event.data["exit_code"]
+            if event.event == PROCESS_EXIT and (leaked := event.data.get("leaked")):
+                pids = ", ".join(map(str, leaked))
+                text = (
+                    f"the agent left processes running in iteration {iterations}: {pids} (killed)"
+                )
+                warnings = (*warnings, text)
+            if (chunk := output_text(event)) is not None:
+                stream, text = chunk
+                output[stream].append(text)
+    if reason == "MaxRuntime":
+        limit = f"the time limit of {limits.seconds:g} s was reached in iteration {iterations}"
+        warnings = (*warnings, limit)
+    return LoopResult(
+        exit_code,
+        reason,
+        iterations,
+        round(elapsed, 3),
+        str(workspace.session),
+        events,
+        "".join(output["stdout"]),
+        "".join(output["stderr"]),
+        error,
+        warnings,
+    )
+
+
+def archive_session(workspace: Workspace) -> tuple[str, ...]:
+    """Rename an earlier session and its event files, so that two runs never mix."""
+    if not workspace.session.exists():
+        return ()
+    archived = _next_session(workspace)
+    workspace.session.rename(archived)
+    # Their old lines would count as events of the next run.
+    for name in EVENT_FILES:
+        log = workspace.resolve(name)
+        if log.is_file():
+            suffix = archived.stem.removeprefix("session")
+            log.rename(log.with_name(f"{log.stem}{suffix}{log.suffix}"))
+    return (f"the workspace was used before: its session is kept as {archived.name}",)
+
+
+def _next_session(workspace: Workspace) -> Path:
+    number = 1
+    while (path := workspace.folder / f"session-{number}.jsonl").exists():
+        number += 1
+    return path
+
+
+class MockResponse(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One scripted answer; `hat` and `trigger_pattern` restrict the prompts that it matches.
+
+    One with an `exit_code` is an error of the model: the iteration fails.
+    """
+
+    output: str
+    hat: str | None = None
+    trigger_pattern: str | None = None
+    exit_code: int = 0
+    delay_ms: Annotated[int, msgspec.Meta(ge=0)] = 0
+
+
+class MockResponses(Playbook):
+    """Mock responses as a playbook: each is a role with one answer, used once.
+
+        MockResponses([{"hat": "planner", "output": "…"}, {"output": "LOOP_COMPLETE"}])
+
+    A prompt gets the first unused response whose `hat` and `trigger_pattern` match it.
+    """
+
+    def __init__(self, responses: Any) -> None:
+        super().__init__()
+        if not responses:
+            raise UsageError("the mock backend needs mock_responses", hint=EXAMPLE)
+        if not isinstance(responses, (list, tuple)):
+            raise UsageError("mock_responses is a list", hint=EXAMPLE)
+        self._delays: list[int] = []
+        self._names: list[str] = []
+        for number, raw in enumerate(cast("list[Any]", responses), 1):
+            where = f"mock_responses[{number}]"
+            fields = {"output": raw} if isinstance(raw, str) else raw
+            response = convert(fields, MockResponse, path=where)
+            first = None
+            if response.trigger_pattern:
+                from offbook.trace.text_patterns import compile_pattern  # few responses have one
+
+                # Compiled here, so that an invalid pattern is reported before the run starts.
+                pattern = compile_pattern(response.trigger_pattern, f"{where}.trigger_pattern")
+                first = cast("re.Pattern[str]", pattern)
+            code, text = response.exit_code, response.output
+            answer = Fail(text or f"exit code {code}", 500, EXIT_CODE, None) if code else Say(text)
+            self.load(Role(where, (answer,), first=first, hat=response.hat))
+            self._delays.append(response.delay_ms)
+            self._names.append(f"{number} (hat {response.hat})" if response.hat else f"{number}")
+
+    async def reply(self, request: Request, /) -> Reply:
+        """Return the next response that matches, or raise a ScriptError."""
+        before = self.remaining_steps
+        where = f"hat {request.metadata.get('hat')!r}"
+        try:
+            reply = await super().reply(request)
+            return msgspec.structs.replace(reply, usage=Usage())  # no model counted tokens
+        except ScriptError:
+            # In the words of the tool: its users know no roles.
+            if before:
+                numbers = ", ".join(self._names[step.number - 1] for step in before)
+                what = f"no mock response matches: {len(before)} remaining, numbers {numbers}"
+                hint = f'the prompt begins "{excerpt(request.prompt, PROMPT_PREVIEW)}"'
+                self.failure = ScriptMismatch(what, where=where, hint=hint)
+            else:
+                what = f"mock_exhausted: all {self.consumed} mock responses are used"
+                hint = "fix: add a response, or end the last one with the completion promise"
+                self.failure = ScriptExhausted(what, where=where, hint=hint)
+            raise self.failure from None
+        finally:
+            # Used before the delay: a response that comes too late is used all the same.
+            after = {step.number for step in self.remaining_steps}
+            for step in before:
+                if step.number not in after:
+                    await asyncio.sleep(self._delays[step.number - 1] / 1000)
 
 
 class RunResult(LoopResult, frozen=True):
@@ -61,7 +317,8 @@ async def run(  # noqa: PLR0913 - the parameters of the tool
     """Run the loop on a task, within limits.
 
     The agent is scripted (mock_responses), recorded (cassette), a command or a client. With an
-    orchestrator, the loop of another program runs, and mock_responses are its model.
+    orchestrator, the loop of another program runs, and mock_responses are its model. Every
+    response has to be used.
 
     The loop ends with exit code 0 when the last line of an answer is LOOP_COMPLETE, or the
     completion_promise of the configuration. An answer publishes events as
@@ -80,63 +337,51 @@ async def run(  # noqa: PLR0913 - the parameters of the tool
             hint="backend: playbook, command or a client",
         )
     if backend == "mock":
-        mock = MockBackend(mock_responses)
-        if orchestrator:
-            result = await _run_orchestrator(
-                workspace, task, orchestrator, mock, limits, env, progress
-            )
-        else:
-            result = await run_loop(workspace, task, mock, limits, progress=progress)
+        mocks = MockResponses(mock_responses)
+        loop = (
+            _find_orchestrator(orchestrator, limits, env)
+            if orchestrator
+            else make_loop(workspace, limits)
+        )
+        result = await run_loop(workspace, task, loop, limits, mocks, progress)
         return RunResult(
             **msgspec.structs.asdict(result),
-            mock_responses_consumed=mock.consumed,
-            mock_responses_remaining=mock.remaining,
+            mock_responses_consumed=mocks.consumed,
+            mock_responses_remaining=mocks.remaining,
         )
     # Options of another backend would be ignored silently.
     for name, value in (("orchestrator", orchestrator), ("mock_responses", mock_responses)):
         if value:
             raise UsageError(f"the backend {backend!r} takes no {name}", hint="backend: mock")
+    source: ModelSource | None = None
     if backend == "replay":
-        from offbook.workflows.cassette_backends import CassetteBackend
+        from offbook.workflows.loop_cassettes import CassetteAgent
 
-        recorded = CassetteBackend(workspace, cassette)
-        recorded.prepare(task)
-        # The verdict fails a run that leaves a part of the cassette unused.
-        result = await run_loop(
-            workspace, task, recorded, limits, verdict=recorded.verdict, progress=progress
-        )
+        agent: Subject = CassetteAgent(workspace, cassette)
+        agent.prepare(task)
     else:
         config = BackendConfig(backend, tuple(command), dict(env or {}), playbook)
-        agent = BackendFactory(config, workspace.path)
-        # The values of `env` are redacted from the session, whatever they look like.
-        with extra_secrets(config.env):
-            result = await run_loop(
-                workspace, task, agent, limits, verdict=agent.verdict, progress=progress
-            )
+        agent, source = open_backend(config, workspace.path)
+    # The values of `env` are redacted from the session, whatever they look like.
+    with extra_secrets(env or {}):
+        loop = make_loop(workspace, limits, agent)
+        result = await run_loop(workspace, task, loop, limits, source, progress)
     return RunResult(**msgspec.structs.asdict(result))
 
 
-async def _run_orchestrator(
-    workspace: Workspace,
-    task: str,
-    orchestrator: str,
-    mock: MockBackend,
-    limits: RunLimits,
-    env: Mapping[str, str] | None,
-    progress: Progress | None,
-) -> LoopResult:
-    """Run an external loop whose agent has the mock responses as its model."""
+def _find_orchestrator(
+    orchestrator: str, limits: RunLimits, env: Mapping[str, str] | None
+) -> Subject:
+    """Return the external loop of this name."""
     if orchestrator not in ORCHESTRATORS:
         raise UsageError(
             f"unknown orchestrator {orchestrator!r}",
             where="run",
             hint=did_you_mean(orchestrator, ORCHESTRATORS),
         )
-    from offbook.subjects.clis.ralph import HAT, Ralph  # a client that few runs need
+    from offbook.subjects.clis.ralph import Ralph  # a client that few runs need
 
-    ralph = Ralph(max_iterations=limits.iterations, deadline=limits.seconds, env=env)
-    source = MockSource(mock, HAT)
-    return await run_subject(workspace, task, ralph, limits, source=source, progress=progress)
+    return Ralph(max_iterations=limits.iterations, deadline=limits.seconds, env=env)
 
 
 class RecordResult(AwaitableResult, frozen=True):
@@ -173,11 +418,7 @@ async def record(  # noqa: PLR0913 - the parameters of the tool
 ) -> RecordResult:
     """Run the loop with a real agent and record a cassette in the workspace."""
     from offbook.sources.cassette.recording import Recording
-    from offbook.workflows.cassette_backends import (
-        WORKSPACE_ROOT,
-        RecordingBackend,
-        cassette_path,
-    )
+    from offbook.workflows.loop_cassettes import WORKSPACE_ROOT, TurnRecorder, cassette_path
 
     workspace = Workspaces().find(workspace_id)
     if backend not in BACKENDS:
@@ -187,7 +428,7 @@ async def record(  # noqa: PLR0913 - the parameters of the tool
     path = cassette_path(workspace, cassette_name)
     limits = RunLimits(max_iterations, max_runtime_secs)
     config = BackendConfig(backend, tuple(command), dict(env or {}), playbook)
-    agent = BackendFactory(config, workspace.path)
+    agent, source = open_backend(config, workspace.path)
     # Everything that a replay needs to repeat the run: the agent for unrecorded prompts, the
     # limits, and the scratchpad, which is part of the first prompt.
     metadata: dict[str, Any] = {"backend": backend}
@@ -199,7 +440,7 @@ async def record(  # noqa: PLR0913 - the parameters of the tool
         metadata["scratchpad"] = scratchpad.read_text("utf-8")
     with extra_secrets(config.env):
         recording = Recording(
-            NullSource(),  # the backend answers; the recording stores its output
+            NullSource(),  # the agent answers; the recording stores its output
             path,
             redactions=redactions,
             roots={WORKSPACE_ROOT: workspace.path},
@@ -209,14 +450,8 @@ async def record(  # noqa: PLR0913 - the parameters of the tool
         )
         existed = path.is_file()
         try:
-            result = await run_loop(
-                workspace,
-                task,
-                lambda context: RecordingBackend(agent(context), recording, workspace.path),
-                limits,
-                verdict=agent.verdict,
-                progress=progress,
-            )
+            loop = make_loop(workspace, limits, agent, TurnRecorder(recording, workspace.path))
+            result = await run_loop(workspace, task, loop, limits, source, progress)
             metadata["termination_reason"] = result.termination_reason
         except BaseException:
             recording.interrupted = True
@@ -282,29 +517,32 @@ async def replay(  # noqa: PLR0913 - the parameters of the tool
 
     With allow_passthrough, unrecorded prompts go to the agent that was recorded, or to `backend`.
     """
-    from offbook.workflows.cassette_backends import CassetteBackend
+    from offbook.workflows.loop_cassettes import CassetteAgent
 
     workspace = Workspaces().find(workspace_id)
-    recorded = CassetteBackend(workspace, cassette_name, strict=strict, redactions=redactions)
+    recorded = CassetteAgent(workspace, cassette_name, strict=strict, redactions=redactions)
     recorded.prepare(task)
+    source: ModelSource | None = None
     if allow_passthrough:
         config = BackendConfig(backend, tuple(command), dict(env or {}), playbook)
-        recorded.allow_passthrough(config)
+        source = recorded.allow_passthrough(config)
     elif backend or command or playbook:
         raise UsageError("a replay starts no agent", hint="fix: allow_passthrough=True")
     limits = RunLimits(max_iterations or recorded.iterations, max_runtime_secs)
+    turns: list[AgentTurn] = []
     with extra_secrets(env or {}):
-        result = await run_loop(
-            workspace, task, recorded, limits, verdict=recorded.verdict, progress=progress
-        )
+        loop = make_loop(workspace, limits, recorded, turns.append)
+        result = await run_loop(workspace, task, loop, limits, source, progress)
     summary = recorded.summary()
+    # A replayed answer costs nothing; one unknown cost makes the sum unknown.
+    costs = [turn.cost_usd for turn in turns]
     return ReplayResult(
         result.exit_code,
         result.termination_reason,
         result.iterations,
         summary.interactions_replayed,
         summary.interactions_passthrough,
-        recorded.cost,
+        None if None in costs else sum(cast("list[float]", costs)),
         result.session_file,
         summary.interactions_unused,
         summary.drifted,

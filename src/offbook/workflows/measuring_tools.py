@@ -15,8 +15,7 @@ import msgspec
 
 from offbook.errors import CheckFailed, UsageError
 from offbook.runs.run import AwaitableResult, sync_or_async
-from offbook.workflows.loop_run import Progress
-from offbook.workflows.loop_tools import run
+from offbook.workflows.loop_tools import Progress, run
 from offbook.workflows.workspace import Workspace, Workspaces
 
 BASELINES = "benchmarks"
@@ -258,6 +257,8 @@ async def chaos(  # noqa: PLR0913 - the parameters of the tool
     events = list(Trace(workspace.recorded_session))
     verdict = judge_faults(events)
     outcomes = find_outcomes(events)
+    if not outcomes and result.error:
+        raise CheckFailed(result.error)
     return ChaosResult(
         passed=verdict.holds,
         summary=summarize(outcomes),

@@ -8,29 +8,57 @@
 
 The fields of a step are the parameters of the tool of the same name. Files are decoded strictly:
 an unknown field or assertion is reported with its line before anything runs.
+
+    results = await run_scenarios(find_scenarios([Path("scenarios/")]))
+    all(result.passed for result in results)
+
+A scenario calls the same tools as a person would: setup, run, check, evaluate, report, cleanup.
+Each attempt runs in a new workspace, several scenarios at once.
 """
 
 from __future__ import annotations
 
+import asyncio
+import os
 import re
-from collections.abc import Iterable
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
 import msgspec
 
 from offbook.checks.assertion import parse_assertion
-from offbook.errors import FormatError, UsageError
-from offbook.files import convert, find_line, parse_json, read_text
+from offbook.errors import FormatError, OffbookError, UsageError
+from offbook.files import convert, copy_atomic, find_line, parse_json, read_text, write_atomic
+from offbook.reports.report import Attempt, Case, Suite, collect_suite
 from offbook.trace.events import FileLine
+from offbook.trace.reader import Trace
+from offbook.workflows.loop_tools import record, run
 from offbook.workflows.presets import read_preset
-from offbook.workflows.tools import ReportFormat
-from offbook.workflows.workspace import CASSETTES
+from offbook.workflows.tools import (
+    CheckResult,
+    ReportFormat,
+    check,
+    cleanup,
+    find_report,
+    report,
+    report_suffix,
+    setup,
+)
+from offbook.workflows.workspace import CASSETTES, Workspace, Workspaces
 from offbook.yaml_files import parse_yaml
+
+if TYPE_CHECKING:
+    from offbook.workflows.evaluation import EvaluateResult
 
 SUFFIXES = (".yaml", ".yml", ".json")
 DATA_FOLDERS = {CASSETTES, "snapshots"}  # their files belong to scenarios and are none
 FailureKind = Literal["timeout", "rate_limit", "mock_exhausted", "assertion_failure", "error"]
+REPORTS_FOLDER = Path(".offbook/reports")
+T = TypeVar("T")
 
 
 class SetupStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -210,3 +238,276 @@ def _expand(paths: Iterable[Path]) -> Iterable[Path]:
 def slug(name: str) -> str:
     """Return a name as a file name."""
     return re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-_").lower()[:60] or "scenario"
+
+
+# --- Running them
+
+
+class ScenarioResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a scenario over all its attempts."""
+
+    name: str
+    passed: bool
+    flaky: bool
+    attempts: int
+    seconds: float
+    error: str = ""
+    failure_history: tuple[Attempt, ...] = ()
+    results: list[Any] = []
+    evaluations: list[Any] = []
+    reports: list[str] = []
+    session: str = ""
+    suite: Suite | None = None
+
+
+class AttemptFailure(msgspec.Struct, frozen=True):
+    """The reason why an attempt failed."""
+
+    kind: FailureKind
+    error: str
+
+
+class RetryResult(msgspec.Struct, Generic[T], frozen=True):
+    """The value of the last attempt, and the failures of all."""
+
+    value: T
+    failure: AttemptFailure | None
+    attempts: int
+    history: tuple[Attempt, ...]
+
+    @property
+    def flaky(self) -> bool:
+        """True if it passed only after a failure."""
+        return self.failure is None and bool(self.history)
+
+
+AttemptFunction = Callable[[tuple[Attempt, ...]], Awaitable[tuple[T, AttemptFailure | None]]]
+
+
+async def run_with_retries(
+    attempt: AttemptFunction[T],
+    policy: RetryPolicy,
+    *,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> RetryResult[T]:
+    """Call `attempt` with the earlier failures until it passes or may not be retried.
+
+    The delay between attempts doubles each time.
+    """
+    history: tuple[Attempt, ...] = ()
+    number = 1
+    while True:
+        value, failure = await attempt(history)
+        if failure is None:
+            return RetryResult(value, None, number, history)
+        history = (*history, Attempt(number, failure.error, failure.kind))
+        if number >= policy.max_attempts or not policy.allows(failure.kind):
+            return RetryResult(value, failure, number, history)
+        if policy.backoff_ms:
+            await sleep(policy.backoff_ms * 2 ** (number - 1) / 1000)
+        number += 1
+
+
+async def run_scenarios(
+    scenarios: Sequence[Scenario],
+    *,
+    jobs: int = 0,
+    reports: Path = REPORTS_FOLDER,
+    recording: bool = False,
+    on_result: Callable[[ScenarioResult], None] | None = None,
+) -> list[ScenarioResult]:
+    """Run scenarios in parallel, and call `on_result` when each has finished.
+
+    With `recording`, scenarios with a cassette run their real agent and record it.
+    """
+    # Threads would not help: a scenario waits for processes, or is over in a few milliseconds.
+    slots = asyncio.Semaphore(jobs or os.cpu_count() or 1)
+
+    async def run_in_slot(scenario: Scenario) -> ScenarioResult:
+        async with slots:
+            result = await run_scenario(scenario, reports=reports, recording=recording)
+        if on_result is not None:
+            on_result(result)
+        return result
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(run_in_slot(scenario)) for scenario in scenarios]
+    return [task.result() for task in tasks]
+
+
+def write_reports(results: Sequence[ScenarioResult], paths: Mapping[str, Path]) -> None:
+    """Write one report of all scenarios for each format with a path."""
+    suites = [result.suite for result in results if result.suite is not None]
+    for name, path in paths.items():
+        write_atomic(path, find_report(name).render(*suites))
+
+
+async def run_scenario(
+    scenario: Scenario, *, reports: Path = REPORTS_FOLDER, recording: bool = False
+) -> ScenarioResult:
+    """Run a scenario with its retries, each attempt in a new workspace."""
+    start = time.monotonic()
+
+    async def attempt(history: tuple[Attempt, ...]) -> tuple[_Attempt, AttemptFailure | None]:
+        return await _run_attempt(scenario, reports, history, recording=recording)
+
+    outcome = await run_with_retries(attempt, scenario.retry)
+    last, failure = outcome.value, outcome.failure
+    suite = last.suite or Suite(scenario.name, ())
+    if failure is not None and (suite.green or not suite.cases):
+        # The run itself failed: a suite without a failed case would be reported as passed.
+        file = str(scenario.places[0].context["file"]) if scenario.places else ""
+        case = Case("the scenario", "error", message=failure.error, kind=failure.kind, file=file)
+        suite = msgspec.structs.replace(suite, cases=(*suite.cases, case))
+    return ScenarioResult(
+        name=scenario.name,
+        passed=failure is None,
+        flaky=outcome.flaky,
+        attempts=outcome.attempts,
+        seconds=round(time.monotonic() - start, 3),
+        error=failure.error if failure else "",
+        failure_history=outcome.history,
+        results=list(last.checked.results) if last.checked else [],
+        evaluations=list(last.evaluated.evaluations) if last.evaluated else [],
+        reports=last.reports,
+        session=last.session,
+        suite=suite,
+    )
+
+
+class _Attempt(msgspec.Struct):
+    """The results of the steps of one attempt, as far as it came."""
+
+    checked: CheckResult | None = None
+    evaluated: EvaluateResult | None = None
+    reports: list[str] = []
+    session: str = ""
+    suite: Suite | None = None
+
+
+async def _run_attempt(
+    scenario: Scenario, folder: Path, history: tuple[Attempt, ...], *, recording: bool = False
+) -> tuple[_Attempt, AttemptFailure | None]:
+    """Run all steps of a scenario in a new workspace, and copy out what is kept."""
+    # A random part: the same scenario may run in several processes at once.
+    workspace_id = f"{slug(scenario.name)}-{uuid.uuid4().hex[:8]}"
+    attempt = _Attempt()
+    try:
+        setup(workspace_id, **msgspec.structs.asdict(scenario.setup))
+    except OffbookError as error:
+        return attempt, AttemptFailure("error", str(error))
+    try:
+        workspace = Workspaces().find(workspace_id)
+        if scenario.snapshots:
+            from offbook.workflows.snapshots import copy_approved
+
+            copy_approved(Path(scenario.snapshots), workspace)
+        outcome = await _run_loop(scenario, workspace, recording=recording)
+        approved = scenario.snapshots or "FOLDER, with `snapshots: FOLDER` in the scenario"
+        attempt.checked = check(
+            workspace_id, scenario.assertions, approved=approved, places=scenario.places
+        )
+        if scenario.snapshots:
+            from offbook.workflows.snapshots import copy_pending, in_ci
+
+            if not in_ci():
+                copy_pending(scenario.assertions, workspace, Path(scenario.snapshots))
+        if scenario.evaluate is not None:
+            # Few scenarios have a judge, and its imports take as long as a mocked run.
+            from offbook.workflows.evaluation import evaluate
+
+            options = msgspec.structs.asdict(scenario.evaluate)
+            attempt.evaluated = await evaluate(workspace_id, **options)
+        failure = find_failure(outcome, attempt.checked, attempt.evaluated)
+        session = Path(outcome.session_file)
+        # The workspace is removed, so a failure needs a copy of its session.
+        if failure or any(step.include_traces for step in scenario.report):
+            copy = folder / f"{slug(scenario.name)}.jsonl"
+            attempt.session = str(copy_atomic(session, copy))
+        for step in scenario.report:
+            written = report(
+                workspace_id,
+                step.format,
+                scenario.name,
+                include_traces=step.include_traces,
+                history=history,
+                trace_path=attempt.session,
+            )
+            target = folder / f"{slug(scenario.name)}.{report_suffix(step.format)}"
+            attempt.reports.append(str(copy_atomic(Path(written.report_path), target)))
+        attempt.suite = collect_suite(
+            Trace(session), scenario.name, trace=attempt.session, history=history
+        )
+    except OffbookError as error:
+        failure = AttemptFailure("error", str(error))
+    finally:
+        with suppress(UsageError):  # the agent may have removed it
+            cleanup(workspace_id)
+    return attempt, failure
+
+
+class RunOutcome(Protocol):
+    """The common fields of the results of `run` and `record`."""
+
+    @property
+    def termination_reason(self) -> str: ...
+    @property
+    def session_file(self) -> str: ...
+    @property
+    def error(self) -> str: ...
+
+
+async def _run_loop(scenario: Scenario, workspace: Workspace, *, recording: bool) -> RunOutcome:
+    """Run the agent, replay its cassette, or run the agent and record the cassette."""
+    options = msgspec.structs.asdict(scenario.run)
+    if not scenario.run.cassette:
+        return await run(workspace.id, **options)
+    if options.pop("faults"):
+        raise UsageError("a cassette has no faults", hint="remove run.faults, or run.cassette")
+    cassette = Path(options.pop("cassette"))
+    inside = workspace.resolve(f"{CASSETTES}/{cassette.stem}.yaml")
+    if recording:
+        for name in ("mock_responses", "orchestrator"):
+            if options.pop(name, None):
+                raise UsageError(f"a cassette records a real agent, not {name}")
+        if options["backend"] in {"mock", "replay"}:
+            raise UsageError(
+                "missing agent to record", hint="run.backend names it, and run.cassette the file"
+            )
+        # Recorded in the workspace first: a failed recording leaves the old cassette.
+        recorded = await record(workspace.id, cassette.stem, **options)
+        copy_atomic(inside, cassette)
+        return recorded
+    try:
+        copy_atomic(cassette, inside)
+    except FileNotFoundError as error:
+        raise UsageError(
+            "cassette not found",
+            where=str(cassette),
+            hint="fix: offbook scenario run FILE --record",
+        ) from error
+    limits = {name: options[name] for name in ("task", "max_iterations", "max_runtime_secs")}
+    return await run(workspace.id, backend="replay", cassette=cassette.stem, **limits)
+
+
+def find_failure(
+    outcome: RunOutcome, checked: CheckResult, evaluated: EvaluateResult | None = None
+) -> AttemptFailure | None:
+    """Return the reason why an attempt failed: an error of the run, or a failed check."""
+    messages = [f"{item.name}: {item.message}" for item in checked.results if not item.passed]
+    for score in evaluated.evaluations if evaluated else ():
+        if not score.passed:
+            why = score.error or f"{score.score} is less than {score.threshold}: {score.reasoning}"
+            messages.append(f"{score.criterion} {score.target}: {why}")
+    if not messages and not outcome.error:
+        return None
+    # The kind decides about a retry. An error of the run matters more than failed assertions.
+    kind: FailureKind = "error" if outcome.error else "assertion_failure"
+    if outcome.termination_reason == "MaxRuntime":
+        kind = "timeout"
+        messages.insert(0, "the loop reached its time limit")
+    elif "rate_limit" in outcome.error:
+        kind = "rate_limit"
+    elif "mock_exhausted" in outcome.error:
+        kind = "mock_exhausted"
+    return AttemptFailure(kind, "\n".join(filter(None, (outcome.error, *messages))))

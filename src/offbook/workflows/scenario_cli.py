@@ -10,7 +10,7 @@ import click
 from offbook.cli_options import FILE_PATH, json_option, live_options, print_json
 
 if TYPE_CHECKING:
-    from offbook.workflows.scenario_runner import ScenarioResult
+    from offbook.workflows.scenario import ScenarioResult
 
 
 @click.group("scenario", epilog="\b\nExample:\n  offbook scenario run scenarios/ --jobs 4")
@@ -66,8 +66,7 @@ def run_scenario_files(
 
     import msgspec
 
-    from offbook.workflows.scenario import find_scenarios
-    from offbook.workflows.scenario_runner import run_scenarios, write_reports
+    from offbook.workflows.scenario import find_scenarios, run_scenarios, write_reports
 
     # All files are read before the first scenario runs: a mistake in the last one costs no time.
     scenarios = find_scenarios(files)

@@ -22,10 +22,8 @@ from offbook.secrets import outgoing
 from offbook.trace.inspection import EventFilter
 from offbook.trace.redaction import RedactionRules
 from offbook.workflows.evaluation import evaluate
-from offbook.workflows.loop_run import Progress
-from offbook.workflows.loop_tools import record, replay, run
+from offbook.workflows.loop_tools import MockResponse, Progress, record, replay, run
 from offbook.workflows.measuring_tools import benchmark, chaos, compare, coverage
-from offbook.workflows.mock_backend import MockResponse
 from offbook.workflows.presets import Preset
 from offbook.workflows.snapshots import diff, snapshot
 from offbook.workflows.tools import check, cleanup, inspect, report, setup

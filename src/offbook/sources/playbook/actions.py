@@ -162,6 +162,7 @@ class Role(msgspec.Struct, frozen=True):
     model: Match | None = None
     tools: tuple[str, ...] | None = None
     first: Match | None = None
+    hat: str | None = None  # of a loop, exactly
 
     def matches(self, request: Request) -> bool:
         """Return whether the request belongs to this role."""
@@ -180,6 +181,8 @@ class Role(msgspec.Struct, frozen=True):
         ]
         if self.tools is not None and not set(self.tools) <= set(request.tool_names):
             mismatches.append(("tools", self.tools, request.tool_names))
+        if self.hat is not None and self.hat != (hat := request.metadata.get("hat")):
+            mismatches.append(("hat", self.hat, hat))
         return mismatches
 
 

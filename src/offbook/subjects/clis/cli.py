@@ -22,11 +22,14 @@ import msgspec
 from offbook.errors import DeadlineExceeded, RunError, UsageError, did_you_mean
 from offbook.exchange.providers import client_env
 from offbook.secrets import excerpt, outgoing
-from offbook.subjects.process import ProcessResult, describe_exit, isolated_env, run_process
-from offbook.trace.events import (
-    ProcessOutputData,
-    ProcessStartData,
+from offbook.subjects.process import (
+    MAX_OUTPUT,
+    ProcessResult,
+    describe_exit,
+    isolated_env,
+    run_process,
 )
+from offbook.trace.events import ProcessOutputData, ProcessStartData
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -110,6 +113,8 @@ class CliAgent(ABC):
     client: ClassVar[ClientPackage | None] = None
     model_access: ModelAccess = "endpoint"
     emits_tool_calls = False
+    # False for a command whose output is text: it is emitted as it arrives, JSON or not.
+    prints_events = True
 
     def __init__(self, **options: Unpack[CliOptions]) -> None:
         for name in options:
@@ -180,11 +185,15 @@ class CliAgent(ABC):
             self.program = os.path.join(os.getcwd(), program) if os.sep in program else program  # noqa: PTH118, PTH109 - a join of texts
         self._context = context
         self.output = AgentOutput()
+        if context.deadline is not None:
+            self._deadline = context.deadline
         self.home = _make_home(self.files(context.endpoint))
         env = {
-            **self.environment(context.endpoint),
+            # A command whose model is not replaced gets no address.
+            **(self.environment(context.endpoint) if context.endpoint else {}),
             **context.hub.variables,
             **self._extra_env,
+            **context.variables,
         }
         self._env = isolated_env(self.home, env)
 
@@ -194,13 +203,16 @@ class CliAgent(ABC):
         command = self.command(text, self.output.session)
         # No hub for the process: between the requests, the order of its output would be random.
         # `emit_result` emits all of it at the end.
-        context.hub.emit_data(ProcessStartData(list(command)))
+        if self.prints_events:
+            context.hub.emit_data(ProcessStartData(list(command)))
         result = await run_process(
             command,
             cwd=context.cwd,
             env=self._env,
             deadline=self._deadline,
             stdin=self.stdin(text),
+            hub=None if self.prints_events else context.hub,
+            watch=context.watch,
         )
         self.process_result = result
         self.emit_result(context, result)
@@ -210,6 +222,10 @@ class CliAgent(ABC):
                 hint=_last_lines(result) or "no output; allow more time with deadline=…",
             )
         program = Path(command[0]).name
+        if result.truncated and type(self).parse_output is not CliAgent.parse_output:
+            # Its JSON is parsed as a whole: without the end, the answer is unknown.
+            size = f"{MAX_OUTPUT >> 20} MiB"
+            raise RunError(f"{self.name} wrote more than {size}, so its answer is unknown")
         if result.code not in self._codes:
             raise RunError(
                 f"{self.name} {describe_exit(result.code)}",
@@ -225,6 +241,9 @@ class CliAgent(ABC):
 
     def emit_result(self, context: RunContext, result: ProcessResult) -> None:
         """Emit the output and the exit of the process, and parse the output."""
+        if not self.prints_events:
+            self.output = self.parse_output(result.stdout, ())
+            return
         events: list[dict[str, Any]] = []
         plain: list[str] = []
         for line in result.stdout.removesuffix("\n").split("\n"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 from offbook.exchange.messages import join_text
 from offbook.subjects.clis.cli import CliAgent, ClientPackage, CliOptions
@@ -63,6 +63,7 @@ class Ralph(CliAgent):
 
     name = "ralph"
     client = ClientPackage("Ralph", "ralph", "ralph-orchestrator", "1.2.3", manager="pip")
+    request_metadata: ClassVar[dict[str, str]] = {"hat": HAT}
 
     def __init__(
         self,

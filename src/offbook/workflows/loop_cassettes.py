@@ -1,4 +1,4 @@
-"""Backends that record the answers of an agent in a cassette, and that replay them.
+"""Cassettes of the loop: the turns of an agent are recorded, and an agent that replays them.
 
 A cassette of the loop contains for each iteration the hat, the prompt, the output and the files
 that the agent changed. A replay writes the same files, so the next prompt is the recorded one.
@@ -6,26 +6,26 @@ that the agent changed. A replay writes the same files, so the next prompt is th
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from offbook.checks.snapshot import list_files, read_small_text
 from offbook.errors import RunError, UsageError, did_you_mean
+from offbook.exchange.model import ModelSource
 from offbook.files import write_atomic
-from offbook.runs.backends import BACKENDS, Backend, BackendConfig, BackendFactory, BackendResult
+from offbook.runs.agents import BACKENDS, BackendConfig, NullSource, open_backend
 from offbook.sources.cassette.format import RecordedResponse
 from offbook.sources.cassette.journal import load_cassette
 from offbook.sources.cassette.replay import Cassette, ReplaySummary
-from offbook.workflows.hat_loop import SCRATCHPAD
-from offbook.workflows.loop_run import NullSource
+from offbook.trace.events import PROCESS_EXIT, PROCESS_OUTPUT
+from offbook.workflows.hat_loop import SCRATCHPAD, SUMMARY, AgentTurn
 from offbook.workflows.workspace import CASSETTES, NAME_PATTERN, Workspace
 
 if TYPE_CHECKING:
+    from offbook.exchange.tool_aliases import ToolAliases
     from offbook.sources.cassette.recording import Recording
-    from offbook.subjects.subject import RunContext
+    from offbook.subjects.subject import ModelAccess, RunContext, Subject
     from offbook.trace.events import Verdict
     from offbook.trace.hub import Hub
 
@@ -56,42 +56,34 @@ def find_cassette(workspace: Workspace, name: str) -> Path:
     return path
 
 
-class RecordingBackend:
-    """Passes prompts to a backend, and records its answers with the files that they changed."""
+class TurnRecorder:
+    """Records each turn of the loop, with the files that it changed."""
 
-    def __init__(self, backend: Backend, recording: Recording, folder: Path) -> None:
-        self._backend = backend
+    def __init__(self, recording: Recording, folder: Path) -> None:
         self._recording = recording
         self._folder = folder
+        self._files = _read_files(folder)
 
-    async def run_turn(self, hat: str, prompt: str, deadline: float) -> BackendResult:
-        """Return the backend's answer after recording it."""
-        # Compared as texts: an agent may write a file twice, or write the same text again.
-        before = _read_files(self._folder)
-        start = time.perf_counter()
-        try:
-            result = await self._backend.run_turn(hat, prompt, deadline)
-        except asyncio.CancelledError:
-            self._recording.interrupted = True
-            raise
-        if result.scanned is not None:
+    def __call__(self, turn: AgentTurn) -> None:
+        """Record a turn."""
+        if turn.truncated:
             raise RunError("the agent wrote too much output to be recorded", hint="print less")
-        after = _read_files(self._folder)
+        # Compared as texts: an agent may write a file twice, or write the same text again.
+        before, self._files = self._files, _read_files(self._folder)
         changed: dict[str, str | None] = {
-            name: after.get(name)
-            for name in sorted(before.keys() | after.keys())
-            if before.get(name) != after.get(name)
+            name: self._files.get(name)
+            for name in sorted(before.keys() | self._files.keys())
+            if before.get(name) != self._files.get(name)
         }
         response = RecordedResponse(
-            output=result.output,
-            exit_code=result.exit_code,
-            tokens=result.tokens,
-            cost_dollars=result.cost_usd,
-            duration_ms=round((time.perf_counter() - start) * 1000),
+            output=turn.output,
+            exit_code=turn.exit_code,
+            tokens=turn.tokens,
+            cost_dollars=turn.cost_usd,
+            duration_ms=round(turn.seconds * 1000),
             files=changed,
         )
-        self._recording.record_output(prompt, response, hat=hat)
-        return result
+        self._recording.record_output(turn.prompt, response, hat=turn.hat)
 
 
 def _read_files(folder: Path) -> dict[str, str]:
@@ -100,13 +92,18 @@ def _read_files(folder: Path) -> dict[str, str]:
     return {name: text for name, text in texts if text is not None}
 
 
-class CassetteBackend:
-    """Answers with a cassette of the workspace, and writes the files that were recorded."""
+class CassetteAgent:
+    """A subject that answers with a cassette of the workspace, and writes the recorded files.
+
+    With `passthrough`, prompts that were not recorded go to that agent.
+    """
+
+    name = "cassette"
 
     def __init__(
         self,
         workspace: Workspace,
-        name: str,
+        cassette: str,
         *,
         strict: bool = True,
         redactions: Mapping[str, Any] | None = None,
@@ -114,14 +111,13 @@ class CassetteBackend:
         self._workspace = workspace
         self._strict = strict
         self._redactions = redactions
-        self._file = load_cassette(find_cassette(workspace, name))
+        self._file = load_cassette(find_cassette(workspace, cassette))
         self._metadata = self._file.header.metadata
-        self._passthrough: BackendFactory | None = None
-        self._agent: Backend | None = None
-        self._replay = self._open()
-        self.cost: float | None = 0.0
+        self._passthrough: Subject | None = None
+        self._context: RunContext | None = None
+        self._replay = self._open_replay()
 
-    def _open(self, hub: Hub | None = None) -> Cassette:
+    def _open_replay(self, hub: Hub | None = None) -> Cassette:
         return Cassette(
             self._file,
             strict=self._strict,
@@ -153,46 +149,83 @@ class CassetteBackend:
         elif "max_iterations" in self._metadata:  # recorded by this tool, without a scratchpad
             scratchpad.unlink(missing_ok=True)
 
-    def allow_passthrough(self, config: BackendConfig) -> None:
-        """Pass unrecorded prompts to an agent; by default to the one that was recorded."""
+    def allow_passthrough(self, config: BackendConfig) -> ModelSource | None:
+        """Pass unrecorded prompts to an agent, by default the one that was recorded.
+
+        Return the model of that agent.
+        """
         if not config.backend:
             name = str(self._metadata.get("backend", ""))
             if name not in BACKENDS:
                 raise UsageError("passthrough needs a backend", hint='backend="codex"')
             command = config.command or tuple(cast("list[str]", self._metadata.get("command", ())))
             config = BackendConfig(name, command, config.env, config.playbook)
-        self._passthrough = BackendFactory(config, self._workspace.path)
+        self._passthrough, source = open_backend(config, self._workspace.path)
+        return source
 
-    def __call__(self, context: RunContext) -> Backend:
-        """Return itself as the backend of this run."""
+    @property
+    def model_access(self) -> ModelAccess:
+        """The way in which the agent of unrecorded prompts reaches its model."""
+        return "call" if self._passthrough is None else self._passthrough.model_access
+
+    @property
+    def emits_tool_calls(self) -> bool:
+        """True unless the agent of unrecorded prompts emits none."""
+        return self._passthrough is None or self._passthrough.emits_tool_calls
+
+    @property
+    def tool_aliases(self) -> ToolAliases:
+        """The tool names of the agent of unrecorded prompts."""
+        return getattr(self._passthrough, "tool_aliases", {})
+
+    async def open(self, context: RunContext, /) -> None:
+        """Report to the hub of this run from now on."""
         # Opened again: a replay reports drift and passthrough to the hub of its run.
-        self._replay = self._open(context.hub)
-        self._agent = self._passthrough(context) if self._passthrough else None
-        return self
+        if self._context is None:
+            self._replay = self._open_replay(context.hub)
+        self._context = context
+        if self._passthrough is not None:
+            await self._passthrough.open(context)
 
-    async def run_turn(self, hat: str, prompt: str, deadline: float) -> BackendResult:
+    async def prompt(self, text: str, /) -> object:
         """Return the recorded answer, or pass the prompt to the agent."""
-        response = self._replay.reply_to_prompt(prompt, hat)
+        assert self._context is not None  # noqa: S101 - a subject is opened first
+        hub, hat = self._context.hub, self._context.variables["OFFBOOK_HAT"]
+        response = self._replay.reply_to_prompt(text, hat)
         if response is None:
             # Without passthrough, `reply_to_prompt` has raised a mismatch.
-            assert self._agent is not None  # noqa: S101 - narrows the type
-            result = await self._agent.run_turn(hat, prompt, deadline)
-            # One unknown cost makes the sum unknown.
-            known = self.cost is not None and result.cost_usd is not None
-            self.cost = cast("float", self.cost) + cast("float", result.cost_usd) if known else None
-            return result
-        for name, text in response.files.items():
+            assert self._passthrough is not None  # noqa: S101 - narrows the type
+            return await self._passthrough.prompt(text)
+        for name, content in response.files.items():
             path = self._workspace.resolve(name)
-            if text is None:
+            if content is None:
                 path.unlink(missing_ok=True)
             else:
-                write_atomic(path, text)
+                write_atomic(path, content)
+        output = response.output or ""
+        if output:
+            hub.emit(PROCESS_OUTPUT, {"stream": "stdout", "text": output, "hat": hat})
+        if response.exit_code:
+            hub.emit(PROCESS_EXIT, {"code": response.exit_code})
         # The recorded cost was paid once; a replay costs nothing.
-        return BackendResult(response.output or "", response.exit_code, cost_usd=0.0)
+        hub.emit(SUMMARY, {"hat": hat, "cost_usd": 0.0})
+        return output
 
-    def verdict(self) -> Verdict:
+    async def close(self) -> None:
+        """Close the agent of unrecorded prompts."""
+        if self._passthrough is not None:
+            await self._passthrough.close()
+
+    def tools(self) -> None:
+        """Return None: the recording has answers only."""
+
+    def commands(self) -> tuple[str, ...]:
+        """Return no commands."""
+        return ()
+
+    def verdicts(self) -> Iterable[Verdict]:
         """Return whether the whole cassette was replayed without a mismatch."""
-        return self._replay.verdict()
+        return (self._replay.verdict(),)
 
     def summary(self) -> ReplaySummary:
         """Return the counts of the replay."""

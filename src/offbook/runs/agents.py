@@ -1,0 +1,180 @@
+"""Agents by name: the backends of a loop or a judge, as subjects with their model.
+
+    agent, model = open_backend(BackendConfig("claude", playbook="shop.yaml"), folder)
+    Rehearsal(HatLoop(agent=agent), source=model)
+
+The model of a client is always a `ModelSource` behind its own URL: a playbook, a cassette or the
+real provider. So the trace contains every request, and API keys do not reach the client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from offbook.errors import ScriptError, UsageError, did_you_mean
+from offbook.exchange.messages import History, user
+from offbook.exchange.model import Request
+from offbook.secrets import excerpt
+
+if TYPE_CHECKING:
+    from offbook.exchange.model import ModelSource, Reply
+    from offbook.subjects.clis.cli import CliAgent
+    from offbook.subjects.subject import ModelAccess, RunContext, Subject
+
+# Clients by the name of their backend; their modules are imported when they are used.
+CLIENTS = {
+    "claude": "claude_code:ClaudeCode",
+    "codex": "codex:Codex",
+    "gemini": "gemini:GeminiCli",
+    "kiro": "command:Kiro",
+    "pi": "pi:Pi",
+}
+# A turn is a new process, which prints its answer and exits.
+CLIENT_OPTIONS: dict[str, dict[str, Any]] = {"pi": {"mode": "json"}}
+HOSTED_CLIENTS = {"kiro"}  # their model cannot be replaced: it is behind the vendor's service
+BACKENDS = ("command", "playbook", *CLIENTS)
+ANY_EXIT_CODE = range(-64, 256)  # a failed turn is a result of the loop, not an error of the run
+
+
+class ModelAgent:
+    """A subject that is the model itself: each prompt is one request, each reply an answer."""
+
+    name = "model"
+    model_access: ModelAccess = "call"
+    emits_tool_calls = True  # it runs no tools
+
+    async def open(self, context: RunContext, /) -> None:
+        """Note the model and the deadline."""
+        self._context = context
+
+    async def prompt(self, text: str, /) -> str:
+        """Return the model's reply."""
+        reply = self._context.source.reply(Request(History([user(text)])))
+        return (await asyncio.wait_for(reply, self._context.deadline)).text
+
+    async def close(self) -> None:
+        """Do nothing."""
+
+    def tools(self) -> None:
+        """Return None: it has no tools."""
+
+    def commands(self) -> tuple[str, ...]:
+        """Return no commands."""
+        return ()
+
+    def verdicts(self) -> tuple[()]:
+        """Return no verdicts."""
+        return ()
+
+
+class NullSource:
+    """The model of a run whose agent needs none: any request is an error."""
+
+    async def reply(self, request: Request, /) -> Reply:
+        """Raise a ScriptError."""
+        raise ScriptError(f"no reply is scripted for {excerpt(request.prompt, 60)!r}")
+
+
+class BackendConfig(msgspec.Struct, frozen=True):
+    """A backend by name, with its options.
+
+    `playbook` is the file of its model: a playbook, mocks or a cassette. Without one the backend
+    calls its real model; `env` must then contain the API key.
+    """
+
+    backend: str
+    command: tuple[str, ...] = ()
+    env: dict[str, str] = {}
+    playbook: str = ""
+
+
+def open_backend(config: BackendConfig, folder: Path) -> tuple[Subject, ModelSource | None]:
+    """Return the agent and its model; None is a model that is not replaced.
+
+    A config that cannot work is rejected before anything is started. `folder` is where a command
+    is looked for, and where it keeps its home from one prompt to the next.
+    """
+    _validate_config(config, folder)
+    name = config.backend
+    source: ModelSource | None = None
+    # Both imports are late: a command without a model needs neither, and `live` loads HTTP.
+    if config.playbook:
+        from offbook.sources.loading import open_source
+
+        source = open_source(Path(config.playbook))()
+    elif name in CLIENTS and name not in HOSTED_CLIENTS:
+        from offbook.sources.live import Live
+
+        source = Live(environment=config.env)
+    if name == "playbook":
+        return ModelAgent(), source
+    env = config.env
+    if source is not None:
+        from offbook.exchange.providers import client_env
+
+        # The real key and base URL stay here: they belong to `Live`, which calls the provider.
+        env = {key: value for key, value in env.items() if key not in client_env("")}
+    if name == "command":
+        from offbook.subjects.clis.command import Command
+
+        home = folder / ".agent" / "home"
+        own = {"HOME": home, "TMPDIR": home / "tmp", "XDG_CONFIG_HOME": home / ".config"}
+        env = {**{key: str(path) for key, path in own.items()}, **env}
+        agent: CliAgent = Command(config.command, env=env, codes=ANY_EXIT_CODE)
+        agent.prints_events = False
+    else:
+        agent = find_client(name)(env=env, codes=ANY_EXIT_CODE, **CLIENT_OPTIONS.get(name, {}))
+    if source is None:
+        agent.model_access = "call"  # it needs no server
+    return agent, source
+
+
+def find_client(name: str) -> type[CliAgent]:
+    """Return the class of a client."""
+    module, _, class_name = CLIENTS[name].partition(":")
+    return getattr(import_module(f"offbook.subjects.clis.{module}"), class_name)
+
+
+def _validate_config(config: BackendConfig, folder: Path) -> None:
+    """Reject a config that cannot work."""
+    name = config.backend
+    if name not in BACKENDS:
+        raise UsageError(
+            f"unknown backend {name!r}", hint=did_you_mean(name, ["mock", "replay", *BACKENDS])
+        )
+    if name == "command":
+        if not config.command:
+            raise UsageError("the backend 'command' needs a command", hint='command=["my-agent"]')
+        program = config.command[0]
+        if shutil.which(program) is None and shutil.which(str(folder / program)) is None:
+            raise UsageError(
+                f"backend_not_found: command {program!r} not found",
+                hint="fix: install it, or use its full path",
+            )
+    if name == "playbook" and not config.playbook:
+        raise UsageError("the backend 'playbook' needs a playbook", hint='playbook="shop.yaml"')
+    if name not in CLIENTS:
+        return
+    client = find_client(name).client
+    if client is not None and client.find() is None:
+        raise UsageError(
+            f"backend_not_found: {client.title} is not installed: "
+            f"{client.program!r} is not on the PATH",
+            hint=f"fix: {client.install_command}",
+        )
+    if config.playbook and name in HOSTED_CLIENTS:
+        raise UsageError(
+            f"the backend {name!r} cannot use a playbook: its model is a hosted service",
+            hint=f"use one of {', '.join(sorted(CLIENTS.keys() - HOSTED_CLIENTS))}",
+        )
+    if not config.playbook and not config.env:
+        raise UsageError(
+            f"the backend {name!r} would call a real model",
+            hint='script it: playbook="shop.yaml"; or allow it with its key: env={"…_API_KEY": …}',
+        )
