@@ -17,7 +17,7 @@ import msgspec
 from offbook.trace import events as names
 from offbook.trace.agent_output import output_bytes
 from offbook.trace.events import Event
-from offbook.trace.redaction import ANY_ID, BUILTIN, DATE, ISO, TMP, Redaction
+from offbook.trace.redaction import ANY_ID, BUILTIN, DATE, ISO, TMP, VOLATILE_OPTIONS, Redaction
 
 # Fields that a trace needs to be read, and numbers of the script: they say nothing of the agent.
 VOLATILE_FIELDS = frozenset(
@@ -150,6 +150,8 @@ def _request_content(data: Mapping[str, Any], results: Mapping[str, Any]) -> dic
         if blocks:
             messages.append({"role": message.get("role"), "blocks": blocks})
     options = _without(data, {"new"})
+    if isinstance(options.get("parameters"), Mapping):
+        options["parameters"] = _without(options["parameters"], VOLATILE_OPTIONS)
     return {"messages": messages, **options}
 
 

@@ -15,8 +15,14 @@ from offbook.checks.snapshot import diff_texts
 from offbook.errors import CheckFailed, UsageError
 from offbook.exchange.messages import Message, Text
 from offbook.files import read_text
-from offbook.trace.redaction import Redaction, RedactionRules, parse_redaction_rules
-from offbook.yaml_files import dump_yaml
+from offbook.trace.redaction import (
+    VOLATILE_OPTIONS,
+    VOLATILE_PATTERNS,
+    Redaction,
+    RedactionRules,
+    parse_redaction_rules,
+)
+from offbook.yaml_files import dump_yaml, parse_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -26,8 +32,6 @@ if TYPE_CHECKING:
 
 FOLDER = "requests"
 SUFFIX = ".yaml"
-# Ids and times differ in every run.
-VOLATILE: dict[str, str | bool] = {"$UUID": True, "$TIMESTAMP": True}
 
 
 class RequestGoldens:
@@ -60,12 +64,16 @@ class RequestGoldens:
             )
         self._checked.add(path)
         rules = parse_redaction_rules(redactions)
-        rules = msgspec.structs.replace(rules, patterns={**VOLATILE, **rules.patterns})
-        entries = Redaction(rules, roots=roots).value(describe_requests(requests))
+        patterns = {**VOLATILE_PATTERNS, **rules.patterns}
+        redaction = Redaction(msgspec.structs.replace(rules, patterns=patterns), roots=roots)
+        entries = redaction.value(describe_requests(requests))
         if not entries:
             raise CheckFailed("the run made no request, so there is nothing to compare")
         actual = dump_yaml({"requests": entries})
         golden = read_text(path) if path.is_file() else None
+        if golden is not None:
+            # An older version wrote more of what differs in every run.
+            golden = dump_yaml(redaction.value(_without_volatile(parse_yaml(golden, path))))
         if actual == golden:
             withdraw(path)
             return
@@ -90,7 +98,11 @@ def describe_requests(requests: Iterable[Request]) -> list[dict[str, Any]]:
             "model": request.model,
             "system": request.system,
             "tools": msgspec.to_builtins(request.tools, enc_hook=repr),
-            "parameters": msgspec.to_builtins(request.parameters, enc_hook=repr),
+            "parameters": {
+                name: msgspec.to_builtins(value, enc_hook=repr)
+                for name, value in request.parameters.items()
+                if name not in VOLATILE_OPTIONS
+            },
         }
         sent = [_describe_message(message) for message in request.messages]
         continues = bool(messages) and sent[: len(messages)] == messages
@@ -99,6 +111,27 @@ def describe_requests(requests: Iterable[Request]) -> list[dict[str, Any]]:
         entries.append(entry)
         before, messages = head, sent
     return entries
+
+
+def _without_volatile(golden: Any) -> Any:
+    """Return a golden without the options that differ in every run."""
+    try:
+        entries = msgspec.convert(golden, _Golden).requests
+    except msgspec.ValidationError:
+        return golden  # edited: it differs
+    before: dict[str, Any] = {}
+    for entry in entries:
+        if "parameters" in entry:
+            options = {k: v for k, v in entry["parameters"].items() if k not in VOLATILE_OPTIONS}
+            if options == before:
+                del entry["parameters"]
+            else:
+                entry["parameters"] = before = options  # in its place
+    return {"requests": entries}
+
+
+class _Golden(msgspec.Struct, forbid_unknown_fields=True):
+    requests: list[dict[str, Any]]
 
 
 def _describe_message(message: Message) -> dict[str, Any]:

@@ -23,7 +23,8 @@ __getattr__ = lazy_getattr(
         "query": "Events UICallRecord",
         "reader": "LineFault Trace read_trace",
         "recorder": "COLLECT_TRACES Recorder encode_event observe_traces record_trace",
-        "redaction": "PRESETS REQUIRED_CHARACTERS Redaction RedactionRules preset_for_command",
+        "redaction": "PRESETS REQUIRED_CHARACTERS Redaction RedactionRules VOLATILE_OPTIONS"
+        " preset_for_command",
         "text_patterns": "Glob LiteralPattern TrustedPattern compile_pattern",
     },
 )

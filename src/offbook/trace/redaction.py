@@ -58,6 +58,20 @@ BUILTIN: dict[str, tuple[tuple[str, str], ...]] = {
     "$PATH": ((r"(?<![\w/.:<])(?:/[\w.@+~-]+){2,}/?|\b[A-Za-z]:\\[\w.@+~\\-]+", "[WORKSPACE]"),),
     "$DURATION": ((rf"(?<![\w.])\d+(?:\.\d+)?\s?{UNITS}\b", "[DURATION]"),),
 }
+# What differs between two runs of any agent, in the texts of requests and in their options:
+# cassettes, goldens of requests and comparisons of traces leave out the same.
+VOLATILE_PATTERNS: dict[str, str | bool] = {"$TIMESTAMP": True, "$UUID": True, "tmp": TMP}
+VOLATILE_OPTIONS = frozenset(  # they identify the client or the transport: the reply is the same
+    {
+        "client_metadata",
+        "metadata",
+        "prompt_cache_key",
+        "safety_identifier",
+        "stream",
+        "stream_options",
+        "user",
+    }
+)
 # The values that differ between two runs of a client: in texts, and at paths of its requests.
 PRESETS: dict[str, tuple[tuple[tuple[str, str], ...], tuple[str, ...]]] = {
     "claude-code": (

@@ -21,7 +21,8 @@ from offbook.exchange.model import Tool
 from offbook.sources.cassette.format import RecordedRequest
 from offbook.trace.redaction import (
     PRESETS,
-    TMP,
+    VOLATILE_OPTIONS,
+    VOLATILE_PATTERNS,
     Redaction,
     RedactionRules,
     describe_redaction,
@@ -36,17 +37,6 @@ if TYPE_CHECKING:
     from offbook.exchange.model import Request
 
 REVISION = 2  # part of the fingerprint: raise it when equal requests would hash differently
-DEFAULT_PATTERNS: dict[str, str | bool] = {"$TIMESTAMP": True, "$UUID": True, "tmp": TMP}
-# Options that identify the client or the transport and do not change the reply.
-IGNORED_OPTIONS = {
-    "client_metadata",
-    "metadata",
-    "prompt_cache_key",
-    "safety_identifier",
-    "stream",
-    "stream_options",
-    "user",
-}
 CACHE_SIZE = 50_000
 HASH_PREFIX = "sha256:"
 MAX_RAW_TEXT = 4096
@@ -89,7 +79,7 @@ class Normalizer:
         *,
         roots: Mapping[str, Path] | None = None,
     ) -> None:
-        self.rules = merge_rules(RedactionRules(patterns=DEFAULT_PATTERNS), rules)
+        self.rules = merge_rules(RedactionRules(patterns=VOLATILE_PATTERNS), rules)
         folders = {"WORKSPACE": Path.cwd()} if roots is None else roots
         self.roots = {
             name: root.resolve()
@@ -233,7 +223,7 @@ class Normalizer:
         return cached
 
     def _clean_settings(self, request: Request | RecordedRequest) -> RequestSettings:
-        options = {k: v for k, v in request.parameters.items() if k not in IGNORED_OPTIONS}
+        options = {k: v for k, v in request.parameters.items() if k not in VOLATILE_OPTIONS}
         # One flat value, so that a redaction path looks the same as in the provider's request.
         body: dict[str, Any] = {
             **_to_json(options),
