@@ -13,11 +13,9 @@ from offbook.checks import (
     ActualCall,
     ExpectedCall,
     Mode,
-    align_in_any_order,
     compare_tool_calls,
-    render_rows,
 )
-from offbook.trace import contains, text_matches, values_equal
+from offbook.trace import align_in_any_order, contains, render_rows, text_matches, values_equal
 
 A, B, C = ActualCall("a", {}), ActualCall("b", {}), ActualCall("c", {})
 

@@ -13,22 +13,16 @@ from hypothesis import strategies as st
 
 from offbook.checks import (
     ActualCall,
-    AlignedRow,
     Assertion,
     AssertionResult,
     CheckContext,
     ExpectedCall,
     NoData,
     Termination,
-    align_equal,
-    align_in_order,
     assertion,
     compare_tool_calls,
-    describe_mismatch,
     evaluate_all,
     parse_assertion,
-    render_rows,
-    shorten_sides,
 )
 from offbook.errors import UsageError
 from offbook.trace import (
@@ -36,13 +30,19 @@ from offbook.trace import (
     RUN_END,
     RUN_START,
     VERDICT,
+    AlignedRow,
     Event,
     Mismatch,
     Trace,
     Verdict,
+    align_equal,
+    align_in_order,
     contains,
+    describe_mismatch,
     record_trace,
+    render_rows,
     render_value,
+    shorten_sides,
     text_matches,
     values_equal,
 )
@@ -519,7 +519,7 @@ def test_rows_as_expected_are_left_out_two_rows_from_a_difference():
 
 
 def test_long_lists_are_aligned_block_by_block(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("offbook.checks.alignment.MAX_ROWS", 3)
+    monkeypatch.setattr("offbook.trace.alignment.MAX_ROWS", 3)
     assert align_equal("abcdefgh", "abcdxfgh!") == [(n, n) for n in range(8) if n != 4]
 
 

@@ -24,9 +24,10 @@ MATCHING: list[tuple[MatchMode, list[Any], list[Any]]] = [
     ("subset", [event("a", deep={"x": 1})], [event("a", deep={"x": 1, "y": 2})]),
 ]
 DIFFERING: list[tuple[MatchMode, list[Any], list[Any], str]] = [
-    ("exact", [A], [A, B], 'events[1]: expected no more events, got {"context"'),
+    ("exact", [A], [A, B], 'events[1]: expected no such event, got {"context"'),
     ("exact", [A, B], [A], "events[1]: expected"),
-    ("exact", [A, B], [B, A], 'events[0].event.type: expected "a", got "b"'),
+    ("exact", [A, B], [A, C], 'events[1].event.type: expected "b", got "c"'),
+    ("exact", [A, B], [B, A], 'events[0]: expected no such event, got {"context"'),
     ("exact", [event("a", n=1)], [event("a", n=True)], "events[0].event.n: expected 1, got true"),
     ("exact", [event("a", n=1)], [event("a", n=1.0)], "events[0].event.n: expected 1, got 1.0"),
     ("exact", [event("a", n=None)], [A], "events[0].event.n: expected null, got no such field"),
@@ -57,3 +58,13 @@ def test_difference_is_reported_with_its_path(
 ):
     differences = compare_events(expected, actual, match)
     assert any(message in line for line in differences), differences
+
+
+@pytest.mark.parametrize("match", ["exact", "prefix"])
+def test_an_inserted_event_is_the_only_difference(match: MatchMode):
+    events = [event("a", n=number) for number in range(5)]
+    [difference] = compare_events(events, [*events[:2], C, *events[2:]], match)
+    assert difference.startswith("events[2]: expected no such event, got ")
+    [difference] = compare_events([*events[:2], C, *events[2:]], events, match)
+    assert difference.startswith("events[2]: expected ")
+    assert difference.endswith("got no such event")

@@ -139,7 +139,7 @@ BROKEN: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str]] = {
     "one event more": (
         [{"type": "emit", "event": {"type": "a"}}],
         {"events": []},
-        "expected no more events",
+        "expected no such event",
     ),
     "no open scope": ([{"type": "leaveScope"}], {"events": []}, "no open scope to leave"),
 }

@@ -17,9 +17,11 @@ from offbook.trace import VOLATILE_OPTIONS, Event
 OPTIONS = dict.fromkeys(VOLATILE_OPTIONS, "of one run")
 
 
-def check(root: Path, *prompts: str, update: bool = False, **options: Any) -> None:
+def check(
+    root: Path, *prompts: str, update: bool = False, options: dict[str, Any] | None = None
+) -> None:
     requests = [
-        Request(History().plus(user(prompt)), parameters={**options, "temperature": 1})
+        Request(History().plus(user(prompt)), parameters={**(options or {}), "temperature": 1})
         for prompt in prompts
     ]
     with use_variable(update_goldens, value=update):
@@ -33,15 +35,15 @@ def not_in_ci(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.parametrize("option", sorted(VOLATILE_OPTIONS))
 def test_an_option_that_differs_in_every_run_is_not_compared(tmp_path: Path, option: str):
-    check(tmp_path, "Find order 7", update=True, **{option: "one"})
+    check(tmp_path, "Find order 7", update=True, options={option: "one"})
     assert "one" not in (tmp_path / "requests/test_shop.yaml").read_text()
-    check(tmp_path, "Find order 7", **{option: "two"})
+    check(tmp_path, "Find order 7", options={option: "two"})
 
 
 def test_another_option_is_compared(tmp_path: Path):
-    check(tmp_path, "Find order 7", update=True, seed=1)
+    check(tmp_path, "Find order 7", update=True, options={"seed": 1})
     with pytest.raises(CheckFailed, match=r"the requests of the agent differ[\s\S]*-.*seed: 1"):
-        check(tmp_path, "Find order 7", seed=2)
+        check(tmp_path, "Find order 7", options={"seed": 2})
 
 
 def test_a_golden_of_an_older_version_is_compared_without_them(tmp_path: Path):
@@ -50,7 +52,7 @@ def test_a_golden_of_an_older_version_is_compared_without_them(tmp_path: Path):
     old = path.read_text().replace("temperature: 1", "temperature: 1\n      stream: true", 1)
     assert old != path.read_text()
     path.write_text(old)
-    check(tmp_path, "Find order 7", "Refund it", **OPTIONS)
+    check(tmp_path, "Find order 7", "Refund it", options=OPTIONS)
     assert path.read_text() == old
     with pytest.raises(CheckFailed):
         check(tmp_path, "Find order 7", "Refund them")

@@ -7,8 +7,6 @@ __getattr__ = lazy_getattr(
     __name__,
     {
         "agent_coverage": "AgentCoverage CoverageReader CoveredPart read_coverage",
-        "alignment": "AlignedRow align_equal align_in_any_order align_in_order"
-        " describe_mismatch render_rows shorten_sides",
         "assertion": "ASSERTIONS Assertion AssertionResult RUN_ASSERTIONS assertion_class"
         " evaluate_all parse_assertion",
         "audit": "DEFAULT_POLICY PULL_REQUEST_POLICY RULES audit_transcript find_golden"

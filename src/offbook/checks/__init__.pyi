@@ -2,13 +2,6 @@ from offbook.checks.agent_coverage import AgentCoverage as AgentCoverage
 from offbook.checks.agent_coverage import CoverageReader as CoverageReader
 from offbook.checks.agent_coverage import CoveredPart as CoveredPart
 from offbook.checks.agent_coverage import read_coverage as read_coverage
-from offbook.checks.alignment import AlignedRow as AlignedRow
-from offbook.checks.alignment import align_equal as align_equal
-from offbook.checks.alignment import align_in_any_order as align_in_any_order
-from offbook.checks.alignment import align_in_order as align_in_order
-from offbook.checks.alignment import describe_mismatch as describe_mismatch
-from offbook.checks.alignment import render_rows as render_rows
-from offbook.checks.alignment import shorten_sides as shorten_sides
 from offbook.checks.assertion import ASSERTIONS as ASSERTIONS
 from offbook.checks.assertion import RUN_ASSERTIONS as RUN_ASSERTIONS
 from offbook.checks.assertion import Assertion as Assertion

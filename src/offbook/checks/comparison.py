@@ -20,24 +20,22 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from offbook.checks.alignment import (
-    AlignedRow,
-    align_equal,
-    align_in_order,
-    render_rows,
-    shorten_sides,
-)
 from offbook.checks.comparable_events import ComparableEvent, comparable_events
 from offbook.checks.context import TotalCost
 from offbook.errors import FormatError, UsageError, counted
 from offbook.exchange.model import Usage
 from offbook.trace import events as names
+from offbook.trace.alignment import (
+    AlignedRow,
+    align,
+    render_rows,
+    shorten_sides,
+)
 from offbook.trace.matching import MISSING, find_mismatches
 from offbook.trace.reader import Trace, elapsed_seconds, raise_if_corrupt
 from offbook.trace.redaction import Redaction
 
 VERSION = 1
-MAX_PAIRED = 400  # removed and added events of one place that are paired one by one
 SHOWN_CHANGES = 10
 TRACE_FILES = "*.jsonl"
 
@@ -274,37 +272,14 @@ def _order_results(events: Sequence[ComparableEvent]) -> list[int]:
     return sorted(range(len(events)), key=keys.__getitem__)
 
 
-def _align(left: Sequence[ComparableEvent], right: Sequence[ComparableEvent]) -> list[_Pair]:
-    """Return the events as pairs: first those with equal content, then those of one subject."""
-    equal = align_equal([event.key for event in left], [event.key for event in right])
-    pairs: list[_Pair] = []
-    a = b = 0
-    for a_next, b_next in equal:
-        pairs += _pair_by_subject(left[a:a_next], right[b:b_next])
-        pairs.append(_Pair(left[a_next], right[b_next]))
-        a, b = a_next + 1, b_next + 1
-    pairs += _pair_by_subject(left[a:], right[b:])
-    return pairs
-
-
-def _pair_by_subject(
-    left: Sequence[ComparableEvent], right: Sequence[ComparableEvent]
-) -> Iterator[_Pair]:
-    """Yield events of which none has an equal one; those of one subject as changed."""
-    paired: list[tuple[int, int]] = []
-    if len(left) <= MAX_PAIRED and len(right) <= MAX_PAIRED:
-        paired = align_in_order(
-            len(right), len(left), lambda b, a: right[b].subject == left[a].subject
-        )
-    a = b = 0
-    for b_next, a_next in [*paired, (len(right), len(left))]:
-        for event in left[a:a_next]:
-            yield _Pair(event, None, "removed")
-        for event in right[b:b_next]:
-            yield _Pair(None, event, "added")
-        if a_next < len(left) and b_next < len(right):
-            yield _Pair(left[a_next], right[b_next], "changed")
-        a, b = a_next + 1, b_next + 1
+def _align(left: Sequence[ComparableEvent], right: Sequence[ComparableEvent]) -> Iterator[_Pair]:
+    """Yield the events as pairs: those with equal content, then those of one subject as changed."""
+    for a, b in align(left, right, lambda event: event.key, lambda event: event.subject):
+        before, after = (None if at is None else side[at] for side, at in ((left, a), (right, b)))
+        if before is None or after is None:
+            yield _Pair(before, after, "added" if before is None else "removed")
+        else:
+            yield _Pair(before, after, "same" if before.key == after.key else "changed")
 
 
 def _mark_moved(pairs: Iterable[_Pair]) -> list[_Pair]:

@@ -27,11 +27,11 @@ from typing import Any, cast
 
 import msgspec
 
-from offbook.checks.alignment import describe_mismatch
 from offbook.checks.expected_files import update_hint, withdraw, write_or_propose
 from offbook.checks.snapshot import diff_texts
 from offbook.errors import CheckFailed, FormatError, UsageError, did_you_mean
 from offbook.files import parse_json, read_text
+from offbook.trace.alignment import describe_mismatch
 from offbook.trace.events import (
     AGENT_END,
     BUDGET_EXHAUSTED,

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
-from offbook.checks.alignment import align_in_order, align_names, describe_mismatch, render_rows
 from offbook.checks.snapshot import diff_texts
 from offbook.errors import CheckFailed, RequirementFailed, UsageError, did_you_mean
+from offbook.trace.alignment import align_in_order, align_names, describe_mismatch, render_rows
 from offbook.trace.events import HANDOFF, STEP_POST, STEP_PRE, Event
 from offbook.trace.matching import (
     MISSING,

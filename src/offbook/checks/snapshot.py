@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import os
 import re
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 MAX_TEXT_SIZE = 1024 * 1024
 CONTEXT_LINES = 3
 NO_NEWLINE = "\\ No newline at end of file"
-MAX_LINES_EXACT = 2_000
 # The limits of FileStates, whose changes go to the trace.
 MAX_STATES = 2_000
 MAX_STATE_TEXT = 16 * 1024
@@ -171,25 +169,38 @@ def compare_snapshots(before: Snapshot, after: Snapshot) -> SnapshotDiff:
 
 def diff_texts(old: str, new: str) -> FileDiff:
     """Return the changes from one text to the other as a unified diff."""
+    from offbook.trace.alignment import align_runs  # for differences only
+
     before, after = split_lines(old), split_lines(new)
-    # In a long file, difflib without its heuristic for frequent lines takes quadratic time: minutes
-    # for a log of 50,000 lines.
-    long = len(after) > MAX_LINES_EXACT
-    matcher = difflib.SequenceMatcher(None, before, after, autojunk=long)
     line_end = f"\n{NO_NEWLINE}\n" if old.endswith("\n") != new.endswith("\n") else "\n"
     hunks: list[Hunk] = []
     additions = deletions = 0
-    for group in matcher.get_grouped_opcodes(CONTEXT_LINES):
-        lines: list[str] = []
-        for tag, a, b, c, d in group:
-            if tag == "equal":
-                lines += [f" {line}" for line in before[a:b]]
-                continue
+    lines: list[str] = []
+    start = 0
+    runs = align_runs(before, after)
+
+    def end_hunk(end: int) -> None:
+        text = "".join(line if line.endswith("\n") else f"{line}{line_end}" for line in lines)
+        hunks.append(Hunk(start + 1, end, text.removesuffix("\n")))
+        lines.clear()
+
+    for number, (equal, a, b, c, d) in enumerate(runs):
+        if not equal:
+            if not lines:  # the first of a hunk: with the lines before it
+                shown = min(CONTEXT_LINES, a)
+                start = c - shown
+                lines += [f" {line}" for line in before[a - shown : a]]
             lines += [f"-{line}" for line in before[a:b]] + [f"+{line}" for line in after[c:d]]
             deletions += b - a
             additions += d - c
-        content = "".join(line if line.endswith("\n") else f"{line}{line_end}" for line in lines)
-        hunks.append(Hunk(group[0][3] + 1, group[-1][4], content.removesuffix("\n")))
+            if number == len(runs) - 1:
+                end_hunk(d)
+        elif lines:
+            joins = b - a <= 2 * CONTEXT_LINES and number < len(runs) - 1
+            shown = b - a if joins else min(CONTEXT_LINES, b - a)
+            lines += [f" {line}" for line in before[a : a + shown]]
+            if not joins:
+                end_hunk(c + shown)
     return FileDiff(additions, deletions, hunks)
 
 

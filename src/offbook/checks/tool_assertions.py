@@ -16,7 +16,10 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import msgspec
 
-from offbook.checks.alignment import (
+from offbook.checks.assertion import Assertion, AssertionResult
+from offbook.checks.context import CheckContext, NoData, ToolEvents
+from offbook.errors import counted, did_you_mean
+from offbook.trace.alignment import (
     AlignedRow,
     Pairs,
     align_in_any_order,
@@ -24,9 +27,6 @@ from offbook.checks.alignment import (
     align_names,
     describe_mismatch,
 )
-from offbook.checks.assertion import Assertion, AssertionResult
-from offbook.checks.context import CheckContext, NoData, ToolEvents
-from offbook.errors import counted, did_you_mean
 from offbook.trace.events import TOOL_RESULT
 from offbook.trace.matching import (
     Mismatch,

@@ -11,8 +11,10 @@ from offbook.determinism.clock import FrozenClock
 from offbook.errors import RunError, UsageError, did_you_mean
 from offbook.goldens.components import bind_step
 from offbook.goldens.session_hub import SessionHub, event_data
+from offbook.trace.alignment import align
 from offbook.trace.component import BaseComponent
 from offbook.trace.hub import check_name_filter, name_matches
+from offbook.trace.matching import MISSING, Note, find_mismatches
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -199,7 +201,7 @@ def diff_scenario(scenario: GoldenScenario, observation: Observation) -> list[st
             differences.append(f"the component does not report {key!r}: {hint}")
         else:
             actual = observation.state[key]
-            differences += [f"{key}{difference}" for difference in diff_values(value, actual)]
+            differences += diff_values(value, actual, key)
     return differences
 
 
@@ -239,39 +241,38 @@ def compare_events(
                 names = canonical_json([got.get("event", {}).get("type") for got in actual])
                 return [f"events[{number}]: expected {canonical_json(event)} in order, got {names}"]
         return []
-    differences = [
-        f"events[{number}]{difference}"
-        for number, pair in enumerate(zip(expected, actual, strict=False))
-        for difference in diff_values(*pair)
-    ]
-    differences += [
-        f"events[{number}]: expected {canonical_json(expected[number])}, got no more events"
-        for number in range(len(actual), len(expected))
-    ]
-    if match == "exact":
-        differences += [
-            f"events[{number}]: expected no more events, got {canonical_json(actual[number])}"
-            for number in range(len(expected), len(actual))
-        ]
-    return differences
-
-
-def diff_values(expected: Any, actual: Any) -> list[str]:
-    """Return the paths at which two JSON values differ, each with both values."""
-    if not (_is_object(expected) and _is_object(actual)):
-        wanted, got = canonical_json(expected), canonical_json(actual)
-        return [] if wanted == got else [f": expected {wanted}, got {got}"]
+    wanted, found = ([canonical_json(event) for event in side] for side in (expected, actual))
+    if wanted == (found[: len(wanted)] if match == "prefix" else found):
+        return []
     differences: list[str] = []
-    for key in {**expected, **actual}:
-        if key not in actual:
-            wanted = canonical_json(expected[key])
-            differences.append(f".{key}: expected {wanted}, got no such field")
-        elif key not in expected:
-            got = canonical_json(actual[key])
-            differences.append(f".{key}: expected no such field, got {got}")
-        else:
-            differences += [f".{key}{inner}" for inner in diff_values(expected[key], actual[key])]
+    pairs = list(align(expected, actual, canonical_json, lambda _: "event"))
+    if match == "prefix":  # further events at the end are permitted
+        while pairs and pairs[-1][0] is None:
+            pairs.pop()
+    for want, got in pairs:
+        if want is None and got is not None:
+            differences.append(f"events[{got}]: expected no such event, got {found[got]}")
+        elif got is None and want is not None:
+            differences.append(f"events[{want}]: expected {wanted[want]}, got no such event")
+        elif want is not None and got is not None:
+            differences += diff_values(expected[want], actual[got], f"events[{got}]")
     return differences
+
+
+def diff_values(expected: Any, actual: Any, path: str) -> list[str]:
+    """Return the places at which two JSON values differ, each with both values."""
+    found = find_mismatches(actual, expected, matches=_same_json, subset="none", path=path)
+    return [f"{at}: expected {_render(want)}, got {_render(got)}" for at, want, got in found]
+
+
+def _same_json(actual: Any, expected: Any) -> bool:
+    return canonical_json(actual) == canonical_json(expected)
+
+
+def _render(value: Any) -> str:
+    if value is MISSING:
+        return "no such field"
+    return str(value) if isinstance(value, Note) else canonical_json(value)
 
 
 def is_subset(expected: Any, actual: Any) -> bool:

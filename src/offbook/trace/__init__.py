@@ -7,6 +7,8 @@ __getattr__ = lazy_getattr(
     __name__,
     {
         "agent_output": "OutputScanner join_output output_text scan_output",
+        "alignment": "AlignedRow align align_equal align_in_any_order align_in_order align_runs"
+        " describe_mismatch render_rows shorten_sides",
         "event_contracts": "Contracts",
         "events": "ERROR EXIT_CODES Event FAULT FileLine HEADER LOOP_START PROCESS_EXIT"
         " PUBLISH REPLY REQUEST RUN_END RUN_START RunEndData TERMINATION TOOL_CALL TOOL_RESULT"

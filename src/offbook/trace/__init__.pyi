@@ -2,6 +2,15 @@ from offbook.trace.agent_output import OutputScanner as OutputScanner
 from offbook.trace.agent_output import join_output as join_output
 from offbook.trace.agent_output import output_text as output_text
 from offbook.trace.agent_output import scan_output as scan_output
+from offbook.trace.alignment import AlignedRow as AlignedRow
+from offbook.trace.alignment import align as align
+from offbook.trace.alignment import align_equal as align_equal
+from offbook.trace.alignment import align_in_any_order as align_in_any_order
+from offbook.trace.alignment import align_in_order as align_in_order
+from offbook.trace.alignment import align_runs as align_runs
+from offbook.trace.alignment import describe_mismatch as describe_mismatch
+from offbook.trace.alignment import render_rows as render_rows
+from offbook.trace.alignment import shorten_sides as shorten_sides
 from offbook.trace.event_contracts import Contracts as Contracts
 from offbook.trace.events import ERROR as ERROR
 from offbook.trace.events import EXIT_CODES as EXIT_CODES
@@ -68,6 +77,7 @@ from offbook.trace.recorder import observe_traces as observe_traces
 from offbook.trace.recorder import record_trace as record_trace
 from offbook.trace.redaction import PRESETS as PRESETS
 from offbook.trace.redaction import REQUIRED_CHARACTERS as REQUIRED_CHARACTERS
+from offbook.trace.redaction import VOLATILE_OPTIONS as VOLATILE_OPTIONS
 from offbook.trace.redaction import Redaction as Redaction
 from offbook.trace.redaction import RedactionRules as RedactionRules
 from offbook.trace.redaction import preset_for_command as preset_for_command

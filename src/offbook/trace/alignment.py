@@ -1,4 +1,4 @@
-"""Alignment: expected and actual steps paired and rendered in two columns.
+"""Alignment: the one comparison of two sequences, for events, requests, steps and lines of text.
 
 expected           | actual
 = find({"id": 7})    | find({"id": 7})
@@ -9,16 +9,20 @@ expected           | actual
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from offbook.secrets import excerpt, outgoing
-from offbook.trace.matching import Mismatch, render_value
+
+if TYPE_CHECKING:
+    from offbook.trace.matching import Mismatch
 
 MAX_WIDTH = 60
 CONTEXT_ROWS = 2
 MAX_ROWS = 20_000
 CONTEXT_CHARACTERS = 20
+MAX_PAIRED = 400  # items without an equal one between two pairs that are paired by their subject
+T = TypeVar("T")
 Matches = Callable[[int, int], bool]
 # Positions of an actual step and of the expected step that it satisfies.
 Pairs = list[tuple[int, int]]
@@ -46,12 +50,15 @@ def align_equal(first: Sequence[Hashable], second: Sequence[Hashable]) -> Pairs:
     The longest common subsequence, with a row of the usual table as the bits of one number:
     5,000 items that repeat take 0.1 s, in `difflib` two minutes.
     """
-    pairs: Pairs = []
-    for start in range(0, len(first), MAX_ROWS):  # to bound the memory
-        stop = start + MAX_ROWS
-        pairs += [
-            (a + start, b + start) for a, b in _align_block(first[start:stop], second[start:stop])
-        ]
+    shortest = min(len(first), len(second))
+    head = next((i for i in range(shortest) if first[i] != second[i]), shortest)
+    tail = next((i for i in range(shortest - head) if first[~i] != second[~i]), shortest - head)
+    pairs = [(i, i) for i in range(head)]
+    for start in range(head, len(first) - tail, MAX_ROWS):  # to bound the memory
+        stops = (min(start + MAX_ROWS, len(side) - tail) for side in (first, second))
+        one, two = (side[start:stop] for side, stop in zip((first, second), stops, strict=True))
+        pairs += [(a + start, b + start) for a, b in _align_block(one, two)]
+    pairs += [(len(first) - i, len(second) - i) for i in range(tail, 0, -1)]
     return pairs
 
 
@@ -77,6 +84,63 @@ def _align_block(first: Sequence[Hashable], second: Sequence[Hashable]) -> Pairs
             a, b = a - 1, b - 1
             pairs.append((a, b))
     return pairs[::-1]
+
+
+def align(
+    first: Sequence[T],
+    second: Sequence[T],
+    key: Callable[[T], Hashable],
+    subject: Callable[[T], object],
+) -> Iterator[tuple[int | None, int | None]]:
+    """Yield the positions of all items as pairs, in order; None where an item has no partner.
+
+    First those with equal keys are paired, then, between two such pairs, those of one subject.
+    """
+    equal = align_equal([key(item) for item in first], [key(item) for item in second])
+    a = b = 0
+    for a_end, b_end in [*equal, (len(first), len(second))]:
+        paired = _pair_subjects(
+            [subject(item) for item in first[a:a_end]], [subject(item) for item in second[b:b_end]]
+        )
+        for b_next, a_next in [*((b + j, a + i) for j, i in paired), (b_end, a_end)]:
+            yield from ((i, None) for i in range(a, a_next))
+            yield from ((None, j) for j in range(b, b_next))
+            if a_next < len(first) and b_next < len(second):
+                yield a_next, b_next
+            a, b = a_next + 1, b_next + 1
+
+
+def _pair_subjects(first: Sequence[object], second: Sequence[object]) -> Pairs:
+    """Return the positions in the second and the first list; none if these are long."""
+    if max(len(first), len(second)) > MAX_PAIRED:
+        return []
+    return align_in_order(len(second), len(first), lambda j, i: second[j] == first[i])
+
+
+class AlignedRun(NamedTuple):
+    """Items `a` to `b` of the first sequence, and `c` to `d` of the second: equal, or changed."""
+
+    equal: bool
+    a: int
+    b: int
+    c: int
+    d: int
+
+
+def align_runs(first: Sequence[Hashable], second: Sequence[Hashable]) -> list[AlignedRun]:
+    """Return two sequences as runs of equal and of changed items, in order."""
+    runs: list[AlignedRun] = []
+    a = b = 0
+    for a_next, b_next in [*align_equal(first, second), (len(first), len(second))]:
+        if (a, b) != (a_next, b_next):
+            runs.append(AlignedRun(equal=False, a=a, b=a_next, c=b, d=b_next))
+        if a_next < len(first) and b_next < len(second):
+            run = AlignedRun(equal=True, a=a_next, b=a_next + 1, c=b_next, d=b_next + 1)
+            if runs and runs[-1].equal:
+                run = run._replace(a=runs[-1].a, c=runs.pop().c)
+            runs.append(run)
+        a, b = a_next + 1, b_next + 1
+    return runs
 
 
 # The two pairings below are for steps that match by a predicate: a partial dict, a pattern, a
@@ -187,6 +251,8 @@ def describe_mismatch(mismatch: Mismatch, name: str = "input") -> str:
 
 def shorten_sides(expected: Any, actual: Any) -> tuple[str, str]:
     """Return two values as short texts that begin shortly before their first difference."""
+    from offbook.trace.matching import render_value  # a replay of a cassette needs none of it
+
     want, got = (outgoing(render_value(side, max_length=None)) for side in (expected, actual))
     characters = enumerate(zip(want, got, strict=False))
     split = next((i for i, (a, b) in characters if a != b), min(len(want), len(got)))
