@@ -35,8 +35,7 @@ __all__, __getattr__, __dir__ = lazy_names(
         "golden_recording": "find_problems promote record",
         "golden_replay": "GoldenReplay compare_events replay replay_all",
         "live_scripts": "ComponentRegistry",
-        "project": "Project check_live find_recordings",
-        "pytest_settings": "find_pytest_settings",
+        "project": "Project check_live find_pytest_settings find_recordings",
         "replay_guard": "Stopwatch guard_replay leave_network native_libraries"
         " seconds_waiting_for_cpu time_budget",
         "session_component": "SessionComponent",

@@ -22,8 +22,8 @@ from offbook.goldens.live_scripts import scenario as scenario
 from offbook.goldens.project import Goldens as Goldens
 from offbook.goldens.project import Project as Project
 from offbook.goldens.project import check_live as check_live
+from offbook.goldens.project import find_pytest_settings as find_pytest_settings
 from offbook.goldens.project import find_recordings as find_recordings
-from offbook.goldens.pytest_settings import find_pytest_settings as find_pytest_settings
 from offbook.goldens.replay_guard import Stopwatch as Stopwatch
 from offbook.goldens.replay_guard import guard_replay as guard_replay
 from offbook.goldens.replay_guard import leave_network as leave_network

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import sys
+import tomllib
 from concurrent.futures import ThreadPoolExecutor
+from configparser import ConfigParser
+from configparser import Error as IniError
 from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
@@ -15,7 +19,8 @@ import msgspec
 
 from offbook.checks.expected_files import FileMove, PendingChange, pending_change
 from offbook.checks.snapshot import Snapshot, compare_snapshots
-from offbook.errors import CheckFailed, OffbookError, UsageError
+from offbook.errors import CheckFailed, FormatError, OffbookError, UsageError
+from offbook.files import read_text
 from offbook.goldens.fixture_store import (
     FixtureStore,
     GoldenScenario,
@@ -31,7 +36,6 @@ from offbook.goldens.golden_replay import (
     replay_all,
 )
 from offbook.goldens.live_scripts import ComponentRegistry, ScenarioDef, play_scenario
-from offbook.goldens.pytest_settings import find_pytest_settings
 from offbook.goldens.spec_file import SPEC_SUFFIX
 from offbook.runs.run import in_event_loop
 
@@ -41,6 +45,16 @@ if TYPE_CHECKING:
 
 FIXTURES, SPECS, LIVE_SCRIPTS = "fixtures", "tests/specs", "scripts/live"
 LiveState = Literal["passed", "failed", "skipped"]
+# in the order in which pytest looks for them, with the keys of its table
+SETTINGS_FILES = {
+    "pytest.toml": ("pytest",),
+    ".pytest.toml": ("pytest",),
+    "pytest.ini": ("pytest",),
+    ".pytest.ini": ("pytest",),
+    "pyproject.toml": ("tool", "pytest"),
+    "tox.ini": ("pytest",),
+    "setup.cfg": ("tool:pytest",),
+}
 
 
 class Project:
@@ -231,3 +245,53 @@ def _readable_fixture(path: Path) -> str:
         shown |= {"rule": rule} if (rule := msgspec.to_builtins(scenario.rule)) else {}
         texts.append(msgspec.json.format(msgspec.json.encode(shown), indent=2).decode() + "\n")
     return "".join(texts)
+
+
+# --------------------------------------------------------------------------- the settings of pytest
+
+
+class PytestSettings(NamedTuple):
+    """The root folder of pytest, and the folders of its setting `pythonpath`."""
+
+    root: Path
+    pythonpath: list[Path]
+
+
+def find_pytest_settings(start: Path) -> PytestSettings:
+    """Return the settings that `pytest` has when it is started in a folder."""
+    folders = [start, *start.parents]
+    for folder in folders:
+        for name in SETTINGS_FILES:
+            path = folder / name
+            table = _read_table(path) if path.is_file() else None
+            if table is not None:
+                listed = table.get("pythonpath", [])
+                names = shlex.split(listed) if isinstance(listed, str) else listed
+                return PytestSettings(folder, [folder / str(entry) for entry in names])
+    for name in ("pyproject.toml", "setup.py"):
+        for folder in folders:
+            if (folder / name).is_file():
+                return PytestSettings(folder, [])
+    return PytestSettings(start, [])
+
+
+def _read_table(path: Path) -> dict[str, Any] | None:
+    """Return the settings of pytest in a file, or None if it has none."""
+    text = read_text(path)
+    document: dict[str, Any]
+    try:
+        if path.suffix == ".toml":
+            document = tomllib.loads(text)
+        else:
+            parser = ConfigParser(interpolation=None, strict=False)
+            parser.read_string(text)
+            document = {name: dict(parser[name]) for name in parser.sections()}
+    except (tomllib.TOMLDecodeError, IniError) as error:
+        raise FormatError(str(error), path=path) from error
+    table: Any = document
+    for key in SETTINGS_FILES[path.name]:
+        table = table.get(key, {})
+    if path.name == "pyproject.toml":
+        table = table.get("ini_options", table)
+    # files that are only for pytest count even if they are empty
+    return table if table or path.name.lstrip(".").startswith("pytest.") else None

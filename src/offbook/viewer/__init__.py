@@ -21,13 +21,12 @@ CAPABILITY = Capability(
 __all__, __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "html_page": "PageTrace encode_event encode_record render_page render_traces",
-        "page_sources": "read_run_directory read_sources",
+        "html_page": "PageTrace encode_event encode_record read_run_directory read_sources"
+        " render_page render_traces",
     },
     "CAPABILITY",
     internal={
-        "live_server": "LiveFeed LiveServer",
-        "page_sources": "read_comparison",
-        "review_page": "ReviewDesk",
+        "html_page": "read_comparison",
+        "live_server": "LiveFeed LiveServer ReviewDesk",
     },
 )

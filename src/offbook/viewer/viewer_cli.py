@@ -72,8 +72,7 @@ def view(  # noqa: PLR0913 - the options of the command
         return _follow(context, paths, port=port, open_page=open_page)
     if not paths:
         raise UsageError("missing TRACE or RUN_DIR", hint="offbook view trace.jsonl")
-    from offbook.viewer.html_page import render_page
-    from offbook.viewer.page_sources import read_comparison, read_sources
+    from offbook.viewer.html_page import read_comparison, read_sources, render_page
 
     first, *others = paths
     if compare is not None and others:
@@ -107,8 +106,7 @@ def view(  # noqa: PLR0913 - the options of the command
 def _follow(context: click.Context, paths: tuple[Path, ...], *, port: int, open_page: bool) -> int:
     """Serve the page of a growing trace or run until Ctrl-C."""
     from offbook.checks.expected_files import list_pending
-    from offbook.viewer.live_server import LiveFeed, LiveServer
-    from offbook.viewer.review_page import ReviewDesk
+    from offbook.viewer.live_server import LiveFeed, LiveServer, ReviewDesk
 
     if len(paths) > 1:
         raise UsageError("--live follows one trace or folder", hint=f"--live {paths[0]}")
