@@ -82,6 +82,16 @@ def run_python(
     return subprocess.CompletedProcess(["python", *words], code, *texts)
 
 
+def forked_command(*args: object, imports: Sequence[str]) -> list[str]:
+    """Return a command that runs `python ARGS` in a fork, for an agent that imports an SDK."""
+    words = [str(word) for word in args]
+    if not AVAILABLE:
+        return [sys.executable, *words]
+    path = SERVER.open()
+    program = str(Path(__file__).with_name("forked_command.py"))
+    return [sys.executable, "-I", "-S", program, str(path), ",".join(imports), *words]
+
+
 class Connection:
     """The connection of this process to the server of the run, made when it is needed."""
 
@@ -91,11 +101,18 @@ class Connection:
         self._lock = threading.Lock()
         self._channel: socket.socket | None = None
 
-    def start(self, job: Job, streams: list[int], timeout: float) -> int:
-        """Run a job with these streams, and return its exit code."""
+    def open(self) -> Path:
+        """Start the server if it does not run yet, and return its address."""
         with self._lock:
             if self._channel is None:
                 self._channel = self._connect()
+        return self._path
+
+    def start(self, job: Job, streams: list[int], timeout: float) -> int:
+        """Run a job with these streams, and return its exit code."""
+        self.open()
+        with self._lock:
+            assert self._channel is not None
             self._channel.settimeout(timeout)
             _send(self._channel, job, streams)
             pid = _receive(self._channel)[0]
@@ -211,6 +228,7 @@ def serve(listener: socket.socket) -> tuple[Job, list[int]]:
     gc.freeze()
     connections = 0
     loaded = set[str]()
+    running = dict[socket.socket, int]()
     while True:
         for key, _ in selector.select():
             if key.data == "listener":
@@ -219,6 +237,7 @@ def serve(listener: socket.socket) -> tuple[Job, list[int]]:
                 continue
             if key.data != "connection":
                 pid, channel = key.data
+                del running[channel]
                 selector.unregister(key.fileobj)
                 os.close(key.fd)
                 code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -229,6 +248,8 @@ def serve(listener: socket.socket) -> tuple[Job, list[int]]:
             try:
                 job, streams = _receive(channel)
             except (EOFError, ConnectionError):
+                if channel in running:
+                    os.kill(running[channel], signal.SIGKILL)
                 selector.unregister(channel)
                 channel.close()
                 connections -= 1
@@ -247,6 +268,7 @@ def serve(listener: socket.socket) -> tuple[Job, list[int]]:
                 return Job(*job), streams
             for stream in streams:
                 os.close(stream)
+            running[channel] = pid
             selector.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, channel))
             _send(channel, pid)
 
@@ -270,6 +292,9 @@ def play(job: Job, streams: list[int]) -> None:
         del sys.modules[name]
     extra = [part for part in job.env.get("PYTHONPATH", "").split(os.pathsep) if part]
     sys.dont_write_bytecode = bool(job.env.get("PYTHONDONTWRITEBYTECODE"))
+    for folder in extra:
+        if Path(folder, "sitecustomize.py").exists():  # as at the start of Python
+            runpy.run_path(str(Path(folder, "sitecustomize.py")), run_name="sitecustomize")
     kind, *rest = job.args
     if kind == "-c":
         sys.argv = ["-c", *rest[1:]]

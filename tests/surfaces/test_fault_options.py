@@ -19,6 +19,7 @@ from offbook.sources.cassette import Recording
 from offbook.sources.playbook import Playbook, say, when
 from offbook.sources.server import Server
 from offbook.trace import FAULT, Trace
+from tests.forked import forked_command
 from tests.streaming_agent import streaming_agent
 from tests.surfaces.conftest import Offbook
 
@@ -183,9 +184,9 @@ def test_a_replayed_command_has_faults(
         "--trace",
         trace,
         "--",
-        sys.executable,
-        cassette.with_name("agent.py"),
-        *filter(None, [argument]),
+        *forked_command(
+            cassette.with_name("agent.py"), *filter(None, [argument]), imports=["openai"]
+        ),
     )
     assert result.code == code, result.err
     assert expected in result.err

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 
 from offbook.errors import CheckFailed, UsageError
 from offbook.workflows import benchmark, chaos, compare, coverage, run, setup
+from tests.forked import forked_command
 from tests.streaming_agent import streaming_agent
 
 CONFIG: dict[str, Any] = {
@@ -119,7 +119,7 @@ def test_the_sdk_of_a_command_gets_the_faults_of_a_loop(
         "Build",
         [fault],
         backend="command",
-        command=[sys.executable, "agent.py", option],
+        command=forked_command("agent.py", option, imports=["openai"]),
         playbook="model.yaml",
         max_iterations=1,
     )
