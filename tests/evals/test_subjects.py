@@ -1,7 +1,6 @@
 """Cases that run a subject now: with a playbook, mocks, a cassette, or no model."""
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from offbook.evals import (
 from offbook.trace import RUN_END, RUN_START, Event
 from tests.conftest import ROOT
 from tests.evals.conftest import Files, RunPack
+from tests.forked import forked_command
 
 AGENT = """
 from openai import OpenAI
@@ -247,7 +247,7 @@ def test_a_command_works_in_a_copy_of_the_workspace_that_is_removed(
     copies.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(copies))
     files = {"agent.py": COMMAND, "playbook.yaml": PLAYBOOK, "work/notes.txt": "old"}
-    command = [sys.executable, str(tmp_path / "agent.py"), "{prompt}"]
+    command = forked_command(tmp_path / "agent.py", "{prompt}", imports=["openai"])
     check = {"type": "file_contains", "path": "notes.txt", "pattern": "Hello!"}
     item = case(subject=command, playbook="playbook.yaml", workspace="work")
     run = run_files(pack(item, COMPLETED, {"kind": "check", "check": check}), files)
