@@ -49,8 +49,9 @@ TRACES_HELP = """Keep the traces of failing tests in the folder DIR (default: .o
 RECORD_HELP = """Send requests to the real model, with your keys, and record the cassettes of \
 tests (`offbook.cassette()`). Without it they are replayed."""
 
-UPDATE_HELP = """Write the goldens of requests (`offbook.check_requests(run)`) and of transcripts \
-(`assert_golden_transcript`) instead of comparing with them. Refused in CI."""
+UPDATE_HELP = """Write expected files that do not match instead of failing: goldens of requests \
+(`offbook.check_requests(run)`), of transcripts (`assert_golden_transcript`), and snapshots \
+(`snapshot_matches`). Refused in CI."""
 
 
 ALLOW_HELP = """Addresses that tests with the fixture `offbook` may reach outside of a run, such \

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from offbook.checks import update_goldens
+from offbook.determinism import use_variable
 from offbook.errors import FormatError, UsageError
 from offbook.workflows import (
     check,
@@ -142,6 +144,20 @@ async def test_scenario_snapshots_are_next_to_its_file(tmp_path: Path):
     assert pending.difference.changed_files == ["a.txt"]
     assert await passes("one")
     assert list_pending([str(folder)]) == []
+
+
+async def test_an_update_approves_the_snapshots_of_a_check_and_of_a_scenario(tmp_path: Path):
+    folder = await fail_snapshot()
+    with use_variable(update_goldens, value=True):
+        assert check("w", [ASSERTION]).passed
+    assert sorted(path.name for path in folder.glob("approved*")) == ["approved.json"]
+    path = tmp_path / "one.yaml"
+    path.write_text(SCENARIO.format(text="one"))
+    with use_variable(update_goldens, value=True):
+        assert (await run_scenario(read_scenario(path), reports=tmp_path / "out")).passed
+    assert (await run_scenario(read_scenario(path), reports=tmp_path / "out")).passed
+    path.write_text(SCENARIO.format(text="two"))
+    assert not (await run_scenario(read_scenario(path), reports=tmp_path / "out")).passed
 
 
 async def test_a_scenario_in_ci_writes_no_pending_snapshot(

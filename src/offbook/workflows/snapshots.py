@@ -24,6 +24,7 @@ from offbook.checks.expected_files import (
     ReviewResult,
     list_proposed,
     proposal_path,
+    update_goldens,
 )
 from offbook.checks.run_assertions import SnapshotMatches
 from offbook.checks.snapshot import (
@@ -102,11 +103,17 @@ def copy_approved(folder: Path, workspace: Workspace) -> None:
 
 
 def copy_pending(assertions: Iterable[object], workspace: Workspace, folder: Path) -> None:
-    """Copy pending snapshots next to the approved ones, and remove those that now match."""
+    """Copy pending snapshots next to the approved ones, and remove those that now match.
+
+    With `--offbook-update`, the approved ones are copied.
+    """
     for assertion in map(parse_assertion, assertions):
         if not isinstance(assertion, SnapshotMatches):
             continue
-        pending = proposal_path(workspace.snapshots / f"{assertion.snapshot_id}.json")
+        approved = workspace.snapshots / f"{assertion.snapshot_id}.json"
+        if update_goldens.get() and approved.is_file():
+            copy_atomic(approved, folder / approved.name)
+        pending = proposal_path(approved)
         if pending.is_file():
             copy_atomic(pending, folder / pending.name)
         else:
@@ -116,12 +123,18 @@ def copy_pending(assertions: Iterable[object], workspace: Workspace, folder: Pat
 def propose_snapshot(
     workspace: Workspace, assertion: SnapshotMatches, *, holds: bool
 ) -> Path | None:
-    """Store the actual files as a pending snapshot, or remove it if the assertion holds."""
-    path = proposal_path(workspace.snapshots / f"{assertion.snapshot_id}.json")
+    """Store the actual files as a pending snapshot, or remove it if the assertion holds.
+
+    With `--offbook-update`, they are stored as the approved snapshot.
+    """
+    approved = workspace.snapshots / f"{assertion.snapshot_id}.json"
+    updates = bool(update_goldens.get())
+    path = approved if updates else proposal_path(approved)
     if in_ci():
         return None
+    if holds or updates:
+        proposal_path(approved).unlink(missing_ok=True)
     if holds:
-        path.unlink(missing_ok=True)
         return None
     redaction = Redaction(assertion.redactions, roots={"WORKSPACE": workspace.path})
     actual = capture_snapshot(

@@ -26,6 +26,7 @@ from offbook.workflows.presets import read_preset
 from offbook.workflows.workspace import INITIAL, NAME_PATTERN, Workspace, Workspaces
 
 if TYPE_CHECKING:
+    from offbook.checks.context import CheckContext
     from offbook.reports.report import Report
     from offbook.trace.events import Verdict
 
@@ -123,7 +124,7 @@ def check(
         raise_if_corrupt(context.faults, session)
         location = approved or workspace.id
         verdicts = [
-            _propose_snapshot(workspace, raw, verdict, location)
+            _propose_snapshot(workspace, raw, verdict, location, context)
             if verdict.check.startswith("snapshot_matches")
             else verdict
             for raw, verdict in zip(assertions, verdicts, strict=True)
@@ -150,10 +151,11 @@ def check(
 
 
 def _propose_snapshot(
-    workspace: Workspace, raw: object, verdict: Verdict, location: str
+    workspace: Workspace, raw: object, verdict: Verdict, location: str, context: CheckContext
 ) -> Verdict:
-    """Store the actual files of a failed snapshot assertion for a review."""
-    from offbook.checks.assertion import parse_assertion
+    """Store the actual files of a failed snapshot assertion, for a review or as approved."""
+    from offbook.checks.assertion import evaluate_all, parse_assertion
+    from offbook.checks.expected_files import update_goldens
     from offbook.checks.run_assertions import SnapshotMatches
     from offbook.workflows.snapshots import propose_snapshot
 
@@ -168,9 +170,11 @@ def _propose_snapshot(
         return verdict  # the verdict has the same error
     if pending is None:
         return verdict
+    if update_goldens.get():
+        return evaluate_all([raw], context)[0]
     message = f"{verdict.message}\nfix: offbook review {location}"
-    context = {**verdict.context, "pending": str(pending)}
-    return msgspec.structs.replace(verdict, message=message, context=context)
+    details = {**verdict.context, "pending": str(pending)}
+    return msgspec.structs.replace(verdict, message=message, context=details)
 
 
 def inspect(
