@@ -24,12 +24,12 @@ from offbook.evals import (
     read_manifest,
     read_pack,
     read_run_record,
+    report_files,
     report_json,
     run_classifier,
     run_context_eval,
     run_pack,
     suggest,
-    write_context_report,
 )
 
 pytestmark = pytest.mark.external
@@ -146,14 +146,13 @@ def test_the_context_manifest_gives_the_expected_report(harn: Path):
         assert_subset(wanted, run_context_eval(read_manifest(harn / name)), name)
 
 
-def test_the_context_report_is_valid_and_the_same_twice(harn: Path, tmp_path: Path):
+def test_the_context_report_is_valid_and_the_same_twice(harn: Path):
     manifest = harn / "examples/evals/context-engineering-smoke.json"
     schema = json.loads((harn / "spec/schemas/context-eval-report.v1.schema.json").read_text())
-    for folder in ("a", "b"):
-        write_context_report(run_context_eval(read_manifest(manifest)), tmp_path / folder)
-    for name in ("summary.json", "per_run.jsonl", "summary.md"):
-        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
-    report = json.loads((tmp_path / "a" / "summary.json").read_text())
+    first, second = (report_files(run_context_eval(read_manifest(manifest))) for _ in range(2))
+    assert first == second
+    assert [*first] == ["summary.json", "per_run.jsonl", "summary.md"]
+    report = json.loads(first["summary.json"])
     jsonschema.Draft202012Validator(schema).validate(report)  # pyright: ignore[reportUnknownMemberType]
 
 

@@ -13,12 +13,12 @@ from offbook.evals import (
     RunOptions,
     compare_runs,
     find_packs,
+    open_model,
     query_results,
     read_pack,
     read_summary,
     run_pack,
 )
-from offbook.evals.evals_cli import _open_model  # pyright: ignore[reportPrivateUsage]
 from tests.evals.conftest import RUN, Files
 
 Write = Callable[[Files], Path]
@@ -171,9 +171,9 @@ def test_a_query_needs_duckdb(monkeypatch: pytest.MonkeyPatch):
 
 def test_the_provider_of_a_live_model_is_checked():
     with pytest.raises(UsageError, match="unknown provider 'opnai'"):
-        _open_model("opnai:gpt-5", live=True)
+        open_model("opnai:gpt-5", Path(), live=True)
     with pytest.raises(UsageError, match="cannot use the model 'gpt-5'"):
-        _open_model("gpt-5", live=True)
+        open_model("gpt-5", Path(), live=True)
 
 
 @pytest.mark.parametrize(
@@ -182,5 +182,5 @@ def test_the_provider_of_a_live_model_is_checked():
 )
 def test_ollama_is_reached_at_its_host(host: str, url: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OLLAMA_HOST", host)
-    source, _, name = _open_model("ollama:qwen3:1.7b", live=True)
+    source, _, name = open_model("ollama:qwen3:1.7b", Path(), live=True)
     assert (vars(source)["_urls"], name) == ({"": url}, "qwen3:1.7b")

@@ -32,11 +32,12 @@ __all__, __getattr__, __dir__ = lazy_names(
     "CAPABILITY",
     internal={
         "builders": "render_schema write_first_pack write_pack_from",
-        "case_evaluation": "EvalOptions evaluate_case",
+        "case_evaluation": "evaluate_case",
+        "case_kind": "EvalOptions",
         "classifier_eval": "Classification ClassifierSettings Classify LabelledExample"
-        " classify_by_model classify_by_rules read_examples run_classifier",
+        " classify_by_model classify_by_rules open_model read_examples run_classifier",
         "context_eval": "ContextArtifact ContextManifest MANIFEST_TYPE read_manifest"
-        " render_context_markdown select_artifacts write_context_report",
+        " render_context_markdown report_files select_artifacts",
         "eval_reports": "github_annotations render_counts render_markdown render_table"
         " report_json to_suites",
         "friction": "SuggestionExpectation SuggestionMade parse_friction_events"

@@ -4,14 +4,15 @@ from offbook.evals.builders import build_context_manifest as build_context_manif
 from offbook.evals.builders import render_schema as render_schema
 from offbook.evals.builders import write_first_pack as write_first_pack
 from offbook.evals.builders import write_pack_from as write_pack_from
-from offbook.evals.case_evaluation import EvalOptions as EvalOptions
 from offbook.evals.case_evaluation import evaluate_case as evaluate_case
+from offbook.evals.case_kind import EvalOptions as EvalOptions
 from offbook.evals.classifier_eval import Classification as Classification
 from offbook.evals.classifier_eval import ClassifierSettings as ClassifierSettings
 from offbook.evals.classifier_eval import Classify as Classify
 from offbook.evals.classifier_eval import LabelledExample as LabelledExample
 from offbook.evals.classifier_eval import classify_by_model as classify_by_model
 from offbook.evals.classifier_eval import classify_by_rules as classify_by_rules
+from offbook.evals.classifier_eval import open_model as open_model
 from offbook.evals.classifier_eval import read_examples as read_examples
 from offbook.evals.classifier_eval import run_classifier as run_classifier
 from offbook.evals.context_eval import MANIFEST_TYPE as MANIFEST_TYPE
@@ -19,9 +20,9 @@ from offbook.evals.context_eval import ContextArtifact as ContextArtifact
 from offbook.evals.context_eval import ContextManifest as ContextManifest
 from offbook.evals.context_eval import read_manifest as read_manifest
 from offbook.evals.context_eval import render_context_markdown as render_context_markdown
+from offbook.evals.context_eval import report_files as report_files
 from offbook.evals.context_eval import run_context_eval as run_context_eval
 from offbook.evals.context_eval import select_artifacts as select_artifacts
-from offbook.evals.context_eval import write_context_report as write_context_report
 from offbook.evals.eval_reports import github_annotations as github_annotations
 from offbook.evals.eval_reports import render_counts as render_counts
 from offbook.evals.eval_reports import render_markdown as render_markdown

@@ -16,13 +16,14 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import msgspec
 
 from offbook.errors import FormatError, OffbookError, UsageError
 from offbook.evals.context_eval import ContextManifest, ContextMode, ContextTask, with_ids
 from offbook.evals.pack import EvalCase, FixtureRef, LadderSpec, Pack, Rubric
+from offbook.evals.pack_file import normalize_keys
 from offbook.evals.run_record import StoredRun, read_run_record, read_stored_trace
 from offbook.files import convert, copy_atomic, make_temp_folder, remove_temp_folder, write_atomic
 from offbook.trace.recorder import COLLECT_TRACES
@@ -32,7 +33,8 @@ class PackBuilder:
     """Collects the parts of a pack; each is checked when it is added."""
 
     def __init__(self, pack_id: str, **fields: Any) -> None:
-        self._fields: dict[str, Any] = {"version": 1, "id": pack_id, **fields}
+        given = {"version": 1, "id": pack_id, **fields}
+        self._fields = normalize_keys(given, "$", _refuse)
         self._parts: dict[str, list[dict[str, Any]]] = {}
         convert(self._fields, Pack, path="PackBuilder")
 
@@ -59,6 +61,7 @@ class PackBuilder:
         return self._add("ladders", {"id": ladder_id, **fields}, LadderSpec)
 
     def _add(self, section: str, value: dict[str, Any], kind: type[Any]) -> PackBuilder:
+        value = normalize_keys(value, f"$.{section}", _refuse)  # they may have dashes, as in files
         convert(value, kind, path=f"{section} {value['id']!r}")
         parts = self._parts.setdefault(section, [])
         if any(part["id"] == value["id"] for part in parts):
@@ -87,6 +90,10 @@ class PackBuilder:
             text = self.render_toml()
         write_atomic(path, text)
         return path
+
+
+def _refuse(problem: str, at: str) -> NoReturn:
+    raise UsageError(problem, where=at)
 
 
 def build_context_manifest(

@@ -1,4 +1,4 @@
-"""Evaluates one trial of a case: reads or makes the run, then applies all its checks.
+"""Evaluates one trial of a case of any kind: runs it, then applies all its checks.
 
 The checks accumulate: a failed one does not keep the others from running. Whatever goes wrong is
 the result of this case and does not end the pack.
@@ -6,9 +6,8 @@ the result of this case and does not end the pack.
 
 from __future__ import annotations
 
-import hashlib
 import time
-from collections.abc import Iterator
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -16,24 +15,22 @@ from typing import Any
 import msgspec
 
 from offbook.errors import OffbookError
-from offbook.evals.friction import MIN_OCCURRENCES, suggest
-from offbook.evals.judging import JudgeOptions, judge_rubric
-from offbook.evals.pack import EvalCase, LoadedPack, Rubric
-from offbook.evals.replay_checks import (
-    BaselineDiff,
-    check_baseline,
-    check_replay,
-    compare_records,
+from offbook.evals.case_kind import CaseContext, CaseOutcome, EvalOptions, kind_of
+from offbook.evals.judging import JudgeScore, judge_rubric, settings_for
+from offbook.evals.pack import AnyCase, EvalCase, LoadedPack, Thresholds
+from offbook.evals.replay_checks import BaselineDiff, check_baseline, check_replay, compare_records
+from offbook.evals.rubrics import (
+    Evidence,
+    RunMetrics,
+    check_thresholds,
+    evaluate_rubric,
+    measure,
 )
-from offbook.evals.rubrics import Evidence, check_thresholds, evaluate_rubric, measure
 from offbook.evals.run_directory import CaseResult, status_of
-from offbook.evals.run_record import (
-    load_friction_events,
-    load_replay_fixture,
-    load_run,
-    read_stored_trace,
-    trace_path,
-)
+from offbook.evals.run_record import load_replay_fixture, load_run
+from offbook.files import resolve_within, write_atomic
+from offbook.runs.result_identity import IdentityDigest
+from offbook.sources.live import PROVIDERS
 from offbook.trace.events import Verdict
 
 NOTHING_CHECKED = Verdict(
@@ -41,35 +38,34 @@ NOTHING_CHECKED = Verdict(
     "no_data",
     "no data: nothing was checked; the case has no fixture, rubric, threshold or baseline",
 )
-
-
-class EvalOptions(msgspec.Struct, frozen=True):
-    """The options of a run that its cases need; `traces` is the folder for traces."""
-
-    judge: JudgeOptions = JudgeOptions()
-    traces: str = ""
-
-    @property
-    def live(self) -> bool:
-        """True if real models are allowed."""
-        return self.judge.live
+REPORTS = "reports"  # the folder of the files that kinds of cases write
 
 
 def evaluate_case(
-    loaded: LoadedPack, case: EvalCase, options: EvalOptions, trial: int = 1, number: int = 0
+    loaded: LoadedPack, case: AnyCase, options: EvalOptions, trial: int = 1, number: int = 0
 ) -> CaseResult:
     """Return the result of one trial; an exception is an error of this case."""
     started = time.perf_counter()
-    result = CaseResult(case.id, trial, number, case.label, severity=loaded.pack.severity_of(case))
+    result = CaseResult(
+        case.id,
+        trial,
+        number,
+        case.label,
+        severity=loaded.pack.severity_of(case),
+        kind=case.mode,
+        pack=loaded.id,
+    )
     try:
-        if case.mode == "friction":
-            fields = _evaluate_friction(loaded, case)
-        else:
-            with ExitStack() as cleanup:
-                fields = _evaluate_run(loaded, case, options, trial, cleanup)
-        verdicts = fields.pop("verdicts") or (NOTHING_CHECKED,)
+        with ExitStack() as cleanup:
+            outcome = kind_of(case).run_case(case, CaseContext(loaded, options, trial, cleanup))
+            fields = _check(loaded, case, options, outcome)
+        if outcome.files and options.output:
+            folder = resolve_within(Path(options.output), f"{REPORTS}/{case.id}")
+            for name, content in outcome.files.items():
+                write_atomic(folder / name, content)
+        verdicts = tuple(fields.pop("verdicts")) or (NOTHING_CHECKED,)
         result = msgspec.structs.replace(
-            result, verdicts=tuple(verdicts), status=status_of(tuple(verdicts)), **fields
+            result, verdicts=verdicts, status=status_of(verdicts), **fields
         )
     except Exception as error:  # noqa: BLE001 - one bad case does not end the others
         text = str(error) if isinstance(error, OffbookError) else f"{type(error).__name__}: {error}"
@@ -78,127 +74,133 @@ def evaluate_case(
     return msgspec.structs.replace(result, millis=millis)
 
 
-def _evaluate_friction(loaded: LoadedPack, case: EvalCase) -> dict[str, Any]:
-    events = load_friction_events(loaded, case.friction_events)
-    metadata = {**loaded.pack.metadata, **case.metadata}
-    suggestions = suggest(
-        events,
-        min_occurrences=int(metadata.get("min_occurrences", MIN_OCCURRENCES)),
-        owner=str(metadata.get("owner", "")),
-    )
-    evidence = Evidence(suggestions=suggestions)
-    verdicts = [v for name in case.rubrics for v in evaluate_rubric(loaded.rubrics[name], evidence)]
-    if not case.rubrics:
-        ok = bool(suggestions)
-        message = "" if ok else "no context-pack suggestion was generated"
-        verdicts.append(Verdict("suggestions", "pass" if ok else "fail", message))
-    return {"verdicts": verdicts, "run_id": "friction_events", "stage_count": len(events)}
-
-
-def _evaluate_run(
-    loaded: LoadedPack, case: EvalCase, options: EvalOptions, trial: int, cleanup: ExitStack
+def _check(
+    loaded: LoadedPack, case: AnyCase, options: EvalOptions, outcome: CaseOutcome
 ) -> dict[str, Any]:
-    verdicts: list[Verdict] = []
-    folder: Path | None = None
-    match case.mode:
-        case "subject":
-            from offbook.evals.subject_cases import run_subject  # stored runs need no subject
-
-            made = run_subject(
-                loaded, case, options.traces, trial, live=options.live, cleanup=cleanup
-            )
-            run, trace, folder = made.run, made.trace, made.folder
-            verdicts += made.verdicts
-        case "live-verify":
-            from offbook.evals.live_verify import run_live_verify  # as above
-
-            run, verdicts = run_live_verify(loaded, case)
-            trace = None
-        case "trace":
-            trace = trace_path(loaded, case.trace)
-            fixture = loaded.fixtures.get(case.trace)
-            run = read_stored_trace(trace, (fixture.trace_id if fixture else "") or None)
-        case _:
-            trace = None
-            run = load_run(loaded, case.run)
-    pack, record = loaded.pack, run.record
-    metrics = measure(record, pack.prices)
-    fixture = load_replay_fixture(loaded, case.fixture) if case.fixture else record.replay_fixture
-    if fixture is not None:
-        verdicts += check_replay(fixture, record)
-    comparison: BaselineDiff | None = None
-    if baseline := case.compare_to or pack.baseline:
-        comparison = compare_records(load_run(loaded, baseline).record, record)
-        verdicts.append(check_baseline(comparison))
-    evidence = Evidence(run, trace, folder, metrics)
-    spent = (metrics.cost_usd or 0) if case.live or case.mode == "live-verify" else 0.0
-    judged: list[Rubric] = []
-    for name in case.rubrics:
-        rubric = loaded.rubrics[name]
+    """Return the fields of a result: the verdicts of all checks of a case, and its metrics."""
+    pack, run = loaded.pack, outcome.run
+    verdicts = [*outcome.verdicts]
+    metrics = outcome.metrics or RunMetrics()
+    fields: dict[str, Any] = {"stage_count": outcome.stage_count, "report": outcome.report}
+    if outcome.used is not None:
+        fields |= {"used": outcome.used.digests, "unidentified": outcome.used.unknown}
+    if case.mode == "friction":
+        fields["run_id"] = "friction_events"
+    if not isinstance(case, EvalCase):
+        return {**fields, "verdicts": verdicts, "metrics": metrics}
+    fixture = load_replay_fixture(loaded, case.fixture) if case.fixture else None
+    if run is not None:
+        record = run.record
+        metrics = measure(record, pack.prices)
+        fixture = fixture or record.replay_fixture
+        if fixture is not None:
+            verdicts += check_replay(fixture, record)
+        comparison: BaselineDiff | None = None
+        if baseline := case.compare_to or pack.baseline:
+            comparison = compare_records(load_run(loaded, baseline).record, record)
+            verdicts.append(check_baseline(comparison))
+        fields |= {
+            "run_id": record.id,
+            "workflow_id": record.workflow_id,
+            "source": run.source,
+            "stage_count": len(record.stages),
+            "comparison": comparison,
+            "trace": "" if outcome.trace is None else str(outcome.trace),
+        }
+    spent = (metrics.cost_usd or 0) if outcome.spent else 0.0
+    evidence = Evidence(run, outcome.trace, outcome.folder, metrics, outcome.suggestions)
+    rubrics = [loaded.rubrics[name] for name in case.rubrics]
+    for rubric in rubrics:
         if rubric.judged:
-            judged.append(rubric)
-        elif rubric.kind == "replay" and fixture is None:
+            continue
+        if rubric.kind == "replay" and fixture is None:
             message = "no data: the case has no replay fixture"
             verdicts.append(Verdict(rubric.id, "no_data", message))
         else:
             verdicts += evaluate_rubric(rubric, evidence)
-    for rubric in judged:
+    # A judge costs time and money: the other rubrics come first.
+    scores: dict[str, JudgeScore | None] = {}
+    for rubric in filter(lambda rubric: rubric.judged, rubrics):
         found, score = judge_rubric(rubric, evidence, loaded, options.judge)
         verdicts += found
-        if score is not None:
-            spent += score.cost_usd
-            metrics = msgspec.structs.replace(
-                metrics, score=score.score, confidence=score.confidence
-            )
-    for limits, label in ((pack.defaults.thresholds, "default "), (case.thresholds, "")):
-        verdicts += check_thresholds(limits, metrics, label)
+        scores[rubric.id] = score
+        if score is None:
+            continue
+        spent += score.cost_usd
+        # The judge's own verdict is on the lowest score.
+        other = msgspec.structs.replace(rubric.thresholds, min_score=None)
+        judged = msgspec.structs.replace(evidence, metrics=_with_score(metrics, score))
+        verdicts += evaluate_rubric(msgspec.structs.replace(rubric, thresholds=other), judged)
+    if case.mode != "friction":
+        for limits, label in ((pack.defaults.thresholds, "default "), (case.thresholds, "")):
+            verdicts += _check_limits(limits, metrics, scores, label)
+    known = {name: score for name, score in scores.items() if score is not None}
+    if known:  # of several scores, the lowest stands for the case
+        metrics = _with_score(metrics, min(known.values(), key=lambda score: score.score))
     return {
+        **fields,
         "verdicts": verdicts,
-        "run_id": record.id,
-        "workflow_id": record.workflow_id,
-        "source": run.source,
-        "stage_count": len(record.stages),
         "metrics": metrics,
-        "comparison": comparison,
+        "scores": {name: score.score for name, score in known.items()},
         "spent_usd": spent,
-        "trace": "" if trace is None else str(trace),
     }
 
 
-def _read_workspace(folder: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield the files of a workspace, without the results of runs and the history."""
-    for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder)
-        if path.is_file() and not {".offbook", ".git"} & set(name.parts):
-            yield name.as_posix(), path.read_bytes()
+def _with_score(metrics: RunMetrics, score: JudgeScore | None) -> RunMetrics:
+    if score is None:
+        return metrics
+    return msgspec.structs.replace(metrics, score=score.score, confidence=score.confidence)
 
 
-def case_fingerprint(loaded: LoadedPack, case: EvalCase, version: str) -> str:
-    """Return a hash of all that the result of a case depends on: the case and its files."""
+def _check_limits(
+    limits: Thresholds, metrics: RunMetrics, scores: Mapping[str, JudgeScore | None], label: str
+) -> list[Verdict]:
+    """Compare the metrics with the limits; a limit on the score is one on each judged rubric."""
+    of_judge = Thresholds(min_score=limits.min_score, min_confidence=limits.min_confidence)
+    others = msgspec.structs.replace(limits, min_score=None, min_confidence=None)
+    verdicts = check_thresholds(others, metrics, label)
+    if not scores:
+        return verdicts + check_thresholds(of_judge, metrics, label)
+    for name, score in scores.items():
+        title = label if len(scores) == 1 else f"{label}{name}: "
+        verdicts += check_thresholds(of_judge, _with_score(metrics, score), title)
+    return verdicts
+
+
+# --- The identity of a result
+
+
+def identify_case(loaded: LoadedPack, case: AnyCase, options: EvalOptions) -> IdentityDigest:
+    """Return what the result of a case depends on, as far as it is known before the run."""
     pack = loaded.pack
-    digest = hashlib.sha256()
-
-    def add(value: bytes) -> None:
-        digest.update(len(value).to_bytes(8, "little") + value)
-
-    add(version.encode())
+    identity = IdentityDigest()
+    identity.add(case, pack.severity_of(case), options.classifier)
+    kind_of(case).identify_case(case, loaded, identity)
+    if not isinstance(case, EvalCase):
+        return identity
     rubrics = [loaded.rubrics[name] for name in case.rubrics]
-    settings = (pack.defaults, pack.judge, pack.prices, pack.executor, pack.baseline)
-    add(msgspec.json.encode((case, rubrics, settings), order="deterministic"))
-    references = [case.run, case.trace, case.friction_events, case.fixture]
-    references += [case.compare_to, pack.baseline, case.playbook, case.cassette]
-    if isinstance(case.subject, str):
-        references.append(case.subject.rpartition(":")[0])
-    judges = [pack.judge, pack.defaults.judge, *(rubric.judge for rubric in rubrics)]
-    references += [judge.source for judge in judges if judge]
-    for reference in filter(None, references):
+    identity.add(rubrics, pack.defaults, pack.judge, pack.prices, pack.baseline)
+    for reference in filter(
+        None,
+        (
+            *(case.run, case.trace, case.friction_events, case.fixture, case.compare_to),
+            *(pack.baseline, case.playbook, case.cassette, case.manifest, case.dataset),
+            case.settings,
+        ),
+    ):
         fixture = loaded.fixtures.get(reference)
-        if fixture is not None and fixture.inline is not None:
-            add(msgspec.json.encode(fixture.inline, order="deterministic"))
-        elif (path := loaded.resolve(reference)).is_file():
-            add(path.read_bytes())
+        identity.add(fixture)
+        if fixture is None or fixture.inline is None:
+            identity.add_file(loaded.resolve(reference))
     if case.workspace:
-        for name, content in _read_workspace(loaded.base / case.workspace):
-            add(name.encode())
-            add(content)
-    return digest.hexdigest()[:32]
+        identity.add_folder(loaded.base / case.workspace)
+    for rubric in filter(lambda rubric: rubric.judged, rubrics):
+        settings = settings_for(rubric, loaded, options.judge)
+        identity.add(settings)
+        if settings.source in PROVIDERS:
+            if options.live:
+                identity.add_unknown("the judge is a real model")
+        elif settings.source:
+            base = Path() if settings.source == options.judge.source else loaded.base
+            identity.add_file(base / settings.source)
+    return identity

@@ -8,6 +8,7 @@ goes to it. A classifier that fails abstains: the main model answers.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,14 +16,19 @@ from typing import Any, cast
 
 import msgspec
 
-from offbook.errors import FormatError, OffbookError, did_you_mean
+from offbook.errors import FormatError, OffbookError, UsageError, did_you_mean
+from offbook.evals.case_kind import CaseContext, CaseOutcome
+from offbook.evals.pack import EvalCase, LoadedPack
 from offbook.evals.pack_file import line_of, parse_toml
 from offbook.exchange.messages import History, user
 from offbook.exchange.model import ModelSource, Request
-from offbook.files import convert, parse_json, read_text, write_atomic
+from offbook.files import convert, parse_json, read_text
+from offbook.runs.result_identity import IdentityDigest
+from offbook.trace.events import Verdict
 
 ABSTAINED_CONFIDENCE = 0.0
 DIGITS = 4
+OLLAMA = "ollama"
 
 
 class LabelRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -223,6 +229,29 @@ async def _ask(source: ModelSource, request: Request) -> str:
     return (await source.reply(request)).text
 
 
+def open_model(model: str, base: Path, *, live: bool) -> tuple[ModelSource, str, str]:
+    """Return the source of a model, its dialect and its name: PROVIDER:NAME, or a file."""
+    from offbook.sources.live import DEFAULT_DIALECT, PROVIDERS, Live
+    from offbook.sources.loading import open_source
+
+    if Path(model).suffix and (base / model).is_file():
+        return open_source(base / model)(), "", model
+    provider, colon, name = model.partition(":")  # a name may have a colon: ollama:qwen3:1.7b
+    if not live or not colon:
+        raise UsageError(
+            f"cannot use the model {model!r}",
+            hint="--live --model openai-chat:NAME, or the path of a playbook, mocks or cassette",
+        )
+    if provider == OLLAMA:
+        host = os.environ.get("OLLAMA_HOST") or "127.0.0.1:11434"
+        url = host if "://" in host else f"http://{host}"
+        return Live(f"{url}/v1"), DEFAULT_DIALECT, name
+    if provider not in PROVIDERS:
+        hint = did_you_mean(provider, [*PROVIDERS, OLLAMA])
+        raise UsageError(f"unknown provider {provider!r}", hint=hint)
+    return Live(), provider, name
+
+
 # --- Running
 
 
@@ -327,11 +356,60 @@ def render_classifier(report: ClassifierReport) -> str:
     )
 
 
-def write_classifier_report(
-    report: ClassifierReport, rows: Sequence[ClassifiedExample], folder: Path
-) -> None:
-    """Write summary.json, per_case.jsonl and summary.md."""
-    encoded = msgspec.json.format(msgspec.json.encode(report)) + b"\n"
-    write_atomic(folder / "summary.json", encoded)
-    write_atomic(folder / "per_case.jsonl", msgspec.json.Encoder().encode_lines(rows))
-    write_atomic(folder / "summary.md", f"# Scope triage\n\n{render_classifier(report)}")
+# --- As a case of a pack
+
+
+def run_case(case: EvalCase, context: CaseContext) -> CaseOutcome:
+    """Classify all examples of a data set; each gate is a verdict."""
+    loaded, options = context.loaded, context.options.classifier
+    file, name = options.settings or case.settings, options.model or case.model
+    settings = read_settings(loaded.resolve(file)) if file else ClassifierSettings()
+    classify = classify_by_rules(settings)
+    if name:
+        model = open_model(name, loaded.base, live=context.options.live)
+        classify = classify_by_model(*model, settings)
+    examples = read_examples(loaded.resolve(case.dataset), settings)[: options.max_cases]
+    report, rows = run_classifier(examples, classify, settings)
+    return CaseOutcome(
+        check_gates(report, settings.gates),
+        report=msgspec.to_builtins(report),
+        files=report_files(report, rows),
+    )
+
+
+def identify_case(case: EvalCase, loaded: LoadedPack, identity: IdentityDigest) -> None:
+    """Add the model: a file, or a real one."""
+    if case.model and loaded.resolve(case.model).is_file():
+        identity.add_file(loaded.resolve(case.model))
+    elif case.model:
+        identity.add_unknown("the model is a real one")
+
+
+def check_gates(report: ClassifierReport, gates: ClassifierGates) -> list[Verdict]:
+    """Return a verdict for each gate; without examples there is no data."""
+    if not report.total_cases:
+        return [Verdict("examples", "no_data", "no data: the data set has no examples")]
+    return [
+        Verdict(
+            name,
+            "pass" if ok else "fail",
+            "" if ok else f"{name} {actual:g} is {'above' if highest else 'below'} {limit:g}",
+            limit,
+            actual,
+        )
+        for name, actual, limit, highest in (
+            ("cost reduction", report.turn_cost_reduction, gates.min_reduction, False),
+            ("false positives", report.false_positive_rate, gates.max_false_positive_rate, True),
+            ("false negatives", report.false_negative_rate, gates.max_false_negative_rate, True),
+        )
+        for ok in (actual <= limit if highest else actual >= limit,)
+    ]
+
+
+def report_files(report: ClassifierReport, rows: Sequence[ClassifiedExample]) -> dict[str, bytes]:
+    """Return the files of a report by their names."""
+    return {
+        "summary.json": msgspec.json.format(msgspec.json.encode(report)) + b"\n",
+        "per_case.jsonl": msgspec.json.Encoder().encode_lines(rows),
+        "summary.md": f"# Scope triage\n\n{render_classifier(report)}".encode(),
+    }

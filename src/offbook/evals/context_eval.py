@@ -16,8 +16,12 @@ from xml.sax.saxutils import escape
 import msgspec
 
 from offbook.errors import FormatError
+from offbook.evals.case_kind import CaseContext, CaseOutcome
+from offbook.evals.pack import EvalCase, LoadedPack
 from offbook.evals.pack_file import line_of, parse_toml
-from offbook.files import convert, parse_json, read_text, write_atomic
+from offbook.files import convert, parse_json, read_text
+from offbook.runs.result_identity import IdentityDigest
+from offbook.trace.events import Verdict
 
 MANIFEST_TYPE = "harn.context_eval.manifest.v1"
 REPORT_TYPE = "harn.context_eval.report.v1"
@@ -474,16 +478,38 @@ def _stable_hash(
     return digest.hexdigest()
 
 
-# --- Writing
+# --- As a case of a pack
 
 
-def write_context_report(report: dict[str, Any], folder: Path) -> None:
-    """Write summary.json, per_run.jsonl and summary.md; the same report gives the same bytes."""
-    encoded = msgspec.json.format(msgspec.json.encode(report, order="sorted"))
-    write_atomic(folder / "summary.json", encoded + b"\n")
+def run_case(case: EvalCase, context: CaseContext) -> CaseOutcome:
+    """Score every task in every mode; each of them is a verdict."""
+    report = run_context_eval(read_manifest(context.loaded.resolve(case.manifest)))
+    verdicts = [
+        Verdict(
+            run["run_id"],
+            "pass" if run["passed"] else "fail",
+            "" if run["passed"] else f"{run['run_id']}: {'; '.join(run['failures'])}",
+            None,
+            run["final_correctness"]["score"],
+        )
+        for run in report["runs"]
+    ]
+    return CaseOutcome(verdicts, report=report, files=report_files(report))
+
+
+def identify_case(case: EvalCase, loaded: LoadedPack, identity: IdentityDigest) -> None:
+    """Add nothing: the manifest is the only file."""
+    _ = case, loaded, identity
+
+
+def report_files(report: dict[str, Any]) -> dict[str, bytes]:
+    """Return the files of a report by their names; the same report gives the same bytes."""
     lines = [msgspec.json.encode(run, order="sorted") + b"\n" for run in report["runs"]]
-    write_atomic(folder / "per_run.jsonl", b"".join(lines))
-    write_atomic(folder / "summary.md", render_context_markdown(report))
+    return {
+        "summary.json": msgspec.json.format(msgspec.json.encode(report, order="sorted")) + b"\n",
+        "per_run.jsonl": b"".join(lines),
+        "summary.md": render_context_markdown(report).encode(),
+    }
 
 
 def render_context_line(report: dict[str, Any]) -> str:

@@ -66,12 +66,14 @@ def render_table(run: FinishedRun) -> Iterator[str]:
 
 def _trials(case: CaseSummary) -> str:
     if case.trials == 1:
-        return case.severity if case.severity != "blocking" else ""
+        parts = [case.severity] if case.severity != "blocking" else []
+        return ", ".join([*parts, "cached"] if case.cached else parts)
     low, high = case.interval
     flaky = ", flaky" if case.flaky else ""
+    cached = f", {case.cached} cached" if case.cached else ""
     return (
-        f"{case.passes}/{case.trials} passed ({low:.0%} to {high:.0%}), "
-        f"pass@{case.trials} {case.pass_at_k:.2f}, pass^{case.trials} {case.pass_hat_k:.2f}{flaky}"
+        f"{case.passes}/{case.trials} passed ({low:.0%} to {high:.0%}), pass@{case.trials} "
+        f"{case.pass_at_k:.2f}, pass^{case.trials} {case.pass_hat_k:.2f}{flaky}{cached}"
     )
 
 
@@ -88,11 +90,14 @@ def render_counts(summary: RunSummary) -> Iterator[str]:
         (summary.errors, counted(summary.errors, "error")),
         (summary.flaky, f"{summary.flaky} flaky"),
         (summary.not_run, f"{summary.not_run} not run"),
+        (summary.cached, f"{summary.cached} cached"),
     ):
         if count:
             parts.append(text)
     gate = "PASS" if summary.passed_gate else "FAIL"
     yield f"{gate} {', '.join(parts)}, {summary.total} total"
+    if summary.changed:
+        yield f"run again, because the agent has changed: {', '.join(summary.changed)}"
     if summary.stopped:
         yield f"stopped: {summary.stopped}"
     if summary.cost_usd:
@@ -113,10 +118,15 @@ def report_json(run: FinishedRun) -> dict[str, Any]:
         "pass": run.summary.passed_gate,
         "pack_id": run.summary.packs[0] if len(run.summary.packs) == 1 else None,
         "directory": str(run.folder),
-        "cases": [_case_json(result) for result in results if result.ladder is None],
-        "ladders": [result.ladder for result in results if result.ladder is not None],
+        "cases": [_case_json(result) for result in results if not is_ladder(result)],
+        "ladders": [result.report for result in results if is_ladder(result)],
         "statistics": [msgspec.to_builtins(case) for case in by_case.values() if case.trials > 1],
     }
+
+
+def is_ladder(result: CaseResult) -> bool:
+    """Return whether a result has the report of a ladder."""
+    return result.kind == "ladder" and result.report is not None
 
 
 def _case_json(result: CaseResult) -> dict[str, Any]:
@@ -145,7 +155,7 @@ def _case_json(result: CaseResult) -> dict[str, Any]:
         fields[gated] = [*fields[gated], *result.problems]
     if result.comparison is not None:
         fields["comparison"] = msgspec.to_builtins(result.comparison)
-    for name in ("trace", "error", "cached", "output"):
+    for name in ("trace", "error", "cached", "output", "scores", "report"):
         if value := getattr(result, name):
             fields[name] = value
     return fields

@@ -16,7 +16,6 @@ from offbook.files import write_atomic
 
 if TYPE_CHECKING:
     from offbook.evals.pack_run import FinishedRun, Progress, RunProgress
-    from offbook.exchange.model import ModelSource
 
 FORMATS = ("junit", "tap", "tap13", "ctrf", "json", "markdown")
 PROGRESS_SECONDS = 0.1
@@ -160,24 +159,14 @@ def _kind_of_eval(paths: tuple[Path, ...], given: dict[str, Any]) -> str:
         return "judge"
     if given["settings"] is not None:
         return "prompts"
-    if len(paths) != 1 or not paths[0].is_file() or paths[0].suffix not in {".json", ".toml"}:
-        return "pack"
-    from offbook.evals.pack_file import parse_toml
-    from offbook.files import parse_json, read_text
+    from offbook.evals.pack_file import find_single_case
 
-    text = read_text(paths[0])
-    parse = parse_toml if paths[0].suffix == ".toml" else parse_json
-    value: Any = parse(text, paths[0])
-    if isinstance(value, list):
-        return "prompts"
-    if {"modes", "tasks"} & {*value}:
-        return "context"
-    cases: list[Any] = value["cases"] if [*value] == ["cases"] else []
-    return "prompts" if cases and {"expected", "prompt"} <= {*cases[0]} else "pack"
+    key = find_single_case(paths[0]) if len(paths) == 1 else ""
+    return {"manifest": "context", "dataset": "prompts"}.get(key, "pack")
 
 
 def _run_packs(packs: tuple[Path, ...], given: dict[str, Any]) -> int:
-    from offbook.evals.pack_file import find_packs
+    from offbook.evals.pack_file import find_packs, find_skipped_packs
     from offbook.evals.pack_run import RunOptions, run_pack
     from offbook.evals.run_directory import find_run, read_plan
 
@@ -196,6 +185,8 @@ def _run_packs(packs: tuple[Path, ...], given: dict[str, Any]) -> int:
             "no eval pack given", hint="offbook eval run PACK, or write one: offbook eval new"
         )
     found = find_packs(files)
+    for path in [pack for file in files if file.is_dir() for pack in find_skipped_packs(file)]:
+        click.echo(f"skipped: {path} (a folder is searched for *.eval.toml)", err=True)
     options |= {"output": str(options["output"] or ""), "resume": bool(given["resume"])}
     try:
         run = run_pack(found, RunOptions(**options), _show_progress())
@@ -417,69 +408,38 @@ def new_command(pack: Path, *, sources: tuple[Path, ...], schema: bool) -> int:
 # --- Other evals
 
 
-def _run_context(paths: tuple[Path, ...], given: dict[str, Any]) -> int:
-    """Score the ways to assemble a context, without a model."""
-    from offbook.evals.context_eval import (
-        read_manifest,
-        render_context_line,
-        run_context_eval,
-        write_context_report,
+def _run_single(paths: tuple[Path, ...], given: dict[str, Any]) -> int:
+    """Run the file of a context eval or of a classifier: a pack with one case.
+
+    The files of its report are copied to the folder that the option --output names.
+    """
+    from offbook.evals.case_evaluation import REPORTS
+    from offbook.evals.case_kind import ClassifierOptions
+    from offbook.evals.classifier_eval import open_model
+    from offbook.evals.pack_run import RunOptions, run_pack
+    from offbook.evals.run_directory import read_results
+
+    model, settings = str(given["model"]), given["settings"]
+    if model or given["live"]:
+        open_model(model, Path(), live=given["live"])  # a wrong name is wrong usage
+    model = str(Path(model).absolute()) if Path(model).is_file() else model
+    classifier = ClassifierOptions(
+        str(settings.absolute()) if settings else "", model, given["max_cases"]
     )
-
-    report = run_context_eval(read_manifest(paths[0]))
-    write_context_report(report, given["output"] or Path(".offbook/context-eval"))
+    run = run_pack(paths, RunOptions(live=given["live"], classifier=classifier))
+    (result,) = read_results(run.folder)
+    if result.report is None:
+        raise UsageError("; ".join(result.problems))
+    files = sorted((run.folder / REPORTS / result.id).iterdir())
+    for file in files if given["output"] else ():
+        write_atomic(given["output"] / file.name, file.read_bytes())
     if given["as_json"]:
-        print_json(report)
-    else:
-        print_redacted(render_context_line(report))
-    return 0 if report["pass"] else 1
-
-
-def _run_classifier(paths: tuple[Path, ...], given: dict[str, Any]) -> int:
-    """Evaluate a classifier that reads prompts before the agent does."""
-    from offbook.evals import classifier_eval as triage
-
-    file, model, live = given["settings"], given["model"], given["live"]
-    settings = triage.read_settings(file) if file else triage.ClassifierSettings()
-    examples = triage.read_examples(paths[0], settings)[: given["max_cases"]]
-    classify = triage.classify_by_rules(settings)
-    if model or live:
-        classify = triage.classify_by_model(*_open_model(model, live=live), settings)
-    report, rows = triage.run_classifier(examples, classify, settings)
-    triage.write_classifier_report(report, rows, given["output"] or Path(".offbook/scope-triage"))
-    if given["as_json"]:
-        print_json(report)
-    else:
-        print_redacted(triage.render_classifier(report).rstrip())
-    return 0 if report.passed else 1
-
-
-OLLAMA = "ollama"
-
-
-def _open_model(model: str, *, live: bool) -> tuple[ModelSource, str, str]:
-    """Return the source, its dialect and the name of the model."""
-    from offbook.sources.live import DEFAULT_DIALECT, PROVIDERS, Live
-    from offbook.sources.loading import open_source
-
-    if Path(model).suffix and Path(model).is_file():
-        return open_source(Path(model))(), "", model
-    provider, colon, name = model.partition(":")  # a name may have a colon: ollama:qwen3:1.7b
-    if not live or not colon:
-        raise UsageError(
-            f"cannot use the model {model!r}",
-            hint="--live --model openai-chat:NAME, or the path of a playbook, mocks or cassette",
-        )
-    if provider == OLLAMA:
-        host = os.environ.get("OLLAMA_HOST") or "127.0.0.1:11434"
-        url = host if "://" in host else f"http://{host}"
-        return Live(f"{url}/v1"), DEFAULT_DIALECT, name
-    if provider not in PROVIDERS:
-        from offbook.errors import did_you_mean
-
-        hint = did_you_mean(provider, [*PROVIDERS, OLLAMA])
-        raise UsageError(f"unknown provider {provider!r}", hint=hint)
-    return Live(), provider, name
+        print_json(result.report)
+        return int(not run.summary.passed_gate)
+    summary = next(file for file in files if file.suffix == ".md").read_text(encoding="utf-8")
+    print_redacted(summary.split("\n\n")[1].strip())
+    _print_run(run, list(paths), [], as_json=False)
+    return int(not run.summary.passed_gate)
 
 
 def _calibrate(paths: tuple[Path, ...], given: dict[str, Any]) -> int:
@@ -524,7 +484,7 @@ def _calibrate(paths: tuple[Path, ...], given: dict[str, Any]) -> int:
 
 RUNNERS = {
     "pack": _run_packs,
-    "context": _run_context,
-    "prompts": _run_classifier,
+    "context": _run_single,
+    "prompts": _run_single,
     "judge": _calibrate,
 }

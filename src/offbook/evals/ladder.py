@@ -26,16 +26,18 @@ from offbook.checks.audit import (
 )
 from offbook.checks.golden_transcript import parse_transcript, read_transcript
 from offbook.errors import OffbookError
-from offbook.evals.live_verify import run_command
-from offbook.evals.pack import LadderSpec, LoadedPack, ModelRoute, TimeoutTier
+from offbook.evals.case_kind import CaseContext, CaseOutcome
+from offbook.evals.live_verify import run_command, to_command
+from offbook.evals.pack import LadderSpec, LoadedPack, ModelRoute, Pack, TimeoutTier
 from offbook.evals.rubrics import RunMetrics
-from offbook.evals.run_directory import CaseResult
 from offbook.files import resolve_within, write_atomic
+from offbook.runs.result_identity import IdentityDigest
 from offbook.trace.events import LOOP_STUCK, Event, Verdict, trace_header
 
 LadderOutcome = Literal["correct", "degraded", "loop", "timeout", "error"]
 DEFAULT_ROUTE = ModelRoute(id="default")
 DEFAULT_SECONDS = 600.0
+ROOT = ".offbook/evals"
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -118,12 +120,13 @@ def run_ladder(spec: LadderSpec, base: Path, output: Path) -> LadderReport:
             place = root / f"{len(cells) + 1:02}-{_segment(route.id)}" / _segment(tier.id)
             cells.append(_evaluate_cell(attempt, policy, route, tier, place, root))
     correct = [number for number, cell in enumerate(cells) if cell.passed]
+    severity = Pack().severity_of(spec)
     first = cells[correct[0]] if correct else None
     return LadderReport(
         spec.id,
         spec.persona,
-        spec.gate,
-        spec.gate == "blocking",
+        severity,
+        severity == "blocking",
         bool(correct),
         len(cells),
         len(correct),
@@ -300,37 +303,46 @@ def _receipt(lines: Sequence[bytes], report: AuditResult | None) -> bytes:
 _reports: dict[tuple[str, str], LadderReport] = {}  # each ladder runs once for a worker
 
 
-def evaluate_ladder(loaded: LoadedPack, spec: LadderSpec, number: int, output: Path) -> CaseResult:
-    """Return the result of a ladder; one whose predecessor failed is not run."""
-    started = time.perf_counter()
-    result = CaseResult(spec.id, 1, number, spec.label, severity=spec.gate)
-    try:
-        by_id = {ladder.id: ladder for ladder in loaded.pack.ladders}
-        for name in spec.after:
-            if not _run_once(loaded, by_id[name], output).passed:
-                message = f"not run: the ladder {name!r} has no correct cell"
-                verdict = Verdict("ladder", "no_data", message)
-                return msgspec.structs.replace(result, status="no_data", verdicts=(verdict,))
-        report = _run_once(loaded, spec, output)
-    except OffbookError as error:
-        return msgspec.structs.replace(result, status="error", error=str(error))
+def run_case(spec: LadderSpec, context: CaseContext) -> CaseOutcome:
+    """Run a ladder; one whose predecessor failed is not run."""
+    loaded, output = context.loaded, Path(context.options.output or ROOT)
+    by_id = {ladder.id: ladder for ladder in loaded.pack.ladders}
+    for name in spec.after:
+        if not _run_once(loaded, by_id[name], output).passed:
+            message = f"not run: the ladder {name!r} has no correct cell"
+            return CaseOutcome([Verdict("ladder", "no_data", message)])
+    report = _run_once(loaded, spec, output)
     cells = "; ".join(f"{cell.id} {cell.outcome}" for cell in report.tiers)
     message = "" if report.passed else f"no tier was correct: {cells}"
+    first = report.first_correct_index
     verdict = Verdict(
         "first correct tier",
         "pass" if report.passed else "fail",
         message,
         None,
-        None if report.first_correct_index is None else report.tiers[report.first_correct_index].id,
+        None if first is None else report.tiers[first].id,
     )
-    return msgspec.structs.replace(
-        result,
-        status="pass" if report.passed else "fail",
-        verdicts=(verdict,),
-        ladder=msgspec.to_builtins(report),
+    return CaseOutcome(
+        [verdict],
+        report=msgspec.to_builtins(report),
         metrics=RunMetrics(cost_usd=sum(cell.cost_usd for cell in report.tiers)),
-        millis=round((time.perf_counter() - started) * 1000, 3),
     )
+
+
+def identify_case(spec: LadderSpec, loaded: LoadedPack, identity: IdentityDigest) -> None:
+    """Add the files of a ladder, and those of the ladders before it."""
+    folder = loaded.base / spec.base_dir
+    if spec.backend.kind == "live":
+        command = to_command(spec.backend.command)
+        identity.add_command(command.argv or command.command.split(), folder)
+    for path in filter(None, (spec.backend.path, spec.golden)):
+        identity.add_file(folder / path)
+    if spec.backend.path and (golden := find_golden(folder / spec.backend.path)) is not None:
+        identity.add_file(golden)
+    by_id = {ladder.id: ladder for ladder in loaded.pack.ladders}
+    for name in spec.after:
+        identity.add(by_id[name])
+        identify_case(by_id[name], loaded, identity)
 
 
 def _run_once(loaded: LoadedPack, spec: LadderSpec, output: Path) -> LadderReport:

@@ -19,8 +19,10 @@ from typing import Any, cast
 import msgspec
 
 from offbook.errors import UsageError
+from offbook.evals.case_kind import CaseContext, CaseOutcome
 from offbook.evals.pack import CommandRef, CommandSpec, EvalCase, LoadedPack
 from offbook.evals.run_record import RunRecord, RunStage, StoredRun, parse_run_record
+from offbook.runs.result_identity import IdentityDigest
 from offbook.trace.events import Verdict
 
 REQUEST_TYPE = "harn.eval.live_verify.executor_request.v1"
@@ -36,8 +38,9 @@ class CommandEnd(msgspec.Struct, frozen=True):
     problem: str = ""
 
 
-def run_live_verify(loaded: LoadedPack, case: EvalCase) -> tuple[StoredRun, list[Verdict]]:
+def run_case(case: EvalCase, context: CaseContext) -> CaseOutcome:
     """Run the executor and the verification in a copy of the workspace."""
+    loaded = context.loaded
     source = loaded.base / (case.workspace or ".")
     if not source.is_dir():
         raise UsageError("no such workspace", where=str(source))
@@ -45,7 +48,17 @@ def run_live_verify(loaded: LoadedPack, case: EvalCase) -> tuple[StoredRun, list
         folder = Path(name) / "workspace"
         # Without our own results: the workspace may be the folder of the pack.
         shutil.copytree(source, folder, ignore=shutil.ignore_patterns(".offbook", ".git"))
-        return _run_in(folder, loaded, case)
+        run, verdicts = _run_in(folder, loaded, case)
+    return CaseOutcome(verdicts, run=run, spent=True)
+
+
+def identify_case(case: EvalCase, loaded: LoadedPack, identity: IdentityDigest) -> None:
+    """Add the files of the two commands, and the workspace."""
+    folder = loaded.base / (case.workspace or ".")
+    for reference in (case.executor or loaded.pack.executor, case.verify_command):
+        spec = to_command(reference)
+        identity.add_command(spec.argv or spec.command.split(), folder)
+    identity.add_folder(folder)
 
 
 def _run_in(folder: Path, loaded: LoadedPack, case: EvalCase) -> tuple[StoredRun, list[Verdict]]:
@@ -121,7 +134,7 @@ def run_command(
     reference: CommandRef | None, folder: Path, stdin: str, seconds: float
 ) -> CommandEnd:
     """Run a command with a deadline; the whole group of its processes ends with it."""
-    spec = _to_spec(reference)
+    spec = to_command(reference)
     words = list(spec.argv) or ["/bin/sh", "-c", spec.command]
     deadline = spec.timeout_seconds or seconds
     try:
@@ -153,7 +166,8 @@ def run_command(
     return CommandEnd(out)
 
 
-def _to_spec(reference: CommandRef | None) -> CommandSpec:
+def to_command(reference: CommandRef | None) -> CommandSpec:
+    """Return the command of a reference: a text is for the shell."""
     if isinstance(reference, str):
         return CommandSpec(command=reference)
     if isinstance(reference, list):

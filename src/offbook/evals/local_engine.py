@@ -13,6 +13,7 @@ import signal
 import sys
 import tempfile
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -175,6 +176,38 @@ def _work(evaluate: Evaluate, trials: int, results: int, log: Path) -> None:
                 os.ftruncate(file, 0)
             message = _encoder.encode(evaluate(Trial(*item)))
             _write_all(results, len(message).to_bytes(SIZE) + message)
+
+
+def run_in_fork(work: Callable[[], CaseResult]) -> CaseResult:
+    """Return the result of work in a fork of this process: all that it changes is gone then.
+
+    If the fork dies, this process dies in the same way: the trial is lost.
+    """
+    reading, writing = os.pipe()
+    parent = os.getpid()
+    with warnings.catch_warnings():
+        # A thread of the subject is not in the fork, as after any fork.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid == 0:
+        try:
+            os.close(reading)
+            _end_with(parent)
+            _write_all(writing, _encoder.encode(work()))
+        finally:
+            os._exit(0)
+    os.close(writing)
+    parts: list[bytes] = []
+    while part := os.read(reading, 1 << 16):
+        parts.append(part)
+    os.close(reading)
+    _, status = os.waitpid(pid, 0)
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        os.kill(parent, -code)
+    if code or not parts:
+        os._exit(code)
+    return _decoder.decode(b"".join(parts))
 
 
 def _read_exactly(file: int, count: int) -> bytes | None:

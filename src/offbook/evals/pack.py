@@ -7,7 +7,7 @@ written with dashes or underscores. `pack_file.py` reads and checks a pack.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -268,7 +268,7 @@ class CommandSpec(PackStruct, frozen=True):
 
 
 CommandRef = str | list[str] | CommandSpec
-CaseKind = Literal["replay", "live-verify", "friction", "subject", ""]
+CaseKind = Literal["replay", "live-verify", "friction", "subject", "context", "classifier", ""]
 
 
 class EvalCase(PackStruct, frozen=True, gc=False):
@@ -280,6 +280,7 @@ class EvalCase(PackStruct, frozen=True, gc=False):
       them, a function is called with `input`. `faults` break some of the model's responses, and
       some tools.
     - `task` with `executor` and `verify_command`: a command does the work, another one verifies it
+    - `manifest`: a context eval; `dataset` with `settings` and `model`: an eval of a classifier
     """
 
     id: str = ""
@@ -314,6 +315,11 @@ class EvalCase(PackStruct, frozen=True, gc=False):
     expected_output_paths: tuple[str, ...] = ()
     required_output_snippets: tuple[str, ...] = ()
     tool_budgets: dict[str, int] = {}
+    # context evals, and evals of a classifier
+    manifest: str = ""
+    dataset: str = ""
+    settings: str = ""
+    model: str = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -329,7 +335,11 @@ class EvalCase(PackStruct, frozen=True, gc=False):
 
     @property
     def mode(self) -> str:
-        """The form of the case: `run`, `trace`, `friction`, `subject` or `live-verify`."""
+        """The kind of the case, as `KINDS` names it."""
+        if self.manifest or self.kind == "context":
+            return "context"
+        if self.dataset or self.kind == "classifier":
+            return "classifier"
         if self.friction_events or self.kind == "friction":
             return "friction"
         if self.kind == "live-verify" or self.verify_command is not None:
@@ -375,7 +385,13 @@ class TimeoutTier(PackStruct, frozen=True):
 
 
 class LadderSpec(PackStruct, frozen=True):
-    """One task over all routes and tiers. It runs after the ladders in `after`, if these passed."""
+    """One task over all routes and tiers. It runs after the ladders in `after`, if these passed.
+
+    It is a case of its own kind, which runs once.
+    """
+
+    mode: ClassVar[str] = "ladder"
+    timeout_seconds: ClassVar[None] = None
 
     id: str = ""
     type_: str = msgspec.field(name="_type", default="")
@@ -398,11 +414,8 @@ class LadderSpec(PackStruct, frozen=True):
         """The name for reports."""
         return self.name or self.id
 
-    @property
-    def gate(self) -> str:
-        """The severity; without one, a ladder is blocking."""
-        severity = self.severity or "blocking"
-        return SEVERITIES.get(severity, severity)
+
+AnyCase = EvalCase | LadderSpec
 
 
 class PackDefaults(PackStruct, frozen=True):
@@ -438,20 +451,21 @@ class Pack(PackStruct, frozen=True):
     cases: tuple[EvalCase, ...] = ()
     ladders: tuple[LadderSpec, ...] = ()
 
-    def severity_of(self, case: EvalCase) -> str:
-        """Return the severity of a case: its own, or the default."""
-        found = (
-            case.severity
-            or case.thresholds.severity
-            or self.defaults.severity
-            or self.defaults.thresholds.severity
-            or "blocking"
-        )
+    def severity_of(self, case: AnyCase) -> str:
+        """Return the severity of a case: its own, or the default. A ladder has no default."""
+        found = case.severity
+        if isinstance(case, EvalCase):
+            defaults = self.defaults
+            found = found or case.thresholds.severity or defaults.severity
+            found = found or defaults.thresholds.severity
+        found = found or "blocking"
         return SEVERITIES.get(found, found)
 
-    def trials_of(self, case: EvalCase) -> int:
-        """Return how often a case runs."""
-        return max(1, case.trials or self.trials)
+    def trials_of(self, case: AnyCase, wanted: int | None = None) -> int:
+        """Return how often a case runs; `wanted` is that of the whole run."""
+        if isinstance(case, LadderSpec):
+            return 1
+        return max(1, wanted or case.trials or self.trials)
 
 
 class LoadedPack:
@@ -462,6 +476,7 @@ class LoadedPack:
         self.path = path
         self.digest = digest
         self.base = path.parent / pack.base_dir
+        self.cases: tuple[AnyCase, ...] = (*pack.cases, *pack.ladders)
         self.fixtures = {fixture.id: fixture for fixture in pack.fixtures}
         self.rubrics = {rubric.id: rubric for rubric in pack.rubrics}
 

@@ -13,7 +13,7 @@ import json
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from importlib.metadata import entry_points
 from importlib.util import find_spec
@@ -35,7 +35,10 @@ from offbook.evals.pack import (
 from offbook.evals.run_record import ROLES, check_fixture
 from offbook.files import convert, find_line, parse_json, read_text
 
-PACK_NAMES = ("offbook.eval.toml", "harn.eval.toml")
+PATTERN = "*.eval.toml"
+OTHER_PATTERNS = ("*.eval.json", "*.eval.yaml", "*.eval.yml")
+CONTEXT_TYPE = "harn.context_eval.manifest.v1"
+_CASES = re.compile(r"^\s*\[\[\s*(?:cases|ladders)\s*\]\]", re.MULTILINE)
 SUFFIXES = (".toml", ".json", ".yaml", ".yml")
 SUITE_TYPE = "eval_suite_manifest"
 # Values of the user: their keys are kept as they are.
@@ -58,13 +61,18 @@ JUDGE_METRICS = {"score", "confidence"}
 
 
 def read_pack(path: Path) -> LoadedPack:
-    """Return the pack of a file, with all references checked."""
+    """Return the pack of a file, with all references checked.
+
+    A context manifest or the data set of a classifier is a pack with one case.
+    """
     text = read_text(path)
     value = _parse(text, path)
+    if key := single_case_key(value):
+        value = {"id": path.stem, "cases": [{"id": path.stem, key: path.name}]}
     if not isinstance(value, dict):
         raise FormatError(f"expected an eval pack, got {type(value).__name__}", path=path, line=1)
     reader = _PackReader(path, text)
-    raw = reader.normalize(cast("dict[str, Any]", value), "$")
+    raw = normalize_keys(cast("dict[str, Any]", value), "$", reader.fail)
     if LADDER_KEYS & raw.keys() and "cases" not in raw and "ladders" not in raw:
         raw = {"id": raw.get("id", path.stem), "ladders": [raw]}
     elif raw.get("_type") == SUITE_TYPE:
@@ -75,8 +83,27 @@ def read_pack(path: Path) -> LoadedPack:
     return loaded
 
 
+def single_case_key(value: Any) -> str:
+    """Return the key of a case that reads this file: of a context eval or of a classifier."""
+    fields = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    if fields.get("_type") == CONTEXT_TYPE or {"tasks", "modes"} & fields.keys():
+        return "manifest"
+    items = fields["cases"] if [*fields] == ["cases"] else cast("Any", value)
+    first = cast("list[Any]", items)[0] if isinstance(items, list) and items else None
+    if isinstance(first, dict) and {"prompt", "expected"} <= cast("dict[str, Any]", first).keys():
+        return "dataset"
+    return ""
+
+
+def find_single_case(path: Path) -> str:
+    """Return the key of the only case of a file; "" for a pack."""
+    if not path.is_file() or path.suffix not in SUFFIXES:
+        return ""
+    return single_case_key(_parse(read_text(path), path))
+
+
 def find_packs(paths: Iterable[Path]) -> list[Path]:
-    """Return the pack files of these paths; of a folder, the packs in it."""
+    """Return the pack files of these paths; of a folder, all `*.eval.toml` in it."""
     found: list[Path] = []
     for path in paths:
         if not path.is_dir():
@@ -84,17 +111,32 @@ def find_packs(paths: Iterable[Path]) -> list[Path]:
                 raise FormatError("no such file", path=path, hint="offbook eval new writes a pack")
             found.append(path)
             continue
-        packs = sorted(
-            file for name in PACK_NAMES for file in path.rglob(name) if ".offbook" not in file.parts
-        )
+        packs = sorted(file for file in path.rglob(PATTERN) if _is_visible(file, path))
         if not packs:
             raise FormatError(
-                f"no eval pack in this folder: {' or '.join(PACK_NAMES)}",
+                f"no eval pack in this folder: {PATTERN}",
                 path=path,
                 hint="name the file, or write one with: offbook eval new",
             )
         found += packs
     return found
+
+
+def find_skipped_packs(folder: Path) -> list[Path]:
+    """Return the packs of a folder that have another name than `*.eval.toml`."""
+    skipped = [file for name in OTHER_PATTERNS for file in folder.rglob(name)]
+    skipped += [
+        file
+        for file in folder.rglob("*.toml")
+        if not file.match(PATTERN) and _CASES.search(file.read_text("utf-8", "replace"))
+    ]
+    return sorted(file for file in skipped if _is_visible(file, folder))
+
+
+def _is_visible(file: Path, folder: Path) -> bool:
+    """Return whether a file is of the user: not of a tool, in a folder such as .venv."""
+    parts = file.relative_to(folder).parts[:-1]
+    return not any(part.startswith(".") or part == "node_modules" for part in parts)
 
 
 def _parse(text: str, path: Path) -> Any:
@@ -137,6 +179,36 @@ def _with_ids(pack: Pack) -> Pack:
     return msgspec.structs.replace(pack, cases=cases, ladders=ladders)
 
 
+def normalize_keys(
+    raw: dict[str, Any], at: str, fail: Callable[[str, str], NoReturn]
+) -> dict[str, Any]:
+    """Return the keys with underscores, without aliases; a key that is there twice fails."""
+
+    def normalize(value: Any, at: str) -> Any:
+        if isinstance(value, dict):
+            return normalize_keys(cast("dict[str, Any]", value), at, fail)
+        if isinstance(value, list):
+            items = cast("list[Any]", value)
+            return [normalize(item, f"{at}[{number}]") for number, item in enumerate(items)]
+        return value
+
+    fields: dict[str, Any] = {}
+    for key, value in raw.items():
+        name = key.replace("-", "_")
+        name = ALIASES.get(name, name) if at.startswith("$.cases") else name
+        if name in fields:
+            fail(f"{name!r} is defined twice, as {key!r} as well", f"{at}.{key}")
+        if name == "prices" and isinstance(value, dict):  # by the names of models
+            prices = cast("dict[str, Any]", value)
+            fields[name] = {k: normalize(v, f"{at}.{name}.{k}") for k, v in prices.items()}
+        else:
+            fields[name] = value if name in FREE_KEYS else normalize(value, f"{at}.{name}")
+        # The severity and kinds may be written with underscores; so may values of the seed.
+        if name == "kind" and isinstance(value, str) and value != "llm_as_judge":
+            fields[name] = value.replace("_", "-")
+    return fields
+
+
 class _PackReader:
     """Checks one file; errors have its path and a line."""
 
@@ -148,32 +220,6 @@ class _PackReader:
         """Raise an error at a location."""
         line = line_of(self.text, at, self.path)
         raise FormatError(problem, path=self.path, line=line, hint=hint)
-
-    def normalize(self, raw: dict[str, Any], at: str) -> dict[str, Any]:
-        """Return the keys with underscores, without aliases; a key that is there twice fails."""
-        fields: dict[str, Any] = {}
-        for key, value in raw.items():
-            name = key.replace("-", "_")
-            name = ALIASES.get(name, name) if ".cases[" in at or at.startswith("$.cases") else name
-            if name in fields:
-                self.fail(f"{name!r} is defined twice, as {key!r} as well", f"{at}.{key}")
-            if name == "prices" and isinstance(value, dict):  # by the names of models
-                prices = cast("dict[str, Any]", value)
-                fields[name] = {k: self._value(v, f"{at}.{name}.{k}") for k, v in prices.items()}
-            else:
-                fields[name] = value if name in FREE_KEYS else self._value(value, f"{at}.{name}")
-            # The severity and kinds may be written with underscores; so may values of the seed.
-            if name == "kind" and isinstance(value, str) and value != "llm_as_judge":
-                fields[name] = value.replace("_", "-")
-        return fields
-
-    def _value(self, value: Any, at: str) -> Any:
-        if isinstance(value, dict):
-            return self.normalize(cast("dict[str, Any]", value), at)
-        if isinstance(value, list):
-            items = cast("list[Any]", value)
-            return [self._value(item, f"{at}[{number}]") for number, item in enumerate(items)]
-        return value
 
     def suite_to_pack(self, raw: dict[str, Any]) -> dict[str, Any]:
         """Return an eval suite as a pack: its cases have a label instead of an id and a name."""
@@ -239,12 +285,14 @@ class _PackReader:
                 ("trace", case.trace),
                 ("friction_events", case.friction_events),
                 ("subject", case.subject),
+                ("manifest", case.manifest),
+                ("dataset", case.dataset),
             )
             if given
         ]
         live_verify = case.mode == "live-verify"
         if len(modes) != 1 and not (live_verify and not modes):
-            problem = "has neither run, trace, friction_events nor subject" if not modes else ""
+            problem = "" if modes else "has neither run, trace, friction_events nor subject"
             problem = problem or f"has {' and '.join(modes)}: one of them is enough"
             self.fail(f"the case {case.id!r} {problem}", at)
         if live_verify and (not case.task or (case.executor or loaded.pack.executor) is None):
@@ -297,7 +345,8 @@ class _PackReader:
         by_rubric: dict[str, set[str]] = {}
         for number, case in enumerate(pack.cases):
             rubrics = [loaded.rubrics[name] for name in case.rubrics]
-            metrics = set[str]() if case.mode == "friction" else set(RUN_METRICS)
+            without_run = case.mode in {"friction", "context", "classifier"}
+            metrics = set[str]() if without_run else set(RUN_METRICS)
             if any(rubric.judged for rubric in rubrics):
                 metrics |= JUDGE_METRICS
             every |= metrics
@@ -369,7 +418,6 @@ def order_ladders(ladders: Iterable[LadderSpec]) -> list[LadderSpec]:
 
 
 GROUP = "offbook.evals"
-PATTERN = "*.eval.toml"
 
 
 def find_package_packs(folder: Path | None = None) -> list[Path]:

@@ -8,10 +8,9 @@ from __future__ import annotations
 import time
 import zlib
 from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing, nullcontext, suppress
 from datetime import UTC, datetime
 from importlib import import_module
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -19,10 +18,18 @@ import msgspec
 
 from offbook.determinism.network_guard import block_network
 from offbook.errors import UsageError
-from offbook.evals.case_evaluation import EvalOptions, case_fingerprint, evaluate_case
+from offbook.evals.case_evaluation import evaluate_case, identify_case
+from offbook.evals.case_kind import KINDS, ClassifierOptions, EvalOptions
 from offbook.evals.judging import JudgeOptions
-from offbook.evals.local_engine import DEFAULT_TIMEOUT, LostTrial, Result, Trial, run_local
-from offbook.evals.pack import LoadedPack
+from offbook.evals.local_engine import (
+    DEFAULT_TIMEOUT,
+    LostTrial,
+    Result,
+    Trial,
+    run_in_fork,
+    run_local,
+)
+from offbook.evals.pack import AnyCase, EvalCase, LoadedPack
 from offbook.evals.pack_file import order_ladders, read_pack
 from offbook.evals.run_directory import (
     CACHE,
@@ -41,6 +48,8 @@ from offbook.evals.run_directory import (
     summarize_run,
 )
 from offbook.files import write_atomic
+from offbook.runs.result_identity import MISSING, IdentityDigest, find_change
+from offbook.version import VERSION
 
 COST_LIMIT = "cost limit"
 Progress = Callable[["RunProgress"], None]
@@ -66,6 +75,7 @@ class RunOptions(msgspec.Struct, frozen=True):
     only: tuple[str, ...] = ()
     engine: Literal["local", "ray"] = "local"
     address: str = ""
+    classifier: ClassifierOptions = ClassifierOptions()
 
 
 class RunProgress(msgspec.Struct):
@@ -99,14 +109,11 @@ class Evaluator:
 
     def __init__(self, packs: Sequence[LoadedPack], options: RunOptions, folder: Path) -> None:
         self.packs = packs
-        self.options = options
-        self.folder = folder.resolve()
-        judge = JudgeOptions(options.judge, options.judge_model, options.live)
-        self.case_options = EvalOptions(judge, str((folder / TRACES).resolve()))
+        self.options = case_options(options, folder.resolve())
         self._guard: Any = None
         # Imported before the workers are forked, so that each of them need not do it.
-        if any(case.mode == "subject" for loaded in packs for case in loaded.pack.cases):
-            import_module("offbook.evals.subject_cases")
+        for mode in {case.mode for loaded in packs for case in loaded.cases}:
+            import_module(f"offbook.evals.{KINDS[mode]}")
 
     def __enter__(self) -> Self:
         # No request leaves the machine unless the run allows it.
@@ -122,15 +129,44 @@ class Evaluator:
         """Return the result of a trial. A worker enters the guard once, for all its life."""
         if self._guard is None:
             self.__enter__()
-        pack = self.packs[trial.pack]
-        number = (trial.pack << PACK_SHIFT) + trial.case
-        cases = pack.pack.cases
-        if trial.case < len(cases):
-            return evaluate_case(pack, cases[trial.case], self.case_options, trial.trial, number)
-        from offbook.evals.ladder import evaluate_ladder  # few packs have ladders
+        return self.evaluate(trial)
 
-        ladder = pack.pack.ladders[trial.case - len(cases)]
-        return evaluate_ladder(pack, ladder, number, self.folder)
+    def evaluate(self, trial: Trial) -> CaseResult:
+        """Return the result of a trial in this process."""
+        loaded = self.packs[trial.pack]
+        case = loaded.cases[trial.case]
+        return evaluate_case(loaded, case, self.options, trial.trial, number_of(trial))
+
+
+class IsolatedEvaluator(Evaluator):
+    """Runs each trial of a subject in a fork of the worker, which has imported the subject.
+
+    So a trial finds the subject as it was imported, whatever the trials before it have changed.
+    """
+
+    def evaluate(self, trial: Trial) -> CaseResult:
+        """Return the result of a trial."""
+        loaded = self.packs[trial.pack]
+        case = loaded.cases[trial.case]
+        if isinstance(case, EvalCase) and case.mode == "subject" and isinstance(case.subject, str):
+            from offbook.evals.subject_cases import load_subject
+
+            # An error of the import is that of the trial, which tries it again.
+            with suppress(Exception):
+                load_subject(loaded, case.subject)
+            return run_in_fork(lambda: super(IsolatedEvaluator, self).evaluate(trial))
+        return super().evaluate(trial)
+
+
+def case_options(options: RunOptions, folder: Path) -> EvalOptions:
+    """Return the options of a run that its cases need."""
+    judge = JudgeOptions(options.judge, options.judge_model, options.live)
+    return EvalOptions(judge, str(folder / TRACES), str(folder), True, options.classifier)
+
+
+def number_of(trial: Trial) -> int:
+    """Return the number of the results of a case: that of its pack, and that of the case."""
+    return (trial.pack << PACK_SHIFT) + trial.case
 
 
 def run_pack(
@@ -157,24 +193,19 @@ def plan_trials(packs: Sequence[LoadedPack], options: RunOptions) -> list[Trial]
     known: set[str] = set()
     for number, loaded in enumerate(packs):
         pack = loaded.pack
-        ids = [case.id for case in pack.cases]
-        ladders = {ladder.id: n for n, ladder in enumerate(pack.ladders)}
-        items = [
-            (case_id, position, options.trials or pack.trials_of(pack.cases[position]))
-            for position, case_id in enumerate(ids)
-        ]
+        position = {case.id: n for n, case in enumerate(loaded.cases)}
         # Ladders run after those that they depend on.
-        items += [
-            (ladder.id, len(ids) + ladders[ladder.id], 1) for ladder in order_ladders(pack.ladders)
-        ]
-        known.update(case_id for case_id, _, _ in items)
-        for case_id, position, repeats in items:
-            if options.only and case_id not in options.only:
+        cases = [*enumerate(pack.cases)]
+        cases += [(position[ladder.id], ladder) for ladder in order_ladders(pack.ladders)]
+        known.update(position)
+        for place, case in cases:
+            if options.only and case.id not in options.only:
                 continue
             # By the id: a case stays in its shard when another one is added.
-            if count > 1 and zlib.crc32(case_id.encode()) % count != shard - 1:
+            if count > 1 and zlib.crc32(case.id.encode()) % count != shard - 1:
                 continue
-            trials += [Trial(number, position, n) for n in range(1, repeats + 1)]
+            repeats = pack.trials_of(case, options.trials)
+            trials += [Trial(number, place, n) for n in range(1, repeats + 1)]
     if missing := [name for name in options.only if name not in known]:
         from offbook.errors import did_you_mean
 
@@ -195,14 +226,11 @@ class _Run:
     ) -> None:
         self.packs, self.options, self.directory = packs, options, directory
         self.trials = trials
-        self.version = version("offbook")
         self.state = RunProgress(len(trials), started=time.monotonic())
+        self.changed: list[str] = []  # the cases that a resumed run repeats
         self._progress = progress
-        self._fingerprints: dict[tuple[int, int], str] = {}
-        judge = Path(options.judge)
-        content = judge.read_bytes() if judge.is_file() else b""
-        names = f"{options.judge}\0{options.judge_model}\0".encode()
-        self._judge = zlib.crc32(names + content)  # a cached result is of the same judge
+        self._identities: dict[int, IdentityDigest] = {}
+        self._case_options = case_options(options, directory.path)
 
     def execute(self) -> FinishedRun:
         """Run the trials that have no result yet, and write the summary."""
@@ -213,7 +241,7 @@ class _Run:
             [str(loaded.path) for loaded in self.packs],
             [loaded.digest for loaded in self.packs],
             datetime.now(UTC).isoformat(timespec="seconds"),
-            self.version,
+            VERSION,
             {"shard": list(self.options.shard), "trials": self.options.trials},
         )
         self.directory.begin(plan)
@@ -227,29 +255,24 @@ class _Run:
             raise
         return self._finish(stopped)
 
-    def _key(self, trial: Trial) -> tuple[int, str, int]:
-        pack = self.packs[trial.pack].pack
-        if trial.case < len(pack.cases):
-            return trial.pack, pack.cases[trial.case].id, trial.trial
-        return trial.pack, pack.ladders[trial.case - len(pack.cases)].id, trial.trial
+    def _case(self, trial: Trial) -> AnyCase:
+        return self.packs[trial.pack].cases[trial.case]
 
-    def _fingerprint(self, trial: Trial) -> str:
-        """Return the hash of what the result depends on; ladders have none."""
-        key = (trial.pack, trial.case)
-        if key not in self._fingerprints:
-            loaded = self.packs[trial.pack]
-            cases = loaded.pack.cases
-            self._fingerprints[key] = (
-                case_fingerprint(loaded, cases[trial.case], self.version)
-                if trial.case < len(cases)
-                else ""
-            )
-        return self._fingerprints[key]
+    def _key(self, trial: Trial) -> tuple[int, str, int]:
+        return trial.pack, self._case(trial).id, trial.trial
+
+    def _identity(self, trial: Trial) -> IdentityDigest:
+        """Return what the result of a trial depends on, as far as it is known before."""
+        number = number_of(trial)
+        if number not in self._identities:
+            loaded, case = self.packs[trial.pack], self._case(trial)
+            self._identities[number] = identify_case(loaded, case, self._case_options)
+        return self._identities[number]
 
     # --- Results that exist already
 
     def _load_finished(self) -> set[tuple[int, str, int]]:
-        """Return the trials that an interrupted run has finished."""
+        """Return the trials that an interrupted run has finished, and that still hold."""
         if not self.directory.has_results:
             if self.options.resume:
                 raise UsageError("nothing to resume", where=str(self.directory.path))
@@ -268,10 +291,26 @@ class _Run:
                 hint="start a new run",
             )
         self.directory.repair()
+        trials = {self._key(trial): trial for trial in self.trials}
+        used = {key: find_change(files) for key, files in self.directory.read_used().items()}
         done: set[tuple[int, str, int]] = set()
+        kept: list[CaseResult] = []
         for result in read_results(self.directory.path):
-            done.add((result.number >> PACK_SHIFT, result.id, result.trial))
+            key = (result.number >> PACK_SHIFT, result.id, result.trial)
+            trial = trials.get(key)
+            # Of a case that is not in this part of the run, nothing is known: it is kept.
+            if trial is not None and (
+                result.identity != self._identity(trial).hex
+                or (result.used_key and used.get(result.used_key, MISSING))
+            ):
+                if result.id not in self.changed:
+                    self.changed.append(result.id)
+                continue
+            done.add(key)
+            kept.append(result)
             self._count(result)
+        if self.changed:
+            self.directory.rewrite(kept)
         return done
 
     def _from_cache(self, trials: list[Trial]) -> list[Trial]:
@@ -281,19 +320,20 @@ class _Run:
         found: list[Trial] = []
         for trial in trials:
             path = self._cache_path(trial)
-            if path is not None and path.is_file():
-                result = msgspec.json.decode(path.read_bytes(), type=CaseResult)
-                number = (trial.pack << PACK_SHIFT) + trial.case
-                self._add(msgspec.structs.replace(result, cached=True, number=number))
+            if path is None or not path.is_file():
+                continue
+            result = msgspec.json.decode(path.read_bytes(), type=CaseResult)
+            if not find_change(result.used):
+                self._add(msgspec.structs.replace(result, cached=True, number=number_of(trial)))
                 found.append(trial)
         return found
 
     def _cache_path(self, trial: Trial) -> Path | None:
-        fingerprint = self._fingerprint(trial)
-        if not fingerprint:
+        """Return the file of a cached result; None if its identity is not fully known."""
+        identity = self._identity(trial)
+        if identity.unknown:
             return None
-        name = f"{fingerprint}-{self._judge:08x}-{trial.trial}.json"
-        return ROOT / CACHE / fingerprint[:2] / name
+        return ROOT / CACHE / identity.hex[:2] / f"{identity.hex}-{trial.trial}.json"
 
     # --- Running
 
@@ -305,9 +345,7 @@ class _Run:
             for item in results:
                 result = self._lost(item) if isinstance(item, LostTrial) else item[1]
                 trial = item.trial if isinstance(item, LostTrial) else item[0]
-                if self.options.cache:
-                    result = self._store(trial, result)
-                self._add(result)
+                self._add(self._identified(trial, result))
                 limit = self.options.cost_limit
                 unfinished = self.state.done < self.state.total
                 if limit is not None and unfinished and self.state.cost_usd >= limit:
@@ -315,7 +353,7 @@ class _Run:
         return ""
 
     def _start_engine(self, trials: list[Trial]) -> Generator[Result]:
-        evaluator = Evaluator(self.packs, self.options, self.directory.path)
+        evaluator = IsolatedEvaluator(self.packs, self.options, self.directory.path)
         if self.options.engine == "ray":
             from offbook.evals.ray_engine import run_on_ray  # an extra
 
@@ -325,40 +363,34 @@ class _Run:
         return run_local(trials, evaluator, jobs=self.options.jobs, timeout_of=self._timeout_of)
 
     def _timeout_of(self, trial: Trial) -> float:
-        cases = self.packs[trial.pack].pack.cases
-        own = cases[trial.case].timeout_seconds if trial.case < len(cases) else None
-        return own or self.options.timeout
+        return self._case(trial).timeout_seconds or self.options.timeout
 
     def _lost(self, lost: LostTrial) -> CaseResult:
         """Return the result of a trial whose process was lost."""
-        trial = lost.trial
-        pack = self.packs[trial.pack].pack
-        number = (trial.pack << PACK_SHIFT) + trial.case
-        _, case_id, _ = self._key(trial)
-        if trial.case < len(pack.cases):
-            case = pack.cases[trial.case]
-            label, severity = case.label, pack.severity_of(case)
-        else:
-            ladder = pack.ladders[trial.case - len(pack.cases)]
-            label, severity = ladder.label, ladder.gate
+        trial, case, loaded = lost.trial, self._case(lost.trial), self.packs[lost.trial.pack]
         return CaseResult(
-            case_id,
+            case.id,
             trial.trial,
-            number,
-            label,
+            number_of(trial),
+            case.label,
             "error",
-            severity,
+            loaded.pack.severity_of(case),
             error=lost.reason,
+            kind=case.mode,
+            pack=loaded.id,
             output=lost.output,
         )
 
-    def _store(self, trial: Trial, result: CaseResult) -> CaseResult:
-        """Keep a result for later runs; an error may be gone next time."""
-        path = self._cache_path(trial)
-        if path is None or result.status == "error":
-            return result
-        result = msgspec.structs.replace(result, fingerprint=self._fingerprint(trial))
-        write_atomic(path, msgspec.json.encode(result, enc_hook=repr), durable=False)
+    def _identified(self, trial: Trial, result: CaseResult) -> CaseResult:
+        """Return a result with its identity, and keep it for later runs."""
+        identity = self._identity(trial)
+        unknown = identity.unknown or result.unidentified
+        result = msgspec.structs.replace(result, identity=identity.hex, unidentified=unknown)
+        # An error may be gone next time, and a report has files in the directory of its run.
+        if self.options.cache and not unknown and result.status != "error" and not result.report:
+            path = self._cache_path(trial)
+            if path is not None:
+                write_atomic(path, msgspec.json.encode(result, enc_hook=repr), durable=False)
         return result
 
     def _add(self, result: CaseResult) -> None:
@@ -389,5 +421,6 @@ class _Run:
             not_run=len(planned - ran),
             stopped=stopped,
         )
+        summary = msgspec.structs.replace(summary, changed=tuple(self.changed))
         self.directory.finish(summary)
         return FinishedRun(self.directory.path, summary, cases)

@@ -12,10 +12,12 @@ A killed run loses at most the line that it was writing; `--resume` continues it
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import mmap
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -55,8 +57,15 @@ class CaseResult(msgspec.Struct, frozen=True):
     stage_count: int = 0
     metrics: RunMetrics = RunMetrics()
     comparison: BaselineDiff | None = None
-    ladder: dict[str, Any] | None = None
-    fingerprint: str = ""
+    report: dict[str, Any] | None = None  # of a ladder, a context eval or a classifier
+    kind: str = ""
+    pack: str = ""
+    scores: dict[str, float] = {}  # of each judged rubric
+    identity: str = ""
+    unidentified: str = ""  # why the result may depend on more than its identity
+    # The files that the subject used. A directory has them once, under their key.
+    used: dict[str, str] = {}
+    used_key: str = ""
     millis: float = 0
     cached: bool = False
     spent_usd: float = 0  # by this run; the cost of a stored run was spent earlier
@@ -123,6 +132,7 @@ class CaseSummary(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     gated: bool = False
     failures: tuple[str, ...] = ()
     pack: int = 0
+    cached: int = 0
 
 
 class RunSummary(msgspec.Struct, frozen=True):
@@ -149,20 +159,22 @@ class RunSummary(msgspec.Struct, frozen=True):
     interval: Interval = Interval(0, 1)
     stopped: str = ""
     failing: tuple[CaseSummary, ...] = ()
+    cached: int = 0  # trials whose results are of an earlier run
+    changed: tuple[str, ...] = ()  # cases that a resumed run repeated
 
 
 class _Tally:
     """The trials of one case so far: small, because a run may have 100,000 cases."""
 
     __slots__ = (
-        "errors", "failures", "id", "label", "number", "pack", "passes", "severity",
+        "cached", "errors", "failures", "id", "label", "number", "pack", "passes", "severity",
         "statuses", "trials",
     )  # fmt: skip
 
     def __init__(self, result: CaseResult, pack: int) -> None:
         self.id, self.label = result.id, result.label
         self.severity, self.number, self.pack = result.severity, result.number, pack
-        self.trials = self.passes = self.errors = 0
+        self.trials = self.passes = self.errors = self.cached = 0
         self.statuses: set[str] = set()
         self.failures: tuple[str, ...] = ()
 
@@ -170,6 +182,7 @@ class _Tally:
         self.trials += 1
         self.passes += result.status == "pass"
         self.errors += result.status == "error"
+        self.cached += result.cached
         self.statuses.add(result.status)
         if not self.failures:
             self.failures = tuple(result.problems)
@@ -217,6 +230,7 @@ def _summary(tally: _Tally) -> CaseSummary:
         status != "pass" and tally.severity != "blocking",
         tally.failures,
         tally.pack,
+        tally.cached,
     )
 
 
@@ -257,6 +271,7 @@ def summarize_run(
         wilson(passed, len(cases)),
         stopped,
         tuple(failing[:MAX_LISTED]),
+        sum(case.cached for case in cases),
     )
 
 
@@ -267,6 +282,7 @@ PLAN = "run.json"
 TRACES = "traces"
 CACHE = "cache"
 LOCK = "lock"
+USED = "used.jsonl"  # the files that subjects used, once for all results with the same ones
 
 _decode = msgspec.json.Decoder(CaseResult).decode
 _encode = msgspec.json.Encoder(enc_hook=repr).encode
@@ -281,6 +297,11 @@ class RunPlan(msgspec.Struct, frozen=True):
     started: str
     version: str
     options: dict[str, Any] = {}
+
+
+class _UsedFiles(msgspec.Struct, frozen=True):
+    key: str
+    files: dict[str, str]
 
 
 class RunDirectory:
@@ -301,6 +322,7 @@ class RunDirectory:
             ) from error
         _locks.add(self._lock)
         self._file: int | None = None
+        self._used: set[str] = set()
         self._secrets = known_secret_bytes()
 
     @property
@@ -327,7 +349,37 @@ class RunDirectory:
     def append(self, result: CaseResult) -> None:
         """Write one result with a single call: a killed process loses no earlier one."""
         assert self._file is not None  # noqa: S101 - begin() comes first
-        os.write(self._file, hide_bytes(_encode(result), self._secrets) + b"\n")
+        line = _encode(self._with_used_key(result))
+        os.write(self._file, hide_bytes(line, self._secrets) + b"\n")
+
+    def rewrite(self, results: Iterable[CaseResult]) -> None:
+        """Keep only these results."""
+        lines = [hide_bytes(_encode(result), self._secrets) + b"\n" for result in results]
+        write_atomic(self.path / RESULTS, b"".join(lines))
+
+    def _with_used_key(self, result: CaseResult) -> CaseResult:
+        """Return a result with the key of its files, which are written once."""
+        if not result.used:
+            return result
+        data = msgspec.json.encode(result.used, order="sorted")
+        key = hashlib.sha256(data).hexdigest()[:16]
+        if key not in self._used:
+            self._used.add(key)
+            with (self.path / USED).open("ab") as file:
+                file.write(msgspec.json.encode({"key": key, "files": result.used}) + b"\n")
+        return msgspec.structs.replace(result, used={}, used_key=key)
+
+    def read_used(self) -> dict[str, dict[str, str]]:
+        """Return the files that subjects used, by the key that results have."""
+        path = self.path / USED
+        lines = path.read_bytes().splitlines() if path.is_file() else []
+        found: dict[str, dict[str, str]] = {}
+        for line in lines:
+            with suppress(msgspec.MsgspecError):  # the last one may be torn
+                item = msgspec.json.decode(line, type=_UsedFiles)
+                found[item.key] = item.files
+        self._used = set(found)
+        return found
 
     def finish(self, summary: RunSummary) -> None:
         """Write the summary."""

@@ -1,4 +1,8 @@
-"""Cases that run a subject now: with a playbook, a cassette, the real model, or no model at all."""
+"""Cases that run a subject now: with a playbook, a cassette, the real model, or no model at all.
+
+A subject is imported once by a worker, and each trial runs in a fork of it: no trial sees what
+another one has changed, for any number of workers.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +24,7 @@ import msgspec
 
 from offbook.determinism.run_context import live_listener
 from offbook.errors import OffbookError, UsageError, did_you_mean
+from offbook.evals.case_kind import CaseContext, CaseOutcome
 from offbook.evals.pack import EvalCase, LoadedPack
 from offbook.evals.run_record import (
     OUTCOMES,
@@ -30,6 +35,12 @@ from offbook.evals.run_record import (
     record_from_trace,
 )
 from offbook.files import make_temp_folder, remove_temp_folder, run_source
+from offbook.runs.result_identity import (
+    IdentityDigest,
+    UsedFiles,
+    find_module_file,
+    watch_used_files,
+)
 from offbook.trace.events import RUN_END, RUN_START, Event, Verdict, trace_header
 from offbook.trace.hub import new_correlation
 from offbook.trace.recorder import to_json_value
@@ -38,31 +49,40 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _encoder = msgspec.json.Encoder()
 # Each is imported once for all cases of a pack in a worker.
 _subjects: dict[tuple[Path, str], Any] = {}
+_imported = UsedFiles()  # by the subjects, when they were imported
 
 
-class SubjectRun(msgspec.Struct, frozen=True):
-    """A run that was made now."""
-
-    run: StoredRun
-    trace: Path
-    verdicts: list[Verdict]
-    folder: Path | None = None
-
-
-def run_subject(
-    loaded: LoadedPack, case: EvalCase, traces: str, trial: int, *, live: bool, cleanup: ExitStack
-) -> SubjectRun:
-    """Run the subject of a case and return its record and trace.
-
-    `cleanup` removes the copy of the workspace, when the checks have read it.
-    """
-    if case.live and not live:
+def run_case(case: EvalCase, context: CaseContext) -> CaseOutcome:
+    """Run the subject of a case and return its record and trace."""
+    if case.live and not context.options.live:
         raise UsageError("the case needs a real model", hint="allow it with --live")
-    folder = _folder(traces)
-    trace = folder / f"{_UNSAFE.sub('_', case.id)[:80]}-{trial}.jsonl"
+    folder = _folder(context.options.traces)
+    trace = folder / f"{_UNSAFE.sub('_', case.id)[:80]}-{context.trial}.jsonl"
+    subject: Any = case.subject
+    if isinstance(subject, str):
+        subject = load_subject(context.loaded, subject)
+    used = None
+    if context.options.watch and isinstance(case.subject, str):
+        used = context.cleanup.enter_context(watch_used_files(_imported))
     if isinstance(case.subject, str) and not (case.playbook or case.cassette or case.live):
-        return _call_function(case, _load(loaded, case.subject), trace)
-    return _rehearse(loaded, case, trace, cleanup)
+        outcome = _call_function(case, subject, trace)
+    else:
+        outcome = _rehearse(context, case, subject, trace)
+    if used is not None:
+        used.add_modules()  # before the result is written
+    return msgspec.structs.replace(outcome, used=used)
+
+
+def identify_case(case: EvalCase, loaded: LoadedPack, identity: IdentityDigest) -> None:
+    """Add the code of the subject; what it imports and reads is known when it has run."""
+    if case.live:
+        identity.add_unknown("the model is a real one")
+    if isinstance(case.subject, list):
+        identity.add_command(_find_words(case, loaded), loaded.base)
+        return
+    place = case.subject.rpartition(":")[0]
+    file = loaded.base / place if place.endswith(".py") else find_module_file(place)
+    identity.add_python(file)
 
 
 @lru_cache(maxsize=8)
@@ -75,7 +95,7 @@ def _folder(traces: str) -> Path:
 # --- A function without a model
 
 
-def _call_function(case: EvalCase, function: Any, trace: Path) -> SubjectRun:
+def _call_function(case: EvalCase, function: Any, trace: Path) -> CaseOutcome:
     """Call a function with the input of the case; the trace has its beginning and end."""
     if not callable(function):
         raise UsageError(
@@ -119,7 +139,7 @@ def _call_function(case: EvalCase, function: Any, trace: Path) -> SubjectRun:
     os.write(file, _encoder.encode_lines(events))
     os.close(file)
     run = StoredRun(record, msgspec.to_builtins(record), str(case.subject))
-    return SubjectRun(run, trace, [verdict])
+    return CaseOutcome([verdict], run, trace)
 
 
 async def _await(value: Any) -> Any:
@@ -129,7 +149,7 @@ async def _await(value: Any) -> Any:
 # --- An agent with a model
 
 
-def _rehearse(loaded: LoadedPack, case: EvalCase, trace: Path, cleanup: ExitStack) -> SubjectRun:
+def _rehearse(context: CaseContext, case: EvalCase, subject: Any, trace: Path) -> CaseOutcome:
     from offbook.runs.api import drive
     from offbook.sources.cassette.replay import Cassette
     from offbook.sources.live import Live
@@ -137,13 +157,11 @@ def _rehearse(loaded: LoadedPack, case: EvalCase, trace: Path, cleanup: ExitStac
     from offbook.sources.playbook.playbook import Playbook
     from offbook.sources.playbook.script_files import read_script
 
-    subject: Any
+    loaded = context.loaded
     if isinstance(case.subject, list):
         from offbook.subjects.clis.command import Command
 
-        subject = Command(case.subject)
-    else:
-        subject = _load(loaded, case.subject)
+        subject = Command(_find_words(case, loaded))
     script: tuple[Any, ...] = (case.prompt,)
     source: Any = None
     if case.live:
@@ -156,7 +174,7 @@ def _rehearse(loaded: LoadedPack, case: EvalCase, trace: Path, cleanup: ExitStac
             source, script = None, read_script(path)
     if source is not None and not case.prompt:
         raise UsageError("the case needs a prompt", where=case.id)
-    folder = _workspace(loaded, case, cleanup)
+    folder = _workspace(loaded, case, context.cleanup)
     verdict = Verdict("run", "pass")
     try:
         with drive(
@@ -171,7 +189,7 @@ def _rehearse(loaded: LoadedPack, case: EvalCase, trace: Path, cleanup: ExitStac
     except Exception as error:  # noqa: BLE001 - the agent failed, which is a result
         verdict = Verdict("run", "error", f"the subject raised {type(error).__name__}: {error}")
     run = record_from_trace(trace, case.id)
-    return SubjectRun(run, trace, [verdict], folder)
+    return CaseOutcome([verdict], run, trace, folder, spent=case.live)
 
 
 def _workspace(loaded: LoadedPack, case: EvalCase, cleanup: ExitStack) -> Path | None:
@@ -189,11 +207,32 @@ def _workspace(loaded: LoadedPack, case: EvalCase, cleanup: ExitStack) -> Path |
     return folder
 
 
-def _load(loaded: LoadedPack, reference: str) -> Any:
+def _find_words(case: EvalCase, loaded: LoadedPack) -> list[str]:
+    """Return the words of a command, which runs in another folder: a file of the pack by its path.
+
+    A file of the workspace is found there.
+    """
+    workspace = loaded.base / case.workspace if case.workspace else None
+    return [
+        str((loaded.base / word).resolve())
+        if (loaded.base / word).is_file() and not (workspace and (workspace / word).exists())
+        else word
+        for word in case.subject
+    ]
+
+
+def load_subject(loaded: LoadedPack, reference: str) -> Any:
     """Import the subject of a reference: `module:name`, or `file.py:name` relative to the pack."""
     key = (loaded.base.absolute(), reference)
-    if key in _subjects:
-        return _subjects[key]
+    if key not in _subjects:
+        with watch_used_files() as used:
+            _subjects[key] = _import(loaded, reference)
+        _imported.digests.update(used.digests)
+        _imported.unknown = _imported.unknown or used.unknown
+    return _subjects[key]
+
+
+def _import(loaded: LoadedPack, reference: str) -> Any:
     place, _, name = reference.rpartition(":")
     if not place or not name:
         raise UsageError(f"invalid subject {reference!r}", hint="write module:name or file.py:name")
@@ -212,5 +251,4 @@ def _load(loaded: LoadedPack, reference: str) -> Any:
     if not hasattr(module, name):
         names = [each for each in vars(module) if not each.startswith("_")]
         raise UsageError(f"{place} has no {name!r}", hint=did_you_mean(name, names))
-    _subjects[key] = getattr(module, name)
-    return _subjects[key]
+    return getattr(module, name)

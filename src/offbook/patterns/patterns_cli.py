@@ -15,7 +15,7 @@ from offbook.errors import UsageError
 from offbook.files import write_atomic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from offbook.patterns.running import Outcome, PatternTest
 
@@ -47,7 +47,6 @@ def pattern() -> None:
 @click.option("--watch", is_flag=True, help="Run again when a file changes; quit with q.")
 @click.option("--filter", "name_filter", default="", help="Run only tests whose names match.")
 @click.option("--scaffold", is_flag=True, help="Write a first test for the pattern.")
-@click.option("--no-cache", is_flag=True, help="Run also if nothing has changed since a pass.")
 @json_option
 def test_command(
     pattern: Path,
@@ -56,20 +55,19 @@ def test_command(
     watch: bool,
     name_filter: str,
     scaffold: bool,
-    no_cache: bool,
     as_json: bool,
 ) -> int:
     """Run the tests of a pattern file, or of all patterns of a folder.
 
     Without TEST, they are searched in the folder of the pattern and in __tests__ there.
     """
-    from offbook.patterns.running import find_tests
+    from offbook.patterns.running import find_tests, run_tests
 
     if scaffold:
         return write_scaffold(pattern)
     jobs = find_tests(pattern, test)
     started = time.time_ns()
-    outcomes = _run_all(jobs, name_filter, use_cache=not no_cache and not watch)
+    outcomes = [run_tests(job, name_filter=name_filter) for job in jobs]
     if watch:
         return _watch(jobs, outcomes, name_filter, started)
     if as_json:
@@ -79,7 +77,6 @@ def test_command(
                     "pattern": str(job.pattern),
                     "tests": [str(path) for path in job.tests],
                     "passed": outcome.exit_code == 0,
-                    "cached": outcome.cached,
                 }
                 for job, outcome in zip(jobs, outcomes, strict=True)
             ]
@@ -87,22 +84,10 @@ def test_command(
     return int(any(outcome.exit_code for outcome in outcomes))
 
 
-def _run_all(jobs: Sequence[PatternTest], name_filter: str, *, use_cache: bool) -> list[Outcome]:
-    from offbook.patterns.running import run_tests
-
-    outcomes: list[Outcome] = []
-    for job in jobs:
-        outcome = run_tests(job, name_filter=name_filter, use_cache=use_cache)
-        if outcome.cached:
-            click.echo(
-                f"{job.pattern}: passed before, nothing changed (--no-cache runs it)", err=True
-            )
-        outcomes.append(outcome)
-    return outcomes
-
-
 def _watch(jobs: list[PatternTest], outcomes: list[Outcome], name_filter: str, started: int) -> int:
     """Run the jobs whose files change, until the user quits."""
+    from offbook.patterns.running import run_tests
+
     # A file that was changed during its run has to run again.
     states = [
         {file: at if at <= started else -1 for file, at in _modified(outcome.files).items()}
@@ -116,7 +101,7 @@ def _watch(jobs: list[PatternTest], outcomes: list[Outcome], name_filter: str, s
             if state == states[number]:
                 continue
             click.echo(f"offbook: {job.pattern} changed", err=True)
-            (outcome,) = _run_all([job], name_filter, use_cache=False)
+            outcome = run_tests(job, name_filter=name_filter)
             codes[number] = outcome.exit_code
             states[number] = {**_modified(outcome.files), **state}
             click.echo(WATCHING, err=True)

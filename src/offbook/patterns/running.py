@@ -1,8 +1,10 @@
-"""Finding and running the tests of patterns, again only if a file that they import has changed."""
+"""Finding and running the tests of patterns.
+
+Every call runs them: a pattern may read any file, so nothing shows that a pass still holds.
+"""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import subprocess
@@ -14,13 +16,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from offbook.errors import UsageError
-from offbook.files import write_atomic
 from offbook.patterns.imported_pytest import VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-CACHE = Path(".offbook") / "pattern-tests.json"
 NO_TESTS_COLLECTED = 5  # an exit code of pytest
 NAMES = ("test_{stem}.py", "{stem}_test.py", "{stem}.steps.yaml", "{stem}.steps.json")
 
@@ -36,7 +36,6 @@ class Outcome(msgspec.Struct, frozen=True):
     """The end of a test run, and the files that it used."""
 
     exit_code: int
-    cached: bool = False
     files: tuple[str, ...] = ()
 
 
@@ -84,13 +83,8 @@ def _tests_beside(pattern: Path) -> tuple[Path, ...]:
     return ()
 
 
-def run_tests(job: PatternTest, *, name_filter: str = "", use_cache: bool = True) -> Outcome:
-    """Run the tests of a pattern, unless they passed and nothing has changed since."""
-    key = f"{job.pattern} {' '.join(map(str, job.tests))} {name_filter}"
-    cache = _read_cache()
-    entry = cache.get(key)
-    if use_cache and entry and all(_digest(file) == digest for file, digest in entry.items()):
-        return Outcome(0, cached=True, files=tuple(entry))
+def run_tests(job: PatternTest, *, name_filter: str = "") -> Outcome:
+    """Run the tests of a pattern."""
     python_tests = [path for path in job.tests if path.suffix == ".py"]
     steps = [path for path in job.tests if path.suffix != ".py"]
     exit_code, files = 0, {str(path.resolve()) for path in (job.pattern, *job.tests)}
@@ -108,11 +102,7 @@ def run_tests(job: PatternTest, *, name_filter: str = "", use_cache: bool = True
         if matching and exit_code == NO_TESTS_COLLECTED:
             exit_code = 0  # the filter selects steps only
         exit_code = _run_step_files(matching) or exit_code
-    if exit_code == 0:
-        cache[key] = {file: _digest(file) for file in sorted(files)}
-        CACHE.parent.mkdir(exist_ok=True)
-        write_atomic(CACHE, json.dumps(cache, indent=1))
-    return Outcome(exit_code, files=tuple(sorted(files)))
+    return Outcome(exit_code, tuple(sorted(files)))
 
 
 def _run_pytest(tests: list[Path], name_filter: str) -> tuple[int, list[str]]:
@@ -148,17 +138,3 @@ def _run_step_files(paths: Iterable[Path]) -> int:
             sys.stdout.write(f"{path}: {step.name} {step.status.upper()}{detail}\n")
         failed = failed or not result.passed
     return int(failed)
-
-
-def _read_cache() -> dict[str, dict[str, str]]:
-    try:
-        return msgspec.json.decode(CACHE.read_bytes(), type=dict[str, dict[str, str]])
-    except (OSError, ValueError):
-        return {}  # no cache, or one that cannot be read: the tests run
-
-
-def _digest(file: str) -> str:
-    try:
-        return hashlib.blake2b(Path(file).read_bytes(), digest_size=16).hexdigest()
-    except OSError:
-        return ""

@@ -19,6 +19,7 @@ __getattr__ = lazy_getattr(
         "mock_scopes": "ScopeManager",
         "rehearsal": "Rehearsal RehearsalDefaults use_defaults",
         "request_goldens": "RequestGoldens",
+        "result_identity": "IdentityDigest UsedFiles find_change watch_used_files",
         "run": "Run SyncBridge describe_left_behind emit_failure in_event_loop"
         " list_running place_of_error record_termination watch_termination",
         "service": "Service",

@@ -26,6 +26,10 @@ from offbook.runs.rehearsal import Rehearsal as Rehearsal
 from offbook.runs.rehearsal import RehearsalDefaults as RehearsalDefaults
 from offbook.runs.rehearsal import use_defaults as use_defaults
 from offbook.runs.request_goldens import RequestGoldens as RequestGoldens
+from offbook.runs.result_identity import IdentityDigest as IdentityDigest
+from offbook.runs.result_identity import UsedFiles as UsedFiles
+from offbook.runs.result_identity import find_change as find_change
+from offbook.runs.result_identity import watch_used_files as watch_used_files
 from offbook.runs.run import Run as Run
 from offbook.runs.run import SyncBridge as SyncBridge
 from offbook.runs.run import describe_left_behind as describe_left_behind

@@ -1,0 +1,225 @@
+"""The identity of a result: a digest of all that the result depends on. Unknown means changed.
+
+A cache, a resumed run and a comparison use it to decide whether a result still holds. It has two
+parts. `IdentityDigest` collects what is known before a run: settings, inputs, files by name.
+`watch_used_files` records what a run of Python code turned out to use: the modules of the project
+that are loaded, the files and folders that it read. What cannot be followed (another program, a
+connection, a real model) is unknown, and such a result is never taken from a cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import site
+import sys
+import sysconfig
+import threading
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from offbook.determinism.network_guard import watch_audit_events
+from offbook.version import VERSION
+
+SKIPPED = {".offbook", ".git", "__pycache__"}  # results of runs, history, and compiled files
+# They differ from one terminal to the next, and say nothing about the agent.
+VOLATILE = {"PWD", "OLDPWD", "SHLVL", "_", "COLUMNS", "LINES", "PYTEST_CURRENT_TEST"}
+MISSING = "missing"
+READS = {"open", "os.listdir", "os.scandir"}
+WRITES = {"os.mkdir", "os.rename"}
+UNKNOWN = {
+    "subprocess.Popen": "it starts another program",
+    "os.system": "it starts another program",
+    "os.exec": "it starts another program",
+    "os.posix_spawn": "it starts another program",
+    "os.spawn": "it starts another program",
+    "os.fork": "it starts another process",
+    "socket.connect": "it opens a connection",
+    "sqlite3.connect": "it opens a database",
+}
+
+
+class IdentityDigest:
+    """Collects what a result depends on; `unknown` says why that is not all."""
+
+    def __init__(self) -> None:
+        self._digest = hashlib.sha256()
+        self.unknown = ""
+        self.add(VERSION)
+
+    @property
+    def hex(self) -> str:
+        """The digest of all that was added so far."""
+        return self._digest.hexdigest()[:32]
+
+    def add(self, *values: Any) -> None:
+        """Add values: structs and all that JSON can express."""
+        for value in values:
+            # With the length before each part, two lists of parts never have the same bytes.
+            data = msgspec.json.encode(value, order="deterministic", enc_hook=repr)
+            self._digest.update(len(data).to_bytes(8, "little") + data)
+
+    def add_unknown(self, reason: str) -> None:
+        """Say that the result depends on more than can be named; the first reason is kept."""
+        self.unknown = self.unknown or reason
+
+    def add_file(self, path: Path) -> None:
+        """Add the content of a file; a missing one differs from an empty one."""
+        self.add(digest_of(path))
+
+    def add_folder(self, folder: Path) -> None:
+        """Add the names and contents of all files in a folder."""
+        for path in sorted(folder.rglob("*")):
+            name = path.relative_to(folder)
+            if path.is_file() and not SKIPPED & set(name.parts):
+                self.add(name.as_posix(), digest_of(path))
+
+    def add_command(self, words: Sequence[str], folder: Path) -> None:
+        """Add the files of a command: the program, and the words that are files of a folder.
+
+        What else the program reads is unknown.
+        """
+        self.add(list(words))
+        for number, word in enumerate(words):
+            found = shutil.which(word) if number == 0 else None
+            path = Path(found) if found else folder / word
+            if path.is_file():
+                self.add_file(path)
+        self.add_unknown("another program may read any file")
+
+    def add_python(self, file: Path | None) -> None:
+        """Add a file of Python code, the packages that are installed, and the environment.
+
+        The modules that it imports are known when it has run: see `watch_used_files`.
+        """
+        if file is not None:
+            self.add_file(file)
+        environment = {k: v for k, v in os.environ.items() if k not in VOLATILE}
+        self.add(sys.version, os.getcwd(), sys.flags[:], installed_packages(), environment)  # noqa: PTH109 - a text
+
+
+def digest_of(path: Path | str) -> str:
+    """Return the digest of a file's content, or of the names in a folder."""
+    try:
+        if os.path.isdir(path):  # noqa: PTH112 - a path of an audit event is a text
+            names = sorted(name for name in os.listdir(path) if name not in SKIPPED)  # noqa: PTH208 - as above
+            return hashlib.sha256("\0".join(names).encode("utf-8", "surrogateescape")).hexdigest()
+        with open(path, "rb") as file:  # noqa: PTH123 - as above
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return MISSING
+
+
+def find_module_file(module: str) -> Path | None:
+    """Return the file of a module without importing it, or None."""
+    places: Sequence[str] | None = [os.getcwd(), *sys.path]  # noqa: PTH109 - a text
+    spec = None
+    for number in range(module.count(".") + 1):
+        name = ".".join(module.split(".")[: number + 1])
+        spec = PathFinder.find_spec(name, places)
+        if spec is None:
+            return None
+        places = list(spec.submodule_search_locations or ())
+    return Path(spec.origin) if spec is not None and spec.origin else None
+
+
+@lru_cache(maxsize=1)
+def _library_folders() -> tuple[str, ...]:
+    """Return the folders of code that is not of the project: they change with a version."""
+    paths = sysconfig.get_paths()
+    found = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    found |= {*site.getsitepackages(), site.getusersitepackages()}
+    found.add(str(Path(__file__).parent.parent))  # ourselves
+    found |= {os.path.realpath(folder) for folder in found}
+    return (*(f"{folder}{os.sep}" for folder in sorted(found)), "/proc/", "/sys/", "/dev/")
+
+
+def installed_packages() -> list[str]:
+    """Return the packages that are installed, with their versions."""
+    names: set[str] = set()
+    for folder in {sysconfig.get_paths()["purelib"], *site.getsitepackages()}:
+        if os.path.isdir(folder):  # noqa: PTH112 - a text
+            names.update(name for name in os.listdir(folder) if name.endswith("-info"))  # noqa: PTH208 - as above
+    return sorted(names)
+
+
+class UsedFiles:
+    """The files and folders that code used, each with its digest when it was first read."""
+
+    def __init__(self) -> None:
+        self.digests: dict[str, str] = {}
+        self.unknown = ""
+        self._written: set[str] = set()
+        self._reading = threading.local()
+
+    def observe(self, event: str, args: tuple[Any, ...]) -> None:
+        """Note an audit event of Python. It is called before the operation, in any thread."""
+        if getattr(self._reading, "now", False):
+            return  # our own
+        if event in UNKNOWN:
+            self.unknown = self.unknown or UNKNOWN[event]
+            return
+        self._reading.now = True
+        try:
+            path = args[1] if event == "os.rename" else args[0]
+            if isinstance(path, int):
+                return  # an open file: its path was noted before
+            path = os.path.abspath(os.fsdecode(path or "."))  # noqa: PTH100 - of a text
+            if event in WRITES or (event == "open" and not self._reads(args[1], args[2])):
+                self._written.add(path)
+            else:
+                self.add(path)
+        except (OSError, TypeError, ValueError):
+            self.unknown = self.unknown or f"it used a file that cannot be named: {args[0]!r}"
+        finally:
+            self._reading.now = False
+
+    def _reads(self, mode: str | None, flags: int) -> bool:
+        if mode is not None:
+            return "r" in mode or mode.startswith("a+")
+        return flags & os.O_ACCMODE != os.O_WRONLY and not flags & (os.O_TRUNC | os.O_EXCL)
+
+    def add(self, path: str) -> None:
+        """Note a file or a folder, unless it is of a library or was written before."""
+        if path in self.digests or path in self._written or path.startswith(_library_folders()):
+            return
+        if "__pycache__" in path:
+            return  # the module itself is noted
+        self.digests[path] = digest_of(path)
+
+    def add_modules(self) -> None:
+        """Note the modules of the project that are loaded."""
+        for module in list(sys.modules.values()):
+            file = getattr(module, "__file__", None)
+            if isinstance(file, str):
+                self.add(os.path.abspath(file))  # noqa: PTH100 - a text
+
+
+@contextmanager
+def watch_used_files(before: UsedFiles | None = None) -> Generator[UsedFiles]:
+    """Record the files that code uses inside of the block, in all threads.
+
+    `before` are those that it used when it was imported.
+    """
+    used = UsedFiles()
+    if before is not None:
+        used.digests.update(before.digests)
+        used.unknown = before.unknown
+    stop = watch_audit_events({*READS, *WRITES, *UNKNOWN}, used.observe)
+    try:
+        yield used
+    finally:
+        stop()
+        used.add_modules()
+
+
+def find_change(digests: Mapping[str, str]) -> str:
+    """Return the first file that is not as it was; "" if all are."""
+    return next((path for path, digest in digests.items() if digest_of(path) != digest), "")

@@ -1,0 +1,66 @@
+"""The identity of a result: what is read is noted, what cannot be followed is unknown."""
+
+import contextlib
+import os
+from pathlib import Path
+
+from offbook.runs import IdentityDigest, find_change, watch_used_files
+
+
+def test_a_file_is_noted_with_its_content_when_it_was_first_read(tmp_path: Path):
+    state = tmp_path / "state.txt"
+    state.write_text("1")
+    with watch_used_files() as used:
+        assert state.read_text() == "1"
+        state.write_text("2")
+    assert find_change(used.digests) == str(state)
+    state.write_text("1")
+    assert not find_change({str(state): used.digests[str(state)]})
+
+
+def test_a_file_that_is_written_first_is_no_input(tmp_path: Path):
+    with watch_used_files() as used:
+        (tmp_path / "out.txt").write_text("1")
+        assert (tmp_path / "out.txt").read_text() == "1"
+    assert str(tmp_path / "out.txt") not in used.digests
+
+
+def test_a_missing_file_and_a_listed_folder_are_inputs(tmp_path: Path):
+    with watch_used_files() as used:
+        assert not [*tmp_path.iterdir()]
+        with contextlib.suppress(FileNotFoundError):
+            (tmp_path / "in.txt").read_text()
+    noted = {path: used.digests[path] for path in (str(tmp_path), str(tmp_path / "in.txt"))}
+    assert not find_change(noted)
+    (tmp_path / "in.txt").write_text("")
+    assert find_change(noted)
+
+
+def test_a_command_has_the_content_of_its_files_and_is_unknown(tmp_path: Path):
+    (tmp_path / "agent.py").write_text("1")
+
+    def identify() -> str:
+        identity = IdentityDigest()
+        identity.add_command(["python3", "agent.py"], tmp_path)
+        assert identity.unknown == "another program may read any file"
+        return identity.hex
+
+    before = identify()
+    assert identify() == before
+    (tmp_path / "agent.py").write_text("2")
+    assert identify() != before
+
+
+def test_the_environment_of_python_code_is_part_of_its_identity(tmp_path: Path):
+    def identify() -> str:
+        identity = IdentityDigest()
+        identity.add_python(tmp_path / "missing.py")
+        return identity.hex
+
+    before = identify()
+    os.environ["OFFBOOK_TEST_IDENTITY"] = "1"
+    try:
+        assert identify() != before
+    finally:
+        del os.environ["OFFBOOK_TEST_IDENTITY"]
+    assert identify() == before
