@@ -44,6 +44,11 @@ def test_the_limit_decides_the_exit_code(traces: Path, percent: int, expected: i
     assert run(traces / "a.jsonl", traces / "b.jsonl", "--fail-under", percent)[0] == expected
 
 
+def test_a_limit_that_is_no_number_is_refused(traces: Path):
+    with pytest.raises(UsageError, match="--fail-under: expected a number from 0 to 100, got nan"):
+        run(traces, "--fail-under", "nan")
+
+
 def test_a_trace_without_an_agent_is_no_data_and_not_green(tmp_path: Path):
     trace = tmp_path / "t.jsonl"
     trace.write_text('{"ts":1,"event":"x","data":{}}\n')
