@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import msgspec
@@ -59,17 +60,17 @@ def refuse_vacuous(check: msgspec.Struct, value_fields: tuple[str, ...] = ()) ->
 
     A field that has its default was not written, so it is left alone.
     """
-    kind = type(check)
-    defaults = kind.__struct_defaults__
-    optional = len(kind.__struct_fields__) - len(defaults)
-    names = zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True)
-    for number, (field, name) in enumerate(names):
-        value = getattr(check, field)
-        if field in value_fields or (number >= optional and value == defaults[number - optional]):
-            continue
-        if value in ("", [], (), {}):
-            raise ValueError(f"`{name}` is empty and would check nothing")
+    for field in _fields_of(type(check)):
+        value = getattr(check, field.name)
+        default = field.default
+        if field.default_factory is not msgspec.NODEFAULT:
+            default = field.default_factory()
+        if field.name not in value_fields and value != default and value in ("", [], (), {}):
+            raise ValueError(f"`{field.encode_name}` is empty and would check nothing")
     refuse_limits(check, value_fields)
+
+
+_fields_of = cache(msgspec.structs.fields)
 
 
 def refuse_limits(limits: msgspec.Struct, value_fields: tuple[str, ...] = ()) -> None:
