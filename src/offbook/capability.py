@@ -108,9 +108,10 @@ def lazy_names(
     """Return `__all__`, `__getattr__` and `__dir__` of a public module, as `lazy_getattr` does.
 
     `defined` are the public names that the module defines itself. `internal` are names for the
-    project's own tests, which are not public.
+    project's own tests, which are not public; neither is `CAPABILITY`, which is for the surfaces.
     """
-    public = [*defined, *sorted(name for names in homes.values() for name in names.split())]
+    own = [name for name in defined if name != "CAPABILITY"]
+    public = [*own, *sorted(name for names in homes.values() for name in names.split())]
     tables = [homes, internal or {}]
     merged = {home: " ".join(t.get(home, "") for t in tables) for t in tables for home in t}
     return public, lazy_getattr(module, merged, package), lambda: public

@@ -48,7 +48,7 @@ preset_option = click.option(
     "--preset", multiple=True, metavar="CLIENT", help="Use the redactions known for a client."
 )
 redact_option = click.option(
-    "--redact", multiple=True, metavar="JSON", help="Ignore values that match; repeatable."
+    "--redact", multiple=True, metavar="JSON|FILE", help="Ignore values that match; repeatable."
 )
 
 
@@ -263,6 +263,8 @@ def read_redactions(texts: tuple[str, ...], presets: tuple[str, ...]) -> dict[st
     paths: list[str] = []
     names = [*presets]
     for text in texts:
+        if not text.lstrip().startswith("{"):  # a file
+            text = msgspec.json.encode(read_object(text, "redactions")).decode()  # noqa: PLW2901
         try:
             rules = msgspec.json.decode(text, type=dict[str, Any])
         except msgspec.DecodeError as error:

@@ -66,7 +66,7 @@ def test_a_command_is_held_to_the_contracts_of_an_earlier_run(
     agent = ("--", sys.executable, "agent.py")
     assert offbook_command(*model, "--trace", "t.jsonl", *agent, '{"temperature": 1}').code == 0
     inferred = offbook_command(
-        "contract", "infer", "t.jsonl", "--event", "model.request", "--out", "contracts.json"
+        "contract", "--infer", "t.jsonl", "--event", "model.request", "--out", "contracts.json"
     )
     assert inferred.out == "wrote 1 contracts to contracts.json\n"
     (tmp_path / "next").mkdir()
@@ -90,7 +90,7 @@ def inferred(
     trace = Workspaces().find("first").recorded_session
     (tmp_path / "second").mkdir()
     monkeypatch.chdir(tmp_path / "second")
-    assert offbook_command("contract", "infer", trace, "--out", "contracts.json").code == 0
+    assert offbook_command("contract", "--infer", trace, "--out", "contracts.json").code == 0
     hold_project_to("contracts.json")
 
 

@@ -138,7 +138,7 @@ def test_a_project_that_names_a_missing_file_is_an_error(
 ):
     (tmp_path / "pyproject.toml").write_text('[tool.offbook]\ncontracts = "missing.json"\n')
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(FormatError, match="offbook contract infer"):
+    with pytest.raises(FormatError, match="offbook contract TRACE… --infer"):
         session()
 
 

@@ -60,7 +60,7 @@ def test_one_request_more_than_the_baseline_fails_the_gate(tmp_path: Path):
 def test_a_command_is_measured_with_its_model(tmp_path: Path):
     (tmp_path / "agent.py").write_text(AGENT)
     (tmp_path / "shop.yaml").write_text(PLAYBOOK)
-    command = ["--playbook", "shop.yaml", "--json", "--", sys.executable, "agent.py"]
+    command = ["--script", "shop.yaml", "--json", "--", sys.executable, "agent.py"]
     result = bench(tmp_path, "--repeat", "1", *command)
     assert result.returncode == 0, result.stderr
     [sample] = json.loads(result.stdout)["samples"]
@@ -190,7 +190,7 @@ def test_a_function_cannot_be_compared_with_a_scenario(tmp_path: Path):
         (["flow.yaml"], "no such scenario file"),
         (["a:b", "--repeat", "3", "--baseline", "b.json"], "3 runs cannot show a difference"),
         (["a:b", "--baseline", "b.json", "--against", "a:c"], "exclude each other"),
-        (["a:b", "--playbook", "shop.yaml"], "--playbook is the model of a command"),
+        (["a:b", "--script", "shop.yaml"], "--script is the model of a command"),
     ],
 )
 def test_wrong_usage_is_explained(tmp_path: Path, arguments: list[str], message: str):

@@ -24,7 +24,7 @@ def project(pytester: pytest.Pytester) -> Path:
 
 
 def store_live_result(project: Path, outcome: str) -> None:
-    """Store the outcome of `offbook golden live`."""
+    """Store the outcome of `offbook golden check --live`."""
     results = SpecResults.read(project)
     results.add("scripts/live/till_live.py", "open-drawer", SpecResult(outcome))
     results.write()
@@ -138,7 +138,7 @@ def change(path: Path, before: str, after: str) -> None:
 def test_complete_spec_whose_live_test_never_ran_is_not_checked(
     project: Path, pytester: pytest.Pytester
 ):
-    text = "not checked: till for real, because `offbook golden live till` did not run here"
+    text = "not checked: till for real, because `offbook golden check --live till` did not run here"
     assert text in run(pytester).stdout.str()
     store_live_result(project, "skipped")
     assert text in run(pytester).stdout.str()

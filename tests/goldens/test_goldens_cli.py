@@ -205,7 +205,7 @@ def test_volatile_fields_are_compared_by_their_type(shop: Path, golden: RunGolde
     text = (shop / "fixtures" / "golden" / "order" / "place-order.jsonl").read_text()
     assert '"order":{"id":"[string]","total":7}' in text
     assert golden("check") == (0, "1 scenario replayed, 0 problems\n")
-    assert golden("live")[0] == 0
+    assert golden("check", "--live")[0] == 0
     script = shop / "scripts" / "live" / "order_live.py"
     script.write_text(VOLATILE.replace("str(uuid4())", "7"))
     code, output = golden("check")
@@ -231,17 +231,17 @@ def test_volatile_field_that_does_not_exist_is_an_error(shop: Path, golden: RunG
 
 def test_list_shows_golden_and_scratch_fixtures(project: Path, golden: RunGolden):
     golden("record", "till/open-drawer")
-    _, output = golden("list")
+    _, output = golden("show")
     assert [line.split()[:3] for line in output.splitlines()] == [
         ["golden", "till/open-drawer", "exact"],
         ["scratch", "till/open-drawer", "exact"],
     ]
-    listed = msgspec.json.decode(golden("list", "--json")[1])
+    listed = msgspec.json.decode(golden("show", "--json")[1])
     assert listed["golden"][0]["steps"] == 3
 
 
 def test_list_of_no_fixtures_says_so(tmp_path: Path, golden: RunGolden):
-    assert "no fixtures in" in golden("--root", str(tmp_path), "list")[1]
+    assert "no fixtures in" in golden("--root", str(tmp_path), "show")[1]
 
 
 def test_show_prints_a_fixture_as_json(project: Path, golden: RunGolden):
@@ -289,40 +289,40 @@ def test_check_foreign_skips_the_origin(shared_data: Path, tmp_path: Path, golde
 
 
 def test_spec_new_does_not_overwrite(project: Path, golden: RunGolden):
-    code, output = golden("spec", "new", "cash-desk")
+    code, output = golden("spec", "--new", "cash-desk")
     assert code == 0
     assert "tests/specs/cash-desk.test-spec.md" in output
-    assert golden("spec", "new", "cash-desk")[0] == 2
+    assert golden("spec", "--new", "cash-desk")[0] == 2
 
 
 def test_spec_check_counts_and_reports_problems(project: Path, golden: RunGolden):
-    assert golden("spec", "check") == (0, "1 spec, 1 requirement, 0 problems\n")
-    code, output = golden("spec", "check", "--ran")
+    assert golden("spec") == (0, "1 spec, 1 requirement, 0 problems\n")
+    code, output = golden("spec", "--ran")
     assert code == 2
     assert "no test results" in output
     (project / "tests" / "replay" / "test_till.py").unlink()
-    code, output = golden("spec", "check")
+    code, output = golden("spec")
     assert code == 1
     assert output.startswith("tests/specs/till.test-spec.md:16: R1: missing test file")
 
 
 def test_spec_check_replays_goldens(project: Path, golden: RunGolden):
     write_live_script(project, "self.coins += coins", "self.coins += 2 * coins")
-    code, output = golden("spec", "check")
+    code, output = golden("spec")
     assert code == 1
     assert "open-drawer.jsonl:1: events[0].event.coins: expected 3, got 6" in output
 
 
 def test_spec_check_without_specs_exits_2(tmp_path: Path, golden: RunGolden):
-    assert golden("--root", str(tmp_path), "spec", "check")[0] == 2
+    assert golden("--root", str(tmp_path), "spec")[0] == 2
 
 
 def test_spec_table_lists_requirements(project: Path, golden: RunGolden):
-    assert "| till | R1: The drawer opens |" in golden("spec", "table")[1]
+    assert "| till | R1: The drawer opens |" in golden("spec", "--table")[1]
 
 
 def test_live_prints_states_and_counts(project: Path, golden: RunGolden):
-    code, output = golden("live")
+    code, output = golden("check", "--live")
     assert (code, output) == (0, "passed  till/open-drawer\n1 passed, 0 failed, 0 skipped\n")
 
 
@@ -331,7 +331,7 @@ def test_live_with_skipped_scenarios_only_exits_1(
 ):
     monkeypatch.delenv("TILL_KEY", raising=False)
     write_live_script(project, "@scenario()", "@scenario(needs=['TILL_KEY'])")
-    code, output = golden("live", "till")
+    code, output = golden("check", "--live", "till")
     assert code == 1
     assert "0 passed, 0 failed, 1 skipped" in output
     assert "TILL_KEY is not set" in output
@@ -340,7 +340,10 @@ def test_live_with_skipped_scenarios_only_exits_1(
 
 @pytest.mark.parametrize(
     "args, message",
-    [(["live", "tell"], "did you mean 'till'"), (["--root", "/", "live", "x"], "no live script")],
+    [
+        (["check", "--live", "tell"], "did you mean 'till'"),
+        (["--root", "/", "check", "--live", "x"], "no live script"),
+    ],
 )
 def test_live_reports_an_unknown_component(
     project: Path, golden: RunGolden, args: list[str], message: str
@@ -348,3 +351,10 @@ def test_live_reports_an_unknown_component(
     code, output = golden(*args)
     assert code == 2
     assert message in output
+
+
+@pytest.mark.parametrize("words", [("check", "--live", "--foreign"), ("spec", "--ran", "--table")])
+@pytest.mark.usefixtures("project")
+def test_options_that_contradict_each_other_are_refused(golden: RunGolden, words: tuple[str, ...]):
+    code, output = golden(*words)
+    assert (code, "exclude each other" in output) == (2, True)

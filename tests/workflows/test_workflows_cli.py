@@ -106,13 +106,13 @@ def test_an_empty_report_exits_with_1(flow: Path, workspace_command: Offbook):
 
 
 def test_workspaces_are_listed_and_removed_by_name(flow: Path, workspace_command: Offbook):
-    assert workspace_command("list").out == "flow\n"
-    assert json.loads(workspace_command("list", "--json").out) == {"workspaces": ["flow"]}
-    assert workspace_command("clean").out == "no stale workspaces\n"
+    assert workspace_command("inspect").out == "flow\n"
+    assert json.loads(workspace_command("inspect", "--json").out) == {"workspaces": ["flow"]}
+    assert workspace_command("cleanup", "--stale").out == "no stale workspaces\n"
     removed = workspace_command("cleanup", "flow", "--preserve-session", "--json")
     assert json.loads(removed.out) == {"deleted": True, "preserved_files": ["session.jsonl"]}
     assert [path.name for path in flow.parent.iterdir()] == ["session.jsonl"]
-    assert workspace_command("list").out == "no workspaces\n"
+    assert workspace_command("inspect").out == "no workspaces\n"
 
 
 @pytest.mark.parametrize(
@@ -194,17 +194,33 @@ def test_the_loop_is_recorded_and_replayed(workspaces: Path, workspace_command: 
     workspace_command("setup", "one")
     options = ("--task", "Say hello", "--json")
     agent = ("--", "sh", "-c", "echo hello; echo LOOP_COMPLETE")
-    recorded = workspace_command("record", "one", "hello", *options, *agent)
+    recorded = workspace_command("run", "one", "--record", "hello", *options, *agent)
     assert (recorded.code, json.loads(recorded.out)["interactions"]) == (0, 1)
-    replayed = workspace_command("replay", "one", "hello", *options)
+    replayed = workspace_command("run", "one", "--replay", "hello", *options)
     result = json.loads(replayed.out)
     assert (replayed.code, result["interactions_replayed"], result["exit_code"]) == (0, 1, 0)
     ran = workspace_command("run", "one", "--task", "Say hello", "--cassette", "hello")
     assert (ran.code, ran.out.splitlines()[0]) == (0, "hello")
-    for words in (("record", "one"), ("replay", "one")):
-        assert workspace_command(*words).code == 2
-    no_agent = workspace_command("record", "one", "x", *options)
+    no_agent = workspace_command("run", "one", "--record", "x", *options)
     assert "cannot be recorded" in no_agent.err
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (("--replace",), "--replace has no effect without --record"),
+        (("--loose",), "--strict/--loose has no effect without --replay"),
+        (("--redact", "{}"), "--redact and --preset have no effect without --record or --replay"),
+        (("--record", "a", "--replay", "b"), "--record and --replay exclude each other"),
+        (("--record", "a", "--mock-responses", "[]"), "--mock-responses has no effect"),
+    ],
+)
+def test_an_option_without_effect_is_refused(
+    flow: Path, workspace_command: Offbook, words: tuple[str, ...], message: str
+):
+    outcome = workspace_command("run", "flow", "--task", "Go", *words)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert message in outcome.err
 
 
 def test_ctrl_c_stops_the_agent_and_keeps_the_session(workspaces: Path, workspace_command: Offbook):
@@ -358,7 +374,7 @@ def test_a_report_can_be_described_as_json(flow: Path, workspace_command: Offboo
 def test_the_removal_of_stale_workspaces_can_be_described_as_json(
     flow: Path, workspace_command: Offbook
 ):
-    assert json.loads(workspace_command("clean", "--json").out) == {"removed": []}
+    assert json.loads(workspace_command("cleanup", "--stale", "--json").out) == {"removed": []}
 
 
 JUDGE = """import json, sys

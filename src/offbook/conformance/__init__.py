@@ -22,12 +22,15 @@ CAPABILITY = Capability(
 __all__, __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "cases": "ConformanceCase find_cases matches_error matches_filter",
-        "conformance_run": "ConformanceResult run_cases",
-        "suite_settings": "SuiteSettings read_suite_settings",
+        "cases": "find_cases",
+        "conformance_run": "run_cases",
+        "suite_settings": "read_suite_settings",
     },
     "CAPABILITY",
     internal={
+        "suite_settings": "SuiteSettings",
+        "conformance_run": "ConformanceResult",
+        "cases": "ConformanceCase matches_error matches_filter",
         "case_worker": "send_message",
         "worker_pool": "start_worker",
     },

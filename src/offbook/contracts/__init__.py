@@ -21,13 +21,15 @@ CAPABILITY = Capability(
 __all__, __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "checks.budgets": "Budget Spending",
-        "contracts.contracts": "enforce infer_contracts",
+        "checks.budgets": "Budget",
+        "contracts.contracts": "enforce",
         "trace.event_contracts": "Contracts",
     },
     "CAPABILITY",
     package="offbook",
     internal={
+        "contracts.contracts": "infer_contracts",
+        "checks.budgets": "Spending",
         "contracts.contracts_cli": "contract",
     },
 )

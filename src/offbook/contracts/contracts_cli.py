@@ -1,4 +1,4 @@
-"""The commands `offbook contract infer` and `offbook contract check`."""
+"""The command `offbook contract`."""
 
 from __future__ import annotations
 
@@ -20,49 +20,54 @@ SHOWN = 20
 
 EXAMPLE = """\b
 Example:
-  offbook contract infer traces/*.jsonl --out contracts.json
-  offbook contract check run.jsonl --contracts contracts.json
-"""
-
-INFER_EXAMPLE = """\b
-Example:
-  offbook contract infer traces/*.jsonl > contracts.json
-  offbook contract infer run.jsonl --event tool.call --out contracts.json
+  offbook contract run.jsonl --contracts contracts.json
+  offbook contract traces/*.jsonl --infer > contracts.json
+  offbook contract run.jsonl --infer --event tool.call --out contracts.json
 
 \b
-Then edit the file, and name it in pyproject.toml:
+Edit the inferred file, and name it in pyproject.toml:
   [tool.offbook]
   contracts = "contracts.json"
 
 \b
 Exit codes:
-  0  contracts were inferred
-  2  wrong usage, an unreadable trace, or nothing to infer from
-"""
-
-CHECK_EXAMPLE = """\b
-Example:
-  offbook contract check run.jsonl --contracts contracts.json
-
-\b
-Exit codes:
-  0  every event matches, and every contract was used
+  0  every event matches, and every contract was used; or contracts were inferred
   1  an event breaks a contract, or a contract matched no event
-  2  wrong usage, or a file that cannot be read
+  2  wrong usage, a file that cannot be read, or nothing to infer from
 """
 
 
-@click.group("contract", epilog=EXAMPLE)
-def contract() -> None:
-    """Check the events of runs by schemas, and infer the schemas from traces."""
-
-
-@contract.command("infer", epilog=INFER_EXAMPLE)
+@click.command("contract", epilog=EXAMPLE)
 @click.argument("traces", nargs=-1, required=True, type=FILE_PATH, metavar="TRACE…")
-@click.option("--event", multiple=True, metavar="NAME", help="Also for events of this name.")
-@click.option("--out", type=FILE_PATH, metavar="FILE", help="Write a .json file.")
-def infer(traces: tuple[Path, ...], *, event: tuple[str, ...], out: Path | None) -> int:
-    """Propose contracts: the topics that were published, with the types of their payloads."""
+@click.option("--contracts", type=FILE_PATH, metavar="FILE", help="Default: [tool.offbook].")
+@click.option("--infer", "infers", is_flag=True, help="Propose contracts instead, from the traces.")
+@click.option("--event", multiple=True, metavar="NAME", help="Infer also for events of this name.")
+@click.option("--out", type=FILE_PATH, metavar="FILE", help="Write the inferred .json file.")
+@json_option
+def contract(
+    traces: tuple[Path, ...],
+    *,
+    contracts: Path | None,
+    infers: bool,
+    event: tuple[str, ...],
+    out: Path | None,
+    as_json: bool,
+) -> int:
+    """Check stored traces by contracts, or infer contracts from traces.
+
+    A contract without an event is not a pass. Inferred are the topics that were published, with
+    the types of their payloads.
+    """
+    if infers:
+        if contracts is not None:
+            raise UsageError("--contracts and --infer exclude each other", hint="give one of them")
+        return _infer(traces, event, out)
+    if event or out is not None:
+        raise UsageError("--event and --out have no effect without --infer")
+    return _check(traces, contracts, as_json=as_json)
+
+
+def _infer(traces: tuple[Path, ...], event: tuple[str, ...], out: Path | None) -> int:
     from offbook.contracts.contracts import infer_contracts
     from offbook.files import write_atomic
 
@@ -82,12 +87,7 @@ def infer(traces: tuple[Path, ...], *, event: tuple[str, ...], out: Path | None)
     return 0
 
 
-@contract.command("check", epilog=CHECK_EXAMPLE)
-@click.argument("traces", nargs=-1, required=True, type=FILE_PATH, metavar="TRACE…")
-@click.option("--contracts", type=FILE_PATH, metavar="FILE", help="Default: [tool.offbook].")
-@json_option
-def check(traces: tuple[Path, ...], *, contracts: Path | None, as_json: bool) -> int:
-    """Check stored traces by contracts. A contract without an event is not a pass."""
+def _check(traces: tuple[Path, ...], contracts: Path | None, *, as_json: bool) -> int:
     from offbook.trace.event_contracts import Contracts, project_contracts
 
     held = project_contracts() if contracts is None else Contracts.read(contracts)

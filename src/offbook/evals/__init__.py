@@ -22,22 +22,20 @@ CAPABILITY = Capability(
 __all__, __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "builders": "PackBuilder build_context_manifest",
-        "context_eval": "run_context_eval",
+        "builders": "PackBuilder",
         "pack": "Pack",
         "pack_file": "read_pack",
         "pack_run": "RunOptions run_pack",
-        "run_directory": "CaseResult",
     },
     "CAPABILITY",
     internal={
-        "builders": "render_schema write_first_pack write_pack_from",
+        "builders": "build_context_manifest render_schema write_first_pack write_pack_from",
         "case_evaluation": "evaluate_case",
         "case_kind": "EvalOptions",
         "classifier_eval": "Classification ClassifierSettings Classify LabelledExample"
         " classify_by_model classify_by_rules open_model read_examples run_classifier",
         "context_eval": "ContextArtifact ContextManifest MANIFEST_TYPE read_manifest"
-        " render_context_markdown report_files select_artifacts",
+        " render_context_markdown report_files run_context_eval select_artifacts",
         "eval_reports": "github_annotations render_counts render_markdown render_table"
         " report_json to_suites",
         "friction": "SuggestionExpectation SuggestionMade parse_friction_events"
@@ -53,8 +51,9 @@ __all__, __getattr__, __dir__ = lazy_names(
         "replay_checks": "check_replay",
         "rubrics": "Evidence evaluate_rubric",
         "run_comparison": "compare_runs plot_interval",
-        "run_directory": "RESULTS RunDirectory RunPlan RunSummary find_results find_run list_runs"
-        " query_results read_plan read_results read_summary summarize_cases summarize_run",
+        "run_directory": "CaseResult RESULTS RunDirectory RunPlan RunSummary find_results find_run"
+        " list_runs query_results read_plan read_results read_summary summarize_cases"
+        " summarize_run",
         "run_record": "load_friction_events parse_replay_fixture parse_run_record read_run_record"
         " read_stored_trace record_from_events",
     },

@@ -13,11 +13,7 @@ CAPABILITY = Capability(
             "offbook.explore.explore_cli:explore_command",
         ),
         "bench": CommandEntry(
-            "Measure a run several times, and compare.", "offbook.explore.bench_cli:bench_command"
-        ),
-        "coverage": CommandEntry(
-            "Show which parts of an agent were used.",
-            "offbook.explore.coverage_cli:coverage_command",
+            "Measure a run several times, and compare.", "offbook.explore.explore_cli:bench_command"
         ),
     },
     pytest_module="offbook.explore.coverage_pytest",
@@ -30,12 +26,12 @@ __all__, __getattr__, __dir__ = lazy_names(
     {
         "invariants": "at_most ends_within never_before no_secret_in_answer",
         "moves": "find_values",
-        "search": "Exploration Counterexample explore replay",
+        "search": "Exploration explore replay",
     },
     "CAPABILITY",
     internal={
+        "search": "Counterexample",
         "argument_values": "ArgumentValues Draw",
-        "coverage_cli": "coverage_command",
         "moves": "GeneratedCall Move Place build_turn resolve",
         "scripts": "render_script render_test run_rendered",
         "sdk_conversions": "SdkConversions describe_form",

@@ -1,7 +1,6 @@
 from offbook.capability import Capability
 from offbook.explore.argument_values import ArgumentValues as ArgumentValues
 from offbook.explore.argument_values import Draw as Draw
-from offbook.explore.coverage_cli import coverage_command as coverage_command
 from offbook.explore.invariants import at_most as at_most
 from offbook.explore.invariants import ends_within as ends_within
 from offbook.explore.invariants import never_before as never_before

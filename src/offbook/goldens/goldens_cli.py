@@ -45,6 +45,9 @@ GOLDEN_EXAMPLE = """\b
 Example:
   offbook golden update hub/subscribe-basic
   offbook golden update --all
+  offbook golden record hub/subscribe-basic
+  offbook golden promote hub/subscribe-basic
+  offbook golden show
   offbook golden check
 
 Goldens are the files fixtures/golden/COMPONENT/NAME.jsonl. Recordings are written to
@@ -64,24 +67,32 @@ Exit codes:
   2  wrong usage
 """
 
-LIVE_EXAMPLE = """\b
+CHECK_EXAMPLE = """\b
 Example:
-  offbook golden live
-  offbook golden live hub
+  offbook golden check
+  offbook golden check till/open-drawer
+  offbook golden check --live hub
 
 \b
 Exit codes:
-  0  all scenarios that ran passed, and at least one ran
-  1  a scenario failed, or none could run
+  0  all goldens replay; with --live, all scenarios that ran passed, and at least one ran
+  1  a golden has a problem, a scenario failed, or none could run
   2  wrong usage
 """
 
 SPEC_EXAMPLE = """\b
 Example:
-  offbook golden spec new till
-  pytest && offbook golden spec check --ran
+  offbook golden spec --new till
+  pytest && offbook golden spec --ran
+  offbook golden spec --table
 
 Specs are the files tests/specs/COMPONENT.test-spec.md.
+
+\b
+Exit codes:
+  0  the files and tests of all specs exist, and all goldens replay
+  1  a spec has a problem
+  2  wrong usage
 """
 
 
@@ -98,7 +109,7 @@ def golden(context: click.Context, root: Path | None) -> None:
     context.obj = Project(root.resolve()) if root else project
 
 
-@golden.command("record")
+@golden.command("record", epilog=GOLDEN_EXAMPLE)
 @click.argument("names", nargs=-1, required=True)
 @click.pass_obj
 def record_command(project: Project, names: tuple[str, ...]) -> None:
@@ -185,11 +196,16 @@ def _update(project: Project, component: str, definition: ScenarioDef, *, yes: b
     return "updated"
 
 
-@golden.command("list")
+@golden.command("show", epilog=GOLDEN_EXAMPLE)
+@click.argument("name", required=False)
+@click.option("--scratch", is_flag=True, help="Show the scratch fixture, not the golden one.")
 @json_option
 @click.pass_obj
-def list_command(project: Project, *, as_json: bool) -> None:
-    """List the golden and scratch fixtures."""
+def show_command(project: Project, name: str | None, *, scratch: bool, as_json: bool) -> None:
+    """List the golden and scratch fixtures, or print one as indented JSON."""
+    if name is not None:
+        click.echo(_indented(project.fixtures.find("scratch" if scratch else "golden", name)))
+        return
     listed = {kind: project.fixtures.scenarios(kind) for kind in KINDS}
     if as_json:  # these keys are a promise to scripts
         print_json(
@@ -218,15 +234,6 @@ def list_command(project: Project, *, as_json: bool) -> None:
         click.echo(f"no fixtures in {project.fixtures.root}")
 
 
-@golden.command("show")
-@click.argument("name")
-@click.option("--scratch", is_flag=True, help="Show the scratch fixture, not the golden one.")
-@click.pass_obj
-def show_command(project: Project, name: str, *, scratch: bool) -> None:
-    """Print a fixture as indented JSON."""
-    click.echo(_indented(project.fixtures.find("scratch" if scratch else "golden", name)))
-
-
 def _indented(path: Path) -> str:
     return "\n".join(
         msgspec.json.format(msgspec.json.encode(scenario.fixture), indent=2).decode()
@@ -234,7 +241,7 @@ def _indented(path: Path) -> str:
     )
 
 
-@golden.command("promote")
+@golden.command("promote", epilog=GOLDEN_EXAMPLE)
 @click.argument("name")
 @click.option("--replace", is_flag=True, help="Replace an existing golden.")
 @click.pass_obj
@@ -245,14 +252,22 @@ def promote_command(project: Project, name: str, *, replace: bool) -> None:
         click.echo(f"promoted: {project.relative(path)}")
 
 
-@golden.command("check")
+@golden.command("check", epilog=CHECK_EXAMPLE)
 @click.argument("names", nargs=-1)
+@click.option("--live", is_flag=True, help="Run the scenarios of these components for real.")
 @click.option(
     "--foreign", is_flag=True, help="Skip the origin checks, for fixtures not recorded here."
 )
 @click.pass_obj
-def check_command(project: Project, names: tuple[str, ...], *, foreign: bool) -> int:
-    """Replay goldens, all or the named ones, and check their origin."""
+def check_command(project: Project, names: tuple[str, ...], *, live: bool, foreign: bool) -> int:
+    """Replay goldens, all or the named ones, and check their origin.
+
+    With --live, run the scenarios of live scripts for real, and compare with the goldens.
+    """
+    if live and foreign:
+        raise UsageError("--live and --foreign exclude each other", hint="give one of them")
+    if live:
+        return _check_live(project, names)
     store = project.fixtures
     paths = [store.find("golden", name) for name in names] or store.paths()
     misplaced = [] if names else store.misplaced()
@@ -272,11 +287,7 @@ def check_command(project: Project, names: tuple[str, ...], *, foreign: bool) ->
     return int(bool(problems))
 
 
-@golden.command("live", epilog=LIVE_EXAMPLE)
-@click.argument("components", nargs=-1)
-@click.pass_obj
-def live_command(project: Project, components: tuple[str, ...]) -> int:
-    """Run the scenarios of live scripts for real and compare the results with the goldens."""
+def _check_live(project: Project, components: tuple[str, ...]) -> int:
     known = project.registry.script_names()
     for name in components:
         if name not in known:
@@ -305,32 +316,26 @@ def live_command(project: Project, components: tuple[str, ...]) -> int:
     return int(bool(counts["failed"]) or not counts["passed"])
 
 
-@golden.group("spec", epilog=SPEC_EXAMPLE)
-def spec_group() -> None:
-    """Write and check test specs."""
-
-
-@spec_group.command("new")
-@click.argument("component")
-@click.pass_obj
-def new_spec_command(project: Project, component: str) -> None:
-    """Create a spec from the template."""
-    path = project.spec_path(component)
-    if path.exists():
-        raise UsageError("the spec exists already", where=str(path))
-    today = datetime.fromtimestamp(SystemClock().millis() / 1000, UTC).date()
-    write_atomic(path, write_template(component, str(today)))
-    click.echo(f"created {project.relative(path)}: fill it in, then `offbook golden spec check`")
-
-
-@spec_group.command("check")
+@golden.command("spec", epilog=SPEC_EXAMPLE)
+@click.option("--new", "component", metavar="COMPONENT", help="Create a spec from the template.")
 @click.option("--ran", is_flag=True, help="Also check that the tests ran and passed.")
+@click.option(
+    "--table", is_flag=True, help="Print every requirement with its fixture, test and state."
+)
 @click.pass_obj
-def check_specs_command(project: Project, *, ran: bool) -> int:
+def spec_command(project: Project, *, component: str | None, ran: bool, table: bool) -> int:
     """Check that the files and tests of all specs exist and that all goldens replay."""
+    if (component is not None) + ran + table > 1:
+        raise UsageError("--new, --ran and --table exclude each other", hint="give one of them")
+    if component is not None:
+        _write_spec(project, component)
+        return 0
+    if table:
+        click.echo(render_table(tabulate(project, SpecResults.read(project.root))))
+        return 0
     paths = project.spec_paths()
     if not paths:
-        hint = "offbook golden spec new COMPONENT"
+        hint = "offbook golden spec --new COMPONENT"
         raise UsageError("no specs to check", where=str(project.root), hint=hint)
     problems = list(check_static(project))
     # a replay of a missing or broken file would report the same problem again
@@ -351,8 +356,10 @@ def check_specs_command(project: Project, *, ran: bool) -> int:
     return int(bool(problems))
 
 
-@spec_group.command("table")
-@click.pass_obj
-def table_command(project: Project) -> None:
-    """Print every requirement with its fixture, its test and the test's state."""
-    click.echo(render_table(tabulate(project, SpecResults.read(project.root))))
+def _write_spec(project: Project, component: str) -> None:
+    path = project.spec_path(component)
+    if path.exists():
+        raise UsageError("the spec exists already", where=str(path))
+    today = datetime.fromtimestamp(SystemClock().millis() / 1000, UTC).date()
+    write_atomic(path, write_template(component, str(today)))
+    click.echo(f"created {project.relative(path)}: fill it in, then `offbook golden spec`")

@@ -263,7 +263,7 @@ offbook golden record {component}/first-behaviour
 
 **Execution**:
 ```bash
-offbook golden live {component}
+offbook golden check --live {component}
 ```
 
 **Success Criteria**:

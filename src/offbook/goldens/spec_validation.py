@@ -158,7 +158,7 @@ def check_static(project: Project) -> Iterator[Problem]:
         yield Problem(path, 1, "the fixture of this sidecar does not exist")
     components = {path.parent.name for path in goldens} | set(project.registry.script_names())
     for name in sorted(components - {spec.component for spec in specs}):
-        hint = f"offbook golden spec new {name}"
+        hint = f"offbook golden spec --new {name}"
         yield Problem(project.spec_path(name), 1, f"the component {name!r} has no spec", hint)
 
 
@@ -239,7 +239,7 @@ def check_completeness(project: Project, results: SpecResults) -> Iterator[Probl
     for spec in map(read_spec, project.spec_paths()):
         script = spec.live.get("Script")
         if script is not None and "failed" in results.live_outcomes(script.value):
-            hint = f"offbook golden live {spec.component}"
+            hint = f"offbook golden check --live {spec.component}"
             yield Problem(spec.path, script.line, "the live test failed when it last ran", hint)
         required = {requirement.id for requirement in spec.requirements}
         for box in spec.checkboxes:
@@ -263,7 +263,7 @@ def list_unchecked(project: Project, results: SpecResults) -> Iterator[str]:
         script = spec.live["Script"].value if "Script" in spec.live else ""
         if spec.status == "Complete" and script and not results.live_outcomes(script):
             yield (
-                f"{spec.component} for real, because `offbook golden live {spec.component}`"
+                f"{spec.component} for real, because `offbook golden check --live {spec.component}`"
                 f" did not run here since {script} changed"
             )
 

@@ -19,25 +19,31 @@ from offbook.capability import lazy_names
 __all__, __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "checks.audit": "AuditFinding AuditPolicy AuditResult AuditRule AuditState"
-        " AuditedTranscript assert_audit audit_transcript parse_audit_policy read_audit_policy",
+        "checks.audit": "AuditRule assert_audit read_audit_policy",
         "checks.golden_transcript": "assert_golden_transcript",
         "checks.plain_assertions": "assert_eq assert_handoff_emitted assert_ne"
         " assert_receipt_field assert_step_emitted assert_step_received assert_steps_ran require",
-        "host.fake_cli": "CliCall FakeCli fake_cli mock_pi",
+        "host.fake_cli": "FakeCli fake_cli mock_pi",
         "host.host_providers": "register_host_provider",
-        "host.host_scope": "HostCall HostScope assert_host_call_count assert_host_called"
-        " assert_no_host_calls clear_host_mocks host_call host_call_count host_call_count_for"
-        " host_calls host_calls_for host_was_called mock_host_error mock_host_response"
-        " mock_host_result",
+        "host.host_scope": "assert_host_call_count assert_host_called assert_no_host_calls"
+        " clear_host_mocks host_call host_call_count host_call_count_for host_calls"
+        " host_calls_for mock_host_error mock_host_response mock_host_result",
         "runs.api": "create_test_session",
-        "runs.mock_scopes": "LlmScope MockScopes clear_llm_mocks llm_call llm_call_count llm_calls"
-        " llm_mock with_host_mocks with_llm_mocks with_mocks",
-        "trace.steps": "StepLog persona step step_assertions step_assertions_begin"
-        " step_assertions_end step_events step_events_clear",
+        "runs.mock_scopes": "llm_call llm_call_count llm_calls llm_mock with_host_mocks"
+        " with_llm_mocks with_mocks",
+        "trace.steps": "persona step step_assertions step_assertions_begin step_assertions_end"
+        " step_events step_events_clear",
         "testing.dialect_conformance": "DialectConformance",
         "testing.source_conformance": "SourceConformance",
         "testing.subject_conformance": "SubjectConformance",
     },
     package="offbook",
+    internal={
+        "trace.steps": "StepLog",
+        "runs.mock_scopes": "LlmScope MockScopes clear_llm_mocks",
+        "host.host_scope": "HostCall HostScope host_was_called",
+        "host.fake_cli": "CliCall",
+        "checks.audit": "AuditFinding AuditPolicy AuditResult AuditState AuditedTranscript"
+        " audit_transcript parse_audit_policy",
+    },
 )

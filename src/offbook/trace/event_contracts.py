@@ -218,7 +218,7 @@ def _contracts_of(folder: str) -> Contracts | None:
         raise FormatError(
             f"[tool.offbook] contracts: expected a file, got {name!r}",
             path=path,
-            hint="offbook contract infer TRACE… --out contracts.yaml writes one",
+            hint="offbook contract TRACE… --infer --out contracts.json writes one",
         )
     return Contracts.read(path.parent / name)
 

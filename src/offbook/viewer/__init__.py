@@ -21,12 +21,12 @@ CAPABILITY = Capability(
 __all__, __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "html_page": "PageTrace encode_event encode_record read_run_directory read_sources"
-        " render_page render_traces",
+        "html_page": "PageTrace render_page",
     },
     "CAPABILITY",
     internal={
-        "html_page": "read_comparison",
+        "html_page": "encode_event encode_record read_comparison read_run_directory read_sources"
+        " render_traces",
         "live_server": "LiveFeed LiveServer ReviewDesk",
     },
 )

@@ -1,4 +1,4 @@
-"""The test tools as MCP tools: names, descriptions, schemas and calls.
+"""The test tools as MCP tools: descriptions, schemas and calls.
 
 The input schema of a tool is made from the signature of its function, so the two cannot differ.
 `surfaces/mcp_server` serves the table `TOOLS`.
@@ -15,36 +15,17 @@ import msgspec
 
 from offbook.checks.assertion import RUN_ASSERTIONS, assertion_class
 from offbook.checks.judge import Evaluation
-from offbook.determinism.faults import KINDS
 from offbook.errors import OffbookError
 from offbook.files import convert
 from offbook.secrets import outgoing
 from offbook.trace.inspection import EventFilter
 from offbook.trace.redaction import RedactionRules
-from offbook.workflows.evaluation import evaluate
-from offbook.workflows.loop_tools import MockResponse, Progress, record, replay, run
-from offbook.workflows.measuring_tools import benchmark, chaos, compare, coverage
+from offbook.workflows.loop_tools import MockResponse, Progress
 from offbook.workflows.presets import Preset
-from offbook.workflows.snapshots import diff, snapshot
-from offbook.workflows.tools import check, cleanup, inspect, report, setup
+from offbook.workflows.tool_table import INTERNAL_PARAMETERS, PARAMETERS, find_tool
+from offbook.workflows.tool_table import TOOLS as TOOL_NAMES
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "test_setup": setup,
-    "test_run": run,
-    "test_record": record,
-    "test_replay": replay,
-    "test_assert": check,
-    "test_inspect": inspect,
-    "test_report": report,
-    "test_evaluate": evaluate,
-    "test_snapshot": snapshot,
-    "test_diff": diff,
-    "test_coverage": coverage,
-    "test_benchmark": benchmark,
-    "test_compare": compare,
-    "test_chaos": chaos,
-    "test_cleanup": cleanup,
-}
+FUNCTIONS = {f"test_{name}": find_tool(name) for name in TOOL_NAMES}
 READ_ONLY = {"test_compare", "test_coverage", "test_diff", "test_inspect"}
 # These start a command or a client, which may do anything, and call its model if they are told to.
 STARTS_AGENTS = {
@@ -56,68 +37,6 @@ STARTS_AGENTS = {
     "test_run",
 }
 DESTRUCTIVE = {"test_cleanup", *STARTS_AGENTS}
-# The descriptions of parameters; those with the same name mean the same in all tools.
-PARAMETERS = {
-    "after": "The run to compare with: the name of a workspace, or the path of a trace (.jsonl).",
-    "also": "Other workspaces whose last runs are measured together with this one.",
-    "allow_passthrough": "Pass unrecorded prompts to the real agent.",
-    "assertions": "Conditions on the run, each an object with a `type`. All are evaluated, also "
-    "after a failure.",
-    "backend": "The agent: mock (scripted answers), replay (a cassette), playbook (a model without "
-    "an agent), command, or a client: claude, codex, gemini, kiro, pi.",
-    "baseline": "A snapshot, or `initial` for the state after the setup.",
-    "cassette": "The cassette of the backend `replay`, in cassettes/ of the workspace.",
-    "cassette_name": "The name of the cassette, in cassettes/ of the workspace.",
-    "chain_of_thought": "Require the judge's reasoning before its score.",
-    "command": "The command of the backend `command`; it reads the prompt from stdin.",
-    "compare_to": "A snapshot, or `current` for the present state.",
-    "config": "Hats and limits of the loop. Default: a planner (triggers: task.*, build.done, "
-    "build.blocked; publishes: build.task) and a builder (triggers: build.task; publishes: "
-    "build.done, build.blocked).",
-    "env": "Environment variables for the agent; it receives no others. A client without a "
-    "playbook calls its real model and needs its API key here.",
-    "evaluations": "Criteria and targets to judge.",
-    "exclude_patterns": "Globs of files to leave out.",
-    "faults": 'Faults to inject into the responses of the model: ["rate_limit@1", "reset"]. Kinds: '
-    f"{', '.join(KINDS)}; kind@N is the Nth request, tool_error:NAME one tool.",
-    "filter": "The events to show.",
-    "fixtures": "Files to write into the workspace: texts by relative path.",
-    "force": "Let a model judge itself.",
-    "format": "The output format.",
-    "include_patterns": "Globs of files to include. Default: all.",
-    "include_traces": "Include the path of the session file.",
-    "judge": "The judge: the path of a playbook, mocks or a cassette, the name of a cassette in "
-    "the workspace, or a provider: anthropic, openai-chat, openai-responses, gemini.",
-    "judge_backend": "A client that judges: claude, codex, gemini, kiro, pi; `judge` is its model.",
-    "judge_command": "A command that judges; it reads the question from stdin.",
-    "judge_model": "The name of the judge's model.",
-    "judge_preset": "A preset file whose hat `judge` has instructions for the judge.",
-    "from_baseline": "Compare with the baseline of this name; needs at least 8 runs.",
-    "limit": "The maximum number of records.",
-    "max_iterations": "The maximum number of iterations.",
-    "max_runtime_secs": "The maximum duration of the run in seconds.",
-    "min_effect_percent": "Percent that a figure must grow to be worse.",
-    "mock_responses": "Scripted answers of the agent, one for each iteration: the first unused one "
-    'that matches. Publish an event with <event topic="build.task">text</event>: its topic '
-    "selects the next hat. End the loop with the line LOOP_COMPLETE as the last line of an output.",
-    "orchestrator": "Run the loop of another program: `ralph`, if it is installed.",
-    "output_path": "The path of the report in the workspace.",
-    "playbook": "The model of the agent: the path of a playbook, mocks or a cassette.",
-    "preserve_session": "Keep session.jsonl and nothing else.",
-    "record": "Record the judge in a cassette with this name.",
-    "redactions": "Values that may differ: patterns by name, JSON paths such as $.files['a.txt'].",
-    "repeat": "The number of measured runs; one more is run before them.",
-    "replace": "Overwrite an existing cassette.",
-    "save_baseline": "Store the runs as a baseline of this name, in benchmarks/ of the workspace.",
-    "scratchpad": "The initial text of .agent/scratchpad.md.",
-    "seed": "The number that chooses the faults without a position; the same one repeats them.",
-    "snapshot_id": "The name of the snapshot.",
-    "strict": "Fail if a prompt differs from the recorded one; else compare its position only.",
-    "task": "The task of the loop.",
-    "test_name": "The name of the suite.",
-    "tested_model": "The name of the model under test; it may not judge itself.",
-    "workspace_id": "The name of the workspace.",
-}
 # Values that work together: with them, the tools can be called one after another.
 EXAMPLES: dict[str, Any] = {
     "workspace_id": "flow",
@@ -164,7 +83,6 @@ SCHEMA_TYPES: dict[str, Any] = {
     "mock_responses": list[MockResponse],
     "redactions": RedactionRules,
 }
-INTERNAL_PARAMETERS = {"approved", "history", "places", "progress", "trace_path"}
 
 
 class McpTool:

@@ -1,20 +1,26 @@
-"""The commands `offbook workspace`.
+"""The commands `offbook workspace`, made from the functions of the test tools.
 
-Each command parses its options and calls the test tool of the same name. The tools are imported
-inside the commands: `offbook workspace inspect` needs a tenth of the modules of `run`.
+An option has the name, the default and the description of a parameter (`tool_table.py`), and its
+type says how its value is read. What is written here is what only a terminal has: examples,
+shorter names, the text for people and the exit code. A tool is imported when its command is used:
+`offbook workspace inspect` needs a tenth of the modules of `run`.
 """
 
 from __future__ import annotations
 
+import inspect as signatures
 import shlex
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import click
+from click.core import ParameterSource
 
 from offbook.cli_options import (
     VALUE_HELP,
+    describe_difference,
     env_option,
     json_option,
     live_options,
@@ -26,360 +32,284 @@ from offbook.cli_options import (
     read_object,
     read_pairs,
     read_redactions,
+    use_colour,
 )
-from offbook.errors import counted
-from offbook.workflows.snapshots_cli import diff_workspace, take_snapshot
-
-if TYPE_CHECKING:
-    from offbook.workflows.loop_tools import RecordResult, ReplayResult
+from offbook.errors import UsageError, counted
+from offbook.workflows.tool_table import INTERNAL_PARAMETERS, PARAMETERS, find_tool
 
 STATUS_SIGNS = {"pass": "✓", "warn": "!", "fail": "✗", "no_data": "?", "error": "✗"}
-BACKENDS_HELP = "claude, codex, gemini, kiro, pi, playbook or command."
-PLAYBOOK_HELP = "Model of the agent: a playbook, mocks or a cassette."
+# The options whose names differ from the parameters, with their earlier and negative names.
+OPTION_NAMES = {
+    "chain_of_thought": ("--chain-of-thought/--score-only",),
+    "command": ("--command",),
+    "exclude_patterns": ("--exclude",),
+    "include_patterns": ("--include",),
+    "output_path": ("--output",),
+    "playbook": ("--script", "--playbook", "--mocks"),
+    "redactions": ("--redact", "--redactions"),
+    "snapshot_id": ("--id",),
+    "strict": ("--strict/--loose",),
+    "test_name": ("--name",),
+}
+SPLIT = {"command", "judge_command"}  # a command line, as one option
 
 
-@click.group(
-    "workspace",
-    epilog="\b\nExample:\n  offbook workspace setup flow\n"
-    "  offbook workspace run flow --task 'Add error handling' --mock-responses answers.yaml",
-)
-def workspace() -> None:
-    """Set up workspaces, run the loop in them and check the results."""
+class WorkspaceCommand(NamedTuple):
+    """A command: its tools, its positional arguments, and what only the terminal has.
+
+    `prepare` makes the arguments of the tool from the options that were given, and may choose
+    another of the `tools`. `show` prints the result, and `failed` decides the exit code.
+    """
+
+    tools: tuple[str, ...]
+    show: Callable[[Any, Mapping[str, Any]], None]
+    examples: str
+    arguments: Mapping[str, str] = {"workspace_id": "ID"}
+    extra: Sequence[Callable[[Any], Any]] = ()
+    prepare: Callable[[dict[str, Any]], str] = lambda _: ""
+    failed: Callable[[Any], object] = lambda _: False
+    is_run: bool = False
 
 
-for _command in (take_snapshot, diff_workspace):
-    workspace.add_command(_command)
+# --- Options and arguments from the parameters of a function
 
 
-@workspace.command(
-    "setup",
-    epilog="""\b
-Example:
-  offbook workspace setup flow --fixture src/main.py="print()" --scratchpad "## Plan"
-  offbook workspace setup flow --fixtures files.yaml --config preset.yaml --json
-""",
-)
-@click.argument("workspace_id", metavar="ID")
-@click.option("--fixture", multiple=True, metavar="PATH=TEXT", help="A file to write; repeatable.")
-@click.option("--fixtures", metavar="VALUE", help=f"File texts by path: {VALUE_HELP}.")
-@click.option("--config", metavar="VALUE", help=f"Hats and limits of the loop: {VALUE_HELP}.")
-@click.option("--scratchpad", metavar="TEXT", help="Initial text of .agent/scratchpad.md.")
-@json_option
-def setup_workspace(
-    workspace_id: str,
-    *,
-    fixture: tuple[str, ...],
-    fixtures: str | None,
-    config: str | None,
-    scratchpad: str | None,
-    as_json: bool,
-) -> None:
-    """Create a workspace with files, configuration and scratchpad."""
-    from offbook.workflows.presets import read_preset
-    from offbook.workflows.tools import setup
+def _add_parameter(
+    callback: Any, name: str, parameter: signatures.Parameter, hint: Any, metavar: str | None
+) -> Any:
+    """Add the argument or the option of a parameter to a command."""
+    is_list = get_origin(hint) is Sequence and name not in SPLIT
+    if metavar is not None:
+        required = parameter.default is parameter.empty and not metavar.startswith("[")
+        choice = click.Choice(get_args(hint)) if get_origin(hint) is Literal else None
+        many: Any = {"nargs": -1} if is_list else {}
+        return click.argument(name, metavar=metavar, required=required, type=choice, **many)(
+            callback
+        )
+    if name == "env":
+        return env_option(callback)
+    names = OPTION_NAMES.get(name, (f"--{name.replace('_', '-')}",))
+    text = PARAMETERS[name]
+    options: dict[str, Any] = {"help": text, "default": None}
+    if hint is bool:
+        options["is_flag"] = True
+    elif get_origin(hint) is Literal:
+        options["type"] = click.Choice(get_args(hint))
+    elif hint in {int, float}:
+        options["type"] = hint
+    elif get_origin(hint) is Mapping or hint == Sequence[Any]:
+        options |= {"metavar": "VALUE", "help": f"{text} {VALUE_HELP}."}
+    options["multiple"] = is_list or name == "redactions"
+    if hint in {int, float} and parameter.default is not parameter.empty:
+        options["help"] = f"{text} Default: {parameter.default:g}."
+    decorated = click.option(*names, name, **options)(callback)
+    return preset_option(decorated) if name == "redactions" else decorated
 
-    if config and not config.lstrip().startswith(("{", "[", "-")):
-        read_preset(config)  # a file: an error has its line
+
+def _read(name: str, hint: Any, value: Any) -> Any:
+    """Return the value of an option or argument, as the type of its parameter needs it."""
+    if name in SPLIT:
+        return shlex.split(value) if isinstance(value, str) else list(value)
+    if name == "env":
+        return read_env(value)
+    if name == "config" and not value.lstrip().startswith(("{", "[", "-")):
+        from offbook.workflows.presets import read_preset
+
+        read_preset(value)  # a file: an error has its line
+    if get_origin(hint) is Mapping and name != "redactions":
+        return read_object(value, name)
+    if hint == Sequence[Any]:
+        return read_list(value, name)
+    return value
+
+
+def _tool_parameters(tool: str) -> dict[str, tuple[signatures.Parameter, Any]]:
+    """Return the parameters of a tool with their types; optional ones without None."""
+    function = find_tool(tool)
+    hints = get_type_hints(function)
+    found: dict[str, tuple[signatures.Parameter, Any]] = {}
+    for name, parameter in signatures.signature(function).parameters.items():
+        if name not in INTERNAL_PARAMETERS:
+            inner = [each for each in get_args(hints[name]) if each is not type(None)]
+            is_optional = type(None) in get_args(hints[name])
+            found[name] = parameter, _first_type(inner) if is_optional else hints[name]
+    return found
+
+
+def _first_type(types: list[Any]) -> Any:
+    """Return the type that a command line can write: a list rather than an object."""
+    return next((each for each in types if get_origin(each) is Sequence), types[0])
+
+
+class DashedCommand(click.Command):
+    """A command that takes another command after `--`, as the parameter `command`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        end = args.index("--") if "--" in args else len(args)
+        words = args[end + 1 :]
+        rest = super().parse_args(ctx, args[:end])
+        if words:
+            ctx.params["command"] = words
+            ctx.set_parameter_source("command", ParameterSource.COMMANDLINE)
+        return rest
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[-- COMMAND…]"]
+
+
+def _build_command(name: str, spec: WorkspaceCommand) -> click.Command:
+    parameters = {tool: _tool_parameters(tool) for tool in spec.tools}
+    # Parameters of the same name mean the same in all tools: the first one describes them all.
+    union = {key: each for tool in reversed(spec.tools) for key, each in parameters[tool].items()}
+
+    def callback(**values: Any) -> int:
+        context = click.get_current_context()
+        as_json = values.pop("as_json")
+        given = {
+            key: _read(key, union[key][1] if key in union else str, value)
+            for key, value in values.items()
+            if value not in (None, ())
+            if context.get_parameter_source(key) is not ParameterSource.DEFAULT
+        }
+        if name == "inspect" and "workspace_id" not in given:
+            return _list_workspaces(as_json=as_json)
+        tool = spec.prepare(given) or spec.tools[0]
+        allowed = parameters[tool]
+        for key in given:
+            if key not in allowed and key in union:
+                others = [other for other in spec.tools if key in parameters[other]]
+                option = OPTION_NAMES.get(key, (f"--{key.replace('_', '-')}",))[0]
+                raise UsageError(f"{option} has no effect without --{others[0]}")
+        arguments = {key: value for key, value in given.items() if key in allowed}
+        for key, (parameter, _) in allowed.items():
+            if parameter.default is parameter.empty and key not in arguments:
+                raise click.UsageError(f"Missing option '--{key.replace('_', '-')}'.", context)
+        if spec.is_run and sys.stderr.isatty():  # not into the logs of CI
+            arguments["progress"] = _print_progress
+        result = find_tool(tool)(**arguments)
+        if as_json:
+            print_json(result)
+        else:
+            spec.show(result, given)
+        for line in filter(None, (*_field(result, "warnings"), *[_field(result, "error")])):
+            click.echo(f"offbook: {line}", err=True)
+        return int(bool(spec.failed(result)))
+
+    decorated: Any = live_options(callback) if spec.is_run else callback
+    decorated = json_option(decorated)
+    for add in reversed(spec.extra):
+        decorated = add(decorated)
+    for key, (parameter, hint) in reversed(union.items()):
+        if key != "cassette_name":
+            decorated = _add_parameter(decorated, key, parameter, hint, spec.arguments.get(key))
+    cls = DashedCommand if "command" in union else click.Command
+    text = signatures.getdoc(find_tool(spec.tools[0]))
+    return click.command(name, cls=cls, help=text, epilog=spec.examples)(decorated)
+
+
+def _print_progress(_: float, total: float | None, message: str) -> None:
+    click.echo(f"{message}, of {total:g} at most" if total else message, err=True)
+
+
+def _field(result: Any, name: str) -> Any:
+    return getattr(result, name, ())
+
+
+# --- The commands
+
+
+def _show_setup(result: Any, _: object) -> None:
+    click.echo("\n  ".join([result.workspace_path, *result.created_files]))
+
+
+def _prepare_setup(given: dict[str, Any]) -> str:
     # --fixture wins over a file of the same path in --fixtures.
-    files = (read_object(fixtures, "fixtures") or {}) | read_pairs(fixture, "fixture")
-    result = setup(
-        workspace_id,
-        fixtures=files,
-        config=read_object(config, "config"),
-        scratchpad=scratchpad,
-    )
-    if as_json:
-        print_json(result)
-        return
-    click.echo(result.workspace_path)
-    for name in result.created_files:
-        click.echo(f"  {name}")
+    pairs = read_pairs(given.pop("fixture", ()), "fixture")
+    given["fixtures"] = (given.get("fixtures") or {}) | pairs
+    return ""
 
 
-@workspace.command(
-    "run",
-    epilog="""\b
-Example:
-  offbook workspace run flow --task "Add error handling" --mock-responses answers.yaml
-  offbook workspace run flow --task "Add error handling" --command "my-agent --quiet"
-  offbook workspace run flow --task "Add error handling" --backend claude --playbook api.yaml
+def _prepare_run(given: dict[str, Any]) -> str:
+    """Choose between `run`, `record` and `replay`, and the backend by the option it needs."""
+    record, replay = given.pop("record", None), given.pop("replay", None)
+    if record and replay:
+        raise UsageError("--record and --replay exclude each other", hint="give one of them")
+    redact, preset = given.pop("redactions", ()), given.pop("preset", ())
+    if record or replay:
+        from offbook.trace.redaction import preset_for_command
 
-\b
-Exit codes:
-  0  the loop kept its completion promise
-  1  the loop reached a limit, or the script and the agent disagree
-  2  wrong usage
-""",
-)
-@click.argument("workspace_id", metavar="ID")
-@click.option("--task", required=True, help="Task of the loop.")
-@click.option("--backend", help=f"mock, replay, {BACKENDS_HELP}")
-@click.option("--command", "command_line", default="", help="Command of the backend `command`.")
-@click.option("--orchestrator", default="", metavar="NAME", help="Run the loop of `ralph` instead.")
-@click.option("--cassette", default="", metavar="NAME", help="Cassette of the backend `replay`.")
-@click.option("--max-iterations", default=5, show_default=True)
-@click.option("--max-runtime-secs", default=300.0, show_default=True)
-@env_option
-@click.option("--mock-responses", multiple=True, metavar="VALUE", help=f"Answers: {VALUE_HELP}.")
-@click.option("--playbook", "--mocks", default="", metavar="FILE", help=PLAYBOOK_HELP)
-@json_option
-@live_options
-def run_in_workspace(
-    workspace_id: str,
-    *,
-    task: str,
-    backend: str | None,
-    command_line: str,
-    cassette: str,
-    env: tuple[str, ...],
-    mock_responses: tuple[str, ...],
-    as_json: bool,
-    **options: Any,
-) -> int:
-    """Run the loop on a task."""
-    from offbook.workflows.loop_tools import run
+        given["cassette_name"] = record or replay
+        given.setdefault("task", "")
+        # The output of known clients has ids and dates that differ in each run.
+        known = preset_for_command(tuple(given.get("command", ()))) if record else ()
+        given["redactions"] = read_redactions(redact, preset or known)
+        if record or "command" in given:
+            given.setdefault("backend", "command" if "command" in given else "")
+        return "record" if record else "replay"
+    if redact or preset:
+        raise UsageError("--redact and --preset have no effect without --record or --replay")
+    backend = "command" if "command" in given else "replay" if "cassette" in given else "mock"
+    given.setdefault("backend", backend)
+    return "run"
 
-    def print_progress(_: float, total: float | None, message: str) -> None:
-        click.echo(f"{message}, of {total:g} at most" if total else message, err=True)
 
-    result = run(
-        workspace_id,
-        task,
-        # An option that only one backend has selects it.
-        backend=backend or ("command" if command_line else "replay" if cassette else "mock"),
-        command=shlex.split(command_line),
-        cassette=cassette,
-        env=read_env(env),
-        mock_responses=read_list(mock_responses, "mock_responses"),
-        progress=print_progress if sys.stderr.isatty() else None,  # not into the logs of CI
-        **options,
-    )
-    if as_json:
-        print_json(result)
+def _show_run(result: Any, given: Mapping[str, Any]) -> None:
+    end = f"{result.termination_reason}, exit code {result.exit_code}"
+    if hasattr(result, "cassette_path"):
+        click.echo(f"recorded {counted(result.interactions, 'interaction')}: {end}")
+        click.echo(result.cassette_path)
+    elif "cassette_name" in given:
+        replayed = counted(result.interactions_replayed, "interaction")
+        click.echo(f"replayed {replayed}, {result.interactions_passthrough} passed through: {end}")
     else:
         # The agent's output first, then a summary of two lines for people.
         click.echo(result.stdout, nl=not result.stdout.endswith("\n"))
-        for line in filter(None, (*result.warnings, result.error)):
-            click.echo(f"offbook: {line}", err=True)
         click.echo(
             f"{result.termination_reason} after {counted(result.iterations, 'iteration')}, "
             f"{result.elapsed_secs:.1f} s, exit code {result.exit_code}"
         )
         click.echo(result.session_file)
-    return int(result.exit_code != 0 or bool(result.error))
 
 
-@workspace.command(
-    "record",
-    epilog="""\b
-Example:
-  offbook workspace record auth auth_flow --task "Add auth" --backend codex --env OPENAI_API_KEY
-  offbook workspace record auth auth_flow --task "Add auth" -- my-agent --quiet
-
-\b
-Exit codes:
-  0  recorded
-  1  the loop failed; the answers until then are kept
-  2  the cassette exists already, or wrong usage
-""",
-)
-@click.argument("workspace_id", metavar="ID")
-@click.argument("cassette_name", metavar="CASSETTE")
-@click.argument("command", metavar="[-- COMMAND…]", nargs=-1, type=click.UNPROCESSED)
-@click.option("--task", default="", help="Task of the loop; a replay checks it.")
-@click.option("--backend", default="", help=BACKENDS_HELP)
-@click.option("--playbook", default="", help=PLAYBOOK_HELP)
-@env_option
-@click.option("--replace", is_flag=True, help="Overwrite an existing cassette.")
-@click.option("--redact", multiple=True, metavar="JSON", help="Redactions to store with it.")
-@preset_option
-@click.option("--max-iterations", default=10, show_default=True)
-@click.option("--max-runtime-secs", default=300.0, show_default=True)
-@json_option
-def record_in_workspace(
-    *,
-    command: tuple[str, ...],
-    backend: str,
-    env: tuple[str, ...],
-    redact: tuple[str, ...],
-    preset: tuple[str, ...],
-    as_json: bool,
-    **options: Any,
-) -> int:
-    """Run the loop with a real agent and record a cassette in the workspace."""
-    from offbook.trace.redaction import preset_for_command
-    from offbook.workflows.loop_tools import record
-
-    result = record(
-        **_agent_options(command, backend, env),
-        # The output of known clients has ids and dates that differ in each run.
-        redactions=read_redactions(redact, preset or preset_for_command(command)),
-        **options,
-    )
-    summary = (
-        f"recorded {counted(result.interactions, 'interaction')}: "
-        f"{result.termination_reason}, exit code {result.exit_code}\n{result.cassette_path}"
-    )
-    _print_loop_result(result, summary, as_json=as_json)
-    return int(result.exit_code != 0)
+def _run_failed(result: Any) -> bool:
+    return bool(result.exit_code or result.error)
 
 
-@workspace.command(
-    "replay",
-    epilog="""\b
-Example:
-  offbook workspace replay auth auth_flow --task "Add auth"
-  offbook workspace replay auth auth_flow --task "Add auth" --loose
-
-\b
-No agent is started, except with --allow-passthrough.
-
-\b
-Exit codes:
-  0  the whole cassette was replayed
-  1  the loop sent something else, or less, than was recorded
-  2  the cassette cannot be read, or wrong usage
-""",
-)
-@click.argument("workspace_id", metavar="ID")
-@click.argument("cassette_name", metavar="CASSETTE")
-@click.argument("command", metavar="[-- COMMAND…]", nargs=-1, type=click.UNPROCESSED)
-@click.option("--task", default="", help="Task of the loop; it must be the recorded one.")
-@click.option("--strict/--loose", default=True, help="Compare each prompt, or only its position.")
-@click.option("--allow-passthrough", is_flag=True, help="Run the agent for unrecorded prompts.")
-@click.option("--backend", default="", help=f"Agent of the passthrough: {BACKENDS_HELP}")
-@click.option("--playbook", default="", help=PLAYBOOK_HELP)
-@env_option
-@click.option("--redact", multiple=True, metavar="JSON", help="Redactions besides the stored ones.")
-@preset_option
-@click.option("--max-runtime-secs", default=300.0, show_default=True)
-@json_option
-@live_options
-def replay_in_workspace(
-    *,
-    command: tuple[str, ...],
-    backend: str,
-    env: tuple[str, ...],
-    redact: tuple[str, ...],
-    preset: tuple[str, ...],
-    as_json: bool,
-    **options: Any,
-) -> int:
-    """Run the loop with the answers of a cassette of the workspace."""
-    from offbook.workflows.loop_tools import replay
-
-    result = replay(
-        **_agent_options(command, backend, env),
-        redactions=read_redactions(redact, preset),
-        **options,
-    )
-    summary = (
-        f"replayed {counted(result.interactions_replayed, 'interaction')}, "
-        f"{result.interactions_passthrough} passed through: "
-        f"{result.termination_reason}, exit code {result.exit_code}"
-    )
-    _print_loop_result(result, summary, as_json=as_json)
-    return int(result.exit_code != 0 or bool(result.error))
+def _show_assertions(checked: Any, _: object) -> None:
+    for result in checked.results:
+        line = f"{STATUS_SIGNS[result.status]} {result.name}"
+        # A message may quote a file or the output, and with it a secret.
+        print_redacted(line if result.passed else f"{line}: {result.message}")
+    click.echo(f"{len(checked.results) - checked.failed_count} of {len(checked.results)} hold")
 
 
-def _agent_options(command: tuple[str, ...], backend: str, env: tuple[str, ...]) -> dict[str, Any]:
-    """Return the agent of a recording as the tools take it."""
-    backend = backend or ("command" if command else "")
-    return {"command": command, "backend": backend, "env": read_env(env)}
+def _assertions_failed(checked: Any) -> bool:
+    return not checked.passed
 
 
-def _print_loop_result(result: RecordResult | ReplayResult, summary: str, *, as_json: bool) -> None:
+def _list_workspaces(*, as_json: bool) -> int:
+    from offbook.workflows.workspace import Workspaces
+
+    names = Workspaces().ids()
     if as_json:
-        print_json(result)
+        print_json({"workspaces": names})
     else:
-        click.echo(summary)
-    for line in filter(None, (*result.warnings, result.error)):
-        click.echo(f"offbook: {line}", err=True)
+        click.echo("\n".join(names) or "no workspaces")
+    return 0
 
 
-@workspace.command(
-    "assert",
-    epilog="""\b
-Example:
-  offbook workspace assert flow '{"type": "exit_code", "expected": 0}'
-  offbook workspace assert flow assertions.yaml --json
-
-\b
-Exit codes:
-  0  all assertions hold
-  1  an assertion failed, or found no data
-  2  wrong usage
-""",
-)
-@click.argument("workspace_id", metavar="ID")
-@click.argument("assertions", metavar="ASSERTION…", nargs=-1, required=True)
-@json_option
-def assert_in_workspace(workspace_id: str, assertions: tuple[str, ...], *, as_json: bool) -> int:
-    """Check assertions against the last run.
-
-    All are evaluated, also after a failure. An ASSERTION, or a list of them, is JSON, a JSON or
-    YAML file, or - for stdin.
-    """
-    from offbook.workflows.tools import check
-
-    checked = check(workspace_id, read_list(assertions, "assertions"))
-    if as_json:
-        print_json(checked)
-    else:
-        for result in checked.results:
-            line = f"{STATUS_SIGNS[result.status]} {result.name}"
-            # A message may quote a file or the output, and with it a secret.
-            print_redacted(line if result.passed else f"{line}: {result.message}")
-        holding = len(checked.results) - checked.failed_count
-        click.echo(f"{holding} of {len(checked.results)} hold")
-    return int(not checked.passed)
-
-
-@workspace.command(
-    "inspect",
-    epilog="""\b
-Example:
-  offbook workspace inspect flow --format timeline
-  offbook workspace inspect flow --topic 'build.*' --limit 10
-  offbook workspace inspect flow --filter '{"after_iteration": 1}' --json
-""",
-)
-@click.argument("workspace_id", metavar="ID")
-@click.option(
-    "--format",
-    "format_",
-    type=click.Choice(["json", "summary", "timeline"]),
-    default="json",
-    show_default=True,
-)
-@click.option("--limit", default=100, show_default=True, help="Maximum number of records.")
-@click.option("--filter", "filter_", metavar="VALUE", help=f"Which events: {VALUE_HELP}.")
-@click.option("--event", "events", multiple=True, metavar="TYPE", help="Only this type.")
-@click.option("--topic", "topics", multiple=True, metavar="GLOB", help="Only matching topics.")
-@json_option
-def inspect_workspace(
-    workspace_id: str,
-    *,
-    format_: str,
-    limit: int,
-    filter_: str | None,
-    events: tuple[str, ...],
-    topics: tuple[str, ...],
-    as_json: bool,
-) -> int:
-    """Show records, a summary or a timeline of the last run."""
-    from offbook.workflows.tools import inspect
-
+def _prepare_inspect(given: dict[str, Any]) -> str:
     # --event and --topic replace the same fields of --filter.
-    event_filter = read_object(filter_, "filter") or {}
-    if events:
-        event_filter["event_types"] = list(events)
-    if topics:
-        event_filter["topics"] = list(topics)
-    result = inspect(workspace_id, filter=event_filter, limit=limit, format=cast("Any", format_))
-    if as_json or format_ == "json":
+    selected = {"event_types": given.pop("event", None), "topics": given.pop("topic", None)}
+    named = {key: list(value) for key, value in selected.items() if value}
+    given["filter"] = {**(given.get("filter") or {}), **named}
+    return ""
+
+
+def _show_records(result: Any, given: Mapping[str, Any]) -> None:
+    if given.get("format", "json") == "json":
         print_json(result)
-    elif format_ == "summary":
+    elif given["format"] == "summary":
         for name, value in result.items():
             click.echo(f"{name}: {value}")
     else:
@@ -388,15 +318,159 @@ def inspect_workspace(
             click.echo(f"{row['iteration']}. {row['hat']}: {published} ({row['duration_ms']} ms)")
         if "message" in result:
             click.echo(result["message"])
-    for fault in result.get("faults", ()):
+
+
+def _is_corrupt(result: Mapping[str, Any]) -> bool:
+    faults: list[dict[str, Any]] = result.get("faults", [])
+    for fault in faults:
         click.echo(f"offbook: line {fault['line']}: {fault['why']}", err=True)
     # A torn last line is what a crash leaves behind; any other fault is a corrupt session.
-    return int(bool(result.get("faults")) and not result.get("truncated_tail"))
+    return bool(faults) and not result.get("truncated_tail")
 
 
-@workspace.command(
-    "report",
-    epilog="""\b
+def _prepare_report(given: dict[str, Any]) -> str:
+    given.setdefault("test_name", given["workspace_id"])
+    return ""
+
+
+def _show_report(result: Any, given: Mapping[str, Any]) -> None:
+    if given.get("print_report"):
+        click.echo(Path(result.report_path).read_text(encoding="utf-8"), nl=False)
+    else:
+        click.echo(result.report_path)
+
+
+def _is_empty(result: Any) -> bool:
+    if not result.tests:
+        click.echo("offbook: nothing to report: assert something first", err=True)
+    return not result.tests
+
+
+def _show_scores(result: Any, _: object) -> None:
+    for score in result.evaluations:
+        sign = "✓" if score.passed else "✗"
+        points = score.error if score.score is None else f"{score.score} of {score.max_score}"
+        click.echo(f"{sign} {score.criterion} {score.target}: {points}")
+        for line in score.reasoning.splitlines():
+            click.echo(f"    {line}")
+
+
+def _scores_failed(result: Any) -> bool:
+    return not result.all_passed
+
+
+def _prepare_redactions(given: dict[str, Any]) -> str:
+    redact, preset = given.pop("redactions", ()), given.pop("preset", ())
+    if redact or preset:
+        given["redactions"] = read_redactions(redact, preset)
+    return ""
+
+
+def _show_snapshot(result: Any, _: object) -> None:
+    size = f"{counted(result.file_count, 'file')}, {counted(result.total_bytes, 'byte')}"
+    click.echo(f"{result.snapshot_id}: {size}")
+
+
+def _prepare_diff(given: dict[str, Any]) -> str:
+    given.setdefault("baseline", "initial")
+    return _prepare_redactions(given)
+
+
+def _show_diff(difference: Any, _: object) -> None:
+    from offbook.reports.styled_lines import print_lines
+
+    print_lines(describe_difference(difference), sys.stdout, colour=use_colour())
+
+
+COMMANDS = {
+    "setup": WorkspaceCommand(
+        ("setup",),
+        _show_setup,
+        """\b
+Example:
+  offbook workspace setup flow --fixture src/main.py="print()" --scratchpad "## Plan"
+  offbook workspace setup flow --fixtures files.yaml --config preset.yaml --json
+""",
+        extra=(
+            click.option(
+                "--fixture", multiple=True, metavar="PATH=TEXT", help="A file to write; repeatable."
+            ),
+        ),
+        prepare=_prepare_setup,
+    ),
+    "run": WorkspaceCommand(
+        ("run", "record", "replay"),
+        _show_run,
+        """\b
+Example:
+  offbook workspace run flow --task "Add error handling" --mock-responses answers.yaml
+  offbook workspace run flow --task "Add error handling" --backend claude --script api.yaml
+  offbook workspace run auth --task "Add auth" --record auth_flow -- my-agent --quiet
+  offbook workspace run auth --task "Add auth" --replay auth_flow --loose
+
+\b
+With --record, a real agent runs, and its answers are recorded in a cassette of the workspace.
+With --replay, they are replayed, and no agent is started, except with --allow-passthrough.
+
+\b
+Exit codes:
+  0  the loop kept its completion promise; of a cassette, everything was replayed
+  1  the loop reached a limit, or the script and the agent disagree
+  2  wrong usage
+""",
+        extra=(
+            click.option("--record", metavar="CASSETTE", help="Record the agent in a cassette."),
+            click.option("--replay", metavar="CASSETTE", help="Replay a cassette."),
+        ),
+        prepare=_prepare_run,
+        failed=_run_failed,
+        is_run=True,
+    ),
+    "assert": WorkspaceCommand(
+        ("assert",),
+        _show_assertions,
+        """\b
+Example:
+  offbook workspace assert flow '{"type": "exit_code", "expected": 0}'
+  offbook workspace assert flow assertions.yaml --json
+
+\b
+An ASSERTION, or a list of them, is JSON, a JSON or YAML file, or - for stdin.
+
+\b
+Exit codes:
+  0  all assertions hold
+  1  an assertion failed, or found no data
+  2  wrong usage
+""",
+        arguments={"workspace_id": "ID", "assertions": "ASSERTION…"},
+        failed=_assertions_failed,
+    ),
+    "inspect": WorkspaceCommand(
+        ("inspect",),
+        _show_records,
+        """\b
+Example:
+  offbook workspace inspect flow --format timeline
+  offbook workspace inspect flow --topic 'build.*' --limit 10
+  offbook workspace inspect flow --filter '{"after_iteration": 1}' --json
+  offbook workspace inspect
+
+\b
+Without ID, all workspaces are listed.
+""",
+        arguments={"workspace_id": "[ID]"},
+        extra=(
+            click.option("--event", multiple=True, metavar="TYPE", help="Only this type."),
+            click.option("--topic", multiple=True, metavar="GLOB", help="Only matching topics."),
+        ),
+        prepare=_prepare_inspect,
+        failed=_is_corrupt,
+    ),
+    "report": WorkspaceCommand(
+        ("report",),
+        _show_report,
+        """\b
 Example:
   offbook workspace report flow junit --name "error handling"
   offbook workspace report flow tap --name flow --print
@@ -407,50 +481,17 @@ Exit codes:
   1  the run has no verdicts
   2  wrong usage
 """,
-)
-@click.argument("workspace_id", metavar="ID")
-@click.argument(
-    "format_", metavar="FORMAT", type=click.Choice(["junit", "tap", "tap13", "ctrf", "json"])
-)
-@click.option("--name", help="Name of the suite. Default: ID.")
-@click.option("--include-traces", is_flag=True, help="Include the path of the session file.")
-@click.option("--output", metavar="PATH", help="Path in the workspace. Default: reports/….")
-@click.option("--print", "print_report", is_flag=True, help="Print the report itself.")
-@json_option
-def report_workspace(
-    workspace_id: str,
-    format_: str,
-    *,
-    name: str | None,
-    include_traces: bool,
-    output: str | None,
-    print_report: bool,
-    as_json: bool,
-) -> int:
-    """Write the verdicts for CI: junit, tap, tap13 (for prove), ctrf or json."""
-    from offbook.workflows.tools import report
-
-    result = report(
-        workspace_id,
-        cast("Any", format_),
-        name or workspace_id,
-        include_traces=include_traces,
-        output_path=output,
-    )
-    if as_json:
-        print_json(result)
-    elif print_report:
-        click.echo(Path(result.report_path).read_text(encoding="utf-8"), nl=False)
-    else:
-        click.echo(result.report_path)
-    if not result.tests:
-        click.echo("offbook: nothing to report: assert something first", err=True)
-    return int(not result.tests)
-
-
-@workspace.command(
-    "evaluate",
-    epilog="""\b
+        arguments={"workspace_id": "ID", "format": "FORMAT"},
+        extra=(
+            click.option("--print", "print_report", is_flag=True, help="Print the report itself."),
+        ),
+        prepare=_prepare_report,
+        failed=_is_empty,
+    ),
+    "evaluate": WorkspaceCommand(
+        ("evaluate",),
+        _show_scores,
+        """\b
 Example:
   offbook workspace evaluate flow evaluations.yaml --judge judge.yaml
   offbook workspace evaluate flow evaluations.yaml --judge-command "my-judge" --env KEY
@@ -458,57 +499,67 @@ Example:
   offbook workspace evaluate flow all.yaml --judge-backend claude --judge j.yaml --record judged
 
 \b
+An EVALUATION, or a list of them, is JSON, a JSON or YAML file, or - for stdin.
+
+\b
 Exit codes:
   0  all passed
   1  a score was too low, or the judge gave none
   2  wrong usage
 """,
+        arguments={"workspace_id": "ID", "evaluations": "EVALUATION…"},
+        failed=_scores_failed,
+    ),
+    "snapshot": WorkspaceCommand(
+        ("snapshot",),
+        _show_snapshot,
+        """\b
+Example:
+  offbook workspace snapshot flow --id before
+  offbook workspace snapshot flow --include 'src/**' --exclude '*.log' --json
+""",
+        prepare=_prepare_redactions,
+    ),
+    "diff": WorkspaceCommand(
+        ("diff",),
+        _show_diff,
+        """\b
+Example:
+  offbook workspace diff flow
+  offbook workspace diff flow before after --json
+
+\b
+Exit codes:
+  0  compared, with or without differences
+  2  wrong usage
+""",
+        arguments={"workspace_id": "ID", "baseline": "[BASELINE]", "compare_to": "[COMPARE_TO]"},
+        prepare=_prepare_diff,
+    ),
+}
+
+
+class WorkspaceGroup(click.Group):
+    """The commands, each made when it is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*COMMANDS, *super().list_commands(ctx)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        spec = COMMANDS.get(cmd_name)
+        return (
+            super().get_command(ctx, cmd_name) if spec is None else _build_command(cmd_name, spec)
+        )
+
+
+@click.group(
+    "workspace",
+    cls=WorkspaceGroup,
+    epilog="\b\nExample:\n  offbook workspace setup flow\n"
+    "  offbook workspace run flow --task 'Add error handling' --mock-responses answers.yaml",
 )
-@click.argument("workspace_id", metavar="ID")
-@click.argument("evaluations", metavar="EVALUATION…", nargs=-1, required=True)
-@click.option("--judge", default="", help="A playbook, mocks, a cassette or a provider.")
-@click.option("--judge-backend", default="", help="A client that judges: claude, codex, …")
-@click.option("--judge-command", default="", help="A command that judges; reads stdin.")
-@click.option("--judge-preset", default="judge", help="Preset whose hat `judge` instructs it.")
-@click.option("--judge-model", default="", help="Name of the judge's model.")
-@click.option("--tested-model", default="", help="Name of the tested model.")
-@click.option("--chain-of-thought/--score-only", default=True, help="Reasoning before the score.")
-@click.option("--record", default="", metavar="NAME", help="Record the judge in this cassette.")
-@click.option("--force", is_flag=True, help="Let a model judge itself.")
-@env_option
-@json_option
-def evaluate_workspace(
-    workspace_id: str,
-    evaluations: tuple[str, ...],
-    *,
-    judge_command: str,
-    env: tuple[str, ...],
-    as_json: bool,
-    **options: Any,
-) -> int:
-    """Let a model judge the last run.
-
-    An EVALUATION, or a list of them, is JSON, a JSON or YAML file, or - for stdin.
-    """
-    from offbook.workflows.evaluation import evaluate
-
-    result = evaluate(
-        workspace_id,
-        read_list(evaluations, "evaluations"),
-        judge_command=shlex.split(judge_command),
-        env=read_env(env),
-        **options,
-    )
-    if as_json:
-        print_json(result)
-    else:
-        for score in result.evaluations:
-            sign = "✓" if score.passed else "✗"
-            points = score.error if score.score is None else f"{score.score} of {score.max_score}"
-            click.echo(f"{sign} {score.criterion} {score.target}: {points}")
-            for line in score.reasoning.splitlines():
-                click.echo(f"    {line}")
-    return int(not result.all_passed)
+def workspace() -> None:
+    """Set up workspaces, run the loop in them and check the results."""
 
 
 @workspace.command(
@@ -517,47 +568,33 @@ def evaluate_workspace(
 Example:
   offbook workspace cleanup flow
   offbook workspace cleanup flow --preserve-session --json
+  offbook workspace cleanup --stale
 """,
 )
-@click.argument("workspace_ids", metavar="ID…", nargs=-1, required=True)
-@click.option("--preserve-session", is_flag=True, help="Keep session.jsonl and nothing else.")
+@click.argument("workspace_ids", metavar="ID…", nargs=-1)
+@click.option("--preserve-session", is_flag=True, help=PARAMETERS["preserve_session"])
+@click.option(
+    "--stale", is_flag=True, help="Remove those that are a day old and whose process has ended."
+)
 @json_option
 def clean_up_workspaces(
-    workspace_ids: tuple[str, ...], *, preserve_session: bool, as_json: bool
+    workspace_ids: tuple[str, ...], *, preserve_session: bool, stale: bool, as_json: bool
 ) -> None:
     """Remove workspaces."""
-    from offbook.workflows.tools import cleanup
+    if bool(workspace_ids) == stale:
+        raise UsageError("missing workspace", hint="offbook workspace cleanup ID…, or --stale")
+    if stale:
+        from offbook.workflows.workspace import Workspaces
 
+        names = Workspaces().remove_stale()
+        if as_json:
+            print_json({"removed": names})
+        else:
+            click.echo("\n".join(f"removed {name}" for name in names) or "no stale workspaces")
     for workspace_id in workspace_ids:
-        result = cleanup(workspace_id, preserve_session=preserve_session)
+        result = find_tool("cleanup")(workspace_id, preserve_session=preserve_session)
         if as_json:
             print_json(result)
         else:
             kept = ", ".join(result.preserved_files)
             click.echo(f"removed {workspace_id}{f', except {kept}' if kept else ''}")
-
-
-@workspace.command("list")
-@json_option
-def list_workspaces(*, as_json: bool) -> None:
-    """List all workspaces."""
-    from offbook.workflows.workspace import Workspaces
-
-    names = Workspaces().ids()
-    if as_json:
-        print_json({"workspaces": names})
-    else:
-        click.echo("\n".join(names) or "no workspaces")
-
-
-@workspace.command("clean")
-@json_option
-def remove_stale_workspaces(*, as_json: bool) -> None:
-    """Remove workspaces that are a day old and whose process has ended."""
-    from offbook.workflows.workspace import Workspaces
-
-    names = Workspaces().remove_stale()
-    if as_json:
-        print_json({"removed": names})
-    else:
-        click.echo("\n".join(f"removed {name}" for name in names) or "no stale workspaces")

@@ -62,13 +62,28 @@ MOVED = {
     "cassette stats": "offbook show CASSETTE --stats",
     "cassette trim": "offbook cassette edit CASSETTE --trim NUMBERS",
     "cassette upgrade": "offbook cassette edit CASSETTE --upgrade",
+    "contract check": "offbook contract TRACE",
+    "contract infer": "offbook contract TRACE --infer",
+    "coverage": "offbook report TRACE --format coverage",
     "eval context": "offbook eval run MANIFEST",
     "eval init": "offbook eval new --from SOURCE",
     "eval schema": "offbook eval new --schema",
     "eval scope-triage": "offbook eval run DATASET",
     "export": "offbook report TRACE --format otlp",
+    "golden diff": "offbook review NAME",
+    "golden list": "offbook golden show",
+    "golden live": "offbook golden check --live",
+    "golden review": "offbook review",
+    "golden spec check": "offbook golden spec",
+    "golden spec new": "offbook golden spec --new COMPONENT",
+    "golden spec table": "offbook golden spec --table",
     "judge calibrate": "offbook eval run PACK --calibrate",
     "query": "offbook eval list --sql QUERY",
+    "snapshot review": "offbook review",
+    "workspace clean": "offbook workspace cleanup --stale",
+    "workspace list": "offbook workspace inspect",
+    "workspace record": "offbook workspace run ID --record CASSETTE",
+    "workspace replay": "offbook workspace run ID --replay CASSETTE",
 }
 FAILED, MISUSED, SIGNALLED = 1, 2, 128
 
@@ -106,7 +121,7 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        for old in (" ".join(args[:2]), args[0]):
+        for old in (" ".join(args[:3]), " ".join(args[:2]), args[0]):
             if old in MOVED:
                 raise click.UsageError(f"unknown command {old!r}: use {MOVED[old]}", ctx)
         if args[0] not in self.entries and not args[0].startswith("-"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from itertools import chain
 from pathlib import Path
@@ -168,13 +169,21 @@ FORMATS = {
     "github": "offbook.reports.github:GitHubReport",
     "badge": "offbook.reports.json_report:BadgeReport",
 }
+COVERAGE = ("coverage", "coverage-json")
 OTLP = "otlp"
 REPORT_EXAMPLE = """\b
 Example:
   offbook report trace.jsonl --format junit -o report.xml
   offbook report trace.jsonl other.jsonl --format html -o report.html
   offbook report trace.jsonl --format markdown >> "$GITHUB_STEP_SUMMARY"
+  offbook report traces/ --format coverage --fail-under 80
   offbook report .offbook/traces/*.jsonl --format otlp --to http://127.0.0.1:4318
+
+\b
+coverage shows which tools, hooks, answers, hats, nodes and handoffs the runs have
+used. A tool is covered if a call of it succeeded. Blocked calls, refused arguments
+and failures are counted, and do not cover it. `pytest --offbook-coverage` measures
+a run of pytest.
 
 \b
 With otlp, runs, requests and tool calls become spans by the OpenTelemetry
@@ -184,26 +193,47 @@ reads, too. --to needs `pip install 'offbook[otel]'`.
 \b
 Exit codes:
   0  the report is written, also when it contains failures
-  1  the collector of --to did not accept the spans of a trace
+  1  the collector of --to did not accept the spans of a trace; the coverage is
+     below --fail-under, or the traces have no parts of an agent
   2  wrong usage, or a trace that cannot be read
 """
 
 
 @click.command("report", epilog=REPORT_EXAMPLE)
-@click.argument("traces", metavar="TRACE...", nargs=-1, required=True, type=FILE_PATH)
+@click.argument("paths", metavar="TRACE|FOLDER...", nargs=-1, required=True, type=FILE_PATH)
 @click.option(
     "--format",
     "format_",
     metavar="FORMAT",
     required=True,
-    help="junit, tap, tap13, ctrf, json, markdown, github, badge, otlp, or one of a capability: "
-    "html.",
+    help="junit, tap, tap13, ctrf, json, markdown, github, badge, coverage, coverage-json, "
+    "otlp, or one of a capability: html.",
 )
 @click.option("-o", "--output", metavar="FILE", type=FILE_PATH, help="Default: standard output.")
 @click.option("--to", metavar="URL", help="Send the spans of otlp to a collector, over HTTP.")
-def report(traces: tuple[Path, ...], *, format_: str, output: Path | None, to: str | None) -> int:
-    """Write the verdicts of traces as a report, or the traces as OpenTelemetry spans."""
+@click.option(
+    "--fail-under",
+    type=click.FloatRange(0, 100, min_open=True),
+    metavar="PERCENT",
+    help="Exit with 1 if the coverage is lower.",
+)
+def report(
+    paths: tuple[Path, ...],
+    *,
+    format_: str,
+    output: Path | None,
+    to: str | None,
+    fail_under: float | None,
+) -> int:
+    """Write the verdicts of traces as a report, their coverage, or OpenTelemetry spans."""
     from offbook.files import write_atomic
+
+    traces = [trace for path in paths for trace in _list_traces(path)]
+    code = 0
+    if fail_under is not None and format_ not in COVERAGE:
+        raise UsageError("--fail-under is a limit of the coverage", hint="--format coverage")
+    if fail_under is not None and math.isnan(fail_under):  # no number is below it
+        raise UsageError("--fail-under: expected a number from 0 to 100, got nan")
 
     if to is not None and (output is not None or format_ != OTLP):
         raise UsageError("--to sends spans", hint="--format otlp --to URL, without --output")
@@ -214,12 +244,14 @@ def report(traces: tuple[Path, ...], *, format_: str, output: Path | None, to: s
             sent = [_send_spans(path, text, to) for path, text in documents]
             return int(not all(sent))
         text = "".join(f"{text}\n" for _, text in documents)
+    elif format_ in COVERAGE:
+        text, code = _measure_coverage(traces, format_, fail_under)
     elif format_ in others:
         text = load(others[format_])(traces)
     elif format_ in FORMATS:
         text = _render_suites(format_, traces)
     else:
-        hint = did_you_mean(format_, [*FORMATS, OTLP, *others])
+        hint = did_you_mean(format_, [*FORMATS, *COVERAGE, OTLP, *others])
         raise UsageError(f"unknown report format {format_!r}", hint=hint)
     if output is None and format_ == "github":
         from offbook.reports.workflow_commands import write_commands
@@ -230,7 +262,42 @@ def report(traces: tuple[Path, ...], *, format_: str, output: Path | None, to: s
     else:
         write_atomic(output, text)
         click.echo(output)
-    return 0
+    return code
+
+
+def _list_traces(path: Path) -> list[Path]:
+    """Return a trace, or all traces of a folder."""
+    found = sorted(path.rglob("*.jsonl")) if path.is_dir() else [path]
+    if not found:
+        raise UsageError(
+            "no trace in this folder",
+            where=str(path),
+            hint="pytest --offbook-traces=all keeps the traces of all tests",
+        )
+    return found
+
+
+def _measure_coverage(
+    traces: Sequence[Path], format_: str, fail_under: float | None
+) -> tuple[str, int]:
+    """Return the parts of an agent that stored runs have used, and the exit code."""
+    from offbook.checks.agent_coverage import AgentCoverage, read_coverage
+    from offbook.secrets import outgoing
+    from offbook.trace.reader import Trace, raise_if_corrupt
+
+    coverage = AgentCoverage()
+    for path in traces:
+        trace = Trace(path)
+        read_coverage(trace, coverage)
+        raise_if_corrupt(trace.faults, path)
+    percent = coverage.percent
+    if percent is not None and fail_under is not None and percent < fail_under:
+        click.echo(f"offbook: coverage {percent:.1f} % is under {fail_under:g} %", err=True)
+    lines = "\n".join(coverage.render())
+    if format_ == "coverage-json":
+        lines = msgspec.json.format(msgspec.json.encode(coverage.as_json()), indent=2).decode()
+    # Without any part of an agent, nothing was measured, which is not a pass.
+    return f"{outgoing(lines)}\n", int(percent is None or percent < (fail_under or 0))
 
 
 def _render_suites(format_: str, traces: Sequence[Path]) -> str:
