@@ -169,6 +169,12 @@ async def run_loop(
             iterations += event.event == ITERATION
             if event.event == TERMINATION:
                 reason, exit_code = event.data["reason"], event.data["exit_code"]
+            code = event.data.get("code") if event.event == PROCESS_EXIT else 0
+            if code and isinstance(loop, HatLoop):
+                warnings = (
+                    *warnings,
+                    f"the agent ended with exit code {code} in iteration {iterations}",
+                )
             if event.event == PROCESS_EXIT and (leaked := event.data.get("leaked")):
                 pids = ", ".join(map(str, leaked))
                 text = (

@@ -44,6 +44,7 @@ from offbook.workflows.tools import (
     check,
     cleanup,
     find_report,
+    refuse_unknown_hat,
     report,
     report_suffix,
     setup,
@@ -156,7 +157,7 @@ def read_scenario(path: Path) -> Scenario:
             line=find_line(text, "$.assert"),
             hint="a scenario without assertions cannot pass",
         )
-    read_preset(scenario.setup.config, path=path, text=text, at="$.setup.config")
+    preset = read_preset(scenario.setup.config, path=path, text=text, at="$.setup.config")
     if scenario.run.faults is not None:
         from offbook.determinism.faults import parse_faults  # few scenarios have faults
 
@@ -172,6 +173,7 @@ def read_scenario(path: Path) -> Scenario:
         places.append(FileLine(str(path), line or 0))
         try:
             parse_assertion(raw)
+            refuse_unknown_hat(raw, preset)
         except UsageError as error:
             raise FormatError(error.what, path=path, line=line, hint=error.hint) from error
 

@@ -12,7 +12,9 @@ Assertions, snapshots and reports are imported inside the functions: each tool i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
@@ -20,19 +22,21 @@ import msgspec
 from offbook.capability import load
 from offbook.errors import OffbookError, UsageError, did_you_mean
 from offbook.files import convert, write_atomic
-from offbook.trace.events import FileLine
+from offbook.trace.events import ITERATION, PROCESS_EXIT, RUN_START, VERDICT, FileLine, Verdict
 from offbook.trace.reader import Trace, raise_if_corrupt
-from offbook.workflows.presets import read_preset
+from offbook.workflows.presets import RALPH, read_preset
 from offbook.workflows.workspace import INITIAL, NAME_PATTERN, Workspace, Workspaces
 
 if TYPE_CHECKING:
     from offbook.checks.context import CheckContext
     from offbook.reports.report import Report
-    from offbook.trace.events import Verdict
+    from offbook.trace.events import Event
+    from offbook.workflows.presets import Preset
 
 InspectFormat = Literal["json", "summary", "timeline"]
 INSPECT_FORMATS = ("json", "summary", "timeline")
 ReportFormat = Literal["junit", "tap", "tap13", "ctrf", "json"]
+END_ASSERTIONS = {"exit_code", "termination_reason"}  # they are about the end of a run
 REPORTS = {
     "junit": "offbook.reports.junit:JUnitReport",
     "tap": "offbook.reports.tap:TapReport",
@@ -107,7 +111,7 @@ def check(
 
     The verdicts are added to the session. A snapshot that does not match stays pending in the
     workspace, or in the folder of the `approved` snapshots. `places` are where the assertions are
-    written.
+    written. An agent that crashed fails the check, unless an assertion is about the end of the run.
     """
     from offbook.checks.assertion import evaluate_all
     from offbook.checks.context import CheckContext
@@ -117,6 +121,8 @@ def check(
         raise UsageError("missing assertions", hint="a check without assertions is not a pass")
     workspace = Workspaces().find(workspace_id)
     session = workspace.recorded_session
+    for raw in assertions:
+        refuse_unknown_hat(raw, read_preset(workspace.info.config))
     with workspace.lock(shared=True):
         context = CheckContext(Trace(session), workspace.path, workspace.snapshots)
         verdicts = evaluate_all(assertions, context)
@@ -129,9 +135,12 @@ def check(
             else verdict
             for raw, verdict in zip(assertions, verdicts, strict=True)
         ]
+        # The end of the agent is evidence: it is expected, or it fails the check.
+        if not any(verdict.check.partition(" ")[0] in END_ASSERTIONS for verdict in verdicts):
+            verdicts += _judge_agent_end(session)
         with record_trace(session, append=True) as hub:
             for number, verdict in enumerate(verdicts):
-                hub.emit_verdict(verdict, places[number] if places else None)
+                hub.emit_verdict(verdict, places[number] if number < len(places) else None)
     results = [
         CheckedAssertion(
             verdict.check.partition(" ")[0],
@@ -148,6 +157,36 @@ def check(
     ]
     failed = sum(not verdict.holds for verdict in verdicts)
     return CheckResult(not failed, results, failed)
+
+
+def refuse_unknown_hat(assertion: object, preset: Preset) -> None:
+    """Raise a UsageError for a count of a hat that the loop does not have: it is always 0."""
+    raw: Any = msgspec.to_builtins(assertion)
+    if not isinstance(raw, dict) or cast("Any", raw).get("type") != "iteration_count":
+        return
+    hats = {*(preset.hats or {}), RALPH}
+    hat = cast("dict[str, Any]", raw).get("hat")
+    if isinstance(hat, str) and hat not in hats:
+        raise UsageError(f"unknown hat {hat!r}", hint=did_you_mean(hat, sorted(hats)))
+
+
+def _judge_agent_end(session: Path) -> list[Verdict]:
+    """Return a failed verdict if a process of the loop's agent crashed, or was stopped."""
+    from offbook.subjects.process import describe_exit
+
+    iteration, ends = 0, list[str]()
+    for event in Trace(session):
+        if event.event == RUN_START and event.data.get("subject") != "loop":
+            return []  # the process is the loop itself, and has its own verdict
+        if event.event == ITERATION:
+            iteration = event.data["n"]
+        elif event.event == PROCESS_EXIT and (code := event.data.get("code")):
+            ends.append(f"the agent {describe_exit(code)} in iteration {iteration}")
+    if not ends:
+        return []
+    others = f", and in {len(ends) - 1} more" if len(ends) > 1 else ""
+    hint = "fix: expect it with an assertion on exit_code or termination_reason"
+    return [Verdict("agent_end", "fail", f"{ends[0]}{others}\n{hint}", "exit code 0", ends[0])]
 
 
 def _propose_snapshot(
@@ -251,7 +290,7 @@ def report(
     history: tuple[Any, ...] = (),  # of Attempt; MCP evaluates annotations at run time
     trace_path: str = "",
 ) -> ReportResult:
-    """Write the verdicts of the last run as a report for CI."""
+    """Write the verdicts of the last run, and the failed ones of earlier runs, as a report."""
     from offbook.reports.report import collect_suite
 
     renderer = find_report(format)
@@ -259,7 +298,9 @@ def report(
     session = workspace.recorded_session
     trace = (trace_path or str(session)) if include_traces else ""
     events = Trace(session)
-    suite = collect_suite(events, test_name, trace=trace, history=history)
+    suite = collect_suite(
+        chain(_earlier_failures(workspace), events), test_name, trace=trace, history=history
+    )
     raise_if_corrupt(events.faults, session)  # a lost line may be a failed verdict
     path = workspace.resolve(output_path or f"reports/report.{report_suffix(format)}")
     write_atomic(path, renderer.render(suite))
@@ -273,6 +314,17 @@ def report(
         (suite.stop - suite.start) / 1000,
         any(case.flaky for case in suite.cases),
     )
+
+
+def _earlier_failures(workspace: Workspace) -> Iterator[Event]:
+    """Yield the failed verdicts of the runs before the last one, since the setup."""
+    created = workspace.info.created * 1000
+    number = 0
+    while (path := workspace.folder / f"session-{(number := number + 1)}.jsonl").is_file():
+        for event in Trace(path):
+            if event.event == VERDICT and event.ts >= created and event.data["status"] == "fail":
+                data = {**event.data, "check": f"run {number}: {event.data['check']}"}
+                yield msgspec.structs.replace(event, data=data)
 
 
 class CleanupResult(msgspec.Struct, frozen=True):

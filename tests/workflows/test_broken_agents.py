@@ -1,0 +1,91 @@
+"""An agent that crashes fails its scenario, unless the scenario expects it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from offbook.errors import FormatError, UsageError
+from offbook.workflows import check, read_scenario, report, run, run_scenario, setup
+from tests.surfaces.conftest import workspaces
+
+__all__ = ["workspaces"]
+
+pytestmark = pytest.mark.usefixtures("workspaces")
+QUIET = [{"type": "no_event", "topic": "db.drop"}, {"type": "duration", "max_secs": 60}]
+BROKEN = {"exit 7": "failed with exit code 7", "kill -9 $$": "SIGKILL"}
+
+
+def write_scenario(folder: Path, script: str, assertions: list[Any]) -> Path:
+    path = folder / "flow.yaml"
+    path.write_text(
+        f"""run:
+  task: Go
+  backend: command
+  command: [sh, -c, '{script}']
+  max_iterations: 1
+assert: {assertions!r}
+"""
+    )
+    return path
+
+
+@pytest.mark.parametrize("script", BROKEN)
+async def test_a_crash_fails_the_scenario(script: str, tmp_path: Path):
+    scenario = read_scenario(write_scenario(tmp_path, script, QUIET))
+    result = await run_scenario(scenario, reports=tmp_path / "out")
+    assert not result.passed
+    assert BROKEN[script] in result.error
+    assert result.suite is not None
+    assert not result.suite.green
+
+
+@pytest.mark.parametrize("script", BROKEN)
+async def test_an_expected_end_passes(script: str, tmp_path: Path):
+    ends = [{"type": "termination_reason", "expected": "MaxIterations"}]
+    scenario = read_scenario(write_scenario(tmp_path, script, [*QUIET, *ends]))
+    result = await run_scenario(scenario, reports=tmp_path / "out")
+    assert result.passed, result.error
+
+
+async def test_an_agent_that_exits_with_0_passes(tmp_path: Path):
+    scenario = read_scenario(write_scenario(tmp_path, "exit 0", QUIET))
+    result = await run_scenario(scenario, reports=tmp_path / "out")
+    assert result.passed, result.error
+
+
+def test_a_crash_is_a_warning_of_the_run():
+    setup("w")
+    ran = run("w", "Go", backend="command", command=["sh", "-c", "exit 7"], max_iterations=1)
+    assert ran.warnings == ("the agent ended with exit code 7 in iteration 1",)
+
+
+def test_unused_mock_responses_fail_the_run():
+    setup("w")
+    ran = run("w", "Go", mock_responses=["LOOP_COMPLETE", {"hat": "builder", "output": "never"}])
+    assert "playbook not fully consumed" in ran.error
+    assert ran.mock_responses_remaining == 1
+
+
+def test_the_count_of_an_unknown_hat_is_refused(tmp_path: Path):
+    count = {"type": "iteration_count", "hat": "buildr", "max": 0}
+    with pytest.raises(FormatError, match="unknown hat 'buildr'\ndid you mean 'builder'"):
+        read_scenario(write_scenario(tmp_path, "true", [count]))
+    setup("w")
+    run("w", "Go", mock_responses=["LOOP_COMPLETE"])
+    with pytest.raises(UsageError, match="did you mean 'builder'"):
+        check("w", [count])
+    assert check("w", [{**count, "hat": "builder"}]).passed
+
+
+def test_a_report_keeps_the_failed_assertions_of_earlier_runs():
+    setup("w")
+    run("w", "Go", mock_responses=["LOOP_COMPLETE"])
+    assert not check("w", [{"type": "exit_code", "expected": 3}]).passed
+    run("w", "Go", mock_responses=["LOOP_COMPLETE"])
+    assert check("w", [{"type": "exit_code", "expected": 0}]).passed
+    written = report("w", "json", "flow")
+    assert (written.passed, written.failed) == (1, 1)
+    assert "run 1: exit_code" in Path(written.report_path).read_text()
