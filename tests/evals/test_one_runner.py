@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 
-from offbook.evals import PackBuilder, read_pack, report_json
+from offbook.evals import (
+    PackBuilder,
+    RunOptions,
+    compare_runs,
+    read_pack,
+    report_json,
+    run_pack,
+)
 from offbook.surfaces.cli import main
 from tests.evals.conftest import RUN, RunPack
 
@@ -168,3 +175,18 @@ def test_a_folder_is_run_as_a_whole_and_what_is_skipped_is_named(
     assert [word for word in ("good", "bad", "draft") if word in out] == ["good", "bad"]
     assert "skipped: evals/draft.toml" in err
     assert "skipped: evals/old.eval.json" in err
+
+
+def test_a_comparison_keeps_the_cases_of_two_packs_apart(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+):
+    folder = write({"run.json": RUN})
+    monkeypatch.chdir(folder)
+    for output, limits in (("before", (100, 100)), ("after", (100, 1))):
+        for name, limit in zip(("a", "b"), limits, strict=True):
+            write({f"{name}.eval.toml": PACK.format("same", limit)})
+        packs = [Path("a.eval.toml"), Path("b.eval.toml")]
+        run_pack(packs, RunOptions(output=output))
+    comparison = compare_runs(Path("before"), Path("after"))
+    assert comparison.cases == 2
+    assert [case.id for case in comparison.changed] == ["b.eval/same"]

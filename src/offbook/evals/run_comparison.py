@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
@@ -10,7 +11,7 @@ import msgspec
 
 from offbook.checks.trial_statistics import PairedDifference, compare_paired
 from offbook.errors import UsageError, counted
-from offbook.evals.run_directory import read_results
+from offbook.evals.run_directory import PACK_SHIFT, read_results
 
 METRICS = ("pass_rate", "latency_ms", "cost_usd", "tokens", "score")
 PLOT_WIDTH = 40
@@ -70,18 +71,25 @@ def compare_runs(before: Path, after: Path) -> RunComparison:
 
 
 def _by_case(folder: Path) -> dict[str, dict[str, float]]:
-    """Return the mean of each metric over the trials of each case."""
-    values: dict[str, dict[str, list[float]]] = {}
+    """Return the mean of each metric over the trials of each case.
+
+    An id that several packs of the run have is shown with its pack: `shop/refund`.
+    """
+    values: dict[tuple[str, str], dict[str, list[float]]] = {}
     for result in read_results(folder):
-        case = values.setdefault(result.id, {})
+        pack = result.pack or str(result.number >> PACK_SHIFT)
+        case = values.setdefault((pack, result.id), {})
         case.setdefault("pass_rate", []).append(float(result.status == "pass"))
         for metric in METRICS[1:]:
             value = getattr(result.metrics, metric)
             if value is not None:
                 case.setdefault(metric, []).append(float(value))
+    packs = Counter(name for _, name in values)
     return {
-        name: {metric: fmean(numbers) for metric, numbers in metrics.items()}
-        for name, metrics in values.items()
+        name if packs[name] == 1 else f"{pack}/{name}": {
+            metric: fmean(numbers) for metric, numbers in metrics.items()
+        }
+        for (pack, name), metrics in values.items()
     }
 
 
