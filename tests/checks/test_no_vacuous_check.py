@@ -175,7 +175,7 @@ def test_a_misspelt_rule_or_setting_is_refused_with_the_nearest_one(name: str):
 @pytest.mark.parametrize("name", RULES)
 def test_a_rule_with_an_empty_list_or_a_negative_limit_is_refused(name: str):
     for field in msgspec.structs.fields(RULES[name]):
-        value = -1 if "max" in field.name else []
+        value: Any = -1 if "max" in field.name else []
         if field.default in (value, ()):
             continue
         with pytest.raises(UsageError, match=f"`{field.name}` (is empty|must not be negative)"):
