@@ -1,9 +1,16 @@
-"""Lines with styles for the terminal, and trees of them that are drawn while they grow."""
+"""Lines with styles for the terminal: trees that are drawn while they grow, and texts of events."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
+
+import msgspec
+
+from offbook.secrets import escape_controls, excerpt, outgoing
+from offbook.trace.agent_output import output_text
+from offbook.trace.events import HOST_CALL, Event
 
 STYLES = {
     "": "",
@@ -104,3 +111,150 @@ def print_lines(lines: Iterable[StyledLine], file: IO[str], *, colour: bool) -> 
     for line in lines:
         spans = ((span.text, STYLES[span.style]) for span in line)
         console.print(Text.assemble(*spans), soft_wrap=True)
+
+
+# --- Texts for a tree of events: how one event, one value or one duration is shown on a line
+
+MAX_LENGTH = 100
+_encode = msgspec.json.Encoder(enc_hook=repr).encode
+
+
+class EventTexts:
+    """Describes single events. `full` shows long texts and values in full."""
+
+    def __init__(self, *, full: bool = False) -> None:
+        self.full = full
+
+    def describe(self, event: Event) -> Node:
+        """Return the node of any event; it accepts data of any shape."""
+        name, data = event.event, event.data
+        if name == "hook.turn_end":
+            return Node(StyledText("hook turn_end", "faint"))
+        if name == "session.extension":
+            extension = StyledText(escape_controls(str(data.get("extension", ""))))
+            return Node(StyledText("extension ", "faint"), extension)
+        if name == "session.command":
+            command = f"/{data.get('command', '')} {data.get('args', '')}".rstrip()
+            return Node(
+                StyledText("command ", "name"), StyledText(escape_controls(command), "text")
+            )
+        if name == "session.error":
+            error = StyledText(escape_controls(str(data.get("error", ""))))
+            return Node(StyledText("error: ", "error"), error)
+        if name == HOST_CALL:
+            return self._describe_host_call(data)
+        fields = f" {self.shorten_json(data)}" if data else ""
+        return Node(StyledText(escape_controls(name), "faint"), StyledText(fields))
+
+    def describe_call(self, tool: str, arguments: Any) -> tuple[StyledText, ...]:
+        """Return the parts of a line for a call of a tool."""
+        fields = StyledText(f" {self.shorten_json(arguments or {})}")
+        return StyledText("call "), StyledText(escape_controls(tool), "name"), fields
+
+    def describe_cli_call(self, data: dict[str, Any]) -> Node:
+        """Return the node of a call of a fake program."""
+        words = shlex.join([str(data.get("program", "")), *map(str, data.get("args") or ())])
+        answered, code = data.get("answered", True), data.get("exit_code")
+        state = f" exit {code}" if answered else " no answer"
+        style = "ok" if answered and not code else "error"
+        shown = StyledText(escape_controls(excerpt(words, 300)), "name")
+        return Node(StyledText("fake ", "faint"), shown, StyledText(state, style))
+
+    def describe_exit(self, data: dict[str, Any]) -> Node:
+        """Return the node of the end of a process."""
+        ended = "process stopped: timed out" if data.get("timed_out") else "process ended"
+        style = "faint" if data["code"] == 0 and not data.get("timed_out") else "error"
+        leaked = ", processes left behind" if data.get("leaked") else ""
+        return Node(StyledText(f"{ended}, exit code {data['code']}{leaked}", style))
+
+    def _describe_host_call(self, data: dict[str, Any]) -> Node:
+        operation = escape_controls(f"{data.get('capability', '')}.{data.get('operation', '')}")
+        params = StyledText(f" {self.shorten_json(data.get('params') or {})}")
+        answer = (StyledText(" → ", "ok"), StyledText(self.shorten_json(data.get("result"))))
+        if "error" in data:
+            answer = (
+                StyledText(" error: ", "error"),
+                StyledText(escape_controls(str(data["error"]))),
+            )
+        return Node(StyledText("host ", "faint"), StyledText(operation, "name"), params, *answer)
+
+    def describe_output(self, event: Event) -> Node:
+        """Return the node of what a process or terminal wrote."""
+        output = output_text(event)
+        if output is None:
+            return self.describe(event)
+        return Node(
+            StyledText(f"{escape_controls(output[0])} ", "faint"),
+            StyledText(self.quote(output[1])),
+        )
+
+    def describe_publish(self, data: dict[str, Any]) -> Node:
+        """Return the node of a published event."""
+        source = f"{escape_controls(str(data['source']))} " if data.get("source") else ""
+        topic = StyledText(f"publishes {escape_controls(str(data['topic']))} ", "name")
+        payload = data.get("payload", "")
+        shown = self.quote(payload) if isinstance(payload, str) else self.shorten_json(payload)
+        return Node(StyledText(source), topic, StyledText(shown if payload else "", "text"))
+
+    def describe_start(self, data: dict[str, Any]) -> Node:
+        """Return the node of the start of a process."""
+        command = StyledText(self.shorten(" ".join(map(str, data["command"]))))
+        return Node(StyledText("process ", "name"), command)
+
+    def describe_ui(self, data: dict[str, Any]) -> Node:
+        """Return the node of a call of the user interface."""
+        method = f"ui {escape_controls(str(data.get('method', '')))} "
+        args = " ".join(self.shorten_json(arg) for arg in data.get("args", ()))
+        answer = ()
+        if "answer" in data:
+            answer = (StyledText(" → ", "ok"), StyledText(self.shorten_json(data["answer"])))
+        return Node(StyledText(method, "name"), StyledText(args, "text"), *answer)
+
+    def quote(self, text: str) -> str:
+        """Return a shortened text in quotes."""
+        return f'"{self.shorten(text)}"'
+
+    def shorten_json(self, value: Any) -> str:
+        """Return a value as shortened JSON."""
+        return self.shorten(_encode(value).decode())
+
+    def shorten(self, value: Any) -> str:
+        """Return a text on one line of limited length, or in full if `full` is set."""
+        text = str(value)
+        if self.full:
+            return outgoing(text).rstrip("\n")
+        if len(text) > MAX_LENGTH:
+            text = outgoing(text)
+        # Four times the length is enough, and much faster than to split a text of megabytes.
+        line = " ".join(escape_controls(text[: MAX_LENGTH * 4]).split())
+        if len(line) > MAX_LENGTH or len(text) > MAX_LENGTH * 4:
+            return f"{line[: MAX_LENGTH - 1]}…"
+        return line
+
+
+def format_duration(millis: int) -> str:
+    """Return milliseconds as `7 ms`, `1.5 s` or `2 min 3 s`."""
+    if millis < 1000:  # noqa: PLR2004 - a second
+        return f"{max(0, millis)} ms"
+    seconds = millis / 1000
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes else f"{seconds:.1f} s"
+
+
+def format_tokens(asked: int, replied: int) -> str:
+    """Return the tokens of a request and of its reply."""
+    return f"{asked:,} + {replied:,} tokens"
+
+
+def join_texts(blocks: Iterable[dict[str, Any]]) -> str:
+    """Return the texts of blocks, one a line; an image is its type."""
+    fields = {"text": "text", "image": "type", "foreign": "kind"}
+    texts = (block.get(fields.get(block.get("type", ""), ""), "") for block in blocks)
+    return "\n".join(filter(None, texts))
+
+
+def describe_error(data: dict[str, Any]) -> str:
+    """Return the message of an error event, with its status and category."""
+    message = data.get("message") or data.get("error") or "no message"
+    kind = f"{data.get('status', '')} {data.get('category', '')}".strip()
+    return escape_controls(f"{message} ({kind})" if kind else str(message))

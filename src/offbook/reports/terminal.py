@@ -20,19 +20,17 @@ from collections.abc import Generator, Iterable, Iterator
 from typing import Any
 
 from offbook.exchange.messages import strip_injected
-from offbook.reports.event_texts import (
-    EventTexts,
-    describe_error,
-    format_duration,
-    format_tokens,
-    join_texts,
-)
 from offbook.reports.styled_lines import (
     MAX_CHILDREN,
+    EventTexts,
     Frame,
     Node,
     StyledLine,
     StyledText,
+    describe_error,
+    format_duration,
+    format_tokens,
+    join_texts,
     render_line,
 )
 from offbook.secrets import escape_controls
