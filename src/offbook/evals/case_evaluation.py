@@ -17,7 +17,7 @@ import msgspec
 from offbook.errors import OffbookError
 from offbook.evals.case_kind import CaseContext, CaseOutcome, EvalOptions, kind_of
 from offbook.evals.judging import JudgeScore, judge_rubric, settings_for
-from offbook.evals.pack import AnyCase, EvalCase, LoadedPack, Thresholds
+from offbook.evals.pack import AnyCase, EvalCase, LoadedPack, Pack, Thresholds
 from offbook.evals.replay_checks import BaselineDiff, check_baseline, check_replay, compare_records
 from offbook.evals.rubrics import (
     Evidence,
@@ -194,6 +194,11 @@ def identify_case(loaded: LoadedPack, case: AnyCase, options: EvalOptions) -> Id
             identity.add_file(loaded.resolve(reference))
     if case.workspace:
         identity.add_folder(loaded.base / case.workspace)
+    # The judges of the whole run belong to each of its cases.
+    identity.add(options.judge.source, options.judge.model)
+    for source, base in ((options.judge.source, Path()), (_judge_of(pack), loaded.base)):
+        if source and source not in PROVIDERS:
+            identity.add_file(base / source)
     for rubric in filter(lambda rubric: rubric.judged, rubrics):
         settings = settings_for(rubric, loaded, options.judge)
         identity.add(settings)
@@ -204,3 +209,8 @@ def identify_case(loaded: LoadedPack, case: AnyCase, options: EvalOptions) -> Id
             base = Path() if settings.source == options.judge.source else loaded.base
             identity.add_file(base / settings.source)
     return identity
+
+
+def _judge_of(pack: Pack) -> str:
+    settings = pack.judge or pack.defaults.judge
+    return settings.source if settings else ""
