@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from offbook.files import make_temp_folder, remove_temp_folder
 from offbook.goldens import Component, scenario, step
+from offbook.runs.wiring import SourceWithMetadata
 from offbook.subjects.subject import RunContext
 from offbook.workflows.hat_loop import HatLoop
 from offbook.workflows.loop_tools import MockResponses
@@ -58,7 +59,8 @@ class LoopComponent(Component):
         assert self._folder is not None  # noqa: S101 - open() runs before every step
         self._model = MockResponses(responses)
         self._loop = HatLoop(preset)
-        await self._loop.open(RunContext(self._model, self.hub, self._folder))
+        source = SourceWithMetadata(self._model, self._loop)  # each request names its hat
+        await self._loop.open(RunContext(source, self.hub, self._folder))
         await self._loop.prompt(task)
         await self._loop.close()
 

@@ -82,7 +82,7 @@ def test_a_cassette_is_replayed(offbook_command: Offbook):
 
 
 def test_a_cassette_is_shown(offbook_command: Offbook):
-    assert offbook_command("cassette", "show", "refund.cassette.yaml").code == 0
+    assert offbook_command("show", "refund.cassette.yaml").code == 0
 
 
 def test_a_scenario_passes(offbook_command: Offbook):

@@ -113,7 +113,7 @@ class Wiring:
             source, url = self._endpoint.source, self._endpoint.url
         context = RunContext(source, self._hub, cwd, url, failure=lambda: self.failure)
         if isinstance(self._subject, HasRequestMetadata):
-            source = _WithMetadata(source, self._subject)
+            source = SourceWithMetadata(source, self._subject)
         if self._aliases or self._own_aliases:
             from offbook.exchange.tool_aliases import AliasedSource
 
@@ -195,7 +195,7 @@ class Wiring:
             self._endpoint.close()
 
 
-class _WithMetadata:
+class SourceWithMetadata:
     """A source whose requests get the metadata of their subject."""
 
     def __init__(self, source: ModelSource, subject: HasRequestMetadata) -> None:
@@ -203,6 +203,7 @@ class _WithMetadata:
         self._subject = subject
 
     async def reply(self, request: Request, /) -> Reply:
+        """Return the reply to the request with this metadata."""
         metadata = {**request.metadata, **self._subject.request_metadata}
         return await self._source.reply(msgspec.structs.replace(request, metadata=metadata))
 
