@@ -24,8 +24,7 @@ __all__, __getattr__, __dir__ = lazy_names(
     {
         "errors": "OffbookError ToolBlocked",
         "exchange.messages": "Message ToolCall ToolResult",
-        "exchange.model": "ModelSource Reply Request Tool",
-        "exchange.tool_aliases": "ToolAlias",
+        "exchange.model": "ModelSource Reply Request Tool ToolAlias",
         "runs.api": "drive session",
         "runs.rehearsal": "Rehearsal",
         "runs.run": "Run",

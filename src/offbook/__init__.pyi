@@ -7,7 +7,7 @@ from offbook.exchange.model import ModelSource as ModelSource
 from offbook.exchange.model import Reply as Reply
 from offbook.exchange.model import Request as Request
 from offbook.exchange.model import Tool as Tool
-from offbook.exchange.tool_aliases import ToolAlias as ToolAlias
+from offbook.exchange.model import ToolAlias as ToolAlias
 from offbook.runs.api import drive as drive
 from offbook.runs.api import session as session
 from offbook.runs.rehearsal import Rehearsal as Rehearsal

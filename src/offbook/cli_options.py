@@ -195,7 +195,7 @@ def report_faults(
 def lenient_rules_help() -> str:
     """Return the list of rules for the help of commands with `--lenient`."""
     # Late: the dialects take 35 ms to import, and most commands do not have the option.
-    from offbook.exchange.dialects.decoding import RULES
+    from offbook.exchange.dialects.wire import RULES
 
     rules = "\n".join(f"  {name:<20} {description}" for name, description in RULES.items())
     return f"\n\n\b\nRules for --lenient; all are enforced by default:\n{rules}"

@@ -14,11 +14,11 @@ from offbook.exchange.dialects import (
     HttpRequest,
     HttpResponse,
 )
-from offbook.exchange.dialects.anthropic import Anthropic
-from offbook.exchange.dialects.bedrock import Bedrock
-from offbook.exchange.dialects.chat import Chat
-from offbook.exchange.dialects.gemini import Gemini
-from offbook.exchange.dialects.responses import Responses
+from offbook.exchange.dialects.anthropic.anthropic_dialect import Anthropic
+from offbook.exchange.dialects.bedrock.bedrock_dialect import Bedrock
+from offbook.exchange.dialects.chat.chat_dialect import Chat
+from offbook.exchange.dialects.gemini.gemini_dialect import Gemini
+from offbook.exchange.dialects.responses.responses_dialect import Responses
 from offbook.testing import DialectConformance
 
 

@@ -12,7 +12,7 @@ import msgspec
 from offbook.checks.assertion import Check
 from offbook.checks.context import TotalCost
 from offbook.exchange.model import Usage
-from offbook.exchange.model_prices import cost_of, find_price
+from offbook.exchange.providers import cost_of, find_price
 from offbook.trace.events import (
     PROCESS_OUTPUT,
     REPLY,

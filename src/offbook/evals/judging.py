@@ -25,8 +25,9 @@ from offbook.checks.trial_statistics import CONFIDENCE, RESAMPLES, Interval, coh
 from offbook.errors import JudgeError, OffbookError, UsageError, counted
 from offbook.evals.pack import SEVERITIES, CalibrationExample, JudgeSettings, LoadedPack, Rubric
 from offbook.evals.rubrics import Evidence
+from offbook.exchange.dialects.dialect import ModelPrice
 from offbook.exchange.model import ModelSource, Reply, Request
-from offbook.exchange.model_prices import ModelPrice, cost_of, find_price
+from offbook.exchange.providers import cost_of, find_price
 from offbook.runs.judge_factory import JudgeConfig
 from offbook.secrets import outgoing
 from offbook.sources.live import PROVIDERS

@@ -6,13 +6,11 @@ from offbook.capability import lazy_getattr
 __getattr__ = lazy_getattr(
     __name__,
     {
-        "messages": "AnyBlock EMPTY_DIGEST History Image JSON Message RAW_ARGUMENTS"
-        " RawBlock Text Thinking ToolCall ToolResult extend_digest parse_arguments"
-        " parse_custom_input render_arguments render_custom_input strip_injected to_json"
-        " user",
-        "model": "ModelSource Reply Request StopReason Tool Usage",
-        "model_prices": "PRICES",
-        "providers": "all_dialects client_env detect_dialect",
-        "tool_aliases": "AliasedSource ToolAlias ToolAliases parse_tool_aliases",
+        "messages": "AnyBlock EMPTY_DIGEST History Image JSON Message RAW_ARGUMENTS RawBlock Text"
+        " Thinking ToolCall ToolResult extend_digest parse_arguments parse_custom_input"
+        " render_arguments render_custom_input strip_injected to_json user",
+        "model": "AliasedSource ModelSource Reply Request StopReason Tool ToolAlias ToolAliases"
+        " Usage parse_tool_aliases",
+        "providers": "all_dialects all_providers client_env detect_dialect list_prices",
     },
 )

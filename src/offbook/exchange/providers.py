@@ -1,65 +1,61 @@
-"""The supported providers: the dialects of their requests, and the settings of their clients.
+"""The table of providers: the dialects of their requests, the settings of their clients, prices.
 
-The settings point the clients of every provider at one URL, and stop them from contacting other
-hosts. Every guarded test sets `QUIET_ENV`, so this module imports nothing until a dialect is used.
+Each provider declares itself in the folder of its dialect; `DIALECTS` is the only place that names
+them. Every guarded test sets `QUIET_ENV`, so this module imports nothing until a provider is used.
 """
 
 from __future__ import annotations
 
+import re
 from functools import cache
+from importlib import import_module
 from typing import TYPE_CHECKING
 
+from offbook.capability import load
+from offbook.determinism.clock import stable_id
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
-    from offbook.exchange.dialects.dialect import Dialect, HttpRequest
+    from offbook.exchange.dialects.dialect import Dialect, HttpRequest, ModelPrice, Provider
+    from offbook.exchange.model import Request, Usage
 
-# The dialects in the order in which they are asked whether they claim a request.
-DIALECT_NAMES = ("chat", "responses", "anthropic", "gemini", "bedrock")
+# The folders in `dialects/`, in the order in which they are asked whether they claim a request.
+DIALECTS = (
+    "chat",
+    "responses",
+    "anthropic",
+    "gemini",
+    "bedrock",
+)
 
 
 @cache
-def load_dialect(name: str, rules: frozenset[str] | None) -> Dialect:
+def all_providers() -> Mapping[str, Provider]:
+    """Return the providers by the names of their dialects."""
+    modules = [import_module(f"offbook.exchange.dialects.{folder}") for folder in DIALECTS]
+    return {module.PROVIDER.name: module.PROVIDER for module in modules}
+
+
+@cache
+def load_dialect(name: str, rules: frozenset[str] | None = None) -> Dialect:
     """Return the dialect with this name, which validates requests against these rules, or all."""
-    from offbook.exchange.dialects.decoding import ALL_RULES
+    from offbook.exchange.dialects.wire import ALL_RULES
 
-    rules = ALL_RULES if rules is None else rules
     # Late imports for start-up time: a client uses one dialect, and the others stay unloaded.
-    match name:
-        case "chat":
-            from offbook.exchange.dialects.chat import Chat
-
-            return Chat(rules)
-        case "responses":
-            from offbook.exchange.dialects.responses import Responses
-
-            return Responses(rules)
-        case "anthropic":
-            from offbook.exchange.dialects.anthropic import Anthropic
-
-            return Anthropic(rules)
-        case "gemini":
-            from offbook.exchange.dialects.gemini import Gemini
-
-            return Gemini(rules)
-        case "bedrock":
-            from offbook.exchange.dialects.bedrock import Bedrock
-
-            return Bedrock(rules)
-        case _:
-            raise KeyError(name)
+    return load(all_providers()[name].dialect)(ALL_RULES if rules is None else rules)
 
 
 def all_dialects() -> tuple[Dialect, ...]:
     """Return every dialect, validating requests as its provider does."""
-    return tuple(load_dialect(name, None) for name in DIALECT_NAMES)
+    return tuple(load_dialect(name) for name in all_providers())
 
 
 def detect_dialect(
     http_request: HttpRequest, rules: frozenset[str] | None = None
 ) -> Dialect | None:
     """Return the dialect of this request, or None if no dialect claims it."""
-    for name in DIALECT_NAMES:
+    for name in all_providers():
         dialect = load_dialect(name, rules)
         if dialect.claims(http_request):
             return dialect
@@ -68,7 +64,7 @@ def detect_dialect(
 
 def dialect_detector(lenient: Iterable[str]) -> Callable[[HttpRequest], Dialect | None]:
     """Return `detect_dialect` with all validation rules except these."""
-    from offbook.exchange.dialects.decoding import ALL_RULES, rules_except
+    from offbook.exchange.dialects.wire import ALL_RULES, rules_except
 
     rules = rules_except(lenient)
     if rules == ALL_RULES:
@@ -77,8 +73,6 @@ def dialect_detector(lenient: Iterable[str]) -> Callable[[HttpRequest], Dialect 
 
 
 # ----------------------------------------------------------------------------- clients
-
-API_KEY = "offbook"
 
 # Settings that stop clients from contacting other hosts: telemetry, price lists, update checks.
 QUIET_ENV = {
@@ -104,47 +98,81 @@ QUIET_ENV = {
     "no_proxy": "127.0.0.1,localhost",
 }
 
-# Arguments for the commands that do not read the base URL from the environment.
-CLI_ARGUMENTS = {
-    "codex": (
-        *("-c", 'openai_base_url="{url}/v1"', "-c", "analytics.enabled=false"),
-        *("--disable", "plugins"),
-    ),
-}
-
-# opencode reads base URLs from its configuration only; this one is merged with the user's.
-OPENCODE_CONFIG = (
-    '{{"provider": {{'
-    '"openai": {{"options": {{"baseURL": "{url}/v1"}}}}, '
-    '"anthropic": {{"options": {{"baseURL": "{url}/v1"}}}}, '
-    '"google": {{"options": {{"baseURL": "{url}/v1beta"}}}}'
-    "}}}}"
-)
-
 
 def client_env(url: str) -> dict[str, str]:
     """Return the environment in which the clients of all providers use this base URL."""
-    return {
-        "OPENAI_BASE_URL": f"{url}/v1",
-        "OPENAI_API_BASE": f"{url}/v1",
-        "OPENAI_API_KEY": API_KEY,
-        "CODEX_API_KEY": API_KEY,
-        "ANTHROPIC_BASE_URL": url,
-        "ANTHROPIC_API_KEY": API_KEY,
-        "GOOGLE_GEMINI_BASE_URL": url,
-        "GOOGLE_BASE_URL": url,
-        "GEMINI_API_KEY": API_KEY,
-        "GOOGLE_GENERATIVE_AI_API_KEY": API_KEY,
-        "OPENCODE_CONFIG_CONTENT": OPENCODE_CONFIG.format(url=url),
-        "AWS_ENDPOINT_URL_BEDROCK_RUNTIME": url,
-        "AWS_BEARER_TOKEN_BEDROCK": API_KEY,
-        **QUIET_ENV,
+    from offbook.exchange.messages import to_json
+
+    providers = all_providers().values()
+    env = {
+        name: value.format(url=url)
+        for provider in providers
+        for name, value in provider.client_env.items()
     }
+    # opencode reads base URLs from its configuration only; this one is merged with the user's.
+    options = {
+        name: {"options": {"baseURL": base_url.format(url=url)}}
+        for provider in providers
+        for name, base_url in provider.opencode.items()
+    }
+    return {**env, "OPENCODE_CONFIG_CONTENT": to_json({"provider": options}).decode(), **QUIET_ENV}
 
 
 def client_arguments(url: str) -> dict[str, list[str]]:
     """Return the arguments that point a command at this base URL, by its name."""
     return {
         name: [argument.format(url=url) for argument in arguments]
-        for name, arguments in CLI_ARGUMENTS.items()
+        for provider in all_providers().values()
+        for name, arguments in provider.client_arguments.items()
     }
+
+
+def make_call_id(request: Request, number: int) -> str:
+    """Return the id of the n-th tool call of a run, in the form of the request's provider."""
+    dialect = request.metadata.get("dialect")
+    provider = all_providers().get(dialect) if dialect else None  # a session has none
+    prefix, length = (provider and provider.call_id) or ("call_", 24)
+    return stable_id(prefix, str(number), length=length)
+
+
+# ------------------------------------------------------------------------------ prices
+
+MILLION = 1_000_000
+# A snapshot of a model costs the same: gpt-5-2025-08-07, claude-opus-4-5-20251101.
+_SNAPSHOT = re.compile(r"-(\d{8}|\d{4}-\d{2}-\d{2}|latest)$")
+
+
+@cache
+def list_prices() -> Mapping[str, ModelPrice]:
+    """Return the list prices of all providers, by model.
+
+    They are those in the data file of litellm 1.106.2, read on 16 November 2026: dollars for a
+    million tokens, without discounts, batches and surcharges for long contexts. Prices change; a
+    pack that gates on costs states its own:
+
+        [prices.gpt-5]
+        input = 1.25
+        output = 10.0
+        cache-read = 0.125
+
+    A model that is in neither has no price, and a threshold on its cost has no data.
+    """
+    return {name: price for p in all_providers().values() for name, price in p.prices.items()}
+
+
+def find_price(model: str, prices: Mapping[str, ModelPrice]) -> ModelPrice | None:
+    """Return the price of a model: that of the pack, else that of the table."""
+    base = _SNAPSHOT.sub("", model)
+    for table in (prices, list_prices()):
+        if price := table.get(model) or table.get(base):
+            return price
+    return None
+
+
+def cost_of(usage: Usage, price: ModelPrice) -> float:
+    """Return the cost of tokens in dollars; cached ones have their own price if it is known."""
+    read = price.input if price.cache_read is None else price.cache_read
+    write = price.input if price.cache_write is None else price.cache_write
+    plain = max(0, usage.input - usage.cache_read - usage.cache_write)
+    cached = usage.cache_read * read + usage.cache_write * write
+    return (plain * price.input + cached + usage.output * price.output) / MILLION

@@ -15,7 +15,8 @@ import msgspec
 
 from offbook.determinism.faults import Fault
 from offbook.exchange.messages import JSON, AnyBlock, Text, ToolCall
-from offbook.exchange.model import Reply, Request, StopReason, make_call_id
+from offbook.exchange.model import Reply, Request, StopReason
+from offbook.exchange.providers import make_call_id
 from offbook.sources.playbook.actions import ScriptedStop, call, fail, say, when
 
 if TYPE_CHECKING:

@@ -28,6 +28,7 @@ from offbook.exchange.messages import (
     to_json,
 )
 from offbook.exchange.model import Request, Usage
+from offbook.exchange.providers import all_providers
 from offbook.trace import events as names
 from offbook.trace.events import Event
 from offbook.trace.hub import (
@@ -78,13 +79,6 @@ PARAMETERS = {
     "temperature": "gen_ai.request.temperature",
     "top_k": "gen_ai.request.top_k",
     "top_p": "gen_ai.request.top_p",
-}
-PROVIDERS = {
-    "anthropic": "anthropic",
-    "bedrock": "aws.bedrock",
-    "gemini": "gcp.gemini",
-    "openai-chat": "openai",
-    "openai-responses": "openai",
 }
 FINISH_REASONS = {"tool_use": "tool_call", "refusal": "content_filter"}
 UNKNOWN_PROVIDER = "offbook"  # the attribute is required, and a session has no provider
@@ -268,9 +262,10 @@ class _Spans:
         sent = parse_traceparent(str(request.metadata.get(TRACEPARENT, "")))
         parent = sent[1] if sent is not None and sent[0] == self._trace_id else ""
         chat = self._open(f"chat {request.model}".rstrip(), CLIENT, event, parent)
+        provider = all_providers().get(str(request.metadata.get("dialect")))
         chat.set(
             operation="chat",
-            provider=PROVIDERS.get(str(request.metadata.get("dialect")), UNKNOWN_PROVIDER),
+            provider=provider.otel_name if provider else UNKNOWN_PROVIDER,
             request_messages=_render_messages(map(_render_message, request.messages)),
         )
         chat.attributes.update(_request_attributes(request))

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from offbook.determinism.faults import Faults
-    from offbook.exchange.model import ModelSource
-    from offbook.exchange.tool_aliases import ToolAlias
+    from offbook.exchange.model import ModelSource, ToolAlias
     from offbook.runs.rehearsal import Rehearsal
     from offbook.subjects.clis.pi import Pi
     from offbook.subjects.subject import Skill, Subject

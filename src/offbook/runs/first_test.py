@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from offbook.exchange.providers import all_providers
+
 SKIPPED_FOLDERS = {
     "build",
     "dist",
@@ -39,13 +41,7 @@ GRAPH_CLASSES = {"langgraph.graph.StateGraph", "langgraph.graph.MessageGraph"}
 
 # The SDKs whose clients are answered in process. A function that takes a prompt and whose module
 # imports one of them is an agent.
-SDKS = {
-    "openai": "OpenAI SDK",
-    "anthropic": "Anthropic SDK",
-    "google.genai": "google-genai",
-    "litellm": "litellm",
-    "boto3": "Bedrock",
-}
+SDKS = {name: title for p in all_providers().values() for name, title in p.sdks.items()}
 PROMPT_PARAMETERS = {
     "prompt",
     "message",

@@ -16,6 +16,7 @@ import os
 import re
 import ssl
 import time
+from contextvars import ContextVar, copy_context
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -24,13 +25,16 @@ import msgspec
 
 from offbook.errors import ModelError, RunError, UsageError, did_you_mean
 from offbook.exchange.dialects.dialect import HttpResponse
-from offbook.exchange.relay import current_listener
+from offbook.exchange.providers import all_providers, load_dialect
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 
     from offbook.exchange.dialects.dialect import HttpRequest
     from offbook.exchange.model import Reply, Request
+
+    Listener = Callable[[bytes], object]
+
 
 DEADLINE = 600.0
 FIRST_ERROR = 400
@@ -40,33 +44,7 @@ _EVENT_END = re.compile(rb"((?<=\n)\r?\n|(?<=\r)\r)")
 _NO_CHOICES = re.compile(rb'"choices": ?\[\]')
 
 
-class Provider(msgspec.Struct, frozen=True):
-    """The base URL of a dialect, and the variables that override it or have the key."""
-
-    url: str
-    url_variables: tuple[str, ...]
-    key_variables: tuple[str, ...]
-
-
-PROVIDERS = {
-    "openai-chat": Provider("https://api.openai.com/v1", ("OPENAI_BASE_URL",), ("OPENAI_API_KEY",)),
-    "openai-responses": Provider(
-        "https://api.openai.com/v1", ("OPENAI_BASE_URL",), ("OPENAI_API_KEY",)
-    ),
-    "anthropic": Provider(
-        "https://api.anthropic.com", ("ANTHROPIC_BASE_URL",), ("ANTHROPIC_API_KEY",)
-    ),
-    "gemini": Provider(
-        "https://generativelanguage.googleapis.com",
-        ("GOOGLE_GEMINI_BASE_URL", "GEMINI_BASE_URL"),
-        ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
-    ),
-    "bedrock": Provider(
-        "https://bedrock-runtime.us-east-1.amazonaws.com",
-        ("AWS_ENDPOINT_URL_BEDROCK_RUNTIME",),
-        ("AWS_BEARER_TOKEN_BEDROCK",),
-    ),
-}
+PROVIDERS = all_providers()
 
 
 class Live:
@@ -97,16 +75,13 @@ class Live:
 
     async def reply(self, request: Request, /) -> Reply:
         """Return the reply of the provider; a stream is relayed while it arrives."""
-        from offbook.exchange.providers import all_dialects  # all wire formats: only when needed
-
         name = str(request.metadata.get("dialect", DEFAULT_DIALECT))
-        dialects = {d.name: d for d in all_dialects() if d.name in PROVIDERS}
-        if name not in dialects:
+        if name not in PROVIDERS:
             raise UsageError(
                 f"cannot send a request in the dialect {name!r} to a provider",
-                hint=f"supported: {', '.join(dialects)}; write a playbook or mocks for it",
+                hint=f"supported: {', '.join(PROVIDERS)}; write a playbook or mocks for it",
             )
-        dialect = dialects[name]
+        dialect = load_dialect(name)
         url, key = self._find_endpoint(name)
         http_request = dialect.build_request(request, url, key)
         # An empty context: interception and the network guard of this run do not apply here.
@@ -212,3 +187,61 @@ def add_chunk_delays(reply: Reply, response: HttpResponse, times: tuple[float, .
     pairs = zip([0.0, *arrivals], arrivals, strict=False)
     delays = tuple(round(max(0.0, after - before), 1) for before, after in pairs)
     return msgspec.structs.replace(reply, delays=delays)
+
+
+# -------------------------------------------------------------------------------- relay
+# The events of a reply in progress, passed on while they arrive.
+#
+# A source returns a whole reply. One that receives it event by event (a live provider) also passes
+# each event to a listener: `Relay` runs such a source and yields its events.
+
+_listener: ContextVar[Listener | None] = ContextVar("offbook-listener", default=None)
+_LAST_EVENT = re.compile(
+    rb'\[DONE\]|"type": ?"(?:message_stop|response\.(?:completed|incomplete|failed))"'
+)
+
+
+def current_listener() -> Listener | None:
+    """Return the listener for the events of the reply in progress in this context."""
+    return _listener.get()
+
+
+class Relay:
+    """A reply in progress, run as a task, and its events so far."""
+
+    def __init__(self, work: Coroutine[None, None, Reply]) -> None:
+        self._events: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._next: bytes | None = None
+        # Only the source of this reply may see the listener, so it is set in a copy.
+        context = copy_context()
+        context.run(_listener.set, self._events.put_nowait)
+        self.reply = asyncio.get_running_loop().create_task(work, context=context)
+        # None marks the end of the events, also if the source fails.
+        self.reply.add_done_callback(lambda _: self._events.put_nowait(None))
+
+    async def has_early_events(self) -> bool:
+        """Wait for the first event; False if the reply is complete without any."""
+        try:
+            self._next = await self._events.get()
+        except asyncio.CancelledError:
+            self.reply.cancel()
+            raise
+        return self._next is not None
+
+    async def events(self) -> AsyncIterator[bytes]:
+        """Yield the events as they arrive.
+
+        The last event is delayed until the reply is complete and recorded: a client may exit as
+        soon as it has received it, and end the run.
+        """
+        try:
+            while self._next is not None and _LAST_EVENT.search(self._next) is None:
+                yield self._next
+                self._next = await self._events.get()
+            # Raises the error of the source, if it failed.
+            await self.reply
+            while self._next is not None:
+                yield self._next
+                self._next = await self._events.get()
+        finally:
+            self.reply.cancel()

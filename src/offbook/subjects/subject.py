@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from offbook.exchange.messages import ToolCall
-    from offbook.exchange.model import ModelSource
-    from offbook.exchange.tool_aliases import ToolAliases
+    from offbook.exchange.model import ModelSource, ToolAliases
     from offbook.trace.events import Verdict
     from offbook.trace.hub import Hub
     from offbook.trace.instrument import SeenTool

@@ -31,9 +31,9 @@ from offbook.exchange.dialects import (
     HttpRequest,
     HttpResponse,
     conversations,
-    streaming,
+    parse_sse,
 )
-from offbook.exchange.dialects.anthropic import Anthropic
+from offbook.exchange.dialects.anthropic.anthropic_dialect import Anthropic
 from tests.exchange.dialects import strategies
 from tests.exchange.dialects.captures import load_captures
 
@@ -520,8 +520,8 @@ def test_a_stream_has_all_required_events(reply: Reply):
     request = Request(History([Message("user", (Text("go"),))]), model="m", stream=True)
     response = DIALECT.encode(reply, request)
     assert response.headers["content-type"].startswith("text/event-stream")
-    events = [json.loads(event.data) for event in streaming.parse_sse(b"".join(response.chunks))]
-    assert [event.name for event in streaming.parse_sse(b"".join(response.chunks))] == [
+    events = [json.loads(event.data) for event in parse_sse(b"".join(response.chunks))]
+    assert [event.name for event in parse_sse(b"".join(response.chunks))] == [
         event["type"] for event in events
     ]
     kinds = [event["type"] for event in events]

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from offbook.errors import ModelError
 from offbook.exchange import Reply, Request, Text, Thinking, ToolCall, Usage
 from offbook.exchange.dialects import ALL_RULES, ConversationStore, HttpRequest, HttpResponse
-from offbook.exchange.dialects.bedrock import Bedrock
-from offbook.exchange.dialects.bedrock.bedrock_stream import (
+from offbook.exchange.dialects.bedrock.bedrock_dialect import (
     EVENT_STREAM,
+    Bedrock,
     encode_frame,
     parse_frames,
 )

@@ -28,9 +28,9 @@ from offbook.exchange.dialects import (
     ConversationStore,
     HttpRequest,
     HttpResponse,
-    streaming,
+    parse_sse,
 )
-from offbook.exchange.dialects.gemini import Gemini
+from offbook.exchange.dialects.gemini.gemini_dialect import Gemini
 from offbook.exchange.dialects.gemini.gemini_wire import SKIPPED_SIGNATURES
 from tests.exchange.dialects import strategies
 from tests.exchange.dialects.captures import load_captures
@@ -368,7 +368,7 @@ def test_an_encoded_reply_is_parsed_to_the_same_reply(
 def test_a_stream_has_all_required_events(reply: Reply):
     request = Request(History([Message("user", (Text("go"),))]), model="m", stream=True)
     response = DIALECT.encode(reply, request)
-    pieces = [json.loads(event.data) for event in streaming.parse_sse(b"".join(response.chunks))]
+    pieces = [json.loads(event.data) for event in parse_sse(b"".join(response.chunks))]
     assert len(pieces) == len(response.chunks) > 0
     for piece in pieces:
         assert piece["candidates"][0]["content"]["role"] == "model"

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from offbook.errors import ModelError
 from offbook.exchange import Request, detect_dialect
 from offbook.exchange.dialects import ConversationStore, Dialect, HttpRequest
-from offbook.exchange.dialects.anthropic import Anthropic
-from offbook.exchange.dialects.bedrock import Bedrock
-from offbook.exchange.dialects.gemini import Gemini
+from offbook.exchange.dialects.anthropic.anthropic_dialect import Anthropic
+from offbook.exchange.dialects.bedrock.bedrock_dialect import Bedrock
+from offbook.exchange.dialects.gemini.gemini_dialect import Gemini
 from tests.exchange.dialects import strategies
 
 CASES: list[tuple[Dialect, str]] = [

@@ -8,12 +8,14 @@ from msgspec.structs import replace
 
 from offbook.errors import ModelError
 from offbook.exchange import Reply, Request
-from offbook.exchange.dialects import ConversationStore, HttpRequest, HttpResponse, chat, responses
+from offbook.exchange.dialects import ConversationStore, HttpRequest, HttpResponse
 from offbook.exchange.dialects.chat import chat_wire
+from offbook.exchange.dialects.chat.chat_dialect import Chat
 from offbook.exchange.dialects.responses import responses_wire
+from offbook.exchange.dialects.responses.responses_dialect import Responses
 from tests.exchange.dialects import openai_strategies as strategies
 
-DIALECTS = {"chat": chat.Chat(), "responses": responses.Responses()}
+DIALECTS = {"chat": Chat(), "responses": Responses()}
 BASE = "http://127.0.0.1/v1"
 
 
@@ -45,7 +47,7 @@ def test_responses_replies_round_trip(reply: Reply, stream: bool) -> None:  # no
     check_reply(DIALECTS["responses"], reply, stream=stream)
 
 
-def check_reply(dialect: chat.Chat | responses.Responses, reply: Reply, *, stream: bool) -> None:
+def check_reply(dialect: Chat | Responses, reply: Reply, *, stream: bool) -> None:
     counted = {"stream_options": {"include_usage": True}}
     request = Request(model="m", stream=stream, parameters=counted)
     response = dialect.encode(reply, request)
@@ -75,7 +77,7 @@ def check_reply(dialect: chat.Chat | responses.Responses, reply: Reply, *, strea
     ],
     ids=lambda error: f"{error.status}-{error.category}",
 )
-def test_errors_round_trip(dialect: chat.Chat | responses.Responses, error: ModelError) -> None:
+def test_errors_round_trip(dialect: Chat | Responses, error: ModelError) -> None:
     with pytest.raises(ModelError) as raised:
         dialect.parse_response(dialect.encode_error(error), Request())
     back = raised.value
@@ -103,7 +105,7 @@ def test_errors_round_trip(dialect: chat.Chat | responses.Responses, error: Mode
     ],
 )
 def test_an_invalid_response_is_an_error(
-    dialect: chat.Chat | responses.Responses, response: HttpResponse, part: str
+    dialect: Chat | Responses, response: HttpResponse, part: str
 ) -> None:
     with pytest.raises(ModelError, match=part):
         dialect.parse_response(response, Request())
@@ -111,12 +113,12 @@ def test_an_invalid_response_is_an_error(
 
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
 def test_a_truncated_stream_is_an_error(
-    dialect: chat.Chat | responses.Responses,
+    dialect: Chat | Responses,
 ) -> None:
     reply = Reply((strategies.Text("a few words"),), model="m", id="x")
     response = dialect.encode(reply, Request(stream=True))
     ends = {"chat": 2, "responses": 1}  # [DONE] alone is not missed
-    name = "chat" if isinstance(dialect, chat.Chat) else "responses"
+    name = "chat" if isinstance(dialect, Chat) else "responses"
     for stored in range(len(response.chunks) - ends[name] + 1):
         cut = replace(response, chunks=(), body=b"".join(response.chunks[:stored]))
         with pytest.raises(ModelError, match="ended before"):
@@ -136,9 +138,7 @@ bodies = st.binary(max_size=50) | st.dictionaries(
 
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
 @given(body=bodies)
-def test_an_arbitrary_body_is_decoded_or_rejected(
-    dialect: chat.Chat | responses.Responses, body: bytes
-) -> None:
+def test_an_arbitrary_body_is_decoded_or_rejected(dialect: Chat | Responses, body: bytes) -> None:
     try:
         dialect.decode(HttpRequest("POST", "/v1/x", {}, body), ConversationStore())
     except ModelError as error:

@@ -7,8 +7,8 @@ import pytest
 
 from offbook.errors import ModelError
 from offbook.exchange.dialects import ALL_RULES, RULES, ConversationStore, Dialect, HttpRequest
-from offbook.exchange.dialects.chat import Chat
-from offbook.exchange.dialects.responses import Responses
+from offbook.exchange.dialects.chat.chat_dialect import Chat
+from offbook.exchange.dialects.responses.responses_dialect import Responses
 
 USER = {"role": "user", "content": "Hello"}
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from offbook.errors import ModelError
 from offbook.exchange import History, Reply, Request, Text, user
 from offbook.exchange.dialects import ConversationStore, HttpRequest, PrefixCache, conversations
-from offbook.exchange.dialects.chat import Chat
+from offbook.exchange.dialects.chat.chat_dialect import Chat
 from offbook.exchange.dialects.chat.chat_wire import OPTIONS
-from offbook.exchange.dialects.responses import Responses
+from offbook.exchange.dialects.responses.responses_dialect import Responses
 from tests.exchange.dialects import openai_strategies as strategies
 
 KEYS = {"chat": "messages", "responses": "input"}

@@ -17,10 +17,10 @@ from offbook.exchange import (
     Usage,
     user,
 )
-from offbook.exchange.dialects.bedrock.bedrock_stream import encode_frame, parse_frames
+from offbook.exchange.dialects.bedrock.bedrock_dialect import encode_frame, parse_frames
 from offbook.exchange.dialects.chat import chat_client
-from offbook.exchange.dialects.gemini.gemini_stream import encode_parts
-from offbook.exchange.dialects.responses import responses_client
+from offbook.exchange.dialects.gemini.gemini_dialect import encode_parts
+from offbook.exchange.dialects.responses import responses_dialect
 
 REQUEST = Request(History([user("hi")]), model="m")
 RESPONSE: dict[str, Any] = {"id": "r", "model": "m", "status": "completed", "output": []}
@@ -56,13 +56,13 @@ def test_an_error_in_a_stream_of_responses_is_raised(
     event: dict[str, Any], message: str, category: str
 ):
     with pytest.raises(ModelError, match=message) as caught:
-        responses_client.parse_stream(sse(event), REQUEST)
+        responses_dialect.parse_stream(sse(event), REQUEST)
     assert caught.value.category == category
 
 
 def test_the_items_of_a_stream_are_used_if_the_last_event_has_none():
     done = {"type": "response.output_item.done", "item": MESSAGE}
-    reply = responses_client.parse_stream(
+    reply = responses_dialect.parse_stream(
         sse(done, {"type": "response.completed", "response": RESPONSE}), REQUEST
     )
     assert (reply.text, reply.stop, reply.usage) == ("A", "stop", Usage())
@@ -72,7 +72,7 @@ def test_the_items_of_a_stream_are_used_if_the_last_event_has_none():
 def test_a_stream_of_responses_without_an_end_is_an_error(end: bytes):
     delta = {"type": "response.output_text.delta", "delta": "A"}
     with pytest.raises(ModelError) as caught:
-        responses_client.parse_stream(sse(delta) + end, REQUEST)
+        responses_dialect.parse_stream(sse(delta) + end, REQUEST)
     assert caught.value.status == 502
 
 
@@ -86,7 +86,7 @@ def test_a_stream_of_responses_without_an_end_is_an_error(end: bytes):
 )
 def test_the_reason_of_a_response_is_read(fields: dict[str, Any], stop: str):
     body = json.dumps({**RESPONSE, **fields}).encode()
-    assert responses_client.parse_response_body(body, REQUEST).stop == stop
+    assert responses_dialect.parse_response_body(body, REQUEST).stop == stop
 
 
 def test_an_error_in_a_stream_of_chat_is_raised():

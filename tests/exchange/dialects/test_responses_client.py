@@ -12,7 +12,7 @@ from pydantic import BaseModel, TypeAdapter
 from offbook.errors import ModelError
 from offbook.exchange import Reply, Request, Text, Thinking, Tool, ToolCall, Usage
 from offbook.exchange.dialects import ConversationStore, HttpRequest
-from offbook.exchange.dialects.responses import Responses
+from offbook.exchange.dialects.responses.responses_dialect import Responses
 from tests.exchange.dialects.openai_client import connect
 
 WEATHER: Any = {

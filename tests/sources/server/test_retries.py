@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from offbook.determinism import FrozenClock
 from offbook.exchange.dialects import HttpRequest
-from offbook.exchange.dialects.chat import chat_stream
+from offbook.exchange.dialects.chat import chat_dialect
 from offbook.sources.mocks import Mocks, Receipt
 from offbook.sources.server import Connection, HeadCache, Server
 from offbook.trace import Event, Hub
@@ -76,7 +76,7 @@ def without_caches() -> Generator[None]:
     """Parse every head and render every reply without a cache."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(HeadCache, "find", find_nothing)
-        patch.setattr(chat_stream, "_text_template", chat_stream._text_template.__wrapped__)  # pyright: ignore[reportPrivateUsage] - without its cache
+        patch.setattr(chat_dialect, "_text_template", chat_dialect._text_template.__wrapped__)  # pyright: ignore[reportPrivateUsage] - without its cache
         yield
 
 

@@ -7,10 +7,8 @@ __getattr__ = lazy_getattr(
     __name__,
     {
         "conversations": "ConversationStore MAX_EXCHANGES PrefixCache",
-        "decoding": "ALL_RULES RULES",
-        "dialect": "Dialect HttpRequest HttpResponse request_metadata",
-        "side_requests": "embed pack_floats",
-        "streaming": "ByteTemplate FilledTemplate PLACEHOLDER SseEvent encode_sse"
-        " parse_sse split_fixed split_reply_text split_words",
+        "dialect": "Dialect HttpRequest HttpResponse Provider request_metadata",
+        "wire": "ALL_RULES ByteTemplate FilledTemplate PLACEHOLDER RULES SseEvent embed"
+        " encode_sse pack_floats parse_sse split_fixed split_reply_text split_words",
     },
 )

@@ -1,5 +1,8 @@
 """The protocol of a dialect, which translates between a provider's wire format and `exchange`.
 
+A dialect is one folder. Its `__init__.py` defines `PROVIDER`: hosts, variables, prices and all else
+about the provider that is data. The class that `PROVIDER.dialect` names has the wire format.
+
 The server side decodes the request of an agent (`decode`) and encodes the provider's response
 (`encode`, `encode_error`, `side_response`). The client side does the reverse against a real
 provider (`build_request`, `parse_response`). A dialect does no I/O.
@@ -7,7 +10,7 @@ provider (`build_request`, `parse_response`). A dialect does no I/O.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
@@ -21,6 +24,54 @@ if TYPE_CHECKING:
     from offbook.errors import ModelError
     from offbook.exchange.dialects.conversations import ConversationStore
     from offbook.exchange.model import Reply, Request
+
+
+class ModelPrice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The price of a model in dollars for a million tokens."""
+
+    input: float
+    output: float
+    cache_read: float | None = None
+    cache_write: float | None = None
+
+
+class Provider(msgspec.Struct, frozen=True, kw_only=True):
+    """A provider without its wire format: data, so that a run can look up a host or a price.
+
+    - `name`: the dialect's name in traces, cassettes and options.
+    - `dialect`: its class as "module:name", imported for the first request.
+    - `url`: the base URL of the real provider. `url_variables` override it, and `key_variables`
+      have the key.
+    - `hosts`, `host_patterns`, `local_ports`: the addresses that are intercepted in process, and
+      `gateway_variables` further variables that name one.
+    - `client_env`, `client_arguments` (by command) and `opencode` (by its name of the provider):
+      the settings that point clients at `{url}`.
+    - `call_id`: the prefix of the ids of tool calls, and the length of the rest; None for the
+      form of OpenAI.
+    - `otel_name`: its name in OpenTelemetry's conventions.
+    - `sdks`: its Python packages, and their titles.
+    - `prices`: the list prices of its models.
+    """
+
+    name: str
+    dialect: str
+    url: str
+    url_variables: tuple[str, ...]
+    key_variables: tuple[str, ...]
+    hosts: tuple[str, ...] = ()
+    host_patterns: tuple[str, ...] = ()
+    local_ports: tuple[int, ...] = ()
+    gateway_variables: tuple[str, ...] = ()
+    client_env: Mapping[str, str] = {}
+    client_arguments: Mapping[str, tuple[str, ...]] = {}
+    opencode: Mapping[str, str] = {}
+    call_id: tuple[str, int] | None = None
+    otel_name: str
+    sdks: Mapping[str, str] = {}
+    prices: Mapping[str, ModelPrice] = {}
+
+
+API_KEY = "offbook"  # of clients that are pointed at Offbook
 
 
 class HttpRequest(msgspec.Struct, frozen=True):

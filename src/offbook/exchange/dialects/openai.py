@@ -10,13 +10,13 @@ import msgspec
 
 from offbook.determinism.clock import stable_id
 from offbook.errors import ModelError
-from offbook.exchange.dialects.decoding import (
+from offbook.exchange.dialects.dialect import HttpResponse, error_headers
+from offbook.exchange.dialects.wire import (
     BodyDecoder,
     find_bad_schema,
     rejection,
     split_validation_error,
 )
-from offbook.exchange.dialects.dialect import HttpResponse, error_headers
 from offbook.exchange.messages import JSON, Image, to_json
 from offbook.exchange.model import Reply, Request, Tool
 

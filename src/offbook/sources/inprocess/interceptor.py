@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
 from offbook.determinism.run_context import thread_variable
+from offbook.exchange.providers import all_providers
 from offbook.sources.inprocess.blocking import CoroutineRunner, Gate, StreamRelay, relay_response
 
 if TYPE_CHECKING:
@@ -25,67 +26,7 @@ if TYPE_CHECKING:
 
     Answer = Callable[[HttpRequest], Coroutine[Any, Any, HttpResponse]]
 
-# The APIs that speak one of the supported dialects.
-KNOWN_HOSTS = frozenset(
-    {
-        "api.openai.com",
-        "api.anthropic.com",
-        "generativelanguage.googleapis.com",
-        "aiplatform.googleapis.com",
-        "openrouter.ai",
-        "api.groq.com",
-        "api.mistral.ai",
-        "codestral.mistral.ai",
-        "api.together.xyz",
-        "api.together.ai",
-        "api.deepseek.com",
-        "api.x.ai",
-        "api.fireworks.ai",
-        "api.cerebras.ai",
-        "api.sambanova.ai",
-        "api.perplexity.ai",
-        "api.deepinfra.com",
-        "api.cohere.com",
-        "api.cohere.ai",
-        "api.moonshot.ai",
-        "api.moonshot.cn",
-        "api.minimax.io",
-        "api.z.ai",
-        "api.novita.ai",
-        "api.hyperbolic.xyz",
-        "api.studio.nebius.ai",
-        "integrate.api.nvidia.com",
-        "router.huggingface.co",
-        "api-inference.huggingface.co",
-        "models.github.ai",
-        "models.inference.ai.azure.com",
-        "dashscope.aliyuncs.com",
-        "dashscope-intl.aliyuncs.com",
-        "ai-gateway.vercel.sh",
-    }
-)
-# Hosts whose name contains a region or a customer.
-HOST_PATTERN = re.compile(
-    r".+\.openai\.azure\.com|.+\.services\.ai\.azure\.com|.+\.cognitiveservices\.azure\.com"
-    r"|[a-z0-9-]+-aiplatform\.googleapis\.com|aiplatform\.[a-z0-9-]+\.rep\.googleapis\.com"
-    r"|bedrock-runtime(-fips)?\.[a-z0-9-]+\.amazonaws\.com(\.cn)?"
-    r"|[a-z]{2}\.api\.openai\.com"
-)
 LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
-LOCAL_PORTS = frozenset({11434})  # Ollama's default
-BASE_URL_VARIABLES = (
-    "OPENAI_BASE_URL",
-    "OPENAI_API_BASE",
-    "AZURE_OPENAI_ENDPOINT",
-    "ANTHROPIC_BASE_URL",
-    "GOOGLE_GEMINI_BASE_URL",
-    "GOOGLE_BASE_URL",
-    "GEMINI_BASE_URL",
-    "AWS_ENDPOINT_URL_BEDROCK_RUNTIME",
-    "OLLAMA_HOST",
-    "OLLAMA_BASE_URL",
-    "LITELLM_PROXY_API_BASE",
-)
 DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 
 
@@ -110,8 +51,14 @@ class Hosts:
     """
 
     def __init__(self, urls: tuple[str, ...] = ()) -> None:
+        providers = all_providers().values()
+        self._hosts = frozenset(host for provider in providers for host in provider.hosts)
+        self._local_ports = {port for provider in providers for port in provider.local_ports}
+        patterns = [pattern for provider in providers for pattern in provider.host_patterns]
+        self._pattern = re.compile("|".join(patterns))
+        variables = [v for p in providers for v in (*p.url_variables, *p.gateway_variables)]
         self._base_urls: set[tuple[str, int | None]] = set()
-        for url in (*urls, *(os.environ.get(name, "") for name in BASE_URL_VARIABLES)):
+        for url in (*urls, *(os.environ.get(name, "") for name in variables)):
             if url:
                 # OLLAMA_HOST may be a bare `host:port`.
                 parts = urlsplit(url if "//" in url else f"http://{url}")
@@ -123,10 +70,10 @@ class Hosts:
         host, port = address
         name = host.lower()
         return (
-            name in KNOWN_HOSTS
+            name in self._hosts
             or (name, port) in self._base_urls
-            or (port in LOCAL_PORTS and name in LOCAL_HOSTS)
-            or HOST_PATTERN.fullmatch(name) is not None
+            or (port in self._local_ports and name in LOCAL_HOSTS)
+            or self._pattern.fullmatch(name) is not None
         )
 
 

@@ -24,7 +24,8 @@ from offbook.exchange.messages import (
     ToolResult,
     find_calls,
 )
-from offbook.exchange.model import Reply, Usage, make_call_id
+from offbook.exchange.model import Reply, Usage
+from offbook.exchange.providers import make_call_id
 from offbook.secrets import outgoing, word_finder
 from offbook.sources.mocks.mock_file import Mock, MockFile, parse_mocks, read_mocks
 from offbook.sources.side_requests import answer_side_request

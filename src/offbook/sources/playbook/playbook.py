@@ -20,7 +20,8 @@ from offbook.exchange.messages import (
     to_json,
     written_text,
 )
-from offbook.exchange.model import Reply, StopReason, Usage, make_call_id
+from offbook.exchange.model import Reply, StopReason, Usage
+from offbook.exchange.providers import make_call_id
 from offbook.secrets import hide_secrets
 from offbook.sources.playbook.actions import (
     Action,

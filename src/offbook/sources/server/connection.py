@@ -16,7 +16,7 @@ import httptools
 import msgspec
 
 from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
-from offbook.exchange.dialects.streaming import FilledTemplate
+from offbook.exchange.dialects.wire import FilledTemplate
 from offbook.sources.server.http1 import (
     CHUNKED,
     CLOSE,

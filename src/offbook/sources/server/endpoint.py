@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from offbook.determinism.faults import Fault, FaultInjector
     from offbook.exchange.dialects.dialect import Dialect
     from offbook.exchange.model import ModelSource, Reply, Request
-    from offbook.exchange.relay import Relay
+    from offbook.sources.live import Relay
     from offbook.sources.server.wire_recording import WireExchange
     from offbook.trace.hub import Hub
 
@@ -240,7 +240,7 @@ class Endpoint:
             # 5. A stream from a real provider begins before its reply is complete. If no event
             #    came early, the reply is encoded like any other.
             if self.relays and request.stream:
-                from offbook.exchange.relay import Relay  # a script or a recording needs none
+                from offbook.sources.live import Relay  # a script or a recording needs none
 
                 relay = Relay(self._reply(dialect, request, wire))
                 if await relay.has_early_events():

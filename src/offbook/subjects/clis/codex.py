@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Unpack
 
 import msgspec
 
-from offbook.exchange.tool_aliases import ToolAlias, ToolAliases
+from offbook.exchange.model import ToolAlias, ToolAliases
 from offbook.subjects.clis.cli import AgentOutput, CliAgent, ClientPackage, CliOptions
 
 FAILED = "turn.failed"

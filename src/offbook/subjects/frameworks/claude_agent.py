@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from offbook.errors import RunError
+from offbook.exchange.model import CLAUDE_CODE_ALIASES, ToolAliases
 from offbook.exchange.providers import client_env
-from offbook.exchange.tool_aliases import CLAUDE_CODE_ALIASES, ToolAliases
 from offbook.subjects.frameworks.framework import NoToolAccess
 from offbook.subjects.process import isolated_env
 

@@ -32,7 +32,7 @@ from offbook.trace.hub import current_faults
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 
-    from offbook.exchange.tool_aliases import ToolAliases
+    from offbook.exchange.model import ToolAliases
     from offbook.subjects.subject import ModelAccess, RunContext
     from offbook.trace.hub import Hub
     from offbook.trace.instrument import SeenTool

@@ -30,8 +30,7 @@ from offbook.errors import (
     did_you_mean,
 )
 from offbook.exchange.messages import JSON, History, Message, ToolCall, ToolResult, user
-from offbook.exchange.model import Request
-from offbook.exchange.tool_aliases import ToolAlias, ToolAliases
+from offbook.exchange.model import Request, ToolAlias, ToolAliases
 from offbook.subjects.mock_tools import (
     ToolOutcome,
     check_mocks_used,

@@ -18,7 +18,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from offbook.determinism.clock import stable_id
 from offbook.errors import ModelError
-from offbook.exchange.dialects.decoding import (
+from offbook.exchange.dialects.wire import (
     CallPairing,
     JsonPath,
     RawBody,
@@ -45,7 +45,7 @@ from offbook.exchange.model import Tool
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from offbook.exchange.dialects.decoding import Violation
+    from offbook.exchange.dialects.wire import Violation
     from offbook.exchange.model import Reply
 
 NAME = "anthropic"

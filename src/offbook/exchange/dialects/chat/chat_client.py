@@ -7,19 +7,13 @@ from typing import TYPE_CHECKING
 from offbook.errors import ModelError
 from offbook.exchange.dialects import openai
 from offbook.exchange.dialects.chat import chat_wire as wire
-from offbook.exchange.dialects.chat.chat_stream import (
-    encode_call,
-    encode_function_call,
-    split_extra_fields,
-)
 from offbook.exchange.dialects.conversations import ConversationStore
-from offbook.exchange.dialects.decoding import RawBody, raw_block_data, unsupported_block
 from offbook.exchange.dialects.response_parsing import (
     TRUNCATED_STREAM,
     StreamAccumulator,
     error_with_code,
 )
-from offbook.exchange.dialects.streaming import parse_sse
+from offbook.exchange.dialects.wire import RawBody, parse_sse, raw_block_data, unsupported_block
 from offbook.exchange.messages import (
     JSON,
     AnyBlock,
@@ -68,7 +62,7 @@ def encode_messages(request: Request) -> list[JSON]:
         elif message.role == "assistant":
             messages.append(_encode_assistant(message, functions=functions))
         else:
-            blocks, extra_fields = split_extra_fields(message.blocks)
+            blocks, extra_fields = wire.split_extra_fields(message.blocks)
             messages.append(
                 {"role": message.role, "content": _encode_content(blocks), **extra_fields}
             )
@@ -76,7 +70,7 @@ def encode_messages(request: Request) -> list[JSON]:
 
 
 def _encode_assistant(message: Message, *, functions: bool) -> JSON:
-    blocks, extra_fields = split_extra_fields(message.blocks)
+    blocks, extra_fields = wire.split_extra_fields(message.blocks)
     content = tuple(block for block in blocks if isinstance(block, (Text, RawBlock)))
     encoded: JSON = {
         "role": "assistant",
@@ -87,9 +81,11 @@ def _encode_assistant(message: Message, *, functions: bool) -> JSON:
     if thinking:
         encoded["reasoning_content"] = thinking
     if message.calls and functions:
-        encoded["function_call"] = encode_function_call(message.calls)
+        encoded["function_call"] = wire.encode_function_call(message.calls)
     elif message.calls:
-        encoded["tool_calls"] = [encode_call(call, custom=call.custom) for call in message.calls]
+        encoded["tool_calls"] = [
+            wire.encode_call(call, custom=call.custom) for call in message.calls
+        ]
     return encoded
 
 

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
+from offbook.errors import UsageError
 from offbook.exchange.dialects import openai
-from offbook.exchange.dialects.decoding import (
+from offbook.exchange.dialects.wire import (
     JsonPath,
     RawBody,
     RequestDecoder,
     Violation,
+    raw_block_data,
     rejection,
 )
 from offbook.exchange.messages import (
@@ -34,6 +36,8 @@ from offbook.exchange.messages import (
     ToolResult,
     parse_arguments,
     parse_custom_input,
+    render_arguments,
+    render_custom_input,
 )
 from offbook.exchange.model import Tool
 
@@ -437,3 +441,31 @@ def pairing_error(violation: Violation, offset: int) -> ModelError:
         param=f"messages[{index}]",
         code="invalid_value",
     )
+
+
+def encode_call(call: ToolCall, *, custom: bool) -> JSON:
+    """Encode a tool call of an assistant message."""
+    if custom:
+        fields = {"name": call.name, "input": render_custom_input(call.arguments)}
+        return {"id": call.id, "type": "custom", "custom": fields}
+    fields = {"name": call.name, "arguments": render_arguments(call.arguments)}
+    return {"id": call.id, "type": "function", "function": fields}
+
+
+def encode_function_call(calls: Sequence[ToolCall]) -> JSON:
+    """Encode the call of a reply to an agent that offers functions."""
+    if len(calls) > 1:
+        raise UsageError(
+            f"the agent offers functions, which allow one call per reply, got {len(calls)} calls",
+            hint="script one call after the other, or offer tools",
+        )
+    return {"name": calls[0].name, "arguments": render_arguments(calls[0].arguments)}
+
+
+def split_extra_fields(blocks: Sequence[AnyBlock]) -> tuple[Sequence[AnyBlock], JSON]:
+    """Return the blocks of the content, and the other fields of their message."""
+    for block in blocks:
+        if isinstance(block, RawBlock) and block.kind == EXTRA_FIELDS:
+            rest = tuple(other for other in blocks if other is not block)
+            return rest, raw_block_data(block, NAME)
+    return blocks, {}

@@ -16,13 +16,13 @@ import msgspec
 from msgspec import Raw
 
 from offbook.errors import ModelError
-from offbook.exchange.dialects.decoding import (
+from offbook.exchange.dialects.wire import (
     CallPairing,
     RequestDecoder,
+    embed,
     rejection,
     split_validation_error,
 )
-from offbook.exchange.dialects.side_requests import embed
 from offbook.exchange.messages import (
     JSON,
     RAW_ARGUMENTS,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from offbook.exchange.dialects.conversations import ConversationStore
-    from offbook.exchange.dialects.decoding import BodyDecoder, JsonPath, RawBody
+    from offbook.exchange.dialects.wire import BodyDecoder, JsonPath, RawBody
 
 NAME = "gemini"
 MODEL_CALLS = frozenset({"generateContent", "streamGenerateContent"})

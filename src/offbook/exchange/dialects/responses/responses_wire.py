@@ -12,7 +12,7 @@ import msgspec
 
 from offbook.errors import ModelError
 from offbook.exchange.dialects import openai
-from offbook.exchange.dialects.decoding import (
+from offbook.exchange.dialects.wire import (
     JsonPath,
     RawBody,
     RequestDecoder,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack, cast
 import msgspec
 
 from offbook.errors import RunError, ToolFailed, UsageError, did_you_mean
-from offbook.exchange.tool_aliases import ToolAlias, ToolAliases
+from offbook.exchange.model import ToolAlias, ToolAliases
 from offbook.subjects.clis.cli import AgentOutput, CliAgent, ClientPackage, CliOptions
 from offbook.subjects.clis.pi.pi_channel import CHANNEL_VARIABLE, PiChannel
 from offbook.subjects.clis.pi.pi_process import PiProcess

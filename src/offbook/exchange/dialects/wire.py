@@ -11,8 +11,13 @@ provider's own message by `rejection`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Generic, Protocol, TypeVar, cast
+import re
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+from math import sqrt
+from sys import byteorder
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast, overload
 
 import msgspec
 from msgspec import UNSET
@@ -20,6 +25,10 @@ from msgspec import UNSET
 from offbook.errors import ModelError, UsageError, did_you_mean
 from offbook.exchange.messages import JSON, AnyBlock, Message, RawBlock, ToolCall, ToolResult
 from offbook.exchange.model import Tool
+
+if TYPE_CHECKING:
+    from offbook.exchange.model import Reply
+
 
 BodyT = TypeVar("BodyT", bound=msgspec.Struct)
 DecodedT_co = TypeVar("DecodedT_co", covariant=True)
@@ -249,3 +258,177 @@ def find_bad_schema(tools: Sequence[Tool], rules: frozenset[str]) -> Violation |
         if tool.kind == "function" and tool.schema and tool.schema.get("type") != "object":
             return Violation("bad_tool_schema", index, (tool.name,))
     return None
+
+
+# ---------------------------------------------------------------------------- streaming
+# Encoding of streams, shared by all dialects.
+#
+# Three parts: server-sent events; splitting a text into the chunks of a stream; and byte templates,
+# which hold an encoded response with placeholders for its id, so that a response which is sent
+# again is encoded once.
+
+EVENT_STREAM = "text/event-stream; charset=utf-8"
+_LINE_END = re.compile(r"\r\n|\n|\r")
+
+
+class SseEvent(msgspec.Struct, frozen=True):
+    """A server-sent event."""
+
+    data: str
+    name: str = ""
+
+
+def encode_sse(data: bytes, name: str = "") -> bytes:
+    """Encode an event; its data must not contain line breaks."""
+    if name:
+        return b"event: %b\ndata: %b\n\n" % (name.encode(), data)
+    return b"data: %b\n\n" % data
+
+
+def parse_sse(stream: bytes) -> Iterator[SseEvent]:
+    """Yield the events of a complete stream; the last empty line may be missing."""
+    name = ""
+    data: list[str] = []
+    # An empty last line ends an event whose own empty line is missing.
+    for line in (*_LINE_END.split(stream.decode("utf-8-sig", "replace")), ""):
+        if not line:
+            if data:
+                yield SseEvent("\n".join(data), name)
+            name, data = "", []
+            continue
+        field, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if field == "data":
+            data.append(value)
+        elif field == "event":
+            name = value
+
+
+# ---------------------------------------------------------------------------- chunking
+
+_WORD = re.compile(r"\s*\S{1,24}|\s+")
+_CHUNK_SIZE = 24
+
+
+def split_words(text: str) -> list[str]:
+    """Split a text into words with the space before them; long words become several chunks."""
+    return _WORD.findall(text)
+
+
+def split_fixed(text: str) -> list[str]:
+    """Split a text into chunks of one size, for text without words such as JSON arguments."""
+    return [text[start : start + _CHUNK_SIZE] for start in range(0, len(text), _CHUNK_SIZE)]
+
+
+def split_reply_text(reply: Reply, text: str) -> Sequence[str]:
+    """Split a text of the reply into its recorded chunks if they are known, else into words."""
+    if reply.chunks and "".join(reply.chunks) == text:
+        return reply.chunks
+    return split_words(text)
+
+
+# ---------------------------------------------------------------------- byte templates
+
+PLACEHOLDER = b"\0"  # JSON escapes NUL bytes, so encoded JSON never contains one
+
+
+class ByteTemplate:
+    """The chunks of a response, with placeholders for its id."""
+
+    __slots__ = ("chunks", "joined")
+
+    def __init__(self, chunks: Iterable[bytes]) -> None:
+        self.chunks = tuple(chunks)
+        # By the joining function and the length of the id: the joined bytes, split at the id.
+        self.joined: dict[tuple[object, int], list[bytes]] = {}
+
+
+class FilledTemplate(Sequence[bytes]):
+    """The chunks of a template with an id (of at least one byte) in every placeholder."""
+
+    __slots__ = ("_id", "_template")
+
+    def __init__(self, template: ByteTemplate, id_: bytes) -> None:
+        self._template = template
+        self._id = id_
+
+    def join(self, join: Callable[[Sequence[bytes]], bytes]) -> bytes:
+        """Return `join(chunks)`; it is computed once for all ids of one length.
+
+        The server frames a whole stream this way: joining the cached parts by the id takes the
+        place of encoding every chunk.
+        """
+        id_, joined = self._id, self._template.joined
+        parts = joined.get((join, len(id_)))
+        if parts is None:
+            blank = PLACEHOLDER * len(id_)
+            parts = join(FilledTemplate(self._template, blank)).split(blank)
+            joined[join, len(id_)] = parts
+        return id_.join(parts)
+
+    def __len__(self) -> int:
+        return len(self._template.chunks)
+
+    @overload
+    def __getitem__(self, index: int) -> bytes: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[bytes, ...]: ...
+    def __getitem__(self, index: int | slice) -> bytes | tuple[bytes, ...]:
+        if isinstance(index, slice):
+            return tuple(self)[index]
+        return self._template.chunks[index].replace(PLACEHOLDER, self._id)
+
+    def __iter__(self) -> Iterator[bytes]:
+        id_ = self._id
+        return iter([chunk.replace(PLACEHOLDER, id_) for chunk in self._template.chunks])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType] - a sequence of any type
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+
+# ------------------------------------------------------------------------ side requests
+# Responses to side requests, which need no model: embeddings and token counts.
+#
+# An embedding is always the same for the same text, and similar texts have similar embeddings: each
+# trigram adds to two dimensions. That is enough to test a search.
+
+_GRAM_SIZE = 3
+_BYTES_PER_TOKEN = 4
+
+
+def estimate_tokens(size: int) -> int:
+    """Estimate the number of tokens of a body with this many bytes."""
+    # Good enough for a client that checks its limits; the real tokenizers are large.
+    return size // _BYTES_PER_TOKEN + 1
+
+
+def embed(text: str | Sequence[int], dimensions: int) -> list[float]:
+    """Return the embedding of a text, or of the numbers of its tokens, as a unit vector."""
+    if isinstance(text, str):
+        padded = f" {text.lower()} "
+        count = max(1, len(padded) - _GRAM_SIZE + 1)
+        grams = [padded[start : start + _GRAM_SIZE] for start in range(count)]
+    else:
+        grams = [str(token) for token in text] or [""]
+    vector = [0.0] * dimensions
+    for gram in grams:
+        digest = blake2b(gram.encode(), digest_size=16).digest()
+        for half in (digest[:8], digest[8:]):
+            number = int.from_bytes(half, "little")
+            vector[(number >> 1) % dimensions] += 1.0 if number & 1 else -1.0
+    length = sqrt(sum(value * value for value in vector))
+    if not length:  # trigrams can cancel each other out
+        vector[0] = length = 1.0
+    # Rounded to 32-bit floats, so that the JSON and base64 encodings are equal.
+    return array("f", (value / length for value in vector)).tolist()
+
+
+def pack_floats(vector: Sequence[float]) -> bytes:
+    """Pack a vector as little-endian 32-bit floats."""
+    packed = array("f", vector)
+    if byteorder == "big":
+        packed.byteswap()
+    return packed.tobytes()
