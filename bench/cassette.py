@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from offbook.determinism.network_guard import block_network
-from offbook.exchange.dialects.conversations import ConversationStore
+from offbook.exchange.dialects.dialect import ConversationStore
 from offbook.exchange.dialects.dialect import HttpRequest
 from offbook.exchange.messages import Text
 from offbook.exchange.model import Reply, Usage
 from offbook.exchange.providers import detect_dialect
 from offbook.sources.cassette.cassette_file import CassetteFile
-from offbook.sources.cassette.editing import append_interactions, new_cassette
+from offbook.sources.cassette.maintenance import append_interactions, new_cassette
 from offbook.sources.cassette.format import (
     CassetteTitle,
     Interaction,

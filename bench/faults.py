@@ -24,7 +24,7 @@ SHARE = 1 / 200
 MODULES = (
     "offbook.determinism.faults",
     "offbook.sources.faulty_source",
-    "offbook.sources.server.broken_response",
+    "offbook.sources.faulty_source",
     "offbook.runs.fault_runs",
     "offbook.checks.fault_outcomes",
 )

@@ -24,7 +24,7 @@ from offbook.sources.playbook.actions import Turn, call, say, when
 from offbook.sources.playbook.playbook import Playbook
 from offbook.sources.server.server import Server
 from offbook.subjects.clis.pi import Pi
-from offbook.subjects.clis.pi.pi_warm import close_hosts
+from offbook.subjects.clis.pi.pi_process import close_hosts
 from offbook.subjects.process import isolated_env
 
 ROOT = Path(__file__).resolve().parents[1]

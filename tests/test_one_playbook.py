@@ -19,7 +19,7 @@ from pydantic_ai.providers.openai import OpenAIProvider
 
 from offbook.exchange import ToolAlias
 from offbook.runs import Rehearsal, drive
-from offbook.sources.playbook import read_script
+from offbook.sources import read_script
 from offbook.subjects.session import AgentSession
 from offbook.trace import REPLY, TOOL_CALL, TOOL_RESULT
 from tests.clients import CLAUDE, CODEX, Shell, marks_of

@@ -43,7 +43,7 @@ __all__, __getattr__, __dir__ = lazy_names(
         "subjects.clis.pi": "Pi",
         "subjects.clis.ralph": "Ralph",
         "subjects.session.extensions": "Api",
-        "subjects.session.hooks": "Context",
+        "subjects.session.tools": "Context",
         "surfaces.fixtures": "Offbook",
         "trace.events": "Event",
         "trace.query": "Events",

@@ -32,7 +32,7 @@ from offbook.subjects.clis.gemini import GeminiCli as GeminiCli
 from offbook.subjects.clis.pi import Pi as Pi
 from offbook.subjects.clis.ralph import Ralph as Ralph
 from offbook.subjects.session.extensions import Api as Api
-from offbook.subjects.session.hooks import Context as Context
+from offbook.subjects.session.tools import Context as Context
 from offbook.surfaces.fixtures import Offbook as Offbook
 from offbook.trace.events import Event as Event
 from offbook.trace.query import Events as Events

@@ -8,9 +8,9 @@ __all__, __getattr__, __dir__ = lazy_names(
         "exchange.messages": "History Image Message RawBlock Text Thinking ToolCall ToolResult"
         " user",
         "exchange.model": "ModelSource Reply Request StopReason Tool Usage",
-        "sources.mocks.mock_recording": "MockRecording",
+        "sources.mocks.mocks": "MockRecording",
         "subjects.session.extensions": "Api",
-        "subjects.session.hooks": "Context HookEvent",
+        "subjects.session.tools": "Context HookEvent",
         "subjects.session.session": "AgentSession",
         "subjects.mock_tools": "ToolOutcome",
         "subjects.subject": "RunContext Skill Subject",

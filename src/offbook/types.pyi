@@ -13,12 +13,12 @@ from offbook.exchange.model import Request as Request
 from offbook.exchange.model import StopReason as StopReason
 from offbook.exchange.model import Tool as Tool
 from offbook.exchange.model import Usage as Usage
-from offbook.sources.mocks.mock_recording import MockRecording as MockRecording
+from offbook.sources.mocks.mocks import MockRecording as MockRecording
 from offbook.subjects.mock_tools import ToolOutcome as ToolOutcome
 from offbook.subjects.session.extensions import Api as Api
-from offbook.subjects.session.hooks import Context as Context
-from offbook.subjects.session.hooks import HookEvent as HookEvent
 from offbook.subjects.session.session import AgentSession as AgentSession
+from offbook.subjects.session.tools import Context as Context
+from offbook.subjects.session.tools import HookEvent as HookEvent
 from offbook.subjects.subject import RunContext as RunContext
 from offbook.subjects.subject import Skill as Skill
 from offbook.subjects.subject import Subject as Subject

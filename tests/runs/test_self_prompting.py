@@ -8,7 +8,7 @@ import pytest
 
 from offbook import drive, role, say, session, when
 from offbook.errors import PlaybookError, ScriptExhausted, ScriptMismatch, ScriptUnfinished
-from offbook.sources.playbook import read_script
+from offbook.sources import read_script
 from offbook.surfaces.cli import main as run_offbook
 from tests.runs import self_prompting
 

@@ -11,11 +11,11 @@ import pytest
 
 from offbook.errors import FormatError, FutureVersion, OffbookError, RunError, UsageError
 from offbook.exchange import History, Request, user
-from offbook.sources import Live
+from offbook.sources import Live, read_script
 from offbook.sources.cassette import load_cassette, read_cassette_bytes
 from offbook.sources.importers import read_trace
 from offbook.sources.mocks import MockRecording, Mocks
-from offbook.sources.playbook import Playbook, fail, read_script
+from offbook.sources.playbook import Playbook, fail
 
 
 def write(folder: Path, name: str, content: str | bytes) -> Path:

@@ -18,8 +18,9 @@ from offbook import Command
 from offbook.errors import RunError
 from offbook.exchange.dialects import RULES
 from offbook.runs import drive
+from offbook.sources import read_script
 from offbook.sources.cassette import Recording
-from offbook.sources.playbook import Playbook, read_script, say, when
+from offbook.sources.playbook import Playbook, say, when
 from offbook.sources.server import Server
 from offbook.surfaces.cli import main
 from offbook.trace import WIRE, Events, Trace

@@ -4,7 +4,7 @@
 
 A plan is data. `FaultInjector` is one run of it: it counts requests and calls, and returns the
 fault that is due. What a fault does is decided where it happens: `sources/faulty_source.py` and
-`sources/server/broken_response.py` for the model, the subjects for their tools, the host.
+`sources/faulty_source.py` for the model, the subjects for their tools, the host.
 
 A fault depends on the seed and on the number of the request or call alone, so the same seed gives
 the same faults in every process.

@@ -126,7 +126,7 @@ live_listener: ContextVar[Callable[[Any], None] | None] = ContextVar("offbook-li
 """Called with the events of every new hub, for a program that watches; see `live_events`."""
 
 keep_wire: ContextVar[bool] = ContextVar("offbook-wire", default=False)
-"""True if new hubs get the bytes of exchanges, too; see `sources/server/wire_recording.py`."""
+"""True if new hubs get the bytes of exchanges, too; see `sources/server/endpoint.py`."""
 
 
 # --- The context of events

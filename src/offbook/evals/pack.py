@@ -17,7 +17,7 @@ from offbook.checks.record_assertions import Operator
 from offbook.checks.run_assertions import refuse_folder_itself
 from offbook.errors import UsageError
 from offbook.evals.friction import SuggestionMade
-from offbook.exchange.model_prices import ModelPrice
+from offbook.exchange.dialects.dialect import ModelPrice
 
 Severity = Literal["blocking", "warning", "informational", "warn", "info"]
 SEVERITIES = {"warn": "warning", "info": "informational"}

@@ -13,8 +13,9 @@ from offbook.checks.context import CheckContext, NoData
 from offbook.evals.friction import Suggestion
 from offbook.evals.pack import FRICTION_KINDS, Rubric, Thresholds
 from offbook.evals.run_record import RunRecord, StoredRun
+from offbook.exchange.dialects.dialect import ModelPrice
 from offbook.exchange.model import Usage
-from offbook.exchange.model_prices import ModelPrice, cost_of, find_price
+from offbook.exchange.providers import cost_of, find_price
 from offbook.trace.events import Verdict
 from offbook.trace.reader import Trace
 

@@ -153,9 +153,8 @@ def _rehearse(context: CaseContext, case: EvalCase, subject: Any, trace: Path) -
     from offbook.runs.api import drive
     from offbook.sources.cassette.replay import Cassette
     from offbook.sources.live import Live
-    from offbook.sources.loading import open_source
+    from offbook.sources.loading import open_source, read_script
     from offbook.sources.playbook.playbook import Playbook
-    from offbook.sources.playbook.script_files import read_script
 
     loaded = context.loaded
     if isinstance(case.subject, list):

@@ -12,13 +12,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from offbook.capability import load
-from offbook.determinism.clock import stable_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from offbook.exchange.dialects.dialect import Dialect, HttpRequest, ModelPrice, Provider
-    from offbook.exchange.model import Request, Usage
+    from offbook.exchange.model import Usage
 
 # The folders in `dialects/`, in the order in which they are asked whether they claim a request.
 DIALECTS = (
@@ -125,14 +124,6 @@ def client_arguments(url: str) -> dict[str, list[str]]:
         for provider in all_providers().values()
         for name, arguments in provider.client_arguments.items()
     }
-
-
-def make_call_id(request: Request, number: int) -> str:
-    """Return the id of the n-th tool call of a run, in the form of the request's provider."""
-    dialect = request.metadata.get("dialect")
-    provider = all_providers().get(dialect) if dialect else None  # a session has none
-    prefix, length = (provider and provider.call_id) or ("call_", 24)
-    return stable_id(prefix, str(number), length=length)
 
 
 # ------------------------------------------------------------------------------ prices

@@ -24,18 +24,15 @@ CAPABILITY = Capability(
 __all__, __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "invariants": "at_most ends_within never_before no_secret_in_answer",
         "moves": "find_values",
-        "search": "Exploration explore replay",
+        "search": "Exploration at_most ends_within explore never_before no_secret_in_answer replay",
     },
     "CAPABILITY",
     internal={
+        "generated_model": "ArgumentValues Draw",
+        "moves": "GeneratedCall Move Place build_turn render_script render_test resolve"
+        " run_rendered shrink",
+        "playing": "SdkConversions describe_form share_ssl_contexts",
         "search": "Counterexample",
-        "argument_values": "ArgumentValues Draw",
-        "moves": "GeneratedCall Move Place build_turn resolve",
-        "scripts": "render_script render_test run_rendered",
-        "sdk_conversions": "SdkConversions describe_form",
-        "shrinking": "shrink",
-        "ssl_contexts": "share_ssl_contexts",
     },
 )

@@ -120,7 +120,7 @@ def _read_target(arguments: tuple[str, ...], deadline: float) -> tuple[Any, str,
     command = sys.argv[separator + 1 :] if separator else []
     words = list(arguments[: len(arguments) - len(command)])
     if command and len(words) == 1:
-        from offbook.explore.scripts import literal
+        from offbook.explore.moves import literal
         from offbook.runs.api import drive
         from offbook.subjects.clis.command import Command
 
@@ -148,7 +148,7 @@ def _save(
     gives_up: tuple[str, ...],
 ) -> None:
     """Write the test for a finding."""
-    from offbook.explore.scripts import render_test
+    from offbook.explore.moves import render_test
 
     is_command = source.startswith("drive(")
     targets = [*invariants, *gives_up, *([] if is_command else [source])]

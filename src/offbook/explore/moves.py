@@ -16,13 +16,14 @@ import msgspec
 from offbook.determinism.faults import Fault
 from offbook.exchange.messages import JSON, AnyBlock, Text, ToolCall
 from offbook.exchange.model import Reply, Request, StopReason
-from offbook.exchange.providers import make_call_id
+from offbook.sources.matching import make_call_id
 from offbook.sources.playbook.actions import ScriptedStop, call, fail, say, when
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from offbook.sources.playbook.actions import Action, Call, Turn
+
 
 LAST_WORDS = "Done."
 SOON = 0.001  # seconds after which a client may retry: a search must not wait
@@ -196,3 +197,194 @@ def _build_call(made: GeneratedCall, seen: list[Any], *, collects: bool) -> Call
     params = late if has_place(made.arguments) else made.arguments
     action = call(made.tool, params, unknown=made.unknown)
     return action.then(lambda result: seen.extend(find_values(result))) if collects else action
+
+
+# ------------------------------------------------------------------------------ scripts
+# Writes a found script as the playbook that a person pastes, and as a test file.
+
+WIDTH = 96
+INDENT = "    "
+COLLECT = ".then(lambda result: seen.extend(find_values(result)))"
+
+
+def render_script(prompt: str, moves: Iterable[Move]) -> str:
+    """Return the script in Python: `when(…, [call(…), say(…)])`."""
+    moves = complete(moves)
+    collects = uses_results(moves)
+    lines = [f"when({literal(prompt)}, ["]
+    for move in moves:
+        if move.status:
+            lines.append(f"{INDENT}fail(status={move.status}, retry_after={SOON}),")
+            continue
+        parts = [_render_call(made, collects=collects) for made in move.calls]
+        if move.text or not parts or move.stop != "stop":
+            stop = "" if move.stop == "stop" else f", stop={literal(move.stop)}"
+            parts.append(f"say({literal(move.text)}{stop})")
+        line = parts[0] if len(parts) == 1 else f"[{', '.join(parts)}]"
+        if len(parts) > 1 and len(line) > WIDTH:
+            inner = "".join(f"{INDENT * 2}{part},\n" for part in parts)
+            line = f"[\n{inner}{INDENT}]"
+        lines.append(f"{INDENT}{line},")
+    return "\n".join([*lines, "])"])
+
+
+def uses_results(moves: Iterable[Move]) -> bool:
+    """Return whether a call takes a value from an earlier result."""
+    return any(has_place(made.arguments) for move in moves for made in move.calls)
+
+
+def run_rendered(script: str) -> Turn:
+    """Return the turn that a rendered script makes, exactly as if it had been pasted."""
+    names = {"when": when, "call": call, "say": say, "fail": fail}
+    return eval(script, {**names, "find_values": find_values, "seen": []})  # noqa: S307 - our own text
+
+
+def render_test(
+    name: str,
+    script: str,
+    *,
+    imports: Sequence[str],
+    world: str,
+    invariants: Sequence[str],
+    gives_up: Sequence[str] = (),
+    uses: Sequence[str] = (),
+) -> str:
+    """Return a test file that plays the script and checks the invariants.
+
+    `uses` are the names of `offbook` that the world needs.
+    """
+    words = [word for word in ("call", "fail", "say", "when") if f"{word}(" in script]
+    words = sorted([*uses, *words])
+    paths = ["from pathlib import Path", ""] if any("Path(" in line for line in imports) else []
+    seen = "seen" if "seen[" in script else ""
+    own = ["find_values", "replay"] if seen else ["replay"]
+    allowed = [f"gives_up=({', '.join(gives_up)},)"] if gives_up else []
+    arguments = ", ".join([world, "script", *invariants, *allowed])
+    body = [
+        f"script = {line}" if not number else line for number, line in enumerate(script.split("\n"))
+    ]
+    lines = [
+        f'"""Found by `offbook explore`: {name}."""',
+        "",
+        *paths,
+        f"from offbook import {', '.join(words)}",
+        f"from offbook.explore import {', '.join(own)}",
+        *imports,
+        "",
+        "",
+        f"def test_{_identifier(name)}():",
+        *([f"{INDENT}seen = []"] if seen else []),
+        *[f"{INDENT}{line}" for line in body],
+        f"{INDENT}replay({arguments})",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _identifier(name: str) -> str:
+    return "_".join("".join(c if c.isalnum() else " " for c in name.lower()).split())
+
+
+def _render_call(made: GeneratedCall, *, collects: bool) -> str:
+    options = ", unknown=True" if made.unknown else ""
+    late = "lambda: " if has_place(made.arguments) else ""
+    arguments = f", {late}{literal(made.arguments)}" if made.arguments else ""
+    return f"call({literal(made.tool)}{arguments}{options}){COLLECT if collects else ''}"
+
+
+def literal(value: Any) -> str:
+    """Return a value as Python source, with double quotes as a formatter writes them."""
+    match value:
+        case Place(index, as_text):
+            return f"str(seen[{index}])" if as_text else f"seen[{index}]"
+        case str():
+            if len(value) > WIDTH and len(set(value)) == 1:
+                return f"{literal(value[0])} * {len(value)}"
+            quoted = repr(value)
+            plain = quoted[0] == "'" and '"' not in quoted and "\\'" not in quoted
+            return f'"{quoted[1:-1]}"' if plain else quoted
+        case dict():
+            items = cast("dict[str, Any]", value).items()
+            return "{" + ", ".join(f"{literal(k)}: {literal(v)}" for k, v in items) + "}"
+        case list():
+            return "[" + ", ".join(map(literal, cast("list[Any]", value))) + "]"
+        case _:
+            return repr(value)
+
+
+# ---------------------------------------------------------------------------- shrinking
+# Makes a script that breaks an invariant smaller, as long as it breaks the same one.
+#
+# The script is shortened, not the random choices behind it: that takes a few runs instead of a few
+# hundred, and what is left has no superfluous step.
+
+MAX_RUNS = 300
+SIMPLE_VALUES: tuple[Any, ...] = (None, 0, 1, "", "a", [], {})
+
+
+def shrink(
+    moves: tuple[Move, ...], fails: Callable[[tuple[Move, ...]], bool]
+) -> tuple[tuple[Move, ...], int]:
+    """Return the smallest moves for which `fails` still holds, and the number of tries."""
+    tries = 0
+    changed = True
+    while changed and tries < MAX_RUNS:
+        changed = False
+        for candidate in _smaller(moves):
+            if _size(candidate) >= _size(moves):
+                continue
+            tries += 1
+            if fails(candidate):
+                moves, changed = candidate, True
+                break
+            if tries >= MAX_RUNS:
+                break
+    return moves, tries
+
+
+def _size(moves: tuple[Move, ...]) -> int:
+    return sum(move.size for move in moves)
+
+
+def _smaller(moves: tuple[Move, ...]) -> Iterator[tuple[Move, ...]]:
+    """Yield shorter and simpler scripts, those that remove most first."""
+    # 1. Half of the moves, then a quarter, then single ones.
+    length = len(moves) // 2 or 1
+    while length and moves:
+        for start in range(0, len(moves), length):
+            yield moves[:start] + moves[start + length :]
+        length //= 2
+    # 2. One call of several, or no text with the calls.
+    for index, move in enumerate(moves):
+        before, after = moves[:index], moves[index + 1 :]
+        if len(move.calls) > 1:
+            for skipped in range(len(move.calls)):
+                calls = move.calls[:skipped] + move.calls[skipped + 1 :]
+                yield (*before, msgspec.structs.replace(move, calls=calls), *after)
+        if move.calls and move.text:
+            yield (*before, msgspec.structs.replace(move, text=""), *after)
+        if not move.calls and not move.status and move.stop == "stop":
+            yield (*before, END, *after)
+    # 3. Simpler arguments.
+    for index, move in enumerate(moves):
+        for number, made in enumerate(move.calls):
+            for arguments in _simpler(made.arguments):
+                calls = list(move.calls)
+                calls[number] = GeneratedCall(made.tool, arguments, made.unknown)
+                changed = msgspec.structs.replace(move, calls=tuple(calls))
+                yield (*moves[:index], changed, *moves[index + 1 :])
+
+
+def _simpler(value: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the arguments without one of them, and with a simpler one."""
+    for name, item in value.items():
+        rest = {key: other for key, other in value.items() if key != name}
+        yield rest
+        simple = [candidate for candidate in SIMPLE_VALUES if type(candidate) is type(item)]
+        for candidate in simple:
+            if candidate != item:
+                yield {**value, name: candidate}
+        if isinstance(item, dict):
+            for inner in _simpler(cast("dict[str, Any]", item)):
+                yield {**value, name: inner}
+        if isinstance(item, list) and len(cast("list[Any]", item)) > 1:
+            yield {**value, name: cast("list[Any]", item)[:1]}

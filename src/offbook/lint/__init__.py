@@ -20,8 +20,5 @@ __all__, __getattr__, __dir__ = lazy_names(
     __name__,
     {},
     "CAPABILITY",
-    internal={
-        "lint_cli": "lint",
-        "lint_rules": "RULES fix_paths lint_paths",
-    },
+    internal={"lint_cli": "RULES fix_paths lint lint_paths"},
 )

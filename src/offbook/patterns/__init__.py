@@ -18,19 +18,16 @@ CAPABILITY = Capability(
 __all__, __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "cells": "Cell",
-        "expectations": "expect_cell expect_handler",
-        "harness": "create_harness",
-        "definition": "Pattern cell computed default effect handler pattern",
-        "pattern_component": "PatternComponent",
+        "definition": "Pattern cell computed default effect expect_cell expect_handler handler"
+        " pattern",
         "graph": "Computed",
-        "runtime": "Runtime Stream",
-        "steps": "run_steps",
+        "harness": "create_harness run_steps",
+        "pattern_component": "PatternComponent",
+        "runtime": "Cell Runtime Stream",
     },
     "CAPABILITY",
     internal={
-        "steps": "run_steps_file",
-        "harness": "PatternHarness",
+        "harness": "PatternHarness run_steps_file",
         "definition": "LoadedPattern load_pattern",
         "graph": "Store",
         "patterns_cli": "write_scaffold",

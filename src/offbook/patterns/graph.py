@@ -17,19 +17,17 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
 from offbook.errors import LoopError, PatternError, UsageError
-from offbook.patterns.locations import (
-    caller,
-    describe_function,
-    format_place,
-    locate_function,
-    raised_at,
-)
 from offbook.patterns.values import (
     Path,
     ReadOnly,
+    caller,
     child,
+    describe_function,
     describe_path,
+    format_place,
     freeze,
+    locate_function,
+    raised_at,
     read_path,
     write_path,
 )

@@ -128,7 +128,7 @@ def _run_pytest(tests: list[Path], name_filter: str) -> tuple[int, list[str]]:
 
 
 def _run_step_files(paths: Iterable[Path]) -> int:
-    from offbook.patterns.steps import run_steps_file
+    from offbook.patterns.harness import run_steps_file
 
     failed = False
     for path in paths:

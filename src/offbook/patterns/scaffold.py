@@ -6,10 +6,9 @@ import ast
 import inspect
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from offbook.patterns.cells import Cell
 from offbook.patterns.graph import Computed
 from offbook.patterns.harness import create_harness
-from offbook.patterns.runtime import Stream
+from offbook.patterns.runtime import Cell, Stream
 from offbook.patterns.values import thaw
 
 if TYPE_CHECKING:

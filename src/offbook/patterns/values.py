@@ -6,17 +6,23 @@ A write to a part of it makes a new container with the same identity, and unchan
 shared: whether something changed is decided by `is`.
 """
 
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from itertools import count
+from typing import TYPE_CHECKING, Any, Never
+
+from offbook.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
 # pyright: reportUnknownVariableType=false, reportUnknownMemberType=false
 # pyright: reportUnknownArgumentType=false
 # The values of cells have any type.
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-from itertools import count
-from typing import Any, Never
-
-from offbook.errors import UsageError
 
 Path = tuple[str | int, ...]
 MAX_DEPTH = 200
@@ -220,3 +226,49 @@ def _replace_item(container: Any, key: str | int, item: Any, name: str) -> Any:
 def describe_path(path: Path) -> str:
     """Return a path as Python writes it: `.title` or `[0]`."""
     return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path)
+
+
+# ---------------------------------------------------------------------------- locations
+# Places in the code that messages of patterns name: a caller, a handler, a raised error.
+
+HERE = __file__.rpartition("/")[0]
+
+
+def caller() -> tuple[str, int]:
+    """Return the file and line of the code outside of this package that called it."""
+    frame = sys._getframe(2)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - as in warnings
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(HERE):
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno
+
+
+def raised_at(error: BaseException) -> str:
+    """Return the innermost line outside of this package in which an error was raised."""
+    place = ""
+    traceback = error.__traceback__
+    while traceback is not None:
+        file = traceback.tb_frame.f_code.co_filename
+        if not file.startswith(HERE):
+            place = f" at {file}:{traceback.tb_lineno}"
+        traceback = traceback.tb_next
+    return place
+
+
+def format_place(place: str | tuple[str, int]) -> str:
+    """Return a handler as it is, and a file and line as `file:line`."""
+    return place if isinstance(place, str) else f"{place[0]}:{place[1]}"
+
+
+def locate_function(function: Callable[..., Any]) -> str:
+    """Return the file and the line of a function."""
+    code = getattr(function, "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else describe_function(function)
+
+
+def describe_function(function: Callable[..., Any]) -> str:
+    """Return the name of a function, or the place of a lambda."""
+    name = getattr(function, "__name__", type(function).__name__)
+    code = getattr(function, "__code__", None)
+    if name == "<lambda>" and code is not None:
+        return f"lambda at {code.co_filename.rpartition('/')[2]}:{code.co_firstlineno}"
+    return name

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from offbook.exchange.model import ModelSource
     from offbook.sources.cassette.recording import Recording, RecordingSummary
     from offbook.sources.cassette.replay import Cassette, ReplaySummary
-    from offbook.sources.mocks.mock_recording import MockRecording
+    from offbook.sources.mocks.mocks import MockRecording
     from offbook.sources.server.endpoint import Endpoint
     from offbook.trace.hub import Hub
 

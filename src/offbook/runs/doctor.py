@@ -14,10 +14,9 @@ from offbook.subjects.clis.claude_code import ClaudeCode
 from offbook.subjects.clis.cli import ClientPackage
 from offbook.subjects.clis.codex import Codex
 from offbook.subjects.clis.continue_cli import Continue
-from offbook.subjects.clis.gemini import GeminiCli
+from offbook.subjects.clis.gemini import GeminiCli, QwenCode
 from offbook.subjects.clis.opencode import OpenCode
 from offbook.subjects.clis.pi import Pi
-from offbook.subjects.clis.qwen import QwenCode
 from offbook.subjects.process import isolated_env, run_process
 
 # Offbook does not drive it: `offbook sandbox` installs packages of pi with it.

@@ -466,8 +466,7 @@ class Rehearsal:
 
     def _load(self, playbook: Playbook, script: tuple[Script, ...]) -> list[Turn | str]:
         """Validate a script before anything runs; return its prompts."""
-        from offbook.sources.playbook.actions import Role, Turn, list_called_tools
-        from offbook.sources.playbook.diagnostics import validate
+        from offbook.sources.playbook.actions import Role, Turn, list_called_tools, validate
 
         items = _expect(script, (Turn, Role), "turns and roles")
         turns = [item for item in items if isinstance(item, Turn)]

@@ -20,14 +20,13 @@ CAPABILITY = Capability(
 __all__, __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "sandbox_result": "SandboxResult",
+        "sandbox_folder": "SandboxResult",
         "verify": "verify_sandbox_install",
     },
     "CAPABILITY",
     internal={
-        "sandbox_result": "Loaded SandboxFault SandboxStep SmokeResult",
         "load_entry_points": "find_entry_points main",
         "npm_package": "install_npm_package",
-        "sandbox_folder": "SandboxFolder",
+        "sandbox_folder": "Loaded SandboxFault SandboxFolder SandboxStep SmokeResult",
     },
 )

@@ -20,10 +20,9 @@ from typing import Any
 
 from offbook.errors import OffbookError
 from offbook.runs.api import session
-from offbook.sources.playbook.script_files import read_script
+from offbook.sources.loading import read_script
 from offbook.subjects.session.extensions import ENTRY_POINT_GROUP, install_extension
-from offbook.subjects.session.hooks import Hooks
-from offbook.subjects.session.tools import ToolRegistry
+from offbook.subjects.session.tools import Hooks, ToolRegistry
 
 
 def find_entry_points(name: str) -> dict[str, str]:

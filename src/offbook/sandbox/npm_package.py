@@ -12,9 +12,9 @@ import msgspec
 
 from offbook.errors import FormatError, UsageError, did_you_mean
 from offbook.files import read_text
-from offbook.sandbox.sandbox_result import Loaded
+from offbook.sandbox.sandbox_folder import Loaded
 from offbook.subjects.clis.pi import Pi
-from offbook.subjects.clis.pi.pi_version import check_version
+from offbook.subjects.clis.pi.pi_process import check_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

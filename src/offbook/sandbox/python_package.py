@@ -24,7 +24,7 @@ import msgspec
 from offbook.errors import FormatError, UsageError
 from offbook.files import read_text
 from offbook.sandbox.npm_package import Installation
-from offbook.sandbox.sandbox_result import Loaded, SmokeResult
+from offbook.sandbox.sandbox_folder import Loaded, SmokeResult
 from offbook.trace.query import Events
 from offbook.trace.reader import Trace
 from offbook.version import VERSION

@@ -10,7 +10,7 @@ import click
 from offbook.cli_options import FILE_PATH, json_option, print_json, print_redacted
 
 if TYPE_CHECKING:
-    from offbook.sandbox.sandbox_result import SandboxResult
+    from offbook.sandbox.sandbox_folder import SandboxResult
 
 EXAMPLE = """\b
 Example:

@@ -19,8 +19,14 @@ from offbook.sandbox.python_package import (
     install_python_package,
     smoke_python_package,
 )
-from offbook.sandbox.sandbox_folder import SandboxFolder, open_sandbox
-from offbook.sandbox.sandbox_result import Kind, Loaded, SandboxResult, SmokeResult
+from offbook.sandbox.sandbox_folder import (
+    Kind,
+    Loaded,
+    SandboxFolder,
+    SandboxResult,
+    SmokeResult,
+    open_sandbox,
+)
 from offbook.trace.query import Events
 
 if TYPE_CHECKING:
@@ -216,7 +222,7 @@ def _check_smoke(smoke: object) -> Smoke | None:
             mock_ui: Mapping[str, Any] = entries.get("mock_ui") or {}
             return Smoke(inner.script, mock_tools, mock_ui)
     if isinstance(smoke, (str, Path)):
-        from offbook.sources.playbook.script_files import read_script
+        from offbook.sources.loading import read_script
 
         path = Path(smoke).resolve()
         read_script(path)  # a wrong one fails now, not after the installation
@@ -236,7 +242,7 @@ async def _run_smoke(
     if kind == "python":
         return await smoke_python_package(sandbox, folder, done.package, *smoke)
     from offbook.runs.api import drive
-    from offbook.sources.playbook.script_files import read_script
+    from offbook.sources.loading import read_script
     from offbook.subjects.clis.pi import Pi
 
     script = read_script(smoke.script) if isinstance(smoke.script, Path) else smoke.script

@@ -1,20 +1,42 @@
-"""Opens the source in a file by its type: mocks, a cassette or a playbook."""
+"""Opens the source in a file by its content: mocks, a cassette or a playbook.
+
+A playbook is a Python file with a list `playbook`, or the same in YAML or JSON:
+
+    - when: Refund order 7
+      do:
+        - call: find_order
+          with: {id: 7}
+        - [{call: refund, with: {id: 7}}, {call: notify}]    # two calls in one message
+        - [{call: refund}, {say: "", stop: cut}]             # the stream ends in this message
+        - say: Done.
+    - role: titles
+      system: title generator
+      do:
+        - say: A refund
+"""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from typing import TYPE_CHECKING, Any, cast
 
-from offbook.errors import FormatError
-from offbook.files import read_text
+import msgspec
 
-# The code of a source is imported when a file needs it: a server starts 15 ms earlier.
+from offbook.errors import FormatError, OffbookError, PlaybookError
+from offbook.files import read_document, read_text, run_source
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from offbook.exchange.model import ModelSource
+    from offbook.sources.playbook.actions import Action, Role, Turn
     from offbook.sources.playbook.playbook import Playbook
+
+
+# The code of a source is imported when a file needs it: a server starts 15 ms earlier.
 
 SCRIPT_SUFFIXES = {".py", ".yaml", ".yml", ".json"}
 _INTERACTIONS_KEY = re.compile(r"^(?:\{\s*)?[\"']?interactions[\"']?:", re.MULTILINE)
@@ -45,7 +67,6 @@ def open_source(path: Path) -> Callable[[], ModelSource]:
         file = load_cassette(path)
         return lambda: Cassette(file)
     from offbook.sources.playbook.playbook import Playbook
-    from offbook.sources.playbook.script_files import read_script
 
     script = read_script(path)
 
@@ -55,3 +76,142 @@ def open_source(path: Path) -> Callable[[], ModelSource]:
         return playbook
 
     return make_playbook
+
+
+# ---------------------------------------------------------------------------- playbooks
+
+EXAMPLE = 'playbook = [when("…", [call("…", {…}), say("…")])]'
+
+
+# The words, and the options that go with each.
+WORDS = {
+    "call": ("params", "unknown", "unanswered"),
+    "say": ("stop",),
+    "think": (),
+    "fail": ("status", "retry_after"),
+}
+
+
+class _ActionEntry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """An action in a file: exactly one of the first four fields is set."""
+
+    call: str | None = None
+    say: str | None = None
+    think: str | None = None
+    fail: str | None = None
+    params: dict[str, Any] | None = msgspec.field(name="with", default=None)
+    unknown: bool | None = None
+    unanswered: bool | None = None
+    stop: str | None = None
+    status: int | None = None
+    retry_after: float | None = None
+
+
+class _ScriptEntry(msgspec.Struct, forbid_unknown_fields=True):
+    """A turn or a role in a file."""
+
+    do: list[_ActionEntry | list[_ActionEntry]]
+    when: str | None = None
+    role: str | None = None
+    system: str | None = None
+    model: str | None = None
+    first: str | None = None
+    tools: list[str] | None = None
+
+
+def read_script(path: Path) -> tuple[Turn | Role, ...]:
+    """Read the turns and roles of a playbook file, and validate them without an agent."""
+    from offbook.sources.playbook.actions import validate
+    from offbook.sources.playbook.playbook import Playbook
+
+    try:
+        script = _run_python(path) if path.suffix == ".py" else _read_data(path)
+        validate(script)
+        Playbook().load(*script)  # it checks what concerns the order of the actions
+    except PlaybookError as error:
+        where = f"{path}: {error.where}" if error.where else str(path)
+        raise PlaybookError(error.what, where=where, hint=error.hint) from error
+    if not script:
+        raise FormatError("the playbook is empty", path=path, hint=f"write {EXAMPLE}")
+    return script
+
+
+def _run_python(path: Path) -> tuple[Turn | Role, ...]:
+    """Execute a Python file and return its `playbook`; it may import its neighbours."""
+    read_text(path)  # its message for a missing file is better than the import system's
+    spec = spec_from_file_location(f"offbook_playbook_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise FormatError("not a Python file", path=path)
+    module = module_from_spec(spec)
+    # As if the file were run as a script.
+    sys.path.insert(0, str(path.resolve().parent))
+    try:
+        run_source(module, path)
+    except OffbookError:
+        raise
+    except Exception as error:
+        raise FormatError(f"it raised {type(error).__name__}: {error}", path=path) from error
+    finally:
+        sys.path.pop(0)
+    script = getattr(module, "playbook", None)
+    if not isinstance(script, (list, tuple)):
+        raise FormatError("missing a list called playbook", path=path, hint=f"write {EXAMPLE}")
+    return tuple(cast("list[Turn | Role]", script))
+
+
+def _read_data(path: Path) -> tuple[Turn | Role, ...]:
+    """Read a YAML or JSON file."""
+    from offbook.sources.playbook.actions import role, when
+
+    # First without a type: the message for a file with another outer shape shows an example.
+    document = read_document(path, cast("Any", Any))
+    if not isinstance(document, list):
+        kind = "an empty file" if document is None else type(document).__name__
+        raise FormatError(
+            f"a playbook must be a list of turns and roles, got {kind}",
+            path=path,
+            hint='write - {when: "…", do: [{call: …, with: {…}}, {say: "…"}]}',
+        )
+    entries = cast("list[_ScriptEntry]", read_document(path, cast("Any", list[_ScriptEntry])))
+    script: list[Turn | Role] = []
+    for number, entry in enumerate(entries, 1):
+        actions = [
+            [_read_action(action, number, path) for action in message]
+            if isinstance(message, list)
+            else _read_action(message, number, path)
+            for message in entry.do
+        ]
+        conditions = (entry.system, entry.model, entry.first, entry.tools)
+        if entry.when is not None and entry.role is None and conditions == (None,) * 4:
+            script.append(when(entry.when, actions))
+        elif entry.role is not None and entry.when is None:
+            system, model, first, tools = conditions
+            script.append(
+                role(entry.role, actions, system=system, model=model, first=first, tools=tools)
+            )
+        else:
+            raise FormatError(
+                f"entry {number} is neither a turn nor a role",
+                path=path,
+                hint="a turn has when: and do:; a role has role:, its conditions, and do:",
+            )
+    return tuple(script)
+
+
+def _read_action(entry: _ActionEntry, number: int, path: Path) -> Action:
+    given = {
+        name: value for name, value in msgspec.structs.asdict(entry).items() if value is not None
+    }
+    words = [name for name in given if name in WORDS]
+    # Exactly one word, and no option of another: `{say: a, call: b}` is an error.
+    if len(words) != 1 or not given.keys() <= {words[0], *WORDS[words[0]]}:
+        raise FormatError(
+            f"an action of entry {number} is not one of call, say, think, fail",
+            path=path,
+            hint="call: goes with with:, unknown: and unanswered:, say: with stop:,"
+            " fail: with status: and retry_after:",
+        )
+    from offbook.sources.playbook import actions
+
+    build: Callable[..., Action] = getattr(actions, words[0])
+    return build(given.pop(words[0]), **given)

@@ -9,7 +9,7 @@ from offbook.errors import ToolBlocked
 
 if TYPE_CHECKING:
     from offbook.subjects.session.extensions import Api
-    from offbook.subjects.session.hooks import Context, HookEvent
+    from offbook.subjects.session.tools import Context, HookEvent
 
 ITEM = {"type": "object", "properties": {"item": {"type": "string"}}, "required": ["item"]}
 ORDER = {"type": "object", "properties": {"id": {"type": "string"}}, "required": ["id"]}

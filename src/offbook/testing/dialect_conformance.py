@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from offbook.errors import ModelError
-from offbook.exchange.dialects.conversations import ConversationStore
-from offbook.exchange.dialects.dialect import HttpRequest
+from offbook.exchange.dialects.dialect import ConversationStore, HttpRequest
 from offbook.exchange.messages import History, Message, Text, ToolCall, ToolResult, user
 from offbook.exchange.model import Reply, Request, Tool, Usage
 from offbook.testing.expectations import expect

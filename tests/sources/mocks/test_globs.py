@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offbook.sources.mocks import UNINDEXED, GlobIndex
+from offbook.sources import UNINDEXED, GlobIndex
 from offbook.trace import Glob
 
 LETTERS = st.text(alphabet="ab*_. é", max_size=12)

@@ -7,7 +7,8 @@ import pytest
 
 from offbook.errors import ModelError, ScriptMismatch, UsageError
 from offbook.exchange import History, Message, Reply, Request, Text, ToolCall, ToolResult, user
-from offbook.sources.mocks import RECEIPTS, Mocks, join_values, lint_mocks, parse_mocks
+from offbook.sources import join_values
+from offbook.sources.mocks import RECEIPTS, Mocks, lint_mocks, parse_mocks
 
 HEADER: dict[str, Any] = {"schemaVersion": 1}
 STRICT: dict[str, Any] = {"schemaVersion": 1, "strictScopes": True}

@@ -6,7 +6,8 @@ from textwrap import dedent
 import pytest
 
 from offbook.errors import OffbookError
-from offbook.sources.playbook import Turn, call, fail, read_script, role, say, think, when
+from offbook.sources import read_script
+from offbook.sources.playbook import Turn, call, fail, role, say, think, when
 
 YAML = """
 - when: Refund order 7

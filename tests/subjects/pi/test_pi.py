@@ -65,7 +65,7 @@ def write_extension(tmp_path: Path) -> WriteExtension:
 @pytest.fixture(scope="module", autouse=True)
 def no_process_is_left() -> Iterator[None]:
     yield
-    from offbook.subjects.clis.pi.pi_warm import close_hosts
+    from offbook.subjects.clis.pi.pi_process import close_hosts
 
     close_hosts()
 

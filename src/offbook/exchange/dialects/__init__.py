@@ -6,8 +6,8 @@ from offbook.capability import lazy_getattr
 __getattr__ = lazy_getattr(
     __name__,
     {
-        "conversations": "ConversationStore MAX_EXCHANGES PrefixCache",
-        "dialect": "Dialect HttpRequest HttpResponse Provider request_metadata",
+        "dialect": "ConversationStore Dialect HttpRequest HttpResponse MAX_EXCHANGES PrefixCache"
+        " Provider request_metadata",
         "wire": "ALL_RULES ByteTemplate FilledTemplate PLACEHOLDER RULES SseEvent embed"
         " encode_sse pack_floats parse_sse split_fixed split_reply_text split_words",
     },

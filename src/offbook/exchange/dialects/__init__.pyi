@@ -1,9 +1,9 @@
-from offbook.exchange.dialects.conversations import MAX_EXCHANGES as MAX_EXCHANGES
-from offbook.exchange.dialects.conversations import ConversationStore as ConversationStore
-from offbook.exchange.dialects.conversations import PrefixCache as PrefixCache
+from offbook.exchange.dialects.dialect import MAX_EXCHANGES as MAX_EXCHANGES
+from offbook.exchange.dialects.dialect import ConversationStore as ConversationStore
 from offbook.exchange.dialects.dialect import Dialect as Dialect
 from offbook.exchange.dialects.dialect import HttpRequest as HttpRequest
 from offbook.exchange.dialects.dialect import HttpResponse as HttpResponse
+from offbook.exchange.dialects.dialect import PrefixCache as PrefixCache
 from offbook.exchange.dialects.dialect import Provider as Provider
 from offbook.exchange.dialects.dialect import request_metadata as request_metadata
 from offbook.exchange.dialects.wire import ALL_RULES as ALL_RULES

@@ -1,11 +1,5 @@
 from offbook.sources.cassette.cassette_file import CassetteFile as CassetteFile
 from offbook.sources.cassette.cassette_file import read_cassette_bytes as read_cassette_bytes
-from offbook.sources.cassette.editing import append_interactions as append_interactions
-from offbook.sources.cassette.editing import as_block_sequence as as_block_sequence
-from offbook.sources.cassette.editing import edit_mapping as edit_mapping
-from offbook.sources.cassette.editing import remove_interactions as remove_interactions
-from offbook.sources.cassette.editing import update_header as update_header
-from offbook.sources.cassette.editing import update_interactions as update_interactions
 from offbook.sources.cassette.format import CassetteTitle as CassetteTitle
 from offbook.sources.cassette.format import Interaction as Interaction
 from offbook.sources.cassette.format import RecordedRequest as RecordedRequest
@@ -15,9 +9,15 @@ from offbook.sources.cassette.format import parse_chunks as parse_chunks
 from offbook.sources.cassette.format import shift_chunks as shift_chunks
 from offbook.sources.cassette.journal import Journal as Journal
 from offbook.sources.cassette.journal import JournalMerged as JournalMerged
+from offbook.sources.cassette.journal import append_interactions as append_interactions
+from offbook.sources.cassette.journal import as_block_sequence as as_block_sequence
+from offbook.sources.cassette.journal import edit_mapping as edit_mapping
 from offbook.sources.cassette.journal import journal_path as journal_path
 from offbook.sources.cassette.journal import load_cassette as load_cassette
+from offbook.sources.cassette.journal import remove_interactions as remove_interactions
 from offbook.sources.cassette.journal import try_lock as try_lock
+from offbook.sources.cassette.journal import update_header as update_header
+from offbook.sources.cassette.journal import update_interactions as update_interactions
 from offbook.sources.cassette.maintenance import Drift as Drift
 from offbook.sources.cassette.maintenance import cassette_stats as cassette_stats
 from offbook.sources.cassette.maintenance import compare_cassettes as compare_cassettes

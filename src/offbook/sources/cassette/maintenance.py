@@ -22,12 +22,6 @@ from offbook.sources.cassette.cassette_file import (
     split_items,
     write_cassette_bytes,
 )
-from offbook.sources.cassette.editing import (
-    as_block_sequence,
-    remove_interactions,
-    update_header,
-    update_interactions,
-)
 from offbook.sources.cassette.format import (
     FORMAT,
     MAIN_HAT,
@@ -35,7 +29,14 @@ from offbook.sources.cassette.format import (
     Interaction,
     reply_from_response,
 )
-from offbook.sources.cassette.journal import journal_path, load_cassette
+from offbook.sources.cassette.journal import (
+    as_block_sequence,
+    journal_path,
+    load_cassette,
+    remove_interactions,
+    update_header,
+    update_interactions,
+)
 from offbook.sources.cassette.normalize import Normalizer, merge_rules, number_call_ids
 from offbook.trace.redaction import Redaction, parse_redaction_rules
 

@@ -43,7 +43,7 @@ from offbook.sources.cassette.normalize import (
     number_call_ids,
 )
 from offbook.sources.cassette.replay import Cassette, request_hat
-from offbook.sources.side_requests import answer_prewarm
+from offbook.sources.matching import answer_prewarm
 from offbook.trace.redaction import Redaction, RedactionRules, parse_redaction_rules
 
 if TYPE_CHECKING:

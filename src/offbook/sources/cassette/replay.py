@@ -51,7 +51,7 @@ from offbook.sources.cassette.normalize import (
     request_as_json,
     restore_roots,
 )
-from offbook.sources.side_requests import answer_side_request
+from offbook.sources.matching import answer_side_request
 from offbook.trace.events import Verdict
 from offbook.trace.redaction import RedactionRules, parse_redaction_rules
 

@@ -12,14 +12,11 @@ import msgspec
 from offbook.errors import FormatError, UsageError, did_you_mean
 from offbook.sources.cassette.format import response_from_error, response_from_reply
 from offbook.sources.cassette.recording import Recording
-from offbook.sources.importers.claude import ClaudeImporter
-from offbook.sources.importers.codex import CodexImporter
-from offbook.sources.importers.generic import GenericImporter
+from offbook.sources.importers.agent_logs import ClaudeImporter, CodexImporter, PiImporter
 from offbook.sources.importers.importer import ImportedExchange, Importer, Skipped, read_records
 from offbook.sources.importers.otlp import OtlpImporter
-from offbook.sources.importers.pi import PiImporter
-from offbook.sources.importers.ralph import RalphImporter
-from offbook.sources.mocks.mock_recording import (
+from offbook.sources.importers.plain_logs import GenericImporter, RalphImporter
+from offbook.sources.mocks.mocks import (
     render_error_line,
     render_reply_line,
     write_mock_file,

@@ -6,9 +6,8 @@ from offbook.capability import lazy_getattr
 __getattr__ = lazy_getattr(
     __name__,
     {
-        "blocking": "CoroutineRunner",
-        "http_client_transport": "HttpClientTransport",
-        "patching": "Patcher intercept",
+        "interceptor": "CoroutineRunner",
+        "patching": "HttpClientTransport Patcher intercept",
         "telemetry": "disable_telemetry",
     },
 )

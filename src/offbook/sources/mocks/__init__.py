@@ -7,7 +7,6 @@ __getattr__ = lazy_getattr(
     __name__,
     {
         "mock_file": "Mock lint_mocks parse_mocks read_mocks",
-        "mock_recording": "MockRecording",
-        "mocks": "GlobIndex Mocks RECEIPTS Receipt UNINDEXED join_values",
+        "mocks": "MockRecording Mocks RECEIPTS Receipt",
     },
 )

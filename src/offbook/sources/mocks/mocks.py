@@ -7,43 +7,46 @@ and the nearest line: a reply is never made up.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from offbook.errors import ScriptMismatch, ScriptUnfinished, UsageError
+from offbook.errors import ModelError, ScriptMismatch, ScriptUnfinished, UsageError
 from offbook.exchange.messages import (
-    Image,
-    RawBlock,
     Text,
     Thinking,
     ToolCall,
-    ToolResult,
     find_calls,
 )
-from offbook.exchange.model import Reply, Usage
-from offbook.exchange.providers import make_call_id
-from offbook.secrets import outgoing, word_finder
+from offbook.exchange.model import Reply, Usage, can_relay
+from offbook.files import write_atomic
+from offbook.secrets import hide_secrets, outgoing
+from offbook.sources.matching import (
+    AwaitedResults,
+    PatternQueue,
+    answer_prewarm,
+    answer_side_request,
+    encode_text,
+    join_values,
+    make_call_id,
+)
 from offbook.sources.mocks.mock_file import Mock, MockFile, parse_mocks, read_mocks
-from offbook.sources.side_requests import answer_side_request
 from offbook.trace.events import Verdict
-from offbook.trace.text_patterns import Glob
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
-    from offbook.exchange.messages import AnyBlock, Message
-    from offbook.exchange.model import Request
+    from offbook.exchange.messages import AnyBlock
+    from offbook.exchange.model import ModelSource, Request
+
 
 PROMPT_LIMIT = 200
 RECEIPTS = 1000  # a server may run for days
 CONVERSATIONS = 128  # side by side, whose text is kept from request to request
 SHARED, DEFAULT, MAIN = "shared", "default", "agent.main"
-UNINDEXED = 8  # fewer patterns are tried one by one: the index gains nothing before
-WORD_LENGTH = 12  # longer words are cut: rare enough, and the search stays small
 
 
 class Receipt(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -87,14 +90,13 @@ class Mocks:
         if not self.file.mocks:
             raise UsageError("no mock lines", where=self.file.path, hint='write {"text": "…"}')
         self.receipts: deque[Receipt] = deque(maxlen=RECEIPTS)
-        self._scopes: dict[str, _Scope] = {}
+        self._scopes: dict[str, PatternQueue[Mock]] = {}
         for mock in self.file.mocks:
-            self._scopes.setdefault(mock.scope, _Scope()).add(mock)
+            self._scopes.setdefault(mock.scope, PatternQueue[Mock]()).add(mock)
         self._used: set[int] = set()
         self._remaining = len(self.file.mocks)
         self._call_count = 0
-        # The calls whose results have not come back yet: the line and the tool, by id.
-        self._awaited_results: dict[str, tuple[Mock, str]] = {}
+        self._awaited_results: AwaitedResults[Mock] = AwaitedResults()
         # The text of recent conversations by their digest, the latest last.
         self._texts: dict[str, str] = {}
 
@@ -105,17 +107,13 @@ class Mocks:
         text = "\n" * (number - 1) + msgspec.json.encode(line).decode()
         [mock] = parse_mocks(text, self.file.path).mocks
         self.file = msgspec.structs.replace(self.file, mocks=(*self.file.mocks, mock))
-        self._scopes.setdefault(mock.scope, _Scope()).add(mock)
+        self._scopes.setdefault(mock.scope, PatternQueue[Mock]()).add(mock)
         self._remaining += 1
 
     async def reply(self, request: Request, /) -> Reply:
         """Return the reply of the first line that matches the request."""
         if self._awaited_results:
-            for result in request.results:
-                _, tool = self._awaited_results.get(result.call_id, (None, ""))
-                # The id alone is not enough: the agent may have changed the call in its history.
-                if result.name in {"", tool}:
-                    self._awaited_results.pop(result.call_id, None)
+            self._awaited_results.receive(request)
         text = self._match_text(request)
         requested, scopes = DEFAULT, (DEFAULT,)
         if self.file.versioned:
@@ -174,7 +172,7 @@ class Mocks:
             raise mock.line.error.to_model_error()
         usage = mock.usage
         if not mock.has_input_tokens:  # then a token is a byte of the conversation
-            size = len(text) if text.isascii() else len(_encode(text))
+            size = len(text) if text.isascii() else len(encode_text(text))
             usage = Usage(size, usage.output, usage.cache_read, usage.cache_write)
         blocks = mock.blocks
         if find_calls(blocks):
@@ -182,7 +180,7 @@ class Mocks:
             unanswered = {call.name for call in mock.line.tool_calls if call.unanswered}
             for call in find_calls(blocks):
                 if call.name not in unanswered:
-                    self._awaited_results[call.id] = (mock, call.name)
+                    self._awaited_results.add(call.id, call.name, mock)
         chunks = mock.line.stream_chunks or ()
         return Reply(blocks, mock.stop, usage, mock.line.model, step=mock.number, chunks=chunks)
 
@@ -222,13 +220,9 @@ class Mocks:
 
     def missing_result(self) -> ScriptUnfinished | None:
         """Return the error for a call whose result never came back, or None."""
-        for mock, tool in self._awaited_results.values():
-            return ScriptUnfinished(
-                f"the result of call {tool} never came back",
-                where=f"{self.file.path}:{mock.number}",
-                hint="let the agent run the tool and send the result with its next request; if it"
-                ' ends with this call, add "unanswered": true to the call',
-            )
+        for _, mock in self._awaited_results.entries():
+            where, fix = f"{self.file.path}:{mock.number}", 'add "unanswered": true to the call'
+            return self._awaited_results.error(where, f"line {mock.number}", fix)
         return None
 
     def _explain_miss(self, text: str, requested: str) -> Iterator[str]:
@@ -272,123 +266,98 @@ def _nearest(text: str, mocks: list[Mock]) -> Mock:
     return max(mocks[:PROMPT_LIMIT], key=similarity)
 
 
-class _Scope:
-    """The remaining lines of one scope."""
+# ---------------------------------------------------------------------------- recording
 
-    def __init__(self) -> None:
-        self.queue: deque[Mock] = deque()
-        self._patterns: dict[int, Mock] = {}
-        self._index: GlobIndex | None = None
-
-    def add(self, mock: Mock) -> None:
-        if mock.glob is None:
-            self.queue.append(mock)
-        else:
-            self._patterns[mock.number] = mock
-            self._index = None
-
-    def next(self) -> Mock:
-        """Return the next line in order."""
-        return self.queue[0] if self.queue[0].sticky else self.queue.popleft()
-
-    def take(self, text: str) -> Mock | None:
-        """Return the first line whose pattern matches; remove it if it answers once."""
-        if self._index is None:  # built with the first request: a file may be only linted
-            entries = self._patterns.items()
-            self._index = GlobIndex((number, mock.glob) for number, mock in entries if mock.glob)
-        for number in self._index.find(text):
-            mock = self._patterns.get(number)
-            if mock is not None:
-                if not mock.sticky:
-                    del self._patterns[number]
-                return mock
-        return None
+PRIVATE = 0o600  # replies may contain confidential text: readable by their owner only
 
 
-class GlobIndex:
-    """Finds the patterns that match a text, among thousands, in one pass over the text.
+class MockRecording:
+    """A source that records the replies of another one; the file is complete after each reply.
 
-    Each pattern is indexed by its rarest word: a text that lacks the word cannot match. A search
-    for all words at once (Aho-Corasick) selects the few patterns to try, so that a request costs
-    about the same with 1,000 lines as with one (`tests/sources/server/test_growth.py`).
+        recording = MockRecording(Live(), "answers.jsonl")
+
+    The lines answer in the order in which they were recorded. They have no `match`, as requests
+    are not recorded; to compare the requests of a later run too, record a cassette.
     """
 
-    def __init__(self, globs: Iterable[tuple[int, Glob]]) -> None:
-        self._globs = list(globs)
-        self._without_word: list[int] = []
-        self._by_word: list[list[int]] = []
-        if len(self._globs) <= UNINDEXED:
-            self._find_words = None
-            return
-        words = [
-            {word[:WORD_LENGTH] for word in glob.pattern.replace("*", " ").split()}
-            for _, glob in self._globs
+    def __init__(self, source: ModelSource, path: Path | str, *, replace: bool = False) -> None:
+        self.path = Path(path)
+        self.lines: list[dict[str, Any]] = []
+        self.relays = can_relay(source)
+        self._source = source
+        self._awaited: dict[str, dict[str, Any]] = {}  # recorded calls without a result, by id
+        if self.path.exists() and not replace:
+            raise UsageError(
+                "the file already exists",
+                where=str(path),
+                hint="choose another name, or overwrite it with --replace",
+            )
+
+    async def reply(self, request: Request, /) -> Reply:
+        """Return the reply of the source; record it, or the provider's error."""
+        if (prewarm := answer_prewarm(request)) is not None:
+            return prewarm
+        for result in request.results:
+            self._awaited.pop(result.call_id, {}).pop("unanswered", None)
+        try:
+            reply = await self._source.reply(request)
+        except ModelError as error:
+            self._record(render_error_line(error))
+            raise
+        line = render_reply_line(reply, ids=True)
+        for call in line.get("tool_calls", ()):
+            # Until the result comes: the agent may end with this call.
+            call["unanswered"] = True
+            self._awaited[call["id"]] = call
+        self._record(line)
+        return reply
+
+    def _record(self, line: dict[str, Any]) -> None:
+        self.lines.append(line)
+        write_mock_file(self.path, self.lines)
+
+
+def write_mock_file(path: Path, lines: Iterable[dict[str, Any]]) -> None:
+    """Write a mock file, with secrets replaced."""
+    texts = (hide_secrets(msgspec.json.encode(line).decode()) for line in lines)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, "".join(f"{text}\n" for text in texts), mode=PRIVATE)
+
+
+def render_error_line(error: ModelError) -> dict[str, Any]:
+    """Return a provider's error as a mock line."""
+    return {"error": {"status": error.status, "category": error.category, "message": error.message}}
+
+
+def render_reply_line(
+    reply: Reply, *, provider: str = "", counted: bool = True, ids: bool = False
+) -> dict[str, Any]:
+    """Return a reply as a mock line.
+
+    With `ids` it keeps the ids of the tool calls and the chunks of the text; with `counted` the
+    token counts.
+    """
+    line: dict[str, Any] = {
+        "text": "\n".join(block.text for block in reply.blocks if isinstance(block, Text))
+    }
+    if reply.calls:
+        line["tool_calls"] = [
+            {"name": call.name, "args": call.arguments, **({"id": call.id} if ids else {})}
+            for call in reply.calls
         ]
-        counts = Counter(word for group in words for word in group)
-        entries: dict[str, list[int]] = {}
-        for index, group in enumerate(words):
-            if group:
-                rarest = min(group, key=lambda word: (counts[word], -len(word), word))
-                entries.setdefault(rarest, []).append(index)
-            else:
-                self._without_word.append(index)
-        self._by_word = list(entries.values())
-        self._find_words = word_finder(map(_encode, entries))
-
-    def find(self, text: str) -> Iterator[int]:
-        """Yield the numbers of the patterns that match, in their order."""
-        candidates: Sequence[int] = range(len(self._globs))
-        if self._find_words is not None:
-            indexes = set(self._without_word)
-            for word in {word for word, _, _ in self._find_words(_encode(text))}:
-                indexes.update(self._by_word[word])
-            candidates = sorted(indexes)
-        for index in candidates:
-            number, glob = self._globs[index]
-            if glob.matches(text):
-                yield number
-
-
-def _encode(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
-
-
-def join_values(messages: Iterable[Message]) -> str:
-    """Return the text that a pattern is matched against: every value, one a line.
-
-    It contains texts, roles, and the names, ids and arguments of tool calls, but not the system
-    prompt, the offered tools or the model.
-    """
-    values: list[str] = []
-    for message in messages:
-        blocks = message.blocks
-        if len(blocks) == 1 and isinstance(blocks[0], Text):  # most messages: spares the loops
-            values += (blocks[0].text, message.role)
-            continue
-        for block in blocks:
-            if isinstance(block, (Text, Thinking, ToolResult)):
-                values.append(block.text)
-            elif isinstance(block, Image):
-                values.append(block.url)
-            elif isinstance(block, RawBlock):
-                values += _strings(block.data)
-        values.append(message.role)
-        for block in blocks:
-            if isinstance(block, ToolResult):
-                values.append(block.call_id)
-            elif isinstance(block, ToolCall):
-                values += (*_strings(block.arguments), block.id, block.name)
-    return "\n".join(filter(None, values))
-
-
-def _strings(value: object) -> Iterator[str]:
-    """Yield the strings in a JSON value, objects in the order of their keys."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        fields = cast("Mapping[str, object]", value)
-        for key in sorted(fields):
-            yield from _strings(fields[key])
-    elif isinstance(value, (list, tuple)):
-        for item in cast("list[object]", value):
-            yield from _strings(item)
+    thoughts = [block.text for block in reply.blocks if isinstance(block, Thinking) and block.text]
+    if thoughts:
+        line["thinking"] = "\n".join(thoughts)
+    # The format requires that the chunks add up to the text, which joins several blocks by lines.
+    if ids and len(reply.chunks) > 1 and "".join(reply.chunks) == line["text"]:
+        line["stream_chunks"] = reply.chunks
+    # The other reasons follow from the content.
+    if reply.stop not in {"stop", "tool_use"}:
+        line["stop_reason"] = reply.stop
+    if reply.model:
+        line["model"] = reply.model
+    if provider:
+        line["provider"] = provider
+    if counted:
+        line |= {"input_tokens": reply.usage.input, "output_tokens": reply.usage.output}
+    return line

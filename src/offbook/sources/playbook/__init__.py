@@ -16,9 +16,9 @@ from offbook.capability import lazy_getattr
 __getattr__ = lazy_getattr(
     __name__,
     {
-        "actions": "Action Call Role Say Turn call fail role say think when",
-        "diagnostics": "describe read_head suggest_role validate",
+        "actions": "Action Call Role Say Turn call describe fail read_head role say think validate"
+        " when",
+        "diagnostics": "suggest_role",
         "playbook": "MAX_HEADS Playbook",
-        "script_files": "read_script",
     },
 )

@@ -1,4 +1,4 @@
-"""The words of a playbook: `when`, `call`, `say`, `think`, `fail` and `role`.
+"""The words of a playbook (`when`, `call`, `say`, `think`, `fail`, `role`), and its steps.
 
 Each word checks its arguments immediately, so a mistake is reported at the line that contains it
 and not in the middle of a run.
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 import msgspec
 
 from offbook.errors import OffbookWarning, PlaybookError, did_you_mean, explain_call
+from offbook.secrets import excerpt
 
 # Messages and models are not imported: a module with tests is collected 15 ms faster.
 if TYPE_CHECKING:
@@ -450,3 +451,110 @@ def _check_actions(actions: object, where: str) -> Actions:
                 action.use.in_script = True
         checked.append(cast("Any", tuple(group) if is_group else entry))
     return tuple(checked)
+
+
+# -------------------------------------------------------------------------------- steps
+
+TEXT_LIMIT = 60  # with a step's number and word, one line of a terminal
+PARAMS_LIMIT = 80
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One message of the model, numbered from 1 through the whole playbook.
+
+    `location` names the turn or role that contains it: `when('Refund order 7')`.
+    """
+
+    number: int
+    actions: tuple[Action, ...]
+    location: str
+
+    @property
+    def is_answer(self) -> bool:
+        """True for a text without a tool call."""
+        return any(isinstance(action, Say) for action in self.actions) and not any(
+            isinstance(action, Call) for action in self.actions
+        )
+
+    def __str__(self) -> str:
+        return f"{self.number}. {' + '.join(map(describe, self.actions))}"
+
+
+def describe(action: Action) -> str:
+    """Render an action as its author wrote it, cut to fit a line."""
+    match action:
+        case Call(tool, params):
+            if callable(params):
+                return f'call("{tool}", <late-bound>)'
+            from offbook.exchange.messages import to_json
+
+            return f'call("{tool}", {cut_text(to_json(params).decode(), PARAMS_LIMIT)})'
+        case Say(text):
+            return f'say("{cut_text(text)}")'
+        case Think(text):
+            return f'think("{cut_text(text)}")'
+        case Fail(message, status):
+            return f'fail("{cut_text(message)}", status={status})'
+
+
+def cut_text(text: str, length: int = TEXT_LIMIT) -> str:
+    """Return the text, shortened to `length` characters."""
+    return excerpt(text, length)
+
+
+def turn_location(turn: Turn) -> str:
+    """Return the name of a turn in messages."""
+    return f"when({cut_text(turn.text)!r})"
+
+
+def validate(
+    script: Iterable[Turn | Role],
+    *,
+    tools: Iterable[str] | None = None,
+    commands: Iterable[str] = (),
+) -> None:
+    """Raise `PlaybookError` for a turn that could never run as written.
+
+    `tools` are the tools of the subject, if they are known before the run. `commands` are the
+    slash commands that the subject answers without a request to the model.
+    """
+    known_tools = None if tools is None else set(tools)
+    known_commands = set(commands)
+    entries = list(script)
+    has_roles = any(isinstance(entry, Role) for entry in entries)
+    for turn in entries:
+        if not isinstance(turn, Turn):
+            continue
+        location = turn_location(turn)
+        # Roles may answer all requests of a turn, and the agent itself a slash command.
+        is_slash = turn.text.startswith("/")
+        is_command = is_slash and turn.text[1:].partition(" ")[0] in known_commands
+        if not turn.actions and not has_roles and not is_command:
+            hint = "add say(…), or a role(…) that answers its requests"
+            if is_slash:
+                hint = f"unknown command: {did_you_mean(turn.text[1:], known_commands)}"
+            raise PlaybookError("a turn with no actions", where=location, hint=hint)
+        for number, message in enumerate(turn.actions, 1):
+            for action in group_actions(message):
+                if known_tools is None or not isinstance(action, Call):
+                    continue
+                if action.tool not in known_tools and not action.unknown:
+                    raise PlaybookError(
+                        f"the agent has no tool {action.tool!r}",
+                        where=f"{location}, action {number}",
+                        hint=did_you_mean(action.tool, known_tools),
+                    )
+
+
+class RoleConditions(msgspec.Struct, frozen=True):
+    """The parts of a request that a role has conditions for."""
+
+    system: str
+    first: str
+    model: str
+    tools: tuple[str, ...]
+
+
+def read_head(request: Request) -> RoleConditions:
+    """Return the parts of a request that a role has conditions for."""
+    return RoleConditions(request.system, request.first_prompt, request.model, request.tool_names)

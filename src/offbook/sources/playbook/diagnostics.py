@@ -1,33 +1,30 @@
-"""The steps of a playbook and every message about them.
+"""The errors of a running playbook.
 
-`validate` rejects a script that could never run. The functions `…_error` build the errors of a
-running script: each begins with the fact and continues with expected, got, remaining and fix.
+Each begins with the fact and continues with expected, got, remaining and fix.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from offbook.errors import (
-    PlaybookError,
     ScriptExhausted,
     ScriptMismatch,
     ScriptUnfinished,
     did_you_mean,
 )
-from offbook.exchange.messages import to_json, written_text
-from offbook.secrets import excerpt, outgoing
+from offbook.exchange.messages import written_text
+from offbook.secrets import outgoing
 from offbook.sources.playbook.actions import (
-    Action,
+    PARAMS_LIMIT,
     Call,
-    Fail,
     Role,
-    Say,
-    Think,
+    RoleConditions,
+    Step,
     Turn,
-    group_actions,
+    cut_text,
+    read_head,
+    turn_location,
 )
 
 if TYPE_CHECKING:
@@ -35,94 +32,7 @@ if TYPE_CHECKING:
 
     from offbook.exchange.model import Request
 
-TEXT_LIMIT = 60  # with a step's number and word, one line of a terminal
-PARAMS_LIMIT = 80
 STEPS_SHOWN = 5
-
-
-class Step(msgspec.Struct, frozen=True):
-    """One message of the model, numbered from 1 through the whole playbook.
-
-    `location` names the turn or role that contains it: `when('Refund order 7')`.
-    """
-
-    number: int
-    actions: tuple[Action, ...]
-    location: str
-
-    @property
-    def is_answer(self) -> bool:
-        """True for a text without a tool call."""
-        return any(isinstance(action, Say) for action in self.actions) and not any(
-            isinstance(action, Call) for action in self.actions
-        )
-
-    def __str__(self) -> str:
-        return f"{self.number}. {' + '.join(map(describe, self.actions))}"
-
-
-def describe(action: Action) -> str:
-    """Render an action as its author wrote it, cut to fit a line."""
-    match action:
-        case Call(tool, params):
-            if callable(params):
-                return f'call("{tool}", <late-bound>)'
-            return f'call("{tool}", {cut_text(to_json(params).decode(), PARAMS_LIMIT)})'
-        case Say(text):
-            return f'say("{cut_text(text)}")'
-        case Think(text):
-            return f'think("{cut_text(text)}")'
-        case Fail(message, status):
-            return f'fail("{cut_text(message)}", status={status})'
-
-
-def cut_text(text: str, length: int = TEXT_LIMIT) -> str:
-    """Return the text, shortened to `length` characters."""
-    return excerpt(text, length)
-
-
-def turn_location(turn: Turn) -> str:
-    """Return the name of a turn in messages."""
-    return f"when({cut_text(turn.text)!r})"
-
-
-def validate(
-    script: Iterable[Turn | Role],
-    *,
-    tools: Iterable[str] | None = None,
-    commands: Iterable[str] = (),
-) -> None:
-    """Raise `PlaybookError` for a turn that could never run as written.
-
-    `tools` are the tools of the subject, if they are known before the run. `commands` are the
-    slash commands that the subject answers without a request to the model.
-    """
-    known_tools = None if tools is None else set(tools)
-    known_commands = set(commands)
-    entries = list(script)
-    has_roles = any(isinstance(entry, Role) for entry in entries)
-    for turn in entries:
-        if not isinstance(turn, Turn):
-            continue
-        location = turn_location(turn)
-        # Roles may answer all requests of a turn, and the agent itself a slash command.
-        is_slash = turn.text.startswith("/")
-        is_command = is_slash and turn.text[1:].partition(" ")[0] in known_commands
-        if not turn.actions and not has_roles and not is_command:
-            hint = "add say(…), or a role(…) that answers its requests"
-            if is_slash:
-                hint = f"unknown command: {did_you_mean(turn.text[1:], known_commands)}"
-            raise PlaybookError("a turn with no actions", where=location, hint=hint)
-        for number, message in enumerate(turn.actions, 1):
-            for action in group_actions(message):
-                if known_tools is None or not isinstance(action, Call):
-                    continue
-                if action.tool not in known_tools and not action.unknown:
-                    raise PlaybookError(
-                        f"the agent has no tool {action.tool!r}",
-                        where=f"{location}, action {number}",
-                        hint=did_you_mean(action.tool, known_tools),
-                    )
 
 
 def no_matching_role_error(
@@ -254,23 +164,6 @@ def unfinished_error(
     )
 
 
-def missing_result_error(step: Step, call: Call, got: str) -> ScriptUnfinished:
-    """Return the error for a call whose result no request had; `got` came in its place."""
-    return ScriptUnfinished(
-        f"the result of call {call.tool} never came back"
-        + (", so its .then() did not run" if call.callbacks else ""),
-        where=step.location,
-        hint="\n".join(
-            (
-                f"  expected: a request with the result of step {step}",
-                f"  got: {got or 'no request has it'}",
-                "  fix: let the agent run the tool and send the result with its next request; if",
-                f"    it ends with this call, write call({call.tool!r}, …, unanswered=True)",
-            )
-        ),
-    )
-
-
 def missing_exception_error(step: Step, call: Call) -> ScriptUnfinished:
     """Return the error for a tool that was expected to raise and did not."""
     kinds = call.raises if isinstance(call.raises, tuple) else (call.raises,)
@@ -313,20 +206,6 @@ def describe_request(request: Request) -> str:
 
 EXCERPT_LENGTH = 50  # of a text in a condition
 MIN_EXCERPT_LENGTH = 4  # shorter lines, such as a bracket, say nothing about a request
-
-
-class RoleConditions(msgspec.Struct, frozen=True):
-    """The parts of a request that a role has conditions for."""
-
-    system: str
-    first: str
-    model: str
-    tools: tuple[str, ...]
-
-
-def read_head(request: Request) -> RoleConditions:
-    """Return the parts of a request that a role has conditions for."""
-    return RoleConditions(request.system, request.first_prompt, request.model, request.tool_names)
 
 
 def suggest_role(request: Request, others: Iterable[RoleConditions]) -> str:

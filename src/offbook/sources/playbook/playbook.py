@@ -6,7 +6,7 @@ from asyncio import CancelledError
 from collections import deque
 from collections.abc import Mapping
 from inspect import isawaitable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import msgspec
 
@@ -21,8 +21,8 @@ from offbook.exchange.messages import (
     written_text,
 )
 from offbook.exchange.model import Reply, StopReason, Usage
-from offbook.exchange.providers import make_call_id
 from offbook.secrets import hide_secrets
+from offbook.sources.matching import AwaitedResults, answer_side_request, make_call_id
 from offbook.sources.playbook.actions import (
     Action,
     Actions,
@@ -30,22 +30,21 @@ from offbook.sources.playbook.actions import (
     Fail,
     Params,
     Role,
+    RoleConditions,
     Say,
+    Step,
     Think,
     Turn,
     check_params,
     group_actions,
     list_called_tools,
-)
-from offbook.sources.playbook.diagnostics import (
-    RoleConditions,
-    Step,
-    exhausted_error,
-    missing_exception_error,
-    missing_result_error,
-    no_matching_role_error,
     read_head,
     turn_location,
+)
+from offbook.sources.playbook.diagnostics import (
+    exhausted_error,
+    missing_exception_error,
+    no_matching_role_error,
     unexpected_prompt_error,
     unfinished_error,
     unknown_tool_error,
@@ -76,13 +75,12 @@ class _ScriptQueue:
         return self.last is not None and isinstance(self.last.actions[-1], Fail)
 
 
-class _AwaitedResult(msgspec.Struct):
-    """A call whose result has not come back yet; `got` tells what came in its place."""
+class _AwaitedResult(NamedTuple):
+    """A call whose result has not come back yet."""
 
     step: Step
     action: Call
     queue: _ScriptQueue
-    got: str = ""
 
 
 class _Conversation(msgspec.Struct):
@@ -131,7 +129,7 @@ class Playbook:
         self._abandoned: list[_ScriptQueue] = []
         # The queue that made each tool call.
         self._call_queues: dict[str, _ScriptQueue] = {}
-        self._awaited_results: dict[str, _AwaitedResult] = {}
+        self._awaited_results: AwaitedResults[_AwaitedResult] = AwaitedResults()
         self._awaited_errors: dict[str, tuple[Step, Call]] = {}
         self._main_system: str | None = None
         # the different kinds of requests so far, without values: a set that keeps their order
@@ -235,17 +233,19 @@ class Playbook:
     def pending(self) -> bool:
         """True while the open turn has a step left or waits for a tool result."""
         return bool(self._queue.steps) or any(
-            awaited.queue is self._queue for awaited in self._awaited_results.values()
+            awaited.queue is self._queue for _, awaited in self._awaited_results.entries()
         )
 
     def unfinished(self) -> ScriptUnfinished | None:
         """Return the error for a script that was not played to its end, or None."""
         if remaining := self.remaining_steps:
-            awaited = self._awaited_results.values()
-            tools = dict.fromkeys(a.action.tool for a in awaited if a.step is self._queue.last)
+            awaited = self._awaited_results.entries()
+            tools = dict.fromkeys(tool for tool, a in awaited if a.step is self._queue.last)
             return unfinished_error(remaining, self.consumed, self._queue.last, [*tools])
-        for awaited in self._awaited_results.values():
-            return missing_result_error(awaited.step, awaited.action, awaited.got)
+        for tool, (step, action, _) in self._awaited_results.entries():
+            fix = f"write call({tool!r}, …, unanswered=True)"
+            lost = ", so its .then() did not run" if action.callbacks else ""
+            return self._awaited_results.error(step.location, f"step {step}", fix, lost=lost)
         for step, action in self._awaited_errors.values():
             return missing_exception_error(step, action)
         return None
@@ -297,11 +297,8 @@ class Playbook:
 
         # 2. A title, probe or prewarm of a known client takes no step. The requests of a session
         #    have no metadata, and need no table of clients.
-        if request.metadata:
-            from offbook.sources.side_requests import answer_side_request
-
-            if (side_reply := answer_side_request(request)) is not None:
-                return side_reply
+        if request.metadata and (side_reply := answer_side_request(request)) is not None:
+            return side_reply
 
         # 3. A tool result belongs to the turn that made the call, so that conversations in parallel
         #    get their own steps. The results of an aborted turn come with the next prompt.
@@ -379,23 +376,10 @@ class Playbook:
 
     async def _run_callbacks(self, request: Request) -> None:
         """Note the tool results in a request, and pass them to the `.then()` callbacks."""
-        results: dict[str, ToolResult] = {}
-        for result in request.results:
-            awaited = self._awaited_results.get(result.call_id)
-            if awaited is None:
-                continue
-            # The id alone is not enough: the agent may have changed the call in its history.
-            if result.name in {"", awaited.action.tool}:
-                results[result.call_id] = result
-            else:
-                awaited.got = f"the result of a call of {result.name!r} with the same id"
-        # In the order of the calls: some clients report the call that ended first.
-        for call_id in [call_id for call_id in self._awaited_results if call_id in results]:
-            awaited = self._awaited_results.pop(call_id)
-            step = awaited.step
+        for (step, action, _), result in self._awaited_results.receive(request):
             try:
-                for callback in awaited.action.callbacks:
-                    outcome = callback(results[call_id])
+                for callback in action.callbacks:
+                    outcome = callback(result)
                     if isawaitable(outcome):
                         await outcome
             except CancelledError:
@@ -423,7 +407,8 @@ class Playbook:
                     self._call_count += 1
                     call = ToolCall(make_call_id(request, self._call_count), tool, dict(params))
                     if not action.unanswered:
-                        self._awaited_results[call.id] = _AwaitedResult(step, action, queue)
+                        awaited = _AwaitedResult(step, action, queue)
+                        self._awaited_results.add(call.id, tool, awaited)
                         self._call_queues[call.id] = queue
                     if action.raises is not None:
                         self._awaited_errors[call.id] = (step, action)

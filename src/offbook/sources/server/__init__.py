@@ -6,11 +6,9 @@ from offbook.capability import lazy_getattr
 __getattr__ = lazy_getattr(
     __name__,
     {
-        "connection": "Connection",
-        "endpoint": "Endpoint Pacing",
-        "http1": "CACHE_SIZE HeadCache RequestBuffer RequestHead parse_head",
+        "connection": "CACHE_SIZE Connection HeadCache RequestBuffer RequestHead parse_head",
+        "endpoint": "MAX_BYTES WireExchange Endpoint Pacing",
         "server": "Server",
         "websocket": "WebSocket handshake",
-        "wire_recording": "MAX_BYTES WireExchange",
     },
 )

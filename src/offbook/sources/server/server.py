@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any, Self
 from offbook.determinism.clock import IdCounter
 from offbook.errors import UsageError
 from offbook.exchange.providers import dialect_detector
-from offbook.sources.server.connection import Connection
+from offbook.sources.server.connection import Connection, HeadCache, error_response
 from offbook.sources.server.endpoint import Endpoint
-from offbook.sources.server.http1 import HeadCache, error_response
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
@@ -30,9 +29,8 @@ if TYPE_CHECKING:
     from offbook.determinism.faults import FaultInjector
     from offbook.exchange.dialects.dialect import Dialect, HttpRequest, HttpResponse
     from offbook.exchange.model import ModelSource
-    from offbook.sources.server.connection import Handler
+    from offbook.sources.server.connection import Handler, RequestHead
     from offbook.sources.server.endpoint import Pacing
-    from offbook.sources.server.http1 import RequestHead
     from offbook.trace.hub import Hub
 
     DetectDialect = Callable[[HttpRequest], Dialect | None]

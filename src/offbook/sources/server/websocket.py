@@ -10,7 +10,7 @@ from websockets.frames import CloseCode, Frame, Opcode
 from websockets.protocol import Protocol, Side, State
 from websockets.utils import accept_key
 
-from offbook.sources.server.http1 import END_OF_HEAD
+END_OF_HEAD = b"\r\n\r\n"
 
 
 def handshake(key: str) -> bytes:

@@ -11,9 +11,8 @@ __getattr__ = lazy_getattr(
         "codex": "Codex",
         "command": "Command",
         "continue_cli": "Continue",
-        "gemini": "GeminiCli SETTINGS",
+        "gemini": "GeminiCli QwenCode SETTINGS",
         "opencode": "OpenCode",
-        "qwen": "QwenCode",
         "ralph": "Ralph",
     },
 )

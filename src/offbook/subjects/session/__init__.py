@@ -9,8 +9,7 @@ __getattr__ = lazy_getattr(
     __name__,
     {
         "extensions": "Api",
-        "hooks": "Context HOOK_EVENTS HookEvent",
         "session": "AgentSession",
-        "tools": "run_bash",
+        "tools": "Context HOOK_EVENTS HookEvent run_bash",
     },
 )

@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from types import ModuleType
 
-    from offbook.subjects.session.hooks import Hook, Hooks
-    from offbook.subjects.session.tools import ToolFunction, ToolRegistry
+    from offbook.subjects.session.tools import Hook, Hooks, ToolFunction, ToolRegistry
 
 ENTRY_POINT_GROUP = "offbook.extensions"
 DEFAULT_FUNCTION = "extension"

@@ -32,16 +32,24 @@ from offbook.errors import (
 from offbook.exchange.messages import JSON, History, Message, ToolCall, ToolResult, user
 from offbook.exchange.model import Request, ToolAlias, ToolAliases
 from offbook.subjects.mock_tools import (
+    DEFAULTS,
+    UI,
     ToolOutcome,
     check_mocks_used,
     describe_exception,
     error_outcome,
     to_tool_outcome,
+    validate_mock_ui,
 )
-from offbook.subjects.mock_ui import DEFAULTS, UI, validate_mock_ui
 from offbook.subjects.session import DEFAULT_SYSTEM_PROMPT
-from offbook.subjects.session.hooks import Context, HookEvent, Hooks, Host
-from offbook.subjects.session.tools import ToolRegistry, install_builtin_tools
+from offbook.subjects.session.tools import (
+    Context,
+    HookEvent,
+    Hooks,
+    Host,
+    ToolRegistry,
+    install_builtin_tools,
+)
 from offbook.subjects.subject import Skill, require_list, require_mapping
 from offbook.trace.events import (
     AGENT_ERROR,

@@ -188,7 +188,7 @@ def _record_mocks(
     deadline: float,
 ) -> int:
     from offbook.runs.commands import record_mocks
-    from offbook.sources.mocks.mock_recording import MockRecording
+    from offbook.sources.mocks.mocks import MockRecording
     from offbook.trace.recorder import record_trace
 
     recording = MockRecording(live, file, replace=replace)

@@ -166,8 +166,8 @@ def serve(  # noqa: PLR0913 - one for each option
 ) -> int:
     """Serve a scripted model to any client, on loopback.
 
-    FILE is a playbook, mocks or a cassette. The server speaks the wire formats of OpenAI,
-    Anthropic, Gemini and Bedrock.
+    FILE is a playbook, mocks or a cassette. The server speaks the wire formats of all
+    supported providers.
     """
     from offbook.runs.service import Service, raise_failures
     from offbook.sources.loading import open_source

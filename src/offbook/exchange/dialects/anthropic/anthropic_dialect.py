@@ -11,10 +11,10 @@ from msgspec import UNSET
 from offbook.determinism.clock import stable_id
 from offbook.errors import ModelError
 from offbook.exchange.dialects.anthropic import anthropic_wire as wire
-from offbook.exchange.dialects.conversations import PrefixCache
 from offbook.exchange.dialects.dialect import (
     HttpRequest,
     HttpResponse,
+    PrefixCache,
     error_headers,
     make_reply_id,
     request_metadata,
@@ -56,7 +56,7 @@ from offbook.exchange.model import Reply, Request, StopReason, Usage
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from offbook.exchange.dialects.conversations import CachedPrefix, ConversationStore
+    from offbook.exchange.dialects.dialect import CachedPrefix, ConversationStore
     from offbook.exchange.model import Tool
 
 

@@ -61,7 +61,7 @@ from offbook.exchange.model import Reply, Request, StopReason, Tool, Usage
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from offbook.exchange.dialects.conversations import ConversationStore
+    from offbook.exchange.dialects.dialect import ConversationStore
 
 
 # Wire structs of Amazon Bedrock's Converse API, and decoding of its requests.

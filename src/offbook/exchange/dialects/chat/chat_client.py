@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from offbook.errors import ModelError
 from offbook.exchange.dialects import openai
 from offbook.exchange.dialects.chat import chat_wire as wire
-from offbook.exchange.dialects.conversations import ConversationStore
+from offbook.exchange.dialects.dialect import ConversationStore
 from offbook.exchange.dialects.response_parsing import (
     TRUNCATED_STREAM,
     StreamAccumulator,

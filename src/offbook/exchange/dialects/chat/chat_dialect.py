@@ -17,8 +17,13 @@ from offbook.determinism.clock import EPOCH
 from offbook.errors import ModelError
 from offbook.exchange.dialects import openai
 from offbook.exchange.dialects.chat import chat_wire as wire
-from offbook.exchange.dialects.conversations import CachedPrefix, PrefixCache
-from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse, request_metadata
+from offbook.exchange.dialects.dialect import (
+    CachedPrefix,
+    HttpRequest,
+    HttpResponse,
+    PrefixCache,
+    request_metadata,
+)
 from offbook.exchange.dialects.wire import (
     ALL_RULES,
     EVENT_STREAM,
@@ -50,7 +55,7 @@ from offbook.exchange.model import Reply, Request, StopReason, Tool, Usage
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from offbook.exchange.dialects.conversations import ConversationStore
+    from offbook.exchange.dialects.dialect import ConversationStore
 
 
 ID_PREFIX = "chatcmpl-"

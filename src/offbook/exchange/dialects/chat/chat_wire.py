@@ -43,7 +43,7 @@ from offbook.exchange.model import Tool
 
 if TYPE_CHECKING:
     from offbook.errors import ModelError
-    from offbook.exchange.dialects.conversations import ConversationStore
+    from offbook.exchange.dialects.dialect import ConversationStore
 
 NAME = "openai-chat"
 

@@ -52,7 +52,7 @@ from offbook.exchange.model import Reply, Request, StopReason, Usage
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from offbook.exchange.dialects.conversations import ConversationStore
+    from offbook.exchange.dialects.dialect import ConversationStore
     from offbook.exchange.model import Tool
 
 

@@ -42,7 +42,7 @@ from offbook.exchange.model import Tool
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from offbook.exchange.dialects.conversations import ConversationStore
+    from offbook.exchange.dialects.dialect import ConversationStore
     from offbook.exchange.dialects.wire import BodyDecoder, JsonPath, RawBody
 
 NAME = "gemini"

@@ -14,8 +14,13 @@ import msgspec
 from offbook.determinism.clock import EPOCH, stable_id
 from offbook.errors import ModelError
 from offbook.exchange.dialects import openai
-from offbook.exchange.dialects.conversations import ConversationStore, PrefixCache
-from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse, request_metadata
+from offbook.exchange.dialects.dialect import (
+    ConversationStore,
+    HttpRequest,
+    HttpResponse,
+    PrefixCache,
+    request_metadata,
+)
 from offbook.exchange.dialects.response_parsing import (
     TRUNCATED_STREAM,
     error_with_code,
@@ -58,7 +63,7 @@ from offbook.exchange.model import Reply, Request, StopReason, Tool, Usage
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from offbook.exchange.dialects.conversations import CachedPrefix
+    from offbook.exchange.dialects.dialect import CachedPrefix
 
 
 ID_PREFIX = "resp_"

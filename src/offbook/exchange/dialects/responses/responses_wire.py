@@ -39,7 +39,7 @@ from offbook.exchange.model import Tool
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from offbook.exchange.dialects.conversations import ConversationStore
+    from offbook.exchange.dialects.dialect import ConversationStore
     from offbook.exchange.model import Reply, Request
 
 NAME = "openai-responses"

@@ -16,12 +16,17 @@ import msgspec
 from offbook.errors import RunError, ToolFailed, UsageError, did_you_mean
 from offbook.exchange.model import ToolAlias, ToolAliases
 from offbook.subjects.clis.cli import AgentOutput, CliAgent, ClientPackage, CliOptions
-from offbook.subjects.clis.pi.pi_channel import CHANNEL_VARIABLE, PiChannel
-from offbook.subjects.clis.pi.pi_process import PiProcess
+from offbook.subjects.clis.pi.pi_process import (
+    CHANNEL_VARIABLE,
+    PiChannel,
+    PiProcess,
+    WarmHost,
+    check_version,
+    find_host,
+    keep_host,
+)
 from offbook.subjects.clis.pi.pi_run import PiRun, PiTools
-from offbook.subjects.clis.pi.pi_version import check_version
-from offbook.subjects.clis.pi.pi_warm import WarmHost, find_host, keep_host
-from offbook.subjects.mock_ui import DEFAULTS, validate_mock_ui
+from offbook.subjects.mock_tools import DEFAULTS, validate_mock_ui
 from offbook.subjects.subject import Skill, require_list, require_mapping
 from offbook.trace.events import ProcessStartData
 

@@ -8,19 +8,181 @@ queued, and no extension is about to prompt pi itself.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
-from collections.abc import Mapping, Sequence
+import os
+import re
+import shutil
+import tempfile
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import uuid4
 
 import msgspec
 
-from offbook.errors import DeadlineExceeded, ExtensionError, RunError
+from offbook.errors import DeadlineExceeded, ExtensionError, RunError, UsageError
 from offbook.secrets import excerpt, outgoing
-from offbook.subjects.process import ProcessResult, StandardInput, converse, describe_exit
+from offbook.subjects.process import (
+    ProcessResult,
+    StandardInput,
+    converse,
+    describe_exit,
+    run_process,
+)
 
 if TYPE_CHECKING:
     from offbook.subjects.clis.pi.pi_run import PiRun
+
+
+OLDEST_NODE = 20  # nothing older is asked for its version, which takes a while
+DEADLINE = 30.0
+_node_versions: dict[str, str] = {}
+SUPPORTED = ("0.73", "0.74", "0.87")
+PACKAGES = ("@mariozechner/pi-coding-agent", "@earendil-works/pi-coding-agent")
+# The first version to which a sentence applies, the newest first.
+KNOWN = (
+    ((1, 0), "pi 1.x declares packages that the npm registry lacks: it was never tested"),
+    ((0, 88), "newer than all tested versions"),
+    ((0, 75), "between two tested versions, and not tested itself"),
+    ((0, 0), "older than all tested versions; pi 0.65 changed the API of its tools"),
+)
+
+
+async def check_version(program: str, env: Mapping[str, str]) -> str:
+    """Return the version of this pi, or raise a UsageError if it is not supported."""
+    version, engine = _read_package(program) or (await _ask(program, env), "")
+    numbers = [int(number) for number in re.findall(r"\d+", version)[:2]]
+    if len(numbers) < 2:  # noqa: PLR2004 - major and minor
+        raise UsageError("cannot read the version of pi", where=program, hint=f"got {version!r}")
+    major, minor = numbers
+    if f"{major}.{minor}" not in SUPPORTED:
+        known = next(text for first, text in KNOWN if (major, minor) >= first)
+        raise UsageError(
+            f"pi {version} is not supported: {known}",
+            where=program,
+            hint=f"install one of {', '.join(SUPPORTED)}: npm install -g {PACKAGES[1]}@0.74.2",
+        )
+    await _check_node(version, engine, env)
+    return version
+
+
+def _read_package(program: str) -> tuple[str, str] | None:
+    """Return the version and the required Node of the package that a program is part of."""
+    for folder in Path(program).resolve().parents:
+        manifest = folder / "package.json"
+        if manifest.is_file():
+            package = msgspec.json.decode(manifest.read_bytes(), type=dict[str, Any])
+            if package.get("name") not in PACKAGES:
+                return None
+            return str(package.get("version")), str(package.get("engines", {}).get("node", ""))
+    return None
+
+
+async def _ask(program: str, env: Mapping[str, str]) -> str:
+    """Return the first line that a program prints for `--version`."""
+    result = await run_process(
+        [program, "--version"], cwd=Path(env["HOME"]), env=env, deadline=DEADLINE
+    )
+    return (result.stdout or result.stderr).strip().partition("\n")[0]
+
+
+async def _check_node(version: str, engine: str, env: Mapping[str, str]) -> None:
+    """Raise a UsageError if the Node on the PATH is older than pi requires."""
+    required = [int(number) for number in re.findall(r"\d+", engine)[:2]]
+    node = shutil.which("node", path=env.get("PATH"))
+    if node is None:
+        raise UsageError(f"pi {version} needs Node, and there is no 'node' on the PATH")
+    if not required or required[0] <= OLDEST_NODE:
+        return
+    # Once for all tests of a process: starting Node takes a tenth of the time of pi.
+    found = _node_versions[node] = _node_versions.get(node) or await _ask(node, env)
+    if [int(number) for number in re.findall(r"\d+", found)[:2]] < required:
+        raise UsageError(
+            f"pi {version} needs Node {engine}, found {found}",
+            where=node,
+            hint="install a newer Node, or put its folder first on the PATH",
+        )
+
+
+# ------------------------------------------------------------------------------ channel
+# The channel between a test and the witness that runs inside pi.
+#
+# The witness (`witness.js`) connects to a Unix socket in pi's home directory and asks questions,
+# one JSON object a line. Each is answered in the order in which it arrives; mocks run concurrently.
+
+CHANNEL_VARIABLE = "OFFBOOK_PI_CHANNEL"
+MAX_PATH_LENGTH = 100  # of a Unix socket: 104 bytes on macOS, 108 on Linux, with the zero
+LINE_LIMIT = 64 * 1024 * 1024  # one line has all new tool results of a turn
+
+Handler = Callable[[str, dict[str, Any]], Awaitable[Any]]
+
+
+class PiChannel:
+    """A Unix socket on which the witness asks; `handler` returns the answer to a question."""
+
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._folder: Path | None = None
+
+    async def open(self, folder: Path) -> Path:
+        """Listen in this folder, or in one of /tmp if its path is too long; return the path."""
+        path = folder / "channel"
+        if len(os.fsencode(path)) > MAX_PATH_LENGTH:
+            self._folder = Path(tempfile.mkdtemp(prefix="offbook-pi-", dir="/tmp"))
+            path = self._folder / "channel"
+        self._server = await asyncio.start_unix_server(self._serve, path, limit=LINE_LIMIT)
+        return path
+
+    async def close(self) -> None:
+        """Stop listening; questions that are not answered yet are dropped."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        for task in [*self._tasks]:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = asyncio.current_task()
+        if connection is not None:
+            self._tasks.add(connection)
+            connection.add_done_callback(self._tasks.discard)
+        try:
+            while line := await reader.readline():
+                question = msgspec.json.decode(line, type=dict[str, Any])
+                number, kind = question.pop("id"), question.pop("type")
+                if kind != "mock":
+                    await self._answer(writer, number, kind, question)
+                    continue
+                # Calls of one message run concurrently, and so do their mocks.
+                task = asyncio.create_task(self._answer(writer, number, kind, question))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+        except (ConnectionError, asyncio.CancelledError):
+            pass  # pi has ended, or the test has
+        finally:
+            writer.close()
+
+    async def _answer(
+        self, writer: asyncio.StreamWriter, number: int, kind: str, question: dict[str, Any]
+    ) -> None:
+        try:
+            answer: dict[str, Any] = {"id": number, "value": await self._handler(kind, question)}
+        except Exception as error:  # noqa: BLE001 - the handler keeps it for the test, too
+            answer = {"id": number, "error": str(error)}
+        with contextlib.suppress(ConnectionError):
+            writer.write(msgspec.json.encode(answer) + b"\n")
+            await writer.drain()
+
+
+# ------------------------------------------------------------------------------ process
 
 DIALOGS = {"confirm", "select", "input", "editor"}
 LOOP_ENDS = {"agent_end", "agent_settled"}
@@ -260,3 +422,109 @@ class PiProcess:
             except Exception:  # noqa: BLE001 - the run has it
                 answer = {"cancelled": True}
         self._write({"type": "extension_ui_response", "id": request["id"], **answer})
+
+
+# --------------------------------------------------------------------------------- warm
+# Warm processes of pi: started once, and used by one test after another.
+#
+# A test has its own event loop, which ends with it. A warm process lives in a thread with an event
+# loop of its own, until this Python process exits. Each test gets a new session in its own working
+# directory. The factories of the extensions run again; whether the state of their modules is kept
+# depends on the version of pi.
+
+T = TypeVar("T")
+SESSION_VERSION = 3  # of pi's session files
+CLOSE_TIME = 5.0
+_hosts: dict[Hashable, list[WarmHost]] = {}
+_closes_at_exit = False
+
+
+class WarmHost:
+    """One warm process, with its home and its channel. `handler` answers the current test."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.process: PiProcess | None = None
+        self.handler: Handler | None = None
+        self._channel: PiChannel | None = None
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="pi", daemon=True)
+        self._thread.start()
+
+    async def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in the loop of this process, from the loop of a test."""
+        future: Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
+        return await asyncio.wrap_future(future)
+
+    async def start(
+        self, command: Sequence[str], env: Mapping[str, str], witness: Path, deadline: float
+    ) -> None:
+        """Start pi."""
+        self._channel = PiChannel(self._answer)
+        channel = await self._channel.open(witness)
+        self.process = PiProcess(
+            command, cwd=self.home, env={**env, CHANNEL_VARIABLE: str(channel)}
+        )
+        await self.process.start(deadline)
+
+    async def new_session(self, cwd: Path) -> None:
+        """Replace the session by a new one in this working directory."""
+        header = {
+            "type": "session",
+            "version": SESSION_VERSION,
+            "id": str(uuid4()),
+            "timestamp": "2000-01-01T00:00:00.000Z",
+            "cwd": str(cwd),
+        }
+        path = self.home / f"session-{header['id']}.jsonl"
+        path.write_bytes(msgspec.json.encode(header) + b"\n")
+        if self.process is not None:
+            await self.process.request("switch_session", sessionPath=str(path))
+
+    async def _answer(self, kind: str, question: dict[str, Any]) -> Any:
+        return None if self.handler is None else await self.handler(kind, question)
+
+    def close(self) -> None:
+        """End pi and the thread, and delete the home."""
+
+        async def end() -> None:
+            if self.process is not None:
+                await self.process.close()
+            if self._channel is not None:
+                await self._channel.close()
+
+        try:
+            asyncio.run_coroutine_threadsafe(end(), self._loop).result(CLOSE_TIME)
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(CLOSE_TIME)
+            if not self._thread.is_alive():
+                self._loop.close()
+            shutil.rmtree(self.home, ignore_errors=True)
+
+
+def find_host(key: Hashable) -> WarmHost | None:
+    """Return a warm process with these options that runs and that no other rehearsal uses."""
+    for host in [*_hosts.get(key, ())]:
+        if host.process is None or not host.process.running or not host.home.is_dir():
+            _hosts[key].remove(host)
+            host.close()
+        elif host.handler is None:
+            return host
+    return None
+
+
+def keep_host(key: Hashable, host: WarmHost) -> None:
+    """Keep a process for later tests."""
+    global _closes_at_exit  # noqa: PLW0603 - once in a process
+    if not _closes_at_exit:
+        atexit.register(close_hosts)
+        _closes_at_exit = True
+    _hosts.setdefault(key, []).append(host)
+
+
+def close_hosts() -> None:
+    """End all warm processes of pi."""
+    while _hosts:
+        for host in _hosts.popitem()[1]:
+            host.close()

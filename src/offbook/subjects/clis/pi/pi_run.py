@@ -15,8 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from offbook.errors import ToolFailed
 from offbook.exchange.messages import to_json
-from offbook.subjects.mock_tools import MockTool, check_mocks_used, validate_mock_names
-from offbook.subjects.mock_ui import DEFAULTS, DISPLAYS, UI
+from offbook.subjects.mock_tools import (
+    DEFAULTS,
+    DISPLAYS,
+    UI,
+    MockTool,
+    check_mocks_used,
+    validate_mock_names,
+)
 from offbook.subjects.subject import ToolError
 from offbook.trace.events import (
     AGENT_END,
