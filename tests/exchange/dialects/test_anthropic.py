@@ -30,9 +30,9 @@ from offbook.exchange.dialects import (
     ConversationStore,
     HttpRequest,
     HttpResponse,
-    conversations,
     parse_sse,
 )
+from offbook.exchange.dialects import dialect as dialect_module
 from offbook.exchange.dialects.anthropic.anthropic_dialect import Anthropic
 from tests.exchange.dialects import strategies
 from tests.exchange.dialects.captures import load_captures
@@ -422,8 +422,8 @@ def test_a_growing_conversation_decodes_like_a_new_one(
     indented: bool,  # noqa: FBT001 - hypothesis gives it so
 ):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(conversations, "MIN_BODY_SIZE", 0)
-        patch.setattr(conversations, "BLOCK_SIZE", 1)
+        patch.setattr(dialect_module, "MIN_BODY_SIZE", 0)
+        patch.setattr(dialect_module, "BLOCK_SIZE", 1)
         dialect = Anthropic()
         complete = json.loads(dialect.build_request(request, "http://host", "key").body)
         for length in lengths:
@@ -442,8 +442,8 @@ def outcome(dialect: Anthropic, http_request: HttpRequest) -> Request | str:
 
 
 def test_a_cached_prefix_is_not_decoded_again(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(conversations, "MIN_BODY_SIZE", 0)
-    monkeypatch.setattr(conversations, "BLOCK_SIZE", 1)
+    monkeypatch.setattr(dialect_module, "MIN_BODY_SIZE", 0)
+    monkeypatch.setattr(dialect_module, "BLOCK_SIZE", 1)
     dialect = Anthropic()
     first = decode(post(user_turn("a"), use("t1"), result("t1")), dialect=dialect)
     longer = [user_turn("a"), use("t1"), result("t1"), use("t2"), result("t2")]

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from offbook.errors import ModelError
 from offbook.exchange import History, Reply, Request, Text, user
-from offbook.exchange.dialects import ConversationStore, HttpRequest, PrefixCache, conversations
+from offbook.exchange.dialects import ConversationStore, HttpRequest, PrefixCache
+from offbook.exchange.dialects import dialect as dialect_module
 from offbook.exchange.dialects.chat.chat_dialect import Chat
 from offbook.exchange.dialects.chat.chat_wire import OPTIONS
 from offbook.exchange.dialects.responses.responses_dialect import Responses
@@ -33,8 +34,8 @@ def find_items(body: bytes) -> bytes:
 
 @pytest.fixture(autouse=True)
 def worth(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conversations, "MIN_BODY_SIZE", 0)
-    monkeypatch.setattr(conversations, "BLOCK_SIZE", 1)
+    monkeypatch.setattr(dialect_module, "MIN_BODY_SIZE", 0)
+    monkeypatch.setattr(dialect_module, "BLOCK_SIZE", 1)
 
 
 @pytest.mark.parametrize("name", KEYS)
@@ -112,13 +113,13 @@ def test_the_array_is_not_confused_with_an_equal_string() -> None:
 def test_the_cache_keeps_the_latest_within_its_limits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(conversations, "MAX_PREFIXES", 3)
+    monkeypatch.setattr(dialect_module, "MAX_PREFIXES", 3)
     known: PrefixCache[int] = PrefixCache(find_items)
     bodies = [body_of({"a": number}) for number in range(5)]
     for number, body in enumerate(bodies):
         known.add(body, body, number)
     assert [known.find(body) is not None for body in bodies] == [False, False, True, True, True]
-    monkeypatch.setattr(conversations, "MAX_PREFIX_BYTES", 60)
+    monkeypatch.setattr(dialect_module, "MAX_PREFIX_BYTES", 60)
     last = body_of({"a": 9})
     known.add(last, last, 9)
     assert [known.find(body) is not None for body in (*bodies, last)] == [False] * 5 + [True]
