@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import msgspec
 
-from offbook.determinism.patch import apply_patch
-from offbook.determinism.run_context import snapshot_variables
+from offbook.determinism.run_context import apply_patch, snapshot_variables
 from offbook.errors import PlaybookError, UsageError
 from offbook.explore.generated_model import PatientPlaybook
 from offbook.explore.moves import find_values

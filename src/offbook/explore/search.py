@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from offbook.errors import (
+    CheckFailed,
     InvariantBroken,
     OffbookWarning,
     RunError,
@@ -18,19 +19,86 @@ from offbook.errors import (
     counted,
     explain_call,
 )
-from offbook.explore.argument_values import ArgumentValues
-from offbook.explore.generated_model import GeneratedModel
-from offbook.explore.moves import END, GeneratedCall, Move, build_turn, find_values, resolve
+from offbook.explore.generated_model import ArgumentValues, GeneratedModel
+from offbook.explore.moves import (
+    END,
+    GeneratedCall,
+    Move,
+    build_turn,
+    find_values,
+    render_script,
+    resolve,
+    run_rendered,
+    shrink,
+    uses_results,
+)
 from offbook.explore.playing import CRASH, Behaviour, BrokenInvariant, Invariant, Stage, World
-from offbook.explore.scripts import render_script, run_rendered, uses_results
-from offbook.explore.shrinking import shrink
 from offbook.runs.run import in_event_loop
+from offbook.secrets import hide_secrets
 from offbook.trace.events import REQUEST
 
 if TYPE_CHECKING:
     from offbook.exchange.model import Tool
     from offbook.runs.run import Run
     from offbook.sources.playbook.actions import Turn
+
+
+def never_before(tool: str, first: str) -> Invariant:
+    """Return an invariant: `tool` never succeeds before `first` has succeeded."""
+
+    def check(run: Run, _: Any) -> None:
+        for executed in run.executed:
+            if executed.result.failed is True:
+                continue
+            if executed.name == first:
+                return
+            if executed.name == tool:
+                raise CheckFailed(f"{tool} succeeded with {executed.input} before {first}")
+
+    return _named(check, f"never {tool} before {first}")
+
+
+def at_most(count: int, tool: str, *parameters: str) -> Invariant:
+    """Return an invariant: `tool` succeeds at most `count` times with equal `parameters`."""
+
+    def check(run: Run, _: Any) -> None:
+        counts: dict[str, int] = {}
+        for executed in run.executed:
+            if executed.name != tool or executed.result.failed is True:
+                continue
+            key = repr([executed.input.get(parameter) for parameter in parameters])
+            counts[key] = counts.get(key, 0) + 1
+            if counts[key] > count:
+                raise CheckFailed(f"{tool} succeeded {counts[key]} times with {executed.input}")
+
+    per = f" per {', '.join(parameters)}" if parameters else ""
+    return _named(check, f"at most {count} {tool}{per}")
+
+
+def ends_within(requests: int) -> Invariant:
+    """Return an invariant: a run sends at most this many requests."""
+
+    def check(run: Run, _: Any) -> None:
+        count = len(run.events.named(REQUEST))
+        if count > requests:
+            raise CheckFailed(f"the agent sent {count} requests")
+
+    return _named(check, f"ends within {requests} requests")
+
+
+def no_secret_in_answer(run: Run, _: Any) -> None:
+    """The answer of the agent contains no secret: no known value, and no token."""
+    text = str(run.output or "")
+    if hide_secrets(text) != text:
+        raise CheckFailed("the answer contains a secret")
+
+
+def _named(check: Invariant, name: str) -> Invariant:
+    check.__name__ = name
+    return check
+
+
+# ------------------------------------------------------------------------------- search
 
 Progress = Callable[["Exploration"], object]
 ARGUMENTS_PER_TOOL = 3  # that an exhaustive search tries

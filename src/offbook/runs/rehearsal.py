@@ -60,7 +60,7 @@ from offbook.trace.recorder import KeptEvents, Recorder, traces_are_read
 
 if TYPE_CHECKING:
     from offbook.determinism.faults import Faults
-    from offbook.exchange.tool_aliases import ToolAlias
+    from offbook.exchange.model import ToolAlias
     from offbook.sources.playbook.actions import Role, Turn
     from offbook.sources.playbook.playbook import Playbook
     from offbook.subjects.session.session import AgentSession

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from offbook.files import make_temp_folder, remove_temp_folder
-from offbook.runs.sync_bridge import AwaitableResult
+from offbook.runs.run import AwaitableResult
 from offbook.subjects.process import ProcessResult, describe_exit, isolated_env, run_process
 from offbook.trace.query import Events
 

@@ -24,8 +24,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from offbook.determinism.patch import apply_patch
-from offbook.determinism.run_context import propagate_to_threads
+from offbook.determinism.run_context import apply_patch, propagate_to_threads
 from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
 from offbook.sources.inprocess.interceptor import (
     DEFAULT_PORTS,
