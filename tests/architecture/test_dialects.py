@@ -14,7 +14,7 @@ from offbook.exchange.dialects import Provider
 EXCEPTIONS = {
     "evals/evals_cli.py": ("OLLAMA_HOST", "--model ollama:NAME reads it as Ollama's client does"),
     "exchange/providers.py": ("anthropic bedrock gemini", "the table of dialects"),
-    "runs/backends.py": ("gemini", "the program of the Gemini CLI"),
+    "runs/agents.py": ("gemini", "the program of the Gemini CLI"),
     "runs/doctor.py": ("anthropic openai", "the tested versions of the packages"),
     "sources/importers/agent_logs.py": ("anthropic openai", "Claude Code's and Codex' models"),
     "sources/live.py": ("openai-chat", "the dialect of a request that came in none"),

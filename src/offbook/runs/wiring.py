@@ -36,8 +36,14 @@ if TYPE_CHECKING:
 
     from offbook.determinism.faults import FaultInjector
     from offbook.errors import ConnectionBlocked
-    from offbook.exchange.model import ModelSource, Reply, Request
-    from offbook.exchange.tool_aliases import AliasedSource, ToolAlias, ToolAliases
+    from offbook.exchange.model import (
+        AliasedSource,
+        ModelSource,
+        Reply,
+        Request,
+        ToolAlias,
+        ToolAliases,
+    )
     from offbook.sources.server.endpoint import Endpoint
     from offbook.sources.server.server import Server
     from offbook.trace.hub import Hub
@@ -89,7 +95,7 @@ class Wiring:
         )
         self._aliases: ToolAliases = {}
         if tool_aliases:
-            from offbook.exchange.tool_aliases import parse_tool_aliases
+            from offbook.exchange.model import parse_tool_aliases
 
             self._aliases = parse_tool_aliases(tool_aliases, self._own_aliases)
         self._endpoint: Endpoint | None = None
@@ -115,7 +121,7 @@ class Wiring:
         if isinstance(self._subject, HasRequestMetadata):
             source = SourceWithMetadata(source, self._subject)
         if self._aliases or self._own_aliases:
-            from offbook.exchange.tool_aliases import AliasedSource
+            from offbook.exchange.model import AliasedSource
 
             source = aliased = AliasedSource(source, given=self._aliases, known=self._own_aliases)
             self.aliased = aliased
@@ -262,6 +268,6 @@ def _known_rules(lenient: tuple[str, ...]) -> tuple[str, ...]:
     """Return the provider rules to switch off, or raise for an unknown one."""
     if not lenient:
         return ()
-    from offbook.exchange.dialects.decoding import ALL_RULES, rules_except
+    from offbook.exchange.dialects.wire import ALL_RULES, rules_except
 
     return tuple(ALL_RULES - rules_except(lenient))

@@ -42,7 +42,7 @@ from offbook.trace.events import (
 from offbook.workflows.presets import RALPH, Hat, Preset, read_preset
 
 if TYPE_CHECKING:
-    from offbook.exchange.tool_aliases import ToolAliases
+    from offbook.exchange.model import ToolAliases
     from offbook.subjects.subject import ModelAccess, RunContext, Subject
     from offbook.trace.events import Event, Verdict
 

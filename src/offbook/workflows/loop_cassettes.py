@@ -23,7 +23,7 @@ from offbook.workflows.hat_loop import SCRATCHPAD, SUMMARY, AgentTurn
 from offbook.workflows.workspace import CASSETTES, NAME_PATTERN, Workspace
 
 if TYPE_CHECKING:
-    from offbook.exchange.tool_aliases import ToolAliases
+    from offbook.exchange.model import ToolAliases
     from offbook.sources.cassette.recording import Recording
     from offbook.subjects.subject import ModelAccess, RunContext, Subject
     from offbook.trace.events import Verdict
