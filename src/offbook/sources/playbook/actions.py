@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 import msgspec
 
 from offbook.errors import OffbookWarning, PlaybookError, did_you_mean, explain_call
-from offbook.secrets import excerpt
 
 # Messages and models are not imported: a module with tests is collected 15 ms faster.
 if TYPE_CHECKING:
@@ -499,6 +498,8 @@ def describe(action: Action) -> str:
 
 def cut_text(text: str, length: int = TEXT_LIMIT) -> str:
     """Return the text, shortened to `length` characters."""
+    from offbook.secrets import excerpt  # of a run, not of the collection of tests
+
     return excerpt(text, length)
 
 
