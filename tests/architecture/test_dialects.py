@@ -12,7 +12,10 @@ from offbook.exchange.dialects import Provider
 
 # What other modules name for another reason, by module.
 EXCEPTIONS = {
-    "evals/evals_cli.py": ("OLLAMA_HOST", "--model ollama:NAME reads it as Ollama's client does"),
+    "evals/classifier_eval.py": (
+        "OLLAMA_HOST",
+        "--model ollama:NAME reads it as Ollama's client does",
+    ),
     "exchange/providers.py": ("anthropic bedrock gemini", "the table of dialects"),
     "runs/agents.py": ("gemini", "the program of the Gemini CLI"),
     "runs/doctor.py": ("anthropic openai", "the tested versions of the packages"),

@@ -1,26 +1,26 @@
 from offbook.capability import Capability
-from offbook.explore.argument_values import ArgumentValues as ArgumentValues
-from offbook.explore.argument_values import Draw as Draw
-from offbook.explore.invariants import at_most as at_most
-from offbook.explore.invariants import ends_within as ends_within
-from offbook.explore.invariants import never_before as never_before
-from offbook.explore.invariants import no_secret_in_answer as no_secret_in_answer
+from offbook.explore.generated_model import ArgumentValues as ArgumentValues
+from offbook.explore.generated_model import Draw as Draw
 from offbook.explore.moves import GeneratedCall as GeneratedCall
 from offbook.explore.moves import Move as Move
 from offbook.explore.moves import Place as Place
 from offbook.explore.moves import build_turn as build_turn
 from offbook.explore.moves import find_values as find_values
+from offbook.explore.moves import render_script as render_script
+from offbook.explore.moves import render_test as render_test
 from offbook.explore.moves import resolve as resolve
-from offbook.explore.scripts import render_script as render_script
-from offbook.explore.scripts import render_test as render_test
-from offbook.explore.scripts import run_rendered as run_rendered
-from offbook.explore.sdk_conversions import SdkConversions as SdkConversions
-from offbook.explore.sdk_conversions import describe_form as describe_form
+from offbook.explore.moves import run_rendered as run_rendered
+from offbook.explore.moves import shrink as shrink
+from offbook.explore.playing import SdkConversions as SdkConversions
+from offbook.explore.playing import describe_form as describe_form
+from offbook.explore.playing import share_ssl_contexts as share_ssl_contexts
 from offbook.explore.search import Counterexample as Counterexample
 from offbook.explore.search import Exploration as Exploration
+from offbook.explore.search import at_most as at_most
+from offbook.explore.search import ends_within as ends_within
 from offbook.explore.search import explore as explore
+from offbook.explore.search import never_before as never_before
+from offbook.explore.search import no_secret_in_answer as no_secret_in_answer
 from offbook.explore.search import replay as replay
-from offbook.explore.shrinking import shrink as shrink
-from offbook.explore.ssl_contexts import share_ssl_contexts as share_ssl_contexts
 
 CAPABILITY: Capability
