@@ -23,13 +23,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from offbook.determinism.network_guard import block_network
-from offbook.exchange.dialects.dialect import ConversationStore
-from offbook.exchange.dialects.dialect import HttpRequest
+from offbook.exchange.dialects.dialect import ConversationStore, HttpRequest
 from offbook.exchange.messages import Text
 from offbook.exchange.model import Reply, Usage
 from offbook.exchange.providers import detect_dialect
 from offbook.sources.cassette.cassette_file import CassetteFile
-from offbook.sources.cassette.maintenance import append_interactions, new_cassette
 from offbook.sources.cassette.format import (
     CassetteTitle,
     Interaction,
@@ -37,6 +35,7 @@ from offbook.sources.cassette.format import (
     RecordedResponse,
 )
 from offbook.sources.cassette.journal import load_cassette
+from offbook.sources.cassette.maintenance import append_interactions, new_cassette
 from offbook.sources.cassette.normalize import Normalizer
 from offbook.sources.cassette.replay import Cassette
 from offbook.sources.inprocess.patching import intercept

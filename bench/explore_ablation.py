@@ -21,8 +21,7 @@ os.environ["OPENAI_API_KEY"] = "none"
 
 from offbook.exchange.model import Tool
 from offbook.explore.generated_model import ArgumentValues
-from offbook.explore.moves import GeneratedModel
-from offbook.explore.moves import Move
+from offbook.explore.moves import GeneratedModel, Move
 from offbook.explore.playing import Stage
 from tests.explore.planted_bugs import PLANTED, PlantedBug
 
