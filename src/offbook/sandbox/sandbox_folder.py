@@ -176,7 +176,6 @@ class SandboxFolder:
             state = dict.fromkeys(STATE_VARIABLES, str(self.root / "state"))
             extra = {**state, **installer_env(), **extra}
         variables = isolated_env(self.home, extra)
-        (self.home / "tmp").rmdir()  # the home stays empty
         words = [str(word) for word in command]
         return await run_process(
             words, cwd=cwd or self.project, env=variables, deadline=self.remaining
