@@ -89,7 +89,7 @@ def test_tests_without_data_for_a_setting_are_counted(pytester: pytest.Pytester)
 def test_contracts_of_the_project_are_held_in_workers(pytester: pytest.Pytester):
     (pytester.path / "contracts.yaml").write_text(
         "events: {tool.call: {properties: {input: {required: [command]}}}}\n"
-        "topics: {build.done: {}}\n"
+        "topics: {build.done: {type: string}}\n"
     )
     text = "[tool.pytest.ini_options]\nasyncio_default_fixture_loop_scope = 'function'\n"
     settings = '[tool.offbook]\ncontracts = "contracts.yaml"\n'
