@@ -296,7 +296,7 @@ def without_times(report: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_a_killed_run_is_resumed_and_gives_the_same_report(run_files: RunPack, tmp_path: Path):
-    count = 1000
+    count = 200
     content = pack(*(case(f"echo-{number}") for number in range(count)))
     whole = run_files(content, FILES, output="whole")
     command = [sys.executable, "-m", "offbook", "eval", "run", "pack.json", "--output", "killed"]

@@ -246,7 +246,9 @@ async def test_a_cancelled_verification_leaves_nothing(good: Path, wheels: Path,
         return await verify_sandbox_install(good, wheels=wheels, progress=notice)
 
     task = asyncio.ensure_future(verify())
-    await started.wait()
+    waiting = asyncio.ensure_future(started.wait())
+    await asyncio.wait([task, waiting], return_when=asyncio.FIRST_COMPLETED)
+    assert not task.done(), task
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
