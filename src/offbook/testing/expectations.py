@@ -17,6 +17,8 @@ from offbook.errors import CheckFailed
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+ENDING_SECONDS = 5.0
+
 
 def expect(ok: object, rule: str, got: object = "") -> None:
     """Fail with the rule and the actual value, unless `ok` is true."""
@@ -37,6 +39,10 @@ def no_leftovers() -> Generator[None]:
         before = _settings()
         threads, children = _threads(), _children()
         yield
+        # A worker that was told to end, such as AnyIO's, may need a moment for it.
+        for thread in threading.enumerate():
+            if thread.name not in threads and not thread.daemon:
+                thread.join(ENDING_SECONDS)
         expect(_threads() <= threads, "no thread must be left running", _threads() - threads)
         expect(_children() <= children, "no process must be left running", _children() - children)
         files = sorted(str(file.relative_to(folder)) for file in Path(folder).rglob("*"))

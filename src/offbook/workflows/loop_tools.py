@@ -169,8 +169,8 @@ async def run_loop(
             iterations += event.event == ITERATION
             if event.event == TERMINATION:
                 reason, exit_code = event.data["reason"], event.data["exit_code"]
-            code = event.data.get("code") if event.event == PROCESS_EXIT else 0
-            if code and isinstance(loop, HatLoop):
+            exited = event.event == PROCESS_EXIT and not event.data.get("timed_out")
+            if exited and (code := event.data.get("code")) and isinstance(loop, HatLoop):
                 warnings = (
                     *warnings,
                     f"the agent ended with exit code {code} in iteration {iterations}",
