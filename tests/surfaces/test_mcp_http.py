@@ -111,7 +111,7 @@ async def test_tools_and_errors_are_the_same_as_over_stdio(url: str):
         assert "did you mean 'test_run'" in await call_for_error(client, "test_runn")
         invalid = {"workspace_id": "w", "task": "x", "mock_responses": [{"outptu": "x"}]}
         await call_tool(client, "test_setup", workspace_id="w")
-        assert "expected fields: output" in await call_for_error(client, "test_run", **invalid)
+        assert "did you mean 'output'?" in await call_for_error(client, "test_run", **invalid)
 
 
 def test_a_port_in_use_is_reported_with_a_fix(workspaces: Path):
