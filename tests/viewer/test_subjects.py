@@ -58,12 +58,15 @@ LAYOUT = {
             agent.parts
             publish task.start
             iteration 1 planner
+              model “
               stdout
               publish build.task
             iteration 2 builder
+              model “
               stdout
               publish build.done
             iteration 3 planner
+              model “
               stdout LOOP_COMPLETE
           loop ended CompletionPromise · exit code 0
         run passed
