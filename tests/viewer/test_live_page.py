@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,11 +37,9 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveServ
     monkeypatch.delenv("CI", raising=False)
     desk = ReviewDesk(lambda: list_pending([str(tmp_path)]))
     server = LiveServer(LiveFeed(tmp_path), desk)
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    yield server
+    yield server.launch()
     server.feed.end()
-    server.shutdown()
-    server.server_close()
+    server.close()
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -43,15 +42,13 @@ def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
     def start(path: Path = tmp_path) -> LiveServer:
         desk = ReviewDesk(lambda: list_pending([str(tmp_path)]))
         server = LiveServer(LiveFeed(path), desk)
-        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         servers.append(server)
-        return server
+        return server.launch()
 
     yield start
     for server in servers:
         server.feed.end()
-        server.shutdown()
-        server.server_close()
+        server.close()
 
 
 def read_stream(server: LiveServer, count: int, last: int = 0) -> list[tuple[int, str]]:
@@ -187,8 +184,8 @@ def test_a_request_without_the_right_is_refused(
     tmp_path: Path, serve: Serve, path: str, headers: dict[str, str], page: str
 ):
     server = serve(tmp_path)
-    fields = {"token": server.token, "port": server.server_port}
-    address = f"http://127.0.0.1:{server.server_port}/{path.format(**fields)}{page}"
+    fields = {"token": server.token, "port": server.port}
+    address = f"http://127.0.0.1:{server.port}/{path.format(**fields)}{page}"
     sent = {name: value.format(**fields) for name, value in headers.items()}
     for method in ("GET", "POST"):
         # the stream has no end: the body is read after a refusal only
@@ -198,7 +195,7 @@ def test_a_request_without_the_right_is_refused(
 
 
 def test_the_server_listens_on_loopback_only(tmp_path: Path, serve: Serve):
-    assert serve(tmp_path).server_address[0] == "127.0.0.1"
+    assert httpx.URL(serve(tmp_path).url).host == "127.0.0.1"
 
 
 # --- The review
@@ -334,7 +331,7 @@ def test_a_line_that_cannot_be_read_is_shown_once(tmp_path: Path):
     write(path, *notes(1, 2))
     feed.poll()
     feed.poll()
-    shown = [msgspec.json.decode(line) for line in feed.after(0, 0)[0]]
+    shown = [msgspec.json.decode(line) for line in feed.lines]
     (faults,) = [line["faults"] for line in shown if "faults" in line]
     assert [fault["line"] for fault in faults] == [3]
 
@@ -346,7 +343,7 @@ def test_a_file_that_became_no_trace_is_shown_once(tmp_path: Path):
     feed = LiveFeed(path)
     feed.poll()
     feed.poll()
-    shown = [msgspec.json.decode(line) for line in feed.after(0, 0)[0]]
+    shown = [msgspec.json.decode(line) for line in feed.lines]
     (faults,) = [line["faults"] for line in shown if "faults" in line]
     assert "99" in faults[0]["reason"]
 
@@ -355,7 +352,7 @@ def test_an_eval_run_without_results_is_shown(tmp_path: Path):
     (tmp_path / "run.json").write_text("{}")
     feed = LiveFeed(tmp_path)
     feed.poll()
-    shown = [msgspec.json.decode(line) for line in feed.after(0, 0)[0]]
+    shown = [msgspec.json.decode(line) for line in feed.lines]
     assert shown[1:] == [{"run": {"name": tmp_path.name}}]
 
 
@@ -367,15 +364,16 @@ def test_a_stream_without_news_is_kept_alive(
     tmp_path: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("offbook.viewer.live_server.KEEP_ALIVE_SECONDS", 0.01)
+    monkeypatch.setattr("offbook.viewer.live_server.POLL_SECONDS", 0.01)
     with httpx.stream("GET", f"{serve().url}events", timeout=SECONDS) as reply:
         assert ": no news" in reply.iter_lines()
 
 
-@pytest.mark.parametrize("size", ["", "many", "99999999"])
-def test_a_form_needs_a_size_within_the_limit(tmp_path: Path, serve: Serve, size: str):
+@pytest.mark.parametrize("size, status", [("", 400), ("many", 400), ("99999999", 413)])
+def test_a_form_needs_a_size_within_the_limit(tmp_path: Path, serve: Serve, size: str, status: int):
     server = serve()
     url = httpx.URL(server.url)
     with socket.create_connection((url.host, url.port or 0), timeout=SECONDS) as client:
         head = f"POST {url.path}review HTTP/1.1\r\nHost: {url.netloc.decode()}\r\n"
         client.sendall(f"{head}Content-Length: {size}\r\n\r\n".encode())
-        assert client.makefile("rb").readline().startswith(b"HTTP/1.1 400")
+        assert client.makefile("rb").readline().startswith(b"HTTP/1.1 %d" % status)

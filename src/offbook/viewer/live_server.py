@@ -10,22 +10,23 @@ user nor a page of another site, also not by DNS rebinding, can read a trace or 
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import html
 import secrets
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from hashlib import sha256
-from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 from urllib.parse import parse_qs
 
 from offbook.checks.expected_files import PendingChange, Review
 from offbook.checks.snapshot import in_ci
 from offbook.errors import FormatError, OffbookError
+from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
 from offbook.files import parse_json, read_text
+from offbook.sources.server.connection import RequestHead
+from offbook.sources.server.server import HOST, PlainHandler, Server
 from offbook.trace.events import Event
 from offbook.trace.reader import Trace
 from offbook.version import VERSION
@@ -39,9 +40,9 @@ from offbook.viewer.html_page import (
     render_page,
 )
 
-HOST = "127.0.0.1"
 POLL_SECONDS = 0.2
 KEEP_ALIVE_SECONDS = 10
+END_SECONDS = 2  # for the pages to receive the end of their stream
 MAX_FORM = 64 * 1024
 
 
@@ -54,8 +55,7 @@ class LiveFeed:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.changed = threading.Condition()
-        self.lines: list[bytes] = []
+        self.lines = [encode_record({"page": {"title": path.name, "offbook": VERSION}})]
         self.ended = False
         self._traces: dict[Path, _FollowedTrace] = {}
         self._ignored: set[Path] = set()
@@ -63,7 +63,6 @@ class LiveFeed:
         self._has_summary = False
         self._results = 0  # the bytes of the results of an eval run that are read
         self._current: Path | None = None
-        self._add([encode_record({"page": {"title": path.name, "offbook": VERSION}})])
 
     def poll(self) -> None:
         """Read what was written since the last call."""
@@ -80,25 +79,11 @@ class LiveFeed:
                 fresh.append(encode_record({"continue": trace.number}))
                 self._current = path
             fresh += events
-        self._add(fresh)
+        self.lines += fresh
 
     def end(self) -> None:
         """End all streams: the server stops."""
-        with self.changed:
-            self.ended = True
-            self.changed.notify_all()
-
-    def after(self, number: int, seconds: float) -> tuple[list[bytes], bool]:
-        """Return the lines after this number, and whether the feed has ended; wait for one."""
-        with self.changed:
-            self.changed.wait_for(lambda: len(self.lines) > number or self.ended, seconds)
-            return self.lines[number:], self.ended
-
-    def _add(self, lines: list[bytes]) -> None:
-        if lines:
-            with self.changed:
-                self.lines += lines
-                self.changed.notify_all()
+        self.ended = True
 
     def _find(self) -> Iterator[Path]:
         if not self.path.is_dir():
@@ -297,149 +282,114 @@ def _render_line(line: str) -> str:
 # --- The server
 
 
-class LiveServer(ThreadingHTTPServer):
+class LiveServer(Server):
     """Serves a feed and a review to the browser of this user."""
 
-    daemon_threads = True
-
     def __init__(self, feed: LiveFeed, desk: ReviewDesk, port: int = 0) -> None:
+        super().__init__(port=port, limit=MAX_FORM)
         self.feed = feed
         self.desk = desk
-        self.token = secrets.token_urlsafe(24)
-        desk.token = self.token
-        super().__init__((HOST, port), _Handler)
-        self.hosts = {f"{name}:{self.server_port}" for name in (HOST, "localhost")}
+        self.token = desk.token = secrets.token_urlsafe(24)
+        self.bind()
+        self.hosts = {f"{name}:{self.port}" for name in (HOST, "localhost")}
 
     @property
     def url(self) -> str:
         """The address of the page."""
-        return f"http://{HOST}:{self.server_port}/{self.token}/"
+        return f"http://{HOST}:{self.port}/{self.token}/"
 
-    def run(self) -> None:
-        """Serve and read the traces until this thread is interrupted."""
-        serving = threading.Thread(target=self.serve_forever, args=(POLL_SECONDS,), daemon=True)
-        serving.start()
+    async def run(self, started: Callable[[], None]) -> None:
+        """Serve and read the traces until this task is cancelled; call `started` before."""
+        await self.start()
+        started()
         try:
-            stop = threading.Event()
             while True:
-                self.feed.poll()
-                stop.wait(POLL_SECONDS)
+                await asyncio.to_thread(self.feed.poll)
+                await asyncio.sleep(POLL_SECONDS)
         finally:
             self.feed.end()
-            self.shutdown()
-            self.server_close()
+            await self.stop(grace=END_SECONDS)
 
-
-class _Handler(BaseHTTPRequestHandler):
-    server: LiveServer  # pyright: ignore[reportIncompatibleVariableOverride] - always a LiveServer
-    protocol_version = "HTTP/1.1"
-    server_version = "offbook"
-    sys_version = ""
-    timeout = 60
-
-    def do_GET(self) -> None:
-        routes: dict[str, Callable[[], None]] = {
-            "": self._send_page,
-            "events": self._send_events,
-            "review": self._send_review,
+    def route(self, head: RequestHead) -> PlainHandler:
+        """Return the function of a page, or one that refuses a request without the right."""
+        origin = head.headers.get("origin")
+        _, token, name = [*head.path.split("/", 2), "", ""][:3]
+        pages = {
+            ("GET", ""): self._send_page,
+            ("GET", "events"): self._send_events,
+            ("GET", "review"): self._send_review,
+            ("POST", "review"): self._decide,
         }
-        if (route := self._route(routes)) is not None:
-            route()
+        if head.host not in self.hosts:
+            return _refuse(403, "another host")
+        if origin is not None and origin.removeprefix("http://") not in self.hosts:
+            return _refuse(403, "another origin")
+        if not secrets.compare_digest(token.encode(), self.token.encode()):
+            return _refuse(403, "the address has no valid token")
+        if (page := pages.get((head.method, name))) is None:
+            return _refuse(404, "no such page")
+        return PlainHandler(page)
 
-    def do_POST(self) -> None:
-        if (route := self._route({"review": self._decide})) is not None:
-            route()
+    async def _send_page(self, _: HttpRequest) -> HttpResponse:
+        title = f"{self.feed.path.name} (live)"
+        return _respond(render_page(title=title, live="events"))
 
-    def _route(self, routes: dict[str, Callable[[], None]]) -> Callable[[], None] | None:
-        """Return the function of a path, or None after the reply to a request without the right."""
-        server = self.server
-        if self.headers.get("Host") not in server.hosts:
-            return self._refuse(HTTPStatus.FORBIDDEN, "another host")
-        origin = self.headers.get("Origin")
-        if origin is not None and origin.removeprefix("http://") not in server.hosts:
-            return self._refuse(HTTPStatus.FORBIDDEN, "another origin")
-        _, token, name = [*self.path.partition("?")[0].split("/", 2), "", ""][:3]
-        if not secrets.compare_digest(token.encode(), server.token.encode()):
-            return self._refuse(HTTPStatus.FORBIDDEN, "the address has no valid token")
-        if name not in routes:
-            return self._refuse(HTTPStatus.NOT_FOUND, "no such page")
-        return routes[name]
-
-    def _refuse(self, status: HTTPStatus, reason: str) -> None:
-        self.close_connection = True
-        self._send(f"{reason}\n", "text/plain; charset=utf-8", status=status)
-
-    def _send_page(self) -> None:
-        title = f"{self.server.feed.path.name} (live)"
-        page = render_page(title=title, live="events")
-        self._send(page, "text/html; charset=utf-8")
-
-    def _send_events(self) -> None:
-        last = self.headers.get("Last-Event-ID", "")
+    async def _send_events(self, request: HttpRequest) -> HttpResponse:
+        last = request.headers.get("last-event-id", "")
         number = int(last) if last.isdecimal() and len(last) < 16 else 0  # noqa: PLR2004 - digits of a number
-        self.close_connection = True
-        self._send_head("text/event-stream", {"Connection": "close"})
-        try:
-            while True:
-                lines, ended = self.server.feed.after(number, KEEP_ALIVE_SECONDS)
-                for line in lines:
-                    number += 1
-                    self.wfile.write(b"id: %d\ndata: %s\n\n" % (number, line))
-                if ended:
-                    self.wfile.write(b"event: end\ndata:\n\n")
-                    return
-                if not lines:
-                    self.wfile.write(b": no news\n\n")  # finds out if the page was closed
-                self.wfile.flush()
-        except OSError:
-            return  # the page was closed
+        headers = {**HEADERS, "content-type": "text/event-stream"}
+        return HttpResponse(200, headers, live_chunks=self._stream(number))
 
-    def _send_review(self) -> None:
-        page = self.server.desk.render()
-        self._send(page, "text/html; charset=utf-8", {"Content-Security-Policy": REVIEW_POLICY})
+    async def _stream(self, number: int) -> AsyncIterator[bytes]:
+        """Yield the lines after this number as server-sent events, until the feed ends."""
+        idle = 0.0
+        while True:
+            ended, lines = self.feed.ended, self.feed.lines[number:]
+            for number, line in enumerate(lines, number + 1):  # noqa: B020, PLR1704 - it goes on
+                yield b"id: %d\ndata: %s\n\n" % (number, line)
+            if ended:
+                yield b"event: end\ndata:\n\n"
+                return
+            if idle >= KEEP_ALIVE_SECONDS:
+                yield b": no news\n\n"  # finds out if the page was closed
+            idle = 0.0 if lines or idle >= KEEP_ALIVE_SECONDS else idle + POLL_SECONDS
+            await asyncio.sleep(POLL_SECONDS)
 
-    def _decide(self) -> None:
-        size = self.headers.get("Content-Length", "")
-        if not size.isdecimal() or int(size) > MAX_FORM:
-            return self._refuse(HTTPStatus.BAD_REQUEST, "a form of limited size is needed")
-        fields = parse_qs(self.rfile.read(int(size)).decode("utf-8", "replace"))
+    async def _send_review(self, _: HttpRequest) -> HttpResponse:
+        page = await asyncio.to_thread(self.desk.render)
+        return _respond(page, {"content-security-policy": REVIEW_POLICY})
+
+    async def _decide(self, request: HttpRequest) -> HttpResponse:
+        fields = parse_qs(request.body.decode("utf-8", "replace"))
         form = {name: values[0] for name, values in fields.items()}
         # In the form as well: a link alone must never decide.
-        if not secrets.compare_digest(form.get("token", "").encode(), self.server.token.encode()):
-            return self._refuse(HTTPStatus.FORBIDDEN, "the form has no valid token")
-        self.server.desk.decide(form)
-        self.send_response(HTTPStatus.SEE_OTHER)
-        self.send_header("Location", f"/{self.server.token}/review")
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-        return None
+        if not secrets.compare_digest(form.get("token", "").encode(), self.token.encode()):
+            return _respond_error(403, "the form has no valid token")
+        await asyncio.to_thread(self.desk.decide, form)
+        return HttpResponse(303, {**HEADERS, "location": f"/{self.token}/review"})
 
-    def _send(
-        self,
-        text: str,
-        kind: str,
-        headers: dict[str, str] | None = None,
-        status: HTTPStatus = HTTPStatus.OK,
-    ) -> None:
-        body = text.encode("utf-8", "replace")
-        self._send_head(kind, {**(headers or {}), "Content-Length": str(len(body))}, status)
-        self.wfile.write(body)
 
-    def _send_head(
-        self, kind: str, headers: dict[str, str], status: HTTPStatus = HTTPStatus.OK
-    ) -> None:
-        self.send_response(status)
-        fixed = {
-            "Content-Type": kind,
-            "Cache-Control": "no-store",
-            # the address has the token; with `no-referrer` a browser hides the origin of forms
-            "Referrer-Policy": "same-origin",
-            "X-Content-Type-Options": "nosniff",
-            "X-Frame-Options": "DENY",
-        }
-        for name, value in {**fixed, **headers}.items():
-            self.send_header(name, value)
-        self.end_headers()
+HEADERS = {
+    "cache-control": "no-store",
+    # the address has the token; with `no-referrer` a browser hides the origin of forms
+    "referrer-policy": "same-origin",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+}
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - http.server's signature
-        """Print nothing: the address has the token."""
+
+def _respond(page: str, headers: Mapping[str, str] = {}) -> HttpResponse:
+    kind = {"content-type": "text/html; charset=utf-8"}
+    return HttpResponse(200, {**HEADERS, **kind, **headers}, page.encode("utf-8", "replace"))
+
+
+def _respond_error(status: int, reason: str) -> HttpResponse:
+    kind = {"content-type": "text/plain; charset=utf-8"}
+    return HttpResponse(status, {**HEADERS, **kind}, f"{reason}\n".encode())
+
+
+def _refuse(status: int, reason: str) -> PlainHandler:
+    async def answer(_: HttpRequest) -> HttpResponse:
+        return _respond_error(status, reason)
+
+    return PlainHandler(answer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from pathlib import Path
 
@@ -113,17 +114,16 @@ def _follow(context: click.Context, paths: tuple[Path, ...], *, port: int, open_
     path = paths[0] if paths else Path(".offbook")
     finders = [load(target) for target in context.meta.get(PENDING, ())]
     desk = ReviewDesk(partial(list_pending, [str(Path.cwd())], finders))
-    try:
-        server = LiveServer(LiveFeed(path), desk, port)
-    except OSError as error:
-        hint = "use --port 0 for a free port"
-        raise UsageError(f"cannot listen on port {port}: {error.strerror}", hint=hint) from error
-    click.echo(f"page:   {server.url}")
-    click.echo(f"review: {server.url}review")
-    click.echo(f"follows {path}; Ctrl-C ends it", err=True)
-    if not path.exists():
-        click.echo(f"{path} does not exist yet: waiting for it", err=True)
-    if open_page:
-        click.launch(server.url)
-    server.run()
+    server = LiveServer(LiveFeed(path), desk, port)
+
+    def print_address() -> None:
+        click.echo(f"page:   {server.url}")
+        click.echo(f"review: {server.url}review")
+        click.echo(f"follows {path}; Ctrl-C ends it", err=True)
+        if not path.exists():
+            click.echo(f"{path} does not exist yet: waiting for it", err=True)
+        if open_page:
+            click.launch(server.url)
+
+    asyncio.run(server.run(print_address))
     return 0

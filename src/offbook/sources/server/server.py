@@ -23,7 +23,7 @@ from offbook.sources.server.connection import Connection, HeadCache, error_respo
 from offbook.sources.server.endpoint import Endpoint
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
     from contextvars import Context
 
     from offbook.determinism.faults import FaultInjector
@@ -97,13 +97,15 @@ class Server:
         self._check_timeouts()
         return self
 
-    async def stop(self) -> None:
-        """Stop serving, and close all connections."""
+    async def stop(self, *, grace: float = 0) -> None:
+        """Stop serving, and close all connections; `grace` are the seconds for open responses."""
         if self._server is None:
             return
         if self._timeout_check is not None:
             self._timeout_check.cancel()
         self._server.close()
+        if grace and self._tasks:
+            await asyncio.wait(self._tasks, timeout=grace)
         for connection in list(self.connections):
             connection.abort()
         # Also those whose client is gone: they may still drain a stream.
@@ -206,9 +208,7 @@ class Server:
         """Return the endpoint of a request, or a handler that rejects it."""
         # A web page may direct its host name to this machine to read from it (DNS rebinding).
         if not head.is_local:
-            return _RejectingHandler(
-                error_response(403, f"unknown host {head.host!r}: this server is {HOST}")
-            )
+            return _rejection(403, f"unknown host {head.host!r}: this server is {HOST}")
         endpoint = self._endpoints.get(head.run)
         if endpoint is None and head.run and self._on_unknown_run is not None:
             endpoint = self._on_unknown_run(head.run)
@@ -218,7 +218,7 @@ class Server:
         if head.run:
             message = f"unknown run {head.run!r}: it does not exist, or it has ended"
         runs = [f"/s/{name}" for name in sorted(self._endpoints)]
-        return _RejectingHandler(error_response(404, message, runs=runs))
+        return _rejection(404, message, runs=runs)
 
     def start_task(self, work: Coroutine[Any, Any, None], context: Context) -> asyncio.Task[None]:
         """Run a coroutine in the server's loop, until it ends or the server stops."""
@@ -228,24 +228,35 @@ class Server:
         return task
 
 
-class _RejectingHandler:
-    """Answers every request with the same error."""
+class PlainHandler:
+    """Answers requests by a function, without a model."""
 
-    def __init__(self, error: HttpResponse) -> None:
+    def __init__(self, answer: Callable[[HttpRequest], Awaitable[HttpResponse]]) -> None:
         self.context = copy_context()
-        self._error = error
+        self._answer = answer
 
-    async def answer(self, request: HttpRequest) -> HttpResponse:  # noqa: ARG002 - the protocol's
-        return self._error
+    async def answer(self, request: HttpRequest) -> HttpResponse:
+        """Return the response of the function."""
+        return await self._answer(request)
 
     def delays(self, response: HttpResponse) -> None:
-        """Return None: an error is not a stream."""
+        """Return None: nothing is paced."""
 
     def mark_undelivered(self, response: HttpResponse) -> None:
-        """Do nothing: the error does not depend on earlier requests."""
+        """Do nothing: no response depends on earlier requests."""
 
     async def converse(self, request: HttpRequest, message: bytes) -> AsyncIterator[bytes]:  # noqa: ARG002 - the protocol's
-        yield self._error.body
+        """Yield the response as a message."""
+        yield (await self._answer(request)).body
+
+
+def _rejection(status: int, message: str, **details: object) -> PlainHandler:
+    """Return a handler that answers every request with the same error."""
+
+    async def answer(_: HttpRequest) -> HttpResponse:
+        return error_response(status, message, **details)
+
+    return PlainHandler(answer)
 
 
 def _listen(port: int) -> socket.socket:
