@@ -69,7 +69,6 @@ ASSERTION_EXAMPLES = {
 
 VARIABLES = {
     "OFFBOOK_CLIENTS": "A folder that is searched for command-line clients before PATH.",
-    "OFFBOOK_YAML": "The YAML reader: `yaml-rs` or `ruamel`; default: the first installed.",
     "NO_COLOR": "Print no colours.",
 }
 

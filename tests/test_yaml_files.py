@@ -1,4 +1,4 @@
-"""YAML: two readers give the same values and errors; what is dumped or edited reads back.
+"""YAML: values and errors; what is dumped or edited reads back.
 
 The cases follow the categories of the public yaml-test-suite.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offbook import yaml_files
-from offbook.errors import FormatError, UsageError
+from offbook.errors import FormatError
 from offbook.yaml_files import dump_round_trip, dump_yaml, load_round_trip, parse_yaml
-
-READERS = ("yaml-rs", "ruamel")
-
-
-@pytest.fixture(params=READERS)
-def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Each test with this fixture runs once with each reader."""
-    monkeypatch.setenv("OFFBOOK_YAML", request.param)
-    return request.param
-
 
 CASES: dict[str, list[tuple[str, Any]]] = {
     "scalar": [
@@ -164,16 +152,14 @@ VALUES = [
 ]
 
 
-@pytest.mark.usefixtures("reader")
 @pytest.mark.parametrize("text, value", VALUES)
-def test_both_readers_give_the_value(text: str, value: Any):
+def test_a_document_has_its_value(text: str, value: Any):
     parsed = parse_yaml(text)
     assert parsed == value
     if not isinstance(value, (set, frozenset)):  # True == 1 == 1.0, but their texts differ
         assert repr(parsed) == repr(value)
 
 
-@pytest.mark.usefixtures("reader")
 def test_nan_is_a_number():
     assert all(math.isnan(value) for value in parse_yaml("[.nan, .NaN, .NAN]"))
 
@@ -210,9 +196,8 @@ ERRORS = {
 }
 
 
-@pytest.mark.usefixtures("reader")
 @pytest.mark.parametrize("text, message", ERRORS.values(), ids=ERRORS.keys())
-def test_both_readers_reject_the_same_errors(text: str, message: str):
+def test_an_error_is_reported_with_its_file(text: str, message: str):
     with pytest.raises(FormatError, match=message) as caught:
         parse_yaml(text, "x.yaml")
     assert "x.yaml" in str(caught.value)
@@ -221,15 +206,12 @@ def test_both_readers_reject_the_same_errors(text: str, message: str):
 @pytest.mark.parametrize(
     "name, line", [("duplicate key", 3), ("many documents", 2), ("NUL byte", 2), ("alias bomb", 2)]
 )
-def test_an_error_has_the_line(name: str, line: int, reader: str):
+def test_an_error_has_the_line(name: str, line: int):
     with pytest.raises(FormatError) as caught:
         parse_yaml(ERRORS[name][0])
-    # ruamel says which alias is one too many; yaml-rs only that there is one
-    expected = 4 if (name, reader) == ("alias bomb", "ruamel") else line
-    assert caught.value.line == expected
+    assert caught.value.line == line
 
 
-@pytest.mark.usefixtures("reader")
 @pytest.mark.parametrize("count, accepted", [(100, "yes"), (101, "no")])
 def test_an_alias_may_be_used_a_hundred_times(count: int, accepted: str):
     text = "a: &a x\nb: [" + ", ".join(["*a"] * count) + "]"
@@ -240,34 +222,10 @@ def test_an_alias_may_be_used_a_hundred_times(count: int, accepted: str):
             parse_yaml(text)
 
 
-def test_an_anchor_that_contains_itself_is_rejected(monkeypatch: pytest.MonkeyPatch):
-    """The reader yaml-rs reads the inner one as null."""
-    monkeypatch.setenv("OFFBOOK_YAML", "ruamel")
-    with pytest.raises(FormatError, match="'a' contains itself"):
-        parse_yaml("&a [*a]")
-
-
-@pytest.mark.usefixtures("reader")
 def test_changing_the_value_of_an_alias_does_not_change_its_anchor():
     value = parse_yaml("a: &x [1]\nb: *x")
     value["b"].append(2)
     assert value["a"] == [1]
-
-
-def test_ruamel_is_used_where_yaml_rs_is_not_installed(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.delenv("OFFBOOK_YAML", raising=False)
-    monkeypatch.setitem(sys.modules, "yaml_rs", None)
-    # the choice is cached
-    uncached = yaml_files.choose_reader.__wrapped__
-    monkeypatch.setattr(yaml_files, "choose_reader", uncached)
-    with pytest.raises(FormatError, match="'a' contains itself"):
-        parse_yaml("&a [*a]")
-
-
-def test_an_unknown_reader_is_rejected_with_the_nearest(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("OFFBOOK_YAML", "ruamell")
-    with pytest.raises(UsageError, match="unknown YAML reader 'ruamell'\ndid you mean 'ruamel'"):
-        parse_yaml("a: 1")
 
 
 KEYS = st.text().filter(lambda key: key != "<<")  # the merge key, even in quotes
@@ -282,12 +240,9 @@ JSON_VALUES = st.recursive(
 )
 
 
-@pytest.mark.parametrize("name", READERS)
 @given(value=st.dictionaries(KEYS, JSON_VALUES, min_size=1))
-def test_a_dumped_value_reads_back_the_same(name: str, value: dict[str, Any]):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("OFFBOOK_YAML", name)
-        assert parse_yaml(dump_yaml(value)) == value
+def test_a_dumped_value_reads_back_the_same(value: dict[str, Any]):
+    assert parse_yaml(dump_yaml(value)) == value
 
 
 def test_long_texts_are_dumped_as_blocks():
@@ -324,22 +279,13 @@ def test_a_file_with_an_error_is_not_opened_for_editing():
 # The differences from the public suite, by the ids of its cases.
 STRICTER = {"2JQS", "X38W"}  # duplicate keys
 PYTHON_SETS = {"2XXW"}
-# tabs as separators, and rare layouts in flow style and in block scalars
-RUAMEL_REJECTS = """
-    4MUZ/00 4MUZ/01 4MUZ/02 4QFQ 5MUD 6BCT 6CA3 9MMW 9SA2 A2M4 BEC7 CFD4 DC7X DK95/00 DK95/03
-    DK95/04 DK95/05 DK95/07 DWX9 HS5T HWV9 J3BT K3WX K54U M7A3 MUS6/03 NB6Z NJ66 Q5MG QT73 R4YG
-    T26H UT92 UV7Q VJP3/01 WZ62 Y79Y/010
-"""
-# errors that it does not see, most in comments and indentation
-RUAMEL_ACCEPTS = "9C9N 9JBA CVW2 DK95/01 G5U8 MUS6/01 QB6E RHX7 SU5Z Y79Y/003 YJV2"
-RUAMEL_DIFFERS = {"652Z", "HM87/01"}  # a ? at the start of a word in flow style
 
 
 @pytest.mark.skipif(
     "OFFBOOK_YAML_TEST_SUITE" not in os.environ,
     reason="set it to a checkout of the branch `data` of github.com/yaml/yaml-test-suite",
 )
-def test_the_public_test_suite(reader: str):
+def test_the_public_test_suite():
     root = Path(os.environ["OFFBOOK_YAML_TEST_SUITE"])
     rejected, accepted, different = set[str](), set[str](), set[str]()
     for file in root.rglob("in.yaml"):
@@ -360,7 +306,4 @@ def test_the_public_test_suite(reader: str):
             expected = json.JSONDecoder().raw_decode(text)[0]  # of the first document
             if value not in (expected, None) and expected is not None:
                 different.add(name)
-    ruamel = reader == "ruamel"
-    assert rejected == STRICTER | set(RUAMEL_REJECTS.split() if ruamel else ())
-    assert accepted == set(RUAMEL_ACCEPTS.split() if ruamel else ())
-    assert different == PYTHON_SETS | (RUAMEL_DIFFERS if ruamel else set())
+    assert (rejected, accepted, different) == (STRICTER, set(), PYTHON_SETS)
