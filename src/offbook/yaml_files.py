@@ -31,14 +31,14 @@ def parse_yaml(text: str, path: Path | str = "") -> Any:
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
         raise FormatError("the file contains a NUL byte", path=path, line=line, hint='write "\\0"')
-    value = _read(text, path)
+    value: Any = _read(text, path)
     # Several documents come as a list, which looks like one document that is a list. The search
     # for markers costs a tenth of the parsing: most documents are mappings or short lists.
-    items = cast("list[Any]", value) if isinstance(value, list) else []
-    marked = len(items) > 1 and ("---" in text or "..." in text)
+    several = isinstance(value, list) and len(cast("list[Any]", value)) > 1
+    marked = several and ("---" in text or "..." in text)
     second = _line_of_second_document(text) if marked else None
     if second is not None:
-        filled = [item for item in items if item is not None]
+        filled = [document for document in cast("list[Any]", value) if document is not None]
         if len(filled) > 1:  # to take the first would lose the others silently
             raise FormatError(
                 f"{len(filled)} YAML documents, expected one",

@@ -9,6 +9,7 @@ expected           | actual
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -22,6 +23,7 @@ CONTEXT_ROWS = 2
 MAX_ROWS = 20_000
 CONTEXT_CHARACTERS = 20
 MAX_PAIRED = 400  # items without an equal one between two pairs that are paired by their subject
+_WORD = re.compile(r"[A-Za-z0-9_/~](?:[A-Za-z0-9_.:/@+~-]*[A-Za-z0-9_/])?|\s+|.", re.DOTALL)
 T = TypeVar("T")
 Matches = Callable[[int, int], bool]
 # Positions of an actual step and of the expected step that it satisfies.
@@ -141,6 +143,20 @@ def align_runs(first: Sequence[Hashable], second: Sequence[Hashable]) -> list[Al
             runs.append(run)
         a, b = a_next + 1, b_next + 1
     return runs
+
+
+def split_words(text: str) -> list[str]:
+    """Return the words of a text, and what is between them."""
+    return _WORD.findall(text)
+
+
+def similarity(first: str, second: str, above: float = 0) -> float:
+    """Return how similar two texts are, from 0 to 1; 0 if not above a limit."""
+    from difflib import SequenceMatcher  # only here: saves 1 ms of `import offbook`
+
+    matcher = SequenceMatcher(None, first, second, autojunk=False)
+    # The upper bound is cheap, the ratio is not.
+    return matcher.ratio() if matcher.quick_ratio() > above else 0
 
 
 # The two pairings below are for steps that match by a predicate: a partial dict, a pattern, a

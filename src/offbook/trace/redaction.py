@@ -336,7 +336,6 @@ ID_PREFIXES = (
 NUMBER_PREFIXES = ("pid", "port", "process", "worker", "seed")  # a number after these is random
 MIN_LONG_NUMBER = 5
 MAX_TEXT_LENGTH = 20_000
-TOKEN = re.compile(r"[A-Za-z0-9_/~](?:[A-Za-z0-9_.:/@+~-]*[A-Za-z0-9_/])?|\s+|.", re.DOTALL)
 _PREFIXED_ID = re.compile(r"([A-Za-z]+)([_\-:#/.=])([A-Za-z0-9]+)$")
 _ID_FIELD = re.compile(
     r"(?:^|[_-])(?:id|key|time|date|session|trace|nonce|seed|uuid|ts|at)(?:$|[_-])"
@@ -406,15 +405,14 @@ def _hint_for(patterns: dict[str, str | bool]) -> RedactionHint:
 
 def _infer_patterns(recorded: str, current: str) -> Iterator[tuple[str, str]]:
     """Yield names and patterns for the words of one text that replace words of the other."""
-    from difflib import SequenceMatcher  # for suggestions only
+    from offbook.trace.alignment import align_runs, split_words  # for suggestions only
 
-    old_tokens, new_tokens = TOKEN.findall(recorded), TOKEN.findall(current)
-    matcher = SequenceMatcher(None, old_tokens, new_tokens, autojunk=False)
-    for kind, a, b, c, d in matcher.get_opcodes():
-        if kind != "replace":
+    old, new = split_words(recorded), split_words(current)
+    for equal, a, b, c, d in align_runs(old, new):
+        if equal or a == b or c == d:
             continue
-        preceding = next((token for token in reversed(old_tokens[:a]) if token.strip()), "")
-        inferred = _infer_pattern(preceding, "".join(old_tokens[a:b]), "".join(new_tokens[c:d]))
+        preceding = next((token for token in reversed(old[:a]) if token.strip()), "")
+        inferred = _infer_pattern(preceding, "".join(old[a:b]), "".join(new[c:d]))
         if inferred is not None:
             yield inferred
 

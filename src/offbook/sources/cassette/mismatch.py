@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -18,7 +17,8 @@ from offbook.errors import ReplayMismatch, did_you_mean
 from offbook.secrets import MASK, excerpt, outgoing
 from offbook.sources.cassette.format import preview
 from offbook.sources.cassette.normalize import Normalizer, merge_rules, request_as_json
-from offbook.trace.redaction import TOKEN, RedactionHint, suggest_redactions
+from offbook.trace.alignment import align_runs, similarity, split_words
+from offbook.trace.redaction import RedactionHint, suggest_redactions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -191,9 +191,7 @@ def _find_nearest(
     best: tuple[Entry | None, float] = (None, 0.0)
     for entry in candidates[:MAX_CANDIDATES]:
         recorded = _comparable_text(recorded_body(file, entry, normalizer))
-        matcher = SequenceMatcher(None, recorded, text, autojunk=False)
-        # The upper bound is cheap, the ratio is not.
-        if matcher.quick_ratio() > best[1] and (ratio := matcher.ratio()) > best[1]:
+        if (ratio := similarity(recorded, text, above=best[1])) > best[1]:
             best = entry, ratio
     return best
 
@@ -260,10 +258,10 @@ def _values_hidden_by_recording(differences: list[Difference]) -> Iterator[str]:
     for difference in differences:
         if MASK not in (difference.recorded or "") or difference.current is None:
             continue
-        old = TOKEN.findall((difference.recorded or "").replace(MASK, mark))
-        new = TOKEN.findall(difference.current)
-        for kind, a, b, c, d in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-            if kind == "replace" and mark in "".join(old[a:b]):
+        old = split_words((difference.recorded or "").replace(MASK, mark))
+        new = split_words(difference.current)
+        for equal, a, b, c, d in align_runs(old, new):
+            if not equal and c < d and mark in "".join(old[a:b]):
                 yield "".join(new[c:d])
 
 
@@ -308,9 +306,9 @@ def find_differences(recorded: Any, current: Any, path: str = "$") -> Iterator[D
     elif isinstance(recorded, list) and isinstance(current, list):
         old_items, new_items = cast("list[Any]", recorded), cast("list[Any]", current)
         # Align the items first: after an inserted message all later ones are still the same.
-        keys = [[_item_key(item) for item in items] for items in (old_items, new_items)]
-        for kind, a, b, c, d in SequenceMatcher(None, *keys, autojunk=False).get_opcodes():
-            if kind in {"equal", "replace"} and b - a == d - c:
+        old_keys, new_keys = ([_item_key(i) for i in items] for items in (old_items, new_items))
+        for _, a, b, c, d in align_runs(old_keys, new_keys):
+            if b - a == d - c:
                 for old_item, index in zip(old_items[a:b], range(c, d), strict=True):
                     yield from find_differences(old_item, new_items[index], f"{path}[{index}]")
                 continue
@@ -362,8 +360,8 @@ def _diff_lines(differences: list[Difference], *, titled: bool) -> Iterator[str]
 def diff_texts(recorded: str | None, current: str | None) -> Iterator[str]:
     """Yield the lines that differ, with the differing words of each pair marked below it."""
     old, new = ([] if t is None else outgoing(t).split("\n") for t in (recorded, current))
-    for kind, a, b, c, d in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        if kind == "equal":  # one line of context
+    for equal, a, b, c, d in align_runs(old, new):
+        if equal:  # one line of context
             yield from (f"  {_shorten(line)}" for line in old[max(a, b - 1) : b])
             continue
         pairs = min(b - a, d - c)
@@ -375,13 +373,13 @@ def diff_texts(recorded: str | None, current: str | None) -> Iterator[str]:
 
 def _diff_pair(before: str, after: str) -> Iterator[str]:
     """Yield two versions of a line and a line of marks below the words that differ."""
-    old, new = TOKEN.findall(before), TOKEN.findall(after)
+    old, new = split_words(before), split_words(after)
     starts = [0]
     for token in new:
         starts.append(starts[-1] + len(token))
     spans: list[tuple[int, int]] = []
-    for kind, _, _, c, d in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        if kind != "equal":
+    for equal, _, _, c, d in align_runs(old, new):
+        if not equal:
             previous_end = spans[-1][1] if spans else 0
             spans.append((max(starts[c], previous_end), max(starts[d], starts[c] + 1)))
     first = 0  # of a long line, show the part around the first difference
