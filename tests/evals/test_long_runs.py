@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,10 @@ from offbook.evals import (
     plan_trials,
     read_pack,
     read_results,
-    report_json,
-    run_pack,
 )
 from tests.clients import is_alive
-from tests.evals.conftest import RUN, RunPack
+from tests.evals.conftest import RUN, Files, RunPack
+from tests.forked import run_python
 from tests.waiting import wait_until
 
 SUBJECTS = """
@@ -295,25 +295,33 @@ def without_times(report: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_a_killed_run_is_resumed_and_gives_the_same_report(run_files: RunPack, tmp_path: Path):
+def test_a_killed_run_is_resumed_and_gives_the_same_report(
+    write: Callable[[Files], Path], unwatched: dict[str, str]
+):
     count = 200
     content = pack(*(case(f"echo-{number}") for number in range(count)))
-    whole = run_files(content, FILES, output="whole")
-    command = [sys.executable, "-m", "offbook", "eval", "run", "pack.json", "--output", "killed"]
-    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL)
-    results = tmp_path / "killed" / RESULTS
-    wait_until(lambda: results.exists() and results.read_bytes().count(b"\n") > 20)
-    os.kill(process.pid, signal.SIGKILL)
+    folder = write({"pack.json": content, **FILES})
+
+    def run(*options: str) -> dict[str, Any]:
+        done = run_python(*command, "--json", *options, cwd=folder, env=unwatched)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    command = ["-m", "offbook", "eval", "run", "pack.json"]
+    killed = [sys.executable, *command, "--output", "killed"]
+    process = subprocess.Popen(killed, cwd=folder, stdout=subprocess.DEVNULL, env=unwatched)
+    results = folder / "killed" / RESULTS
+    wait_until(lambda: results.exists() and results.read_bytes().count(b"\n") > 20, process)
+    process.kill()
     process.wait()
     with results.open("ab") as file:
         file.write(b'{"id":"torn')  # as a machine that stops in the middle of a line
     done = results.read_bytes().count(b"\n")
     assert 20 < done < count
-    resumed = run_pack(
-        [tmp_path / "pack.json"], RunOptions(output=str(tmp_path / "killed"), resume=True)
-    )
-    assert len(list(read_results(resumed.folder))) == count
-    assert without_times(report_json(resumed)) == without_times(report_json(whole))
+    resumed = run("--resume", "killed")
+    assert len(list(read_results(folder / "killed"))) == count
+    assert resumed["changed"] == []
+    assert without_times(resumed) == without_times(run("--output", "whole"))
 
 
 def test_a_killed_run_leaves_no_worker_that_waits_for_ever(run_files: RunPack, tmp_path: Path):

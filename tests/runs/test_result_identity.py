@@ -2,9 +2,14 @@
 
 import contextlib
 import os
+import subprocess
+import sys
 from pathlib import Path
 
+import pytest
+
 from offbook.runs import IdentityDigest, find_change, watch_used_files
+from offbook.sources.inprocess import disable_telemetry, set_environment
 
 
 def test_a_file_is_noted_with_its_content_when_it_was_first_read(tmp_path: Path):
@@ -51,16 +56,54 @@ def test_a_command_has_the_content_of_its_files_and_is_unknown(tmp_path: Path):
     assert identify() != before
 
 
-def test_the_environment_of_python_code_is_part_of_its_identity(tmp_path: Path):
-    def identify() -> str:
-        identity = IdentityDigest()
-        identity.add_python(tmp_path / "missing.py")
-        return identity.hex
+def identify_code() -> str:
+    identity = IdentityDigest()
+    identity.add_python(None)
+    return identity.hex
 
-    before = identify()
-    os.environ["OFFBOOK_TEST_IDENTITY"] = "1"
-    try:
-        assert identify() != before
-    finally:
-        del os.environ["OFFBOOK_TEST_IDENTITY"]
-    assert identify() == before
+
+def test_the_environment_of_python_code_is_part_of_its_identity(monkeypatch: pytest.MonkeyPatch):
+    before = identify_code()
+    monkeypatch.setenv("OFFBOOK_TEST_IDENTITY", "1")
+    assert identify_code() != before
+    monkeypatch.undo()
+    assert identify_code() == before
+
+
+def test_a_variable_that_offbook_sets_is_not_part_of_an_identity(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("OFFBOOK_TEST_IDENTITY", "of the user")
+    before = identify_code()
+    with disable_telemetry(), set_environment({"OFFBOOK_TEST_IDENTITY": "ours"}):
+        assert os.environ["OFFBOOK_TEST_IDENTITY"] == "ours"
+        assert identify_code() == before
+    assert identify_code() == before
+
+
+IDENTIFY = """
+from offbook.runs import IdentityDigest
+identity = IdentityDigest()
+identity.add_python(None)
+print(identity.hex)
+"""
+
+
+# options of Python, variables -> whether the identity is that of a process without them
+STARTS: list[tuple[list[str], dict[str, str], bool]] = [
+    ([], {"PYTHONDONTWRITEBYTECODE": "1"}, True),
+    (["-B", "-u", "-q"], {}, True),
+    (["-O"], {}, False),
+    (["-X", "dev"], {}, False),
+]
+
+
+@pytest.mark.parametrize("options, variables, same", STARTS)
+def test_only_flags_that_change_what_code_computes_are_part_of_an_identity(
+    options: list[str], variables: dict[str, str], *, same: bool, unwatched: dict[str, str]
+):
+    def run(options: list[str], variables: dict[str, str]) -> str:
+        command = [sys.executable, *options, "-c", IDENTIFY]
+        return subprocess.check_output(command, text=True, env=variables)
+
+    environment = {k: v for k, v in unwatched.items() if not k.startswith("PYTHON")}
+    plain = run([], environment)
+    assert (run(options, environment | variables) == plain) is same

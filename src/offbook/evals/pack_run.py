@@ -244,6 +244,8 @@ class _Run:
             VERSION,
             {"shard": list(self.options.shard), "trials": self.options.trials},
         )
+        for trial in remaining:
+            self._identity(trial)  # before a case changes a file or the environment
         self.directory.begin(plan)
         stopped = ""
         try:

@@ -20,17 +20,29 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from importlib.machinery import PathFinder
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from offbook.determinism.network_guard import watch_audit_events
+from offbook.sources.inprocess.telemetry import read_environment
 from offbook.version import VERSION
 
 SKIPPED = {".offbook", ".git", "__pycache__"}  # results of runs, history, and compiled files
 # They differ from one terminal to the next, and say nothing about the agent.
-VOLATILE = {"PWD", "OLDPWD", "SHLVL", "_", "COLUMNS", "LINES", "PYTEST_CURRENT_TEST"}
+VOLATILE = {
+    *("PWD", "OLDPWD", "SHLVL", "_", "COLUMNS", "LINES", "PYTEST_CURRENT_TEST"),
+    *("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED", "PYTHONPYCACHEPREFIX"),
+}
+# The flags of Python that change what code computes. Whether it writes bytecode is none of them:
+# a process that sets PYTHONDONTWRITEBYTECODE for its children has another flag than they have.
+FLAGS = (
+    *("optimize", "dev_mode", "utf8_mode", "int_max_str_digits", "bytes_warning"),
+    *("hash_randomization", "isolated", "ignore_environment", "no_site", "no_user_site"),
+    *("safe_path", "warn_default_encoding"),
+)
 MISSING = "missing"
 READS = {"open", "os.listdir", "os.scandir"}
 WRITES = {"os.mkdir", "os.rename"}
@@ -101,8 +113,9 @@ class IdentityDigest:
         """
         if file is not None:
             self.add_file(file)
-        environment = {k: v for k, v in os.environ.items() if k not in VOLATILE}
-        self.add(sys.version, os.getcwd(), sys.flags[:], installed_packages(), environment)  # noqa: PTH109 - a text
+        environment = {k: v for k, v in read_environment().items() if k not in VOLATILE}
+        self.add(sys.version, os.getcwd(), attrgetter(*FLAGS)(sys.flags))  # noqa: PTH109 - a text
+        self.add(installed_packages(), environment)
 
 
 def digest_of(path: Path | str) -> str:

@@ -64,6 +64,14 @@ def set_environment(variables: Mapping[str, str]) -> Generator[None]:
         _forget_variables()
 
 
+def read_environment() -> dict[str, str]:
+    """Return the environment as it is without the variables that open blocks have set."""
+    with _lock:
+        found: dict[str, str | None] = {**os.environ}
+        found.update({name: values[0] for name, values in _changes.items()})
+    return {name: value for name, value in found.items() if value is not None}
+
+
 def _forget_variables() -> None:
     if (langsmith := sys.modules.get("langsmith.utils")) is not None:
         langsmith.get_env_var.cache_clear()  # it remembers what it has read
