@@ -109,6 +109,7 @@ SLOW_PATHS = [
     "goldens/test_recording.py",
     "host/test_fake_cli.py",
     "host/test_mock_pi.py",
+    "lies",
     "matrix",
     "patterns/test_harness.py",
     "patterns/test_runtime.py",
