@@ -31,24 +31,31 @@ def parse_yaml(text: str, path: Path | str = "") -> Any:
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
         raise FormatError("the file contains a NUL byte", path=path, line=line, hint='write "\\0"')
-    value: Any = _read(text, path)
-    # Several documents come as a list, which looks like one document that is a list. The search
-    # for markers costs a tenth of the parsing: most documents are mappings or short lists.
-    several = isinstance(value, list) and len(cast("list[Any]", value)) > 1
-    marked = several and ("---" in text or "..." in text)
-    second = _line_of_second_document(text) if marked else None
-    if second is not None:
-        filled = [document for document in cast("list[Any]", value) if document is not None]
-        if len(filled) > 1:  # to take the first would lose the others silently
-            raise FormatError(
-                f"{len(filled)} YAML documents, expected one",
-                path=path,
-                line=second,
-                hint="remove the ---, or put each document into a separate file",
-            )
-        value = filled[0] if filled else None
+    value: Any = _one_document(_read(text, path), text, path)
     # The search for one character is twenty times as fast as that for two.
     return _merge(value) if "<" in text and "<<" in text else value
+
+
+def _one_document(value: Any, text: str, path: Path | str) -> Any:
+    """Return the only document of a file.
+
+    Several documents come as a list, which looks like one document that is a list. The search for
+    markers costs a tenth of the parsing: most documents are mappings or short lists.
+    """
+    documents = cast("list[Any]", value) if isinstance(value, list) else []
+    marked = len(documents) > 1 and ("---" in text or "..." in text)
+    second = _line_of_second_document(text) if marked else None
+    if second is None:
+        return cast("Any", value)
+    filled = [document for document in documents if document is not None]
+    if len(filled) > 1:  # to take the first would lose the others silently
+        raise FormatError(
+            f"{len(filled)} YAML documents, expected one",
+            path=path,
+            line=second,
+            hint="remove the ---, or put each document into a separate file",
+        )
+    return filled[0] if filled else None
 
 
 def _read(text: str, path: Path | str) -> Any:
