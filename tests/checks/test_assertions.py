@@ -527,7 +527,7 @@ def test_malformed_events_do_not_break_an_assertion(
 def test_an_invalid_or_slow_pattern_does_not_stop_other_assertions(
     context: CheckContext, monkeypatch: pytest.MonkeyPatch, pattern: str, message: str
 ):
-    monkeypatch.setattr("offbook.trace.text_patterns.MAX_SECONDS", 0.01)
+    monkeypatch.setattr("offbook.trace.matching.MAX_SECONDS", 0.01)
     events = [publish("build.done", "a" * 60 + "!"), *RUN]
     assertion = {"type": "event_occurred", "topic": "build.done", "payload_pattern": pattern}
     verdicts = evaluate_all(

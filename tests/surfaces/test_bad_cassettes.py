@@ -58,7 +58,7 @@ def test_an_invalid_cassette_is_rejected_with_its_line_and_not_changed(
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("offbook.trace.text_patterns.MAX_SECONDS", 0.05)
+    monkeypatch.setattr("offbook.trace.matching.MAX_SECONDS", 0.05)
     monkeypatch.setenv("EDITOR", "true")
     text, line, message = INVALID[kind]
     path = tmp_path / "shop.yaml"

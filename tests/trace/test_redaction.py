@@ -129,7 +129,7 @@ def test_an_invalid_rule_is_rejected_with_a_fix(rules: dict[str, Any], message: 
 
 
 def test_a_pattern_that_takes_too_long_is_stopped(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("offbook.trace.text_patterns.MAX_SECONDS", 0.05)
+    monkeypatch.setattr("offbook.trace.matching.MAX_SECONDS", 0.05)
     redaction = Redaction({"patterns": {"x": "(a|aa)+$"}})
     with pytest.raises(UsageError, match="took longer than"):
         redaction.text("a" * 60 + "b")

@@ -209,7 +209,7 @@ async def test_unusable_patterns_are_reported_quickly(
     pattern: str,
     message: str,
 ):
-    monkeypatch.setattr("offbook.trace.text_patterns.MAX_SECONDS", 0.02)
+    monkeypatch.setattr("offbook.trace.matching.MAX_SECONDS", 0.02)
     (workspace / "a.txt").write_text("a" * 60 + "!")
     await run_mock(output="a" * 60 + f"!\n{DONE}")
     try:
@@ -222,7 +222,7 @@ async def test_unusable_patterns_are_reported_quickly(
 async def test_a_trigger_pattern_that_runs_away_ends_the_run(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr("offbook.trace.text_patterns.MAX_SECONDS", 0.02)
+    monkeypatch.setattr("offbook.trace.matching.MAX_SECONDS", 0.02)
     assert "took longer than" in await run_mock(trigger_pattern="(a|aa)+$")
 
 

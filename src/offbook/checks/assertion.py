@@ -29,7 +29,7 @@ from offbook.errors import OffbookError, UsageError, did_you_mean
 from offbook.files import explain_invalid
 from offbook.trace.agent_output import truncate_texts
 from offbook.trace.events import Verdict
-from offbook.trace.text_patterns import compile_pattern
+from offbook.trace.matching import compile_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

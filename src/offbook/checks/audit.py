@@ -44,8 +44,8 @@ from offbook.trace.events import (
     Verdict,
     VerdictStatus,
 )
+from offbook.trace.matching import Glob
 from offbook.trace.query import Events
-from offbook.trace.text_patterns import Glob
 
 Severity = Literal["error", "warn", "info"]
 TERMINAL = {AGENT_END, RUN_END, TERMINATION, HANDOFF, BUDGET_EXHAUSTED, LOOP_STUCK}

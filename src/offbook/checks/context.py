@@ -38,9 +38,9 @@ from offbook.trace.events import (
     canonical_termination,
     topic_matches,
 )
+from offbook.trace.matching import compile_pattern
 from offbook.trace.query import Events, ToolCallRecord
 from offbook.trace.reader import LineFault, Trace, elapsed_seconds
-from offbook.trace.text_patterns import compile_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -44,10 +44,9 @@ from offbook.trace.events import (
     TOOL_RESULT,
     Event,
 )
-from offbook.trace.matching import Mismatch, find_mismatches
+from offbook.trace.matching import Mismatch, compile_pattern, find_mismatches
 from offbook.trace.query import Events
 from offbook.trace.reader import Trace, raise_if_corrupt
-from offbook.trace.text_patterns import compile_pattern
 
 MAX_SHOWN = 20
 _SENTINEL = re.compile(r"<([A-Za-z][\w-]*)(?::(.*))?>", re.DOTALL)

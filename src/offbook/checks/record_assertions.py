@@ -18,12 +18,12 @@ from offbook.errors import UsageError, did_you_mean
 from offbook.secrets import excerpt
 from offbook.trace.matching import (
     MISSING,
+    compile_pattern,
     parse_pointer,
     render_value,
     resolve_pointer,
     values_equal,
 )
-from offbook.trace.text_patterns import compile_pattern
 
 MAX_SHOWN = 200
 # From harmless to far-reaching: a run may have a lower level than expected.

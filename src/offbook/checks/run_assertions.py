@@ -21,7 +21,7 @@ from offbook.trace.events import (
     canonical_termination,
     topic_matches,
 )
-from offbook.trace.text_patterns import compile_pattern
+from offbook.trace.matching import compile_pattern
 
 # Topics and hats shown of a long loop.
 MAX_SHOWN = 200

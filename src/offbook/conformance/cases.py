@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from offbook.errors import UsageError
-from offbook.trace.text_patterns import compile_pattern
+from offbook.trace.matching import compile_pattern
 
 if TYPE_CHECKING:
     from pathlib import Path

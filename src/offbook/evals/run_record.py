@@ -247,7 +247,7 @@ def read_stored_trace(path: Path, trace_id: str | None = None) -> StoredRun:
     """Return the run record of a trace, of Offbook or of another tool."""
     if is_offbook_trace(path):
         return record_from_trace(path)
-    from offbook.sources.importers.conversion import read_trace  # most traces are our own
+    from offbook.sources.importers.importer import read_trace  # most traces are our own
 
     exchanges = read_trace(path, trace_id=trace_id)
     replies = [exchange.reply for exchange in exchanges]

@@ -29,7 +29,7 @@ from offbook.errors import FormatError, UsageError, did_you_mean
 from offbook.files import convert
 from offbook.goldens.fixture_store import StepDict
 from offbook.goldens.session_hub import SessionHub, SessionStatus
-from offbook.trace.component import STEP_ATTRIBUTE, BaseComponent, step
+from offbook.trace.hub import STEP_ATTRIBUTE, BaseComponent, step
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

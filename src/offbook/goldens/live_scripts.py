@@ -24,7 +24,7 @@ from offbook.files import import_object, run_source
 from offbook.goldens.components import bind_step, steps_of, write_step
 from offbook.goldens.fixture_store import MatchMode, MatchRule, StepDict
 from offbook.goldens.golden_replay import Observation, ScenarioPlayer
-from offbook.trace.component import BaseComponent
+from offbook.trace.hub import BaseComponent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -23,7 +23,7 @@ from offbook.patterns.definition import Pattern, load_pattern
 from offbook.patterns.harness import StepPlayer, create_harness, validate_steps
 from offbook.patterns.runtime import Stream
 from offbook.patterns.values import thaw
-from offbook.trace.component import BaseComponent, step
+from offbook.trace.hub import BaseComponent, step
 
 if TYPE_CHECKING:
     from offbook.patterns.definition import LoadedPattern

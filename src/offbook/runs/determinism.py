@@ -30,10 +30,11 @@ from offbook.sources.cassette.recording import Recording
 from offbook.sources.cassette.replay import Cassette
 from offbook.sources.mocks.mock_file import read_mocks
 from offbook.sources.mocks.mocks import Mocks
+from offbook.trace.alignment import split_words
 from offbook.trace.events import ERROR, PROCESS_OUTPUT, REPLY, REQUEST
 from offbook.trace.reader import read_trace
 from offbook.trace.recorder import COLLECT_TRACES, record_trace
-from offbook.trace.redaction import TOKEN, Redaction, RedactionRules, suggest_redactions
+from offbook.trace.redaction import Redaction, RedactionRules, suggest_redactions
 
 if TYPE_CHECKING:
     from offbook.exchange.model import ModelSource
@@ -274,7 +275,7 @@ def _likely_cause(one: str | None, two: str | None) -> str:
     """Return why two texts may differ, and what to do about it; empty if that is not known."""
     if one is None or two is None:
         return ""
-    if sorted(TOKEN.findall(one)) == sorted(TOKEN.findall(two)):
+    if sorted(split_words(one)) == sorted(split_words(two)):
         return "the same words in another order, as of a set: sort them"
     for hint in suggest_redactions([("$", one, two)]):
         redaction = Redaction(hint.rules, environment={})

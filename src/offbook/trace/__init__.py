@@ -21,12 +21,11 @@ __getattr__ = lazy_getattr(
         " list_records summarize",
         "instrument": "SeenTool TracedSource rebuild_requests",
         "matching": "MISSING Mismatch contains parse_pointer render_value resolve_pointer"
-        " text_matches values_equal",
+        " text_matches values_equal Glob LiteralPattern TrustedPattern compile_pattern",
         "query": "Events UICallRecord",
         "reader": "LineFault Trace read_trace",
         "recorder": "COLLECT_TRACES Recorder encode_event observe_traces record_trace",
         "redaction": "PRESETS REQUIRED_CHARACTERS Redaction RedactionRules VOLATILE_OPTIONS"
         " preset_for_command",
-        "text_patterns": "Glob LiteralPattern TrustedPattern compile_pattern",
     },
 )

@@ -58,7 +58,11 @@ from offbook.trace.instrument import SeenTool as SeenTool
 from offbook.trace.instrument import TracedSource as TracedSource
 from offbook.trace.instrument import rebuild_requests as rebuild_requests
 from offbook.trace.matching import MISSING as MISSING
+from offbook.trace.matching import Glob as Glob
+from offbook.trace.matching import LiteralPattern as LiteralPattern
 from offbook.trace.matching import Mismatch as Mismatch
+from offbook.trace.matching import TrustedPattern as TrustedPattern
+from offbook.trace.matching import compile_pattern as compile_pattern
 from offbook.trace.matching import contains as contains
 from offbook.trace.matching import parse_pointer as parse_pointer
 from offbook.trace.matching import render_value as render_value
@@ -81,7 +85,3 @@ from offbook.trace.redaction import VOLATILE_OPTIONS as VOLATILE_OPTIONS
 from offbook.trace.redaction import Redaction as Redaction
 from offbook.trace.redaction import RedactionRules as RedactionRules
 from offbook.trace.redaction import preset_for_command as preset_for_command
-from offbook.trace.text_patterns import Glob as Glob
-from offbook.trace.text_patterns import LiteralPattern as LiteralPattern
-from offbook.trace.text_patterns import TrustedPattern as TrustedPattern
-from offbook.trace.text_patterns import compile_pattern as compile_pattern

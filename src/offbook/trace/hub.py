@@ -14,11 +14,11 @@ import os
 import re
 import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from inspect import isawaitable
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import msgspec
 
@@ -37,7 +37,7 @@ from offbook.trace.events import VERDICT, Event, EventData, FileLine, Verdict, v
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
-    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+    from collections.abc import AsyncIterator, Awaitable, Coroutine
     from contextlib import AbstractContextManager
     from contextvars import Context, ContextVar
 
@@ -452,3 +452,33 @@ def parse_traceparent(text: str) -> tuple[str, str] | None:
 def run_span_id(trace_id: str) -> str:
     """Return the id of the span of a run, the parent of the agent's own spans."""
     return blake2b(f"{trace_id}:run".encode(), digest_size=8).hexdigest()
+
+
+# -------------------------------------------------------------------------------- components
+
+F = TypeVar("F", bound=Callable[..., object])
+STEP_ATTRIBUTE = "offbook_step"
+
+
+def step(method: F) -> F:
+    """Make a method a step: `set_status(self, status)` is `{"type": "setStatus", "status": …}`."""
+    setattr(method, STEP_ATTRIBUTE, True)
+    return method
+
+
+class BaseComponent:
+    """An object that scenarios run on. One instance is created for each scenario."""
+
+    def __init__(self, hub: Hub, scenario: str) -> None:
+        self.hub = hub
+        self.scenario = scenario
+
+    async def open(self) -> None:
+        """Prepare for the first step."""
+
+    async def close(self) -> None:
+        """Release all resources. Called also after a step that raised."""
+
+    def observe(self) -> dict[str, Any]:
+        """Return the state that a fixture may expect in addition to the events, by name."""
+        return {}

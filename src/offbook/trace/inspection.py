@@ -11,8 +11,8 @@ import msgspec
 from offbook.errors import UsageError
 from offbook.trace.agent_output import payload_text, text_field, truncate_texts
 from offbook.trace.events import ITERATION, PUBLISH, TERMINATION, VERDICT, topic_matches
+from offbook.trace.matching import compile_pattern
 from offbook.trace.reader import Trace, elapsed_seconds
-from offbook.trace.text_patterns import compile_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

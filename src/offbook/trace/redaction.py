@@ -28,7 +28,7 @@ from offbook.secrets import (
     is_secret_name,
     known_secrets,
 )
-from offbook.trace.text_patterns import (
+from offbook.trace.matching import (
     LiteralPattern,
     TrustedPattern,
     UserPattern,

@@ -258,7 +258,7 @@ class MockResponses(Playbook):
             response = convert(fields, MockResponse, path=where)
             first = None
             if response.trigger_pattern:
-                from offbook.trace.text_patterns import compile_pattern  # few responses have one
+                from offbook.trace.matching import compile_pattern  # few responses have one
 
                 # Compiled here, so that an invalid pattern is reported before the run starts.
                 pattern = compile_pattern(response.trigger_pattern, f"{where}.trigger_pattern")

@@ -18,7 +18,7 @@ from offbook.exchange import (
     user,
 )
 from offbook.exchange.dialects.bedrock.bedrock_dialect import encode_frame, parse_frames
-from offbook.exchange.dialects.chat import chat_client
+from offbook.exchange.dialects.chat import chat_dialect
 from offbook.exchange.dialects.gemini.gemini_dialect import encode_parts
 from offbook.exchange.dialects.responses import responses_dialect
 
@@ -92,13 +92,13 @@ def test_the_reason_of_a_response_is_read(fields: dict[str, Any], stop: str):
 def test_an_error_in_a_stream_of_chat_is_raised():
     chunk = {"error": {"message": "slow", "code": "rate_limit_exceeded"}}
     with pytest.raises(ModelError, match="slow") as caught:
-        chat_client.parse_stream(sse(chunk), REQUEST)
+        chat_dialect.parse_stream(sse(chunk), REQUEST)
     assert caught.value.category == "rate_limit"
 
 
 def test_a_refusal_in_a_stream_of_chat_is_the_reason():
     choice = {"index": 0, "delta": {"refusal": "No."}, "finish_reason": "stop"}
-    reply = chat_client.parse_stream(sse({"id": "c", "choices": [choice]}), REQUEST)
+    reply = chat_dialect.parse_stream(sse({"id": "c", "choices": [choice]}), REQUEST)
     assert (reply.text, reply.stop) == ("No.", "refusal")
 
 
@@ -108,7 +108,7 @@ def test_a_chat_reply_with_calls_stops_for_them_whatever_the_server_says():
     message = {"role": "assistant", "content": None, "tool_calls": [call]}
     choice = {"index": 0, "message": message, "finish_reason": "stop"}
     body = json.dumps({"id": "c", "choices": [choice]}).encode()
-    assert chat_client.parse_completion(body, REQUEST).stop == "tool_use"
+    assert chat_dialect.parse_completion(body, REQUEST).stop == "tool_use"
 
 
 SIGNED: list[tuple[list[AnyBlock], list[dict[str, Any]]]] = [

@@ -44,7 +44,7 @@ from offbook.sources.cassette import (
     request_hat,
     restore_roots,
 )
-from offbook.trace import Event, Hub, RedactionRules, text_patterns
+from offbook.trace import Event, Hub, RedactionRules, matching
 from tests.sources.cassette.conversations import Counting, ask, record, record_prompts
 
 
@@ -247,7 +247,7 @@ async def test_the_first_five_unused_interactions_are_listed(path: Path):
 def test_a_redaction_that_takes_too_long_is_located_in_the_cassette(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(text_patterns, "MAX_SECONDS", 0.001)
+    monkeypatch.setattr(matching, "MAX_SECONDS", 0.001)
     path.write_text(
         "redactions:\n  patterns:\n    slow: '(x|xx)+$'\n" + HANDWRITTEN.format(hash="sha256:...")
     )

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from offbook.errors import FormatError, ModelError, OffbookError
 from offbook.exchange import Text, Thinking
 from offbook.sources.importers import (
-    IMPORTERS,
     ImportedExchange,
     Skipped,
     TraceRecord,
+    all_importers,
     as_fields,
     read_trace,
 )
@@ -442,7 +442,7 @@ JSON = st.recursive(
 )
 
 
-@given(st.sampled_from(IMPORTERS), st.sampled_from(sorted(EMITTERS)), st.data())
+@given(st.sampled_from(all_importers()), st.sampled_from(sorted(EMITTERS)), st.data())
 def test_a_broken_record_never_crashes_an_importer(importer: Any, name: str, data: st.DataObject):
     records = _flat(EMITTERS[name])
     index = data.draw(st.integers(0, len(records) - 1))
@@ -452,7 +452,7 @@ def test_a_broken_record_never_crashes_an_importer(importer: Any, name: str, dat
         importer.read(broken, Path("broken.jsonl"), None, Skipped())
 
 
-@pytest.mark.parametrize("importer", IMPORTERS, ids=lambda importer: type(importer).__name__)
+@pytest.mark.parametrize("importer", all_importers(), ids=lambda importer: type(importer).__name__)
 @pytest.mark.parametrize("key", ["type", "role", "id", "name"])
 @pytest.mark.parametrize("wrong", [[], {}, 7], ids=repr)
 def test_a_value_of_another_type_never_crashes_an_importer(importer: Any, key: str, wrong: Any):

@@ -6,8 +6,8 @@ from offbook.capability import lazy_getattr
 __getattr__ = lazy_getattr(
     __name__,
     {
-        "conversion": "IMPORTERS read_trace write_cassette write_mocks",
-        "importer": "ImportedExchange MAIN_HAT Skipped TraceRecord as_fields",
+        "importer": "ImportedExchange MAIN_HAT Skipped TraceRecord as_fields all_importers"
+        " read_trace write_cassette write_mocks",
         "otlp": "OtlpImporter",
     },
 )

@@ -1,10 +1,10 @@
-from offbook.sources.importers.conversion import IMPORTERS as IMPORTERS
-from offbook.sources.importers.conversion import read_trace as read_trace
-from offbook.sources.importers.conversion import write_cassette as write_cassette
-from offbook.sources.importers.conversion import write_mocks as write_mocks
 from offbook.sources.importers.importer import MAIN_HAT as MAIN_HAT
 from offbook.sources.importers.importer import ImportedExchange as ImportedExchange
 from offbook.sources.importers.importer import Skipped as Skipped
 from offbook.sources.importers.importer import TraceRecord as TraceRecord
+from offbook.sources.importers.importer import all_importers as all_importers
 from offbook.sources.importers.importer import as_fields as as_fields
+from offbook.sources.importers.importer import read_trace as read_trace
+from offbook.sources.importers.importer import write_cassette as write_cassette
+from offbook.sources.importers.importer import write_mocks as write_mocks
 from offbook.sources.importers.otlp import OtlpImporter as OtlpImporter

@@ -19,7 +19,7 @@ from offbook.errors import FormatError, FutureVersion, ModelError, UsageError, d
 from offbook.exchange.messages import JSON, AnyBlock, Text, Thinking, ToolCall
 from offbook.exchange.model import StopReason, Usage
 from offbook.files import convert, parse_json, read_text
-from offbook.trace.text_patterns import Glob
+from offbook.trace.matching import Glob
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -283,8 +283,7 @@ def import_trace(
     trace: Path, *, output: Path, kind: str, trace_id: str | None, replace: bool
 ) -> None:
     """Convert a trace of another tool into a cassette or mocks."""
-    from offbook.sources.importers.conversion import read_trace, write_cassette, write_mocks
-    from offbook.sources.importers.importer import Skipped
+    from offbook.sources.importers.importer import Skipped, read_trace, write_cassette, write_mocks
 
     skipped = Skipped()
     exchanges = read_trace(trace, kind, trace_id, skipped)

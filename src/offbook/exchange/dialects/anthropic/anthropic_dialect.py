@@ -19,21 +19,19 @@ from offbook.exchange.dialects.dialect import (
     make_reply_id,
     request_metadata,
 )
-from offbook.exchange.dialects.response_parsing import (
-    StreamAccumulator,
-    invalid_response,
-    raise_for_status,
-    response_body,
-)
 from offbook.exchange.dialects.wire import (
     ALL_RULES,
     EVENT_STREAM,
     RawBody,
+    StreamAccumulator,
     encode_sse,
     estimate_tokens,
+    invalid_response,
     parse_sse,
+    raise_for_status,
     raw_block_data,
     rejection,
+    response_body,
     split_fixed,
     split_reply_text,
 )

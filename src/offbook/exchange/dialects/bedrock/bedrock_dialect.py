@@ -23,21 +23,19 @@ from offbook.exchange.dialects.dialect import (
     make_reply_id,
     request_metadata,
 )
-from offbook.exchange.dialects.response_parsing import (
-    StreamAccumulator,
-    raise_for_status,
-    response_body,
-)
 from offbook.exchange.dialects.wire import (
     ALL_RULES,
     JsonPath,
     RawBody,
     RequestDecoder,
+    StreamAccumulator,
     Violation,
     find_bad_schema,
     find_unpaired_call,
+    raise_for_status,
     raw_block_data,
     rejection,
+    response_body,
     split_fixed,
     split_reply_text,
 )

@@ -17,19 +17,17 @@ from offbook.exchange.dialects.dialect import (
     request_metadata,
 )
 from offbook.exchange.dialects.gemini import gemini_wire as wire
-from offbook.exchange.dialects.response_parsing import (
-    StreamAccumulator,
-    invalid_response,
-    raise_for_status,
-    response_body,
-)
 from offbook.exchange.dialects.wire import (
     ALL_RULES,
     RawBody,
+    StreamAccumulator,
     estimate_tokens,
+    invalid_response,
     parse_sse,
+    raise_for_status,
     raw_block_data,
     rejection,
+    response_body,
     split_reply_text,
     split_words,
 )

@@ -21,24 +21,22 @@ from offbook.exchange.dialects.dialect import (
     PrefixCache,
     request_metadata,
 )
-from offbook.exchange.dialects.response_parsing import (
-    TRUNCATED_STREAM,
-    error_with_code,
-    is_event_stream,
-    raise_for_status,
-    response_body,
-)
 from offbook.exchange.dialects.responses import responses_wire as wire
 from offbook.exchange.dialects.wire import (
     ALL_RULES,
     EVENT_STREAM,
+    TRUNCATED_STREAM,
     RawBody,
     encode_sse,
+    error_with_code,
     estimate_tokens,
     find_unpaired_call,
+    is_event_stream,
     parse_sse,
+    raise_for_status,
     raw_block_data,
     rejection,
+    response_body,
     split_fixed,
     split_reply_text,
     split_words,
