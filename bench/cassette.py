@@ -31,12 +31,12 @@ from offbook.sources.cassette.cassette_file import CassetteFile
 from offbook.sources.cassette.format import (
     CassetteTitle,
     Interaction,
+    Normalizer,
     RecordedRequest,
     RecordedResponse,
 )
 from offbook.sources.cassette.journal import load_cassette
 from offbook.sources.cassette.maintenance import append_interactions, new_cassette
-from offbook.sources.cassette.normalize import Normalizer
 from offbook.sources.cassette.replay import Cassette
 from offbook.sources.inprocess.patching import intercept
 from offbook.sources.server.endpoint import Endpoint
@@ -148,7 +148,7 @@ def time_peers(folder: Path, count: int) -> dict[str, float]:
 
 
 def _vcr_text(count: int) -> str:
-    from offbook.yaml_files import dump_yaml
+    from offbook.files import dump_yaml
 
     answer = {"id": "c", "object": "chat.completion", "choices": [{"message": {"content": ANSWER}}]}
     interactions = [

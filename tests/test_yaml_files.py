@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offbook.errors import FormatError
-from offbook.yaml_files import dump_round_trip, dump_yaml, load_round_trip, parse_yaml
+from offbook.files import dump_round_trip, dump_yaml, load_round_trip, parse_yaml
 
 CASES: dict[str, list[tuple[str, Any]]] = {
     "scalar": [

@@ -21,7 +21,7 @@ from importlib import import_module
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
 
@@ -71,6 +71,11 @@ class Capability:
         self.mcp_tools = mcp_tools
         self.reports = reports or {}
         self.pending = pending
+
+
+def load_declarations(names: Sequence[str]) -> list[Capability]:
+    """Import the declarations of capabilities; their code is imported when it is used."""
+    return [import_module(f"offbook.{name}").CAPABILITY for name in names]
 
 
 def load(target: str) -> Any:

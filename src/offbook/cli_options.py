@@ -203,8 +203,7 @@ def lenient_rules_help() -> str:
 
 def read_value(text: str, name: str) -> Any:
     """Return the value of an option: JSON itself, the path of a file, or - for stdin."""
-    from offbook.files import parse_json, read_text
-    from offbook.yaml_files import parse_yaml
+    from offbook.files import parse_json, parse_yaml, read_text
 
     if text == "-":
         return parse_yaml(sys.stdin.read(), "stdin")

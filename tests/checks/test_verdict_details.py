@@ -519,7 +519,7 @@ def test_rows_as_expected_are_left_out_two_rows_from_a_difference():
 
 
 def test_long_lists_are_aligned_block_by_block(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("offbook.trace.alignment.MAX_ROWS", 3)
+    monkeypatch.setattr("offbook.trace.matching.MAX_ROWS", 3)
     assert align_equal("abcdefgh", "abcdxfgh!") == [(n, n) for n in range(8) if n != 4]
 
 

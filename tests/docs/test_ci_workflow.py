@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from offbook.yaml_files import parse_yaml
+from offbook.files import parse_yaml
 from tests.workflow_commands import read_commands
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "ci.md"

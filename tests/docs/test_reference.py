@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from offbook.checks import ASSERTIONS, RUN_ASSERTIONS, assertion_class, parse_assertion
-from offbook.yaml_files import parse_yaml
+from offbook.files import parse_yaml
 
 ROOT = Path(__file__).parents[2]
 REFERENCE: dict[str, Any] = runpy.run_path(str(ROOT / "scripts" / "reference.py"))

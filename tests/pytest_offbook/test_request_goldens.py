@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from offbook.yaml_files import parse_yaml
+from offbook.files import parse_yaml
 
 pytest_plugins = ["pytester"]
 

@@ -12,6 +12,7 @@ import pytest
 
 from offbook.errors import FormatError, ScriptExhausted, ScriptMismatch, UsageError
 from offbook.exchange import ModelSource, Reply, Request
+from offbook.files import parse_yaml
 from offbook.runs import ModelAgent
 from offbook.sources.playbook import Playbook
 from offbook.subjects import RunContext
@@ -27,7 +28,6 @@ from offbook.workflows import (
     MockResponses,
     read_preset,
 )
-from offbook.yaml_files import parse_yaml
 
 TASK = '<event topic="build.task">Build it</event>'
 DONE = '<event topic="build.done">tests: pass</event>'

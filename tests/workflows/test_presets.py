@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offbook.errors import FormatError, OffbookWarning
+from offbook.files import parse_yaml
 from offbook.workflows import DEFAULT_HATS, FLAT_KEYS, read_preset
-from offbook.yaml_files import parse_yaml
 from tests.conftest import SHARED_DATA
 
 json_values = st.recursive(

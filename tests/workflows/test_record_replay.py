@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from offbook.errors import ReplayMismatch, RunError, UsageError
+from offbook.files import parse_yaml
 from offbook.workflows import check, inspect, record, replay, run, setup
-from offbook.yaml_files import parse_yaml
 
 TASK = "Implement the auth spec"
 # An agent that plans, then builds: it writes files, a scratchpad and an event file.

@@ -13,7 +13,7 @@ import pytest
 
 from offbook.checks import CheckContext, evaluate_all
 from offbook.errors import UsageError
-from offbook.files import write_atomic
+from offbook.files import parse_yaml, write_atomic
 from offbook.trace import Event
 from offbook.workflows import (
     check,
@@ -27,7 +27,6 @@ from offbook.workflows import (
     setup,
     snapshot,
 )
-from offbook.yaml_files import parse_yaml
 from tests.clients import is_alive
 from tests.reports.test_formats import JUnitXml
 

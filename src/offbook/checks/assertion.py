@@ -34,7 +34,7 @@ from offbook.trace.matching import compile_pattern
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from offbook.trace.alignment import AlignedRow
+    from offbook.trace.matching import AlignedRow
 
 # A verdict is an event of the trace: it quotes a file or an output, it does not copy it.
 MAX_TEXT = 20_000
@@ -147,7 +147,7 @@ class Assertion(Check, frozen=True):
             return Verdict(self.title, "error", f"cannot be checked: {error}")
         message, extra = result.message, result.context
         if result.rows and not result.ok:
-            from offbook.trace.alignment import render_rows  # for failures only
+            from offbook.trace.matching import render_rows  # for failures only
 
             table = render_rows(result.rows)
             heading = message if message.endswith("?") else f"{message}:"

@@ -600,7 +600,7 @@ def read_audit_policy(path: Path) -> AuditPolicy:
     if path.suffix == ".json":
         value = parse_json(text, path)
     else:
-        from offbook.yaml_files import parse_yaml  # most policies are in Python or JSON
+        from offbook.files import parse_yaml  # most policies are in Python or JSON
 
         value = parse_yaml(text, path)
     if not isinstance(value, dict):

@@ -25,13 +25,14 @@ from offbook.checks.context import TotalCost
 from offbook.errors import FormatError, UsageError, counted
 from offbook.exchange.model import Usage
 from offbook.trace import events as names
-from offbook.trace.alignment import (
+from offbook.trace.matching import (
+    MISSING,
     AlignedRow,
     align,
+    find_mismatches,
     render_rows,
     shorten_sides,
 )
-from offbook.trace.matching import MISSING, find_mismatches
 from offbook.trace.reader import Trace, elapsed_seconds, raise_if_corrupt
 from offbook.trace.redaction import Redaction
 

@@ -31,7 +31,6 @@ from offbook.checks.expected_files import update_hint, withdraw, write_or_propos
 from offbook.checks.snapshot import diff_texts
 from offbook.errors import CheckFailed, FormatError, UsageError, did_you_mean
 from offbook.files import parse_json, read_text
-from offbook.trace.alignment import describe_mismatch
 from offbook.trace.events import (
     AGENT_END,
     BUDGET_EXHAUSTED,
@@ -44,7 +43,7 @@ from offbook.trace.events import (
     TOOL_RESULT,
     Event,
 )
-from offbook.trace.matching import Mismatch, compile_pattern, find_mismatches
+from offbook.trace.matching import Mismatch, compile_pattern, describe_mismatch, find_mismatches
 from offbook.trace.query import Events
 from offbook.trace.reader import Trace, raise_if_corrupt
 
@@ -239,7 +238,7 @@ def _read_golden(path: Path) -> Any:
             path=path,
             hint="a golden transcript is a .json, .jsonl or .yaml file",
         )
-    from offbook.yaml_files import parse_yaml  # most goldens are JSON
+    from offbook.files import parse_yaml  # most goldens are JSON
 
     return parse_yaml(text, path)
 
@@ -249,7 +248,7 @@ def _render(value: Any, suffix: str) -> str:
         items = cast("list[Any]", value)
         return "".join(f"{msgspec.json.encode(item).decode()}\n" for item in items)
     if suffix in {".yaml", ".yml"}:
-        from offbook.yaml_files import dump_yaml
+        from offbook.files import dump_yaml
 
         return dump_yaml(value)
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"

@@ -15,12 +15,15 @@ from typing import Any, cast
 
 from offbook.checks.snapshot import diff_texts
 from offbook.errors import CheckFailed, RequirementFailed, UsageError, did_you_mean
-from offbook.trace.alignment import align_in_order, align_names, describe_mismatch, render_rows
 from offbook.trace.events import HANDOFF, STEP_POST, STEP_PRE, Event
 from offbook.trace.matching import (
     MISSING,
+    align_in_order,
+    align_names,
     contains,
+    describe_mismatch,
     find_mismatches,
+    render_rows,
     render_value,
     resolve_pointer,
     values_equal,

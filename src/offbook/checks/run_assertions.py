@@ -173,7 +173,7 @@ class EventSequence(Assertion, frozen=True, tag="event_sequence"):
         for number, pattern in enumerate(expected):
             match = next((at for at, topic in published if topic_matches(pattern, topic)), None)
             if match is None:
-                from offbook.trace.alignment import align_names  # for failures only
+                from offbook.trace.matching import align_names  # for failures only
 
                 after = f" after {expected[number - 1]!r}" if number else ""
                 message = f"{pattern!r} was not published{after}"
@@ -226,7 +226,7 @@ class HatSequence(Assertion, frozen=True, tag="hat_sequence"):
         expected, hats = self.hats, context.hats
         if hats == expected:
             return AssertionResult(True, expected, hats)
-        from offbook.trace.alignment import align_in_order, align_names  # for failures only
+        from offbook.trace.matching import align_in_order, align_names  # for failures only
 
         # The alignment takes time and memory of actual x expected.
         shown = hats[: len(expected) + MAX_SHOWN]

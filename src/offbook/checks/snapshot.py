@@ -169,7 +169,7 @@ def compare_snapshots(before: Snapshot, after: Snapshot) -> SnapshotDiff:
 
 def diff_texts(old: str, new: str) -> FileDiff:
     """Return the changes from one text to the other as a unified diff."""
-    from offbook.trace.alignment import align_runs  # for differences only
+    from offbook.trace.matching import align_runs  # for differences only
 
     before, after = split_lines(old), split_lines(new)
     line_end = f"\n{NO_NEWLINE}\n" if old.endswith("\n") != new.endswith("\n") else "\n"

@@ -19,18 +19,16 @@ import msgspec
 from offbook.checks.assertion import Assertion, AssertionResult
 from offbook.checks.context import CheckContext, NoData, ToolEvents
 from offbook.errors import counted, did_you_mean
-from offbook.trace.alignment import (
+from offbook.trace.events import TOOL_RESULT
+from offbook.trace.matching import (
     AlignedRow,
+    Mismatch,
     Pairs,
     align_in_any_order,
     align_in_order,
     align_names,
-    describe_mismatch,
-)
-from offbook.trace.events import TOOL_RESULT
-from offbook.trace.matching import (
-    Mismatch,
     contains,
+    describe_mismatch,
     find_mismatches,
     render_value,
     text_matches,

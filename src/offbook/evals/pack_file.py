@@ -145,7 +145,7 @@ def _parse(text: str, path: Path) -> Any:
     if path.suffix == ".json":
         return parse_json(text, path)
     if path.suffix in SUFFIXES:
-        from offbook.yaml_files import parse_yaml  # most packs are TOML
+        from offbook.files import parse_yaml  # most packs are TOML
 
         return parse_yaml(text, path)
     raise FormatError(

@@ -11,9 +11,8 @@ from offbook.determinism.clock import FrozenClock
 from offbook.errors import RunError, UsageError, did_you_mean
 from offbook.goldens.components import bind_step
 from offbook.goldens.session_hub import SessionHub, event_data
-from offbook.trace.alignment import align
 from offbook.trace.hub import BaseComponent, check_name_filter, name_matches
-from offbook.trace.matching import MISSING, Note, find_mismatches
+from offbook.trace.matching import MISSING, Note, align, find_mismatches
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable

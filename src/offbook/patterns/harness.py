@@ -54,12 +54,11 @@ from offbook.errors import (
     UsageError,
     did_you_mean,
 )
-from offbook.files import parse_json, read_text
+from offbook.files import parse_json, parse_yaml, read_text
 from offbook.patterns.definition import LoadedPattern, Pattern, building, load_pattern
 from offbook.patterns.graph import Computed
 from offbook.patterns.runtime import Cell, Runtime, Stream
 from offbook.patterns.values import caller, format_place
-from offbook.yaml_files import parse_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator, Sequence

@@ -23,15 +23,15 @@ from offbook.determinism.clock import EPOCH, frozen_environment
 from offbook.errors import UsageError
 from offbook.runs.commands import DEADLINE, run_with_source
 from offbook.secrets import outgoing
+from offbook.sources.cassette.format import Normalizer, collapse_whitespace, merge_rules
 from offbook.sources.cassette.journal import load_cassette
 from offbook.sources.cassette.mismatch import find_differences
-from offbook.sources.cassette.normalize import Normalizer, collapse_whitespace, merge_rules
 from offbook.sources.cassette.recording import Recording
 from offbook.sources.cassette.replay import Cassette
 from offbook.sources.mocks.mock_file import read_mocks
 from offbook.sources.mocks.mocks import Mocks
-from offbook.trace.alignment import split_words
 from offbook.trace.events import ERROR, PROCESS_OUTPUT, REPLY, REQUEST
+from offbook.trace.matching import split_words
 from offbook.trace.reader import read_trace
 from offbook.trace.recorder import COLLECT_TRACES, record_trace
 from offbook.trace.redaction import Redaction, RedactionRules, suggest_redactions

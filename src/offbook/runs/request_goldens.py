@@ -14,7 +14,7 @@ from offbook.checks.expected_files import update_hint, withdraw, write_or_propos
 from offbook.checks.snapshot import diff_texts
 from offbook.errors import CheckFailed, UsageError
 from offbook.exchange.messages import Message, Text
-from offbook.files import read_text
+from offbook.files import dump_yaml, parse_yaml, read_text
 from offbook.trace.redaction import (
     VOLATILE_OPTIONS,
     VOLATILE_PATTERNS,
@@ -22,7 +22,6 @@ from offbook.trace.redaction import (
     RedactionRules,
     parse_redaction_rules,
 )
-from offbook.yaml_files import dump_yaml, parse_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -1,12 +1,8 @@
 """The capabilities of Offbook: one folder and one line each."""
 
-from __future__ import annotations
+from functools import partial
 
-from importlib import import_module
-
-TYPE_CHECKING = False  # as in offbook/capability.py: no import of typing
-if TYPE_CHECKING:
-    from offbook.capability import Capability
+from offbook.capability import load_declarations
 
 CAPABILITIES = (
     "conformance",
@@ -21,7 +17,4 @@ CAPABILITIES = (
     "workflows",
 )
 
-
-def load_capabilities() -> list[Capability]:
-    """Import the declarations of all capabilities; their code is imported when it is used."""
-    return [import_module(f"offbook.{name}").CAPABILITY for name in CAPABILITIES]
+load_capabilities = partial(load_declarations, CAPABILITIES)

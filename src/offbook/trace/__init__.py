@@ -7,8 +7,6 @@ __getattr__ = lazy_getattr(
     __name__,
     {
         "agent_output": "OutputScanner join_output output_text scan_output",
-        "alignment": "AlignedRow align align_equal align_in_any_order align_in_order align_runs"
-        " describe_mismatch render_rows shorten_sides",
         "event_contracts": "Contracts",
         "events": "ERROR EXIT_CODES Event FAULT FileLine HEADER LOOP_START PROCESS_EXIT"
         " PUBLISH REPLY REQUEST RUN_END RUN_START RunEndData TERMINATION TOOL_CALL TOOL_RESULT"
@@ -21,7 +19,9 @@ __getattr__ = lazy_getattr(
         " list_records summarize",
         "instrument": "SeenTool TracedSource rebuild_requests",
         "matching": "MISSING Mismatch contains parse_pointer render_value resolve_pointer"
-        " text_matches values_equal Glob LiteralPattern TrustedPattern compile_pattern",
+        " text_matches values_equal Glob LiteralPattern TrustedPattern compile_pattern AlignedRow"
+        " align align_equal align_in_any_order align_in_order align_runs describe_mismatch"
+        " render_rows shorten_sides",
         "query": "Events UICallRecord",
         "reader": "LineFault Trace read_trace",
         "recorder": "COLLECT_TRACES Recorder encode_event observe_traces record_trace",

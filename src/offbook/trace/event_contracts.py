@@ -30,10 +30,9 @@ import msgspec
 
 from offbook.errors import ContractBroken, FormatError, UsageError, did_you_mean
 from offbook.exchange.model import SchemaValidator, compile_validator
-from offbook.files import convert, parse_json, read_text
+from offbook.files import convert, parse_json, parse_yaml, read_text
 from offbook.secrets import excerpt
 from offbook.trace.events import PUBLISH, Event, topic_matches
-from offbook.yaml_files import parse_yaml
 
 SHOWN_VALUE = 200
 JSON_TYPES = ("array", "boolean", "integer", "number", "object")

@@ -454,7 +454,9 @@ def run_span_id(trace_id: str) -> str:
     return blake2b(f"{trace_id}:run".encode(), digest_size=8).hexdigest()
 
 
-# -------------------------------------------------------------------------------- components
+# --- Components: objects with steps that a fixture can run, and a hub for their events. A
+# capability that has something to record as a golden fixture subclasses `BaseComponent`; the
+# capability `goldens` records and replays the steps of any such class. Neither imports the other.
 
 F = TypeVar("F", bound=Callable[..., object])
 STEP_ATTRIBUTE = "offbook_step"
@@ -467,7 +469,19 @@ def step(method: F) -> F:
 
 
 class BaseComponent:
-    """An object that scenarios run on. One instance is created for each scenario."""
+    """An object that scenarios run on. One instance is created for each scenario.
+
+    class Till(BaseComponent):
+        coins = 0
+
+        @step
+        def put(self, coins: int):
+            self.coins += coins
+            self.hub.emit("till:put", {"coins": coins})
+
+        def observe(self):
+            return {"coins": self.coins}
+    """
 
     def __init__(self, hub: Hub, scenario: str) -> None:
         self.hub = hub

@@ -405,7 +405,7 @@ def _hint_for(patterns: dict[str, str | bool]) -> RedactionHint:
 
 def _infer_patterns(recorded: str, current: str) -> Iterator[tuple[str, str]]:
     """Yield names and patterns for the words of one text that replace words of the other."""
-    from offbook.trace.alignment import align_runs, split_words  # for suggestions only
+    from offbook.trace.matching import align_runs, split_words  # for suggestions only
 
     old, new = split_words(recorded), split_words(current)
     for equal, a, b, c, d in align_runs(old, new):

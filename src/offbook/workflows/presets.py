@@ -18,8 +18,7 @@ from typing import Annotated, Any, cast
 import msgspec
 
 from offbook.errors import FormatError, OffbookWarning
-from offbook.files import convert, find_line, parse_json, read_text
-from offbook.yaml_files import parse_yaml
+from offbook.files import convert, find_line, parse_json, parse_yaml, read_text
 
 COMPLETION_PROMISE = "LOOP_COMPLETE"
 MIN_PREFIX = 6  # characters of a shortened key, such as `max_iter`

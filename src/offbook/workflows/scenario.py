@@ -32,7 +32,15 @@ import msgspec
 
 from offbook.checks.assertion import parse_assertion
 from offbook.errors import FormatError, OffbookError, UsageError
-from offbook.files import convert, copy_atomic, find_line, parse_json, read_text, write_atomic
+from offbook.files import (
+    convert,
+    copy_atomic,
+    find_line,
+    parse_json,
+    parse_yaml,
+    read_text,
+    write_atomic,
+)
 from offbook.reports.report import Attempt, Case, Suite, collect_suite
 from offbook.trace.events import FileLine
 from offbook.trace.reader import Trace
@@ -50,7 +58,6 @@ from offbook.workflows.tools import (
     setup,
 )
 from offbook.workflows.workspace import CASSETTES, Workspace, Workspaces
-from offbook.yaml_files import parse_yaml
 
 if TYPE_CHECKING:
     from offbook.workflows.evaluation import EvaluateResult

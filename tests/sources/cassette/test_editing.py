@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from offbook.files import dump_yaml, parse_yaml
 from offbook.sources.cassette import (
     CassetteFile,
     Interaction,
@@ -21,7 +22,6 @@ from offbook.sources.cassette import (
     update_header,
     update_interactions,
 )
-from offbook.yaml_files import dump_yaml, parse_yaml
 from tests.sources.cassette.conversations import SEED
 
 REVIEWED = """\

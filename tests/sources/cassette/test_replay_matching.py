@@ -37,12 +37,14 @@ from offbook.sources.cassette import (
     RequestHashes,
     hide_roots,
     merge_rules,
-    normalize,
     number_call_ids,
     register_call_ids,
     request_as_json,
     request_hat,
     restore_roots,
+)
+from offbook.sources.cassette import (
+    format as cassette_format,
 )
 from offbook.trace import Event, Hub, RedactionRules, matching
 from tests.sources.cassette.conversations import Counting, ask, record, record_prompts
@@ -518,7 +520,7 @@ def test_a_digest_counts_its_messages():
 def test_a_full_cache_does_not_change_a_hash(texts: list[str]):
     with pytest.MonkeyPatch.context() as patch:
         whole = Normalizer(roots={}).hash_request(ask(*texts))
-        patch.setattr(normalize, "CACHE_SIZE", 1)
+        patch.setattr(cassette_format, "CACHE_SIZE", 1)
         small = Normalizer(roots={})
         for number in range(1, len(texts) + 1):
             small.hash_request(ask(*texts[:number], system=str(number)))
@@ -529,7 +531,7 @@ def test_a_full_cache_does_not_change_a_hash(texts: list[str]):
 
 
 def test_what_only_the_agent_reads_is_not_stored():
-    large = "x" * (normalize.MAX_RAW_TEXT + 1)
+    large = "x" * (cassette_format.MAX_RAW_TEXT + 1)
     message = Message(
         "tool",
         (

@@ -40,8 +40,6 @@ from offbook.exchange.model import Tool
 from offbook.secrets import excerpt
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from offbook.exchange.dialects.dialect import HttpResponse
     from offbook.exchange.model import Reply
 
@@ -449,7 +447,9 @@ def pack_floats(vector: Sequence[float]) -> bytes:
     return packed.tobytes()
 
 
-# -------- Parsing of a real provider's responses, shared by all dialects: errors and streams
+# ------------------------------------------------------------------------------- responses
+# Parsing of a real provider's responses: errors and streams. A dialect translates the events of its
+# provider into calls of a `StreamAccumulator`, which assembles the blocks.
 
 FIRST_ERROR_STATUS = 400
 TRUNCATED_STREAM = "the stream ended before the reply was complete"
@@ -582,7 +582,12 @@ class StreamedBlock:
 
 
 class StreamAccumulator(Generic[KeyT]):
-    """The blocks of a streamed reply, by keys that sort in their order, and its text chunks."""
+    """The blocks of a streamed reply, by keys that sort in their order, and its text chunks.
+
+    accumulator.block(0, "text").add("Hel")
+    accumulator.block(0, "text").add("lo")
+    accumulator.blocks()  # (Text("Hello"),)
+    """
 
     def __init__(self) -> None:
         self._blocks: dict[KeyT, StreamedBlock] = {}

@@ -6,16 +6,15 @@ from offbook.capability import lazy_getattr
 __getattr__ = lazy_getattr(
     __name__,
     {
-        "cassette_file": "CassetteFile read_cassette_bytes",
+        "cassette_file": "CassetteFile journal_path read_cassette_bytes try_lock",
         "format": "CassetteTitle Interaction RecordedRequest RecordedResponse format_chunks"
-        " parse_chunks shift_chunks",
+        " parse_chunks shift_chunks ConversationDigest Normalizer collapse_whitespace hide_roots"
+        " merge_rules number_call_ids register_call_ids request_as_json restore_roots",
         "journal": "Journal JournalMerged append_interactions as_block_sequence edit_mapping"
-        " journal_path load_cassette remove_interactions try_lock update_header"
+        " load_cassette remove_interactions update_header"
         " update_interactions",
         "maintenance": "Drift cassette_stats compare_cassettes count_hats find_cassettes"
         " rebuild_request stale_interactions trim_cassette upgrade_cassette verify_cassette",
-        "normalize": "ConversationDigest Normalizer collapse_whitespace hide_roots merge_rules"
-        " number_call_ids register_call_ids request_as_json restore_roots",
         "recording": "Recording Rerecording price_table",
         "replay": "Cassette ReplayCursor RequestHashes request_hat",
     },

@@ -7,6 +7,7 @@ cassette costs little more memory than its size, and opening it a second time al
 
 from __future__ import annotations
 
+import fcntl
 import re
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -18,31 +19,28 @@ import msgspec
 
 from offbook.errors import FormatError, FutureVersion, UsageError, did_you_mean
 from offbook.exchange.messages import Message
-from offbook.files import BOM, MAX_FILE_SIZE, convert, write_atomic
+from offbook.files import BOM, MAX_FILE_SIZE, convert, parse_yaml, write_atomic
 from offbook.sources.cassette.format import (
     ANY_HASH,
     FORMAT,
     VERSION,
     CassetteHeader,
+    ConversationDigest,
     Interaction,
     RecordedRequest,
     RecordedResponse,
-    expand_short_messages,
-)
-from offbook.sources.cassette.normalize import (
-    ConversationDigest,
     RequestSettings,
+    expand_short_messages,
     number_call_ids,
     register_call_ids,
 )
 from offbook.trace.redaction import Redaction
-from offbook.yaml_files import parse_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
     from pathlib import Path
 
-    from offbook.sources.cassette.normalize import Normalizer
+    from offbook.sources.cassette.format import Normalizer
 
 INDENT = 2
 OPEN_FILES = 8
@@ -524,3 +522,34 @@ def open_cassette_file(path: Path, *, keep: bool = False) -> CassetteFile:
             stat = path.stat()
             return _open_cached(path, (stat.st_mtime_ns, stat.st_size, stat.st_ino))
     return CassetteFile(read_cassette_bytes(path), path, keep=keep)
+
+
+def journal_path(path: Path) -> Path:
+    """Return the path of a cassette's journal."""
+    return path.with_name(f".{path.name}.journal")
+
+
+# ------------------------------------------------------------------------------------- locks
+#
+# Not filelock: it truncates the file that it locks, so it would need a second file next to the
+# journal, and a crash between the two could leave a journal that looks unlocked. Here the lock
+# belongs to the open journal itself and is gone when its process is.
+
+
+def try_lock(file: int) -> bool:
+    """Lock an open file until it is closed; return False if another process has the lock."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+@contextmanager
+def locked(file: int) -> Generator[None]:
+    """Wait for the lock of an open file, and release it at the end of the block."""
+    fcntl.flock(file, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        fcntl.flock(file, fcntl.LOCK_UN)

@@ -8,22 +8,23 @@ recorder of the same cassette is refused.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
 from offbook.errors import FormatError, RunError, UsageError
+from offbook.files import dump_round_trip, dump_yaml, load_round_trip, parse_yaml
 from offbook.secrets import hide_bytes, known_secret_bytes
 from offbook.sources.cassette.cassette_file import (
     INDENT,
     PRIVATE_MODE,
     CassetteFile,
+    journal_path,
     open_cassette_file,
     read_cassette_bytes,
+    try_lock,
     write_cassette_bytes,
 )
 from offbook.sources.cassette.format import (
@@ -34,10 +35,9 @@ from offbook.sources.cassette.format import (
     interaction_to_dict,
 )
 from offbook.trace.recorder import encode_unknown, write_line
-from offbook.yaml_files import dump_round_trip, dump_yaml, load_round_trip, parse_yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Generator, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
     from pathlib import Path
 
     from offbook.sources.cassette.cassette_file import Entry
@@ -299,34 +299,6 @@ def _comment_before(node: Any, key: str, comments: list[str]) -> None:
         node.yaml_set_comment_before_after_key(key, before=text, indent=node.lc.col)
 
 
-# ------------------------------------------------------------------------------ journal
-
-# ------------------------------------------------------------------------------------- locks
-#
-# Not filelock: it truncates the file that it locks, so it would need a second file next to the
-# journal, and a crash between the two could leave a journal that looks unlocked. Here the lock
-# belongs to the open journal itself and is gone when its process is.
-
-
-def try_lock(file: int) -> bool:
-    """Lock an open file until it is closed; return False if another process has the lock."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
-
-
-@contextmanager
-def locked(file: int) -> Generator[None]:
-    """Wait for the lock of an open file, and release it at the end of the block."""
-    fcntl.flock(file, fcntl.LOCK_EX)
-    try:
-        yield
-    finally:
-        fcntl.flock(file, fcntl.LOCK_UN)
-
-
 # ----------------------------------------------------------------------------------- the journal
 
 
@@ -353,11 +325,6 @@ class JournalMerged(msgspec.Struct, frozen=True, tag="folded"):
 
 JournalLine = JournalOpening | JournalInteraction | JournalMerged
 _decode = msgspec.json.Decoder(JournalLine).decode
-
-
-def journal_path(path: Path) -> Path:
-    """Return the path of a cassette's journal."""
-    return path.with_name(f".{path.name}.journal")
 
 
 class Journal:
@@ -506,8 +473,6 @@ def _merge(path: Path, file: int, metadata: Mapping[str, Any], *, keep: bool = F
 def _merged_text(
     raw: bytes, lines: list[JournalLine], metadata: Mapping[str, Any], path: Path
 ) -> bytes:
-    # Late: a replay opens a cassette and edits nothing.
-
     opening = next((line for line in lines if isinstance(line, JournalOpening)), None)
     finished = [line for line in lines if isinstance(line, JournalInteraction)]
     if not raw or (opening is not None and opening.fresh):

@@ -18,6 +18,7 @@ from offbook.sources.cassette.cassette_file import (
     PRIVATE_MODE,
     CassetteFile,
     find_items,
+    journal_path,
     read_cassette_bytes,
     split_items,
     write_cassette_bytes,
@@ -27,17 +28,18 @@ from offbook.sources.cassette.format import (
     MAIN_HAT,
     VERSION,
     Interaction,
+    Normalizer,
+    merge_rules,
+    number_call_ids,
     reply_from_response,
 )
 from offbook.sources.cassette.journal import (
     as_block_sequence,
-    journal_path,
     load_cassette,
     remove_interactions,
     update_header,
     update_interactions,
 )
-from offbook.sources.cassette.normalize import Normalizer, merge_rules, number_call_ids
 from offbook.trace.redaction import Redaction, parse_redaction_rules
 
 if TYPE_CHECKING:

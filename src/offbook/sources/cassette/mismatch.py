@@ -15,9 +15,8 @@ import msgspec
 
 from offbook.errors import ReplayMismatch, did_you_mean
 from offbook.secrets import MASK, excerpt, outgoing
-from offbook.sources.cassette.format import preview
-from offbook.sources.cassette.normalize import Normalizer, merge_rules, request_as_json
-from offbook.trace.alignment import align_runs, similarity, split_words
+from offbook.sources.cassette.format import Normalizer, merge_rules, preview, request_as_json
+from offbook.trace.matching import align_runs, similarity, split_words
 from offbook.trace.redaction import RedactionHint, suggest_redactions
 
 if TYPE_CHECKING:

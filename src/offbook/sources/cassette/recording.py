@@ -25,9 +25,14 @@ from offbook.sources.cassette.format import (
     ANY_HASH,
     MAIN_HAT,
     CassetteTitle,
+    ConversationDigest,
     Interaction,
+    Normalizer,
     RecordedRequest,
     RecordedResponse,
+    hide_roots,
+    merge_rules,
+    number_call_ids,
     preview,
     response_from_error,
     response_from_reply,
@@ -35,13 +40,6 @@ from offbook.sources.cassette.format import (
 )
 from offbook.sources.cassette.journal import Journal, load_cassette
 from offbook.sources.cassette.maintenance import replace_interaction
-from offbook.sources.cassette.normalize import (
-    ConversationDigest,
-    Normalizer,
-    hide_roots,
-    merge_rules,
-    number_call_ids,
-)
 from offbook.sources.cassette.replay import Cassette, request_hat
 from offbook.sources.matching import answer_prewarm
 from offbook.trace.redaction import Redaction, RedactionRules, parse_redaction_rules

@@ -30,26 +30,24 @@ from offbook.errors import (
     counted,
 )
 from offbook.exchange.model import Request, can_relay
+from offbook.sources.cassette.cassette_file import journal_path, locked, open_cassette_file
 from offbook.sources.cassette.format import (
     MAIN_HAT,
+    Normalizer,
     RecordedResponse,
+    merge_rules,
+    number_call_ids,
     reply_from_response,
+    request_as_json,
+    restore_roots,
     shift_chunks,
 )
-from offbook.sources.cassette.journal import load_cassette, locked
 from offbook.sources.cassette.mismatch import (
     UnmatchedRequest,
     explain_mismatch,
     format_numbers,
     record_again,
     recorded_body,
-)
-from offbook.sources.cassette.normalize import (
-    Normalizer,
-    merge_rules,
-    number_call_ids,
-    request_as_json,
-    restore_roots,
 )
 from offbook.sources.matching import answer_side_request
 from offbook.trace.events import Verdict
@@ -116,7 +114,7 @@ class Cassette:
         max_age: timedelta | None = None,
     ) -> None:
         is_path = isinstance(cassette, (str, Path))
-        self.file = load_cassette(Path(cassette)) if is_path else cassette
+        self.file = _open(Path(cassette)) if is_path else cassette
         self.failure: Exception | None = None
         self.passed_through: list[str] = []
         self.drifted: list[int] = []
@@ -419,6 +417,14 @@ class Cassette:
     def close(self) -> None:
         """Close the cursor file. Idempotent."""
         self._cursor.close()
+
+
+def _open(path: Path) -> CassetteFile:
+    if journal_path(path).exists():
+        from offbook.sources.cassette.journal import load_cassette  # a recorder was killed, or runs
+
+        return load_cassette(path)
+    return open_cassette_file(path)
 
 
 def request_hat(request: Request) -> str:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from offbook.exchange.model import Reply, Request
+    from offbook.exchange.model import Request
     from offbook.trace.redaction import RedactionRules
 
 MAIN_HAT = "main"
@@ -156,7 +156,7 @@ def as_count(value: Any) -> int:
     return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else 0
 
 
-# -------------------------- Conversion of the traces of other tools into cassettes and mocks
+# ------------------------------------------------------------------------------ conversion
 
 # In this order: the generic format accepts most files, so it comes last.
 IMPORTERS = (

@@ -253,7 +253,7 @@ class Mocks:
 
 def _nearest(text: str, mocks: list[Mock]) -> Mock:
     """Return the line whose pattern shares the largest part with the text."""
-    from offbook.trace.alignment import similarity
+    from offbook.trace.matching import similarity
 
     shown = text[: 4 * PROMPT_LIMIT]
 

@@ -41,7 +41,7 @@ def no_matching_role_error(
     """Return the error for a request that neither a turn nor a role answers."""
     lines = [f'  system: "{cut_text(request.system)}"']
     if roles:
-        from offbook.trace.alignment import similarity
+        from offbook.trace.matching import similarity
 
         # The nearest role is the one whose failed conditions resemble the request most.
         def distance(role: Role) -> float:

@@ -190,9 +190,9 @@ def show_cassette(path: Path, number: int | None, *, stats: bool, as_json: bool)
 
 
 def _show_interaction(path: Path, number: int, *, as_json: bool) -> None:
+    from offbook.files import dump_yaml
     from offbook.sources.cassette.format import interaction_to_dict
     from offbook.sources.cassette.journal import load_cassette
-    from offbook.yaml_files import dump_yaml
 
     file = load_cassette(path, keep=False)
     if not 1 <= number <= len(file):

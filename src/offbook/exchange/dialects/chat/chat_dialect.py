@@ -68,7 +68,6 @@ from offbook.exchange.model import Reply, Request, StopReason, Tool, Usage
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from offbook.exchange.model import Tool
 
 ID_PREFIX = "chatcmpl-"
 MODELS = ("gpt-5", "gpt-5-mini", "gpt-4o", "gpt-4o-mini", "text-embedding-3-small")
@@ -494,7 +493,8 @@ def repeat_chunks(chunks: Iterable[bytes], count: int) -> Iterator[bytes]:
             yield encode_sse(to_json({**decoded, "choices": [{**choice, "index": index}]}))
 
 
-# ------------- The client side of chat completions: request bodies, and parsing of responses
+# ------------------------------------------------------------------------------- client
+# The client side of chat completions: request bodies, and parsing of responses.
 
 STOP_REASONS: dict[str, StopReason] = {
     "stop": "stop",
