@@ -261,5 +261,5 @@ def test_the_order_of_merging_makes_no_difference(one: AgentCoverage, two: Agent
 
 @pytest.mark.parametrize("data", [{}, {"tools": []}, {"args": []}, {"from": "a"}])
 @pytest.mark.parametrize("name", ["tool.result", "ui.select", "handoff", "agent.parts", "step.pre"])
-def test_events_of_other_tools_are_read_without_an_error(name: str, data: dict[str, Any]):
+def test_events_of_other_tools_are_read_without_an_error(name: str, data: dict[str, Any]):  # noqa: OB101 - it must not raise
     read_coverage([Event(1, name, data)], AgentCoverage())

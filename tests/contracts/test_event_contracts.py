@@ -203,5 +203,5 @@ def test_a_schema_that_would_check_nothing_is_refused(schema: Any, message: str)
     assert f"contracts.yaml: tool.call: {message}" in str(caught.value)
 
 
-def test_a_keyword_of_its_own_is_a_name_with_x():
+def test_a_keyword_of_its_own_is_a_name_with_x():  # noqa: OB101 - it must not raise
     Contracts(events={"tool.call": {"x-team": "shop", "type": "object"}})

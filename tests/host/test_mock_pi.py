@@ -241,7 +241,7 @@ def test_m24_m25_a_wrong_answer_is_refused_with_its_key(pi: FakeCli, name: str):
         mock_pi([answer])
 
 
-def test_m26_all_keys_are_accepted(pi: FakeCli):
+def test_m26_all_keys_are_accepted(pi: FakeCli):  # noqa: OB101 - it must not raise
     keys: Answer = {"output": "", "stderr": "", "exit_code": 0, "jsonl": [], "write_files": {}}
     pi.add({**keys, "delay": 0, "match": "*"})
 

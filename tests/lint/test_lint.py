@@ -8,6 +8,7 @@ from click.testing import CliRunner
 
 from offbook.errors import FormatError, UsageError
 from offbook.lint import RULES, fix_paths, lint, lint_paths
+from tests.lint.test_empty_tests import EMPTY
 
 IMPORTS = "from offbook import call, say, session, when\n"
 PLAYBOOK = "- when: Hi\n  do:\n    - say: Hello.\n"
@@ -27,7 +28,7 @@ FOUND: dict[str, tuple[Files, list[tuple[str, int, str]]]] = {
     "tests with assertions": (
         {
             "test_a.py": "import pytest\n"
-            "def test_a():\n    assert 1\n"
+            "def test_a():\n    assert x\n"
             "def test_b():\n    with pytest.raises(ValueError):\n        int('x')\n"
             "def test_c():\n    helper()\n"
             "def helper():\n    assert_it()\n"
@@ -58,26 +59,26 @@ FOUND: dict[str, tuple[Files, list[tuple[str, int, str]]]] = {
     "require in a test": (
         {
             "test_a.py": "from offbook.testing import require\n"
-            "def test_a():\n    require(1)\n    assert 1\n"
+            "def test_a():\n    require(1)\n    assert x\n"
         },
         [("test_a.py", 3, "OB103")],
     ),
     "require in the code": ({"app.py": "from offbook.testing import require\nrequire(1)\n"}, []),
     "a dropped then": (
-        {"test_a.py": f"{IMPORTS}def test_a():\n    call('x').then(print)\n    assert 1\n"},
+        {"test_a.py": f"{IMPORTS}def test_a():\n    call('x').then(print)\n    assert x\n"},
         [("test_a.py", 3, "OB104")],
     ),
     "a then in a variable that is not used": (
         {
             "test_a.py": f"{IMPORTS}def test_a():\n    a = call('x').then(print).then(print)\n"
-            "    assert 1\n"
+            "    assert x\n"
         },
         [("test_a.py", 3, "OB104")],
     ),
     "a then in a script": (
         {
             "test_a.py": f"{IMPORTS}def test_a():\n    a = call('x').then(print)\n"
-            "    when('y', [a, call('z').then(print)])\n    promise().then(print)\n    assert 1\n"
+            "    when('y', [a, call('z').then(print)])\n    promise().then(print)\n    assert x\n"
         },
         [],
     ),
@@ -125,7 +126,8 @@ def test_a_folder_has_its_findings(tmp_path: Path, files: Files, found: list[tup
 
 
 def test_every_rule_is_found_by_a_case():
-    assert {code for _, found in FOUND.values() for _, _, code in found} == set(RULES)
+    found = {code for _, found in FOUND.values() for _, _, code in found}
+    assert found | {code for _, codes in EMPTY.values() for code in codes} == set(RULES)
 
 
 def test_fix_removes_the_unreachable_line_only(tmp_path: Path):
@@ -210,21 +212,21 @@ def test_the_command_reports_as_ruff_does(tmp_path: Path):
 
 
 def test_the_command_fixes_and_prints_json(tmp_path: Path):
-    write(tmp_path, {"m.jsonl": MOCKS, "test_a.py": "def test_a():\n    assert 'm.jsonl'\n"})
+    write(tmp_path, {"m.jsonl": MOCKS, "test_a.py": "def test_a():\n    assert read('m.jsonl')\n"})
     result = CliRunner().invoke(lint, [str(tmp_path), "--fix", "--json"], standalone_mode=False)
     assert json.loads(result.output) == {"findings": [], "files": 2, "fixed": 1}
     assert result.return_value == 0
 
 
 def test_the_command_counts_what_it_fixed_and_says_that_nothing_is_left(tmp_path: Path):
-    write(tmp_path, {"m.jsonl": MOCKS, "test_a.py": "def test_a():\n    assert 'm.jsonl'\n"})
+    write(tmp_path, {"m.jsonl": MOCKS, "test_a.py": "def test_a():\n    assert read('m.jsonl')\n"})
     result = CliRunner().invoke(lint, [str(tmp_path), "--fix"], standalone_mode=False)
     assert result.output.splitlines() == ["Fixed 1 finding.", "Nothing found in 2 files."]
     assert result.return_value == 0
 
 
 def test_the_command_counts_what_it_can_fix(tmp_path: Path):
-    write(tmp_path, {"m.jsonl": MOCKS, "test_a.py": "def test_a():\n    assert 'm.jsonl'\n"})
+    write(tmp_path, {"m.jsonl": MOCKS, "test_a.py": "def test_a():\n    assert read('m.jsonl')\n"})
     result = CliRunner().invoke(lint, [str(tmp_path)], standalone_mode=False)
     assert result.output.splitlines()[-1] == "[*] 1 fixable with `--fix`."
     assert result.return_value == 1

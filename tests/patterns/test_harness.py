@@ -465,7 +465,7 @@ def typed(
     return {"size": size, "counts": counts}
 
 
-def test_types_are_not_checked_by_default():
+def test_types_are_not_checked_by_default():  # noqa: OB101 - it must not raise
     with create_harness() as h:
         h.load(typed, {"size": 5})
 

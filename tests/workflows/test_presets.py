@@ -52,7 +52,7 @@ def test_keys_of_other_tools_are_ignored(
 
 
 @given(st.dictionaries(st.sampled_from(["event_loop", "hats", "max_iterations"]), json_values))
-def test_any_value_is_read_or_raises_a_format_error(source: dict[str, Any]):
+def test_any_value_is_read_or_raises_a_format_error(source: dict[str, Any]):  # noqa: OB101 - it must not raise
     with suppress(FormatError):
         read_preset(source)
 

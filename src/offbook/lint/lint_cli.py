@@ -9,7 +9,6 @@ import ast
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import click
 import msgspec
@@ -17,6 +16,16 @@ import msgspec
 from offbook.cli_options import FILE_PATH, json_option, print_json
 from offbook.errors import FormatError, OffbookError, UsageError, counted
 from offbook.files import read_text, write_atomic
+from offbook.lint.empty_tests import (
+    Found,
+    Position,
+    Replacement,
+    Scope,
+    call_name,
+    find_empty_tests,
+    scopes_in,
+    start_of,
+)
 from offbook.sources.mocks.mock_file import lint_mocks, read_mocks
 
 RULES = {
@@ -25,33 +34,20 @@ RULES = {
     "OB103": "`require` in a test",
     "OB104": "`.then` that is never used",
     "OB105": "mocked tool that the script never calls",
+    "OB106": "assertion that is always true",
+    "OB107": "assertion that never runs",
+    "OB108": "assertion whose failure is dropped",
+    "OB109": "test that compares the script with itself",
+    "OB110": "`pytest.raises` of any exception",
+    "OB111": "test whose script only talks, without an assertion",
     "OB201": "mock line that is unreachable",
     "OB202": "mock line that is probably a mistake",
     "OB203": "mock file that no test loads",
     "OB204": "playbook that no test loads",
 }
-# Calls that fail a test by themselves: a run of a rehearsal asserts that the script was followed.
-CHECKS = re.compile(
-    r"(assert|expect|check|verify|raises|warns|deprecated_call|fail|run|xfail|skip)"
-)
+RUFF = {"OB110": ("B017", "PT011")}  # the same rules of ruff, which a line may silence already
 SKIPPED_FOLDERS = {"__pycache__", "node_modules", "site-packages"}
 NOQA = re.compile(r"#\s*noqa(?::\s*(?P<codes>[A-Z0-9, ]+))?", re.IGNORECASE)
-Function = ast.FunctionDef | ast.AsyncFunctionDef
-Position = tuple[int, int]  # the line from 1, the byte in it from 0
-Replacement = tuple[Position, Position, str]
-
-
-class Found(NamedTuple):
-    """A finding in Python code, and the text that replaces a part of it."""
-
-    start: Position
-    code: str
-    message: str
-    fix: Replacement | None = None
-
-
-def _start(node: ast.stmt | ast.expr) -> Position:
-    return node.lineno, node.col_offset
 
 
 def _end(node: ast.stmt | ast.expr) -> Position:
@@ -191,12 +187,13 @@ def _lint_python(file: Path, source: str) -> list[LintFinding]:
         raise FormatError(f"invalid Python: {error.msg}", path=file, line=error.lineno) from error
     is_test = file.name.startswith("test_") or file.stem.endswith("_test")
     found: list[Found] = []
+    scopes = scopes_in(tree)
     if is_test:
-        found += _tests_without_assertion(tree)
+        found += find_empty_tests(tree, scopes)
     found += _misplaced_assertions(tree, source, in_tests=is_test or file.name == "conftest.py")
-    for function in _functions(tree):
-        found += _unused_then(function)
-        found += _unused_tool_mocks(function)
+    for scope in scopes:
+        found += _unused_then(scope)
+        found += _unused_tool_mocks(scope)
     lines = source.splitlines()
     content = file.read_bytes()
     return [
@@ -226,51 +223,9 @@ def _to_edit(content: bytes, replacement: Replacement | None) -> Edit | None:
 
 def _is_silenced(line: str, code: str) -> bool:
     found = NOQA.search(line)
-    return found is not None and (found["codes"] is None or code in found["codes"].upper())
-
-
-def _functions(tree: ast.AST) -> Iterator[Function]:
-    for node in ast.walk(tree):
-        if isinstance(node, Function):
-            yield node
-
-
-def _call_name(node: ast.Call) -> str:
-    """Return the last part of the name of a called function."""
-    function = node.func
-    if isinstance(function, ast.Attribute):
-        return function.attr
-    return function.id if isinstance(function, ast.Name) else ""
-
-
-def _tests_without_assertion(tree: ast.Module) -> Iterator[Found]:
-    """Yield the tests in which nothing can fail but an exception of the code under test."""
-    functions = {function.name: function for function in _functions(tree)}
-    checking: dict[str, bool] = {}
-
-    def checks(function: Function) -> bool:
-        # Functions of the same file may assert for the test; one that calls itself does not.
-        if function.name not in checking:
-            checking[function.name] = False
-            checking[function.name] = any(
-                isinstance(node, (ast.Assert, ast.Raise))
-                or (
-                    isinstance(node, ast.Call)
-                    and (
-                        CHECKS.match(name := _call_name(node).lstrip("_")) is not None
-                        or (name in functions and checks(functions[name]))
-                    )
-                )
-                for node in ast.walk(function)
-            )
-        return checking[function.name]
-
-    classes = [n for n in tree.body if isinstance(n, ast.ClassDef) and n.name.startswith("Test")]
-    for scope in (tree, *classes):
-        for node in scope.body:
-            if isinstance(node, Function) and node.name.startswith("test") and not checks(node):
-                message = f"{node.name} has no assertion: it passes whatever happens"
-                yield Found(_start(node), "OB101", message)
+    if found is None or found["codes"] is None:
+        return found is not None
+    return any(one in found["codes"].upper() for one in (code, *RUFF.get(code, ())))
 
 
 def _misplaced_assertions(tree: ast.Module, source: str, *, in_tests: bool) -> Iterator[Found]:
@@ -291,32 +246,32 @@ def _misplaced_assertions(tree: ast.Module, source: str, *, in_tests: bool) -> I
             fix = None
             if node in statements and len(node.args) in {1, 2} and not node.keywords:
                 parts = [ast.get_source_segment(source, argument) or "" for argument in node.args]
-                fix = _start(node), _end(node), f"assert {', '.join(parts)}"
-            yield Found(_start(node), "OB103", message, fix)
+                fix = start_of(node), _end(node), f"assert {', '.join(parts)}"
+            yield Found(start_of(node), "OB103", message, fix)
         elif not in_tests and name.startswith("assert_"):
             message = f"`{name}` is for tests: write `require(condition, message)` here"
-            yield Found(_start(node), "OB102", message)
+            yield Found(start_of(node), "OB102", message)
 
 
-def _unused_then(function: Function) -> Iterator[Found]:
+def _unused_then(scope: Scope) -> Iterator[Found]:
     """Yield `call(…).then(…)` that is part of no script."""
     loaded = {
         node.id
-        for node in ast.walk(function)
+        for node in scope.nodes
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
     }
-    for node in ast.walk(function):
+    for node in scope.nodes:
         value = getattr(node, "value", None)
         if not isinstance(value, ast.Call) or not _is_then(value):
             continue
         if isinstance(node, ast.Expr):
             message = "the result of `.then` is dropped: put the call into a script"
-            yield Found(_start(value), "OB104", message)
+            yield Found(start_of(value), "OB104", message)
         elif isinstance(node, ast.Assign):
             names = [target.id for target in node.targets if isinstance(target, ast.Name)]
             if len(names) == len(node.targets) and not loaded.intersection(names):
                 message = f"`{names[0]}` is never used: `.then` is part of no script"
-                yield Found(_start(value), "OB104", message)
+                yield Found(start_of(value), "OB104", message)
 
 
 def _is_then(node: ast.Call) -> bool:
@@ -324,22 +279,22 @@ def _is_then(node: ast.Call) -> bool:
     while isinstance(function, ast.Attribute) and isinstance(function.value, ast.Call):
         if function.attr != "then":
             return False
-        if _call_name(function.value) == "call":
+        if call_name(function.value) == "call":
             return True
         function = function.value.func
     return False
 
 
-def _unused_tool_mocks(function: Function) -> Iterator[Found]:
+def _unused_tool_mocks(scope: Scope) -> Iterator[Found]:
     """Yield the tools in `mock_tools` that no call of the script in the same function names."""
-    calls = [n for n in ast.walk(function) if isinstance(n, ast.Call)]
-    scripted = [node for node in calls if _call_name(node) == "call" and node.args]
+    calls = [n for n in scope.nodes if isinstance(n, ast.Call)]
+    scripted = [node for node in calls if call_name(node) == "call" and node.args]
     names = {n.args[0].value for n in scripted if isinstance(n.args[0], ast.Constant)}
     # A script that is built elsewhere, or a name that is computed, may call any tool.
     literal = all(isinstance(node.args[0], ast.Constant) for node in scripted)
-    runs = [node for node in calls if _call_name(node) == "run"]
+    runs = [node for node in calls if call_name(node) == "run"]
     whole = runs and all(
-        isinstance(arg, ast.Call) and _call_name(arg) == "when" for run in runs for arg in run.args
+        isinstance(arg, ast.Call) and call_name(arg) == "when" for run in runs for arg in run.args
     )
     if not literal or not whole:
         return
@@ -351,7 +306,7 @@ def _unused_tool_mocks(function: Function) -> Iterator[Found]:
                 if isinstance(key, ast.Constant) and key.value not in names:
                     message = f"the script never calls the mocked tool {key.value!r}"
                     fix = _remove_entry(keyword.value, index)
-                    yield Found(_start(key), "OB105", message, fix)
+                    yield Found(start_of(key), "OB105", message, fix)
 
 
 def _remove_entry(node: ast.Dict, index: int) -> Replacement | None:
@@ -360,9 +315,9 @@ def _remove_entry(node: ast.Dict, index: int) -> Replacement | None:
     if len(keys) != len(node.keys):  # a `**`: no node begins at it
         return None
     if len(keys) == 1:
-        return _start(node), _end(node), "{}"
+        return start_of(node), _end(node), "{}"
     if index + 1 < len(keys):
-        return _start(keys[index]), _start(keys[index + 1]), ""
+        return start_of(keys[index]), start_of(keys[index + 1]), ""
     return _end(node.values[index - 1]), _end(node.values[index]), ""
 
 

@@ -224,7 +224,7 @@ def test_a_then_of_a_call_that_no_script_contains_is_a_warning_at_its_line():
     assert [Path(warning.filename).name for warning in caught] == [Path(__file__).name]
 
 
-def test_a_then_in_a_script_is_no_warning():
+def test_a_then_in_a_script_is_no_warning():  # noqa: OB101 - it must not raise
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         Playbook().load(when("x", [call("a").then(print).then(print), say("ok")]))

@@ -482,7 +482,7 @@ def test_a_misspelled_setting_is_refused(key: str):
 
 
 @pytest.mark.parametrize("key", ["greeting", "theme", "locale"])
-def test_unknown_settings_are_allowed_for_extensions(key: str):
+def test_unknown_settings_are_allowed_for_extensions(key: str):  # noqa: OB101 - it must not raise
     AgentSession(settings={key: 1})
 
 
