@@ -25,7 +25,7 @@ import msgspec
 
 from offbook.errors import CheckFailed, UnmockedCall, UsageError, did_you_mean
 from offbook.secrets import excerpt
-from offbook.trace.events import CLI_CALL, PROCESS_EXIT, REQUEST, TOOL_RESULT
+from offbook.trace.events import PROCESS_EXIT, REQUEST, TOOL_RESULT, UNSET, CliCallData
 from offbook.trace.hub import current_hub, run_watchers
 
 if TYPE_CHECKING:
@@ -228,8 +228,8 @@ class FakeCli:
             return
         calls = self.calls
         for call in calls[self._emitted :]:
-            data = {"program": self.program, "args": list(call.args), "exit_code": call.exit_code}
-            hub.emit(CLI_CALL, data if call.answered else {**data, "answered": False})
+            answered = UNSET if call.answered else False
+            hub.emit_data(CliCallData(self.program, list(call.args), call.exit_code, answered))
         self._emitted = len(calls)
 
     def _explain_miss(self) -> str:

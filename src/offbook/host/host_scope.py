@@ -22,7 +22,7 @@ import msgspec
 from offbook.determinism.run_context import current_host
 from offbook.errors import CheckFailed, HostError, UnmockedCall, UsageError, did_you_mean
 from offbook.host.host_providers import call_provider, providers
-from offbook.trace.events import HOST_CALL
+from offbook.trace.events import HostCallData
 from offbook.trace.hub import current_faults, current_hub
 from offbook.trace.matching import contains, find_mismatches, render_value
 
@@ -264,7 +264,8 @@ def _check_config(config: object, keys: Sequence[str], where: str) -> dict[str, 
 def _emit(call: HostCall, **answer: Any) -> None:
     hub = current_hub.get()
     if hub is not None:
-        hub.emit(HOST_CALL, {**msgspec.to_builtins(call, enc_hook=repr), **answer})
+        fields = msgspec.to_builtins(call, enc_hook=repr)
+        hub.emit_data(HostCallData(**fields, **answer))
 
 
 # --- The functions of tests, on the scope of the current task

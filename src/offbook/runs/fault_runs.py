@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from offbook.determinism.faults import FaultInjector, Faults, no_fault, parse_faults
 from offbook.errors import CheckFailed
-from offbook.trace.events import FAULT
+from offbook.trace.events import FAULT, FaultData
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def start_faults(plan: object, hub: Hub) -> FaultInjector:
     """Return the injector of a new run; each fault is an event of its trace."""
     parsed = parse_faults(plan) or Faults()
-    return FaultInjector(parsed, lambda data: hub.emit(FAULT, data))
+    return FaultInjector(parsed, lambda data: hub.emit_data(FaultData(**data)))
 
 
 @contextmanager

@@ -249,6 +249,142 @@ class ProcessExitData(EventData, frozen=True):
     leaked: list[int] | Optional = UNSET
 
 
+class SideRequestData(EventData, frozen=True):
+    """A request that took no step of the script; `request` is that which got a reply again."""
+
+    event_name = ASIDE
+    method: str
+    path: str
+    status: int
+    about: str
+    request: str | Optional = UNSET
+
+
+class WireData(EventData, frozen=True):
+    """The bytes of an exchange; `ending` is what came in place of the end of the response."""
+
+    event_name = WIRE
+    request: dict[str, Any]
+    response: dict[str, Any]
+    exchange: str | Optional = UNSET
+    ending: str | Optional = UNSET
+
+
+class PassthroughData(EventData, frozen=True):
+    """A request that was not recorded, and went to the real model."""
+
+    event_name = "cassette.passthrough"
+    request: int
+    hat: str
+    hash: str
+
+
+class ReorderedData(EventData, frozen=True):
+    """An interaction that was replayed before one that was recorded earlier."""
+
+    event_name = "cassette.reordered"
+    interaction: int
+    hat: str
+
+
+class DriftData(EventData, frozen=True):
+    """A request that differs from the recorded one; a loose replay answered it."""
+
+    event_name = "cassette.drift"
+    interaction: int
+    hat: str
+    recorded: str
+    hash: str
+
+
+class FaultData(EventData, frozen=True):
+    """A fault of the run's plan: the `fault`-th of the run, with the fields of `Fault`.
+
+    `request` is the digest of the conversation, or `call_id` the call that it concerns.
+    """
+
+    event_name = FAULT
+    fault: int
+    place: str
+    kind: str
+    number: int
+    name: str | Optional = UNSET
+    at: float | Optional = UNSET
+    status: int | Optional = UNSET
+    seconds: float | Optional = UNSET
+    request: str | Optional = UNSET
+    call_id: str | Optional = UNSET
+
+
+class HostCallData(EventData, frozen=True):
+    """A call of the host, and its `result` or `error`."""
+
+    event_name = HOST_CALL
+    capability: str
+    operation: str
+    params: dict[str, Any]
+    outcome: str
+    result: Any = UNSET
+    error: str | Optional = UNSET
+
+
+class CliCallData(EventData, frozen=True):
+    """A call of a fake program; `answered` is False if no answer matched it."""
+
+    event_name = CLI_CALL
+    program: str
+    args: list[str]
+    exit_code: int
+    answered: bool | Optional = UNSET
+
+
+class LoopStartData(EventData, frozen=True):
+    """A hat loop starts: its limit, and the fields of Ralph's sessions."""
+
+    event_name = LOOP_START
+    max_iterations: int
+    prompt_file: str = ""
+    ux_mode: str = "cli"
+
+
+class IterationData(EventData, frozen=True):
+    """An iteration of a hat loop."""
+
+    event_name = ITERATION
+    n: int
+    elapsed_ms: int
+    hat: str
+
+
+class PublishData(EventData, frozen=True):
+    """An event that a hat published; `target` is the only hat that receives it."""
+
+    event_name = PUBLISH
+    topic: str
+    payload: str | Optional = UNSET
+    source: str | Optional = UNSET
+    target: str | Optional = UNSET
+
+
+class WorkspaceFilesData(EventData, frozen=True):
+    """The files that an iteration wrote, with their texts, and those that it deleted."""
+
+    event_name = WORKSPACE_FILES
+    written: dict[str, Any]
+    deleted: list[str]
+
+
+class TerminationData(EventData, frozen=True):
+    """The end of a hat loop; `claimed_exit_code` is that of the process, if one ran it."""
+
+    event_name = TERMINATION
+    reason: str
+    iterations: int
+    elapsed_secs: float
+    exit_code: int
+    claimed_exit_code: int | Optional | None = UNSET
+
+
 # --- Topics of published events
 
 

@@ -29,14 +29,15 @@ from offbook.trace.agent_output import OutputScanner, output_text, payload_text,
 from offbook.trace.events import (
     AGENT_PARTS,
     EXIT_CODES,
-    ITERATION,
-    LOOP_START,
     PROCESS_EXIT,
-    PROCESS_OUTPUT,
-    PUBLISH,
     REPLY,
-    TERMINATION,
-    WORKSPACE_FILES,
+    UNSET,
+    IterationData,
+    LoopStartData,
+    ProcessOutputData,
+    PublishData,
+    TerminationData,
+    WorkspaceFilesData,
     topic_matches,
 )
 from offbook.workflows.presets import RALPH, Hat, Preset, read_preset
@@ -376,10 +377,7 @@ class _LoopRun:
 
     async def run(self, task: str) -> LoopOutcome:
         start = time.monotonic()
-        self._hub.emit(
-            LOOP_START,
-            {"prompt_file": "", "max_iterations": self._limits.max_iterations, "ux_mode": "cli"},
-        )
+        self._hub.emit_data(LoopStartData(self._limits.max_iterations))
         hats = {name: list(hat.publishes) for name, hat in self._hats.items()}
         self._hub.emit(AGENT_PARTS, {"hats": hats})
         self._emit_files()
@@ -440,7 +438,7 @@ class _LoopRun:
 
         # 3. The agent answers within the rest of the time, or the time limit ends the loop.
         elapsed = time.monotonic() - start
-        self._hub.emit(ITERATION, {"n": number, "elapsed_ms": int(elapsed * 1000), "hat": hat})
+        self._hub.emit_data(IterationData(number, int(elapsed * 1000), hat))
         turn = AgentTurn(hat, build_prompt(task, hat, config, pending, self._cwd))
         await self._prompt(turn, self._limits.max_runtime_seconds - elapsed)
         self._emit_files()
@@ -448,7 +446,7 @@ class _LoopRun:
         # 4. An answer that the agent did not print goes to the trace. Output that was cut off by
         #    the time limit counts neither for its events nor for its promise.
         if turn.output and turn.output is not turn.stdout:
-            self._hub.emit(PROCESS_OUTPUT, {"stream": "stdout", "text": turn.output, "hat": hat})
+            self._hub.emit_data(ProcessOutputData("stdout", turn.output, hat))
         self._cost += turn.cost_usd or 0.0
         self._failures = self._failures + 1 if turn.exit_code else 0
         self._on_turn(turn)
@@ -484,7 +482,7 @@ class _LoopRun:
     def _emit_files(self) -> None:
         written, deleted = self._files.changes()
         if written or deleted:
-            self._hub.emit(WORKSPACE_FILES, {"written": written, "deleted": deleted})
+            self._hub.emit_data(WorkspaceFilesData(written, deleted))
 
     async def _prompt(self, turn: AgentTurn, seconds: float) -> None:
         """Prompt the agent, in a process or conversation of its own.
@@ -543,7 +541,11 @@ class _LoopRun:
     def _publish(self, event: BusEvent) -> None:
         """Emit an event, count what may end the loop, and route it to its hats."""
         # Emitted before it is routed: the trace shows the cause before its consequences.
-        self._hub.emit(PUBLISH, msgspec.to_builtins(event))
+        self._hub.emit_data(
+            PublishData(
+                event.topic, event.payload or UNSET, event.source or UNSET, event.target or UNSET
+            )
+        )
         self._gates.on_event(event)
         if event.topic not in UNCOUNTED:
             signature = (event.topic, event.source, event.payload)
@@ -609,15 +611,8 @@ class _LoopRun:
 
     def _terminate(self, reason: str, iterations: int, seconds: float) -> LoopOutcome:
         outcome = LoopOutcome(reason, iterations, seconds)
-        self._hub.emit(
-            TERMINATION,
-            {
-                "reason": reason,
-                "iterations": iterations,
-                "elapsed_secs": round(seconds, 3),
-                "exit_code": outcome.exit_code,
-            },
-        )
+        end = TerminationData(reason, iterations, round(seconds, 3), outcome.exit_code)
+        self._hub.emit_data(end)
         return outcome
 
 

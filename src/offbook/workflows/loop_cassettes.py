@@ -18,7 +18,7 @@ from offbook.runs.agents import BACKENDS, BackendConfig, NullSource, open_backen
 from offbook.sources.cassette.format import RecordedResponse
 from offbook.sources.cassette.journal import load_cassette
 from offbook.sources.cassette.replay import Cassette, ReplaySummary
-from offbook.trace.events import PROCESS_EXIT, PROCESS_OUTPUT
+from offbook.trace.events import ProcessExitData, ProcessOutputData
 from offbook.workflows.hat_loop import SCRATCHPAD, SUMMARY, AgentTurn
 from offbook.workflows.workspace import CASSETTES, NAME_PATTERN, Workspace
 
@@ -204,9 +204,9 @@ class CassetteAgent:
                 write_atomic(path, content)
         output = response.output or ""
         if output:
-            hub.emit(PROCESS_OUTPUT, {"stream": "stdout", "text": output, "hat": hat})
+            hub.emit_data(ProcessOutputData("stdout", output, hat))
         if response.exit_code:
-            hub.emit(PROCESS_EXIT, {"code": response.exit_code})
+            hub.emit_data(ProcessExitData(response.exit_code))
         # The recorded cost was paid once; a replay costs nothing.
         hub.emit(SUMMARY, {"hat": hat, "cost_usd": 0.0})
         return output

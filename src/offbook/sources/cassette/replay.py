@@ -50,7 +50,7 @@ from offbook.sources.cassette.mismatch import (
     recorded_body,
 )
 from offbook.sources.matching import answer_side_request
-from offbook.trace.events import Verdict
+from offbook.trace.events import DriftData, EventData, PassthroughData, ReorderedData, Verdict
 from offbook.trace.redaction import RedactionRules, parse_redaction_rules
 
 if TYPE_CHECKING:
@@ -234,16 +234,14 @@ class Cassette:
             hash_ = hashes.request or hashes.prompt
             self.passed_through.append(hash_)
             count = len(self.passed_through) + self._replayed
-            self._emit("cassette.passthrough", request=count, hat=hat, hash=hash_)
+            self._emit(PassthroughData(count, hat, hash_))
         elif kind == "reordered":
             self.reordered.append(entry.number)
-            self._emit("cassette.reordered", interaction=entry.number, hat=hat)
+            self._emit(ReorderedData(entry.number, hat))
         elif kind == "drifted":
             self.drifted.append(entry.number)
             recorded, hash_ = self._hashes[entry.number - 1], hashes.comparable_to(entry)
-            self._emit(
-                "cassette.drift", interaction=entry.number, hat=hat, recorded=recorded, hash=hash_
-            )
+            self._emit(DriftData(entry.number, hat, recorded, hash_))
         return entry
 
     def _match(
@@ -294,9 +292,9 @@ class Cassette:
             entry = earlier  # `again` repeats a request without its reply
         return True
 
-    def _emit(self, event: str, **data: Any) -> None:
+    def _emit(self, data: EventData) -> None:
         if self._hub is not None:
-            self._hub.emit(event, data)
+            self._hub.emit_data(data)
 
     # ------------------------------------------------------------------------------- errors
 

@@ -27,7 +27,7 @@ from offbook.secrets import (
     remember_credentials,
 )
 from offbook.sources.server.connection import error_response, render_head
-from offbook.trace.events import ASIDE, WIRE
+from offbook.trace.events import UNSET, Optional, SideRequestData, WireData
 from offbook.trace.instrument import SeenTool, TracedSource, error_data
 
 if TYPE_CHECKING:
@@ -428,12 +428,16 @@ class Endpoint:
             yield msgspec.json.encode({"type": "error", "status": response.status, **error})
 
     def _emit_side(
-        self, http_request: HttpRequest, response: HttpResponse, about: str, **more: str
+        self,
+        http_request: HttpRequest,
+        response: HttpResponse,
+        about: str,
+        request: str | Optional = UNSET,
     ) -> HttpResponse:
         """Record a response that took no step of the script."""
         if self._hub is not None:
-            data = {"method": http_request.method, "path": http_request.path, **more}
-            self._hub.emit(ASIDE, {**data, "status": response.status, "about": about})
+            method, path = http_request.method, http_request.path
+            self._hub.emit_data(SideRequestData(method, path, response.status, about, request))
         return response
 
     def _emit_error(self, error: ModelError) -> None:
@@ -576,9 +580,8 @@ class WireExchange:
 
     def emit(self, response: bytes, ending: str = "") -> None:
         """Emit both sides; `ending` is what came in place of the end of the response."""
-        data: dict[str, Any] = {"exchange": self.exchange} if self.exchange else {}
-        data |= {"request": _limit(self._request), "response": _limit(response)}
-        self._hub.emit(WIRE, {**data, "ending": ending} if ending else data)
+        sides = _limit(self._request), _limit(response)
+        self._hub.emit_data(WireData(*sides, self.exchange or UNSET, ending or UNSET))
 
 
 def _request_bytes(request: HttpRequest) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Any, ClassVar, Unpack
+from typing import TYPE_CHECKING, ClassVar, Unpack
 
 from offbook.exchange.messages import join_text
 from offbook.subjects.clis.cli import CliAgent, ClientPackage, CliOptions
@@ -17,12 +17,13 @@ from offbook.trace.agent_output import scan_output
 from offbook.trace.events import (
     ERROR,
     EXIT_CODES,
-    ITERATION,
-    LOOP_START,
-    PUBLISH,
     REPLY,
     REQUEST,
-    TERMINATION,
+    UNSET,
+    IterationData,
+    LoopStartData,
+    PublishData,
+    TerminationData,
     Verdict,
 )
 
@@ -104,9 +105,8 @@ class Ralph(CliAgent):
         """Run the loop for this task; return its output."""
         self._started = time.monotonic()
         self._replies = []
-        data = {"prompt_file": "", "max_iterations": self._max_iterations, "ux_mode": "cli"}
-        self.context.hub.emit(LOOP_START, data)
-        self.context.hub.emit(PUBLISH, {"topic": "task.start", "payload": text})
+        self.context.hub.emit_data(LoopStartData(self._max_iterations))
+        self.context.hub.emit_data(PublishData("task.start", text))
         return await super().prompt(text)
 
     def _on_model_event(self, event: Event) -> None:
@@ -114,31 +114,28 @@ class Ralph(CliAgent):
         if event.event == REQUEST:
             self._replies.append(None)
             elapsed = int((time.monotonic() - self._started) * 1000)
-            data = {"n": len(self._replies), "elapsed_ms": elapsed, "hat": HAT}
-            self.context.hub.emit(ITERATION, data)
+            self.context.hub.emit_data(IterationData(len(self._replies), elapsed, HAT))
         elif event.event == REPLY and self._replies:
             text = self._replies[-1] = join_text(event.data["blocks"])
             for tag in scan_output(text).tags:
-                data = {"topic": tag.topic, "payload": tag.payload, "source": HAT}
-                target = {"target": tag.target} if tag.target else {}
-                self.context.hub.emit(PUBLISH, data | target)
+                data = PublishData(tag.topic, tag.payload, HAT, tag.target or UNSET)
+                self.context.hub.emit_data(data)
 
     def emit_result(self, context: RunContext, result: ProcessResult) -> None:
         """Emit the output and the termination, and compare the exit code with it."""
         super().emit_result(context, result)
         reason = self._termination_reason(result)
         code = EXIT_CODES[reason]
-        data: dict[str, Any] = {"reason": reason, "iterations": len(self._replies)}
         seconds = round(time.monotonic() - self._started, 3)
-        context.hub.emit(
-            TERMINATION,
-            {**data, "elapsed_secs": seconds, "exit_code": code, "claimed_exit_code": result.code},
+        context.hub.emit_data(
+            TerminationData(reason, len(self._replies), seconds, code, result.code)
         )
         message = f"exit code {result.code}, but the loop ended with {reason}"
+        ended = {"reason": reason, "iterations": len(self._replies)}
         self._verdicts.append(
             Verdict("exit code of ralph", "pass", "", code, result.code)
             if result.code == code
-            else Verdict("exit code of ralph", "fail", message, code, result.code, data)
+            else Verdict("exit code of ralph", "fail", message, code, result.code, ended)
         )
 
     def _termination_reason(self, result: ProcessResult) -> str:
