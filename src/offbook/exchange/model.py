@@ -168,6 +168,17 @@ class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
         return Message("assistant", self.blocks)
 
 
+class Conversation(msgspec.Struct, frozen=True):
+    """A conversation of a run: its latest request and the reply.
+
+    `start` is the number of messages in its first request.
+    """
+
+    request: Request
+    reply: Reply
+    start: int
+
+
 @runtime_checkable
 class ModelSource(Protocol):
     """A source of replies: a script, a recording or a real provider.
@@ -374,7 +385,7 @@ class AliasedSource:
         blocks: list[AnyBlock] = []
         for block in message.blocks:
             if isinstance(block, ToolCall):
-                blocks.append(originals.get(block.id, block))
+                blocks.append(self._restore_call(block))
             elif isinstance(block, ToolResult) and block.call_id in originals:
                 # Dialects that send no tool name with a result leave it empty.
                 name = originals[block.call_id].name if block.name else ""
@@ -382,6 +393,18 @@ class AliasedSource:
             else:
                 blocks.append(block)
         return Message(message.role, tuple(blocks))
+
+    def _restore_call(self, call: ToolCall) -> ToolCall:
+        """Return a call of a request, as the agent sent it, with the names of the script."""
+        original = self._original_calls.get(call.id)
+        if original is None:
+            return call
+        alias = self._active[original.name]
+        if call.name != alias.tool:
+            return call
+        names = {given: name for name, given in alias.params.items()}
+        arguments = {names.get(key, key): value for key, value in call.arguments.items()}
+        return msgspec.structs.replace(call, name=original.name, arguments=arguments)
 
 
 # ------------------------------------------------------------------------- text results

@@ -82,7 +82,8 @@ def run_with_source(  # noqa: PLR0913 - the options of a command
         endpoint = server.mount(source, run="", hub=hub, faults=injector)
         with connect_clients(command, endpoint, environment) as (words, env):
             ended = run_foreground(words, env, deadline, keep=max_output, echo=echo, cwd=cwd)
-        failures = () if endpoint.failure is None else (endpoint.failure,)
+        failure = endpoint.history_error or endpoint.failure
+        failures = () if failure is None else (failure,)
     duration = round((time.perf_counter() - started) * 1000)
     if injector is not None and hub is not None:
         answer = ended.stdout.strip()

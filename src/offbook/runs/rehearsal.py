@@ -396,6 +396,7 @@ class Rehearsal:
             # The rest of a failed script does not belong to this run.
             if self._playbook is not None:
                 self._playbook.discard()
+            self._wiring.forget_history_error()
             self._state.failed = False
         playbook = self._playbook
         # A playbook that is loaded already answers prompts like any other source.
@@ -531,7 +532,9 @@ class Rehearsal:
     @property
     def _failure(self) -> BaseException | None:
         failure = None if self._playbook is None else self._playbook.failure
-        return failure or self._wiring.failure
+        # A changed conversation is often the reason why the script does not match.
+        changed = self._wiring.history_error if self._auto_assert else None
+        return changed or failure or self._wiring.failure
 
     def _raise_if_failed(self, first: int, running: set[object]) -> None:
         """Raise the first automatic assertion that fails, and emit verdicts for the others.

@@ -30,7 +30,7 @@ from weakref import WeakSet
 import msgspec
 
 from offbook.determinism.run_context import snapshot_variables
-from offbook.errors import Interrupted, OffbookError, ScriptError, UsageError
+from offbook.errors import HistoryChanged, Interrupted, OffbookError, ScriptError, UsageError
 from offbook.trace.events import (
     PROCESS_EXIT,
     REQUEST,
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     from offbook.checks.fault_outcomes import FaultOutcome
     from offbook.exchange.model import Request
-    from offbook.trace.events import Event
+    from offbook.trace.events import ConversationChange, Event
     from offbook.trace.hub import Hub
     from offbook.trace.query import ExecutedTool, ModelOutput, ToolResultRecord
 
@@ -173,6 +173,15 @@ class Run:
         return [request for number, request in requests if number > first]
 
     @property
+    def changes(self) -> list[ConversationChange]:
+        """What the agent changed between the requests of one conversation, in order.
+
+        Such as another system prompt, model, parameters or tools, or messages left out: `what` is
+        its kind, `expected` and `got` are its two sides.
+        """
+        return self.events.changes
+
+    @property
     def faults(self) -> list[FaultOutcome]:
         """The injected faults, each with what the agent did about it."""
         from offbook.checks.fault_outcomes import find_outcomes
@@ -204,6 +213,8 @@ def emit_failure(hub: Hub, error: BaseException, *, exit: int | None = None) -> 
         reason = f"{type(error).__name__}: {error}"
     if isinstance(error, ScriptError):
         verdict = Verdict("playbook consumed", "fail", str(error))
+    elif isinstance(error, HistoryChanged):
+        verdict = Verdict("conversation unchanged", "fail", str(error))
     else:
         verdict = Verdict("run finished", "error", reason)
     where = error.where if isinstance(error, OffbookError) else ""

@@ -125,7 +125,10 @@ class Service:
 
     def failures(self, *, strict: bool) -> list[BaseException]:
         """Return the errors of all runs; with `strict`, an unused rest of a script is one."""
-        errors = (endpoint.failure or endpoint.refusal for endpoint, _ in self._runs.values())
+        errors = (
+            endpoint.history_error or endpoint.failure or endpoint.refusal
+            for endpoint, _ in self._runs.values()
+        )
         failures = [error for error in errors if error is not None]
         # After another error, an unused rest is its consequence.
         if strict and not failures:

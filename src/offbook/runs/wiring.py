@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from offbook.determinism.faults import FaultInjector
-    from offbook.errors import ConnectionBlocked
+    from offbook.errors import ConnectionBlocked, HistoryChanged
     from offbook.exchange.model import (
         AliasedSource,
         ModelSource,
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from offbook.trace.hub import Hub
 
 REFUSED = "isolation.refused"
+HISTORY = "history"  # the one rule of `lenient` that holds for every subject
 
 
 class Wiring:
@@ -84,7 +85,7 @@ class Wiring:
         self._urls = tuple(urls)
         self._allow = tuple(allow)
         self._lenient = _known_rules(tuple(lenient))
-        if self._lenient and subject.model_access == "call":
+        if subject.model_access == "call" and set(self._lenient) - {HISTORY}:
             # The rules of the providers are checked on the wire, and this subject has none.
             raise UsageError(
                 f"lenient has no effect on {subject.name}: its requests are not validated",
@@ -99,6 +100,7 @@ class Wiring:
 
             self._aliases = parse_tool_aliases(tool_aliases, self._own_aliases)
         self._endpoint: Endpoint | None = None
+        self._traced: TracedSource | None = None  # of a subject that calls its source
         self.aliased: AliasedSource | None = None
         self.refused: list[ConnectionBlocked] = []
 
@@ -113,7 +115,9 @@ class Wiring:
                 from offbook.sources.faulty_source import FaultySource
 
                 source = FaultySource(source, self._hub.faults, wire=False)
-            source = TracedSource(source, self._hub, tools=read_tools)
+            lenient = HISTORY in self._lenient
+            source = TracedSource(source, self._hub, tools=read_tools, lenient=lenient)
+            self._traced = source
         else:
             self._endpoint = self._create_endpoint(tools=read_tools)
             source, url = self._endpoint.source, self._endpoint.url
@@ -159,9 +163,23 @@ class Wiring:
             tools=tools,
             mocked=mocked,
             faults=self._hub.faults,
+            lenient_history=HISTORY in self._lenient,
         )
         _watch_tools(endpoint, subject)
         return endpoint
+
+    @property
+    def history_error(self) -> HistoryChanged | None:
+        """The first change of a conversation by the agent that fails the run."""
+        seen = self._traced or self._endpoint
+        return None if seen is None else seen.history_error
+
+    def forget_history_error(self) -> None:
+        """Start the next run without the error of the last one."""
+        if self._traced is not None:
+            self._traced.history_error = None
+        elif self._endpoint is not None:
+            self._endpoint.forget_history_error()
 
     @property
     def failure(self) -> BaseException | None:

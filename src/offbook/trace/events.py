@@ -5,6 +5,7 @@ A trace has one event a line: `{"ts": …, "event": "tool.call", "data": {…}, 
 Names
     _meta.*                      the trace, the run, iterations, termination
     model.request|reply|error    the exchanges with the model
+    model.change                 a request that differs from its conversation so far
     model.aside                  a side request, answered without the model
     model.wire                   the bytes of an exchange, if they are recorded
     tool.call|result|blocked     the tool calls of the agent
@@ -48,6 +49,7 @@ TERMINATION = "_meta.termination"  # The loop ends: the reason and the exit code
 REQUEST = "model.request"  # A request to the model: the new messages, a digest of the others.
 REPLY = "model.reply"  # The reply of the model: blocks, stop reason, usage and scripted step.
 ERROR = "model.error"  # The model answered with an error: status, category and message.
+CHANGE = "model.change"  # A request differs from the conversation before: what, expected, got.
 ASIDE = "model.aside"  # A side request, such as a token count, answered without the model.
 WIRE = "model.wire"  # The bytes of an exchange: request and response, without secrets, limited.
 TOOL_CALL = "tool.call"  # The agent calls a tool: its name, arguments and call id.
@@ -154,6 +156,22 @@ class ModelErrorData(EventData, frozen=True):
     category: str
     exchange: str | Optional = UNSET
     retry_after: float | Optional = UNSET
+
+
+class ConversationChange(EventData, frozen=True):
+    """A difference between a request and what was said before in its conversation.
+
+    `what` is a kind such as `arguments` or `system`; `message` is the number of the message in the
+    request, from 1, or 0. With `fails`, the run fails, unless the change was declared.
+    """
+
+    event_name = CHANGE
+    what: str
+    expected: str = ""
+    got: str = ""
+    message: int = 0
+    fails: bool = False
+    exchange: str = ""
 
 
 class AgentStartData(EventData, frozen=True):

@@ -13,7 +13,7 @@ of its length. A `model.request` has
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ import msgspec
 
 from offbook.errors import FormatError, ModelError
 from offbook.exchange.messages import EMPTY_DIGEST, AnyBlock, History, Message, extend_digest
-from offbook.exchange.model import REFUSED_CALLS, Reply, Request, Tool
+from offbook.exchange.model import REFUSED_CALLS, Conversation, Reply, Request, Tool
 from offbook.trace.events import (
     REPLY,
     REQUEST,
@@ -36,7 +36,10 @@ from offbook.trace.events import (
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping
 
+    from offbook.errors import HistoryChanged
+    from offbook.exchange.messages import ToolResult
     from offbook.exchange.model import ModelSource
+    from offbook.trace.events import ConversationChange
     from offbook.trace.hub import Hub
 
 MAX_DIGESTS = 1024  # conversations that a later request can continue without repeating them
@@ -55,6 +58,9 @@ class SeenTool(msgspec.Struct, frozen=True):
 class TracedSource:
     """A source whose exchanges are emitted as events.
 
+    Each request is compared with its conversation so far (`integrity.py`). What differs is emitted;
+    `history_error` is the first difference that fails the run. With `lenient`, none does.
+
     With `tools=True` it also emits the tool calls and results in the messages: for agents in
     another process or framework, which emit none. `mocked` are the names of mocked tools, `seen`
     is what the subject saw of its calls, by their ids.
@@ -67,6 +73,7 @@ class TracedSource:
         *,
         tools: bool = False,
         mocked: Container[str] = (),
+        lenient: bool = False,
     ) -> None:
         self._source = source
         self._hub = hub
@@ -74,6 +81,11 @@ class TracedSource:
         self._mocked = mocked
         self.seen: Mapping[str, SeenTool] = {}
         self._digests: OrderedDict[str, None] = OrderedDict()  # the most recently used last
+        self._open: dict[str, Conversation] = {}  # by digest: those that no other continues yet
+        self._replies: deque[Message] = deque(maxlen=MAX_DIGESTS)
+        self._results: OrderedDict[str, ToolResult] = OrderedDict()
+        self._lenient = lenient
+        self.history_error: HistoryChanged | None = None
         self._emitted_heads: set[str] = set()
         self._last_head: tuple[tuple[Any, ...], str] = ((), "")
         self._calls: dict[str, tuple[str, int]] = {}
@@ -86,8 +98,12 @@ class TracedSource:
         exchange = f"x{self._count}"
         if self._calls:
             self._emit_results(request)
-        digest = request.messages.digest()
-        self._hub.emit(REQUEST, self._request_data(request, exchange, digest))
+        messages = request.messages
+        digest = messages.digest()
+        known = messages.longest_prefix(self._digests)
+        self._hub.emit(REQUEST, self._request_data(request, exchange, known))
+        continued = self._check_history(request, known, exchange)
+        self._remember(digest)
         try:
             reply = await self._source.reply(request)
         except ModelError as error:
@@ -95,8 +111,13 @@ class TracedSource:
             raise
         finally:
             self.last_exchange = exchange
-        after = extend_digest(digest, reply.message)
+        message = reply.message
+        after = extend_digest(digest, message)
+        earlier = self._open.pop(continued, None)
+        start = len(messages) if earlier is None else earlier.start
+        self._open[after] = Conversation(request, reply, start)
         self._remember(after)
+        self._note_said(message, messages[known:])
         self._hub.emit(REPLY, reply_data(reply, exchange, after))
         if self._tools:
             for call in reply.calls:
@@ -104,15 +125,13 @@ class TracedSource:
                 self._hub.emit_data(ToolCallData(call.id, call.name, call.arguments, reply.step))
         return reply
 
-    def _request_data(self, request: Request, exchange: str, after: str) -> dict[str, Any]:
+    def _request_data(self, request: Request, exchange: str, known: int) -> dict[str, Any]:
         messages = request.messages
         count = len(messages)
-        known = messages.longest_prefix(self._digests)
-        self._remember(after)
         data: dict[str, Any] = {
             "exchange": exchange,
             "before": messages.digest(known),
-            "after": after,
+            "after": messages.digest(),
             "new": messages[known:] if known < count else (),
             "count": count,
         }
@@ -137,7 +156,72 @@ class TracedSource:
         else:
             digests[digest] = None
             if len(digests) > MAX_DIGESTS:
-                digests.popitem(last=False)
+                oldest, _ = digests.popitem(last=False)
+                self._open.pop(oldest, None)
+
+    # --- Conversation integrity
+
+    def _check_history(self, request: Request, known: int, exchange: str) -> str:
+        """Emit what a request changes; return the digest of the conversation that it continues.
+
+        `known` is the number of its first messages whose digest is known. Where they contain all
+        that the model said, nothing else can have changed but the head and a result.
+        """
+        messages = request.messages
+        before = messages.digest(known)
+        new = messages[known:]
+        earlier = self._open.get(before)
+        changes: list[ConversationChange] = []
+        if any(message.role == "assistant" for message in new):
+            from offbook.trace.integrity import find_changes  # most agents change nothing
+
+            changes, before = find_changes(request, self._open, self._replies)
+        elif earlier is not None and not _same_head(earlier.request, request):
+            from offbook.trace.integrity import compare_heads
+
+            changes = compare_heads(earlier.request, request)
+        for number, message in enumerate(new, known + 1):
+            for result in message.results:
+                if result.call_id in self._results:
+                    changes += self._compare_result(result, number)
+        if changes:
+            self._emit_changes(changes, exchange)
+        return before
+
+    def _compare_result(self, result: ToolResult, number: int) -> list[ConversationChange]:
+        """Compare a result that the model already got."""
+        from offbook.trace.integrity import compare_results
+
+        change = compare_results(self._results[result.call_id], result)
+        # An id that is not of this run, or that a source used twice, names no result.
+        ids = [call.id for reply in self._replies for call in reply.calls]
+        if change is None or ids.count(result.call_id) != 1:
+            return []
+        return [msgspec.structs.replace(change, message=number)]
+
+    def _emit_changes(self, changes: list[ConversationChange], exchange: str) -> None:
+        seen: set[ConversationChange] = set()
+        for change in changes:
+            fails = change.fails and not self._lenient
+            emitted = msgspec.structs.replace(change, exchange=exchange, fails=fails)
+            if emitted not in seen:
+                self._hub.emit_data(emitted)
+            seen.add(emitted)
+        failing = [change for change in changes if change.fails and not self._lenient]
+        if failing and self.history_error is None:
+            from offbook.trace.integrity import history_error
+
+            self.history_error = history_error(list(dict.fromkeys(failing)), exchange)
+
+    def _note_said(self, reply: Message, new: tuple[Message, ...]) -> None:
+        """Note a reply, and the results to which it is the answer."""
+        self._replies.append(reply)
+        results = self._results
+        for message in new:
+            for result in message.results:
+                results.setdefault(result.call_id, result)
+        while len(results) > MAX_DIGESTS:
+            results.popitem(last=False)
 
     def _emit_results(self, request: Request) -> None:
         refused: Container[str] = request.metadata.get(REFUSED_CALLS, ())
@@ -160,6 +244,15 @@ class TracedSource:
                         UNSET if executed else False,
                     )
                 )
+
+
+def _same_head(one: Request, other: Request) -> bool:
+    return (
+        one.system == other.system
+        and one.model == other.model
+        and one.parameters == other.parameters
+        and one.tools == other.tools
+    )
 
 
 def reply_data(reply: Reply, exchange: str, after: str) -> dict[str, Any]:

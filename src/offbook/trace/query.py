@@ -12,12 +12,14 @@ import msgspec
 
 from offbook.exchange.messages import Content, Message, ToolCall, join_text, require_outcome
 from offbook.trace.events import (
+    CHANGE,
     HOOK_TOOL_CALL,
     REPLY,
     REQUEST,
     TOOL_BLOCKED,
     TOOL_CALL,
     TOOL_RESULT,
+    ConversationChange,
     Event,
     ToolBlockedData,
     ToolCallData,
@@ -197,6 +199,11 @@ class Events:
                 blocks = event.data["blocks"]
                 messages.append(msgspec.convert({"role": "assistant", "blocks": blocks}, Message))
         return messages
+
+    @property
+    def changes(self) -> list[ConversationChange]:
+        """The differences between a request and its conversation so far."""
+        return [ConversationChange.read(event) for event in self.named(CHANGE)]
 
     @property
     def ui(self) -> list[UICallRecord]:

@@ -163,6 +163,7 @@ RULES = {
     "missing_max_tokens": "a missing token limit where the provider requires one",
     "altered_thinking": "a thinking block that differs from the one the model sent",
     "unknown_previous": "a continuation of an unknown reply",
+    "history": "a conversation that differs from what was said before",
 }
 ALL_RULES = frozenset(RULES)
 

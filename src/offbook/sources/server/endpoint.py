@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     )
 
     from offbook.determinism.faults import Fault, FaultInjector
+    from offbook.errors import HistoryChanged
     from offbook.exchange.dialects.dialect import Dialect
     from offbook.exchange.model import ModelSource, Reply, Request
     from offbook.sources.live import Relay
@@ -119,6 +120,7 @@ class Endpoint:
         mocked: Container[str] = (),
         pacing: Pacing | None = None,
         faults: FaultInjector | None = None,
+        lenient_history: bool = False,
         on_close: Callable[[], object] = lambda: None,
     ) -> None:
         self.url = url
@@ -131,7 +133,9 @@ class Endpoint:
         self.source = source
         self._traced: TracedSource | None = None
         if hub is not None:
-            self.source = self._traced = TracedSource(source, hub, tools=tools, mocked=mocked)
+            self.source = self._traced = TracedSource(
+                source, hub, tools=tools, mocked=mocked, lenient=lenient_history
+            )
         self.failure: BaseException | None = None
         # What the subject saw of its tools, by call id.
         self.failed_calls: Mapping[str, bool] = {}
@@ -159,6 +163,16 @@ class Endpoint:
         self.failed_calls, self.watched_tools, self._seen = failed, watched, seen
         if self._traced is not None:
             self._traced.seen = seen
+
+    @property
+    def history_error(self) -> HistoryChanged | None:
+        """The first change of a conversation by the agent that fails the run."""
+        return None if self._traced is None else self._traced.history_error
+
+    def forget_history_error(self) -> None:
+        """Start the next run without the error of the last one."""
+        if self._traced is not None:
+            self._traced.history_error = None
 
     @property
     def openai(self) -> str:

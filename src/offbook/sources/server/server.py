@@ -70,6 +70,7 @@ class Server:
         self.head_cache = HeadCache()
         self._timeout = timeout
         self._detect_dialect = detect_dialect or dialect_detector(lenient)
+        self._lenient = tuple(lenient)
         self._on_unknown_run = on_unknown_run
         self._endpoints: dict[str, Endpoint] = {}
         self._ids = IdCounter()
@@ -199,6 +200,7 @@ class Server:
             pacing=pacing,
             mocked=set(mocked),
             faults=faults,
+            lenient_history="history" in (*lenient, *self._lenient),
             on_close=lambda: self._endpoints.pop(name, None),
         )
         self._endpoints[name] = endpoint

@@ -1,0 +1,631 @@
+"""Conversation integrity: each request is held against what was said before.
+
+An agent sends the whole conversation with every request. What the model said, what the tools
+returned and what the user wrote must come back as it was. `compare` returns the differences:
+
+- those that *fail* the run: a call that the model never made, changed arguments, a changed result,
+  words that the model never said, a rewritten prompt, a repeated or reordered message;
+- those that are *shown*: messages left out, a summary in their place, messages from elsewhere, and
+  (`compare_heads`) another system prompt, model, parameters or tools.
+
+Clients render a conversation in their own way, so these differences are none: white space and the
+order of keys, thinking that is left out, empty texts, other call ids, the texts of a message split
+or joined, parallel calls as several messages, reminders that a client injects
+(`strip_injected`), calls as a text (smolagents).
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+from offbook.errors import HistoryChanged
+from offbook.exchange.messages import (
+    RAW_ARGUMENTS,
+    History,
+    Image,
+    Message,
+    RawBlock,
+    Text,
+    ToolCall,
+    ToolResult,
+    render_arguments,
+    strip_injected,
+)
+from offbook.exchange.model import TEXT_CALLS
+from offbook.trace.events import ConversationChange
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from offbook.exchange.model import Conversation, Request, Tool
+
+SHOWN_LENGTH = 120  # of an expected or actual text in a message
+MIN_ANCHOR = 6  # characters: a shorter answer, such as "ok", does not identify a conversation
+
+# What an old result becomes when a client clears it to save context. To support another client, add
+# its text here.
+CLEARED = re.compile(
+    r"\[?(?:old tool result content cleared|cleared|tool result cleared|content (?:removed|omitted)"
+    r"|output (?:removed|omitted|truncated)|compacted).{0,80}",
+    re.IGNORECASE | re.DOTALL,
+)
+# What stands in place of the rest of a result that a client cut.
+CUT = re.compile(
+    r".{0,40}(?:truncated|omitted|trimmed|cut|…|\.\.\.).{0,120}", re.IGNORECASE | re.DOTALL
+)
+_THOUGHTS = re.compile(r"<(think|thinking|reasoning)>.*?</\1>", re.DOTALL)
+_encode = msgspec.json.Encoder(order="sorted", enc_hook=repr).encode
+
+FACTS = {
+    "call": "a call that the model never made",
+    "arguments": "changed arguments of a call",
+    "result": "a changed result of a tool",
+    "text": "words that the model never said",
+    "prompt": "a rewritten prompt",
+    "order": "messages in another order",
+    "duplicate": "a message that is repeated",
+    "dropped": "messages left out",
+    "summary": "a summary in place of messages",
+    "inserted": "a message inserted between earlier ones",
+    "history": "messages that this run did not produce",
+    "system": "another system prompt",
+    "model": "another model",
+    "parameters": "other parameters",
+    "tools": "other tools",
+}
+
+
+# --------------------------------------------------------------------- the parts of a conversation
+
+
+class Item:
+    """A prompt, a text of the model or a call, in a form that clients do not change.
+
+    `position` is the number of its message; consecutive messages of the model have one. `rest` is
+    what no text of the other conversation has matched yet.
+    """
+
+    __slots__ = ("call", "key", "kind", "message", "position", "rest", "shown", "used")
+
+    def __init__(self, kind: str, key: str, shown: str, message: int, position: int) -> None:
+        self.kind = kind  # user, text or call
+        self.key = self.rest = key
+        self.shown = shown
+        self.message = message
+        self.position = position
+        self.call: ToolCall | None = None
+        self.used = False
+
+
+class Parts:
+    """The items of a conversation in order, and its results by call id."""
+
+    def __init__(self, messages: Iterable[Message], first: int = 1) -> None:
+        self.items: list[Item] = []
+        self.results: dict[str, tuple[ToolResult, int]] = {}
+        self._previous = ""
+        self._position = first
+        for number, message in enumerate(messages, first):
+            self._add(message, number)
+
+    def _add(self, message: Message, number: int) -> None:
+        role = message.role
+        for result in message.results:
+            self.results[result.call_id] = (result, number)
+        if role == "assistant":
+            # The text of a reply and its calls may be several messages, in any order.
+            if self._previous != "assistant":
+                self._position = number
+            self._add_reply(message, number)
+        elif role == "user":
+            for block in message.blocks:
+                key, shown = "", ""
+                if isinstance(block, Text):
+                    shown = strip_injected(block.text)
+                    key = text_key(shown)
+                elif isinstance(block, (Image, RawBlock)):
+                    shown = f"a block of type {type(block).__name__.lower()}"
+                    key = _encode(block).decode()
+                if key:
+                    self.items.append(Item("user", key, shown, number, number))
+        if role != "system":
+            self._previous = role
+
+    def _add_reply(self, message: Message, number: int) -> None:
+        text, calls = message.text, list(message.calls)
+        if TEXT_CALLS in text:
+            before, _, listed = text.rpartition(TEXT_CALLS)
+            if (parsed := parse_text_calls(listed, before)) is not None:
+                text, calls = before, [*calls, *parsed]
+        if key := text_key(text):
+            self.items.append(Item("text", key, text, number, self._position))
+        for call in calls:
+            item = Item("call", call_key(call), render_call(call), number, self._position)
+            item.call = call
+            self.items.append(item)
+
+
+def text_key(text: str) -> str:
+    """Return a text without what clients change: white space, thoughts, the form of JSON."""
+    if "</" in text:
+        text = _THOUGHTS.sub("", text)
+    stripped = text.strip()
+    if stripped[:1] in {"{", "["} and stripped[-1:] in {"}", "]"}:
+        # A text may only look like JSON.
+        with suppress(msgspec.MsgspecError, RecursionError, ValueError):
+            text = _encode(_whole_numbers(msgspec.json.decode(stripped))).decode()
+    return "".join(text.split())
+
+
+def call_key(call: ToolCall) -> str:
+    """Return the name and the arguments of a call in one form."""
+    return f"{call.name} {_encode(_whole_numbers(call.arguments)).decode()}"
+
+
+def result_key(result: ToolResult) -> str:
+    """Return the content of a result in one form."""
+    others = [block for block in result.content if not isinstance(block, Text)]
+    return text_key(result.text) + (_encode(others).decode() if others else "")
+
+
+def _whole_numbers(value: Any) -> Any:
+    """Return a JSON value in which 7.0 is 7, as languages without integers write it."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, dict):
+        fields = cast("dict[str, Any]", value)
+        return {name: _whole_numbers(field) for name, field in fields.items()}
+    if isinstance(value, (list, tuple)):
+        return [_whole_numbers(item) for item in cast("list[Any]", value)]
+    return value
+
+
+def parse_text_calls(listed: str, before: str) -> list[ToolCall] | None:
+    """Return the calls that smolagents writes as a text, or None if it is another text.
+
+    `before` is the text in front of them. A CodeAgent lists the code in it as a call.
+    """
+    from ast import literal_eval  # for one client only
+
+    calls: list[ToolCall] = []
+    try:
+        for entry in literal_eval(listed.strip()):
+            name, arguments = entry["function"]["name"], entry["function"]["arguments"]
+            if isinstance(arguments, dict):
+                calls.append(ToolCall(entry["id"], name, cast("dict[str, Any]", arguments)))
+            elif text_key(str(arguments)) not in text_key(before):
+                calls.append(ToolCall(entry["id"], name, {"input": arguments}))
+    except (ValueError, SyntaxError, TypeError, KeyError):
+        return None
+    return calls
+
+
+def render_call(call: ToolCall) -> str:
+    """Return a call as `refund({"number": 7})`."""
+    return f"{call.name}({render_arguments(call.arguments)})"
+
+
+# ------------------------------------------------------------------------------- the comparison
+
+
+class Said(msgspec.Struct):
+    """What the model said in all conversations of a run, for parts that move between them."""
+
+    calls: dict[str, ToolCall] = {}
+    texts: set[str] = set()
+
+    def add(self, message: Message) -> None:
+        """Note a reply."""
+        for call in message.calls:
+            self.calls[call.id] = call
+        if text := message.text:
+            self.texts.add(text)
+
+    def has(self, item: Item) -> bool:
+        """Return whether the model said this in any conversation."""
+        if item.call is not None:
+            call = self.calls.get(item.call.id)
+            return call is not None and call_key(call) == item.key
+        return any(text_key(text) == item.key for text in self.texts)
+
+
+class Comparison:
+    """The differences between a known conversation and a request.
+
+    The first `common` messages of both are equal; the first request of the conversation had
+    `start`. With `partial`, the model's latest text may be incomplete: its stream can end early.
+    """
+
+    def __init__(
+        self,
+        known: Sequence[Message],
+        request: Sequence[Message],
+        said: Said,
+        *,
+        common: int = 0,
+        start: int = 1,
+        partial: bool = False,
+    ) -> None:
+        self._start = start
+        self._earlier = known[:common]
+        self._known = Parts(known[common:], common + 1)
+        self._request = Parts(request[common:], common + 1)
+        self._said = said
+        self._common = common
+        self._partial = partial
+        self._matches: list[int | None] = []  # of each item of the request: that of the known ones
+        self._changes: list[ConversationChange] = []
+        self._match_items()
+        self._compare_results()
+        self._judge_unmatched()
+        self._judge_gaps()
+        self.changes = sorted(self._changes, key=lambda change: change.message)
+        self.failures = sum(change.fails for change in self.changes)
+
+    @property
+    def matched(self) -> int:
+        """The number of parts that both have, and of the equal messages before them."""
+        return self._common + sum(match is not None for match in self._matches)
+
+    @property
+    def continues(self) -> bool:
+        """True if the request continues the known conversation, rather than only resembling it.
+
+        What comes before the first prompt, such as examples, many conversations may have.
+        """
+        if self._common >= self._start:
+            return True
+        items = [self._known.items[match] for match in self._matches if match is not None]
+        items = [item for item in items if item.message >= self._start]
+        length = sum(len(item.key) for item in items if item.kind == "text")
+        return length >= MIN_ANCHOR or any(item.kind != "text" for item in items)
+
+    @property
+    def is_complete(self) -> bool:
+        """True if the request has the end of the known conversation."""
+        return not self._known.items or self._known.items[-1].used
+
+    @property
+    def has_reply(self) -> bool:
+        """True if the request contains something that the model said."""
+        return any(message.role == "assistant" for message in self._earlier) or any(
+            match is not None and item.kind != "user"
+            for item, match in zip(self._request.items, self._matches, strict=True)
+        )
+
+    def _add(self, what: str, message: int, expected: str, got: str, *, fails: bool) -> None:
+        shown = (_shorten(expected), _shorten(got))
+        self._changes.append(ConversationChange(what, *shown, message, fails))
+
+    # --- Which part of the request is which part of the known conversation
+
+    def _match_items(self) -> None:
+        known = self._known.items
+        reached = 0
+        for item in self._request.items:
+            if item.call is None:
+                match = self._find_text(item, reached)
+            else:
+                match = self._find_call(item, item.call, reached)
+            self._matches.append(match)
+            if match is None:
+                continue
+            position = known[match].position
+            if position < reached:
+                self._add("order", item.message, "the order of before", item.shown, fails=True)
+            reached = max(reached, position)
+
+    def _find_call(self, item: Item, call: ToolCall, reached: int) -> int | None:
+        """Return the call of the known conversation that this one is."""
+        calls = [(n, k) for n, k in enumerate(self._known.items) if k.call and not k.used]
+        same = [(n, k) for n, k in calls if k.call and k.call.id == call.id]
+        if not same:  # the client made an id of its own
+            same = [(n, k) for n, k in calls if k.key == item.key and k.position >= reached]
+        # A source may use one id again.
+        same.sort(key=lambda entry: (entry[1].position < reached, entry[1].key != item.key))
+        for number, known in same[:1]:
+            known.used = True
+            if known.key != item.key and not _is_repaired(known.call):
+                what = "arguments" if known.call and known.call.name == call.name else "call"
+                self._add(what, item.message, known.shown, item.shown, fails=True)
+            return number
+        return None
+
+    def _find_text(self, item: Item, reached: int) -> int | None:
+        """Return the text of the known conversation that this one is, or that it is a part of."""
+        texts = [(n, k) for n, k in enumerate(self._known.items) if k.kind == item.kind and k.rest]
+        texts.sort(key=lambda entry: entry[1].position < reached)
+        for number, known in texts:
+            if known.rest == item.key:
+                known.rest, known.used = "", True
+                return number
+        for index, (number, known) in enumerate(texts):
+            if item.key.startswith(known.rest):  # several texts as one
+                end, joined = index, known.rest
+                while len(joined) < len(item.key) and end + 1 < len(texts):
+                    end += 1
+                    joined += texts[end][1].rest
+                if joined == item.key:
+                    for _, part in texts[index : end + 1]:
+                        part.rest, part.used = "", True
+                    return number
+        for number, known in texts:
+            following = self._following_texts(item)
+            if known.rest.startswith(item.key) and (  # one text as several
+                known.rest.startswith(item.key + following) or self._is_partial(item, number)
+            ):
+                known.rest = known.rest[len(item.key) :] if following else ""
+                known.used = True
+                return number
+        return None
+
+    def _following_texts(self, item: Item) -> str:
+        """Return the next text of the request, if it may be a part of the same one."""
+        later = iter(self._request.items)
+        for other in later:
+            if other is item:
+                break
+        return next((other.key for other in later if other.kind == item.kind), "")
+
+    def _is_partial(self, item: Item, number: int) -> bool:
+        return self._partial and item.kind == "text" and number == self._last_text()
+
+    def _last_text(self) -> int:
+        texts = [n for n, item in enumerate(self._known.items) if item.kind == "text"]
+        return texts[-1] if texts else -1
+
+    # --- What it means
+
+    def _compare_results(self) -> None:
+        known = self._known.results
+        for call_id, (result, message) in self._request.results.items():
+            if call_id in known and (change := compare_results(known[call_id][0], result)):
+                self._changes.append(msgspec.structs.replace(change, message=message))
+
+    def _judge_unmatched(self) -> None:
+        items = self._request.items
+        for index, item in enumerate(items):
+            if self._matches[index] is None:
+                before = max((m for m in self._matches[:index] if m is not None), default=-1)
+                after = min((m for m in self._matches[index:] if m is not None), default=None)
+                if item.kind == "user":
+                    self._judge_prompt(item, before, after)
+                else:
+                    self._judge_reply(item, before, after)
+
+    def _gap(self, before: int, after: int | None) -> list[Item]:
+        """Return the parts that the request lacks between two that it has."""
+        return [item for item in self._known.items[before + 1 : after] if not item.used]
+
+    def _judge_prompt(self, item: Item, before: int, after: int | None) -> None:
+        if after is None:  # a new prompt
+            return
+        gap = self._gap(before, after)
+        if any(other.kind != "user" for other in gap):
+            self._add("summary", item.message, "", item.shown, fails=False)
+            for other in gap:
+                other.used = True
+        elif gap:
+            replaced = gap[0]
+            replaced.used = True
+            # A client may add its context to the latest prompt only, or remove it later.
+            contained = item.key in replaced.key or replaced.key in item.key
+            self._add("prompt", item.message, replaced.shown, item.shown, fails=not contained)
+        else:
+            self._add("inserted", item.message, "", item.shown, fails=False)
+
+    def _judge_reply(self, item: Item, before: int, after: int | None) -> None:
+        shared = self._common or before >= 0
+        gap = self._gap(before, after)
+        if not shared and after is None:  # nothing in common
+            return
+        if not shared and item.call is None and gap:
+            # A summary may be an exchange: the user asks for it, and the model confirms.
+            self._add("summary", item.message, "", item.shown, fails=False)
+            return
+        is_copy = self._is_repeated(item)
+        if not is_copy and self._said.has(item):
+            self._add("history", item.message, "", item.shown, fails=False)
+            return
+        if is_copy:
+            self._add("duplicate", item.message, "it once", item.shown, fails=True)
+            return
+        what, expected = ("text" if item.call is None else "call"), "nothing"
+        for other in gap:
+            if other.kind == item.kind and (
+                item.call is None or (other.call and other.call.name == item.call.name)
+            ):
+                other.used = True
+                what = what if item.call is None else "arguments"
+                expected = other.shown
+                break
+        continues = shared or any(
+            match is not None and other.kind != "user"
+            for other, match in zip(self._request.items, self._matches, strict=True)
+        )
+        if continues:
+            self._add(what, item.message, expected, item.shown, fails=True)
+
+    def _is_repeated(self, item: Item) -> bool:
+        earlier = Parts(self._earlier).items
+        if item.call is not None:
+            others = (*earlier, *(known for known in self._known.items if known.used))
+            return any(k.call is not None and k.call.id == item.call.id for k in others)
+        others = (*earlier, *(known for known in self._known.items if known.used))
+        return any(known.kind == "text" and known.key == item.key for known in others)
+
+    def _judge_gaps(self) -> None:
+        """Note what is left out, up to the last part that the request has."""
+        matched = [match for match in self._matches if match is not None]
+        if not matched:
+            return
+        left_out = [item for item in self._known.items[: max(matched)] if not item.used]
+        if left_out:
+            first = left_out[0]
+            more = f" and {len(left_out) - 1} more" if len(left_out) > 1 else ""
+            self._add("dropped", first.message, first.shown + more, "", fails=False)
+        for item in self._known.items[: max(matched) + 1]:
+            if item.used and item.rest and item.kind != "call":
+                cut = item.shown
+                self._add("text", item.message, cut, "a part of it", fails=not self._partial)
+
+
+def compare_results(known: ToolResult, result: ToolResult) -> ConversationChange | None:
+    """Return the difference between a result and the same one of an earlier request."""
+    expected, got = result_key(known), result_key(result)
+    if expected == got:
+        return None
+    texts = (_shorten(known.text), _shorten(result.text))
+    if CLEARED.fullmatch(result.text.strip()):
+        return ConversationChange("dropped", *texts)
+    common = next(
+        (n for n, (a, b) in enumerate(zip(expected, got, strict=False)) if a != b),
+        min(len(expected), len(got)),
+    )
+    # The beginning of a result, and a remark that it was cut.
+    if len(got) < len(expected) and common and (common == len(got) or CUT.match(got[common:])):
+        return ConversationChange("dropped", *texts)
+    return ConversationChange("result", *texts, fails=True)
+
+
+def compare_heads(known: Request, request: Request) -> list[ConversationChange]:
+    """Return the differences between the system prompts, models, parameters and tools."""
+    changes: list[ConversationChange] = []
+    if known.system != request.system:
+        changes.append(ConversationChange("system", *_differing(known.system, request.system)))
+    if known.model != request.model:
+        changes.append(ConversationChange("model", known.model, request.model))
+    if known.parameters != request.parameters:
+        names = sorted({*known.parameters, *request.parameters})
+        changed = [n for n in names if known.parameters.get(n) != request.parameters.get(n)]
+        expected, got = (
+            ", ".join(f"{name}={parameters.get(name)!r}" for name in changed)
+            for parameters in (known.parameters, request.parameters)
+        )
+        changes.append(ConversationChange("parameters", _shorten(expected), _shorten(got)))
+    if known.tools != request.tools:
+        expected, got = _differing_tools(known.tools, request.tools)
+        changes.append(ConversationChange("tools", expected, got))
+    return changes
+
+
+def _differing_tools(known: tuple[Tool, ...], tools: tuple[Tool, ...]) -> tuple[str, str]:
+    expected, got = {tool.name: tool for tool in known}, {tool.name: tool for tool in tools}
+    if set(expected) != set(got):
+        removed = [f"without {name}" for name in expected if name not in got]
+        added = [f"with {name}" for name in got if name not in expected]
+        return _shorten(", ".join(expected)), _shorten(", ".join((*removed, *added)))
+    changed = [name for name in expected if expected[name] != got[name]]
+    if changed:
+        return "the same description and schema", _shorten(f"another one of {', '.join(changed)}")
+    return _shorten(", ".join(expected)), _shorten(", ".join(got))
+
+
+def _differing(expected: str, got: str) -> tuple[str, str]:
+    """Return two texts from the place where they differ."""
+    start = next(
+        (n for n, pair in enumerate(zip(expected, got, strict=False)) if pair[0] != pair[1]),
+        min(len(expected), len(got)),
+    )
+    start = max(0, start - 20)
+    return _shorten(expected[start:]), _shorten(got[start:])
+
+
+def _is_repaired(call: ToolCall | None) -> bool:
+    """Return whether the model wrote invalid JSON: clients send something else back."""
+    return call is not None and RAW_ARGUMENTS in call.arguments
+
+
+def _shorten(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= SHOWN_LENGTH else f"{line[: SHOWN_LENGTH - 1]}…"
+
+
+# -------------------------------------------------------------------- the conversations of a run
+
+MAX_CANDIDATES = 8  # conversations that a request is compared with
+
+
+def find_changes(
+    request: Request, known: Mapping[str, Conversation], replies: Iterable[Message]
+) -> tuple[list[ConversationChange], str]:
+    """Compare a request with the conversation that it continues.
+
+    Return the changes, and the key of this conversation if the request has the end of it.
+    """
+    said = Said({}, set())
+    for reply in replies:
+        said.add(reply)
+    best: tuple[str, Comparison] | None = None
+    messages = request.messages[:]
+    for common, key in _find_candidates(request.messages, known):
+        other = known[key]
+        comparison = Comparison(
+            (*other.request.messages, other.reply.message),
+            messages,
+            said,
+            common=common,
+            start=other.start,
+            # a stream can end early
+            partial=other.request.stream or other.reply.fault is not None,
+        )
+        if comparison.continues and (
+            best is None
+            or (comparison.failures, -comparison.matched) < (best[1].failures, -best[1].matched)
+        ):
+            best = (key, comparison)
+    if best is None:
+        count = sum(message.role == "assistant" for message in messages)
+        text = f"{count} message{'s' * (count != 1)} of the model"
+        return [ConversationChange("history", "none", text)], ""
+    key, comparison = best
+    changes = comparison.changes
+    if comparison.has_reply:
+        changes += compare_heads(known[key].request, request)
+    return changes, key if comparison.is_complete else ""
+
+
+def _find_candidates(request: History, known: Mapping[str, Conversation]) -> list[tuple[int, str]]:
+    """Return the conversations that the request may continue, with their equal first messages."""
+    ids = {call.id for message in request for call in message.calls}
+    found: list[tuple[bool, int, int, str]] = []
+    for age, (key, other) in enumerate(known.items()):
+        shares_call = any(call.id in ids for call in other.reply.calls)
+        found.append((shares_call, _count_common(request, other.request.messages), age, key))
+    found.sort(reverse=True)
+    return [(common, key) for _, common, _, key in found[:MAX_CANDIDATES]]
+
+
+def _count_common(one: History, other: History) -> int:
+    """Return the number of equal messages at the beginning of two conversations."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one.digest(middle) == other.digest(middle):
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+# --------------------------------------------------------------------------------------- the error
+
+
+def history_error(changes: Sequence[ConversationChange], exchange: str) -> HistoryChanged:
+    """Return the error for changes that fail a run."""
+    first, *others = [change for change in changes if change.fails]
+    lines = [
+        f"  where: message {first.message} of request {exchange}",
+        f"  expected: {first.expected}",
+        f"  got: {first.got}",
+        *(f"  also: {FACTS[change.what]}: {change.got}" for change in others[:5]),
+        "  fix: send the conversation as it was; if the agent is meant to change it, add",
+        '    lenient=["history"] (--lenient history)',
+    ]
+    return HistoryChanged(
+        f"the agent changed the conversation: {FACTS[first.what]}", hint="\n".join(lines)
+    )
