@@ -89,8 +89,6 @@ def stops_after_the_call(prompt: str) -> object:
 LOSING = [
     repeats_the_first_request,
     drops_the_history,
-    renames_the_call,
-    renames_the_call_and_changes_its_id,
     sends_an_old_example_only,
 ]
 
@@ -111,6 +109,7 @@ def uses_one_id_for_all_calls_and_rewrites_the_arguments(prompt: str) -> object:
     return answer.content
 
 
+RENAMING = [renames_the_call, renames_the_call_and_changes_its_id]
 CHANGING = [changes_the_id, uses_one_id_for_all_calls_and_rewrites_the_arguments]
 
 if __name__ == "__main__":

@@ -327,7 +327,7 @@ BROKEN: dict[Callable[[str, Shop], object], list[str]] = {
     returns_nothing: ["assert None == 'Refunded.'"],
     invents_an_answer: ["+ Refunded, and here is a voucher."],
     invents_a_result: [REFUSED, ORPHAN],
-    renames_a_call: [LOST, "got: the result of a call of 'refund' with the same id"],
+    renames_a_call: ["a call that the model never made", "expected: find_order(", "got: refund("],
     changes_an_id: [REFUSED, ORPHAN],
     changes_an_argument: ["('find_order', {'number': 7}, 'order 8: one lamp')"],
     repeats_a_tool: ["assert [7, 7] == [7]"],

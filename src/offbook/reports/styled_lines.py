@@ -10,7 +10,7 @@ import msgspec
 
 from offbook.secrets import escape_controls, excerpt, outgoing
 from offbook.trace.agent_output import output_text
-from offbook.trace.events import HOST_CALL, Event
+from offbook.trace.events import FACTS, HOST_CALL, Event
 
 STYLES = {
     "": "",
@@ -187,6 +187,18 @@ class EventTexts:
             StyledText(f"{escape_controls(output[0])} ", "faint"),
             StyledText(self.quote(output[1])),
         )
+
+    def describe_change(self, data: dict[str, Any]) -> Node:
+        """Describe a difference between a request and its conversation so far."""
+        what = str(data.get("what", ""))
+        sides = [
+            f"{name} {self.quote(str(data[name]))}"
+            for name in ("expected", "got")
+            if data.get(name)
+        ]
+        style = "error" if data.get("fails") else "warning"
+        fact = StyledText(f"changed: {escape_controls(FACTS.get(what, what))}", style)
+        return Node(fact, StyledText(" " + ", ".join(sides)))
 
     def describe_publish(self, data: dict[str, Any]) -> Node:
         """Return the node of a published event."""

@@ -39,6 +39,7 @@ from offbook.trace.events import (
     AGENT_ERROR,
     AGENT_PARTS,
     AGENT_START,
+    CHANGE,
     CLI_CALL,
     ERROR,
     FAULT,
@@ -156,6 +157,7 @@ class TraceTree:
         }
         # One line each, placed where it happened.
         self._describers = {
+            CHANGE: self._texts.describe_change,
             CLI_CALL: self._texts.describe_cli_call,
             PUBLISH: self._texts.describe_publish,
             PROCESS_START: self._texts.describe_start,

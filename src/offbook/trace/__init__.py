@@ -8,15 +8,15 @@ __getattr__ = lazy_getattr(
     {
         "agent_output": "OutputScanner join_output output_text scan_output",
         "event_contracts": "Contracts",
-        "events": "ERROR EXIT_CODES Event FAULT FileLine HEADER LOOP_START PROCESS_EXIT"
-        " PUBLISH REPLY REQUEST RUN_END RUN_START RunEndData TERMINATION TOOL_CALL TOOL_RESULT"
-        " ToolCallData"
-        " VERDICT VERSION Verdict VerdictStatus WIRE WORKSPACE_FILES"
-        " canonical_termination read_verdicts topic_matches trace_header",
+        "events": "CHANGE ConversationChange ERROR EXIT_CODES Event FAULT FileLine HEADER"
+        " LOOP_START PROCESS_EXIT PUBLISH REPLY REQUEST RUN_END RUN_START RunEndData TERMINATION"
+        " TOOL_CALL TOOL_RESULT ToolCallData VERDICT VERSION Verdict VerdictStatus WIRE"
+        " WORKSPACE_FILES canonical_termination read_verdicts topic_matches trace_header",
         "hub": "CORRELATION_ID Hub NameFilter check_name_filter name_matches"
         " parse_traceparent run_span_id",
         "inspection": "EventFilter RecordPage TimelineEntry TraceSummary build_timeline"
         " list_records summarize",
+        "integrity": "Comparison Said find_changes",
         "instrument": "SeenTool TracedSource rebuild_requests",
         "matching": "MISSING Mismatch contains parse_pointer render_value resolve_pointer"
         " text_matches values_equal Glob LiteralPattern TrustedPattern compile_pattern AlignedRow"
@@ -24,7 +24,7 @@ __getattr__ = lazy_getattr(
         " render_rows shorten_sides",
         "query": "Events UICallRecord",
         "reader": "LineFault Trace read_trace",
-        "recorder": "COLLECT_TRACES Recorder encode_event observe_traces record_trace",
+        "recorder": "COLLECT_TRACES KeptEvents Recorder encode_event observe_traces record_trace",
         "redaction": "PRESETS REQUIRED_CHARACTERS Redaction RedactionRules VOLATILE_OPTIONS"
         " preset_for_command",
     },

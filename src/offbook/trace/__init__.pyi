@@ -3,6 +3,7 @@ from offbook.trace.agent_output import join_output as join_output
 from offbook.trace.agent_output import output_text as output_text
 from offbook.trace.agent_output import scan_output as scan_output
 from offbook.trace.event_contracts import Contracts as Contracts
+from offbook.trace.events import CHANGE as CHANGE
 from offbook.trace.events import ERROR as ERROR
 from offbook.trace.events import EXIT_CODES as EXIT_CODES
 from offbook.trace.events import FAULT as FAULT
@@ -21,6 +22,7 @@ from offbook.trace.events import VERDICT as VERDICT
 from offbook.trace.events import VERSION as VERSION
 from offbook.trace.events import WIRE as WIRE
 from offbook.trace.events import WORKSPACE_FILES as WORKSPACE_FILES
+from offbook.trace.events import ConversationChange as ConversationChange
 from offbook.trace.events import Event as Event
 from offbook.trace.events import FileLine as FileLine
 from offbook.trace.events import RunEndData as RunEndData
@@ -48,6 +50,9 @@ from offbook.trace.inspection import summarize as summarize
 from offbook.trace.instrument import SeenTool as SeenTool
 from offbook.trace.instrument import TracedSource as TracedSource
 from offbook.trace.instrument import rebuild_requests as rebuild_requests
+from offbook.trace.integrity import Comparison as Comparison
+from offbook.trace.integrity import Said as Said
+from offbook.trace.integrity import find_changes as find_changes
 from offbook.trace.matching import MISSING as MISSING
 from offbook.trace.matching import AlignedRow as AlignedRow
 from offbook.trace.matching import Glob as Glob
@@ -75,6 +80,7 @@ from offbook.trace.reader import LineFault as LineFault
 from offbook.trace.reader import Trace as Trace
 from offbook.trace.reader import read_trace as read_trace
 from offbook.trace.recorder import COLLECT_TRACES as COLLECT_TRACES
+from offbook.trace.recorder import KeptEvents as KeptEvents
 from offbook.trace.recorder import Recorder as Recorder
 from offbook.trace.recorder import encode_event as encode_event
 from offbook.trace.recorder import observe_traces as observe_traces

@@ -158,6 +158,26 @@ class ModelErrorData(EventData, frozen=True):
     retry_after: float | Optional = UNSET
 
 
+# The kinds of changes; those before `dropped` fail a run.
+FACTS = {
+    "call": "a call that the model never made",
+    "arguments": "changed arguments of a call",
+    "result": "a changed result of a tool",
+    "text": "words that the model never said",
+    "prompt": "a rewritten prompt",
+    "order": "messages in another order",
+    "duplicate": "a message that is repeated",
+    "dropped": "messages left out",
+    "summary": "a summary in place of messages",
+    "inserted": "a message inserted between earlier ones",
+    "history": "messages that this run did not produce",
+    "system": "another system prompt",
+    "model": "another model",
+    "parameters": "other parameters",
+    "tools": "other tools",
+}
+
+
 class ConversationChange(EventData, frozen=True):
     """A difference between a request and what was said before in its conversation.
 
@@ -172,6 +192,11 @@ class ConversationChange(EventData, frozen=True):
     message: int = 0
     fails: bool = False
     exchange: str = ""
+
+    @property
+    def fact(self) -> str:
+        """The kind of the change, in words."""
+        return FACTS.get(self.what, self.what)
 
 
 class AgentStartData(EventData, frozen=True):

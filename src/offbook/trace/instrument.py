@@ -83,7 +83,8 @@ class TracedSource:
         self._digests: OrderedDict[str, None] = OrderedDict()  # the most recently used last
         self._open: dict[str, Conversation] = {}  # by digest: those that no other continues yet
         self._replies: deque[Message] = deque(maxlen=MAX_DIGESTS)
-        self._results: OrderedDict[str, ToolResult] = OrderedDict()
+        # Of each call of the model by its id: its result, None before it came.
+        self._results: OrderedDict[str, ToolResult | None] = OrderedDict()
         self._lenient = lenient
         self.history_error: HistoryChanged | None = None
         self._emitted_heads: set[str] = set()
@@ -117,7 +118,7 @@ class TracedSource:
         start = len(messages) if earlier is None else earlier.start
         self._open[after] = Conversation(request, reply, start)
         self._remember(after)
-        self._note_said(message, messages[known:])
+        self._note_said(reply, messages[known:])
         self._hub.emit(REPLY, reply_data(reply, exchange, after))
         if self._tools:
             for call in reply.calls:
@@ -182,22 +183,14 @@ class TracedSource:
             changes = compare_heads(earlier.request, request)
         for number, message in enumerate(new, known + 1):
             for result in message.results:
-                if result.call_id in self._results:
-                    changes += self._compare_result(result, number)
+                if (sent := self._results.get(result.call_id)) is not None:
+                    from offbook.trace.integrity import compare_results
+
+                    if (change := compare_results(sent, result)) is not None:
+                        changes.append(msgspec.structs.replace(change, message=number))
         if changes:
             self._emit_changes(changes, exchange)
         return before
-
-    def _compare_result(self, result: ToolResult, number: int) -> list[ConversationChange]:
-        """Compare a result that the model already got."""
-        from offbook.trace.integrity import compare_results
-
-        change = compare_results(self._results[result.call_id], result)
-        # An id that is not of this run, or that a source used twice, names no result.
-        ids = [call.id for reply in self._replies for call in reply.calls]
-        if change is None or ids.count(result.call_id) != 1:
-            return []
-        return [msgspec.structs.replace(change, message=number)]
 
     def _emit_changes(self, changes: list[ConversationChange], exchange: str) -> None:
         seen: set[ConversationChange] = set()
@@ -213,13 +206,17 @@ class TracedSource:
 
             self.history_error = history_error(list(dict.fromkeys(failing)), exchange)
 
-    def _note_said(self, reply: Message, new: tuple[Message, ...]) -> None:
+    def _note_said(self, reply: Reply, new: tuple[Message, ...]) -> None:
         """Note a reply, and the results to which it is the answer."""
-        self._replies.append(reply)
+        self._replies.append(reply.message)
         results = self._results
         for message in new:
             for result in message.results:
-                results.setdefault(result.call_id, result)
+                # The call may be of an earlier run, or an example.
+                if result.call_id in results and results[result.call_id] is None:
+                    results[result.call_id] = result
+        for call in reply.calls:  # a source may use an id again
+            results[call.id] = None
         while len(results) > MAX_DIGESTS:
             results.popitem(last=False)
 

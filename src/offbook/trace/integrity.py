@@ -36,7 +36,7 @@ from offbook.exchange.messages import (
     strip_injected,
 )
 from offbook.exchange.model import TEXT_CALLS
-from offbook.trace.events import ConversationChange
+from offbook.trace.events import FACTS, ConversationChange
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -55,28 +55,11 @@ CLEARED = re.compile(
 )
 # What stands in place of the rest of a result that a client cut.
 CUT = re.compile(
-    r".{0,40}(?:truncated|omitted|trimmed|cut|…|\.\.\.).{0,120}", re.IGNORECASE | re.DOTALL
+    r"(?:…|\.\.\.)?(?:[\[(<{].{0,40}(?:truncated|omitted|trimmed).{0,120})?",
+    re.IGNORECASE | re.DOTALL,
 )
 _THOUGHTS = re.compile(r"<(think|thinking|reasoning)>.*?</\1>", re.DOTALL)
 _encode = msgspec.json.Encoder(order="sorted", enc_hook=repr).encode
-
-FACTS = {
-    "call": "a call that the model never made",
-    "arguments": "changed arguments of a call",
-    "result": "a changed result of a tool",
-    "text": "words that the model never said",
-    "prompt": "a rewritten prompt",
-    "order": "messages in another order",
-    "duplicate": "a message that is repeated",
-    "dropped": "messages left out",
-    "summary": "a summary in place of messages",
-    "inserted": "a message inserted between earlier ones",
-    "history": "messages that this run did not produce",
-    "system": "another system prompt",
-    "model": "another model",
-    "parameters": "other parameters",
-    "tools": "other tools",
-}
 
 
 # --------------------------------------------------------------------- the parts of a conversation
@@ -99,6 +82,10 @@ class Item:
         self.position = position
         self.call: ToolCall | None = None
         self.used = False
+
+    def use(self) -> None:
+        """Mark it as found."""
+        self.used, self.rest = True, ""
 
 
 class Parts:
@@ -259,6 +246,7 @@ class Comparison:
         self._partial = partial
         self._matches: list[int | None] = []  # of each item of the request: that of the known ones
         self._changes: list[ConversationChange] = []
+        self._summaries: set[int] = set()  # the known parts after which a summary is
         self._match_items()
         self._compare_results()
         self._judge_unmatched()
@@ -341,7 +329,7 @@ class Comparison:
         texts.sort(key=lambda entry: entry[1].position < reached)
         for number, known in texts:
             if known.rest == item.key:
-                known.rest, known.used = "", True
+                known.use()
                 return number
         for index, (number, known) in enumerate(texts):
             if item.key.startswith(known.rest):  # several texts as one
@@ -351,7 +339,7 @@ class Comparison:
                     joined += texts[end][1].rest
                 if joined == item.key:
                     for _, part in texts[index : end + 1]:
-                        part.rest, part.used = "", True
+                        part.use()
                     return number
         for number, known in texts:
             following = self._following_texts(item)
@@ -407,11 +395,12 @@ class Comparison:
         gap = self._gap(before, after)
         if any(other.kind != "user" for other in gap):
             self._add("summary", item.message, "", item.shown, fails=False)
+            self._summaries.add(before)
             for other in gap:
-                other.used = True
+                other.use()
         elif gap:
             replaced = gap[0]
-            replaced.used = True
+            replaced.use()
             # A client may add its context to the latest prompt only, or remove it later.
             contained = item.key in replaced.key or replaced.key in item.key
             self._add("prompt", item.message, replaced.shown, item.shown, fails=not contained)
@@ -419,11 +408,14 @@ class Comparison:
             self._add("inserted", item.message, "", item.shown, fails=False)
 
     def _judge_reply(self, item: Item, before: int, after: int | None) -> None:
-        shared = self._common or before >= 0
+        items = self._known.items
+        shared = self._common >= self._start or (
+            before >= 0 and items[before].message >= self._start
+        )
         gap = self._gap(before, after)
         if not shared and after is None:  # nothing in common
             return
-        if not shared and item.call is None and gap:
+        if not shared and item.call is None and (gap or before in self._summaries):
             # A summary may be an exchange: the user asks for it, and the model confirms.
             self._add("summary", item.message, "", item.shown, fails=False)
             return
@@ -439,7 +431,7 @@ class Comparison:
             if other.kind == item.kind and (
                 item.call is None or (other.call and other.call.name == item.call.name)
             ):
-                other.used = True
+                other.use()
                 what = what if item.call is None else "arguments"
                 expected = other.shown
                 break
@@ -487,7 +479,7 @@ def compare_results(known: ToolResult, result: ToolResult) -> ConversationChange
         min(len(expected), len(got)),
     )
     # The beginning of a result, and a remark that it was cut.
-    if len(got) < len(expected) and common and (common == len(got) or CUT.match(got[common:])):
+    if 0 < common < len(expected) and CUT.fullmatch(got[common:]):
         return ConversationChange("dropped", *texts)
     return ConversationChange("result", *texts, fails=True)
 

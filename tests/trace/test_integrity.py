@@ -1,0 +1,386 @@
+"""Each request is compared with what was said before in its conversation."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from offbook.errors import ModelError
+from offbook.exchange import (
+    History,
+    Image,
+    Message,
+    Reply,
+    Request,
+    Text,
+    Thinking,
+    Tool,
+    ToolCall,
+    ToolResult,
+    user,
+)
+from offbook.trace import ConversationChange, Events, Hub, KeptEvents, TracedSource
+
+Messages = list[Message]
+
+
+def says(text: str, *calls: ToolCall) -> Message:
+    return Message("assistant", (Text(text), *calls) if text else calls)
+
+
+def returns(call_id: str, text: str) -> Message:
+    return Message("tool", (ToolResult(call_id, (Text(text),)),))
+
+
+FIND = ToolCall("c1", "find_order", {"number": 7})
+PRICE = ToolCall("c2", "find_price", {"number": 7, "currency": "EUR"})
+REFUND = ToolCall("c3", "refund", {"number": 7})
+# The replies of the model, and what the agent sends before each of them.
+REPLIES = [
+    says("I look it up.", FIND, PRICE),
+    says("", REFUND),
+    says("Order 7 is refunded."),
+    says("You are welcome."),
+]
+TALK: Messages = [
+    user("Refund order 7, please."),
+    REPLIES[0],
+    returns("c1", "order 7: a lamp"),
+    returns("c2", "20 EUR"),
+    REPLIES[1],
+    returns("c3", "refunded 20 EUR"),
+    REPLIES[2],
+    user("Thank you very much."),
+    REPLIES[3],
+    user("What else can you do?"),
+]
+
+
+class Talk:
+    """A source with these replies, behind the comparison; `requests` is what the agent sends."""
+
+    def __init__(self, replies: Sequence[Message | Reply], *, lenient: bool = False) -> None:
+        self._replies = [
+            reply if isinstance(reply, Reply) else Reply(reply.blocks) for reply in replies
+        ]
+        hub = Hub()
+        kept = KeptEvents()
+        hub.subscribe(kept.keep)
+        self._events = Events(kept)
+        self.source = TracedSource(self, hub, lenient=lenient)
+
+    async def reply(self, _: Request, /) -> Reply:
+        return self._replies.pop(0) if self._replies else Reply((Text("ok"),))
+
+    def send(self, *requests: Request | Messages) -> list[ConversationChange]:
+        async def send() -> None:
+            for request in requests:
+                whole = request if isinstance(request, Request) else Request(History(request))
+                await self.source.reply(whole)
+
+        asyncio.run(send())
+        return self._events.changes
+
+    @property
+    def error(self) -> str:
+        return str(self.source.history_error or "")
+
+
+def last_requests(talk: Messages, change: Callable[[Messages], Messages]) -> list[Messages]:
+    """Return the requests of a talk; the last one as the agent changed it."""
+    ends = [index for index, message in enumerate(TALK) if message.role == "assistant"]
+    return [*(talk[:end] for end in ends), change(list(talk))]
+
+
+def replace(index: int, *messages: Message) -> Callable[[Messages], Messages]:
+    return lambda talk: [*talk[:index], *messages, *talk[index + 1 :]]
+
+
+def swap(one: int, other: int) -> Callable[[Messages], Messages]:
+    def change(talk: Messages) -> Messages:
+        talk[one], talk[other] = talk[other], talk[one]
+        return talk
+
+    return change
+
+
+def call(call_id: str, name: str, **arguments: Any) -> ToolCall:
+    return ToolCall(call_id, name, arguments)
+
+
+RED: dict[str, tuple[Callable[[Messages], Messages], str, str, str]] = {
+    "a call that the model never made": (
+        replace(1, says("I look it up.", FIND, PRICE, call("x", "wipe"))),
+        *("call", "nothing", "wipe({})"),
+    ),
+    "a whole exchange that never was": (
+        replace(6, says("", call("x", "wipe")), returns("x", "wiped"), TALK[6]),
+        *("call", "nothing", "wipe({})"),
+    ),
+    "another tool": (
+        replace(4, says("", call("c3", "cancel", number=7))),
+        *("call", 'refund({"number":7})', 'cancel({"number":7})'),
+    ),
+    "a changed argument": (
+        replace(4, says("", call("c3", "refund", number=8))),
+        *("arguments", 'refund({"number":7})', 'refund({"number":8})'),
+    ),
+    "an added argument": (
+        replace(4, says("", call("c3", "refund", number=7, all=True))),
+        *("arguments", 'refund({"number":7})', 'refund({"number":7,"all":true})'),
+    ),
+    "a number that became a boolean": (
+        replace(1, says("I look it up.", FIND, call("c2", "find_price", number=True))),
+        *("arguments", 'find_price({"number":7,"currency":"EUR"})', 'find_price({"number":true})'),
+    ),
+    "a changed call with another id": (
+        replace(4, says("", call("mine", "refund", number=8))),
+        *("arguments", 'refund({"number":7})', 'refund({"number":8})'),
+    ),
+    "a changed result": (
+        replace(5, returns("c3", "refunded 200 EUR")),
+        *("result", "refunded 20 EUR", "refunded 200 EUR"),
+    ),
+    "swapped results": (
+        lambda talk: (
+            [*talk[:2], returns("c1", "20 EUR"), returns("c2", "order 7: a lamp"), *talk[4:]]
+        ),
+        *("result", "order 7: a lamp", "20 EUR"),
+    ),
+    "an emptied result": (
+        replace(5, Message("tool", (ToolResult("c3"),))),
+        *("result", "refunded 20 EUR", ""),
+    ),
+    "changed words": (
+        replace(6, says("Order 7 is not refunded.")),
+        *("text", "Order 7 is refunded.", "Order 7 is not refunded."),
+    ),
+    "words beside a call": (
+        replace(4, says("I refund it twice.", REFUND)),
+        *("text", "nothing", "I refund it twice."),
+    ),
+    "words that the model never said": (
+        replace(7, TALK[7], says("I refund all orders."), user("Go on.")),
+        *("text", "nothing", "I refund all orders."),
+    ),
+    "shortened words": (
+        replace(6, says("Order 7")),
+        *("text", "Order 7 is refunded.", "Order 7"),
+    ),
+    "a rewritten first prompt": (
+        replace(0, user("Refund order 8 at once")),
+        *("prompt", "Refund order 7, please.", "Refund order 8 at once"),
+    ),
+    "a rewritten later prompt": (
+        replace(7, user("Refund it again.")),
+        *("prompt", "Thank you very much.", "Refund it again."),
+    ),
+    "repeated words": (
+        replace(8, TALK[8], TALK[6]),
+        *("duplicate", "it once", "Order 7 is refunded."),
+    ),
+    "a repeated exchange": (
+        replace(5, TALK[5], TALK[4], TALK[5]),
+        *("duplicate", "it once", 'refund({"number":7})'),
+    ),
+    "reordered words": (swap(6, 8), "order", "the order of before", "Thank you very much."),
+    "reordered prompts": (swap(0, 7), "order", "the order of before", "I look it up."),
+    "reordered calls": (
+        lambda talk: [talk[0], talk[4], talk[5], *talk[1:4], *talk[6:]],
+        *("order", "the order of before", "I look it up."),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RED)
+def test_a_change_of_the_history_fails(name: str):
+    change, what, expected, got = RED[name]
+    talk = Talk(REPLIES)
+    changes = talk.send(*last_requests(TALK, change))
+    failing = [(found.what, found.expected, found.got) for found in changes if found.fails]
+    assert failing[0] == (what, expected, got)
+    assert f"expected: {expected}" in talk.error
+    assert f"got: {got}" in talk.error
+
+
+@pytest.mark.parametrize("name", RED)
+def test_a_change_that_is_declared_is_shown_and_does_not_fail(name: str):
+    change, what, *_ = RED[name]
+    talk = Talk(REPLIES, lenient=True)
+    changes = talk.send(*last_requests(TALK, change))
+    assert (what, False) in {(found.what, found.fails) for found in changes}
+    assert not talk.error
+
+
+def split_calls(talk: Messages) -> Messages:
+    return [talk[0], says("I look it up.", FIND), talk[2], says("", PRICE), talk[3], *talk[4:]]
+
+
+def with_ids(talk: Messages) -> Messages:
+    """Return the talk with the ids of the client."""
+    changed: Messages = []
+    for message in talk:
+        blocks: list[Any] = []
+        for block in message.blocks:
+            if isinstance(block, ToolCall):
+                blocks.append(ToolCall(f"mine-{block.id}", block.name, block.arguments))
+            elif isinstance(block, ToolResult):
+                blocks.append(ToolResult(f"mine-{block.call_id}", block.content))
+            else:
+                blocks.append(block)
+        changed.append(Message(message.role, tuple(blocks)))
+    return changed
+
+
+ALLOWED: dict[str, Callable[[Messages], Messages]] = {
+    "nothing": lambda talk: talk,
+    "parallel calls as two pairs": split_calls,
+    "a text and its calls as two messages": replace(
+        1, says("I look it up."), says("", FIND, PRICE)
+    ),
+    "calls before their text": replace(
+        1, Message("assistant", (FIND, PRICE, *REPLIES[0].blocks[:1]))
+    ),
+    "parallel calls in another order": replace(1, says("I look it up.", PRICE, FIND)),
+    "results in another order": swap(2, 3),
+    "results as one message": lambda talk: [
+        *talk[:2],
+        Message("tool", talk[2].blocks + talk[3].blocks),
+        *talk[4:],
+    ],
+    "other white space": replace(6, says("Order 7\n  is refunded.\n")),
+    "an empty text": replace(4, Message("assistant", (Text(""), REFUND))),
+    "the order of keys": replace(
+        1, says("I look it up.", FIND, call("c2", "find_price", currency="EUR", number=7.0))
+    ),
+    "ids of the client": with_ids,
+    "added thinking": replace(4, Message("assistant", (Thinking("Hm."), REFUND))),
+    "a reminder beside a prompt": replace(
+        7, Message("user", (*TALK[7].blocks, Text("<system-reminder>Be brief.</system-reminder>")))
+    ),
+    "a message of the system": replace(7, Message("system", (Text("Be brief."),)), TALK[7]),
+    "two prompts as one": replace(9, user("What else"), user("can you do?")),
+    "the calls as a text": replace(
+        4,
+        says(
+            "Calling tools:\n[{'id': 'c3', 'type': 'function', 'function': "
+            "{'name': 'refund', 'arguments': {'number': 7}}}]"
+        ),
+    ),
+    "without the last reply": lambda talk: talk[:8],
+    "a branch": lambda talk: [*talk[:7], user("Wait, something else.")],
+}
+
+
+@pytest.mark.parametrize("name", ALLOWED)
+def test_a_form_of_a_client_is_no_change(name: str):
+    talk = Talk(REPLIES)
+    assert talk.send(*last_requests(TALK, ALLOWED[name])) == []
+
+
+SHOWN: dict[str, tuple[Callable[[Messages], Messages], str]] = {
+    "the beginning left out": (lambda talk: talk[4:], "dropped"),
+    "an exchange left out": (lambda talk: [*talk[:4], *talk[6:]], "dropped"),
+    "a summary": (lambda talk: [user("So far: order 7 was looked up."), *talk[6:]], "summary"),
+    "a summary after the first prompt": (
+        lambda talk: [talk[0], user("So far: order 7 was looked up."), *talk[6:]],
+        "summary",
+    ),
+    "a summary as an exchange": (
+        lambda talk: [user("Summarise."), says("Order 7 was looked up."), *talk[7:]],
+        "summary",
+    ),
+    "a prompt without its context": (replace(0, user("order 7")), "prompt"),
+    "an inserted remark": (replace(4, user("Be careful."), TALK[4]), "inserted"),
+    "a cleared result": (replace(3, returns("c2", "[Old tool result content cleared]")), "dropped"),
+    "a cut result": (replace(2, returns("c1", "order 7… [truncated]")), "dropped"),
+}
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_a_known_way_to_shorten_a_conversation_is_shown(name: str):
+    change, what = SHOWN[name]
+    talk = Talk(REPLIES)
+    changes = talk.send(*last_requests(TALK, change))
+    assert what in {found.what for found in changes}
+    assert not talk.error
+
+
+HEADS: dict[str, tuple[Request, tuple[str, str]]] = {
+    "system": (Request(system="Be rude."), ("Be brief.", "Be rude.")),
+    "model": (Request(system="Be brief.", model="small"), ("large", "small")),
+    "parameters": (
+        Request(parameters={"temperature": 1}),
+        ("temperature=0", "temperature=1"),
+    ),
+    "tools": (Request(tools=(Tool("wipe"),)), ("refund", "without refund, with wipe")),
+}
+
+
+@pytest.mark.parametrize("what", HEADS)
+def test_another_head_in_one_conversation_is_shown(what: str):
+    other, (expected, got) = HEADS[what]
+    parts: dict[str, Any] = {
+        "system": "Be brief.",
+        "model": "large",
+        "parameters": {"temperature": 0},
+        "tools": (Tool("refund"),),
+    }
+    first = Request(History(TALK[:1]), **parts)
+    second = Request(History(TALK[:4]), **{**parts, what: getattr(other, what)})
+    talk = Talk(REPLIES)
+    assert talk.send(first, second) == [ConversationChange(what, expected, got, exchange="x2")]
+    assert not talk.error
+
+
+def test_a_conversation_that_shares_nothing_with_another_is_new():
+    examples = [user("An example"), says("", call("e", "find_order")), returns("e", "a lamp")]
+    talk = Talk(REPLIES)
+    changes = talk.send(TALK[:1], [*examples, user("Find order 9")])
+    assert [(found.what, found.got, found.fails) for found in changes] == [
+        ("history", "1 message of the model", False)
+    ]
+
+
+def test_parallel_conversations_with_one_prompt_are_told_apart():
+    one = [user("Go."), says("", call("a", "find_order", number=1)), returns("a", "one")]
+    two = [user("Go."), says("", call("b", "find_order", number=2)), returns("b", "two")]
+    talk = Talk([one[1], two[1]])
+    assert talk.send(one[:1], two[:1], two, one) == []
+
+
+def test_a_result_may_change_until_the_model_got_it():
+    class Failing(Talk):
+        failures = 1
+
+        async def reply(self, request: Request, /) -> Reply:
+            if len(request.messages) > 1 and self.failures:
+                self.failures = 0
+                raise ModelError("overloaded", status=529)
+            return await super().reply(request)
+
+    talk = Failing(REPLIES)
+    talk.send(TALK[:1])
+    with pytest.raises(ModelError):
+        talk.send(TALK[:4])
+    assert talk.send([*TALK[:3], returns("c2", "21 EUR")]) == []
+    assert [found.what for found in talk.send([*TALK[:3], returns("c2", "22 EUR")])] == ["result"]
+
+
+def test_a_stream_that_ended_early_leaves_a_part_of_the_text():
+    first, second = user("Hello."), user("Go on.")
+    request = Request(History([first]), stream=True)
+    talk = Talk([says("A long answer that was cut.")])
+    assert talk.send(request, [first, says("A long answer"), second]) == []
+
+
+def test_an_image_in_a_result_is_compared():
+    def shows(data: str) -> Message:
+        return Message("tool", (ToolResult("c1", (Image(data, "image/png"),)),))
+
+    first = [user("Go."), says("", FIND)]
+    talk = Talk([first[1], says("It is a lamp.")])
+    talk.send(first[:1], [*first, shows("AAAA")])
+    changes = talk.send([*first, shows("BBBB"), says("It is a lamp."), user("And now?")])
+    assert [found.what for found in changes] == ["result"]
