@@ -12,7 +12,6 @@ OffbookError
 │   │   ├── ScriptUnfinished  the agent stopped before the script ended
 │   │   └── ScriptMismatch    a request matches nothing in the script
 │   │       └── ReplayMismatch    … or nothing in the recording
-│   ├── HistoryChanged    a request differs from what was said before
 │   ├── ToolFailed        a real tool or hook raised
 │   ├── UnmockedCall      a call of the host or a fake program that no mock answers
 │   ├── DeadlineExceeded  the run took too long
@@ -114,15 +113,11 @@ class ScriptUnfinished(ScriptError):
 
 
 class ScriptMismatch(ScriptError):
-    """A request matches nothing in the script."""
+    """A request matches nothing in the script, or differs from what was said before."""
 
 
 class ReplayMismatch(ScriptMismatch):
     """A request matches nothing in the recording."""
-
-
-class HistoryChanged(RunError):
-    """A request differs from what was said before in its conversation."""
 
 
 class ToolFailed(RunError):

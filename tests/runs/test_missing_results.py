@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from offbook import Mocks, call, drive, say, when
-from offbook.errors import HistoryChanged, PlaybookError, ScriptUnfinished
+from offbook.errors import PlaybookError, ScriptMismatch, ScriptUnfinished
 from offbook.surfaces.cli import main
 from offbook.trace import Trace
 from tests.runs import losing_agents
@@ -101,7 +101,7 @@ def test_a_call_whose_result_never_comes_back_fails_a_command(
 def test_a_call_under_another_name_is_a_changed_conversation(agent: Agent):
     with (
         drive(agent) as rehearsal,
-        pytest.raises(HistoryChanged, match="got: find_customer"),
+        pytest.raises(ScriptMismatch, match="got: find_customer"),
     ):
         rehearsal.run(SCRIPT)
 

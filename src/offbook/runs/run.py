@@ -30,7 +30,7 @@ from weakref import WeakSet
 import msgspec
 
 from offbook.determinism.run_context import snapshot_variables
-from offbook.errors import HistoryChanged, Interrupted, OffbookError, ScriptError, UsageError
+from offbook.errors import Interrupted, OffbookError, ScriptError, UsageError
 from offbook.trace.events import (
     PROCESS_EXIT,
     REQUEST,
@@ -213,8 +213,6 @@ def emit_failure(hub: Hub, error: BaseException, *, exit: int | None = None) -> 
         reason = f"{type(error).__name__}: {error}"
     if isinstance(error, ScriptError):
         verdict = Verdict("playbook consumed", "fail", str(error))
-    elif isinstance(error, HistoryChanged):
-        verdict = Verdict("conversation unchanged", "fail", str(error))
     else:
         verdict = Verdict("run finished", "error", reason)
     where = error.where if isinstance(error, OffbookError) else ""

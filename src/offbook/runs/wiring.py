@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from offbook.determinism.faults import FaultInjector
-    from offbook.errors import ConnectionBlocked, HistoryChanged
+    from offbook.errors import ConnectionBlocked, ScriptMismatch
     from offbook.exchange.model import (
         AliasedSource,
         ModelSource,
@@ -169,7 +169,7 @@ class Wiring:
         return endpoint
 
     @property
-    def history_error(self) -> HistoryChanged | None:
+    def history_error(self) -> ScriptMismatch | None:
         """The first change of a conversation by the agent that fails the run."""
         seen = self._traced or self._endpoint
         return None if seen is None else seen.history_error

@@ -16,7 +16,7 @@ __getattr__ = lazy_getattr(
         " parse_traceparent run_span_id",
         "inspection": "EventFilter RecordPage TimelineEntry TraceSummary build_timeline"
         " list_records summarize",
-        "integrity": "Comparison Said find_changes",
+        "integrity": "HistoryComparison Said find_changes",
         "instrument": "SeenTool TracedSource rebuild_requests",
         "matching": "MISSING Mismatch contains parse_pointer render_value resolve_pointer"
         " text_matches values_equal Glob LiteralPattern TrustedPattern compile_pattern AlignedRow"

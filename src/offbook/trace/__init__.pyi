@@ -50,7 +50,7 @@ from offbook.trace.inspection import summarize as summarize
 from offbook.trace.instrument import SeenTool as SeenTool
 from offbook.trace.instrument import TracedSource as TracedSource
 from offbook.trace.instrument import rebuild_requests as rebuild_requests
-from offbook.trace.integrity import Comparison as Comparison
+from offbook.trace.integrity import HistoryComparison as HistoryComparison
 from offbook.trace.integrity import Said as Said
 from offbook.trace.integrity import find_changes as find_changes
 from offbook.trace.matching import MISSING as MISSING

@@ -36,7 +36,7 @@ from offbook.trace.events import (
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping
 
-    from offbook.errors import HistoryChanged
+    from offbook.errors import ScriptMismatch
     from offbook.exchange.messages import ToolResult
     from offbook.exchange.model import ModelSource
     from offbook.trace.events import ConversationChange
@@ -86,7 +86,7 @@ class TracedSource:
         # Of each call of the model by its id: its result, None before it came.
         self._results: OrderedDict[str, ToolResult | None] = OrderedDict()
         self._lenient = lenient
-        self.history_error: HistoryChanged | None = None
+        self.history_error: ScriptMismatch | None = None
         self._emitted_heads: set[str] = set()
         self._last_head: tuple[tuple[Any, ...], str] = ((), "")
         self._calls: dict[str, tuple[str, int]] = {}

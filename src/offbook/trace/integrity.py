@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from offbook.errors import HistoryChanged
+from offbook.errors import ScriptMismatch
 from offbook.exchange.messages import (
     RAW_ARGUMENTS,
     History,
@@ -220,7 +220,7 @@ class Said(msgspec.Struct):
         return any(text_key(text) == item.key for text in self.texts)
 
 
-class Comparison:
+class HistoryComparison:
     """The differences between a known conversation and a request.
 
     The first `common` messages of both are equal; the first request of the conversation had
@@ -552,11 +552,11 @@ def find_changes(
     said = Said({}, set())
     for reply in replies:
         said.add(reply)
-    best: tuple[str, Comparison] | None = None
+    best: tuple[str, HistoryComparison] | None = None
     messages = request.messages[:]
     for common, key in _find_candidates(request.messages, known):
         other = known[key]
-        comparison = Comparison(
+        comparison = HistoryComparison(
             (*other.request.messages, other.reply.message),
             messages,
             said,
@@ -607,7 +607,7 @@ def _count_common(one: History, other: History) -> int:
 # --------------------------------------------------------------------------------------- the error
 
 
-def history_error(changes: Sequence[ConversationChange], exchange: str) -> HistoryChanged:
+def history_error(changes: Sequence[ConversationChange], exchange: str) -> ScriptMismatch:
     """Return the error for changes that fail a run."""
     first, *others = [change for change in changes if change.fails]
     lines = [
@@ -618,6 +618,6 @@ def history_error(changes: Sequence[ConversationChange], exchange: str) -> Histo
         "  fix: send the conversation as it was; if the agent is meant to change it, add",
         '    lenient=["history"] (--lenient history)',
     ]
-    return HistoryChanged(
+    return ScriptMismatch(
         f"the agent changed the conversation: {FACTS[first.what]}", hint="\n".join(lines)
     )

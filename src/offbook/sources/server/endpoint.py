@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     )
 
     from offbook.determinism.faults import Fault, FaultInjector
-    from offbook.errors import HistoryChanged
+    from offbook.errors import ScriptMismatch
     from offbook.exchange.dialects.dialect import Dialect
     from offbook.exchange.model import ModelSource, Reply, Request
     from offbook.sources.live import Relay
@@ -165,7 +165,7 @@ class Endpoint:
             self._traced.seen = seen
 
     @property
-    def history_error(self) -> HistoryChanged | None:
+    def history_error(self) -> ScriptMismatch | None:
         """The first change of a conversation by the agent that fails the run."""
         return None if self._traced is None else self._traced.history_error
 
