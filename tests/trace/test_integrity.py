@@ -20,7 +20,7 @@ from offbook.exchange import (
     ToolResult,
     user,
 )
-from offbook.trace import ConversationChange, Events, Hub, KeptEvents, TracedSource
+from offbook.trace import CHANGE, ConversationChange, Events, Hub, KeptEvents, TracedSource
 
 Messages = list[Message]
 
@@ -41,7 +41,7 @@ REPLIES = [
     says("I look it up.", FIND, PRICE),
     says("", REFUND),
     says("Order 7 is refunded."),
-    says("You are welcome."),
+    Message("assistant", (Thinking("Polite."), Text("You are welcome."))),
 ]
 TALK: Messages = [
     user("Refund order 7, please."),
@@ -80,7 +80,7 @@ class Talk:
                 await self.source.reply(whole)
 
         asyncio.run(send())
-        return self._events.changes
+        return [ConversationChange.read(event) for event in self._events.named(CHANGE)]
 
     @property
     def error(self) -> str:
@@ -198,7 +198,9 @@ def test_a_change_of_the_history_fails(name: str):
     change, what, expected, got = RED[name]
     talk = Talk(REPLIES)
     changes = talk.send(*last_requests(TALK, change))
-    failing = [(found.what, found.expected, found.got) for found in changes if found.fails]
+    failing = [
+        (found.what, found.expected, found.got) for found in changes if found.level == "fails"
+    ]
     assert failing[0] == (what, expected, got)
     assert f"expected: {expected}" in talk.error
     assert f"got: {got}" in talk.error
@@ -209,7 +211,7 @@ def test_a_change_that_is_declared_is_shown_and_does_not_fail(name: str):
     change, what, *_ = RED[name]
     talk = Talk(REPLIES, lenient=True)
     changes = talk.send(*last_requests(TALK, change))
-    assert (what, False) in {(found.what, found.fails) for found in changes}
+    assert (what, "shown") in {(found.what, found.level) for found in changes}
     assert not talk.error
 
 
@@ -255,6 +257,7 @@ ALLOWED: dict[str, Callable[[Messages], Messages]] = {
         1, says("I look it up.", FIND, call("c2", "find_price", currency="EUR", number=7.0))
     ),
     "ids of the client": with_ids,
+    "the thinking of the model as a text": replace(8, says("Polite.You are welcome.")),
     "added thinking": replace(4, Message("assistant", (Thinking("Hm."), REFUND))),
     "a reminder beside a prompt": replace(
         7, Message("user", (*TALK[7].blocks, Text("<system-reminder>Be brief.</system-reminder>")))
@@ -279,9 +282,8 @@ def test_a_form_of_a_client_is_no_change(name: str):
     assert talk.send(*last_requests(TALK, ALLOWED[name])) == []
 
 
-SHOWN: dict[str, tuple[Callable[[Messages], Messages], str]] = {
+SHORTENED: dict[str, tuple[Callable[[Messages], Messages], str]] = {
     "the beginning left out": (lambda talk: talk[4:], "dropped"),
-    "an exchange left out": (lambda talk: [*talk[:4], *talk[6:]], "dropped"),
     "a summary": (lambda talk: [user("So far: order 7 was looked up."), *talk[6:]], "summary"),
     "a summary after the first prompt": (
         lambda talk: [talk[0], user("So far: order 7 was looked up."), *talk[6:]],
@@ -291,6 +293,9 @@ SHOWN: dict[str, tuple[Callable[[Messages], Messages], str]] = {
         lambda talk: [user("Summarise."), says("Order 7 was looked up."), *talk[7:]],
         "summary",
     ),
+}
+SHOWN: dict[str, tuple[Callable[[Messages], Messages], str]] = {
+    "an exchange left out": (lambda talk: [*talk[:4], *talk[6:]], "dropped"),
     "a prompt without its context": (replace(0, user("order 7")), "prompt"),
     "an inserted remark": (replace(4, user("Be careful."), TALK[4]), "inserted"),
     "a cleared result": (replace(3, returns("c2", "[Old tool result content cleared]")), "dropped"),
@@ -298,12 +303,20 @@ SHOWN: dict[str, tuple[Callable[[Messages], Messages], str]] = {
 }
 
 
+@pytest.mark.parametrize("name", SHORTENED)
+def test_a_known_way_to_shorten_a_conversation_is_allowed(name: str):
+    change, what = SHORTENED[name]
+    talk = Talk(REPLIES)
+    changes = talk.send(*last_requests(TALK, change))
+    assert {(found.what, found.level) for found in changes} == {(what, "allowed")}
+
+
 @pytest.mark.parametrize("name", SHOWN)
-def test_a_known_way_to_shorten_a_conversation_is_shown(name: str):
+def test_another_change_is_shown(name: str):
     change, what = SHOWN[name]
     talk = Talk(REPLIES)
     changes = talk.send(*last_requests(TALK, change))
-    assert what in {found.what for found in changes}
+    assert {(found.what, found.level) for found in changes} == {(what, "shown")}
     assert not talk.error
 
 
@@ -338,8 +351,8 @@ def test_a_conversation_that_shares_nothing_with_another_is_new():
     examples = [user("An example"), says("", call("e", "find_order")), returns("e", "a lamp")]
     talk = Talk(REPLIES)
     changes = talk.send(TALK[:1], [*examples, user("Find order 9")])
-    assert [(found.what, found.got, found.fails) for found in changes] == [
-        ("history", "1 message of the model", False)
+    assert [(found.what, found.got, found.level) for found in changes] == [
+        ("history", "1 message of the model", "allowed")
     ]
 
 

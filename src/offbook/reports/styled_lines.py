@@ -196,7 +196,7 @@ class EventTexts:
             for name in ("expected", "got")
             if data.get(name)
         ]
-        style = "error" if data.get("fails") else "warning"
+        style = {"fails": "error", "allowed": "faint"}.get(str(data.get("level")), "warning")
         fact = StyledText(f"changed: {escape_controls(FACTS.get(what, what))}", style)
         return Node(fact, StyledText(" " + ", ".join(sides)))
 

@@ -158,7 +158,7 @@ class ModelErrorData(EventData, frozen=True):
     retry_after: float | Optional = UNSET
 
 
-# The kinds of changes; those before `dropped` fail a run.
+# The kinds of changes, in words.
 FACTS = {
     "call": "a call that the model never made",
     "arguments": "changed arguments of a call",
@@ -176,13 +176,15 @@ FACTS = {
     "parameters": "other parameters",
     "tools": "other tools",
 }
+ChangeLevel = Literal["fails", "shown", "allowed"]
 
 
 class ConversationChange(EventData, frozen=True):
     """A difference between a request and what was said before in its conversation.
 
     `what` is a kind such as `arguments` or `system`; `message` is the number of the message in the
-    request, from 1, or 0. With `fails`, the run fails, unless the change was declared.
+    request, from 1, or 0. One of the level `fails` fails the run, unless the test accepts it; one
+    that is `allowed` is a known way to shorten a conversation, or to begin one.
     """
 
     event_name = CHANGE
@@ -190,7 +192,7 @@ class ConversationChange(EventData, frozen=True):
     expected: str = ""
     got: str = ""
     message: int = 0
-    fails: bool = False
+    level: ChangeLevel = "shown"
     exchange: str = ""
 
     @property

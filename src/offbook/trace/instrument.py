@@ -193,18 +193,17 @@ class TracedSource:
         return before
 
     def _emit_changes(self, changes: list[ConversationChange], exchange: str) -> None:
-        seen: set[ConversationChange] = set()
-        for change in changes:
-            fails = change.fails and not self._lenient
-            emitted = msgspec.structs.replace(change, exchange=exchange, fails=fails)
-            if emitted not in seen:
-                self._hub.emit_data(emitted)
-            seen.add(emitted)
-        failing = [change for change in changes if change.fails and not self._lenient]
+        failing: list[ConversationChange] = []
+        for change in dict.fromkeys(changes):
+            fails = change.level == "fails"
+            level = "shown" if fails and self._lenient else change.level
+            self._hub.emit_data(msgspec.structs.replace(change, exchange=exchange, level=level))
+            if level == "fails":
+                failing.append(change)
         if failing and self.history_error is None:
             from offbook.trace.integrity import history_error
 
-            self.history_error = history_error(list(dict.fromkeys(failing)), exchange)
+            self.history_error = history_error(failing, exchange)
 
     def _note_said(self, reply: Reply, new: tuple[Message, ...]) -> None:
         """Note a reply, and the results to which it is the answer."""

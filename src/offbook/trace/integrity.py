@@ -30,18 +30,20 @@ from offbook.exchange.messages import (
     Message,
     RawBlock,
     Text,
+    Thinking,
     ToolCall,
     ToolResult,
     render_arguments,
     strip_injected,
 )
 from offbook.exchange.model import TEXT_CALLS
-from offbook.trace.events import FACTS, ConversationChange
+from offbook.trace.events import ConversationChange
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from offbook.exchange.model import Conversation, Request, Tool
+    from offbook.trace.events import ChangeLevel
 
 SHOWN_LENGTH = 120  # of an expected or actual text in a message
 MIN_ANCHOR = 6  # characters: a shorter answer, such as "ok", does not identify a conversation
@@ -58,6 +60,22 @@ CUT = re.compile(
     r"(?:…|\.\.\.)?(?:[\[(<{].{0,40}(?:truncated|omitted|trimmed).{0,120})?",
     re.IGNORECASE | re.DOTALL,
 )
+# Parameters that change nothing of what the model gets or answers.
+UNSEEN_PARAMETERS = {
+    "cachedContent",
+    "cache_control",
+    "client_metadata",
+    "include",
+    "metadata",
+    "prompt_cache_key",
+    "prompt_cache_options",
+    "prompt_cache_retention",
+    "safety_identifier",
+    "service_tier",
+    "store",
+    "stream_options",
+    "user",
+}
 _THOUGHTS = re.compile(r"<(think|thinking|reasoning)>.*?</\1>", re.DOTALL)
 _encode = msgspec.json.Encoder(order="sorted", enc_hook=repr).encode
 
@@ -94,6 +112,7 @@ class Parts:
     def __init__(self, messages: Iterable[Message], first: int = 1) -> None:
         self.items: list[Item] = []
         self.results: dict[str, tuple[ToolResult, int]] = {}
+        self.thoughts: list[str] = []
         self._previous = ""
         self._position = first
         for number, message in enumerate(messages, first):
@@ -124,6 +143,7 @@ class Parts:
 
     def _add_reply(self, message: Message, number: int) -> None:
         text, calls = message.text, list(message.calls)
+        self.thoughts += [text_key(b.text) for b in message.blocks if isinstance(b, Thinking)]
         if TEXT_CALLS in text:
             before, _, listed = text.rpartition(TEXT_CALLS)
             if (parsed := parse_text_calls(listed, before)) is not None:
@@ -252,7 +272,7 @@ class HistoryComparison:
         self._judge_unmatched()
         self._judge_gaps()
         self.changes = sorted(self._changes, key=lambda change: change.message)
-        self.failures = sum(change.fails for change in self.changes)
+        self.failures = sum(change.level == "fails" for change in self.changes)
 
     @property
     def matched(self) -> int:
@@ -285,9 +305,11 @@ class HistoryComparison:
             for item, match in zip(self._request.items, self._matches, strict=True)
         )
 
-    def _add(self, what: str, message: int, expected: str, got: str, *, fails: bool) -> None:
+    def _add(
+        self, what: str, message: int, expected: str, got: str, level: ChangeLevel = "fails"
+    ) -> None:
         shown = (_shorten(expected), _shorten(got))
-        self._changes.append(ConversationChange(what, *shown, message, fails))
+        self._changes.append(ConversationChange(what, *shown, message, level))
 
     # --- Which part of the request is which part of the known conversation
 
@@ -297,6 +319,8 @@ class HistoryComparison:
         for item in self._request.items:
             if item.call is None:
                 match = self._find_text(item, reached)
+                if match is None and item.kind == "text" and self._remove_thoughts(item):
+                    match = self._find_text(item, reached) if item.key else None
             else:
                 match = self._find_call(item, item.call, reached)
             self._matches.append(match)
@@ -304,7 +328,7 @@ class HistoryComparison:
                 continue
             position = known[match].position
             if position < reached:
-                self._add("order", item.message, "the order of before", item.shown, fails=True)
+                self._add("order", item.message, "the order of before", item.shown)
             reached = max(reached, position)
 
     def _find_call(self, item: Item, call: ToolCall, reached: int) -> int | None:
@@ -319,7 +343,7 @@ class HistoryComparison:
             known.used = True
             if known.key != item.key and not _is_repaired(known.call):
                 what = "arguments" if known.call and known.call.name == call.name else "call"
-                self._add(what, item.message, known.shown, item.shown, fails=True)
+                self._add(what, item.message, known.shown, item.shown)
             return number
         return None
 
@@ -351,6 +375,13 @@ class HistoryComparison:
                 return number
         return None
 
+    def _remove_thoughts(self, item: Item) -> bool:
+        """Remove the model's thinking from a text: some clients send it back as a part of it."""
+        whole = item.key
+        for thought in filter(None, self._known.thoughts):
+            item.key = item.key.removeprefix(thought)
+        return item.key != whole
+
     def _following_texts(self, item: Item) -> str:
         """Return the next text of the request, if it may be a part of the same one."""
         later = iter(self._request.items)
@@ -377,7 +408,7 @@ class HistoryComparison:
     def _judge_unmatched(self) -> None:
         items = self._request.items
         for index, item in enumerate(items):
-            if self._matches[index] is None:
+            if self._matches[index] is None and item.key:
                 before = max((m for m in self._matches[:index] if m is not None), default=-1)
                 after = min((m for m in self._matches[index:] if m is not None), default=None)
                 if item.kind == "user":
@@ -394,7 +425,7 @@ class HistoryComparison:
             return
         gap = self._gap(before, after)
         if any(other.kind != "user" for other in gap):
-            self._add("summary", item.message, "", item.shown, fails=False)
+            self._add("summary", item.message, "", item.shown, "allowed")
             self._summaries.add(before)
             for other in gap:
                 other.use()
@@ -403,9 +434,10 @@ class HistoryComparison:
             replaced.use()
             # A client may add its context to the latest prompt only, or remove it later.
             contained = item.key in replaced.key or replaced.key in item.key
-            self._add("prompt", item.message, replaced.shown, item.shown, fails=not contained)
+            level = "shown" if contained else "fails"
+            self._add("prompt", item.message, replaced.shown, item.shown, level)
         else:
-            self._add("inserted", item.message, "", item.shown, fails=False)
+            self._add("inserted", item.message, "", item.shown, "shown")
 
     def _judge_reply(self, item: Item, before: int, after: int | None) -> None:
         items = self._known.items
@@ -417,14 +449,14 @@ class HistoryComparison:
             return
         if not shared and item.call is None and (gap or before in self._summaries):
             # A summary may be an exchange: the user asks for it, and the model confirms.
-            self._add("summary", item.message, "", item.shown, fails=False)
+            self._add("summary", item.message, "", item.shown, "allowed")
             return
         is_copy = self._is_repeated(item)
         if not is_copy and self._said.has(item):
-            self._add("history", item.message, "", item.shown, fails=False)
+            self._add("history", item.message, "", item.shown, "allowed")
             return
         if is_copy:
-            self._add("duplicate", item.message, "it once", item.shown, fails=True)
+            self._add("duplicate", item.message, "it once", item.shown)
             return
         what, expected = ("text" if item.call is None else "call"), "nothing"
         for other in gap:
@@ -440,7 +472,7 @@ class HistoryComparison:
             for other, match in zip(self._request.items, self._matches, strict=True)
         )
         if continues:
-            self._add(what, item.message, expected, item.shown, fails=True)
+            self._add(what, item.message, expected, item.shown)
 
     def _is_repeated(self, item: Item) -> bool:
         earlier = Parts(self._earlier).items
@@ -459,11 +491,13 @@ class HistoryComparison:
         if left_out:
             first = left_out[0]
             more = f" and {len(left_out) - 1} more" if len(left_out) > 1 else ""
-            self._add("dropped", first.message, first.shown + more, "", fails=False)
+            at_front = not self._common and left_out[-1] in self._known.items[: min(matched)]
+            level = "allowed" if at_front else "shown"
+            self._add("dropped", first.message, first.shown + more, "", level)
         for item in self._known.items[: max(matched) + 1]:
             if item.used and item.rest and item.kind != "call":
-                cut = item.shown
-                self._add("text", item.message, cut, "a part of it", fails=not self._partial)
+                level = "shown" if self._partial else "fails"
+                self._add("text", item.message, item.shown, "a part of it", level)
 
 
 def compare_results(known: ToolResult, result: ToolResult) -> ConversationChange | None:
@@ -481,7 +515,7 @@ def compare_results(known: ToolResult, result: ToolResult) -> ConversationChange
     # The beginning of a result, and a remark that it was cut.
     if 0 < common < len(expected) and CUT.fullmatch(got[common:]):
         return ConversationChange("dropped", *texts)
-    return ConversationChange("result", *texts, fails=True)
+    return ConversationChange("result", *texts, level="fails")
 
 
 def compare_heads(known: Request, request: Request) -> list[ConversationChange]:
@@ -491,9 +525,8 @@ def compare_heads(known: Request, request: Request) -> list[ConversationChange]:
         changes.append(ConversationChange("system", *_differing(known.system, request.system)))
     if known.model != request.model:
         changes.append(ConversationChange("model", known.model, request.model))
-    if known.parameters != request.parameters:
-        names = sorted({*known.parameters, *request.parameters})
-        changed = [n for n in names if known.parameters.get(n) != request.parameters.get(n)]
+    names = sorted({*known.parameters, *request.parameters} - UNSEEN_PARAMETERS)
+    if changed := [n for n in names if known.parameters.get(n) != request.parameters.get(n)]:
         expected, got = (
             ", ".join(f"{name}={parameters.get(name)!r}" for name in changed)
             for parameters in (known.parameters, request.parameters)
@@ -573,7 +606,7 @@ def find_changes(
     if best is None:
         count = sum(message.role == "assistant" for message in messages)
         text = f"{count} message{'s' * (count != 1)} of the model"
-        return [ConversationChange("history", "none", text)], ""
+        return [ConversationChange("history", "none", text, level="allowed")], ""
     key, comparison = best
     changes = comparison.changes
     if comparison.has_reply:
@@ -609,15 +642,15 @@ def _count_common(one: History, other: History) -> int:
 
 def history_error(changes: Sequence[ConversationChange], exchange: str) -> ScriptMismatch:
     """Return the error for changes that fail a run."""
-    first, *others = [change for change in changes if change.fails]
+    first, *others = changes
     lines = [
         f"  where: message {first.message} of request {exchange}",
         f"  expected: {first.expected}",
         f"  got: {first.got}",
-        *(f"  also: {FACTS[change.what]}: {change.got}" for change in others[:5]),
+        *(f"  also: {change.fact}: {change.got}" for change in others[:5]),
         "  fix: send the conversation as it was; if the agent is meant to change it, add",
         '    lenient=["history"] (--lenient history)',
     ]
     return ScriptMismatch(
-        f"the agent changed the conversation: {FACTS[first.what]}", hint="\n".join(lines)
+        f"the agent changed the conversation: {first.fact}", hint="\n".join(lines)
     )

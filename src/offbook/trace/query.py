@@ -202,8 +202,9 @@ class Events:
 
     @property
     def changes(self) -> list[ConversationChange]:
-        """The differences between a request and its conversation so far."""
-        return [ConversationChange.read(event) for event in self.named(CHANGE)]
+        """The differences between a request and its conversation so far, but those allowed."""
+        changes = [ConversationChange.read(event) for event in self.named(CHANGE)]
+        return [change for change in changes if change.level != "allowed"]
 
     @property
     def ui(self) -> list[UICallRecord]:

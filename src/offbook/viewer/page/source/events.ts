@@ -122,7 +122,7 @@ export function describe(name: string, data: Data): [string, string] {
     case "model.request": return ["request", `${str(data.count)} messages, ${list(data.new).length} new`];
     case "model.reply": return ["reply", describeReply(data)];
     case "model.error": return ["model error", shorten(describeError(data))];
-    case "model.change": return [data.fails ? "changed history" : "changed", `${str(data.what)}: ${shorten(str(data.expected))} → ${shorten(str(data.got))}`];
+    case "model.change": return [data.level === "fails" ? "changed history" : "changed", `${str(data.what)}: ${shorten(str(data.expected))} → ${shorten(str(data.got))}`];
     case "model.aside": return ["side request", shorten(str(data.about ?? data.path))];
     case "model.wire": return ["wire", ["request", "response"].map((side) => `${side} ${str(isRecord(data[side]) ? data[side].size : "?")} bytes`).join(", ")];
     case "tool.call": return [str(data.tool) || "?", shorten(compact(data.input ?? {}), 120)];
