@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, cast
@@ -20,12 +19,12 @@ import msgspec
 from offbook.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from offbook.checks.snapshot import SnapshotDiff
     from offbook.determinism.faults import Faults
     from offbook.reports.styled_lines import StyledLine
-    from offbook.trace.hub import Hub
+    from offbook.trace.events import Event
 
 FILE_PATH = click.Path(path_type=Path)
 PORT_NUMBER = click.IntRange(0, 65_535)
@@ -179,17 +178,14 @@ def read_faults(kinds: tuple[str, ...], seed: int | None, rate: float | None) ->
     return Faults(named, seed=seed or 0, **({} if rate is None else {"rate": rate}))
 
 
-def report_faults(
-    faults: Faults | None, hub: Hub, *, strict: bool = True
-) -> AbstractContextManager[None]:
-    """Print at the end of a block what the agent did about each fault."""
+def report_faults(faults: Faults | None, events: Iterable[Event]) -> None:
+    """Print what the agent did about each fault."""
     if faults is None:
-        return nullcontext()
-    from functools import partial
+        return
+    from offbook.runs.commands import describe_faults
 
-    from offbook.runs.fault_runs import summarize_faults
-
-    return summarize_faults(faults, hub, partial(click.echo, err=True), strict=strict)
+    for line in describe_faults(events, faults):
+        click.echo(f"offbook: {line}", err=True)
 
 
 def lenient_rules_help() -> str:

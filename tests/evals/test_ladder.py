@@ -223,7 +223,9 @@ def test_a_ladder_before_another_one_runs_once(write: Write):
 def test_a_ladder_whose_process_was_killed_is_an_error_of_its_severity(
     run_files: RunPack, severity: str, *, gate: bool
 ):
-    backend = {"kind": "live", "command": "kill -9 $PPID"}
+    # The parent of the supervisor of the command.
+    command = "kill -9 $(sed -n 's/^PPid://p' /proc/$PPID/status)"
+    backend = {"kind": "live", "command": command}
     spec = spec_of("l", backend=backend, severity=severity, name="The climb")
     run = run_files({"ladders": [spec, spec_of("m")]}, {"t.jsonl": jsonl(EVENTS)}, cache=True)
     assert [(item.label, item.status) for item in run.cases] == [

@@ -46,7 +46,7 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     ),
     "a program that does not exist": (
         {"executor": ["/nope/agent"]},
-        ("cannot run /nope/agent: No such file or directory",),
+        ("command not found: '/nope/agent'",),
     ),
     "an executor that is too slow": (
         {"executor": {"argv": ["sleep", "60"], "timeout_seconds": 0.2}},

@@ -173,9 +173,9 @@ def test_a_foreground_command_returns_its_exit_code_and_the_first_bytes_of_outpu
 ):
     command = [sys.executable, "-c", "import sys; print('abcdef'); sys.exit(3)"]
     kept = [
-        run_foreground(command, os.environ, 20),
-        run_foreground(command, os.environ, 20, keep=100),
-        run_foreground(command, os.environ, 20, keep=4, echo=False),
+        asyncio.run(run_foreground(command, os.environ, 20)),
+        asyncio.run(run_foreground(command, os.environ, 20, keep=100)),
+        asyncio.run(run_foreground(command, os.environ, 20, keep=4, echo=False)),
     ]
     assert [result.code for result in kept] == [3, 3, 3]
     assert [result.stdout for result in kept] == ["", "abcdef\n", "abcd\n… 3 more bytes\n"]
@@ -186,14 +186,14 @@ def test_the_deadline_of_a_foreground_command_kills_its_tree(tmp_path: Path):
     pid_file = tmp_path / "pid"
     script = f"setsid sleep 300 & echo $! > {pid_file}; sleep 300"
     with pytest.raises(DeadlineExceeded, match=r"still running after 1\.5 s"):
-        run_foreground(["sh", "-c", script], os.environ, 1.5)
+        asyncio.run(run_foreground(["sh", "-c", script], os.environ, 1.5))
     assert not is_alive(int(pid_file.read_text()))
 
 
 FOREGROUND = """
-import os, sys
+import asyncio, os, sys
 from offbook.subjects.process import run_foreground
-result = run_foreground(["sh", "-c", sys.argv[1]], os.environ, 60)
+result = asyncio.run(run_foreground(["sh", "-c", sys.argv[1]], os.environ, 60))
 print("result", result.code, result.interrupted_by, flush=True)
 """
 # A shell runs a trap when its child has ended, and the whole group gets the signal.
@@ -232,7 +232,8 @@ def test_a_signal_that_does_not_interrupt_the_wait_for_the_command_is_forwarded_
 
     thread = threading.Thread(target=send)
     thread.start()
-    result = run_foreground(["sh", "-c", f"echo up > {up}; sleep 60"], os.environ, 20)
+    command = ["sh", "-c", f"echo up > {up}; sleep 60"]
+    result = asyncio.run(run_foreground(command, os.environ, 20))
     thread.join()
     assert (result.code, result.interrupted_by) == (-signal.SIGHUP, signal.SIGHUP)
 
@@ -268,9 +269,9 @@ def test_the_wakeup_file_of_the_program_is_kept():
     with reader, writer:
         writer.setblocking(False)
         signal.set_wakeup_fd(writer.fileno())
-        run_foreground(["true"], os.environ, 20)
+        asyncio.run(run_foreground(["true"], os.environ, 20))
         assert signal.set_wakeup_fd(-1) == writer.fileno()
-    run_foreground(["true"], os.environ, 20)
+    asyncio.run(run_foreground(["true"], os.environ, 20))
     assert signal.set_wakeup_fd(-1) == -1
 
 
@@ -295,7 +296,7 @@ def test_a_signal_just_after_the_end_of_the_command_keeps_its_exit_code(
     monkeypatch.setattr(process, "OutputCollector", SignalledCollector)
     # The process above the command ends after it.
     command = ["sh", "-c", f"cat {started}; echo $PPID; exit 3"]
-    result = run_foreground(command, os.environ, 20, keep=100, echo=False)
+    result = asyncio.run(run_foreground(command, os.environ, 20, keep=100, echo=False))
     assert (result.code, result.interrupted_by) == (3, signal.SIGHUP)
 
 

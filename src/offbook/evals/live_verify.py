@@ -8,20 +8,19 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
-import subprocess
+import sys
 import tempfile
 from collections import Counter
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
 import msgspec
 
-from offbook.errors import UsageError
+from offbook.errors import DeadlineExceeded, Interrupted, UsageError
 from offbook.evals.case_kind import CaseContext, CaseOutcome
 from offbook.evals.pack import CommandRef, CommandSpec, EvalCase, LoadedPack
 from offbook.evals.run_record import RunRecord, RunStage, StoredRun, parse_run_record
+from offbook.runs import commands
 from offbook.runs.result_identity import IdentityDigest
 from offbook.trace.events import Verdict
 
@@ -138,32 +137,26 @@ def run_command(
     words = list(spec.argv) or ["/bin/sh", "-c", spec.command]
     deadline = spec.timeout_seconds or seconds
     try:
-        process = subprocess.Popen(  # noqa: S603 - the command is written in the pack
+        result = commands.run_command(
+            None,
             words,
             cwd=folder / spec.cwd,
-            env={**os.environ, **spec.env},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            start_new_session=True,
+            environment={**os.environ, **spec.env},
+            stdin=stdin.encode(),
+            deadline=deadline,
+            max_output=sys.maxsize,
+            echo=False,
         )
-    except OSError as error:
-        return CommandEnd("", f"cannot run {words[0]}: {error.strerror}")
-    with process:
-        try:
-            out, err = process.communicate(stdin, timeout=deadline)
-        except subprocess.TimeoutExpired:
-            return CommandEnd("", f"{words[0]} did not end within {deadline:g} s")
-        finally:
-            # Processes that the command left behind end as well.
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-    if process.returncode:
-        tail = (err.strip() or out.strip())[-MAX_TAIL:]
-        return CommandEnd(out, f"{words[0]} exited with {process.returncode}: {tail}")
-    return CommandEnd(out)
+    except UsageError as error:
+        return CommandEnd("", error.what)
+    if isinstance(result.failure, Interrupted):
+        raise result.failure
+    if isinstance(result.failure, DeadlineExceeded):
+        return CommandEnd("", f"{words[0]} did not end within {deadline:g} s")
+    if result.failure is not None:
+        tail = (result.errors.strip() or result.output.strip())[-MAX_TAIL:]
+        return CommandEnd(result.output, f"{words[0]} exited with {result.exit_code}: {tail}")
+    return CommandEnd(result.output)
 
 
 def to_command(reference: CommandRef | None) -> CommandSpec:

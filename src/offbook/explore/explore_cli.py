@@ -334,33 +334,31 @@ def _command_runner(
     command: tuple[str, ...], script: Path | None, deadline: float
 ) -> Callable[[Path], None]:
     """Return a function that runs a command once, with a fresh source if there is a script."""
-    from offbook.runs.commands import run_with_source
+    from offbook.runs.commands import ANY_EXIT_CODE, run_command
     from offbook.sources.loading import open_source
-    from offbook.subjects.process import run_foreground
-    from offbook.trace.recorder import COLLECT_TRACES, record_trace
+    from offbook.trace.recorder import COLLECT_TRACES
 
     make_source = None if script is None else open_source(script)
 
     def run(folder: Path) -> None:
-        if make_source is None:
-            env = {**os.environ, COLLECT_TRACES: str(folder)}
-            ended = run_foreground(command, env, deadline, keep=64 * 1024, echo=False)
-            code, output = ended.code, ended.stdout
-        else:
-            source = make_source()
-            with record_trace(folder / "unread" / "trace") as hub:
-                result = run_with_source(source, command, hub=hub, deadline=deadline, echo=False)
-            result.raise_interrupt()
-            unfinished = getattr(source, "unfinished", lambda: None)()
-            for failure in (*result.failures, *([unfinished] if unfinished else [])):
-                raise failure
-            code, output = result.exit_code, result.output
-        if code:
+        result = run_command(
+            None if make_source is None else make_source(),
+            command,
+            # A command with its own model writes traces that are read.
+            environment={**os.environ, COLLECT_TRACES: str(folder)}
+            if make_source is None
+            else None,
+            deadline=deadline,
+            echo=False,
+            codes=ANY_EXIT_CODE,
+        )
+        if result.exit_code:
             raise RunError(
-                f"the command exited with {code}, so it was not measured",
+                f"the command exited with {result.exit_code}, so it was not measured",
                 where=command[0],
-                hint=output[-500:],
+                hint=result.output[-500:],
             )
+        result.raise_failure()
 
     return run
 

@@ -10,10 +10,9 @@ __getattr__ = lazy_getattr(
         "agents": "ModelAgent",
         "api": "drive session",
         "benchmark": "MIN_PAIRS Sample compare measure read_baseline save_baseline summarize",
-        "commands": "CommandResult MAX_OUTPUT record_command",
+        "commands": "CommandResult MAX_OUTPUT Service record_command run_command",
         "determinism": "DeterminismTrial check_determinism resolve_target",
         "doctor": "InstalledTool PACKAGES find_installed",
-        "fault_runs": "start_faults",
         "first_test": "scan_project write_first_test",
         "judge_factory": "JudgeConfig",
         "mock_scopes": "ScopeManager",
@@ -22,7 +21,6 @@ __getattr__ = lazy_getattr(
         "result_identity": "IdentityDigest UsedFiles find_change watch_used_files",
         "run": "Run SyncBridge describe_left_behind emit_failure in_event_loop"
         " list_running place_of_error record_termination watch_termination",
-        "service": "Service",
-        "wiring": "Wiring find_refusal",
+        "wiring": "Wiring find_refusal start_faults",
     },
 )

@@ -10,14 +10,15 @@ from offbook.runs.benchmark import save_baseline as save_baseline
 from offbook.runs.benchmark import summarize as summarize
 from offbook.runs.commands import MAX_OUTPUT as MAX_OUTPUT
 from offbook.runs.commands import CommandResult as CommandResult
+from offbook.runs.commands import Service as Service
 from offbook.runs.commands import record_command as record_command
+from offbook.runs.commands import run_command as run_command
 from offbook.runs.determinism import DeterminismTrial as DeterminismTrial
 from offbook.runs.determinism import check_determinism as check_determinism
 from offbook.runs.determinism import resolve_target as resolve_target
 from offbook.runs.doctor import PACKAGES as PACKAGES
 from offbook.runs.doctor import InstalledTool as InstalledTool
 from offbook.runs.doctor import find_installed as find_installed
-from offbook.runs.fault_runs import start_faults as start_faults
 from offbook.runs.first_test import scan_project as scan_project
 from offbook.runs.first_test import write_first_test as write_first_test
 from offbook.runs.judge_factory import JudgeConfig as JudgeConfig
@@ -39,7 +40,7 @@ from offbook.runs.run import list_running as list_running
 from offbook.runs.run import place_of_error as place_of_error
 from offbook.runs.run import record_termination as record_termination
 from offbook.runs.run import watch_termination as watch_termination
-from offbook.runs.service import Service as Service
 from offbook.runs.watching import send_spans as send_spans
 from offbook.runs.wiring import Wiring as Wiring
 from offbook.runs.wiring import find_refusal as find_refusal
+from offbook.runs.wiring import start_faults as start_faults

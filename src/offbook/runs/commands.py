@@ -1,8 +1,8 @@
 """Whole commands with another model: their clients find its address in the environment.
 
-run        a command with any source as its model
-record     the source is a recording in front of the real model
-replay     the source is a cassette
+run_command      a command that we start, in a rehearsal: any source is its model
+record_command   … with a recording in front of the real model
+Service          a server for commands that are started elsewhere
 """
 
 from __future__ import annotations
@@ -13,96 +13,130 @@ import shutil
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 import msgspec
 
-from offbook.errors import Interrupted, UsageError
-from offbook.exchange.providers import client_arguments
+from offbook.errors import CheckFailed, Interrupted, OffbookError, RunError, UsageError
+from offbook.exchange.providers import client_arguments, client_env
 from offbook.files import make_temp_folder, remove_temp_folder
+from offbook.runs.rehearsal import Rehearsal, RehearsalDefaults, use_defaults
+from offbook.runs.wiring import start_faults
 from offbook.sources.server.server import Server
-from offbook.subjects.process import run_foreground
-from offbook.trace.events import RunEndData
+from offbook.subjects.process import ProcessResult, describe_exit, run_foreground
+from offbook.trace.events import Event, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 
     from offbook.determinism.faults import Faults
     from offbook.exchange.model import ModelSource
     from offbook.sources.cassette.recording import Recording, RecordingSummary
-    from offbook.sources.cassette.replay import Cassette, ReplaySummary
     from offbook.sources.mocks.mocks import MockRecording
-    from offbook.sources.server.endpoint import Endpoint
+    from offbook.sources.server.endpoint import Endpoint, Pacing
+    from offbook.subjects.subject import ModelAccess, RunContext
+    from offbook.trace.events import FileLine
     from offbook.trace.hub import Hub
 
 DEADLINE = 600.0
 MAX_OUTPUT = 64 * 1024
+ANY_EXIT_CODE = range(-64, 256)
 
 
-class CommandResult(msgspec.Struct, frozen=True):
-    """The end of a command: exit code, output, and the errors of its model.
+class CommandOptions(TypedDict, total=False):
+    """The options of a command, described in `TerminalCommand`."""
 
-    `interrupted_by` is the number of the signal that ended it because we received it, or 0;
-    `faults` is the number of injected faults.
+    deadline: float
+    echo: bool
+    environment: Mapping[str, str] | None
+    cwd: Path | None
+    max_output: int
+    stdin: bytes | None
+    codes: Collection[int]
+
+
+class TerminalCommand:
+    """A command of the user as a subject: it runs once, with our environment, in the terminal.
+
+    The first `max_output` bytes of its output are kept in `ended`, and printed with `echo`; if it
+    is 0, the command writes to the terminal itself. An exit code fails the run if it is not one
+    of `codes`. A command that is not `served` has the model that it finds itself.
     """
 
-    exit_code: int
-    output: str = ""
-    duration_ms: int = 0
-    failures: tuple[BaseException, ...] = ()
-    interrupted_by: int = 0
-    faults: int = 0
+    emits_tool_calls = False
+    takes_prompt = False
 
-    def raise_interrupt(self) -> None:
-        """Raise Interrupted if a signal ended the command because we received it."""
-        if self.interrupted_by:
-            raise Interrupted(self.interrupted_by)
+    def __init__(
+        self, command: Sequence[str], *, served: bool = True, **options: Unpack[CommandOptions]
+    ) -> None:
+        self.name = command[0]
+        self.model_access: ModelAccess = "endpoint" if served else "call"
+        self.command_line = list(command)
+        self.ended: ProcessResult | None = None
+        self._options = options
+        self._context: RunContext | None = None
 
+    async def open(self, context: RunContext, /) -> None:
+        """Note where its model is."""
+        self._context = context
 
-def run_with_source(  # noqa: PLR0913 - the options of a command
-    source: ModelSource,
-    command: Sequence[str],
-    *,
-    hub: Hub | None = None,
-    deadline: float = DEADLINE,
-    echo: bool = True,
-    environment: Mapping[str, str] | None = None,
-    cwd: Path | None = None,
-    max_output: int = MAX_OUTPUT,
-    faults: Faults | None = None,
-) -> CommandResult:
-    """Run a command with this source as its model; faults need a hub, which reports them."""
-    started = time.perf_counter()
-    injector = None
-    if faults is not None and hub is not None:
-        from offbook.runs.fault_runs import start_faults  # few runs have faults
+    async def prompt(self, _text: str, /) -> str | None:
+        """Run the command to its end; return its output if it is kept."""
+        options, context = self._options, self._context
+        assert context is not None  # noqa: S101 - opened before
+        env = os.environ if (given := options.get("environment")) is None else given
+        deadline, keep = options.get("deadline", DEADLINE), options.get("max_output", MAX_OUTPUT)
+        with _connect_clients(self.command_line, context, env) as (words, connected):
+            self.ended = ended = await run_foreground(
+                words,
+                connected,
+                deadline,
+                keep=keep,
+                echo=options.get("echo", True),
+                cwd=options.get("cwd"),
+                stdin=options.get("stdin"),
+            )
+        if ended.interrupted_by:
+            raise Interrupted(ended.interrupted_by)
+        if ended.code not in options.get("codes", (0,)):
+            raise RunError(f"the command {describe_exit(ended.code)}", where=self.name)
+        return ended.stdout.strip() if keep else None
 
-        injector = start_faults(faults, hub)
-    with Server() as server:
-        endpoint = server.mount(source, run="", hub=hub, faults=injector)
-        with connect_clients(command, endpoint, environment) as (words, env):
-            ended = run_foreground(words, env, deadline, keep=max_output, echo=echo, cwd=cwd)
-        failure = endpoint.history_error or endpoint.failure
-        failures = () if failure is None else (failure,)
-    duration = round((time.perf_counter() - started) * 1000)
-    if injector is not None and hub is not None:
-        answer = ended.stdout.strip()
-        hub.emit_data(RunEndData(ok=not ended.code, exit=ended.code, output=answer))
-    count = 0 if injector is None else injector.injected
-    return CommandResult(ended.code, ended.stdout, duration, failures, ended.interrupted_by, count)
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code of a command that ended by itself."""
+        return None if self.ended is None or self.ended.interrupted_by else self.ended.code
+
+    async def close(self) -> None:
+        """Do nothing: its processes have ended."""
+
+    def tools(self) -> None:
+        """Return None: only its requests list its tools."""
+
+    def commands(self) -> tuple[str, ...]:
+        """Return no commands."""
+        return ()
+
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """Return no verdicts."""
+        return ()
 
 
 @contextmanager
-def connect_clients(
-    command: Sequence[str], endpoint: Endpoint, environment: Mapping[str, str] | None = None
+def _connect_clients(
+    command: Sequence[str], context: RunContext, environment: Mapping[str, str]
 ) -> Generator[tuple[list[str], dict[str, str]]]:
-    """Yield the command and the environment in which all known clients use this endpoint.
+    """Yield the command and the environment in which all known clients use this model.
 
     A client that needs arguments for this gets them wherever it occurs in the command, such as in
     `sh -c '…'`: a script of its name is the first on the PATH.
     """
-    env = {**(os.environ if environment is None else environment), **endpoint.variables}
-    needed = client_arguments(endpoint.url)
+    env = {**environment, **context.hub.variables}
+    if not context.endpoint:
+        yield [*command], env
+        return
+    env |= client_env(context.endpoint)
+    needed = client_arguments(context.endpoint)
     folder = make_temp_folder()
     try:
         for name, arguments in needed.items():
@@ -120,21 +154,139 @@ def connect_clients(
         remove_temp_folder(folder)
 
 
+class NoModel(msgspec.Struct, frozen=True):
+    """The model of a command that should make no request: it raises this error."""
+
+    error: OffbookError
+
+    async def reply(self, request: Any, /) -> Any:  # noqa: ARG002 - the protocol's
+        """Raise the error."""
+        raise self.error
+
+
+class CommandResult(msgspec.Struct, frozen=True):
+    """The end of a command: how it exited, what its run has verified, and why it failed.
+
+    `failure` is the error that a rehearsal raises. `exit_code` is None if the command was not
+    started or did not end by itself.
+    """
+
+    exit_code: int | None
+    output: str = ""
+    errors: str = ""
+    duration_ms: int = 0
+    verdicts: tuple[Verdict, ...] = ()
+    events: tuple[Event, ...] = ()
+    failure: BaseException | None = None
+
+    @property
+    def ok(self) -> bool:
+        """True if the run passed."""
+        return self.failure is None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the result for machines."""
+        shown = [
+            {"check": v.check, "status": v.status, "message": v.message} for v in self.verdicts
+        ]
+        return {
+            "ok": self.ok,
+            "exit_code": self.exit_code,
+            "duration_ms": self.duration_ms,
+            "error": None if self.failure is None else str(self.failure),
+            "verdicts": shown,
+        }
+
+    def raise_failure(self) -> None:
+        """Raise the failure, if there is one."""
+        if self.failure is not None:
+            raise_model_failure(self.failure)
+
+
+def run_command(
+    source: ModelSource | None,
+    command: Sequence[str],
+    *,
+    trace: Path | None = None,
+    place: FileLine | None = None,
+    lenient: Iterable[str] = (),
+    faults: Faults | None = None,
+    allow_unused_mocks: bool = False,
+    **options: Unpack[CommandOptions],
+) -> CommandResult:
+    """Rehearse a command with this source as its model; without one it uses its own.
+
+    A usage error, such as a command that is not found, is raised; another failure is returned.
+    `place` is the file that a failed verdict names.
+    """
+    subject = TerminalCommand(command, served=source is not None, **options)
+    defaults = RehearsalDefaults(in_memory=trace is None, place=place)
+    failure: BaseException | None = None
+    started = time.perf_counter()
+    with use_defaults(defaults):
+        rehearsal = Rehearsal(
+            subject,
+            source=source or NoModel(RunError("no model is scripted for this command")),
+            cwd=Path.cwd(),
+            trace=trace,
+            lenient=lenient,
+            faults=faults,
+            allow_unused_mocks=allow_unused_mocks,
+        )
+        try:
+            with rehearsal:
+                rehearsal.run("")
+        except UsageError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - the caller raises it
+            failure = error
+    verdicts = tuple(rehearsal.events.verdicts)
+    if failure is None and faults is not None:
+        failure = _find_unknown(verdicts)
+    ended = subject.ended or ProcessResult(0, "", "")
+    return CommandResult(
+        subject.exit_code,
+        ended.stdout,
+        ended.stderr,
+        round((time.perf_counter() - started) * 1000),
+        verdicts,
+        tuple(rehearsal.events.all),
+        failure,
+    )
+
+
+def _find_unknown(verdicts: Iterable[Verdict]) -> CheckFailed | None:
+    """Return the error for a fault whose outcome is unknown: no assertion reads the answer."""
+    from offbook.checks.fault_outcomes import CHECK
+
+    hint = "end with an exit code other than 0, or print the error"
+    unknown = (v for v in verdicts if v.check == CHECK and v.status == "no_data")
+    return next((CheckFailed(verdict.message, hint=hint) for verdict in unknown), None)
+
+
+def raise_model_failure(error: BaseException) -> None:
+    """Raise an error of a run; one that a callback of the playbook raised fails the test."""
+    if isinstance(error, (OffbookError, Interrupted)):
+        raise error
+    message = f"a callback of the playbook raised {type(error).__name__}: {error}"
+    raise RunError(message) from error
+
+
 def record_command(
-    recording: Recording, command: Sequence[str], *, hub: Hub | None = None, **options: Any
+    recording: Recording, command: Sequence[str], **options: Any
 ) -> tuple[CommandResult, RecordingSummary]:
     """Run a command and record its requests and responses, its output and its exit code."""
     metadata: dict[str, Any] = {}
     try:
-        result = run_with_source(recording, command, hub=hub, **options)
-        recording.interrupted = recording.interrupted or bool(result.interrupted_by)
+        result = run_command(recording, command, codes=ANY_EXIT_CODE, **options)
+        recording.interrupted = recording.interrupted or isinstance(result.failure, Interrupted)
         metadata["command"] = {
             "argv": list(command),
             "exit_code": result.exit_code,
             "output": result.output,
             "duration_ms": result.duration_ms,
         }
-        if not result.failures and not recording.interrupted:
+        if result.ok and not recording.interrupted:
             summary = recording.summary()
             _require_requests(summary.interactions + summary.replayed, recording.path)
     except UsageError:
@@ -149,21 +301,10 @@ def record_command(
     return result, recording.close(metadata)
 
 
-def replay_command(
-    cassette: Cassette, command: Sequence[str], *, hub: Hub | None = None, **options: Any
-) -> tuple[CommandResult, ReplaySummary]:
-    """Run a command with a cassette as its model."""
-    try:
-        result = run_with_source(cassette, command, hub=hub, **options)
-        return result, cassette.summary()
-    finally:
-        cassette.close()
-
-
 def record_mocks(recording: MockRecording, command: Sequence[str], **options: Any) -> CommandResult:
     """Run a command and record the responses of its model as mocks."""
-    result = run_with_source(recording, command, **options)
-    if not result.failures:
+    result = run_command(recording, command, codes=ANY_EXIT_CODE, **options)
+    if result.ok:
         _require_requests(len(recording.lines), recording.path)
     return result
 
@@ -175,3 +316,80 @@ def _require_requests(count: int, path: Path) -> None:
             where=str(path),
             hint="it must read the address of the model from OPENAI_BASE_URL or a similar variable",
         )
+
+
+def describe_faults(events: Iterable[Event], plan: Faults) -> list[str]:
+    """Return a line for each injected fault, with what the agent did about it, and the counts."""
+    from offbook.checks.fault_outcomes import find_outcomes, summarize
+
+    outcomes = find_outcomes(events)
+    return [*map(str, outcomes), f"{summarize(outcomes)} (seed {plan.seed})"]
+
+
+class Service:
+    """A server with a fresh source for each run.
+
+    The unnamed run exists from the start. Another run begins with the first request to its path,
+    `/s/<name>`, with the script from its beginning.
+    """
+
+    def __init__(
+        self,
+        make_source: Callable[[], ModelSource],
+        hub: Hub,
+        *,
+        port: int = 0,
+        pacing: Pacing | None = None,
+        lenient: Iterable[str] = (),
+        faults: Faults | None = None,
+    ) -> None:
+        self._faults = faults
+        self._make_source = make_source
+        self._pacing = pacing
+        self._hub = hub
+        self._endpoints: list[Endpoint] = []
+        self.server = Server(port=port, lenient=lenient, on_unknown_run=self._start_run)
+
+    def __enter__(self) -> Self:
+        # The run exists before a client can connect.
+        self.server.bind()
+        self.endpoint = self._start_run("")
+        self.server.launch()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.server.close()
+
+    def _start_run(self, name: str) -> Endpoint:
+        # Each run has the same faults, counted from its own first request.
+        injector = None if self._faults is None else start_faults(self._faults, self._hub)
+        # Events of a named run have its name as their context.
+        with self._hub.scoped(**({"run": name} if name else {})):
+            endpoint = self.server.mount(
+                self._make_source(), run=name, hub=self._hub, pacing=self._pacing, faults=injector
+            )
+        self._endpoints.append(endpoint)
+        return endpoint
+
+    def raise_failures(self) -> None:
+        """Raise the error of the first run that has one, with the others as notes."""
+        errors = [
+            endpoint.history_error or endpoint.failure or endpoint.refusal
+            for endpoint in self._endpoints
+        ]
+        failures = [*(error for error in errors if error is not None), *self._hub.errors]
+        for other in failures[1:]:
+            failures[0].add_note(f"in another run: {other}")
+        if failures:
+            raise_model_failure(failures[0])
+
+
+def warn_of_mocks(source: ModelSource, *, after_run: bool) -> list[str]:
+    """Return the lint messages of mocks; after a run, unused mocks are reported as well."""
+    from offbook.sources.mocks.mock_file import lint_mocks
+    from offbook.sources.mocks.mocks import Mocks
+
+    if not isinstance(source, Mocks):
+        return []
+    unused = source.unused if after_run else ()
+    return [str(problem) for problem in lint_mocks(source.file, unused)]

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from offbook.determinism.clock import EPOCH, frozen_environment
-from offbook.errors import UsageError
-from offbook.runs.commands import DEADLINE, run_with_source
+from offbook.errors import DeadlineExceeded, Interrupted, UsageError
+from offbook.runs.commands import ANY_EXIT_CODE, DEADLINE, NoModel, run_command
 from offbook.secrets import outgoing
 from offbook.sources.cassette.format import Normalizer, collapse_whitespace, merge_rules
 from offbook.sources.cassette.journal import load_cassette
@@ -33,7 +33,7 @@ from offbook.sources.mocks.mocks import Mocks
 from offbook.trace.events import ERROR, PROCESS_OUTPUT, REPLY, REQUEST
 from offbook.trace.matching import split_words
 from offbook.trace.reader import read_trace
-from offbook.trace.recorder import COLLECT_TRACES, record_trace
+from offbook.trace.recorder import COLLECT_TRACES
 from offbook.trace.redaction import Redaction, RedactionRules, suggest_redactions
 
 if TYPE_CHECKING:
@@ -157,31 +157,28 @@ def check_determinism(trial: DeterminismTrial, runs: int = 2) -> DeterminismRepo
     return DeterminismReport(runs, first.exit_code, exchanges, divergences)
 
 
-class _NoModel:
-    """A source for targets that should make no request."""
-
-    async def reply(self, request: Any, /) -> Any:  # noqa: ARG002 - the protocol's
-        raise UsageError(
-            "the target needs a model, and none is configured",
-            hint="add --cassette FILE, or --live to record the first pass",
-        )
-
-
 def _run_pass(trial: DeterminismTrial, number: int, folder: Path) -> PassResult:
     cwd, traces = folder / f"pass{number}", folder / f"traces{number}"
     for created in (cwd, traces):
         created.mkdir()
     roots = {"WORKSPACE": cwd}
+    no_model = NoModel(
+        UsageError(
+            "the target needs a model, and none is configured",
+            hint="add --cassette FILE, or --live to record the first pass",
+        )
+    )
     cassette = trial.cassette or folder / "recorded.yaml"
     if cassette.suffix == ".jsonl":
         source: ModelSource = Mocks(read_mocks(cassette))
     elif trial.cassette is None and number == 1:
-        live = trial.live or _NoModel()
+        live = trial.live or no_model
         source = Recording(live, cassette, roots=roots, redactions=trial.redactions)
     elif not len(load_cassette(cassette)):
-        source = _NoModel()  # the first pass made no request
+        source = no_model  # the first pass made no request
     else:
         source = Cassette(cassette, strict=False, roots=roots, redactions=trial.redactions)
+        source.continued = True  # the comparison shows what was not replayed
     # Python orders sets of strings by their hash, which the seed changes.
     seed = HASH_SEEDS[(number - 1) % len(HASH_SEEDS)] if trial.shuffle else 0
     environment = {
@@ -190,30 +187,29 @@ def _run_pass(trial: DeterminismTrial, number: int, folder: Path) -> PassResult:
         COLLECT_TRACES: str(traces),
         **(frozen_environment(folder / "frozen", EPOCH) if trial.freeze else {}),
     }
-    with record_trace(traces / "wire.jsonl", subject=trial.command[0]) as hub:
-        result = run_with_source(
-            source,
-            trial.command,
-            hub=hub,
-            deadline=trial.deadline,
-            echo=False,
-            environment=environment,
-            cwd=cwd,
-            max_output=sys.maxsize,
-        )
+    result = run_command(
+        source,
+        trial.command,
+        trace=traces / "wire.jsonl",
+        deadline=trial.deadline,
+        echo=False,
+        environment=environment,
+        cwd=cwd,
+        max_output=sys.maxsize,
+        codes=ANY_EXIT_CODE,
+    )
     # A recording is written when it is closed; the next pass replays it.
     if isinstance(source, (Recording, Cassette)):
         source.close()
-    result.raise_interrupt()
     # Other failures are part of the comparison: a target may be expected to fail.
-    if result.failures and isinstance(result.failures[0], UsageError):
-        raise result.failures[0]
+    if isinstance(result.failure, (Interrupted, DeadlineExceeded)):
+        raise result.failure
     events = Normalizer(trial.redactions, roots=roots)
     rules = merge_rules(RedactionRules(OUTPUT_REDACTIONS), trial.redactions)
     output = Normalizer(rules, roots=roots)
     return PassResult(
         number,
-        result.exit_code,
+        result.exit_code or 0,
         tuple(output.clean_text(line) for line in result.output.splitlines()),
         tuple(
             _render_event(events, event)

@@ -46,14 +46,14 @@ from offbook.runs.run import (
     record_termination,
     watch_termination,
 )
-from offbook.runs.wiring import Wiring, find_refusal
+from offbook.runs.wiring import Wiring, find_refusal, start_faults
 from offbook.secrets import hide_secrets
 from offbook.subjects.subject import (
     MOCKS_USED,
     EndsWithError,
     Subject,
 )
-from offbook.trace.events import FileLine, RunEndData, RunStartData, Verdict
+from offbook.trace.events import UNSET, FileLine, RunEndData, RunStartData, Verdict
 from offbook.trace.hub import Hub, run_watchers, use_hub
 from offbook.trace.query import Events
 from offbook.trace.recorder import KeptEvents, Recorder, traces_are_read
@@ -79,7 +79,7 @@ class RehearsalDefaults(msgspec.Struct, frozen=True):
     A search plays hundreds of models against `drive(agent)` in a function of the user: each time
     with another source, in one event loop and one temporary folder, and without the automatic
     assertions. With `in_memory`, no trace is written, unless something in this process reads all
-    traces.
+    traces. `place` is where the runs are written, if not at the caller.
     """
 
     source: ModelSource | None = None
@@ -89,6 +89,7 @@ class RehearsalDefaults(msgspec.Struct, frozen=True):
     folder: ReusedFolder | None = None
     in_memory: bool = False
     trace: Path | None = None
+    place: FileLine | None = None
 
 
 _defaults: ContextVar[RehearsalDefaults | None] = ContextVar("offbook-defaults", default=None)
@@ -237,8 +238,6 @@ class Rehearsal:
         self._files = RunFiles(cwd, defaults.trace if trace is None else trace, defaults.folder)
         self._trace = RunTrace(clock or SystemClock(), in_memory=defaults.in_memory)
         if faults is not None or defaults.faults is not None:
-            from offbook.runs.fault_runs import start_faults
-
             plan = defaults.faults if faults is None else faults
             self.hub.faults = start_faults(plan, self.hub)
         self._wiring = Wiring(
@@ -315,7 +314,8 @@ class Rehearsal:
         """
         self._raise_if_disposed()
         self._state.ever_run = True
-        self.hub.place = _caller_place()
+        defaults = _defaults.get()
+        self.hub.place = (defaults and defaults.place) or _caller_place()
         run = Run(lambda run: self._run(script, run), self.events)
         # Runs that passed need no reminder at the end.
         others = (r for r in self._runs if not r.finished or r.error is not None)
@@ -416,7 +416,11 @@ class Rehearsal:
         first = self.hub.seq
         output: object = None
         running = list_running() if self._auto_assert else set[object]()
-        self.hub.emit_data(RunStartData(self.subject.name, turns))
+        words = getattr(self.subject, "command_line", None)  # of `RunsCommand`
+        start = RunStartData(self.subject.name, turns)
+        if words is not None:
+            start = RunStartData(self.subject.name, command=words)
+        self.hub.emit_data(start)
         self._notify_watchers()
         try:
             for prompt in prompts:
@@ -434,7 +438,7 @@ class Rehearsal:
         except BaseException as error:
             self._state.failed = self._state.ever_failed = True
             self._notify_watchers()
-            emit_failure(self.hub, error)
+            emit_failure(self.hub, error, exit=getattr(self.subject, "exit_code", None))
             run.end(first, self.hub.seq, None)
             if self.hub.faults is not None:
                 self.hub.emit_verdict(self._judge_faults(run))
@@ -443,7 +447,11 @@ class Rehearsal:
         known = output is None or isinstance(output, str)
         shown = output if known else {"type": type(output).__name__}
         self._notify_watchers()
-        self.hub.emit_data(RunEndData(ok=True, output=shown))
+        code: int | None = getattr(self.subject, "exit_code", None)
+        end = RunEndData(ok=True, output=shown)
+        if code is not None:
+            end = RunEndData(ok=True, exit=code, output=UNSET if shown is None else shown)
+        self.hub.emit_data(end)
         run.end(first, self.hub.seq, output)
         if self.hub.faults is not None:
             self._check_faults(run)
@@ -556,7 +564,7 @@ class Rehearsal:
         unfinished = self._playbook.unfinished()
         if unfinished is None:
             # It is part of the check of a script. Without one, a report of it would be green.
-            if not self._state.only_prompts:
+            if not (self._state.only_prompts and getattr(self.subject, "takes_prompt", True)):
                 consumed = self._playbook.consumed
                 self.hub.emit_verdict(Verdict("playbook consumed", "pass", actual=consumed))
         elif self.hub.faults is not None and self.hub.faults.injected:
@@ -604,8 +612,9 @@ class Rehearsal:
                     with use_hub(self.hub):
                         await self.subject.close()
                 finally:
-                    # After a failed run an unused mock means nothing.
-                    if self._state.ever_run and not self._state.ever_failed:
+                    # After a failed or refused run an unused mock means nothing.
+                    refused = any(run.error is not None for run in self._runs)
+                    if self._state.ever_run and not self._state.ever_failed and not refused:
                         failed_verdicts = self._emit_last_verdicts()
                 await self.hub.idle()
         finally:
@@ -650,9 +659,13 @@ class Rehearsal:
         of_faults: list[Verdict] = []
         if self.hub.faults is not None and (missing := self.hub.faults.find_missing()):
             of_faults.append(Verdict("faults injected", "fail", missing))
+        faulty = self.hub.faults is not None and self.hub.faults.injected
         for verdict in (*self.subject.verdicts(), *of_source, *of_faults):
             if verdict.holds:
                 self.hub.emit_verdict(verdict)
+            elif faulty and verdict in of_source:
+                # An agent that gives up after a fault leaves the rest of the script.
+                self.hub.emit_verdict(msgspec.structs.replace(verdict, status="warn"))
             elif self._allow_unused_mocks and verdict.check == MOCKS_USED:
                 self.hub.emit_verdict(msgspec.structs.replace(verdict, status="warn"))
             elif not self._auto_assert:

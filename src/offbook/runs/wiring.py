@@ -26,6 +26,7 @@ from offbook.subjects.subject import (
     RunContext,
     Subject,
 )
+from offbook.trace.events import FaultData
 from offbook.trace.instrument import TracedSource
 
 # The server, the dialects and the interception are imported where they are used: a scripted
@@ -230,6 +231,14 @@ class SourceWithMetadata:
         """Return the reply to the request with this metadata."""
         metadata = {**request.metadata, **self._subject.request_metadata}
         return await self._source.reply(msgspec.structs.replace(request, metadata=metadata))
+
+
+def start_faults(plan: object, hub: Hub) -> FaultInjector:
+    """Return the injector of a new run; each fault is an event of its trace."""
+    from offbook.determinism.faults import FaultInjector, Faults, parse_faults
+
+    parsed = parse_faults(plan) or Faults()
+    return FaultInjector(parsed, lambda data: hub.emit_data(FaultData(**data)))
 
 
 def find_refusal(

@@ -247,7 +247,7 @@ async def run_shell(command: str, *, cwd: Path, deadline: float) -> tuple[Proces
     return result, output.dropped
 
 
-def run_foreground(
+async def run_foreground(
     command: Sequence[str],
     env: Mapping[str, str],
     deadline: float,
@@ -255,48 +255,51 @@ def run_foreground(
     keep: int = 0,
     echo: bool = True,
     cwd: Path | None = None,
+    stdin: bytes | None = None,
 ) -> ProcessResult:
     """Run a command in the terminal; its result has the first `keep` bytes of its output.
 
     Ctrl-C, SIGTERM and SIGHUP are forwarded to the command, because it is not in our process
-    group. The result then has `interrupted_by`.
+    group. The result then has `interrupted_by`. A command with a `stdin` of its own does not use
+    the terminal: its error output is kept, too.
     """
-    output = OutputCollector(limit=keep, streams=(1,) if keep else (), echo=echo)
+    streams = ((1,) if stdin is None else (1, 2)) if keep else ()
+    output = OutputCollector(limit=keep, streams=streams, echo=echo)
     interrupted_by = 0
     if cwd is not None:
         env = {**env, "PWD": str(cwd)}
-
-    async def run() -> ProcessResult:
-        supervision = asyncio.ensure_future(
-            _supervise(
-                command,
-                output,
-                cwd=cwd,
-                env=env,
-                deadline=deadline,
-                stdin=None,
-                stdout=PIPE if keep else None,
-                stderr=None,
-            )
+    supervision = asyncio.ensure_future(
+        _supervise(
+            command,
+            output,
+            cwd=cwd,
+            env=env,
+            deadline=deadline,
+            stdin=stdin,
+            stdout=PIPE if 1 in streams else None,
+            stderr=PIPE if 2 in streams else None,  # noqa: PLR2004 - standard error
         )
+    )
 
-        def interrupt(number: int) -> None:
-            nonlocal interrupted_by
-            interrupted_by = interrupted_by or number
-            loop = asyncio.get_running_loop()
-            if output.send_signal is None:  # it is being started, or has ended
-                loop.call_later(0.01, interrupt, number)
-                return
-            output.send_signal(number)
-            loop.call_later(INTERRUPT_GRACE, supervision.cancel)
-
-        with _handle_signals(interrupt):
-            return await supervision
+    def interrupt(number: int) -> None:
+        nonlocal interrupted_by
+        interrupted_by = interrupted_by or number
+        loop = asyncio.get_running_loop()
+        if output.send_signal is None:  # it is being started, or has ended
+            loop.call_later(0.01, interrupt, number)
+            return
+        output.send_signal(number)
+        loop.call_later(INTERRUPT_GRACE, supervision.cancel)
 
     try:
-        result = asyncio.run(run())
-    except asyncio.CancelledError:  # it did not exit after the signal
-        result = ProcessResult(-signal.SIGKILL, output.text(1), "")
+        with _handle_signals(interrupt):
+            result = await supervision
+    except asyncio.CancelledError:
+        if not interrupted_by:
+            supervision.cancel()
+            raise
+        # It did not exit after the signal.
+        result = ProcessResult(-signal.SIGKILL, output.text(1), output.text(2))
     if result.timed_out:
         raise DeadlineExceeded(
             f"the command was still running after {deadline:g} s", where=command[0]
@@ -487,7 +490,8 @@ def _cannot_start(program: str, number: int, env: Mapping[str, str]) -> UsageErr
         hint = f"chmod +x {program}" if number == errno.EACCES else ""
         return UsageError(f"cannot run {program!r}: {os.strerror(number)}", hint=hint)
     names: set[str] = set()
-    for folder in env.get("PATH", "").split(os.pathsep):
+    # A path is not searched for on the PATH.
+    for folder in () if os.sep in program else env.get("PATH", "").split(os.pathsep):
         with contextlib.suppress(OSError):
             names.update(path.name for path in Path(folder).glob(f"{program[:1]}*"))
     hint = did_you_mean(program, names)

@@ -216,6 +216,21 @@ class SendsPrompts(Protocol):
         ...
 
 
+@runtime_checkable
+class RunsCommand(Protocol):
+    """A subject that is one command; the start and the end of its run have these."""
+
+    @property
+    def command_line(self) -> list[str]:
+        """The command."""
+        ...
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code, if it ended by itself."""
+        ...
+
+
 # --- Options of several subjects
 
 

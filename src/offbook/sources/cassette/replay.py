@@ -51,6 +51,7 @@ from offbook.sources.cassette.mismatch import (
 )
 from offbook.sources.matching import answer_side_request
 from offbook.trace.events import DriftData, EventData, PassthroughData, ReorderedData, Verdict
+from offbook.trace.hub import Hub, current_hub
 from offbook.trace.redaction import RedactionRules, parse_redaction_rules
 
 if TYPE_CHECKING:
@@ -59,7 +60,6 @@ if TYPE_CHECKING:
 
     from offbook.exchange.model import ModelSource, Reply
     from offbook.sources.cassette.cassette_file import CassetteFile, Entry
-    from offbook.trace.hub import Hub
 
 MAX_LISTED = 5
 VERDICT_NAME = "cassette replayed"
@@ -96,7 +96,8 @@ class Cassette:
     folders that have another path in every run. `record_command` is shown after a mismatch;
     {number} in it is replaced by the number of the interaction. A `timed` replay streams chunks
     with the recorded delays when it is served over a wire. A recording that is older than
-    `max_age` is refused.
+    `max_age` is refused. At the end of a rehearsal all interactions must be used, unless the
+    cassette is `continued` by another one.
     """
 
     def __init__(  # noqa: PLR0913 - the options of a replay
@@ -123,6 +124,7 @@ class Cassette:
         self._passthrough = passthrough
         self.relays = can_relay(passthrough)
         self._hub = hub
+        self.continued = cursor is not None
         self._record_command = record_command
         self.timed = timed
         rules = merge_rules(parse_redaction_rules(self.file.header.redactions), redactions)
@@ -293,8 +295,8 @@ class Cassette:
         return True
 
     def _emit(self, data: EventData) -> None:
-        if self._hub is not None:
-            self._hub.emit_data(data)
+        if (hub := self._hub or current_hub.get()) is not None:
+            hub.emit_data(data)
 
     # ------------------------------------------------------------------------------- errors
 
@@ -384,6 +386,10 @@ class Cassette:
             )
 
     # ------------------------------------------------------------------------------ results
+
+    def verdicts(self) -> list[Verdict]:
+        """Return the verdict at the end of a rehearsal."""
+        return [] if self.continued else [self.verdict()]
 
     def verdict(self) -> Verdict:
         """Return whether everything was replayed as it was recorded."""

@@ -197,11 +197,13 @@ class Mocks:
         return [mock for mock in self.file.mocks if mock.number not in self._used]
 
     def verdicts(self) -> list[Verdict]:
-        """Return a failed verdict if a line has not answered a request."""
+        """Return a failed verdict if a line has not answered a request, and if none has."""
         if not self.unused:
             return []
+        found = [] if self._used else [Verdict("model called", "fail", str(self.unfinished()))]
         message = f"never used: LLM mock {'; '.join(mock.label for mock in self.unused)}"
-        return [Verdict("mocks used", "fail", message, actual=[m.label for m in self.unused])]
+        labels = [mock.label for mock in self.unused]
+        return [*found, Verdict("mocks used", "fail", message, actual=labels)]
 
     def unfinished(self) -> ScriptUnfinished | None:
         """Return the error for a run without any request, or for a result that never came back.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -124,7 +125,6 @@ def record(  # noqa: PLR0913 - one for each option
     from offbook.sources.cassette.mismatch import format_numbers
     from offbook.sources.cassette.recording import Recording, price_table
     from offbook.sources.live import Live
-    from offbook.trace.recorder import record_trace
     from offbook.trace.redaction import preset_for_command
 
     if not command:
@@ -151,10 +151,9 @@ def record(  # noqa: PLR0913 - one for each option
         task=task,
         price=price_table(_parse_price(text) for text in price),
     )
-    with record_trace(trace, subject=str(file)) as hub:
-        result, summary = record_command(
-            recording, command, hub=hub, deadline=deadline, echo=not as_json
-        )
+    result, summary = record_command(
+        recording, command, trace=trace, deadline=deadline, echo=not as_json
+    )
     if as_json:
         print_json({**msgspec.to_builtins(summary), "exit_code": result.exit_code})
     else:
@@ -172,9 +171,7 @@ def record(  # noqa: PLR0913 - one for each option
                 f"edit {shlex.quote(str(file))} --trim {format_numbers(recording.unused)}",
                 err=True,
             )
-    result.raise_interrupt()
-    if result.failures:
-        raise result.failures[0]
+    result.raise_failure()
     return int(result.exit_code != 0)
 
 
@@ -189,16 +186,12 @@ def _record_mocks(
 ) -> int:
     from offbook.runs.commands import record_mocks
     from offbook.sources.mocks.mocks import MockRecording
-    from offbook.trace.recorder import record_trace
 
     recording = MockRecording(live, file, replace=replace)
-    with record_trace(trace, subject=command[0]) as hub:
-        result = record_mocks(recording, command, hub=hub, deadline=deadline)
+    result = record_mocks(recording, command, trace=trace, deadline=deadline)
     recorded = counted(len(recording.lines), "mock")
     click.echo(f"offbook: recorded {recorded} in {file}", err=True)
-    result.raise_interrupt()
-    if result.failures:
-        raise result.failures[0]
+    result.raise_failure()
     return int(result.exit_code != 0)
 
 
@@ -206,16 +199,13 @@ def _record_again(
     live: Live, file: Path, command: tuple[str, ...], number: int, deadline: float
 ) -> int:
     """Replay a cassette except for one interaction, which is recorded again."""
-    from offbook.runs.commands import run_with_source
+    from offbook.runs.commands import ANY_EXIT_CODE, run_command
     from offbook.sources.cassette.mismatch import format_numbers
     from offbook.sources.cassette.recording import Rerecording
 
     with Rerecording(file, number, live) as rerecording:
-        result = run_with_source(rerecording, command, deadline=deadline)
-        # Raised in the block: the cassette stays as it is.
-        result.raise_interrupt()
-        if result.failures:
-            raise result.failures[0]
+        result = run_command(rerecording, command, codes=ANY_EXIT_CODE, deadline=deadline)
+        result.raise_failure()  # in the block: the cassette stays as it is
     if not rerecording.recorded:
         raise UsageError(
             f"the command never reached interaction {number}",
@@ -296,10 +286,9 @@ def replay(  # noqa: PLR0913 - one for each option
     as_json: bool,
 ) -> int:
     """Run a command against a cassette. It must use all of it and send no other request."""
-    from offbook.runs.commands import replay_command
-    from offbook.sources.cassette.replay import Cassette
+    from offbook.runs.commands import run_command
+    from offbook.sources.cassette.replay import VERDICT_NAME, Cassette
     from offbook.trace.events import FileLine
-    from offbook.trace.recorder import record_trace
 
     if not command:
         raise UsageError("missing command to replay", hint=f"offbook replay {file} -- COMMAND")
@@ -309,44 +298,41 @@ def replay(  # noqa: PLR0913 - one for each option
 
         passthrough = Live(upstream)
     faults = read_faults(fault, fault_seed, fault_rate)
-    with (
-        record_trace(trace, subject=str(file)) as hub,
-        report_faults(faults, hub),
-    ):
-        cassette = Cassette(
-            file,
-            strict=strict,
-            passthrough=passthrough,
-            redactions=read_redactions(redact, preset),
-            cursor=cursor,
-            hub=hub,
-            timed=timed,
-            max_age=None if max_age is None else _parse_age(max_age),
-            record_command=f"offbook record {shlex.join([str(file)])} --only {{number}} "
-            f"-- {shlex.join(command)}",
-        )
+    cassette = Cassette(
+        file,
+        strict=strict,
+        passthrough=passthrough,
+        redactions=read_redactions(redact, preset),
+        cursor=cursor,
+        timed=timed,
+        max_age=None if max_age is None else _parse_age(max_age),
+        record_command=f"offbook record {shlex.join([str(file)])} --only {{number}} "
+        f"-- {shlex.join(command)}",
+    )
+    with closing(cassette):
         if task:
             cassette.check_task(task)
-        result, summary = replay_command(
-            cassette, command, hub=hub, deadline=deadline, echo=not as_json, faults=faults
+        result = run_command(
+            cassette,
+            command,
+            trace=trace,
+            place=FileLine(str(file)),
+            faults=faults,
+            deadline=deadline,
+            echo=not as_json,
         )
-        result.raise_interrupt()
-        # With a cursor the next replay continues, and a command that gives up after a fault leaves
-        # the rest: unused interactions are not a failure then.
-        partly = cursor is not None or result.faults > 0
-        verdict = cassette.verdict() if not partly or cassette.failure else None
-        if verdict is not None:
-            hub.emit_verdict(verdict, FileLine(str(file)))
+        summary = cassette.summary()
+    report_faults(faults, result.events)
     if as_json:
-        print_json({**msgspec.to_builtins(summary), "exit_code": result.exit_code})
-    if verdict is not None and verdict.message:
-        click.echo(f"offbook: {verdict.message}", err=True)
-    elif not as_json:
+        print_json({**msgspec.to_builtins(summary), **result.as_json()})
+    result.raise_failure()
+    remarks = [v.message for v in result.verdicts if v.check == VERDICT_NAME and v.message]
+    if not remarks and not as_json:
         replayed = counted(summary.interactions_replayed, "interaction")
-        click.echo(f"offbook: replayed {replayed}, cost $0.00", err=True)
-    if result.failures and cassette.failure is None:
-        raise result.failures[0]
-    return int(result.exit_code != 0 or (verdict is not None and not verdict.holds))
+        remarks = [f"replayed {replayed}, cost $0.00"]
+    for remark in remarks:
+        click.echo(f"offbook: {remark}", err=True)
+    return 0
 
 
 @click.command("determinism", epilog=DETERMINISM_EXAMPLE)

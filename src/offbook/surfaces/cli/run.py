@@ -16,9 +16,11 @@ from offbook.cli_options import (
     PORT_NUMBER,
     deadline_option,
     fault_options,
+    json_option,
     lenient_option,
     lenient_rules_help,
     live_options,
+    print_json,
     read_faults,
     report_faults,
     script_option,
@@ -28,6 +30,8 @@ from offbook.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
+
+    from offbook.trace.events import Event
 
 RUN_EXAMPLE = """\b
 Example:
@@ -58,6 +62,7 @@ Exit codes:
 @fault_options
 @trace_option
 @deadline_option
+@json_option
 @live_options
 def run(  # noqa: PLR0913 - one for each option
     command: tuple[str, ...],
@@ -70,12 +75,12 @@ def run(  # noqa: PLR0913 - one for each option
     fault_rate: float | None,
     trace: Path | None,
     deadline: float,
+    as_json: bool,
 ) -> int:
     """Run a command against a scripted model. The command must play the script to its end."""
-    from offbook.runs.service import Service, raise_failures
+    from offbook.runs.commands import MAX_OUTPUT, run_command, warn_of_mocks
     from offbook.sources.loading import open_source
     from offbook.trace.events import FileLine
-    from offbook.trace.recorder import record_trace
 
     if not command:
         raise UsageError("missing command", hint="offbook run --script FILE -- COMMAND")
@@ -85,18 +90,27 @@ def run(  # noqa: PLR0913 - one for each option
             hint="scenario files: offbook scenario run FILE…; "
             "the real model: offbook record FILE -- COMMAND",
         )
-    make_source = open_source(script)
+    source = open_source(script)()
     faults = read_faults(fault, fault_seed, fault_rate)
-    with (
-        record_trace(trace, subject=str(script)) as hub,
-        report_faults(faults, hub),
-        Service(make_source, hub, lenient=lenient, faults=faults) as service,
-    ):
-        hub.place = FileLine(str(script))
-        result = service.run(command, deadline=deadline, allow_unused_mocks=allow_unused_mocks)
-        for warning in service.warnings(after_run=True):
-            click.echo(f"offbook: {warning}", err=True)
-    raise_failures(result.failures)
+    result = run_command(
+        source,
+        command,
+        trace=trace,
+        place=FileLine(str(script)),
+        lenient=lenient,
+        faults=faults,
+        allow_unused_mocks=allow_unused_mocks,
+        deadline=deadline,
+        # The answer of the command is the evidence of what it did about a fault.
+        max_output=MAX_OUTPUT if as_json or faults is not None else 0,
+        echo=not as_json,
+    )
+    report_faults(faults, result.events)
+    for warning in warn_of_mocks(source, after_run=True):
+        click.echo(f"offbook: {warning}", err=True)
+    if as_json:
+        print_json(result.as_json())
+    result.raise_failure()
     return 0
 
 
@@ -169,7 +183,8 @@ def serve(  # noqa: PLR0913 - one for each option
     FILE is a playbook, mocks or a cassette. The server speaks the wire formats of all
     supported providers.
     """
-    from offbook.runs.service import Service, raise_failures
+    from offbook.checks.fault_outcomes import judge_faults
+    from offbook.runs.commands import Service, warn_of_mocks
     from offbook.sources.loading import open_source
     from offbook.sources.server.endpoint import Pacing
     from offbook.trace.recorder import record_trace
@@ -178,23 +193,28 @@ def serve(  # noqa: PLR0913 - one for each option
     pacing = Pacing(first_token, tokens_per_second, jitter, seed) if paced else None
     make_source = open_source(file)
     faults = read_faults(fault, fault_seed, fault_rate)
+    events: list[Event] = []
     with (
         record_trace(trace, subject=str(file)) as hub,
-        # What a client that we did not start did about a fault is often not in the trace.
-        report_faults(faults, hub, strict=False),
         Service(
             make_source, hub, port=port, pacing=pacing, lenient=lenient, faults=faults
         ) as service,
         _stop_signal() as wait_for_stop,  # before the first line, which a caller may wait for
     ):
-        for warning in service.warnings():
+        for warning in warn_of_mocks(make_source(), after_run=False):
             click.echo(f"offbook: {warning}", err=True)
         click.echo(f"serving {file}; stop with Ctrl-C\n")
         for name, value in service.endpoint.variables.items():
             if name.endswith(("_BASE_URL", "_API_KEY")):
                 click.echo(f"export {name}={value}")
+        if faults is not None:
+            hub.subscribe(events.append)
         wait_for_stop()
-    raise_failures(service.failures(strict=False))
+        if faults is not None:
+            # A bad one fails nothing: what a client that we did not start did is often unknown.
+            hub.emit_verdict(judge_faults(events))
+    report_faults(faults, events)
+    service.raise_failures()
     return 0
 
 
