@@ -131,7 +131,7 @@ def plugin() -> Iterator[Row]:
     program = (
         "import time, pytest, _pytest.config\n"
         "begun = time.process_time()\n"
-        "from offbook.surfaces.isolation import block_network, disable_telemetry\n"
+        "from offbook.surfaces.pytest_session import block_network, disable_telemetry\n"
         "costs = []\n"
         "for _ in range(50):\n"
         "    with disable_telemetry(), block_network(): pass\n"

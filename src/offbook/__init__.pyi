@@ -25,10 +25,10 @@ from offbook.sources.playbook.actions import when as when
 from offbook.sources.playbook.playbook import Playbook as Playbook
 from offbook.sources.server.endpoint import Pacing as Pacing
 from offbook.sources.server.server import Server as Server
-from offbook.subjects.clis.claude_code import ClaudeCode as ClaudeCode
-from offbook.subjects.clis.codex import Codex as Codex
-from offbook.subjects.clis.command import Command as Command
-from offbook.subjects.clis.gemini import GeminiCli as GeminiCli
+from offbook.subjects.clis.clients import ClaudeCode as ClaudeCode
+from offbook.subjects.clis.clients import Codex as Codex
+from offbook.subjects.clis.clients import Command as Command
+from offbook.subjects.clis.clients import GeminiCli as GeminiCli
 from offbook.subjects.clis.pi import Pi as Pi
 from offbook.subjects.clis.ralph import Ralph as Ralph
 from offbook.subjects.session.extensions import Api as Api

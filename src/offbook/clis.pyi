@@ -1,9 +1,9 @@
-from offbook.subjects.clis.claude_code import ClaudeCode as ClaudeCode
-from offbook.subjects.clis.codex import Codex as Codex
-from offbook.subjects.clis.command import Command as Command
-from offbook.subjects.clis.continue_cli import Continue as Continue
-from offbook.subjects.clis.gemini import GeminiCli as GeminiCli
-from offbook.subjects.clis.gemini import QwenCode as QwenCode
-from offbook.subjects.clis.opencode import OpenCode as OpenCode
+from offbook.subjects.clis.clients import ClaudeCode as ClaudeCode
+from offbook.subjects.clis.clients import Codex as Codex
+from offbook.subjects.clis.clients import Command as Command
+from offbook.subjects.clis.clients import Continue as Continue
+from offbook.subjects.clis.clients import GeminiCli as GeminiCli
+from offbook.subjects.clis.clients import OpenCode as OpenCode
+from offbook.subjects.clis.clients import QwenCode as QwenCode
 from offbook.subjects.clis.pi import Pi as Pi
 from offbook.subjects.clis.ralph import Ralph as Ralph

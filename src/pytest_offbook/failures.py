@@ -16,7 +16,7 @@ from offbook.surfaces import capabilities
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from offbook.surfaces.github_summary import Case
+    from offbook.surfaces.pytest_session import Case
 
 # --- Short tracebacks of failed runs: the lines of the test and of the agent's own code
 
@@ -209,7 +209,7 @@ class GitHubHooks:
             self._keep(report)
 
     def _keep(self, report: pytest.TestReport | pytest.CollectReport) -> None:
-        from offbook.surfaces.github_summary import make_case
+        from offbook.surfaces.pytest_session import make_case
 
         file, line = self._location(report)
         status = report.outcome
@@ -238,7 +238,7 @@ class GitHubHooks:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Write the summary of the step, and print the annotations."""
-        from offbook.surfaces.github_summary import publish_cases
+        from offbook.surfaces.pytest_session import publish_cases
 
         terminalreporter.ensure_newline()
         terminalreporter.write(publish_cases(self._cases.values()))

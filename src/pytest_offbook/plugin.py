@@ -93,7 +93,7 @@ def pytest_configure(config: pytest.Config) -> None:
         update_goldens.set(True)
         config.add_cleanup(lambda: update_goldens.set(None) and None)
     if config.getoption("--offbook-github") and not hasattr(config, "workerinput"):
-        from offbook.surfaces.github_summary import in_github_actions
+        from offbook.surfaces.pytest_session import in_github_actions
 
         if in_github_actions():
             from pytest_offbook.failures import GitHubHooks

@@ -29,7 +29,7 @@ from pytest_offbook.failures import ERRORS_MODULE, hide_internal_frames, shows_a
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from offbook.surfaces.isolation import ConnectionBlocked, NetworkGuard
+    from offbook.surfaces.pytest_session import ConnectionBlocked, NetworkGuard
 
 # --- The rehearsals of the fixture `offbook`
 
@@ -248,7 +248,7 @@ GUARD_KEY: pytest.StashKey[NetworkGuard] = pytest.StashKey()
 @contextmanager
 def isolate_test(item: pytest.Item) -> Generator[None]:
     """Block the network in all phases of this test."""
-    from offbook.surfaces.isolation import block_network, disable_telemetry
+    from offbook.surfaces.pytest_session import block_network, disable_telemetry
 
     plugins = item.config.pluginmanager
     late: LateConnections | None = plugins.get_plugin(ISOLATION_NAME)
@@ -274,7 +274,7 @@ class LateConnections:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, object, object]:
         """Warn of the connections until the end of the test, fail for those after it."""
-        from offbook.surfaces.isolation import OffbookWarning
+        from offbook.surfaces.pytest_session import OffbookWarning
 
         guard = item.stash.get(GUARD_KEY, None)
         if guard is None:

@@ -48,7 +48,7 @@ def test_the_pytest_plugin_imports_no_package_but_pytest(packages_imported_by: I
 
 
 def test_the_guard_of_a_test_imports_no_package(packages_imported_by: Imported):
-    assert packages_imported_by("offbook.surfaces.isolation") <= {"offbook"}
+    assert packages_imported_by("offbook.surfaces.pytest_session") <= {"offbook"}
 
 
 MODULES_OF = """

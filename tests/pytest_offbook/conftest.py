@@ -22,7 +22,7 @@ def import_everything() -> None:
     for module in walk_packages(dialects.__path__, f"{dialects.__name__}."):
         import_module(module.name)
     # what a test that drives a function loads: each of these patches something only once
-    import_module("offbook.surfaces.isolation")
+    import_module("offbook.surfaces.pytest_session")
     import_module("offbook.sources.inprocess.patching")
     import_module("offbook.sources.server.endpoint")
     import_module("offbook.subjects.frameworks.callable")

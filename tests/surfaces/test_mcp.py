@@ -16,7 +16,7 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.shared.exceptions import MCPError
 
-from offbook.surfaces.mcp_server.http import build_server
+from offbook.surfaces.mcp_server import build_server
 
 TASK = '<event topic="build.task">Add try/catch blocks</event>'
 DONE = '<event topic="build.done">Implemented error handling</event>\nLOOP_COMPLETE'

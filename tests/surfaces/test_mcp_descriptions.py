@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 from mcp.client.client import Client
 
-from offbook.surfaces.mcp_server.http import build_server
+from offbook.surfaces.mcp_server import build_server
 
 STARTS_AGENTS = {
     "test_benchmark",

@@ -28,7 +28,7 @@ from offbook.evals.rubrics import Evidence
 from offbook.exchange.dialects.dialect import ModelPrice
 from offbook.exchange.model import ModelSource, Reply, Request
 from offbook.exchange.providers import cost_of, find_price
-from offbook.runs.judge_factory import JudgeConfig
+from offbook.runs.agents import JudgeConfig
 from offbook.secrets import outgoing
 from offbook.sources.live import PROVIDERS
 from offbook.trace.events import Verdict

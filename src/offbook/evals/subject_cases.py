@@ -158,7 +158,7 @@ def _rehearse(context: CaseContext, case: EvalCase, subject: Any, trace: Path) -
 
     loaded = context.loaded
     if isinstance(case.subject, list):
-        from offbook.subjects.clis.command import Command
+        from offbook.subjects.clis.clients import Command
 
         subject = Command(_find_words(case, loaded))
     script: tuple[Any, ...] = (case.prompt,)

@@ -122,7 +122,7 @@ def _read_target(arguments: tuple[str, ...], deadline: float) -> tuple[Any, str,
     if command and len(words) == 1:
         from offbook.explore.moves import literal
         from offbook.runs.api import drive
-        from offbook.subjects.clis.command import Command
+        from offbook.subjects.clis.clients import Command
 
         # Each behaviour runs in an empty folder; the files of the command stay where they are.
         found = [str(Path(word).absolute()) if Path(word).is_file() else word for word in command]

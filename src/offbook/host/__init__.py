@@ -6,6 +6,6 @@ from offbook.capability import lazy_getattr
 __getattr__ = lazy_getattr(
     __name__,
     {
-        "host_providers": "HostProviders HostWorkspace",
+        "host_scope": "HostProviders HostWorkspace",
     },
 )

@@ -1,2 +1,2 @@
-from offbook.host.host_providers import HostProviders as HostProviders
-from offbook.host.host_providers import HostWorkspace as HostWorkspace
+from offbook.host.host_scope import HostProviders as HostProviders
+from offbook.host.host_scope import HostWorkspace as HostWorkspace

@@ -1,3 +1,4 @@
+from offbook.runs.agents import JudgeConfig as JudgeConfig
 from offbook.runs.agents import ModelAgent as ModelAgent
 from offbook.runs.api import drive as drive
 from offbook.runs.api import session as session
@@ -16,17 +17,15 @@ from offbook.runs.commands import run_command as run_command
 from offbook.runs.determinism import DeterminismTrial as DeterminismTrial
 from offbook.runs.determinism import check_determinism as check_determinism
 from offbook.runs.determinism import resolve_target as resolve_target
-from offbook.runs.doctor import PACKAGES as PACKAGES
-from offbook.runs.doctor import InstalledTool as InstalledTool
-from offbook.runs.doctor import find_installed as find_installed
+from offbook.runs.first_test import PACKAGES as PACKAGES
+from offbook.runs.first_test import InstalledTool as InstalledTool
+from offbook.runs.first_test import find_installed as find_installed
 from offbook.runs.first_test import scan_project as scan_project
 from offbook.runs.first_test import write_first_test as write_first_test
-from offbook.runs.judge_factory import JudgeConfig as JudgeConfig
 from offbook.runs.mock_scopes import ScopeManager as ScopeManager
 from offbook.runs.rehearsal import Rehearsal as Rehearsal
 from offbook.runs.rehearsal import RehearsalDefaults as RehearsalDefaults
 from offbook.runs.rehearsal import use_defaults as use_defaults
-from offbook.runs.request_goldens import RequestGoldens as RequestGoldens
 from offbook.runs.result_identity import IdentityDigest as IdentityDigest
 from offbook.runs.result_identity import UsedFiles as UsedFiles
 from offbook.runs.result_identity import find_change as find_change
@@ -40,6 +39,7 @@ from offbook.runs.run import list_running as list_running
 from offbook.runs.run import place_of_error as place_of_error
 from offbook.runs.run import record_termination as record_termination
 from offbook.runs.run import watch_termination as watch_termination
+from offbook.runs.test_files import RequestGoldens as RequestGoldens
 from offbook.runs.watching import send_spans as send_spans
 from offbook.runs.wiring import Wiring as Wiring
 from offbook.runs.wiring import find_refusal as find_refusal

@@ -30,9 +30,8 @@ if TYPE_CHECKING:
     from offbook.exchange.model import ModelSource
     from offbook.explore.playing import Invariant, World
     from offbook.explore.search import Exploration
-    from offbook.runs.cassettes import CassetteOptions, Cassettes
-    from offbook.runs.request_goldens import RequestGoldens
     from offbook.runs.run import Run
+    from offbook.runs.test_files import CassetteOptions, Cassettes, RequestGoldens
     from offbook.trace.redaction import RedactionRules
 
 __all__ = [
@@ -158,7 +157,7 @@ class Offbook:
         with `--offbook-record` it is recorded.
         """
         if self._cassettes is None:
-            from offbook.runs.cassettes import Cassettes
+            from offbook.runs.test_files import Cassettes
 
             self._cassettes = Cassettes(
                 self._test_folder,
@@ -182,7 +181,7 @@ class Offbook:
         and the values that `redactions` select.
         """
         if self._goldens is None:
-            from offbook.runs.request_goldens import RequestGoldens
+            from offbook.runs.test_files import RequestGoldens
 
             self._goldens = RequestGoldens(self._test_folder, _file_name(self._test))
         folders = [opened.rehearsal.cwd for opened in self._open]

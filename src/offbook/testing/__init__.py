@@ -24,10 +24,10 @@ __all__, __getattr__, __dir__ = lazy_names(
         "checks.plain_assertions": "assert_eq assert_handoff_emitted assert_ne"
         " assert_receipt_field assert_step_emitted assert_step_received assert_steps_ran require",
         "host.fake_cli": "FakeCli fake_cli mock_pi",
-        "host.host_providers": "register_host_provider",
         "host.host_scope": "assert_host_call_count assert_host_called assert_no_host_calls"
         " clear_host_mocks host_call host_call_count host_call_count_for host_calls"
-        " host_calls_for mock_host_error mock_host_response mock_host_result",
+        " host_calls_for mock_host_error mock_host_response mock_host_result"
+        " register_host_provider",
         "runs.api": "create_test_session",
         "runs.mock_scopes": "llm_call llm_call_count llm_calls llm_mock with_host_mocks"
         " with_llm_mocks with_mocks",

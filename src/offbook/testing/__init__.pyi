@@ -21,7 +21,6 @@ from offbook.host.fake_cli import CliCall as CliCall
 from offbook.host.fake_cli import FakeCli as FakeCli
 from offbook.host.fake_cli import fake_cli as fake_cli
 from offbook.host.fake_cli import mock_pi as mock_pi
-from offbook.host.host_providers import register_host_provider as register_host_provider
 from offbook.host.host_scope import HostCall as HostCall
 from offbook.host.host_scope import HostScope as HostScope
 from offbook.host.host_scope import assert_host_call_count as assert_host_call_count
@@ -37,6 +36,7 @@ from offbook.host.host_scope import host_was_called as host_was_called
 from offbook.host.host_scope import mock_host_error as mock_host_error
 from offbook.host.host_scope import mock_host_response as mock_host_response
 from offbook.host.host_scope import mock_host_result as mock_host_result
+from offbook.host.host_scope import register_host_provider as register_host_provider
 from offbook.runs.api import create_test_session as create_test_session
 from offbook.runs.mock_scopes import LlmScope as LlmScope
 from offbook.runs.mock_scopes import MockScopes as MockScopes

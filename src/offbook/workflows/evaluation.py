@@ -26,7 +26,7 @@ from offbook.checks.judge import (
 from offbook.errors import OffbookError, UsageError, did_you_mean
 from offbook.exchange.model import ModelSource
 from offbook.files import convert
-from offbook.runs.judge_factory import JudgeConfig
+from offbook.runs.agents import JudgeConfig
 from offbook.runs.run import AwaitableResult, sync_or_async
 from offbook.secrets import extra_secrets, outgoing
 from offbook.sources.cassette.recording import Recording

@@ -6,13 +6,8 @@ from offbook.capability import lazy_getattr
 __getattr__ = lazy_getattr(
     __name__,
     {
-        "claude_code": "ClaudeCode",
         "cli": "AgentOutput CliAgent ClientPackage",
-        "codex": "Codex",
-        "command": "Command",
-        "continue_cli": "Continue",
-        "gemini": "GeminiCli QwenCode SETTINGS",
-        "opencode": "OpenCode",
+        "clients": "ClaudeCode Codex Command Continue GeminiCli OpenCode QwenCode SETTINGS",
         "ralph": "Ralph",
     },
 )

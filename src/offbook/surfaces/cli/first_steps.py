@@ -199,7 +199,7 @@ def _run_pytest(root: Path, test: Path, *, quiet: bool) -> bool | None:
 @json_option
 def doctor(*, as_json: bool) -> None:
     """Show which clients and SDKs are installed, and which versions were tested."""
-    from offbook.runs.doctor import find_installed
+    from offbook.runs.first_test import find_installed
 
     tools = find_installed()
     if as_json:

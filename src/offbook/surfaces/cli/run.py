@@ -247,10 +247,10 @@ def _stop_signal() -> Generator[Callable[[], object]]:
 def mcp(*, http: bool, port: int) -> None:
     """Serve the test tools to agents, over the Model Context Protocol."""
     if http:
-        from offbook.surfaces.mcp_server.http import serve_http
+        from offbook.surfaces.mcp_server import serve_http
 
         serve_http(port, lambda url: click.echo(f"serving {url}", err=True))
     else:
-        from offbook.surfaces.mcp_server.stdio import serve_stdio
+        from offbook.surfaces.mcp_server import serve_stdio
 
         serve_stdio()

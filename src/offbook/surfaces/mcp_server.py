@@ -1,23 +1,58 @@
-"""MCP over stdin and stdout: one JSON-RPC message per line.
+"""The MCP server: serves the tools that the capabilities declare.
 
-The official SDK takes two seconds of CPU to import, and clients such as Codex wait for one. The
-few methods that a tool server needs are implemented here instead; HTTP uses the SDK.
+Over stdin and stdout, with one JSON-RPC message per line, the few methods that a tool server needs
+are implemented here: the official SDK takes two seconds of CPU to import, and clients such as Codex
+wait for one. HTTP uses the SDK.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 
-from offbook.errors import UsageError
+from offbook.capability import load
+from offbook.errors import UsageError, did_you_mean
+from offbook.surfaces.capabilities import load_capabilities
 from offbook.version import VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mcp import types
+    from mcp.server.lowlevel import Server
+
+
+def all_tools() -> dict[str, Any]:
+    """Return the MCP tools of all capabilities by name."""
+    tools: dict[str, Any] = {}
+    for capability in load_capabilities():
+        if capability.mcp_tools:
+            tools.update(load(capability.mcp_tools))
+    return tools
+
+
+def find_tool(name: str) -> Any:
+    """Return the tool of this name."""
+    tools = all_tools()
+    if name not in tools:
+        raise UsageError(f"unknown tool {name!r}", hint=did_you_mean(name, tools))
+    return tools[name]
+
+
+def describe_tools() -> list[dict[str, Any]]:
+    """Return the descriptions of all tools, as `tools/list` reports them."""
+    return [tool.describe() for tool in all_tools().values()]
+
+
+# --- Over stdin and stdout
 
 PROTOCOL_VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS = -32700, -32600, -32601, -32602
@@ -123,8 +158,6 @@ class StdioServer:
         task.add_done_callback(lambda _: self._tasks.pop(request_id, None))
 
     def _start_call(self, params: Mapping[str, Any]) -> Awaitable[JsonObject]:
-        from offbook.surfaces.mcp_server import find_tool
-
         try:
             call = msgspec.convert(params, ToolCallParams)
             tool = find_tool(call.name)
@@ -164,8 +197,6 @@ def respond(method: str, params: Mapping[str, Any]) -> JsonObject:
     if method == "ping":
         return {}
     if method == "tools/list":
-        from offbook.surfaces.mcp_server import describe_tools
-
         return {"tools": describe_tools()}
     raise RpcError(METHOD_NOT_FOUND, f"unknown method {method!r}")
 
@@ -191,3 +222,63 @@ async def _serve(output: IO[bytes]) -> None:
     # A daemon thread, because a blocking read cannot be interrupted.
     threading.Thread(target=read, daemon=True).start()
     await StdioServer(output).serve(lines)
+
+
+# --- Over streamable HTTP, served by the official SDK and uvicorn
+
+HOST = "127.0.0.1"
+
+
+def build_server() -> Server[Any]:
+    """Return an SDK server with the tools."""
+    try:
+        from mcp import types
+        from mcp.server.lowlevel import Server
+    except ImportError as error:
+        raise UsageError(
+            "serving over HTTP needs the MCP SDK", hint="pip install 'offbook[mcp]'"
+        ) from error
+
+    async def list_tools(_: Any, __: Any) -> types.ListToolsResult:
+        return types.ListToolsResult.model_validate({"tools": describe_tools()})
+
+    async def call_tool(context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+        try:
+            tool = find_tool(params.name)
+        except UsageError as error:
+            result = {"content": [{"type": "text", "text": str(error)}], "isError": True}
+        else:
+            async with asyncio.TaskGroup() as reports:
+
+                def report(done: float, total: float | None, message: str) -> None:
+                    reports.create_task(context.session.report_progress(done, total, message))
+
+                result = await tool.call(params.arguments or {}, report)
+        return types.CallToolResult.model_validate(result)
+
+    return Server(
+        "offbook",
+        title="Offbook",
+        version=VERSION,
+        instructions=INSTRUCTIONS,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+    )
+
+
+def serve_http(port: int, on_start: Callable[[str], None]) -> None:
+    """Serve on loopback until interrupted; `on_start` gets the URL."""
+    try:
+        listener = socket.create_server((HOST, port))
+    except OSError as error:
+        raise UsageError(
+            f"cannot listen on port {port}: {error.strerror}",
+            hint="use --port 0 for a free port",
+        ) from error
+    with listener:
+        server = build_server()
+        import uvicorn
+
+        on_start(f"http://{HOST}:{listener.getsockname()[1]}/mcp")
+        config = uvicorn.Config(server.streamable_http_app(), log_level="warning")
+        uvicorn.Server(config).run(sockets=[listener])

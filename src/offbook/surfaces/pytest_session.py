@@ -1,0 +1,54 @@
+"""What the pytest plugin uses before a test: isolation from the network, and results for GitHub.
+
+The reports are imported at the end of a session in GitHub Actions only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from offbook.determinism.network_guard import NetworkGuard, block_network
+from offbook.errors import ConnectionBlocked, OffbookWarning
+from offbook.sources.inprocess.telemetry import disable_telemetry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from offbook.reports.report import Case, CaseStatus
+
+__all__ = [
+    "ConnectionBlocked",
+    "NetworkGuard",
+    "OffbookWarning",
+    "block_network",
+    "disable_telemetry",
+    "in_github_actions",
+    "make_case",
+    "publish_cases",
+]
+
+
+def in_github_actions() -> bool:
+    """Return whether this is a step of a workflow."""
+    from offbook.reports.workflow_commands import in_github_actions
+
+    return in_github_actions()
+
+
+def make_case(name: str, status: CaseStatus, message: str, file: str = "", line: int = 0) -> Case:
+    """Return the case of a test, without secrets."""
+    from offbook.reports.report import Case, portable_name
+    from offbook.secrets import hide_secrets
+
+    message = hide_secrets(message)
+    return Case(portable_name(name), status, message=message, file=file, line=line)
+
+
+def publish_cases(cases: Iterable[Case]) -> str:
+    """Write the summary of the step, and return the annotations to print."""
+    from offbook.reports.github import GitHubReport, MarkdownReport, write_step_summary
+    from offbook.reports.report import Suite
+
+    suite = Suite("Tests", tuple(cases))
+    write_step_summary(MarkdownReport().render(suite))
+    return GitHubReport().render(suite)
