@@ -151,7 +151,6 @@ async def _await(value: Any) -> Any:
 
 def _rehearse(context: CaseContext, case: EvalCase, subject: Any, trace: Path) -> CaseOutcome:
     from offbook.runs.api import drive
-    from offbook.sources.cassette.replay import Cassette
     from offbook.sources.live import Live
     from offbook.sources.loading import open_source, read_script
     from offbook.sources.playbook.playbook import Playbook
@@ -180,9 +179,6 @@ def _rehearse(context: CaseContext, case: EvalCase, subject: Any, trace: Path) -
             subject, source=source, trace=trace, cwd=folder, faults=case.faults
         ) as rehearsal:
             rehearsal.run(*script)
-        unused = source.unfinished() if isinstance(source, Cassette) else None
-        if unused is not None:
-            verdict = Verdict("run", "fail", str(unused))
     except OffbookError as error:
         verdict = Verdict("run", "fail", str(error))
     except Exception as error:  # noqa: BLE001 - the agent failed, which is a result
