@@ -34,10 +34,12 @@ from offbook.errors import (
     UsageError,
 )
 from offbook.exchange.model import AwaitsResults, ModelSource
-from offbook.files import ReusedFolder, make_temp_folder, remove_temp_folder
+from offbook.files import ReusedFolder
 from offbook.runs.run import (
     AwaitableResult,
     Run,
+    RunFiles,
+    RunTrace,
     SyncBridge,
     describe_left_behind,
     emit_failure,
@@ -56,7 +58,6 @@ from offbook.subjects.subject import (
 from offbook.trace.events import UNSET, FileLine, RunEndData, RunStartData, Verdict
 from offbook.trace.hub import Hub, run_watchers, use_hub
 from offbook.trace.query import Events
-from offbook.trace.recorder import KeptEvents, Recorder, traces_are_read
 
 if TYPE_CHECKING:
     from offbook.determinism.faults import Faults
@@ -103,78 +104,6 @@ def use_defaults(defaults: RehearsalDefaults) -> Generator[None]:
         yield
     finally:
         _defaults.reset(token)
-
-
-class RunFiles:
-    """The working directory and the trace file of a rehearsal; by default in a temporary folder."""
-
-    def __init__(
-        self, cwd: Path | str | None, trace: Path | str | None, reused: ReusedFolder | None
-    ) -> None:
-        self._cwd = None if cwd is None else _to_path(cwd, "cwd").resolve()
-        if self._cwd is not None and not self._cwd.is_dir():
-            raise UsageError("cwd is not a folder", where=str(cwd), hint="create it first")
-        self._trace = None if trace is None else _to_path(trace, "trace")
-        self._reused = reused
-        self._folder: Path | None = None
-
-    @property
-    def cwd(self) -> Path:
-        if self._cwd is None:
-            self._cwd = self._temp_folder() / "cwd"
-            self._cwd.mkdir(exist_ok=True)  # a folder that is used again has it already
-        return self._cwd
-
-    @property
-    def trace(self) -> Path:
-        if self._trace is None:
-            self._trace = self._temp_folder() / "trace.jsonl"
-        return self._trace
-
-    def _temp_folder(self) -> Path:
-        if self._folder is None:
-            self._folder = make_temp_folder() if self._reused is None else self._reused.take()
-        return self._folder
-
-    def release(self) -> None:
-        """Remove the temporary folder."""
-        if self._folder is None:
-            return
-        if self._reused is None:
-            remove_temp_folder(self._folder)
-        else:
-            self._reused.give_back(self._folder)
-
-
-class RunTrace:
-    """The trace of a rehearsal: the hub that emits its events, the file, and the events so far."""
-
-    def __init__(self, clock: Clock, *, in_memory: bool) -> None:
-        self._clock = clock
-        self._in_memory = in_memory
-        self._kept = KeptEvents()
-        self._recorder: Recorder | None = None
-        self.hub = Hub(clock)
-        self.events = Events(self._kept)
-
-    def start(self, files: RunFiles, subject: str) -> None:
-        """Record the events of the hub from now on."""
-        if self._in_memory and not traces_are_read():
-            self.hub.subscribe(self._kept.keep)
-            return
-        ts = self._clock.millis()
-        self._recorder = Recorder(files.trace, ts=ts, kept=self._kept, subject=subject)
-        self.hub.subscribe(self._recorder.record)
-
-    def close(self) -> None:
-        """Close the file."""
-        if self._recorder is not None:
-            self._recorder.close()
-
-    @property
-    def changed(self) -> bool:
-        """True if something else wrote to the file."""
-        return self._recorder is not None and self._recorder.changed
 
 
 class RunState:
@@ -720,9 +649,3 @@ def _caller_place() -> FileLine | None:
         frame = frame.f_back
     file = frame.f_code.co_filename
     return None if file.startswith("<") else FileLine(file, frame.f_lineno)
-
-
-def _to_path(value: object, option: str) -> Path:
-    if isinstance(value, (str, Path)) and str(value):
-        return Path(value)
-    raise UsageError(f"{option}: expected a path, got {value!r}", hint=f'write {option}="…"')

@@ -31,6 +31,7 @@ import msgspec
 
 from offbook.determinism.run_context import snapshot_variables
 from offbook.errors import Interrupted, OffbookError, ScriptError, UsageError
+from offbook.files import ReusedFolder, make_temp_folder, remove_temp_folder
 from offbook.trace.events import (
     PROCESS_EXIT,
     REQUEST,
@@ -40,8 +41,10 @@ from offbook.trace.events import (
     RunEndData,
     Verdict,
 )
+from offbook.trace.hub import Hub
 from offbook.trace.instrument import rebuild_requests
 from offbook.trace.query import Events
+from offbook.trace.recorder import KeptEvents, Recorder, traces_are_read
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator, Iterable
@@ -49,9 +52,9 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from offbook.checks.fault_outcomes import FaultOutcome
+    from offbook.determinism.clock import Clock
     from offbook.exchange.model import Request
     from offbook.trace.events import ConversationChange, Event
-    from offbook.trace.hub import Hub
     from offbook.trace.query import ExecutedTool, ModelOutput, ToolResultRecord
 
 # The modules whose frames are the first ones of a thread.
@@ -195,6 +198,87 @@ class Run:
         if self._events is None:
             self._events = Events([e for e in self._all_events.all if first < e.seq <= last])
         return self._events
+
+
+# --- The files and the trace of a rehearsal, which all its runs share
+
+
+class RunFiles:
+    """The working directory and the trace file of a rehearsal; by default in a temporary folder."""
+
+    def __init__(
+        self, cwd: Path | str | None, trace: Path | str | None, reused: ReusedFolder | None
+    ) -> None:
+        self._cwd = None if cwd is None else _to_path(cwd, "cwd").resolve()
+        if self._cwd is not None and not self._cwd.is_dir():
+            raise UsageError("cwd is not a folder", where=str(cwd), hint="create it first")
+        self._trace = None if trace is None else _to_path(trace, "trace")
+        self._reused = reused
+        self._folder: Path | None = None
+
+    @property
+    def cwd(self) -> Path:
+        if self._cwd is None:
+            self._cwd = self._temp_folder() / "cwd"
+            self._cwd.mkdir(exist_ok=True)  # a folder that is used again has it already
+        return self._cwd
+
+    @property
+    def trace(self) -> Path:
+        if self._trace is None:
+            self._trace = self._temp_folder() / "trace.jsonl"
+        return self._trace
+
+    def _temp_folder(self) -> Path:
+        if self._folder is None:
+            self._folder = make_temp_folder() if self._reused is None else self._reused.take()
+        return self._folder
+
+    def release(self) -> None:
+        """Remove the temporary folder."""
+        if self._folder is None:
+            return
+        if self._reused is None:
+            remove_temp_folder(self._folder)
+        else:
+            self._reused.give_back(self._folder)
+
+
+class RunTrace:
+    """The trace of a rehearsal: the hub that emits its events, the file, and the events so far."""
+
+    def __init__(self, clock: Clock, *, in_memory: bool) -> None:
+        self._clock = clock
+        self._in_memory = in_memory
+        self._kept = KeptEvents()
+        self._recorder: Recorder | None = None
+        self.hub = Hub(clock)
+        self.events = Events(self._kept)
+
+    def start(self, files: RunFiles, subject: str) -> None:
+        """Record the events of the hub from now on."""
+        if self._in_memory and not traces_are_read():
+            self.hub.subscribe(self._kept.keep)
+            return
+        ts = self._clock.millis()
+        self._recorder = Recorder(files.trace, ts=ts, kept=self._kept, subject=subject)
+        self.hub.subscribe(self._recorder.record)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._recorder is not None:
+            self._recorder.close()
+
+    @property
+    def changed(self) -> bool:
+        """True if something else wrote to the file."""
+        return self._recorder is not None and self._recorder.changed
+
+
+def _to_path(value: object, option: str) -> Path:
+    if isinstance(value, (str, Path)) and str(value):
+        return Path(value)
+    raise UsageError(f"{option}: expected a path, got {value!r}", hint=f'write {option}="…"')
 
 
 # --- How a run ends: one verdict and one reason in its trace
