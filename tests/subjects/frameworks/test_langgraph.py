@@ -20,6 +20,8 @@ from offbook.testing import (
 from offbook.trace import Events
 
 create_agent: Any = cast("Any", agents).create_agent
+middleware: Any = cast("Any", agents).middleware
+WRAPPED: list[str] = []
 SCRIPT = when("Find order 7", [call("find_order", {"number": 7}), say("Done.")])
 
 
@@ -207,3 +209,34 @@ def test_a_value_that_the_graph_would_ignore_is_refused(options: Any, message: s
         drive(graph, **options)
     assert message in str(caught.value)
     assert "did you mean" in caught.value.hint or "available" in caught.value.hint
+
+
+class ModelSync(middleware.AgentMiddleware):
+    def wrap_model_call(self, request: Any, handler: Any) -> Any:
+        WRAPPED.append("model")
+        return handler(request)
+
+
+class ToolSync(middleware.AgentMiddleware):
+    def wrap_tool_call(self, request: Any, handler: Any) -> Any:
+        WRAPPED.append("tool")
+        return handler(request)
+
+
+@pytest.mark.parametrize(
+    "kinds, calls",
+    [
+        ([ModelSync], ["model", "model"]),
+        ([ToolSync], ["tool"]),
+        ([ToolSync, ModelSync], ["model", "tool", "model"]),
+    ],
+)
+def test_middleware_without_an_async_form_runs(kinds: list[Any], calls: list[str]):
+    WRAPPED.clear()
+    with drive(agent(middleware=[kind() for kind in kinds])) as rehearsal:
+        run = rehearsal.run(SCRIPT)
+        assert [(tool.name, tool.result.text) for tool in run.executed] == [
+            ("find_order", "order 7 of corner")
+        ]
+        assert [event for event, _ in nodes(run.events)] == ["step.pre", "step.post"] * 3
+    assert calls == WRAPPED

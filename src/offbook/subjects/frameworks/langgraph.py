@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import wraps
 from inspect import signature
+from types import CellType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, cast
 
 from offbook.errors import UsageError, did_you_mean
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from offbook.subjects.frameworks.framework import MockFunction, ToolWatch
     from offbook.trace.hub import Hub
 
+MISSING_ASYNC = {"AgentMiddleware.awrap_model_call", "AgentMiddleware.awrap_tool_call"}
 RESERVED = {"self", "input", "stream_mode", "subgraphs", "version", "kwargs"}
 
 
@@ -72,18 +75,25 @@ class LangGraph:
             self._prompted = True
             hub.emit(AGENT_PARTS, _describe_graph(self._graph))
         state: Any = None
-        chunks = self._graph.astream(
-            {**self._state, "messages": [*self._history, {"role": "user", "content": text}]},
-            self._config,
-            stream_mode=["tasks", "values"],
-            subgraphs=True,
-            **self._options,
-        )
-        async for namespace, mode, chunk in chunks:
+        inputs = {**self._state, "messages": [*self._history, {"role": "user", "content": text}]}
+        options = {"stream_mode": ["tasks", "values"], "subgraphs": True, **self._options}
+
+        def read_chunk(namespace: tuple[str, ...], mode: str, chunk: Any) -> None:
+            nonlocal state
             if mode == "tasks":
                 _emit_step(hub, self._graph.get_name(), namespace, chunk)
             elif not namespace:  # the state of the graph itself, not of a subgraph
                 state = chunk
+
+        def run() -> None:
+            for chunk in self._graph.stream(inputs, self._config, **options):
+                read_chunk(*chunk)
+
+        if _is_sync_only(self._graph):
+            await asyncio.to_thread(run)
+        else:
+            async for chunk in self._graph.astream(inputs, self._config, **options):
+                read_chunk(*chunk)
         if self._graph.checkpointer:
             self._state, self._history = {}, []
         else:
@@ -164,6 +174,39 @@ class LangGraph:
             undo_run()
 
         return undo
+
+
+def _is_sync_only(graph: Any) -> bool:
+    """Return whether middleware of LangChain has no async form: it runs as `invoke` runs it."""
+    # `create_agent` keeps its middleware in the closures of the nodes only. The async form of one
+    # that has none is the method of the base class, which raises.
+    waiting: list[Any] = []
+    for node in graph.nodes.values():
+        bound = node.bound
+        waiting += [getattr(bound, "afunc", None), getattr(bound, "_awrap_tool_call", None)]
+    seen: set[int] = set()
+    while waiting:
+        found = waiting.pop()
+        if found is None or id(found) in seen:
+            continue
+        seen.add(id(found))
+        if isinstance(found, MethodType):
+            function: Any = found.__func__
+            if function.__qualname__ in MISSING_ASYNC and "langchain" in function.__module__:
+                return True
+        elif isinstance(found, (list, tuple)):
+            waiting += cast("list[Any]", found)
+        elif isinstance(found, FunctionType):
+            waiting.append(getattr(found, "__wrapped__", None))
+            waiting += [cell.cell_contents for cell in found.__closure__ or () if _is_set(cell)]
+    return False
+
+
+def _is_set(cell: CellType) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:
+        return False
 
 
 def _describe_graph(graph: Any) -> dict[str, Any]:
