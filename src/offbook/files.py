@@ -113,6 +113,47 @@ def parse_json(raw: str | bytes, path: Path | str = "", line: int | None = None)
         raise FormatError(f"invalid JSON: {error}", path=path, line=line) from error
 
 
+def parse_toml(text: str, path: Path) -> dict[str, Any]:
+    """Return the value of a TOML document; an error names its line."""
+    import tomllib  # most runs read no TOML
+
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        number = str(error).partition("(at line ")[2].partition(",")[0]
+        line = int(number) if number.isdigit() else None  # an error at the end has none
+        raise FormatError(f"invalid TOML: {error}", path=path, line=line) from error
+
+
+class BudgetSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`[tool.offbook.budget]`: the limits of each test with an agent, and of the whole suite."""
+
+    test: dict[str, Any] = {}
+    suite: dict[str, Any] = {}
+
+
+class ProjectSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`[tool.offbook]` in a pyproject.toml. A name that is not one of these is refused."""
+
+    contracts: str | None = None
+    evals: tuple[str, ...] = ()
+    budget: BudgetSettings = BudgetSettings()
+
+
+def read_settings(folder: Path) -> tuple[ProjectSettings, Path]:
+    """Return the settings in the nearest pyproject.toml, and that file."""
+    resolved = folder.resolve()
+    for parent in (resolved, *resolved.parents):
+        path = parent / "pyproject.toml"
+        if path.is_file():
+            text = read_text(path)
+            if "tool.offbook" not in text:
+                return ProjectSettings(), path
+            table = parse_toml(text, path).get("tool", {}).get("offbook", {})
+            return convert(table, ProjectSettings, path=path, at="$.tool.offbook"), path
+    return ProjectSettings(), resolved / "pyproject.toml"
+
+
 def read_lines(path: Path, decode: Callable[[bytes], T], what: str) -> Iterator[T]:
     """Yield each line of a file that a run appends to; `what` names a line in errors."""
     with path.open("rb") as file:

@@ -114,6 +114,22 @@ def pytest_runtest_makereport(
     return report
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Refuse a misspelt marker: pytest only warns of it, and it would limit nothing."""
+    names = {mark.name for mark in item.iter_markers()}
+    if not names:
+        return
+    lines: list[str] = item.config.getini("markers")
+    registered = {line.partition(":")[0].partition("(")[0].strip() for line in lines}
+    for name in sorted(names - registered):
+        if name.startswith("of"):
+            from offbook.surfaces.fixtures import did_you_mean
+
+            hint = did_you_mean(name, (each for each in registered if each.startswith("offbook")))
+            if name.startswith("offbook") or hint.startswith("did you mean"):
+                raise pytest.UsageError(f"unknown marker {name!r}: {hint}")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Give a test its own mocks, and block the network if it uses the fixture `offbook`."""

@@ -1,10 +1,13 @@
 """A search plays generated models, and reports the smallest script that breaks an invariant."""
 
+import asyncio
+import math
 import os
 import random
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,7 +15,16 @@ import pytest
 
 from offbook import say, session, when
 from offbook.errors import InvariantBroken, OffbookWarning, RunError, UsageError
-from offbook.explore import Counterexample, Exploration, explore, replay, run_rendered
+from offbook.explore import (
+    Counterexample,
+    Exploration,
+    at_most,
+    ends_within,
+    explore,
+    never_before,
+    replay,
+    run_rendered,
+)
 from offbook.runs import Run
 from tests.explore.worlds import MOCKS, PROMPT, Shop, broken_shop, fixed_shop, never_twice
 
@@ -219,6 +231,57 @@ def answer_at_once(prompt: str) -> str:
 def test_a_replay_in_which_the_agent_never_asks_is_no_pass():
     with pytest.raises(RunError, match="never called the model"):
         replay(lambda: answer_at_once, when("Go", [say("never")]))
+
+
+def test_a_search_in_which_the_agent_never_asks_is_no_pass():
+    with pytest.raises(RunError, match="nothing was explored: the agent never called the model"):
+        explore(lambda: answer_at_once, PROMPT, runs=2)
+
+
+async def awaited(run: Run, shop: Shop) -> None:
+    assert not shop.refunds
+
+
+def generated(run: Run, shop: Shop) -> Any:
+    yield shop.refunds == []
+
+
+def returns(make: Callable[[], object]) -> Any:
+    def invariant(run: Run, shop: Shop) -> object:
+        return make()
+
+    return invariant
+
+
+@pytest.mark.parametrize(
+    "invariant, message",
+    [
+        (awaited, "the invariant awaited would never run: it is async or a generator"),
+        (generated, "the invariant generated would never run: it is async or a generator"),
+        (returns(lambda: 0), "returned int, which is no verdict"),
+        (returns(tuple), "returned tuple, which is no verdict"),
+        (returns(lambda: asyncio.sleep(0)), "returned coroutine, which is no verdict"),
+        (returns(list), "returned list, which is no verdict"),
+        (never_before("refnd", "find_order"), "never offered the tool 'refnd'\n.*mean 'refund'"),
+        (at_most(2, "refnd"), "the agent never offered the tool 'refnd'"),
+    ],
+)
+def test_an_invariant_that_checks_nothing_is_refused(invariant: Any, message: str):
+    with pytest.raises(UsageError, match=message):
+        explore(fixed_shop, PROMPT, invariant, runs=2)
+    with pytest.raises(UsageError, match=message):
+        replay(fixed_shop, when(PROMPT, [say("no")]), invariant)
+
+
+@pytest.mark.parametrize("make", [lambda: at_most(-1, "a"), lambda: ends_within(math.inf)])  # pyright: ignore[reportArgumentType] - what it refuses
+def test_an_invariant_with_a_meaningless_limit_is_refused(make: Callable[[], object]):
+    with pytest.raises(UsageError, match="expected a number of 0 or more"):
+        make()
+
+
+def test_an_invariant_may_return_false_with_the_reason():
+    with pytest.raises(InvariantBroken, match=": no refund at all"):
+        explore(broken_shop, PROMPT, returns(lambda: (False, "no refund at all")), runs=1)
 
 
 SHOW_SEARCH = """

@@ -1,5 +1,7 @@
 """Budgets and contracts in pytest fail tests and runs."""
 
+from fnmatch import fnmatch
+
 import pytest
 
 pytest_plugins = ["pytester"]
@@ -22,14 +24,18 @@ OPTIONS = ["-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:hypothesispy
 
 
 def run(
-    pytester: pytest.Pytester, *options: str, mark: str = "", settings: str = ""
+    pytester: pytest.Pytester,
+    *options: str,
+    mark: str = "",
+    settings: str = "",
+    test: str = TESTS,
 ) -> pytest.RunResult:
     if settings:
         text = "[tool.pytest.ini_options]\nasyncio_default_fixture_loop_scope = 'function'\n"
         (pytester.path / "pyproject.toml").write_text(text + settings)
     else:
         pytester.makeini(INI)
-    pytester.makepyfile(test_it=TESTS.replace("MARK", mark))
+    pytester.makepyfile(test_it=test.replace("MARK", mark) if "MARK" in test else f"{mark}\n{test}")
     return pytester.runpytest_inprocess(*OPTIONS, *options)
 
 
@@ -83,6 +89,57 @@ def test_tests_without_data_for_a_setting_are_counted(pytester: pytest.Pytester)
     result = run(pytester, settings="[tool.offbook.budget]\ntest = {cost_usd = 1}\n")
     result.assert_outcomes(passed=2)
     result.stdout.fnmatch_lines(["no data for a limit: 1 test"])
+
+
+PLAIN = "def test_go():\n    pass\n"
+
+
+@pytest.mark.parametrize("limit", ["requests=3", "seconds=1000", "tokens=5"])
+def test_a_budget_of_a_test_without_an_agent_is_no_data(pytester: pytest.Pytester, limit: str):
+    result = run(pytester, mark=f"import pytest\n@pytest.mark.offbook_budget({limit})", test=PLAIN)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*no data: the run has no *"])
+
+
+@pytest.mark.parametrize("limit", ["requests=3", "seconds=1000"])
+def test_a_budget_of_a_run_without_an_agent_is_no_data(pytester: pytest.Pytester, limit: str):
+    result = run(pytester, "--offbook-budget", limit, test=PLAIN)
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["suite: budget of *: no data: the run has no *"])
+
+
+def test_the_settings_do_not_fail_a_run_of_tests_without_an_agent(pytester: pytest.Pytester):
+    result = run(pytester, settings="[tool.offbook.budget]\nsuite = {requests=3}\n", test=PLAIN)
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["suite: budget of requests: no data: the run has no requests"])
+
+
+@pytest.mark.parametrize("name", ["offbook_budgets", "offbook_bugdet", "ofbook_budget"])
+def test_a_misspelt_marker_is_refused(pytester: pytest.Pytester, name: str):
+    result = run(
+        pytester,
+        *("-W", "ignore::pytest.PytestUnknownMarkWarning"),
+        mark=f"import pytest\n@pytest.mark.{name}(requests=3)",
+        test=PLAIN,
+    )
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines([f"*unknown marker '{name}': did you mean 'offbook_budget'?"])
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ('[tool.offbook]\ncontract = "c.json"', "*`contract`*did you mean 'contracts'?*"),
+        ("[tool.offbook.bugdet]\ntest = {requests = 1}", "*did you mean 'budget'?*"),
+        ("[tool.offbook.budget]\ntests = {requests = 1}", "*did you mean 'test'?*"),
+        ("[tool.offbook.budget]\ntest = {request = 1}", "*unknown field `request`*"),
+        ("[tool.offbook.budget]\nsuite = {seconds = inf}", "*must be a finite number*"),
+    ],
+)
+def test_a_misspelt_setting_is_refused(pytester: pytest.Pytester, settings: str, message: str):
+    result = run(pytester, settings=settings, test=PLAIN)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert fnmatch(" ".join(result.errlines), message)
 
 
 @pytest.mark.slow

@@ -28,7 +28,7 @@ FIELDS = ("requests", "tokens", "cost_usd", "seconds")
 class Spending(msgspec.Struct):
     """The usage of runs; None if no event has it. Costs are recorded, or tokens by price."""
 
-    requests: int = 0
+    requests: int | None = None
     tokens: int | None = None
     cost_usd: float | None = None
     seconds: float | None = None

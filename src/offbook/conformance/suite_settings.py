@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import re
 import shlex
-import tomllib
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from offbook.errors import FormatError, UsageError
-from offbook.files import convert, read_text
+from offbook.errors import UsageError
+from offbook.files import convert, parse_toml, read_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,11 +57,7 @@ def read_suite_settings(folder: Path, run: Sequence[str] = ()) -> SuiteSettings:
     path = folder / SETTINGS_FILE
     settings = SuiteSettings()
     if path.is_file():
-        try:
-            document = tomllib.loads(read_text(path))
-        except tomllib.TOMLDecodeError as error:
-            raise FormatError(str(error), path=path) from error
-        settings = convert(document, SuiteSettings, path=path)
+        settings = convert(parse_toml(read_text(path), path), SuiteSettings, path=path)
     given = {
         match[1] if (match := EXTENSION.fullmatch(text)) else ANY: match[2] if match else text
         for text in run

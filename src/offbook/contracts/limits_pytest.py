@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from offbook.checks.budgets import Budget, Spending
+    from offbook.files import BudgetSettings
     from offbook.trace.event_contracts import Contracts
 
 OPTION = "--offbook-budget"
@@ -49,35 +50,33 @@ def configure(config: pytest.Config) -> None:
         f"{MARKER}(requests, tokens, cost_usd, seconds): limit what a test with an agent uses",
     )
     settings = _read_settings(config)
-    suite = settings.get("suite", {}) | _read_option(config.getoption(OPTION) or [])
+    given = _read_option(config.getoption(OPTION) or [])
+    suite = (settings.suite if settings is not None else {}) | given
+    test = settings.test if settings is not None else {}
     plugin = LimitHooks(
-        _make_budget(settings["test"], "[tool.offbook.budget] test")
-        if "test" in settings
-        else None,
-        _make_budget(suite, OPTION) if suite else None,
+        _make_budget(test, "[tool.offbook.budget] test") if test else None,
+        _make_budget(suite, OPTION if given else "[tool.offbook.budget] suite") if suite else None,
+        demanded=bool(given),
         is_worker=hasattr(config, "workerinput"),
     )
     config.pluginmanager.register(plugin, "offbook-limits")
 
 
-def _read_settings(config: pytest.Config) -> dict[str, Any]:
-    """Return `[tool.offbook.budget]` of the project; parsed only if the text names it."""
-    path = config.rootpath / "pyproject.toml"
+def _read_settings(config: pytest.Config) -> BudgetSettings | None:
+    """Return `[tool.offbook.budget]` of the project; parsed only if the text has such a table."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = (config.rootpath / "pyproject.toml").read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
-        return {}
-    if "[tool.offbook.budget]" not in text:
-        return {}
-    import tomllib
+        return None
+    if "tool.offbook" not in text:
+        return None
+    from offbook.errors import FormatError
+    from offbook.files import read_settings
 
-    settings: dict[str, Any] = tomllib.loads(text)["tool"]["offbook"]["budget"]
-    for name in settings:
-        if name not in {"test", "suite"}:
-            raise pytest.UsageError(
-                f"{path}: [tool.offbook.budget] has no {name!r}; expected test or suite"
-            )
-    return settings
+    try:
+        return read_settings(config.rootpath)[0].budget
+    except FormatError as error:
+        raise pytest.UsageError(str(error)) from error
 
 
 def _read_option(values: list[str]) -> dict[str, Any]:
@@ -107,9 +106,12 @@ def _make_budget(limits: Any, where: str) -> Budget:
 class LimitHooks:
     """Adds up what each test uses, fails those over their budget, and reports on contracts."""
 
-    def __init__(self, test: Budget | None, suite: Budget | None, *, is_worker: bool) -> None:
+    def __init__(
+        self, test: Budget | None, suite: Budget | None, *, demanded: bool, is_worker: bool
+    ) -> None:
         self._test_budget = test
         self._suite_budget = suite
+        self._demanded = demanded  # by the option: then a run without data fails
         self._is_worker = is_worker
         self._total: Spending | None = None
         self._started = time.perf_counter()
@@ -134,7 +136,8 @@ class LimitHooks:
         with ExitStack() as stack:
             stack.enter_context(observe_traces(lambda: SpendingReader(spent)))
             result = yield
-        spent.seconds = time.perf_counter() - start
+        if spent.requests:  # the time of a test without an agent is no data
+            spent.seconds = time.perf_counter() - start
         if self._total is None:
             self._total = Spending()
         self._total.add(spent)
@@ -200,11 +203,13 @@ class LimitHooks:
             from offbook.checks.budgets import Spending
 
             total = self._total or Spending()
-            total.seconds = time.perf_counter() - self._started
-            verdicts = self._suite_budget.check(total, "suite: ")
-            failed = [verdict for verdict in verdicts if not verdict.holds]
-            self._lines += [(f"{verdict.check}: {verdict.message}", True) for verdict in failed]
-            if failed and session.exitstatus == pytest.ExitCode.OK:
+            if total.requests:
+                total.seconds = time.perf_counter() - self._started
+            # The settings hold for every run, also of a few tests without an agent.
+            demands = self._demanded or bool(total.requests)
+            verdicts = [v for v in self._suite_budget.check(total, "suite: ") if not v.holds]
+            self._lines += [(f"{v.check}: {v.message}", demands) for v in verdicts]
+            if verdicts and demands and session.exitstatus == pytest.ExitCode.OK:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def _held_contracts(self) -> Contracts | None:

@@ -19,10 +19,10 @@ import msgspec
 from offbook.errors import FormatError, OffbookError, UsageError, did_you_mean
 from offbook.evals.case_kind import CaseContext, CaseOutcome
 from offbook.evals.pack import EvalCase, LoadedPack
-from offbook.evals.pack_file import line_of, parse_toml
+from offbook.evals.pack_file import line_of
 from offbook.exchange.messages import History, user
 from offbook.exchange.model import ModelSource, Request
-from offbook.files import convert, parse_json, read_text
+from offbook.files import convert, parse_json, parse_toml, read_text
 from offbook.runs.result_identity import IdentityDigest
 from offbook.trace.events import Verdict
 

@@ -18,8 +18,8 @@ import msgspec
 from offbook.errors import FormatError
 from offbook.evals.case_kind import CaseContext, CaseOutcome
 from offbook.evals.pack import EvalCase, LoadedPack
-from offbook.evals.pack_file import line_of, parse_toml
-from offbook.files import convert, parse_json, read_text
+from offbook.evals.pack_file import line_of
+from offbook.files import convert, parse_json, parse_toml, read_text
 from offbook.runs.result_identity import IdentityDigest
 from offbook.trace.events import Verdict
 

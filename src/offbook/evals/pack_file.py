@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -33,7 +32,7 @@ from offbook.evals.pack import (
     Rubric,
 )
 from offbook.evals.run_record import ROLES, check_fixture
-from offbook.files import convert, find_line, parse_json, read_text
+from offbook.files import convert, find_line, parse_json, parse_toml, read_settings, read_text
 
 PATTERN = "*.eval.toml"
 OTHER_PATTERNS = ("*.eval.json", "*.eval.yaml", "*.eval.yml")
@@ -432,15 +431,8 @@ def find_package_packs(folder: Path | None = None) -> list[Path]:
 
 
 def _project_packs(folder: Path) -> list[Path]:
-    for parent in (folder.resolve(), *folder.resolve().parents):
-        path = parent / "pyproject.toml"
-        if path.is_file():
-            break
-    else:
-        return []
-    settings = parse_toml(read_text(path), path)
-    listed = settings.get("tool", {}).get("offbook", {}).get("evals", [])
-    packs = [path.parent / str(name) for name in listed]
+    settings, path = read_settings(folder)
+    packs = [path.parent / name for name in settings.evals]
     for pack in packs:
         if not pack.is_file():
             raise FormatError(f"[tool.offbook] evals names a missing file: {pack}", path=path)
@@ -464,16 +456,6 @@ _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
 _HEADER = re.compile(r"^\s*(\[\[?)\s*([^\]]+?)\s*\]\]?\s*(?:#.*)?$")
 _KEY = re.compile(r"^\s*((?:[\w-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*(?:[\w-]+|\"[^\"]*\"))*)\s*=")
 _SPACE = re.compile(r"\s*")
-
-
-def parse_toml(text: str, path: Path) -> dict[str, Any]:
-    """Return the value of a TOML document; an error names its line."""
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        number = str(error).partition("(at line ")[2].partition(",")[0]
-        line = int(number) if number.isdigit() else None  # an error at the end has none
-        raise FormatError(f"invalid TOML: {error}", path=path, line=line) from error
 
 
 def line_of(text: str, location: str, path: Path) -> int | None:

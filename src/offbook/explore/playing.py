@@ -9,6 +9,12 @@ import sys
 from collections.abc import Callable, Coroutine, Iterable
 from contextvars import copy_context
 from copy import copy
+from inspect import (
+    isasyncgenfunction,
+    iscoroutine,
+    iscoroutinefunction,
+    isgeneratorfunction,
+)
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import msgspec
@@ -244,7 +250,7 @@ class Stage:
         trace: Path | None = None,
     ) -> None:
         self.prompt = prompt
-        self.invariants = {_name_of(invariant): invariant for invariant in invariants}
+        self.invariants = {name_of(invariant): invariant for invariant in invariants}
         self._world = world
         self._gives_up = gives_up
         self._bridge = _SharedLoop()
@@ -328,8 +334,8 @@ class Stage:
             except Exception as error:  # noqa: BLE001 - an error of the test, reported as one
                 broken.append((name, error))
             else:
-                if holds is False:
-                    violations.append(BrokenInvariant(name, "it returned False", name))
+                if message := _read_result(name, holds):
+                    violations.append(BrokenInvariant(name, message, name))
         return violations, broken
 
 
@@ -358,7 +364,41 @@ def _crash(error: Exception) -> BrokenInvariant:
     return BrokenInvariant(CRASH, f"the agent raised {kind}: {error}", f"{CRASH}: {kind} {place}")
 
 
-def _name_of(invariant: Invariant) -> str:
+def check_invariant(invariant: object) -> None:
+    """Raise for an invariant that is no function, or whose call would not run it."""
+    if not callable(invariant):
+        raise UsageError(
+            f"an invariant must be a function of the run and the state, not {invariant!r}"
+        )
+    kinds = (iscoroutinefunction, isgeneratorfunction, isasyncgenfunction)
+    if any(is_kind(invariant) for is_kind in kinds):
+        raise UsageError(
+            f"the invariant {name_of(invariant)} would never run: it is async or a generator",
+            hint="write a plain `def` that asserts, or returns True or False",
+        )
+
+
+def _read_result(name: str, result: object) -> str:
+    """Return why an invariant is broken, or ""; raise if its result does not say so."""
+    match result:
+        case None | True:
+            return ""
+        case False:
+            return "it returned False"
+        case (bool() as holds, str() as reason):
+            return "" if holds else reason or "it returned False"
+        case _:
+            pass
+    if iscoroutine(result):
+        result.close()
+    raise UsageError(
+        f"the invariant {name} returned {type(result).__name__}, which is no verdict",
+        hint="assert, or return True, False or (False, reason)",
+    )
+
+
+def name_of(invariant: Invariant) -> str:
+    """Return the name of an invariant in reports."""
     return getattr(invariant, "__name__", None) or repr(invariant)
 
 

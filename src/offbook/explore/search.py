@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +13,12 @@ import msgspec
 from offbook.errors import (
     CheckFailed,
     InvariantBroken,
+    OffbookError,
     OffbookWarning,
     RunError,
     UsageError,
     counted,
+    did_you_mean,
     explain_call,
 )
 from offbook.explore.generated_model import ArgumentValues, GeneratedModel
@@ -32,7 +34,16 @@ from offbook.explore.moves import (
     shrink,
     uses_results,
 )
-from offbook.explore.playing import CRASH, Behaviour, BrokenInvariant, Invariant, Stage, World
+from offbook.explore.playing import (
+    CRASH,
+    Behaviour,
+    BrokenInvariant,
+    Invariant,
+    Stage,
+    World,
+    check_invariant,
+    name_of,
+)
 from offbook.runs.run import in_event_loop
 from offbook.secrets import hide_secrets
 from offbook.trace.events import REQUEST
@@ -55,11 +66,12 @@ def never_before(tool: str, first: str) -> Invariant:
             if executed.name == tool:
                 raise CheckFailed(f"{tool} succeeded with {executed.input} before {first}")
 
-    return _named(check, f"never {tool} before {first}")
+    return _named(check, f"never {tool} before {first}", tool, first)
 
 
 def at_most(count: int, tool: str, *parameters: str) -> Invariant:
     """Return an invariant: `tool` succeeds at most `count` times with equal `parameters`."""
+    _check_limit(count)
 
     def check(run: Run, _: Any) -> None:
         counts: dict[str, int] = {}
@@ -72,11 +84,12 @@ def at_most(count: int, tool: str, *parameters: str) -> Invariant:
                 raise CheckFailed(f"{tool} succeeded {counts[key]} times with {executed.input}")
 
     per = f" per {', '.join(parameters)}" if parameters else ""
-    return _named(check, f"at most {count} {tool}{per}")
+    return _named(check, f"at most {count} {tool}{per}", tool)
 
 
 def ends_within(requests: int) -> Invariant:
     """Return an invariant: a run sends at most this many requests."""
+    _check_limit(requests)
 
     def check(run: Run, _: Any) -> None:
         count = len(run.events.named(REQUEST))
@@ -93,8 +106,14 @@ def no_secret_in_answer(run: Run, _: Any) -> None:
         raise CheckFailed("the answer contains a secret")
 
 
-def _named(check: Invariant, name: str) -> Invariant:
+def _check_limit(limit: object) -> None:
+    if type(limit) is not int or limit < 0:
+        raise UsageError(f"expected a number of 0 or more, got {limit!r}")
+
+
+def _named(check: Invariant, name: str, *tools: str) -> Invariant:
     check.__name__ = name
+    vars(check)["tools"] = tools  # without them it would check nothing
     return check
 
 
@@ -130,6 +149,7 @@ class Exploration(msgspec.Struct):
     prompt: str
     seed: int
     behaviours: int = 0
+    requests: int = 0
     states: set[str] = msgspec.field(default_factory=set)
     offered: set[str] = msgspec.field(default_factory=set)
     called: set[str] = msgspec.field(default_factory=set)
@@ -204,7 +224,6 @@ def explore(  # noqa: PLR0913 - the options of a search
                 if found.findings:
                     break
     found.notes = dict(arguments.notes)
-    _raise_if_nothing_was_tried(found)
     if found.findings:
         error = InvariantBroken(_describe(found))
         error.exploration = found
@@ -215,6 +234,13 @@ def explore(  # noqa: PLR0913 - the options of a search
             f"the invariant {name} raised {type(error).__name__}: {error}",
             hint="an invariant fails by an assertion, or by returning False",
         ) from error
+    _check_tools(invariants, found.offered)
+    if not found.offered:
+        warnings.warn(
+            "the agent offers no tools: only its reactions to texts and errors were explored",
+            OffbookWarning,
+            stacklevel=2,
+        )
     return found
 
 
@@ -229,15 +255,17 @@ def replay(
     Unlike a test of a script, it does not fail if the agent ends before the script does.
     """
     kinds = (gives_up,) if isinstance(gives_up, type) else tuple(gives_up)
+    for invariant in invariants:
+        check_invariant(invariant)
     with Stage(world, script.text, invariants, kinds) as stage:
         behaviour = stage.play_script(script)
     for name, error in behaviour.broken:
         raise UsageError(f"the invariant {name} raised {type(error).__name__}") from error
-    _raise_if_it_never_asked(behaviour)
+    if not behaviour.run.events.named(REQUEST):
+        raise _never_asked(behaviour)
     for violation in behaviour.violations:
         raise InvariantBroken(f"{violation.invariant}: {violation.message}")
-    if not behaviour.run.events.named(REQUEST):
-        raise RunError("nothing was tested: the agent never called the model")
+    _check_tools(invariants, {t.name for r in behaviour.run.requests for t in r.tools})
     return behaviour.run
 
 
@@ -259,10 +287,7 @@ def _check_arguments(
     if not isinstance(prompt, str) or not prompt:
         raise UsageError("explore() takes the prompt second, a string")
     for invariant in invariants:
-        if not callable(invariant):
-            raise UsageError(
-                f"an invariant must be a function of the run and the state, not {invariant!r}"
-            )
+        check_invariant(invariant)
     if runs < 1 or steps < 1:
         raise UsageError("runs and steps must be 1 or more")
     for name, choices in (values or {}).items():
@@ -275,7 +300,9 @@ def _check_arguments(
 
 def _note(stage: Stage, found: Exploration, behaviour: Behaviour, number: int) -> None:
     """Add a behaviour to what was tried; make a new violation small and keep it."""
-    _raise_if_it_never_asked(behaviour)
+    found.requests += len(behaviour.run.events.named(REQUEST))
+    if not found.requests:
+        raise _never_asked(behaviour)
     found.behaviours += 1
     found.states.add(behaviour.state)
     found.called |= {made.tool for move in behaviour.moves for made in move.calls}
@@ -289,15 +316,26 @@ def _note(stage: Stage, found: Exploration, behaviour: Behaviour, number: int) -
         found.findings.append(_minimize(stage, behaviour, violation, number))
 
 
-def _raise_if_it_never_asked(behaviour: Behaviour) -> None:
-    """Raise for an agent that fails before its first request: no model can be the cause."""
-    crashes = [violation for violation in behaviour.violations if violation.invariant == CRASH]
-    if crashes and not behaviour.run.events.named(REQUEST):
-        raise UsageError(
-            f"nothing was explored: the agent failed before it called the model\n"
-            f"  {crashes[0].message}",
-            hint="run the agent alone first; each behaviour begins in an empty folder",
-        )
+def _never_asked(behaviour: Behaviour) -> OffbookError:
+    """Return the error for an agent that sent no request: no model can be the cause of anything."""
+    hint = "run the agent alone first; each behaviour begins in an empty folder"
+    for violation in behaviour.violations:
+        if violation.invariant == CRASH:
+            what = "nothing was explored: the agent failed before it called the model"
+            return UsageError(f"{what}\n  {violation.message}", hint=hint)
+    return RunError("nothing was explored: the agent never called the model", hint=hint)
+
+
+def _check_tools(invariants: Iterable[Invariant], offered: set[str]) -> None:
+    """Raise for an invariant about a tool that the agent never offered: it checked nothing."""
+    for invariant in invariants:
+        for tool in getattr(invariant, "tools", ()):
+            if tool not in offered:
+                raise UsageError(
+                    f"the agent never offered the tool {tool!r}",
+                    where=f"the invariant {name_of(invariant)!r}",
+                    hint=did_you_mean(tool, offered),
+                )
 
 
 def _minimize(
@@ -393,17 +431,6 @@ def _list_moves(
     ]
     pairs = [(one, other) for one in calls for other in calls if one.tool <= other.tool]
     return [*(Move((made,)) for made in calls), *(Move(pair) for pair in pairs)]
-
-
-def _raise_if_nothing_was_tried(found: Exploration) -> None:
-    if not found.states or not found.behaviours:
-        raise RunError("nothing was explored")
-    if not found.offered and not found.findings:
-        warnings.warn(
-            "the agent offers no tools: only its reactions to texts and errors were explored",
-            OffbookWarning,
-            stacklevel=3,
-        )
 
 
 def _describe(found: Exploration) -> str:

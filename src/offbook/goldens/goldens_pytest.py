@@ -134,6 +134,19 @@ class ReplayHooks:
 # --- Categories
 
 
+def _check_marker(marker: pytest.Mark) -> None:
+    """Refuse an argument that the marker would ignore, and a time that limits nothing."""
+    name = "needs" if marker.name == "live" else "budget"
+    unknown = [*map(repr, marker.args), *(key for key in marker.kwargs if key != name)]
+    value = marker.kwargs.get(name, 1)
+    if unknown:
+        raise pytest.UsageError(f"{marker.name} takes {name}=, got {', '.join(unknown)}")
+    if name == "needs" and isinstance(value, str):
+        raise pytest.UsageError(f"live: needs is a list of variables, got {value!r}")
+    if name == "budget" and not 0 < value < float("inf"):
+        raise pytest.UsageError(f"{marker.name}: budget is a number of seconds, got {value!r}")
+
+
 class Categories:
     """Enforces the limits of `unit` and `replay` tests, and skips `live` tests."""
 
@@ -146,6 +159,9 @@ class Categories:
     @pytest.hookimpl(specname="pytest_runtest_setup")
     def pytest_skip_live_test(self, item: pytest.Item) -> None:
         """Skip a live test without its credentials or without --offbook-live."""
+        for name in (*TIME_BUDGETS, "live"):
+            if found := item.get_closest_marker(name):
+                _check_marker(found)
         marker = item.get_closest_marker("live")
         if marker is None:
             return
@@ -165,7 +181,9 @@ class Categories:
             if not uses_goldens or item.get_closest_marker("live"):
                 return (yield)
         category = marker.name if marker else "replay"
-        budget = (marker.kwargs.get("budget") if marker else None) or TIME_BUDGETS[category]
+        budget = TIME_BUDGETS[category]
+        if marker is not None:
+            budget = marker.kwargs.get("budget", budget)
         limits = item.stash[LIMITS_KEY] = CategoryLimits(item, category, budget)
         with limits.apply():
             return (yield)

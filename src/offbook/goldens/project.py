@@ -6,7 +6,6 @@ import asyncio
 import os
 import shlex
 import sys
-import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from configparser import ConfigParser
 from configparser import Error as IniError
@@ -20,7 +19,7 @@ import msgspec
 from offbook.checks.expected_files import FileMove, PendingChange, pending_change
 from offbook.checks.snapshot import Snapshot, compare_snapshots
 from offbook.errors import CheckFailed, FormatError, OffbookError, UsageError
-from offbook.files import read_text
+from offbook.files import parse_toml, read_text
 from offbook.goldens.fixture_store import (
     FixtureStore,
     GoldenScenario,
@@ -278,16 +277,15 @@ def find_pytest_settings(start: Path) -> PytestSettings:
 def _read_table(path: Path) -> dict[str, Any] | None:
     """Return the settings of pytest in a file, or None if it has none."""
     text = read_text(path)
-    document: dict[str, Any]
-    try:
-        if path.suffix == ".toml":
-            document = tomllib.loads(text)
-        else:
-            parser = ConfigParser(interpolation=None, strict=False)
+    if path.suffix == ".toml":
+        document = parse_toml(text, path)
+    else:
+        parser = ConfigParser(interpolation=None, strict=False)
+        try:
             parser.read_string(text)
-            document = {name: dict(parser[name]) for name in parser.sections()}
-    except (tomllib.TOMLDecodeError, IniError) as error:
-        raise FormatError(str(error), path=path) from error
+        except IniError as error:
+            raise FormatError(str(error), path=path) from error
+        document = {name: dict(parser[name]) for name in parser.sections()}
     table: Any = document
     for key in SETTINGS_FILES[path.name]:
         table = table.get(key, {})

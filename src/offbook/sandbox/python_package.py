@@ -12,7 +12,6 @@ import pickle
 import re
 import shutil
 import sys
-import tomllib
 from importlib.metadata import Distribution, PackageNotFoundError
 from importlib.metadata import distribution as find_distribution
 from importlib.util import find_spec
@@ -21,8 +20,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from offbook.errors import FormatError, UsageError
-from offbook.files import read_text
+from offbook.errors import UsageError
+from offbook.files import parse_toml, read_text
 from offbook.sandbox.npm_package import Installation
 from offbook.sandbox.sandbox_folder import Loaded, SmokeResult
 from offbook.trace.query import Events
@@ -116,10 +115,7 @@ def _read_build_system(source: Path) -> tuple[str, list[str]]:
     path = source / "pyproject.toml"
     if not path.is_file():  # a project with a setup.py only
         return "setuptools.build_meta:__legacy__", ["setuptools"]
-    try:
-        system: dict[str, Any] = tomllib.loads(read_text(path)).get("build-system", {})
-    except tomllib.TOMLDecodeError as error:
-        raise FormatError(f"invalid TOML: {error}", path=path) from error
+    system: dict[str, Any] = parse_toml(read_text(path), path).get("build-system", {})
     backend = str(system.get("build-backend", "setuptools.build_meta:__legacy__"))
     requires = cast("list[str]", system.get("requires", ["setuptools"]))
     # A backend inside of the project is found by an isolated build only.

@@ -30,7 +30,7 @@ import msgspec
 
 from offbook.errors import ContractBroken, FormatError, UsageError, did_you_mean
 from offbook.exchange.model import SchemaValidator, compile_validator
-from offbook.files import convert, parse_json, parse_yaml, read_text
+from offbook.files import convert, parse_json, parse_yaml, read_settings, read_text
 from offbook.secrets import excerpt
 from offbook.trace.events import PUBLISH, Event, topic_matches
 
@@ -198,22 +198,11 @@ def project_contracts() -> Contracts | None:
 
 @cache
 def _contracts_of(folder: str) -> Contracts | None:
-    import tomllib
-
-    for parent in (Path(folder), *Path(folder).parents):
-        path = parent / "pyproject.toml"
-        if path.is_file():
-            break
-    else:
-        return None
-    try:
-        settings: dict[str, Any] = tomllib.loads(read_text(path))
-    except tomllib.TOMLDecodeError as error:
-        raise FormatError(f"invalid TOML: {error}", path=path) from error
-    name: Any = settings.get("tool", {}).get("offbook", {}).get("contracts")
+    settings, path = read_settings(Path(folder))
+    name = settings.contracts
     if name is None:
         return None
-    if not isinstance(name, str) or not (path.parent / name).is_file():
+    if not (path.parent / name).is_file():
         raise FormatError(
             f"[tool.offbook] contracts: expected a file, got {name!r}",
             path=path,

@@ -63,12 +63,12 @@ def observe_traces(make_observer: Callable[[], TraceObserver]) -> Generator[None
 
 
 @cache
-def _names_contracts(folder: str) -> bool:
-    """Return whether the project of a folder may have contracts: read once, and not parsed."""
+def _has_settings(folder: str) -> bool:
+    """Return whether the project of a folder has settings: read once, and not parsed."""
     while True:
         try:
             with open(os.path.join(folder, "pyproject.toml"), "rb") as file:  # noqa: PTH118, PTH123 - as above
-                return b"contracts" in file.read()
+                return b"tool.offbook" in file.read()
         except OSError:
             parent = os.path.dirname(folder)  # noqa: PTH120 - as above
             if parent == folder:
@@ -83,7 +83,7 @@ def traces_are_read() -> bool:
 
 def _find_contracts() -> Contracts | None:
     """Return the contracts of the project, which every run must keep."""
-    if not _names_contracts(os.getcwd()):  # noqa: PTH109 - for each run
+    if not _has_settings(os.getcwd()):  # noqa: PTH109 - for each run
         return None
     from offbook.trace.event_contracts import project_contracts
 
