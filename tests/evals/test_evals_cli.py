@@ -82,7 +82,19 @@ def test_runs_are_listed_shown_and_compared(folder: Path, offbook_command: Offbo
     assert "run status mismatch" in offbook_command("eval", "show", "second", "case-1").out
     assert "did you mean 'case-1'" in offbook_command("eval", "show", "second", "case-11").err
     outcome = offbook_command("eval", "compare", "first", "second")
-    assert (outcome.code, "case-1: 100% to 0% passed" in outcome.out) == (0, True)
+    assert (outcome.code, "≠ p/case-1 100% | p/case-1 0%" in outcome.out) == (0, True)
+
+
+@pytest.mark.parametrize(
+    "first, second, code", [("good", "bad", 1), ("bad", "good", 0), ("good", "good", 0)]
+)
+def test_a_comparison_fails_on_a_single_case_that_regressed(
+    folder: Path, offbook_command: Offbook, first: str, second: str, code: int
+):
+    for name in {first, second}:
+        offbook_command("eval", "run", f"{name}.json", "--output", name)
+    outcome = offbook_command("eval", "compare", first, second, "--fail-on", "regression")
+    assert outcome.code == code
 
 
 def test_the_runs_are_listed_one_a_line(folder: Path, offbook_command: Offbook):
@@ -128,7 +140,7 @@ def test_a_comparison_is_printed_as_json(folder: Path, offbook_command: Offbook)
     for name in ("good", "bad"):
         offbook_command("eval", "run", f"{name}.json", "--output", name)
     comparison = json.loads(offbook_command("eval", "compare", "good", "bad", "--json").out)
-    assert comparison["changed"] == [{"id": "case-1", "before": 1.0, "after": 0.0}]
+    assert comparison["changed"] == [{"id": "p/case-1", "before": 1.0, "after": 0.0, "same": False}]
 
 
 def test_a_report_without_a_file_replaces_the_table(folder: Path, offbook_command: Offbook):

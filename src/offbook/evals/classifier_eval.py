@@ -23,7 +23,7 @@ from offbook.evals.pack_file import line_of
 from offbook.exchange.messages import History, user
 from offbook.exchange.model import ModelSource, Request
 from offbook.files import convert, parse_json, parse_toml, read_text
-from offbook.runs.result_identity import IdentityDigest
+from offbook.runs.result_identity import REAL_MODEL, IdentityDigest
 from offbook.trace.events import Verdict
 
 ABSTAINED_CONFIDENCE = 0.0
@@ -382,7 +382,7 @@ def identify_case(case: EvalCase, loaded: LoadedPack, identity: IdentityDigest) 
     if case.model and loaded.resolve(case.model).is_file():
         identity.add_file(loaded.resolve(case.model))
     elif case.model:
-        identity.add_unknown("the model is a real one")
+        identity.add_unknown(REAL_MODEL)
 
 
 def check_gates(report: ClassifierReport, gates: ClassifierGates) -> list[Verdict]:

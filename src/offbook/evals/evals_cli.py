@@ -364,9 +364,16 @@ def show_command(run: str, case: str | None, *, as_json: bool) -> int:
 @evals.command("compare", epilog=EXAMPLE)
 @click.argument("run")
 @click.argument("other", default="latest")
+@click.option(
+    "--fail-on",
+    type=click.Choice(["significant", "regression"]),
+    default="significant",
+    show_default=True,
+    help="Fail if the pass rate fell significantly, or if any case regressed.",
+)
 @json_option
-def compare_command(run: str, other: str, *, as_json: bool) -> int:
-    """Compare two runs of the same cases; exit with 1 if the pass rate fell significantly."""
+def compare_command(run: str, other: str, *, fail_on: str, as_json: bool) -> int:
+    """Compare two runs of the same cases."""
     from offbook.evals.run_comparison import compare_runs, render_comparison
     from offbook.evals.run_directory import find_run
 
@@ -376,7 +383,7 @@ def compare_command(run: str, other: str, *, as_json: bool) -> int:
     else:
         for line in render_comparison(comparison):
             print_redacted(line)
-    return int(comparison.regressed)
+    return int(comparison.fell if fail_on == "significant" else comparison.regressed)
 
 
 # --- Writing packs

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from operator import attrgetter
 from pathlib import Path
 from statistics import fmean
 
@@ -11,90 +11,118 @@ import msgspec
 
 from offbook.checks.trial_statistics import PairedDifference, compare_paired
 from offbook.errors import UsageError, counted
-from offbook.evals.run_directory import PACK_SHIFT, read_results
+from offbook.evals.run_directory import CaseResult, read_results
+from offbook.runs.result_identity import REAL_MODEL
+from offbook.trace.alignment import AlignedRow, align, render_rows
 
 METRICS = ("pass_rate", "latency_ms", "cost_usd", "tokens", "score")
 PLOT_WIDTH = 40
 
 
 class ComparedCase(msgspec.Struct, frozen=True):
-    """A case whose pass rate differs."""
+    """A case whose pass rate differs; None in a run that does not have it.
+
+    `same` is true if its identity is known and did not change: then neither the agent nor its
+    inputs are the cause, and the case is flaky.
+    """
 
     id: str
-    before: float
-    after: float
+    before: float | None
+    after: float | None
+    same: bool = False
+
+    @property
+    def regressed(self) -> bool:
+        """True if fewer trials passed, or if the second run does not have the case."""
+        return self.before is not None and self.before > (self.after or 0)
 
 
 class RunComparison(msgspec.Struct, frozen=True):
-    """The differences between two runs, by metric, over the cases that both have."""
+    """The differences between two runs: of metrics over the cases that both have, and of cases."""
 
     cases: int
-    only_before: list[str]
-    only_after: list[str]
     metrics: dict[str, PairedDifference]
     changed: list[ComparedCase]
 
     @property
-    def regressed(self) -> bool:
+    def fell(self) -> bool:
         """True if the pass rate fell significantly."""
         rate = self.metrics["pass_rate"]
         return rate.significant and rate.mean < 0
 
+    @property
+    def regressed(self) -> bool:
+        """True if a single case regressed."""
+        return any(case.regressed for case in self.changed)
+
+
+class _Case:
+    """The trials of one case in a run."""
+
+    def __init__(self, result: CaseResult) -> None:
+        # Of several packs, two may have a case of the same name.
+        self.id = f"{result.pack}/{result.id}" if result.pack else result.id
+        self.identities: set[str] = set()
+        self._values: dict[str, list[float]] = {}
+
+    def add(self, result: CaseResult) -> None:
+        self.identities.add("" if result.unidentified else result.identity)
+        self._values.setdefault("pass_rate", []).append(float(result.status == "pass"))
+        for metric in METRICS[1:]:
+            value = getattr(result.metrics, metric)
+            # The time of a scripted run is that of the machine.
+            scripted = result.kind == "subject" and result.unidentified != REAL_MODEL
+            if value is not None and not (metric == "latency_ms" and scripted):
+                self._values.setdefault(metric, []).append(float(value))
+
+    def mean(self, metric: str) -> float | None:
+        return fmean(self._values[metric]) if metric in self._values else None
+
 
 def compare_runs(before: Path, after: Path) -> RunComparison:
-    """Compare the cases that both runs have; the pairs are the cases."""
-    left, right = _by_case(before), _by_case(after)
-    common = [name for name in left if name in right]
+    """Compare two runs; the pairs are the cases with the same id in the same pack."""
+    first, second = _read_cases(before), _read_cases(after)
+    aligned = [
+        (None if a is None else first[a], None if b is None else second[b])
+        for a, b in align(first, second, _id_of, _id_of)
+    ]
+    common = [(a, b) for a, b in aligned if a is not None and b is not None]
     if not common:
         raise UsageError("the runs have no case in common", where=f"{before}, {after}")
     metrics: dict[str, PairedDifference] = {}
     for metric in METRICS:
-        pairs = [
-            (left[name][metric], right[name][metric])
-            for name in common
-            if metric in left[name] and metric in right[name]
-        ]
-        if pairs:
-            metrics[metric] = compare_paired([a for a, _ in pairs], [b for _, b in pairs])
-    changed = [
-        ComparedCase(name, left[name]["pass_rate"], right[name]["pass_rate"])
-        for name in common
-        if left[name]["pass_rate"] != right[name]["pass_rate"]
-    ]
-    return RunComparison(
-        len(common),
-        [name for name in left if name not in right],
-        [name for name in right if name not in left],
-        metrics,
-        sorted(changed, key=lambda case: case.after - case.before),
-    )
+        pairs = [(a.mean(metric), b.mean(metric)) for a, b in common]
+        known = [(one, two) for one, two in pairs if one is not None and two is not None]
+        if known:
+            metrics[metric] = compare_paired([one for one, _ in known], [two for _, two in known])
+    return RunComparison(len(common), metrics, [*_changes(aligned)])
 
 
-def _by_case(folder: Path) -> dict[str, dict[str, float]]:
-    """Return the mean of each metric over the trials of each case.
+_id_of: Callable[[_Case], str] = attrgetter("id")
 
-    An id that several packs of the run have is shown with its pack: `shop/refund`.
-    """
-    values: dict[tuple[str, str], dict[str, list[float]]] = {}
+
+def _read_cases(folder: Path) -> list[_Case]:
+    cases: dict[tuple[str, str], _Case] = {}
     for result in read_results(folder):
-        pack = result.pack or str(result.number >> PACK_SHIFT)
-        case = values.setdefault((pack, result.id), {})
-        case.setdefault("pass_rate", []).append(float(result.status == "pass"))
-        for metric in METRICS[1:]:
-            value = getattr(result.metrics, metric)
-            if value is not None:
-                case.setdefault(metric, []).append(float(value))
-    packs = Counter(name for _, name in values)
-    return {
-        name if packs[name] == 1 else f"{pack}/{name}": {
-            metric: fmean(numbers) for metric, numbers in metrics.items()
-        }
-        for (pack, name), metrics in values.items()
-    }
+        key = result.pack, result.id
+        if key not in cases:
+            cases[key] = _Case(result)
+        cases[key].add(result)
+    return sorted(cases.values(), key=_id_of)
+
+
+def _changes(aligned: list[tuple[_Case | None, _Case | None]]) -> Iterator[ComparedCase]:
+    for a, b in aligned:
+        before = None if a is None else a.mean("pass_rate")
+        after = None if b is None else b.mean("pass_rate")
+        if before != after:
+            same = a is not None and b is not None and a.identities == b.identities != {""}
+            name = a.id if a is not None else b.id if b is not None else ""
+            yield ComparedCase(name, before, after, same)
 
 
 def render_comparison(comparison: RunComparison) -> Iterator[str]:
-    """Yield a table of the metrics, a plot of their intervals, and the cases that changed."""
+    """Yield a table of the metrics, a plot of their intervals, and one of the cases that differ."""
     yield f"{counted(comparison.cases, 'case')} in both runs"
     yield f"{'metric':<12} {'difference':>12} {'95 % interval':>24} {'p':>7}"
     for name, difference in comparison.metrics.items():
@@ -106,11 +134,16 @@ def render_comparison(comparison: RunComparison) -> Iterator[str]:
         )
     for name, difference in comparison.metrics.items():
         yield f"{name:<12} {plot_interval(difference)}"
-    for case in comparison.changed:
-        yield f"{case.id}: {case.before:.0%} to {case.after:.0%} passed"
-    for label, names in (("first", comparison.only_before), ("second", comparison.only_after)):
-        if names:
-            yield f"only in the {label} run: {', '.join(names[:10])}"
+    rows = [
+        AlignedRow(
+            "" if case.before is None else f"{case.id} {case.before:.0%}",
+            "" if case.after is None else f"{case.id} {case.after:.0%}",
+            notes=("neither the agent nor its inputs changed: the case is flaky",) * case.same,
+        )
+        for case in comparison.changed
+    ]
+    if rows:
+        yield from render_rows(rows, ("first run", "second run"), "equal")
 
 
 def plot_interval(difference: PairedDifference, width: int = PLOT_WIDTH) -> str:

@@ -36,6 +36,7 @@ from offbook.evals.run_record import (
 )
 from offbook.files import make_temp_folder, remove_temp_folder, run_source
 from offbook.runs.result_identity import (
+    REAL_MODEL,
     IdentityDigest,
     UsedFiles,
     find_module_file,
@@ -76,7 +77,7 @@ def run_case(case: EvalCase, context: CaseContext) -> CaseOutcome:
 def identify_case(case: EvalCase, loaded: LoadedPack, identity: IdentityDigest) -> None:
     """Add the code of the subject; what it imports and reads is known when it has run."""
     if case.live:
-        identity.add_unknown("the model is a real one")
+        identity.add_unknown(REAL_MODEL)
     if isinstance(case.subject, list):
         identity.add_command(_find_words(case, loaded), loaded.base)
         return

@@ -44,6 +44,7 @@ FLAGS = (
     *("safe_path", "warn_default_encoding"),
 )
 MISSING = "missing"
+REAL_MODEL = "the model is a real one"  # a reason why a result is not identified
 READS = {"open", "os.listdir", "os.scandir"}
 WRITES = {"os.mkdir", "os.rename"}
 UNKNOWN = {
