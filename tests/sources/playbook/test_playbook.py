@@ -591,6 +591,8 @@ async def nothing(_: int) -> dict[str, Any]:
         (lambda: raw.call("a", nothing), "must not take arguments"),
         (lambda: raw.call("a", {}, unknown="no"), "unknown='no'"),
         (lambda: raw.call("a", {}, unanswered=1), "unanswered=1"),
+        (lambda: raw.when("", []), "when() has an empty prompt"),
+        (lambda: raw.when(" ", []), "when() has an empty prompt"),
         (lambda: raw.call("a", raises="ValueError"), "a class of exceptions, not 'ValueError'"),
         (lambda: raw.call("a", raises=int), "a class of exceptions, not <class 'int'>"),
         (lambda: raw.call("a", raises=KeyboardInterrupt), "a class of exceptions"),
@@ -789,7 +791,7 @@ async def test_the_tokens_of_a_growing_conversation_are_those_of_a_whole_one(
     texts: list[str],
     offers: bool,  # noqa: FBT001 - drawn
 ):
-    script = when("", [say("a") for _ in texts])
+    script = when("Go", [say("a") for _ in texts])
     tools = (Tool("find", "Find an order."),) if offers else ()
     growing, whole = Playbook(), Playbook()
     for playbook in (growing, whole):
@@ -1004,6 +1006,27 @@ async def test_the_tokens_of_a_request_include_its_results_and_its_system_prompt
     assert first == (await bare.ask()).usage.input + 2
 
 
+async def test_an_unanswered_call_whose_result_comes_back_is_a_mismatch():
+    turn = when("Go", [call("find", unanswered=True), say("b")])
+    playbook, agent = opened(turn, tools=(Tool("find"),))
+    await agent.ask()
+    with pytest.raises(ScriptMismatch, match="which is scripted as unanswered: step 1"):
+        await agent.ask("order 7")
+    assert isinstance(playbook.failure, ScriptMismatch)
+
+
+async def test_the_result_of_an_unanswered_call_may_come_with_the_next_prompt():
+    one = when("one", [call("find", unanswered=True)])
+    playbook = Playbook()
+    playbook.load(one, when("two", [say("b")]))
+    agent = Agent(playbook, tools=(Tool("find"),))
+    agent.prompt("one")
+    made = (await agent.ask()).message
+    result = Message("tool", (ToolResult(made.calls[0].id, (Text("done"),)),))
+    history = History([user("one"), made, result, user("two")])
+    assert (await playbook.reply(Request(history))).text == "b"
+
+
 async def test_a_conversation_with_the_prompt_belongs_to_its_turn_if_its_system_prompt_changes():
     playbook = Playbook()
     turn = when("Go", [say("a"), say("b")])
@@ -1176,7 +1199,7 @@ async def test_a_cancelled_callback_cancels_the_request_and_is_no_failure():
 
 async def test_a_request_costs_the_same_after_any_number_of_messages():
     playbook, history, counted = Playbook(), History(), list[int]()
-    turn = when("", [say("a") for _ in range(300)])
+    turn = when("Go", [say("a") for _ in range(300)])
     playbook.load(turn)
     playbook.open(turn)
     for _ in range(300):

@@ -115,7 +115,7 @@ async def test_a_playbook_remembers_a_conversation_whose_system_prompt_changes()
 
 async def test_a_playbook_remembers_the_first_prompt_that_comes_after_another_message():
     playbook = Playbook()
-    turn = when("", [say("Hello."), say("Fixed.")])
+    turn = when("Fix", [say("Hello."), say("Fixed.")])
     playbook.load(turn)
     playbook.open(turn)
     greeting = History([Message("assistant", (Text("How can I help?"),))])

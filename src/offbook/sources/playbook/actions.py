@@ -220,6 +220,11 @@ def when(text: str, actions: Actions) -> Turn:
             f"when() takes the prompt first, a string, not {type(text).__name__}",
             hint='write when("the user\'s prompt", [call(…), say(…)])',
         )
+    if not text.strip():
+        raise PlaybookError(
+            "when() has an empty prompt, which would match every request",
+            hint='write a part of the prompt: when("Refund", [call(…), say(…)])',
+        )
     return Turn(text, _check_actions(actions, f"when({text!r}, …)"))
 
 

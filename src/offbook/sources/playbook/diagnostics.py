@@ -139,6 +139,15 @@ def unknown_tool_error(step: Step, action: Call, request: Request) -> ScriptMism
     )
 
 
+def answered_error(step: Step, tool: str, request: Request) -> ScriptMismatch:
+    """Return the error for a call with `unanswered=True` whose result came back in its turn."""
+    return ScriptMismatch(
+        f"the agent sent the result of {tool}, which is scripted as unanswered: step {step}",
+        where=step.location,
+        hint=f"remove unanswered=True\n  got: {describe_request(request)}",
+    )
+
+
 def unfinished_error(
     remaining: Sequence[Step], consumed: int, last: Step | None, unanswered: Sequence[str]
 ) -> ScriptUnfinished:

@@ -42,6 +42,7 @@ from offbook.sources.playbook.actions import (
     turn_location,
 )
 from offbook.sources.playbook.diagnostics import (
+    answered_error,
     exhausted_error,
     missing_exception_error,
     no_matching_role_error,
@@ -131,6 +132,9 @@ class Playbook:
         self._call_queues: dict[str, _ScriptQueue] = {}
         self._awaited_results: AwaitedResults[_AwaitedResult] = AwaitedResults()
         self._awaited_errors: dict[str, tuple[Step, Call]] = {}
+        self._unanswered: dict[
+            str, Step
+        ] = {}  # the calls whose results must not come in their turn
         self._main_system: str | None = None
         # the different kinds of requests so far, without values: a set that keeps their order
         self._heads: dict[RoleConditions, None] = {}
@@ -274,6 +278,9 @@ class Playbook:
                 if self._strict:
                     raise error  # noqa: TRY301 - recorded as the failure of the run below
                 return Reply((Text(f"[PLAYBOOK EXHAUSTED] {error}"),), model=request.model)
+            for result in request.results if self._unanswered else ():
+                if queue.last is not None and self._unanswered.get(result.call_id) is queue.last:
+                    raise answered_error(queue.last, result.name or "the tool", request)  # noqa: TRY301 - as above
             tokens = self._count_input(request)
             if queue.last is None:
                 queue.opening = request.messages.digest()
@@ -410,6 +417,8 @@ class Playbook:
                         awaited = _AwaitedResult(step, action, queue)
                         self._awaited_results.add(call.id, tool, awaited)
                         self._call_queues[call.id] = queue
+                    else:
+                        self._unanswered[call.id] = step
                     if action.raises is not None:
                         self._awaited_errors[call.id] = (step, action)
                     blocks.append(call)
