@@ -43,9 +43,9 @@ class Capability:
     """The parts of a capability that the surfaces load when they are used.
 
     - `heading`: the heading of its commands in `offbook --help`.
-    - `pytest_module`: a module with `add_options(parser)`, `configure(config)` and `FIXTURES`, a
-      table of fixture functions. It is imported at every start of pytest, so it imports nothing
-      but pytest until a hook or a fixture needs more.
+    - `pytest_module`: a module with `add_options(parser)`, `configure(config)`, the names of its
+      `MARKERS`, and `FIXTURES`, a table of fixture functions. It is imported at every start of
+      pytest, so it imports nothing but pytest until a hook or a fixture needs more.
     - `mcp_tools`: the table of its MCP tools as "module:name".
     - `reports`: its formats of `offbook report`, each a function as "module:name" that takes the
       paths of traces and returns the text.

@@ -121,13 +121,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         return
     lines: list[str] = item.config.getini("markers")
     registered = {line.partition(":")[0].partition("(")[0].strip() for line in lines}
-    for name in sorted(names - registered):
-        if name.startswith("of"):
-            from offbook.surfaces.fixtures import did_you_mean
+    for name in names - registered:
+        from difflib import get_close_matches
 
-            hint = did_you_mean(name, (each for each in registered if each.startswith("offbook")))
-            if name.startswith("offbook") or hint.startswith("did you mean"):
-                raise pytest.UsageError(f"unknown marker {name!r}: {hint}")
+        # Those of the categories are registered if the project uses them.
+        ours = [each for module in MODULES for each in module.MARKERS if each in registered]
+        if close := get_close_matches(name, ours, n=1, cutoff=0.75):
+            raise pytest.UsageError(f"unknown marker {name!r}: did you mean {close[0]!r}?")
 
 
 @pytest.hookimpl(wrapper=True)

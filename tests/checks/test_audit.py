@@ -9,7 +9,13 @@ import msgspec
 import pytest
 
 from offbook import call, say, session, when
-from offbook.checks import DEFAULT_POLICY, PULL_REQUEST_POLICY, RULES, find_golden, read_transcript
+from offbook.checks import (
+    AUDIT_RULES,
+    DEFAULT_POLICY,
+    PULL_REQUEST_POLICY,
+    find_golden,
+    read_transcript,
+)
 from offbook.errors import CheckFailed, FormatError, UsageError
 from offbook.testing import (
     AuditedTranscript,
@@ -207,11 +213,19 @@ FOUND: dict[
 }
 
 
+WARNINGS = {"bad_wait", "complete", "steps"}
+
+
 @pytest.mark.parametrize("rule, settings, states, named, found", FOUND.values(), ids=FOUND)
 def test_a_rule_finds(
     rule: str, settings: dict[str, Any], states: list[Any], named: list[Named], found: list[Any]
 ):
-    policy = {"states": states, "rules": [{"rule": rule, **settings}]}
+    # A rule that only warns is no policy by itself.
+    rules = [{"rule": rule, **settings}]
+    if rule in WARNINGS:
+        rules.append({"rule": "budget", "max_tool_calls": 9})
+        named = [*named, ("model.request", {})]
+    policy = {"states": states, "rules": rules}
     report = audit_transcript(events(*named), policy)
     assert [(f.category, list(f.event_indices)) for f in report.findings] == found
     assert report.passed is not any(f.severity == "error" for f in report.findings)
@@ -219,15 +233,15 @@ def test_a_rule_finds(
 
 def test_every_rule_has_a_transcript_that_it_finds_and_one_that_it_passes():
     results = {(case[0], bool(case[4])) for case in FOUND.values()}
-    assert results == {(rule, found) for rule in RULES for found in (True, False)}
+    assert results == {(rule, found) for rule in AUDIT_RULES for found in (True, False)}
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown rule": (
         {"rules": [{"rule": "complete"}, {"rule": "forbiden"}]},
-        "unknown rule 'forbiden' (at $.rules[1].rule)\ndid you mean 'forbidden'",
+        "unknown rule 'forbiden' (at $.rules[1])\ndid you mean 'forbidden'",
     ),
-    "a rule without a name": ({"rules": [{"max": 1}]}, "a rule needs its name"),
+    "a rule without a name": ({"rules": [{"max": 1}]}, "an assertion needs a rule"),
     "an unknown setting": (
         {"rules": [{"rule": "repeated_read", "maxx": 2}]},
         "(at $.rules[0].maxx)\ndid you mean 'max'",
@@ -245,6 +259,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "a verification without an action": (
         {"rules": [{"rule": "verification"}], "states": [CHECKS]},
         "the rule verification needs a state with merge_action",
+    ),
+    "rules that only warn": (
+        {"rules": [{"rule": "complete"}, {"rule": "bad_wait"}]},
+        "the audit could not fail: these rules only warn: complete, bad_wait",
     ),
     "an unknown key": ({"rules": [], "state": []}, "did you mean 'states'"),
     "a pattern with two forms": (
@@ -365,4 +383,4 @@ def test_a_golden_names_the_events_of_harn():
 
 
 def test_a_policy_can_be_parsed_alone():
-    assert parse_audit_policy({"rules": [{"rule": "complete"}]}).rules[0].name == "complete"
+    assert parse_audit_policy({"rules": [{"rule": "stuck"}]}).rules[0].name == "stuck"

@@ -1,31 +1,56 @@
-"""Each check fails on some input, has no data of an empty run, and is refused if meaningless."""
+"""One table of all kinds of checks: each can fail, have no data, and refuses a wrong name."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast, get_args
 
 import msgspec
 import pytest
 
+from offbook import explore
+from offbook.capability import load
 from offbook.checks import (
     ASSERTIONS,
-    RULES,
+    AUDIT_RULES,
+    FIELDS,
+    KNOWN,
     Budget,
     CheckContext,
     Spending,
+    assert_golden_transcript,
     assertion_class,
     audit_transcript,
     evaluate_all,
     parse_assertion,
 )
-from offbook.errors import UsageError
+from offbook.conformance import ERROR, EXPECTED, find_cases, read_suite_settings, run_cases
+from offbook.contracts import MARKER, ContractFile, Contracts
+from offbook.errors import CheckFailed, InvariantBroken, OffbookError, UsageError
+from offbook.evals import (
+    METRIC_OF,
+    AssertionKind,
+    Evidence,
+    Rubric,
+    RubricKind,
+    evaluate_rubric,
+    parse_run_record,
+)
+from offbook.files import ProjectSettings, read_settings
+from offbook.goldens import MARKERS
+from offbook.runs import Run
 from offbook.testing import parse_audit_policy
-from offbook.trace import Event
+from offbook.trace import PUBLISH, Event, Verdict
 from tests.checks.test_assertions import RUN
+from tests.evals.conftest import RUN as EVAL_RUN
+from tests.explore.test_invariants import run_of
+from tests.explore.worlds import PROMPT, Shop, broken_shop, fixed_shop
 
+pytest_plugins = ["pytester"]
 RECORD: dict[str, Any] = {
     "status": "failed",
     "output": {"text": "refused", "total": 7},
@@ -37,47 +62,49 @@ RECORD: dict[str, Any] = {
 Fields = dict[str, Any]
 
 
-class Kind(NamedTuple):
-    """The fields of a check that fails on the run above, and those that must be refused."""
+class Fails(NamedTuple):
+    """The fields of an assertion that fails on the run above, and those that must be refused."""
 
     failing: Fields
     meaningless: list[Fields]
 
 
-KINDS: dict[str, Kind] = {
-    "exit_code": Kind({"expected": 1}, [{"expected": "0"}]),
-    "termination_reason": Kind(
+ASSERTED: dict[str, Fails] = {
+    "exit_code": Fails({"expected": 1}, [{"expected": "0"}]),
+    "termination_reason": Fails(
         {"expected": "max_iterations"}, [{"expected": ""}, {"expected": "MaxIteration"}]
     ),
-    "iterations": Kind({"exact": 3}, [{}, {"min": 0}, {"max": -1}, {"min": 3, "max": 1}]),
-    "duration": Kind({"max_secs": 1}, [{"max_secs": math.inf}, {"max_secs": math.nan}]),
-    "cost_within": Kind({"max_dollars": 0.05}, [{"max_dollars": -1}, {"max_dollars": math.inf}]),
-    "file_exists": Kind({"path": "gone"}, [{"path": ""}, {"path": "."}, {"path": "./"}]),
-    "file_contains": Kind({"path": "a", "pattern": "other"}, [{"path": "a", "pattern": ""}]),
-    "file_not_contains": Kind({"path": "a", "pattern": "text"}, [{"path": "a", "pattern": ""}]),
-    "scratchpad_contains": Kind({"pattern": "x"}, [{"pattern": ""}, {"pattern": "["}]),
-    "snapshot_matches": Kind({"snapshot_id": "old"}, [{"snapshot_id": ""}]),
-    "event_occurred": Kind(
+    "iterations": Fails({"exact": 3}, [{}, {"min": 0}, {"max": -1}, {"min": 3, "max": 1}]),
+    "duration": Fails({"max_secs": 1}, [{"max_secs": math.inf}, {"max_secs": math.nan}]),
+    "cost_within": Fails({"max_dollars": 0.05}, [{"max_dollars": -1}, {"max_dollars": math.inf}]),
+    "file_exists": Fails({"path": "gone"}, [{"path": ""}, {"path": "."}, {"path": "./"}]),
+    "file_contains": Fails({"path": "a", "pattern": "other"}, [{"path": "a", "pattern": ""}]),
+    "file_not_contains": Fails({"path": "a", "pattern": "text"}, [{"path": "a", "pattern": ""}]),
+    "scratchpad_contains": Fails({"pattern": "x"}, [{"pattern": ""}, {"pattern": "["}]),
+    "snapshot_matches": Fails({"snapshot_id": "old"}, [{"snapshot_id": ""}]),
+    "event_occurred": Fails(
         {"topic": "build.tsk"}, [{"topic": ""}, {"topic": "a", "payload_pattern": ""}]
     ),
-    "event_sequence": Kind({"topics": ["build.done", "task.start"]}, [{"topics": []}]),
-    "event_count": Kind({"topic": "build.*", "max": 1}, [{"topic": "a"}, {"topic": "a", "min": 0}]),
-    "no_event": Kind({"topic": "build.*"}, [{"topic": ""}]),
-    "hat_sequence": Kind({"hats": ["planner"]}, [{"hats": []}]),
-    "hat_transition": Kind({"from": "builder", "to": "planner"}, [{"from": "", "to": "a"}]),
-    "iteration_count": Kind({"hat": "planner", "min": 2}, [{"hat": "planner"}]),
-    "stdout_contains": Kind({"pattern": "Failed"}, [{"pattern": ""}]),
-    "stderr_contains": Kind({"pattern": "panic"}, [{"pattern": ""}]),
-    "tool_sequence": Kind({"tools": []}, [{"tools": [], "mode": "superset"}]),
-    "tool_called": Kind(
+    "event_sequence": Fails({"topics": ["build.done", "task.start"]}, [{"topics": []}]),
+    "event_count": Fails(
+        {"topic": "build.*", "max": 1}, [{"topic": "a"}, {"topic": "a", "min": 0}]
+    ),
+    "no_event": Fails({"topic": "build.*"}, [{"topic": ""}]),
+    "hat_sequence": Fails({"hats": ["planner"]}, [{"hats": []}]),
+    "hat_transition": Fails({"from": "builder", "to": "planner"}, [{"from": "", "to": "a"}]),
+    "iteration_count": Fails({"hat": "planner", "min": 2}, [{"hat": "planner"}]),
+    "stdout_contains": Fails({"pattern": "Failed"}, [{"pattern": ""}]),
+    "stderr_contains": Fails({"pattern": "panic"}, [{"pattern": ""}]),
+    "tool_sequence": Fails({"tools": []}, [{"tools": [], "mode": "superset"}]),
+    "tool_called": Fails(
         {"tool": "fnd"},
         [{"tool": ""}, {"tool": "a", "min": 0}, {"tool": "a", "min": 2, "max": 1}],
     ),
-    "tool_never": Kind({"tool": "rm"}, [{"tool": ""}]),
-    "tool_before": Kind({"first": "save", "then": "find"}, [{"first": "", "then": "a"}]),
-    "tool_status": Kind({"tool": "find", "status": "blocked"}, [{"tool": "", "status": "ok"}]),
-    "record_status": Kind({"expected": "completed"}, [{"expected": ""}]),
-    "record_output": Kind(
+    "tool_never": Fails({"tool": "rm"}, [{"tool": ""}]),
+    "tool_before": Fails({"first": "save", "then": "find"}, [{"first": "", "then": "a"}]),
+    "tool_status": Fails({"tool": "find", "status": "blocked"}, [{"tool": "", "status": "ok"}]),
+    "record_status": Fails({"expected": "completed"}, [{"expected": ""}]),
+    "record_output": Fails(
         {"contains": "done"},
         [
             {},
@@ -93,65 +120,409 @@ KINDS: dict[str, Kind] = {
             {"op": "exists", "expected": "yes"},
         ],
     ),
-    "record_value": Kind(
+    "record_value": Fails(
         {"path": "/output/total", "op": "lt", "expected": 7},
         [{"path": "/a", "op": "ne"}, {"path": "output.total", "expected": 7}],
     ),
-    "stage_status": Kind(
+    "stage_status": Fails(
         {"stage": "plan", "expected": "completed"}, [{"stage": "", "expected": "completed"}]
     ),
-    "stage_text": Kind({"contains": "ready"}, [{"contains": ""}]),
-    "question_asked": Kind({"contains": "repository"}, [{"contains": ""}]),
-    "recorded_tools": Kind({"expected": ["read"]}, [{"expected": []}, {"expected": ""}]),
-    "no_recorded_tools": Kind({"expected": "bash"}, [{"expected": []}]),
-    "side_effect_level": Kind({"expected": "none"}, [{"expected": "nothing"}]),
+    "stage_text": Fails({"contains": "ready"}, [{"contains": ""}]),
+    "question_asked": Fails({"contains": "repository"}, [{"contains": ""}]),
+    "recorded_tools": Fails({"expected": ["read"]}, [{"expected": []}, {"expected": ""}]),
+    "no_recorded_tools": Fails({"expected": "bash"}, [{"expected": []}]),
+    "side_effect_level": Fails({"expected": "none"}, [{"expected": "nothing"}]),
 }
 
 
 @pytest.fixture
-def context(tmp_path: Path) -> CheckContext:
-    (tmp_path / "a").write_text("a text")
-    (tmp_path / ".agent").mkdir()
-    (tmp_path / ".agent" / "scratchpad.md").write_text("## Completed\n")
-    snapshots = tmp_path / ".offbook"
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def run_folder(path: Path) -> CheckContext:
+    (path / "a").write_text("a text")
+    (path / ".agent").mkdir()
+    (path / ".agent" / "scratchpad.md").write_text("## Completed\n")
+    snapshots = path / ".offbook"
     snapshots.mkdir()
     (snapshots / "old.json").write_text('{"files": {"gone": "text"}}')
-    return CheckContext(RUN, tmp_path, snapshots, RECORD)
+    return CheckContext(RUN, path, snapshots, RECORD)
 
 
-def test_every_kind_is_in_the_table():
-    assert list(KINDS) == list(ASSERTIONS)
+class Cell(NamedTuple):
+    """A use of a check in a folder of its own, and a part of the message that it must give."""
+
+    use: Callable[[], object]
+    message: str
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_each_kind_fails_on_a_broken_run(name: str, context: CheckContext):
-    [verdict] = evaluate_all([{"type": name, **KINDS[name].failing}], context)
-    assert verdict.status == "fail"
-    assert verdict.message
+class Kind(NamedTuple):
+    """A kind of check: where it fails, where it has no data, and with a misspelt name."""
+
+    fails: Cell
+    no_data: Cell
+    misspelt: Cell
 
 
-@pytest.mark.parametrize("name", KINDS)
-@pytest.mark.parametrize("empty", [CheckContext([]), CheckContext(None)])
-def test_each_kind_has_no_data_of_an_empty_run(name: str, empty: CheckContext):
-    [verdict] = evaluate_all([{"type": name, **KINDS[name].failing}], empty)
-    assert (verdict.status, verdict.message[:9]) == ("no_data", "no data: ")
+def outcome(use: Callable[[], object]) -> tuple[str, str]:
+    """Return whether a check passed, failed, had no data or was refused, and its message."""
+    try:
+        result: Any = use()
+    except (CheckFailed, InvariantBroken) as error:
+        return "no data" if "no data" in str(error) else "fail", str(error)
+    except (OffbookError, msgspec.ValidationError, ValueError) as error:
+        return "no data" if "nothing was" in str(error) else "refused", str(error)
+    if isinstance(result, tuple):  # of a conformance run
+        return cast("tuple[str, str]", result)
+    verdicts = [verdict for verdict in result if isinstance(verdict, Verdict)]
+    statuses = {verdict.status.replace("no_data", "no data") for verdict in verdicts}
+    return "/".join(sorted(statuses)), "; ".join(verdict.message for verdict in verdicts)
+
+
+# --- Assertions
+
+
+def assertion(name: str) -> Kind:
+    fields = {"type": name, **ASSERTED[name].failing}
+    first = assertion_class(name).__struct_encode_fields__[0]
+    return Kind(
+        Cell(lambda: evaluate_all([fields], run_folder(Path.cwd())), ""),
+        Cell(lambda: evaluate_all([fields], CheckContext([])), "no data: "),
+        Cell(lambda: parse_assertion({**fields, f"{first}x": 1}), f"did you mean '{first}'"),
+    )
+
+
+# --- Audit rules
+
+END: Any = ("agent.end", {})
+REQUESTED: Any = ("model.request", {})
+READ: Any = ("tool.call", {"tool": "read", "input": {}})
+FORCE = [{"name": "read"}]
+STATES = [
+    {"step": "read", "tools": [{"name": "read"}], "merge_action": True},
+    {"step": "end", "events": ["agent.end"], "required": True},
+]
+PLANNED = ("plan", {"plan": {"approval_required": True}})
+# The settings of a rule, events with an error, and events that it has no data of.
+AUDITED: dict[str, tuple[Fields, list[Any], list[Any]]] = {
+    "stuck": ({}, [("agent.loop_stuck", {})], [READ]),
+    "repeated_read": ({}, [READ, READ], [END]),
+    "bad_wait": ({"tools": FORCE}, [READ, REQUESTED], [END]),
+    "approval": ({"tools": FORCE}, [READ], [END]),
+    "forbidden": ({"tools": FORCE}, [READ], [END]),
+    "structured_output": ({}, [("plan", {"plan": "a text"})], [READ]),
+    "plan_approval": ({}, [PLANNED], [READ]),
+    "verification": ({}, [READ], [REQUESTED]),
+    "complete": ({}, [READ], []),
+    "steps": ({"expected": ["end"]}, [READ], []),
+    "budget": ({"max_tool_calls": 0}, [READ], [END]),
+}
+ONLY_WARN = {"bad_wait", "complete"}
+
+
+def audit(name: str, settings: Fields, named: list[Any]) -> list[Verdict]:
+    rules = [{"rule": name, **settings}]
+    if name in ONLY_WARN:  # no policy by themselves
+        rules.append({"rule": "budget", "max_tool_calls": 9})
+    events = [Event(0, event, data, seq) for seq, (event, data) in enumerate(named)]
+    verdicts = audit_transcript(events, {"rules": rules, "states": STATES}).verdicts()
+    own = [verdict for verdict in verdicts if verdict.check != "audit budget" or name == "budget"]
+    return [
+        Verdict(v.check, "fail", v.message) if v.status == "warn" and name in ONLY_WARN else v
+        for v in own
+    ]
+
+
+def audit_rule(name: str) -> Kind:
+    settings, failing, empty = AUDITED[name]
+    reason = "no data: " if empty else "no data: the transcript has no events"
+    return Kind(
+        Cell(lambda: audit(name, settings, failing), ""),
+        Cell(lambda: audit(name, settings, empty), reason),
+        Cell(lambda: audit(f"{name}x", settings, failing), f"did you mean '{name}'"),
+    )
+
+
+# --- Budgets, thresholds and contracts
+
+
+def budget(name: str) -> Kind:
+    limits = Budget(**{name: 1})
+    return Kind(
+        Cell(lambda: limits.check(Spending(**{name: 2})), "exceeds the maximum 1"),
+        Cell(lambda: limits.check(Spending()), "no data: the run has no "),
+        Cell(lambda: msgspec.convert({f"{name}x": 1}, Budget), f"unknown field `{name}x`"),
+    )
+
+
+def rubric(evidence: Evidence, **fields: Any) -> list[Verdict]:
+    return evaluate_rubric(msgspec.convert({"id": "r", **fields}, Rubric), evidence)
+
+
+STORED = Evidence(parse_run_record({**EVAL_RUN, "output": "done"}, Path("run.json")))
+
+
+def threshold(name: str) -> Kind:
+    metric, low = METRIC_OF[name], name.startswith("max_")
+    limits = {name: 1 if low else 0.9}
+    bad = msgspec.structs.replace(
+        STORED, metrics=msgspec.structs.replace(STORED.metrics, **{metric: 2 if low else 0.1})
+    )
+    return Kind(
+        Cell(lambda: rubric(bad, thresholds=limits), metric),
+        Cell(lambda: rubric(Evidence(), thresholds=limits), "no data: the run has no "),
+        Cell(lambda: rubric(bad, thresholds={f"{name}x": 1}), f"unknown field `{name}x`"),
+    )
+
+
+def contract(kind: str) -> Kind:
+    event = Event(0, PUBLISH, {"topic": "a", "payload": "text"})
+    schema: Any = {"type": "integer"} if kind == "topics" else {"required": ["gone"]}
+    pattern = "a" if kind == "topics" else event.event
+
+    def check(schema: Any, *events: Event) -> list[Verdict]:
+        given: Any = {kind: {pattern: schema}}
+        contracts = Contracts(**given)
+        found = [violation for event in events for violation in contracts.check(event)]
+        return [
+            *(Verdict(v.contract, "fail", str(v)) for v in found),
+            *(Verdict(name, "no_data", f"no data: {name}") for name in contracts.unused),
+        ]
+
+    return Kind(
+        Cell(lambda: check(schema, event), "the contract of "),
+        Cell(lambda: check(schema), "no data: "),
+        Cell(lambda: check({"typ": "object"}, event), "did you mean 'type'"),
+    )
+
+
+# --- Goldens of transcripts, and conformance
+
+# A value that each sentinel does not match.
+OTHER_VALUES = {"ms": "soon", "uuid": "7", "any": None, "int": 7.5, "iso8601": "now", "path": "a"}
+
+
+def sentinel(name: str) -> Kind:
+    text = "<re:[a-z]+>" if name == "re" else f"<{name}>"
+    other = {"a": OTHER_VALUES.get(name, "7")}
+    golden = partial(assert_golden_transcript, {"a": text})
+    return Kind(
+        Cell(lambda: golden(other), "golden transcript mismatch at $.a"),
+        Cell(lambda: golden({}), "no data: the transcript is empty"),
+        Cell(lambda: assert_golden_transcript({"a": f"<{name}x>"}, other), "unknown sentinel"),
+    )
+
+
+def conform(folder: Path, files: dict[str, str]) -> tuple[str, str]:
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    settings = read_suite_settings(folder, [f"{sys.executable} {{file}}"])
+    results = list(run_cases(find_cases(folder, settings), settings))
+    if not results:
+        return "no data", "no case was found"
+    failed = [result.message for result in results if result.failed]
+    return ("fail" if failed else "pass"), "; ".join(failed)
+
+
+def expectation(suffix: str) -> Kind:
+    code = "print(7)" if suffix == EXPECTED else "raise SystemExit('boom')"
+    files = {"a.py": code, f"a{suffix}": "8"}
+    message = "the output differs" if suffix == EXPECTED else "the error does not match"
+    wrong = {"a.py": code, f"a{suffix}": "8", f"b{suffix}": "8"}
+    return Kind(
+        Cell(lambda: conform(Path.cwd(), files), message),
+        Cell(lambda: conform(Path.cwd(), {"a.py": code}), "no case was found"),
+        Cell(lambda: conform(Path.cwd(), wrong), "no source file for this expectation"),
+    )
+
+
+# --- Evals
+
+# By the kinds of a pack: an assertion that fails on the stored run.
+RULED: dict[str, Fields] = {
+    "run-status": {"expected": "failed"},
+    "status": {"expected": "failed"},
+    "stage-status": {"stage": "plan", "expected": "failed"},
+    "visible-text-contains": {"contains": "other"},
+    "hitl-question-contains": {"contains": "other"},
+    "context-pack-suggestion": {"expected": "workflow"},
+    "suggestion": {"expected": "workflow"},
+    "tool-called": {"expected": "other"},
+    "tool-never": {"expected": "read"},
+    "side-effect-level": {"expected": "none"},
+    "output": {"contains": "other"},
+    "path": {"path": "/status", "expected": "failed"},
+    "check": {"check": {"type": "record_status", "expected": "failed"}},
+}
+
+
+def eval_assertion(kind: str) -> Kind:
+    rule = {"kind": kind, **RULED[kind]}
+    suggests = "suggestion" in kind
+    run = Evidence(suggestions=[]) if suggests else STORED
+    return Kind(
+        Cell(lambda: rubric(run, assertions=[rule]), ""),
+        Cell(lambda: rubric(Evidence(), assertions=[rule]), "no data: the case has no "),
+        Cell(lambda: rubric(run, assertions=[{**rule, "kind": f"{kind}x"}]), f"'{kind}x'"),
+    )
+
+
+def rubric_kind(kind: str) -> Kind:
+    rule = {"kind": "run-status", "expected": "failed"}
+    friction = kind in {"friction", "context-pack-suggestion"}
+    use = partial(rubric, assertions=[rule])
+    known = msgspec.structs.replace(STORED, suggestions=[]) if friction else STORED
+    return Kind(
+        Cell(lambda: use(known, kind=kind), "status"),
+        Cell(lambda: use(Evidence(), kind=kind), "no data: the "),
+        Cell(lambda: use(known, kind=f"{kind}x"), f"'{kind}x'"),
+    )
+
+
+# --- Invariants
+
+LEAK = "sk-ant-api03-" + "Ab1" * 30
+BROKEN: dict[str, Callable[[str], Any]] = {
+    "at_most": lambda tool: explore.at_most(0, tool),
+    "ends_within": lambda _: explore.ends_within(0),
+    "never_before": lambda tool: explore.never_before(tool, "find_order"),
+    "no_secret_in_answer": lambda _: explore.no_secret_in_answer,
+}
+
+
+def silent(prompt: str) -> str:
+    return prompt
+
+
+def invariant(name: str) -> Kind:
+    make = BROKEN[name]
+    search = partial(explore.explore, runs=30)
+    leaks = partial(explore.no_secret_in_answer, run_of(output=LEAK), None)
+    breaks = partial(search, broken_shop, PROMPT, make("refund"))
+    wrong = make("refnd") if name in {"at_most", "never_before"} else no_verdict
+    return Kind(
+        Cell(leaks if name == "no_secret_in_answer" else breaks, ""),
+        Cell(lambda: search(lambda: silent, PROMPT, make("refund")), "never called the model"),
+        Cell(lambda: search(fixed_shop, PROMPT, wrong, runs=1), ""),
+    )
+
+
+def no_verdict(run: Run, shop: Shop) -> int:
+    return 0
+
+
+# --- Markers and settings of a project
+
+
+def run_test(pytester: pytest.Pytester, marker: str, code: str) -> tuple[str, str]:
+    scope = "asyncio_default_fixture_loop_scope = function"
+    pytester.makeini(f"[pytest]\noffbook_categories = true\n{scope}")
+    pytester.makepyfile(f"import pytest, time\n@pytest.mark.{marker}\ndef test_it():\n    {code}")
+    options = ("-p", "no:randomly", "-p", "no:cacheprovider", "-W", "ignore")
+    result = pytester.runpytest_inprocess(*options)
+    text = result.stdout.str()
+    counts = result.parseoutcomes()
+    if "no data" in text or counts.get("skipped"):
+        return "no data", text
+    return ("refused" if "unknown marker" in text else "fail" if result.ret else "pass"), text
+
+
+# The marker, a test that breaks its limit, and one without data.
+MARKED = {
+    MARKER: ("requests=1", "", "pass"),
+    "unit": ("budget=0.01", "time.sleep(0.1)", ""),
+    "replay": ("budget=0.01", "time.sleep(0.1)", ""),
+    "live": ("needs=['NOT_SET_ANYWHERE']", "", "assert False"),
+}
+
+
+@pytest.mark.parametrize("name", [MARKER, *MARKERS])
+def test_each_marker_fails_has_no_data_and_is_refused(name: str, pytester: pytest.Pytester):
+    arguments, breaks, no_data = MARKED[name]
+    if breaks:
+        assert run_test(pytester, f"{name}({arguments})", breaks)[0] == "fail"
+    if no_data:
+        assert run_test(pytester, f"{name}({arguments})", no_data)[0] == "no data"
+    status, text = run_test(pytester, f"{name}x({arguments})", "pass")
+    assert (status, f"unknown marker '{name}x': did you mean '{name}'" in text) == ("refused", True)
+
+
+@pytest.mark.parametrize("name", ProjectSettings.__struct_fields__)
+def test_a_misspelt_setting_is_refused(name: str, tmp_path: Path):
+    (tmp_path / "pyproject.toml").write_text(f'[tool.offbook]\n{name}x = "a"\n')
+    with pytest.raises(UsageError, match=f"did you mean '{name}'"):
+        read_settings(tmp_path)
+
+
+# --- The table
+
+MAKERS: dict[str, tuple[Callable[[str], Kind], Iterable[str]]] = {
+    "assertion": (assertion, ASSERTIONS),
+    "audit": (audit_rule, AUDIT_RULES),
+    "budget": (budget, FIELDS),
+    "threshold": (threshold, METRIC_OF),
+    "contract": (contract, ContractFile.__struct_fields__),
+    "transcript": (sentinel, KNOWN),
+    "conformance": (expectation, (EXPECTED, ERROR)),
+    "eval assertion": (eval_assertion, get_args(AssertionKind)),
+    "rubric": (rubric_kind, get_args(RubricKind)),
+    "invariant": (invariant, BROKEN),
+}
+TABLE = {f"{group} {name}": make(name) for group, (make, names) in MAKERS.items() for name in names}
+
+
+def test_the_table_has_every_kind():
+    assert list(ASSERTED) == list(ASSERTIONS)
+    assert list(AUDITED) == list(AUDIT_RULES)
+    assert list(RULED) == list(get_args(AssertionKind))
+    assert set(OTHER_VALUES) | {"re"} == set(KNOWN)
+    assert set(MARKED) == {MARKER, *MARKERS}
+    others = {"Exploration", "explore", "find_values", "replay"}
+    assert set(BROKEN) == set(dir(explore)) - others
+
+
+@pytest.mark.parametrize("kind", TABLE.values(), ids=TABLE)
+@pytest.mark.usefixtures("folder")
+def test_each_kind_fails_on_some_input(kind: Kind):
+    status, message = outcome(kind.fails.use)
+    assert status == "fail", message
+    assert message
+    assert kind.fails.message in message
+
+
+@pytest.mark.parametrize("kind", TABLE.values(), ids=TABLE)
+@pytest.mark.usefixtures("folder")
+def test_each_kind_has_no_data_where_nothing_was_looked_at(kind: Kind):
+    status, message = outcome(kind.no_data.use)
+    assert status == "no data", message
+    assert kind.no_data.message in message
+
+
+@pytest.mark.parametrize("kind", TABLE.values(), ids=TABLE)
+@pytest.mark.usefixtures("folder")
+def test_each_kind_refuses_a_misspelt_name(kind: Kind):
+    status, message = outcome(kind.misspelt.use)
+    assert status in {"refused", "fail"}, message
+    assert kind.misspelt.message in message
+
+
+# --- What would check nothing
 
 
 @pytest.mark.parametrize(
-    "name, fields", [(name, fields) for name, kind in KINDS.items() for fields in kind.meaningless]
+    "name, fields",
+    [(name, fields) for name, kind in ASSERTED.items() for fields in kind.meaningless],
 )
 def test_what_would_check_nothing_is_refused(name: str, fields: Fields):
     with pytest.raises(UsageError, match=rf"^playbook\.yaml: {name}"):
         parse_assertion({"type": name, **fields}, "playbook.yaml")
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_a_misspelt_name_or_field_is_refused_with_the_nearest_one(name: str):
+@pytest.mark.parametrize("name", ASSERTED)
+def test_a_misspelt_type_is_refused_with_the_nearest_one(name: str):
     with pytest.raises(UsageError, match=f"did you mean '{name}'"):
-        parse_assertion({"type": f"{name}x", **KINDS[name].failing})
-    field = assertion_class(name).__struct_encode_fields__[0]
-    with pytest.raises(UsageError, match=f"did you mean '{field}'"):
-        parse_assertion({"type": name, **KINDS[name].failing, f"{field}x": 1})
+        parse_assertion({"type": f"{name}x", **ASSERTED[name].failing})
 
 
 def test_an_assertion_made_in_python_is_refused_as_well():
@@ -163,18 +534,9 @@ def test_an_assertion_made_in_python_is_refused_as_well():
 # --- Audit rules and budgets
 
 
-@pytest.mark.parametrize("name", RULES)
-def test_a_misspelt_rule_or_setting_is_refused_with_the_nearest_one(name: str):
-    with pytest.raises(UsageError, match=f"did you mean '{name}'"):
-        parse_audit_policy({"rules": [{"rule": f"{name}x"}]})
-    for field in RULES[name].__struct_fields__:
-        with pytest.raises(UsageError, match=f"did you mean '{field}'"):
-            parse_audit_policy({"rules": [{"rule": name, f"{field}x": 1}]})
-
-
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("name", AUDIT_RULES)
 def test_a_rule_with_an_empty_list_or_a_negative_limit_is_refused(name: str):
-    for field in msgspec.structs.fields(RULES[name]):
+    for field in msgspec.structs.fields(load(AUDIT_RULES[name])):
         value: Any = -1 if "max" in field.name else []
         if field.default in (value, ()):
             continue
@@ -203,8 +565,3 @@ def test_forbidden_tools_and_tool_never_have_no_data_of_the_same_run():
 def test_a_budget_that_limits_nothing_is_refused(make: Callable[[], Budget], message: str):
     with pytest.raises(ValueError, match=message):
         make()
-
-
-def test_a_budget_without_data_does_not_pass():
-    assert [v.status for v in Budget(tokens=1).check(Spending())] == ["no_data"]
-    assert [v.status for v in Budget(tokens=1).check(Spending(tokens=2))] == ["fail"]

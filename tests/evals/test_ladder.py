@@ -157,7 +157,7 @@ def test_the_cost_of_a_cell_is_that_of_its_events(write: Write, tmp_path: Path):
     assert [cell.outcome for cell in report.tiers] == ["degraded", "correct"]
 
 
-@pytest.mark.parametrize("rule, outcome", [("approval", "degraded"), ("complete", "correct")])
+@pytest.mark.parametrize("rule, outcome", [("approval", "degraded"), (("stuck", "correct"))])
 def test_a_ladder_is_audited_by_the_golden_that_it_names(
     write: Write, tmp_path: Path, rule: str, outcome: str
 ):

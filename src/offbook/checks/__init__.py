@@ -7,18 +7,18 @@ __getattr__ = lazy_getattr(
     __name__,
     {
         "agent_coverage": "AgentCoverage CoverageReader CoveredPart read_coverage",
-        "assertion": "ASSERTIONS Assertion AssertionResult RUN_ASSERTIONS assertion_class"
-        " evaluate_all parse_assertion",
-        "audit": "DEFAULT_POLICY PULL_REQUEST_POLICY RULES audit_transcript find_golden"
+        "assertion": "ASSERTIONS AUDIT_RULES Assertion AssertionResult RUN_ASSERTIONS"
+        " assertion_class evaluate_all parse_assertion",
+        "audit": "DEFAULT_POLICY PULL_REQUEST_POLICY audit_transcript find_golden"
         " read_audit_policy",
-        "budgets": "Budget Spending SpendingReader",
+        "budgets": "Budget FIELDS Spending SpendingReader",
         "comparison": "ComparedRow Comparison TraceComparison compare_paths"
         " compare_traces render_comparison",
         "context": "CheckContext NoData OutputMatch Termination",
         "expected_files": "FileMove PendingChange Review list_proposed pending_change"
         " update_goldens",
         "fault_outcomes": "find_outcomes judge_faults",
-        "golden_transcript": "assert_golden_transcript check_sentinels"
+        "golden_transcript": "KNOWN assert_golden_transcript check_sentinels"
         " find_golden_mismatches mask_volatile merge_golden parse_transcript read_transcript",
         "judge": "CRITERIA Evaluation Judge Judgement ask_judge parse_judgement"
         " reject_self_judging write_prompt",

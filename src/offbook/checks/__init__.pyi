@@ -3,6 +3,7 @@ from offbook.checks.agent_coverage import CoverageReader as CoverageReader
 from offbook.checks.agent_coverage import CoveredPart as CoveredPart
 from offbook.checks.agent_coverage import read_coverage as read_coverage
 from offbook.checks.assertion import ASSERTIONS as ASSERTIONS
+from offbook.checks.assertion import AUDIT_RULES as AUDIT_RULES
 from offbook.checks.assertion import RUN_ASSERTIONS as RUN_ASSERTIONS
 from offbook.checks.assertion import Assertion as Assertion
 from offbook.checks.assertion import AssertionResult as AssertionResult
@@ -11,10 +12,10 @@ from offbook.checks.assertion import evaluate_all as evaluate_all
 from offbook.checks.assertion import parse_assertion as parse_assertion
 from offbook.checks.audit import DEFAULT_POLICY as DEFAULT_POLICY
 from offbook.checks.audit import PULL_REQUEST_POLICY as PULL_REQUEST_POLICY
-from offbook.checks.audit import RULES as RULES
 from offbook.checks.audit import audit_transcript as audit_transcript
 from offbook.checks.audit import find_golden as find_golden
 from offbook.checks.audit import read_audit_policy as read_audit_policy
+from offbook.checks.budgets import FIELDS as FIELDS
 from offbook.checks.budgets import Budget as Budget
 from offbook.checks.budgets import Spending as Spending
 from offbook.checks.budgets import SpendingReader as SpendingReader
@@ -36,6 +37,7 @@ from offbook.checks.expected_files import pending_change as pending_change
 from offbook.checks.expected_files import update_goldens as update_goldens
 from offbook.checks.fault_outcomes import find_outcomes as find_outcomes
 from offbook.checks.fault_outcomes import judge_faults as judge_faults
+from offbook.checks.golden_transcript import KNOWN as KNOWN
 from offbook.checks.golden_transcript import assert_golden_transcript as assert_golden_transcript
 from offbook.checks.golden_transcript import check_sentinels as check_sentinels
 from offbook.checks.golden_transcript import find_golden_mismatches as find_golden_mismatches

@@ -235,6 +235,20 @@ RECORD_ASSERTIONS = {
     "side_effect_level": "offbook.checks.record_assertions:SideEffectLevel",
 }
 ASSERTIONS = RUN_ASSERTIONS | RECORD_ASSERTIONS
+# On the transcript of an audit, by the `rule` of a policy.
+AUDIT_RULES = {
+    "stuck": "offbook.checks.audit:StuckRule",
+    "repeated_read": "offbook.checks.audit:RepeatedReadRule",
+    "bad_wait": "offbook.checks.audit:BadWaitRule",
+    "approval": "offbook.checks.audit:ApprovalRule",
+    "forbidden": "offbook.checks.audit:ForbiddenRule",
+    "structured_output": "offbook.checks.audit:StructuredOutputRule",
+    "plan_approval": "offbook.checks.audit:PlanApprovalRule",
+    "verification": "offbook.checks.audit:VerificationRule",
+    "complete": "offbook.checks.audit:CompleteRule",
+    "steps": "offbook.checks.audit:StepOrderRule",
+    "budget": "offbook.checks.audit:BudgetRule",
+}
 
 
 def assertion_class(name: str) -> type[Assertion]:
@@ -242,8 +256,10 @@ def assertion_class(name: str) -> type[Assertion]:
     return load(ASSERTIONS[name])
 
 
-def parse_assertion(raw: object, where: str = "") -> Assertion:
-    """Return the assertion that a user or an agent wrote as a dict.
+def parse_assertion(
+    raw: object, where: str = "", table: Mapping[str, str] = ASSERTIONS, key: str = "type"
+) -> Assertion:
+    """Return the assertion that a user or an agent wrote as a dict; `key` has its kind.
 
     >>> parse_assertion({"type": "exit_code", "expected": 0})
     ExitCode(expected=0)
@@ -253,13 +269,14 @@ def parse_assertion(raw: object, where: str = "") -> Assertion:
     if not isinstance(raw, Mapping):
         raise UsageError(f"expected an assertion as a dict, got {type(raw).__name__}", where=where)
     fields = dict(cast("Mapping[str, Any]", raw))
-    name = fields.pop("type", None)
-    if not isinstance(name, str) or name not in ASSERTIONS:
-        message = f"unknown assertion type {name!r}" if name else "an assertion needs a type"
-        raise UsageError(message, where=where, hint=did_you_mean(str(name), ASSERTIONS))
-    kind = assertion_class(name)
+    name = fields.pop(key, None)
+    if not isinstance(name, str) or name not in table:
+        noun = "assertion type" if key == "type" else key
+        message = f"unknown {noun} {name!r}" if name else f"an assertion needs a {key}"
+        raise UsageError(message, where=where, hint=did_you_mean(str(name), table))
+    kind: type[Assertion] = load(table[name])
     try:
-        return msgspec.convert(fields | {"type": name}, kind)
+        return msgspec.convert(fields | ({"type": name} if key == "type" else {}), kind)
     except UsageError as error:
         # The place of a pattern begins with the type.
         at = error.where.removeprefix(name)

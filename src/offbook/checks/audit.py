@@ -6,7 +6,8 @@
     })
     assert_audit(run.events, policy)
 
-A rule is a struct with a method `findings(transcript)`; a project adds its own by subclassing
+A rule is an assertion with a method `findings(transcript)`. `AUDIT_RULES` has the names of rules,
+and `needs` of a rule the facts without which it has no data. A project adds its own by subclassing
 `AuditRule`. The states of a policy say which events mean which step of the work. Several rules
 use them: a step may be required, an approval, a verification, or an action that needs both.
 
@@ -22,10 +23,15 @@ from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import msgspec
 
-from offbook.checks.assertion import Check
-from offbook.checks.context import NEEDS, NoData
+from offbook.checks.assertion import (
+    AUDIT_RULES,
+    Assertion,
+    AssertionResult,
+    parse_assertion,
+)
+from offbook.checks.context import CheckContext, NoData
 from offbook.checks.golden_transcript import HARN_EVENTS, read_transcript
-from offbook.errors import CheckFailed, FormatError, UsageError, counted, did_you_mean
+from offbook.errors import CheckFailed, FormatError, UsageError, counted
 from offbook.files import convert, parse_json, read_text
 from offbook.trace.events import (
     AGENT_END,
@@ -137,19 +143,28 @@ class ReachedStep(NamedTuple):
     state: AuditState
 
 
-class AuditedTranscript:
+class AuditedTranscript(CheckContext):
     """The events of a run as rules read them."""
 
     def __init__(self, events: Iterable[Event], states: Iterable[AuditState] = ()) -> None:
         self.events = list(events)
+        super().__init__(self.events)
         self.states = tuple(states)
-        self.calls = [event for event in self.events if event.event == TOOL_CALL]
+        self.calls = self._named(TOOL_CALL)
+        self.requests = self._named(REQUEST)
+        self.plans = self._named(PLAN)
+        self.ends = self._named(*TERMINAL)
+        self.structures = self._named(TOOL_RESULT, PLAN)
+        self.activity = self._named(REQUEST, TOOL_CALL)
         self.reached = [
             ReachedStep(AuditTransition(state.step, event.seq, trigger), event, state)
             for event in self.events
             for state in self.states
             if (trigger := state.trigger(event)) is not None
         ]
+
+    def _named(self, *names: str) -> list[Event]:
+        return [event for event in self.events if event.event in names]
 
     def approved_before(self, index: int) -> bool:
         """Return whether an approval was given before an event."""
@@ -171,10 +186,10 @@ def is_approval(event: Event) -> bool:
 # --- Rules
 
 
-class AuditRule(Check, frozen=True):
+class AuditRule(Assertion, frozen=True):
     """A rule of an audit. A subclass has fields for its settings, and yields findings.
 
-    It raises `NoData` if the transcript has nothing that it could look at.
+    `needs` are lists of the transcript that must not be empty, else the rule has no data.
     """
 
     name: ClassVar[str] = ""
@@ -185,11 +200,27 @@ class AuditRule(Check, frozen=True):
         """Yield what is wrong with a transcript."""
         raise NotImplementedError
 
+    def can_fail(self, states: Iterable[AuditState]) -> bool:  # noqa: ARG002 - of a subclass
+        """Return whether a finding can be an error, and not only a warning."""
+        return True
+
+    @property
+    def title(self) -> str:
+        """The name of the rule, as reports have it."""
+        return f"audit {self.name}"
+
+    def evaluate(self, context: CheckContext) -> AssertionResult:
+        """Return whether the rule finds no error."""
+        found = list(self.findings(cast("AuditedTranscript", context)))
+        errors = [finding for finding in found if finding.severity == "error"]
+        return AssertionResult(not errors, actual=found, message="; ".join(map(str, errors)))
+
 
 class StuckRule(AuditRule, frozen=True):
     """The agent neither ran into a limit nor repeated itself until it was stopped."""
 
     name: ClassVar[str] = "stuck"
+    needs: ClassVar[tuple[str, ...]] = ("ends",)
 
     def findings(self, transcript: AuditedTranscript) -> Iterator[AuditFinding]:
         for event in transcript.events:
@@ -203,6 +234,7 @@ class RepeatedReadRule(AuditRule, frozen=True):
     """No tool is called more than `max` times in a row with the same input."""
 
     name: ClassVar[str] = "repeated_read"
+    needs: ClassVar[tuple[str, ...]] = ("calls",)
     max: int = 1
 
     def findings(self, transcript: AuditedTranscript) -> Iterator[AuditFinding]:
@@ -223,8 +255,12 @@ class BadWaitRule(AuditRule, frozen=True):
     """A tool that waits has a condition to wait for."""
 
     name: ClassVar[str] = "bad_wait"
+    needs: ClassVar[tuple[str, ...]] = ("calls",)
     tools: tuple[ToolPattern, ...] | None = None  # None: those with such a word in their name
     conditions: tuple[str, ...] = ("until", "condition", "subscription_id")
+
+    def can_fail(self, states: Iterable[AuditState]) -> bool:  # noqa: ARG002 - it only warns
+        return False
 
     def findings(self, transcript: AuditedTranscript) -> Iterator[AuditFinding]:
         for call in _calls_of(transcript, self.tools, WAITS):
@@ -239,6 +275,7 @@ class ApprovalRule(AuditRule, frozen=True):
     """These tools are called only after an approval."""
 
     name: ClassVar[str] = "approval"
+    needs: ClassVar[tuple[str, ...]] = ("calls",)
     tools: tuple[ToolPattern, ...] | None = None  # None: those with such a word in their name
 
     def findings(self, transcript: AuditedTranscript) -> Iterator[AuditFinding]:
@@ -256,10 +293,9 @@ class ForbiddenRule(AuditRule, frozen=True):
 
     tools: tuple[ToolPattern, ...]
     name: ClassVar[str] = "forbidden"
+    needs: ClassVar[tuple[str, ...]] = ("calls",)
 
     def findings(self, transcript: AuditedTranscript) -> Iterator[AuditFinding]:
-        if not transcript.calls:
-            raise NoData(NEEDS["tool_calls"].missing)
         for call in _calls_of(transcript, self.tools):
             tool = str(call.data["tool"])
             message = f"tool `{tool}` is forbidden"
@@ -270,6 +306,7 @@ class StructuredOutputRule(AuditRule, frozen=True):
     """No result fails its schema, and every plan is a structure."""
 
     name: ClassVar[str] = "structured_output"
+    needs: ClassVar[tuple[str, ...]] = ("structures",)
 
     def findings(self, transcript: AuditedTranscript) -> Iterator[AuditFinding]:
         for event in transcript.events:
@@ -291,6 +328,7 @@ class PlanApprovalRule(AuditRule, frozen=True):
     """A plan that requires an approval is followed by one."""
 
     name: ClassVar[str] = "plan_approval"
+    needs: ClassVar[tuple[str, ...]] = ("plans",)
 
     def findings(self, transcript: AuditedTranscript) -> Iterator[AuditFinding]:
         gates = [reached.event.seq for reached in transcript.reached if reached.state.approval_gate]
@@ -310,6 +348,7 @@ class VerificationRule(AuditRule, frozen=True):
     """
 
     name: ClassVar[str] = "verification"
+    needs: ClassVar[tuple[str, ...]] = ("reached",)
     needs_states: ClassVar[tuple[str, ...]] = ("merge_action",)
     scope: tuple[str, ...] = ("repo", "number", "pr_number")
 
@@ -340,8 +379,11 @@ class CompleteRule(AuditRule, frozen=True):
 
     name: ClassVar[str] = "complete"
 
+    def can_fail(self, states: Iterable[AuditState]) -> bool:  # noqa: ARG002 - it only warns
+        return False
+
     def findings(self, transcript: AuditedTranscript) -> Iterator[AuditFinding]:
-        if not any(event.event in TERMINAL for event in transcript.events):
+        if not transcript.ends:
             yield AuditFinding(
                 "incomplete_transcript", "warn", "the transcript has no terminal event"
             )
@@ -353,6 +395,9 @@ class StepOrderRule(AuditRule, frozen=True):
     name: ClassVar[str] = "steps"
     needs_states: ClassVar[tuple[str, ...]] = ("step",)
     expected: tuple[str, ...] = ()
+
+    def can_fail(self, states: Iterable[AuditState]) -> bool:
+        return bool(self.expected) or any(state.required for state in states)
 
     def findings(self, transcript: AuditedTranscript) -> Iterator[AuditFinding]:
         transitions = [reached.transition for reached in transcript.reached]
@@ -380,6 +425,7 @@ class BudgetRule(AuditRule, frozen=True):
     """The numbers of calls stay within their limits."""
 
     name: ClassVar[str] = "budget"
+    needs: ClassVar[tuple[str, ...]] = ("activity",)
     max_tool_calls: int | None = None
     max_model_calls: int | None = None
 
@@ -389,23 +435,13 @@ class BudgetRule(AuditRule, frozen=True):
             raise ValueError("a budget needs a limit: max_tool_calls, max_model_calls")
 
     def findings(self, transcript: AuditedTranscript) -> Iterator[AuditFinding]:
-        tools, models = len(transcript.calls), count_model_calls(transcript.events)
+        tools, models = len(transcript.calls), len(transcript.requests)
         if self.max_tool_calls is not None and tools > self.max_tool_calls:
             message = f"{tools} tool calls exceed the limit of {self.max_tool_calls}"
             yield AuditFinding("non_minimal_tool_usage", "error", message)
         if self.max_model_calls is not None and models > self.max_model_calls:
             message = f"{models} model calls exceed the limit of {self.max_model_calls}"
             yield AuditFinding("extra_model_call", "error", message)
-
-
-RULES: dict[str, type[AuditRule]] = {
-    rule.name: rule
-    for rule in (
-        *(StuckRule, RepeatedReadRule, BadWaitRule, ApprovalRule, ForbiddenRule),
-        *(StructuredOutputRule, PlanApprovalRule, VerificationRule, CompleteRule, StepOrderRule),
-        BudgetRule,
-    )
-}
 
 
 def _calls_of(
@@ -428,20 +464,19 @@ def _call_key(call: Event) -> bytes:
     return msgspec.json.encode(key, order="deterministic", enc_hook=repr)
 
 
-def count_model_calls(events: Iterable[Event]) -> int:
-    """Return the number of requests to the model."""
-    return sum(event.event == REQUEST for event in events)
-
-
 # --- Policies and results
 
 
 class AuditPolicy(msgspec.Struct, frozen=True):
-    """The rules of an audit, and the states that they use."""
+    """The rules of an audit, and the states that they use.
+
+    `implied` are the rules that no person wrote: those may have no data.
+    """
 
     rules: tuple[AuditRule, ...]
     states: tuple[AuditState, ...] = ()
     scenario: str | None = None
+    implied: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.rules:
@@ -451,6 +486,12 @@ class AuditPolicy(msgspec.Struct, frozen=True):
                 if not any(getattr(state, flag) for state in self.states):
                     what = "states" if flag == "step" else f"a state with {flag}"
                     raise UsageError(f"the rule {rule.name} needs {what}, else it finds nothing")
+        if not self.implied and not any(rule.can_fail(self.states) for rule in self.rules):
+            names = ", ".join(rule.name for rule in self.rules)
+            raise UsageError(
+                f"the audit could not fail: these rules only warn: {names}",
+                hint="add another rule; steps fail with `expected`, or a state that is required",
+            )
 
 
 class AuditResult(msgspec.Struct, frozen=True, omit_defaults=True, rename={"passed": "pass"}):
@@ -493,14 +534,17 @@ def audit_transcript(
         events.all if isinstance(events, Events) else events, parsed.states
     )
     if not transcript.events:
-        raise CheckFailed("the transcript has no events, so there is nothing to audit")
+        raise CheckFailed("no data: the transcript has no events, so there is nothing to audit")
     found: list[AuditFinding] = []
     without_data: dict[str, str] = {}
     for rule in parsed.rules:
         try:
+            for need in rule.needs:
+                transcript.require(need)
             found += rule.findings(transcript)
         except NoData as reason:
-            without_data[rule.name] = str(reason)
+            if rule.name not in parsed.implied:
+                without_data[rule.name] = str(reason)
     # In the order of the events; what is missing comes last.
     last = transcript.events[-1].seq + 1
     found.sort(key=lambda finding: max(finding.event_indices, default=last))
@@ -509,7 +553,7 @@ def audit_transcript(
         parsed.scenario,
         [str(name) for name in dict.fromkeys(sessions) if name],
         len(transcript.events),
-        count_model_calls(transcript.events),
+        len(transcript.requests),
         len(transcript.calls),
         found,
         [reached.transition for reached in transcript.reached],
@@ -533,7 +577,7 @@ def assert_audit(
 
 
 class _PolicyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    rules: tuple[dict[str, Any], ...]
+    rules: tuple[Any, ...]
     states: tuple[AuditState, ...] = ()
     scenario: str | None = None
 
@@ -577,21 +621,22 @@ def parse_audit_policy(raw: Mapping[str, Any], path: Path | str = "") -> AuditPo
             *([StepOrderRule(golden.expected_state_transitions)] if states else []),
             *([BudgetRule(*limits)] if limits != (None, None) else []),
         ]
-        return AuditPolicy(tuple(rules), states, golden.scenario)
+        stated = {"approval", "forbidden", "budget"}
+        implied = tuple(rule.name for rule in rules if rule.name not in stated)
+        return AuditPolicy(tuple(rules), states, golden.scenario, implied)
     file = convert(dict(raw), _PolicyFile, path=path)
-    rules = []
-    for index, fields in enumerate(file.rules):
-        name = fields.get("rule")
-        if name not in RULES:
-            what = "a rule needs its name" if name is None else f"unknown rule {name!r}"
-            hint = did_you_mean(str(name), RULES)
-            raise FormatError(f"{what} (at $.rules[{index}].rule)", path=path, hint=hint)
-        settings = {key: value for key, value in fields.items() if key != "rule"}
-        rules.append(convert(settings, RULES[name], path=path, at=f"$.rules[{index}]"))
     try:
+        rules = [
+            cast("AuditRule", parse_assertion(fields, f"$.rules[{index}]", AUDIT_RULES, "rule"))
+            for index, fields in enumerate(file.rules)
+        ]
         return AuditPolicy(tuple(rules), file.states, file.scenario)
     except UsageError as error:
-        raise FormatError(error.what, path=path, hint=error.hint) from error
+        # The place in the rule becomes the place in the file.
+        what = error.what.replace("(at $", f"(at {error.where}")
+        if error.where and what == error.what:
+            what = f"{what} (at {error.where})"
+        raise FormatError(what, path=path, hint=error.hint) from error
 
 
 def read_audit_policy(path: Path) -> AuditPolicy:
@@ -608,9 +653,8 @@ def read_audit_policy(path: Path) -> AuditPolicy:
     return parse_audit_policy(cast("dict[str, Any]", value), path)
 
 
-DEFAULT_POLICY = AuditPolicy(
-    (StuckRule(), RepeatedReadRule(), BadWaitRule(), StructuredOutputRule(), CompleteRule())
-)
+_DEFAULTS = (StuckRule(), RepeatedReadRule(), BadWaitRule(), StructuredOutputRule(), CompleteRule())
+DEFAULT_POLICY = AuditPolicy(_DEFAULTS, implied=tuple(rule.name for rule in _DEFAULTS))
 """The rules that need no settings."""
 
 PULL_REQUEST_POLICY = parse_audit_policy(

@@ -282,6 +282,7 @@ class Need(NamedTuple):
 
     collectors: tuple[type[Collector], ...]
     missing: str
+    may_be_empty: bool = False
 
 
 # The properties of a context that checks name in `needs`.
@@ -300,7 +301,14 @@ NEEDS = {
     "snapshots": Need((), "the run has no snapshots"),
     "has_trace": Need((), "the case has no trace"),
     "record": Need((), "the case has no run record"),
-    "suggestions": Need((), "the case has no friction events"),
+    "suggestions": Need((), "the case has no friction events", may_be_empty=True),
+    # Of the transcript of an audit.
+    "calls": Need((), "no tool was called"),
+    "plans": Need((), "no plan was recorded"),
+    "structures": Need((), "no tool result and no plan was recorded"),
+    "activity": Need((), "no request and no tool call was recorded"),
+    "ends": Need((), "the transcript has no end"),
+    "reached": Need((), "no step was reached"),
 }
 
 
@@ -386,7 +394,7 @@ class CheckContext:
     def require(self, name: str) -> Any:
         """Return a fact of `NEEDS`; without it there is no data."""
         value = getattr(self, name)
-        if value is None or value is False or (value == [] and NEEDS[name].collectors):
+        if value is None or value is False or (value == [] and not NEEDS[name].may_be_empty):
             raise NoData(NEEDS[name].missing)
         return value
 

@@ -98,10 +98,14 @@ def value_matches(actual: Any, expected: Any) -> bool:
     return type(actual) is type(expected) and actual == expected
 
 
-def refuse_empty(golden: Any, where: str = "") -> None:
-    """Raise for a golden that every transcript would match."""
-    if golden == {}:
-        raise UsageError("the golden {} matches every transcript", where=where, hint="name a key")
+def check_golden(golden: Any, transcript: Any, where: str = "") -> None:
+    """Raise for a golden that every transcript would match, and for nothing to compare it with."""
+    if golden in ({}, "<any>"):
+        shown = msgspec.json.encode(golden).decode()
+        raise UsageError(f"the golden {shown} matches every transcript", where=where)
+    check_sentinels(golden, where)
+    if transcript in ({}, []) and golden and type(golden) is type(transcript):
+        raise CheckFailed("no data: the transcript is empty", where=where)
 
 
 def check_sentinels(golden: Any, where: str = "", path: str = "$") -> None:
@@ -143,8 +147,7 @@ def assert_golden_transcript(expected: Any, actual: Any) -> None:
     """
     transcript = _to_builtins(actual)
     if not isinstance(expected, Path):
-        refuse_empty(expected)
-        check_sentinels(expected)
+        check_golden(expected, transcript)
         _raise_mismatches(expected, transcript)
         return
     path = expected
@@ -153,8 +156,7 @@ def assert_golden_transcript(expected: Any, actual: Any) -> None:
         path = (Path(caller).parent if caller else Path()) / path
     golden = _read_golden(path) if path.is_file() else None
     if golden is not None:
-        refuse_empty(golden, str(path))
-        check_sentinels(golden, str(path))
+        check_golden(golden, transcript, str(path))
         if not find_golden_mismatches(golden, transcript):
             withdraw(path)
             return

@@ -30,7 +30,7 @@ __all__, __getattr__, __dir__ = lazy_names(
     internal={
         "suite_settings": "SuiteSettings",
         "conformance_run": "ConformanceResult",
-        "cases": "ConformanceCase matches_error matches_filter",
+        "cases": "ERROR EXPECTED ConformanceCase matches_error matches_filter",
         "case_worker": "send_message",
         "worker_pool": "start_worker",
     },

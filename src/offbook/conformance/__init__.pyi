@@ -1,5 +1,7 @@
 from offbook.capability import Capability
 from offbook.conformance.case_worker import send_message as send_message
+from offbook.conformance.cases import ERROR as ERROR
+from offbook.conformance.cases import EXPECTED as EXPECTED
 from offbook.conformance.cases import ConformanceCase as ConformanceCase
 from offbook.conformance.cases import find_cases as find_cases
 from offbook.conformance.cases import matches_error as matches_error

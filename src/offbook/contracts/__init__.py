@@ -30,6 +30,8 @@ __all__, __getattr__, __dir__ = lazy_names(
     internal={
         "contracts.contracts": "infer_contracts",
         "checks.budgets": "Spending",
+        "contracts.limits_pytest": "MARKER",
+        "trace.event_contracts": "ContractFile",
         "contracts.contracts_cli": "contract",
     },
 )

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 OPTION = "--offbook-budget"
 MARKER = "offbook_budget"
+MARKERS = (MARKER,)
 CONTRACTS_MODULE = "offbook.trace.event_contracts"
 WORKER_KEY = "offbook_limits"
 FIXTURES: dict[str, Any] = {}

@@ -45,7 +45,8 @@ __all__, __getattr__, __dir__ = lazy_names(
         "ladder": "run_ladder",
         "live_verify": "run_command",
         "local_engine": "LostTrial Result Trial",
-        "pack": "CommandSpec LadderBackend LadderSpec ModelRoute Rubric TimeoutTier",
+        "pack": "AssertionKind CommandSpec LadderBackend LadderSpec METRIC_OF ModelRoute Rubric"
+        " RubricKind TimeoutTier",
         "pack_file": "find_json_line find_packs find_toml_line order_ladders",
         "pack_run": "Evaluator FinishedRun RunProgress plan_trials",
         "replay_checks": "check_replay",

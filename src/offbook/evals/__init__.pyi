@@ -46,12 +46,15 @@ from offbook.evals.live_verify import run_command as run_command
 from offbook.evals.local_engine import LostTrial as LostTrial
 from offbook.evals.local_engine import Result as Result
 from offbook.evals.local_engine import Trial as Trial
+from offbook.evals.pack import METRIC_OF as METRIC_OF
+from offbook.evals.pack import AssertionKind as AssertionKind
 from offbook.evals.pack import CommandSpec as CommandSpec
 from offbook.evals.pack import LadderBackend as LadderBackend
 from offbook.evals.pack import LadderSpec as LadderSpec
 from offbook.evals.pack import ModelRoute as ModelRoute
 from offbook.evals.pack import Pack as Pack
 from offbook.evals.pack import Rubric as Rubric
+from offbook.evals.pack import RubricKind as RubricKind
 from offbook.evals.pack import TimeoutTier as TimeoutTier
 from offbook.evals.pack_file import find_json_line as find_json_line
 from offbook.evals.pack_file import find_packs as find_packs

@@ -30,6 +30,7 @@ def configure(config: pytest.Config) -> None:
         config.pluginmanager.register(_PackCollector(), "offbook-evals")
 
 
+MARKERS: tuple[str, ...] = ()
 FIXTURES: dict[str, Any] = {}
 
 

@@ -23,6 +23,7 @@ OPTION = "--offbook-coverage"
 FAIL_UNDER = "--offbook-coverage-fail-under"
 SHOWN = ""  # the value of the option without a file
 WORKER_FOLDER = "offbook_coverage_folder"
+MARKERS: tuple[str, ...] = ()
 FIXTURES: dict[str, Any] = {}
 
 

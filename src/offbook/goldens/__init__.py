@@ -32,6 +32,7 @@ __all__, __getattr__, __dir__ = lazy_names(
         "components": "steps_of",
         "fixture_store": "FixtureStore GoldenFixture GoldenScenario MatchMode MatchRule"
         " read_scenarios write_fixture",
+        "goldens_pytest": "MARKERS",
         "golden_recording": "find_problems promote record",
         "golden_replay": "GoldenReplay compare_events replay replay_all",
         "live_scripts": "ComponentRegistry",

@@ -17,6 +17,7 @@ from offbook.goldens.golden_replay import GoldenReplay as GoldenReplay
 from offbook.goldens.golden_replay import compare_events as compare_events
 from offbook.goldens.golden_replay import replay as replay
 from offbook.goldens.golden_replay import replay_all as replay_all
+from offbook.goldens.goldens_pytest import MARKERS as MARKERS
 from offbook.goldens.live_scripts import ComponentRegistry as ComponentRegistry
 from offbook.goldens.live_scripts import scenario as scenario
 from offbook.goldens.project import Goldens as Goldens

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 CATEGORIES_SETTING = "offbook_categories"
 MARKERS = {
-    "unit(budget=0.1)": "no network, no process, only temporary files; fails after 0.1 s",
-    "replay(budget=1.0)": "replays goldens; the same limits as unit; fails after 1 s",
-    "live(needs=[])": "runs for real; skipped without --offbook-live and the variables in `needs`",
+    "unit": "(budget=0.1): no network, no process, only temporary files; fails after 0.1 s",
+    "replay": "(budget=1.0): replays goldens; the same limits as unit; fails after 1 s",
+    "live": "(needs=[]): runs for real; skipped without --offbook-live and the variables `needs`",
 }
 TIME_BUDGETS = {"unit": 0.1, "replay": 1.0}  # seconds
 # user properties of a test report: they also reach the controller of pytest-xdist
@@ -80,7 +80,7 @@ def configure(config: pytest.Config) -> None:
             raise pytest.UsageError(f"--offbook-offline: {error}") from error
     if config.getini(CATEGORIES_SETTING):
         for marker, description in MARKERS.items():
-            config.addinivalue_line("markers", f"{marker}: {description}")
+            config.addinivalue_line("markers", f"{marker}{description}")
         config.pluginmanager.register(Categories(), "offbook-categories")
     specs = (config.rootpath / "tests" / "specs").glob("*.test-spec.md")
     # a worker of pytest-xdist sees a part of the tests only

@@ -34,6 +34,7 @@ def pattern_harness() -> Generator[PatternHarness]:
     harness.dispose()
 
 
+MARKERS: tuple[str, ...] = ()
 FIXTURES = {"pattern_harness": pattern_harness}
 
 

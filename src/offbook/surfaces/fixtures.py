@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Unpack, cast
 from offbook.checks.expected_files import update_goldens
 from offbook.determinism.clock import stable_id
 from offbook.determinism.run_context import current_host, use_variable
-from offbook.errors import OffbookError, did_you_mean
+from offbook.errors import OffbookError
 from offbook.files import copy_atomic
 from offbook.host.fake_cli import FakeCli, fake_cli, mock_pi
 from offbook.host.host_scope import HostScope
@@ -42,7 +42,6 @@ __all__ = [
     "MockScopes",
     "Offbook",
     "current_host",
-    "did_you_mean",
     "find_secrets",
     "hide_secrets",
     "mock_pi",

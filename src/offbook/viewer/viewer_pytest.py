@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 HTML_HELP = """Write the rehearsals of all tests as one HTML page to FILE."""
 TRACES_OPTION = "offbook_html_traces"  # set here, read by the plugin: the folder for the traces
+MARKERS: tuple[str, ...] = ()
 FIXTURES: dict[str, Any] = {}
 
 
