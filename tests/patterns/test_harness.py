@@ -548,6 +548,18 @@ def test_one_of_several_patterns_is_selected_by_name(tmp_path: Path):
         ),
         (lambda h: h.subscribe(5, print), "5 is a value and does not change"),
         (
+            lambda h: h.subscribe(h.load(counter).cells.value, asyncio.sleep),
+            "the subscriber sleep.* would never run: it is async",
+        ),
+        (
+            lambda h: h.runtime.effect(asyncio.sleep),
+            "the effect sleep.* would never run: it is async",
+        ),
+        (
+            lambda h: to_mutate_nothing(h.load(counter)),
+            "counter.value: both values are 0, so the handler need not do anything",
+        ),
+        (
             lambda _: expect_cell(5),  # pyright: ignore[reportArgumentType]
             "expect_cell needs a cell",
         ),
@@ -599,6 +611,22 @@ def test_a_pattern_returns_a_dict():
 
 
 # --- assertion helpers
+
+
+def to_mutate_nothing(loaded: Any) -> None:
+    expect_handler(loaded.result.increment).to_mutate(loaded.cells.value, 0, 0)
+
+
+@pytest.mark.parametrize(
+    "expect, message",
+    [
+        (lambda loaded: expect_cell(loaded.cells.value), r"expect_cell\(counter\.value\) has no"),
+        (lambda loaded: expect_handler(loaded.result.increment), r"expect_handler\(.*\) has no"),
+    ],
+)
+def test_an_expectation_without_a_matcher_fails(expect: Any, message: str):
+    with pytest.raises(PatternError, match=message), create_harness() as h:
+        expect(h.load(counter))
 
 
 def test_expect_cell_passes():
@@ -667,7 +695,7 @@ def test_to_be_tells_types_apart_and_to_equal_does_not():
             expect_cell(loaded.cells.value).to_be(True)
 
 
-@pytest.mark.parametrize("before, after", [(1, 1), (0, 2)])
+@pytest.mark.parametrize("before, after", [(1, 2), (0, 2)])
 def test_expect_handler_fails_for_other_values(before: int, after: int):
     with create_harness() as h:
         loaded = h.load(counter)

@@ -408,10 +408,15 @@ class CellExpectation:
 
     def __init__(self, target: Cell[Any] | Computed) -> None:
         self._target = target
+        target.runtime.unchecked[id(self)] = f"expect_cell({target.name})"
+
+    def _read(self) -> Any:
+        self._target.runtime.unchecked.pop(id(self), None)
+        return self._target.get()
 
     def to_be(self, expected: Any) -> None:
         """The value is this one: the same object, or an equal value of the same type."""
-        actual = self._target.get()
+        actual = self._read()
         same = (
             Cell[Any].equals(actual, expected)
             if isinstance(expected, ReadOnly)
@@ -422,13 +427,13 @@ class CellExpectation:
 
     def to_equal(self, expected: Any) -> None:
         """The value has these contents."""
-        actual = self._target.get()
+        actual = self._read()
         if actual != expected:
             self._fail(f"expected {expected!r}", actual)
 
     def to_have_length(self, length: int) -> None:
         """The value has this number of items."""
-        actual: Sized = self._target.get()
+        actual: Sized = self._read()
         if not hasattr(actual, "__len__"):
             self._fail("expected a value with a length", actual)
         if len(actual) != length:
@@ -459,10 +464,17 @@ class HandlerExpectation:
     def __init__(self, stream: Stream, event: Any) -> None:
         self._stream = stream
         self._event = event
+        stream.runtime.unchecked[id(self)] = f"expect_handler({stream.name})"
 
     def to_mutate(self, cell: Cell[Any], before: Any, after: Any) -> None:
         """The handler changes a cell from one value to another."""
         runtime = self._stream.runtime
+        runtime.unchecked.pop(id(self), None)
+        if before == after:
+            raise UsageError(
+                f"{cell.name}: both values are {after!r}, so the handler need not do anything",
+                hint="send the event, and use expect_cell(…).to_equal(…)",
+            )
         actual = cell.sample()
         if actual != before:
             raise CheckFailed(

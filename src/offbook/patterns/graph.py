@@ -186,6 +186,14 @@ class Computed(GraphNode):
         raise TypeError(f"the computed value {self.name} is not its value: read it with .get()")
 
 
+def _refuse_async(function: Callable[..., Any], role: str) -> None:
+    if inspect.iscoroutinefunction(function):
+        raise UsageError(
+            f"the {role} {describe_function(function)} would never run: it is async",
+            hint="use a plain function",
+        )
+
+
 class Effect:
     """A function that runs again when something that it read has changed."""
 
@@ -216,6 +224,7 @@ class Graph:
         self.tasks: set[asyncio.Task[Any]] = set()
         self.start_task: Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]] = _start_task
         self.errors: list[Exception] = []
+        self.unchecked: dict[int, str] = {}  # expectations of which no matcher was called
         self.unstable: list[str] = []  # computed values that give two results for the same inputs
         self.closed = False
 
@@ -229,6 +238,7 @@ class Graph:
         A function that the effect returns is called before the next run and at the end.
         """
         self.require_open()
+        _refuse_async(function, "effect")
         effect = Effect(function, name or describe_function(function))
         self._run_effect(effect)
 
@@ -245,6 +255,7 @@ class Graph:
         self, read: Callable[[], Any], callback: Callable[[Any], Any], name: str
     ) -> Callable[[], None]:
         """Call back with a value now and after each change."""
+        _refuse_async(callback, "subscriber")
         last: Any = self  # no value of a cell
         cleanup: Callable[[], Any] | None = None
 

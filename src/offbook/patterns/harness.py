@@ -241,6 +241,12 @@ class PatternHarness:
             problems.append(
                 f"expected {wanted} warnings, got {len(self.warnings)}{_listed(self.warnings)}"
             )
+        problems += [
+            f"{expectation} has no matcher, so it checked nothing: add .to_equal(…)"
+            if expectation.startswith("expect_cell")
+            else f"{expectation} has no matcher, so it checked nothing: add .to_mutate(…)"
+            for expectation in self.runtime.unchecked.values()
+        ]
         unstable = list(dict.fromkeys(self.runtime.unstable))
         if unstable and not self._expect_unstable:
             problems += unstable
