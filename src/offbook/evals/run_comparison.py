@@ -13,7 +13,7 @@ from offbook.checks.trial_statistics import PairedDifference, compare_paired
 from offbook.errors import UsageError, counted
 from offbook.evals.run_directory import CaseResult, read_results
 from offbook.runs.result_identity import REAL_MODEL
-from offbook.trace.alignment import AlignedRow, align, render_rows
+from offbook.trace.matching import AlignedRow, align, render_rows
 
 METRICS = ("pass_rate", "latency_ms", "cost_usd", "tokens", "score")
 PLOT_WIDTH = 40
