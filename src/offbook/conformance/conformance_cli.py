@@ -203,7 +203,7 @@ def _write_junit(
     path: Path, folder: Path, results: list[ConformanceResult], seconds: float
 ) -> None:
     from offbook.files import write_atomic
-    from offbook.reports.junit import JUnitReport
+    from offbook.reports.ci_formats import JUnitReport
     from offbook.reports.report import Case, CaseStatus, Suite, portable_name
     from offbook.secrets import hide_secrets
 

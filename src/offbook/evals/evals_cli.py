@@ -240,8 +240,7 @@ def _print_run(
         render_table,
         report_json,
     )
-    from offbook.reports.github import write_step_summary
-    from offbook.reports.workflow_commands import write_commands
+    from offbook.reports.github import write_commands, write_step_summary
 
     to_stdout = [name for name, file in reports if file is None]
     for name, file in reports:
@@ -272,9 +271,7 @@ def _render(name: str, run: FinishedRun) -> str:
     if name == "json":
         encoded = msgspec.json.encode(eval_reports.report_json(run), enc_hook=repr)
         return msgspec.json.format(encoded).decode() + "\n"
-    from offbook.reports.ctrf import CtrfReport
-    from offbook.reports.junit import JUnitReport
-    from offbook.reports.tap import Tap13Report, TapReport
+    from offbook.reports.ci_formats import CtrfReport, JUnitReport, Tap13Report, TapReport
 
     kinds = {"junit": JUnitReport, "tap": TapReport, "tap13": Tap13Report, "ctrf": CtrfReport}
     return kinds[name]().render(*eval_reports.to_suites(run))

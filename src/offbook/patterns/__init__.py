@@ -30,8 +30,6 @@ __all__, __getattr__, __dir__ = lazy_names(
         "harness": "PatternHarness run_steps_file",
         "definition": "LoadedPattern load_pattern",
         "graph": "Store",
-        "patterns_cli": "write_scaffold",
-        "running": "find_tests run_tests",
-        "scaffold": "scaffold_test",
+        "patterns_cli": "write_scaffold find_tests run_tests scaffold_test",
     },
 )

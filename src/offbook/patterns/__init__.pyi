@@ -17,12 +17,12 @@ from offbook.patterns.harness import create_harness as create_harness
 from offbook.patterns.harness import run_steps as run_steps
 from offbook.patterns.harness import run_steps_file as run_steps_file
 from offbook.patterns.pattern_component import PatternComponent as PatternComponent
+from offbook.patterns.patterns_cli import find_tests as find_tests
+from offbook.patterns.patterns_cli import run_tests as run_tests
+from offbook.patterns.patterns_cli import scaffold_test as scaffold_test
 from offbook.patterns.patterns_cli import write_scaffold as write_scaffold
-from offbook.patterns.running import find_tests as find_tests
-from offbook.patterns.running import run_tests as run_tests
 from offbook.patterns.runtime import Cell as Cell
 from offbook.patterns.runtime import Runtime as Runtime
 from offbook.patterns.runtime import Stream as Stream
-from offbook.patterns.scaffold import scaffold_test as scaffold_test
 
 CAPABILITY: Capability

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import json
+import os
 import select
+import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
+import msgspec
 
 from offbook.cli_options import json_option, print_json
 from offbook.errors import UsageError
 from offbook.files import write_atomic
+from offbook.patterns.graph import Computed
+from offbook.patterns.harness import create_harness
+from offbook.patterns.imported_pytest import VARIABLE
+from offbook.patterns.runtime import Cell, Stream
+from offbook.patterns.values import thaw
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from offbook.patterns.running import Outcome, PatternTest
+    from offbook.patterns.definition import Pattern
 
 POLL_SECONDS = 0.3
 WATCHING = "offbook: watching for changes; q and Enter quits"
@@ -61,8 +73,6 @@ def test_command(
 
     Without TEST, they are searched in the folder of the pattern and in __tests__ there.
     """
-    from offbook.patterns.running import find_tests, run_tests
-
     if scaffold:
         return write_scaffold(pattern)
     jobs = find_tests(pattern, test)
@@ -86,8 +96,6 @@ def test_command(
 
 def _watch(jobs: list[PatternTest], outcomes: list[Outcome], name_filter: str, started: int) -> int:
     """Run the jobs whose files change, until the user quits."""
-    from offbook.patterns.running import run_tests
-
     # A file that was changed during its run has to run again.
     states = [
         {file: at if at <= started else -1 for file, at in _modified(outcome.files).items()}
@@ -127,7 +135,6 @@ def _modified(files: Iterable[str]) -> dict[str, int]:
 def write_scaffold(path: Path) -> int:
     """Write a first test next to a pattern file."""
     from offbook.patterns.definition import load_pattern
-    from offbook.patterns.scaffold import scaffold_test
 
     file, _, name = path.name.partition(":")  # FILE.py:NAME selects one of several patterns
     target = path.with_name(f"test_{Path(file).stem}{f'_{name}' if name else ''}.py")
@@ -137,3 +144,289 @@ def write_scaffold(path: Path) -> int:
     run = f"{path.with_name(file)} {target}" if name else path
     click.echo(f"wrote {target}; run it: offbook pattern test {run}")
     return 0
+
+
+# ----------------------------------------------------------------------------------- running
+
+NO_TESTS_COLLECTED = 5  # an exit code of pytest
+NAMES = ("test_{stem}.py", "{stem}_test.py", "{stem}.steps.yaml", "{stem}.steps.json")
+
+
+class PatternTest(msgspec.Struct, frozen=True):
+    """A pattern and its tests."""
+
+    pattern: Path
+    tests: tuple[Path, ...]
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """The end of a test run, and the files that it used."""
+
+    exit_code: int
+    files: tuple[str, ...] = ()
+
+
+def find_tests(pattern: Path, test: Path | None = None) -> list[PatternTest]:
+    """Find the tests of a pattern, or of all patterns of a folder.
+
+    The order: the given path, the folder `__tests__` beside the pattern, the same folder.
+    """
+    root = Path.cwd().resolve()
+    for path in (pattern, *([test] if test else [])):
+        if not path.exists():
+            raise UsageError("no such file", where=str(path))
+        if not path.resolve().is_relative_to(root):
+            raise UsageError(
+                f"{path} is outside of the project {root}",
+                hint="run the command in the folder that contains both",
+            )
+    if test is not None:
+        return [PatternTest(pattern, (test,))]
+    if pattern.is_dir():
+        files = sorted(
+            file
+            for file in pattern.rglob("*.py")
+            if not file.name.startswith("test_") and not file.stem.endswith("_test")
+        )
+        found = [PatternTest(file, tests) for file in files if (tests := _tests_beside(file))]
+        if not found:
+            raise UsageError("no pattern with tests in this folder", where=str(pattern))
+        return found
+    tests = _tests_beside(pattern)
+    if not tests:
+        raise UsageError(
+            f"no tests for {pattern}",
+            hint=f"write {pattern.with_name(f'test_{pattern.stem}.py')}, "
+            f"or generate it: offbook pattern test {pattern} --scaffold",
+        )
+    return [PatternTest(pattern, tests)]
+
+
+def _tests_beside(pattern: Path) -> tuple[Path, ...]:
+    for folder in (pattern.parent / "__tests__", pattern.parent):
+        names = [folder / name.format(stem=pattern.stem) for name in NAMES]
+        if found := tuple(path for path in names if path.is_file()):
+            return found
+    return ()
+
+
+def run_tests(job: PatternTest, *, name_filter: str = "") -> Outcome:
+    """Run the tests of a pattern."""
+    python_tests = [path for path in job.tests if path.suffix == ".py"]
+    steps = [path for path in job.tests if path.suffix != ".py"]
+    exit_code, files = 0, {str(path.resolve()) for path in (job.pattern, *job.tests)}
+    if python_tests:
+        exit_code, imported = _run_pytest(python_tests, name_filter)
+        files |= set(imported)
+    if steps:
+        # A filter selects whole files of steps: a step alone has no meaning.
+        matching = [path for path in steps if name_filter.lower() in path.name.lower()]
+        if not matching and not python_tests:
+            raise UsageError(
+                f"no file of steps matches the filter {name_filter!r}",
+                hint=f"a filter is a part of a name: {', '.join(path.name for path in steps)}",
+            )
+        if matching and exit_code == NO_TESTS_COLLECTED:
+            exit_code = 0  # the filter selects steps only
+        exit_code = _run_step_files(matching) or exit_code
+    return Outcome(exit_code, tuple(sorted(files)))
+
+
+def _run_pytest(tests: list[Path], name_filter: str) -> tuple[int, list[str]]:
+    with tempfile.TemporaryDirectory() as folder:
+        listing = Path(folder) / "files.json"
+        command = [sys.executable, "-m", "pytest", "-p", "offbook.patterns.imported_pytest"]
+        command += [str(test) for test in tests]
+        if name_filter:
+            command += ["-k", name_filter]
+        # pytest gets Ctrl-C from the terminal itself, and prints its summary.
+        process = subprocess.Popen(  # noqa: S603 - pytest, without a shell
+            command, env={**os.environ, VARIABLE: str(listing)}
+        )
+        try:
+            code = process.wait()
+        except BaseException:
+            process.wait()
+            raise
+        imported: list[str] = (
+            json.loads(listing.read_text(encoding="utf-8")) if listing.exists() else []
+        )
+    return code, imported
+
+
+def _run_step_files(paths: Iterable[Path]) -> int:
+    from offbook.patterns.harness import run_steps_file
+
+    failed = False
+    for path in paths:
+        result = run_steps_file(path)
+        for step in result.results:
+            detail = f": {step.message}" if step.message else ""
+            sys.stdout.write(f"{path}: {step.name} {step.status.upper()}{detail}\n")
+        failed = failed or not result.passed
+    return int(failed)
+
+
+# ---------------------------------------------------------------------------------- scaffold
+
+SAMPLES: dict[Any, Any] = {int: 1, float: 1.5, str: "text", bool: True, list: [], dict: {}}
+MAX_EVENTS = 10  # events that are tried until a handler accepts one
+
+
+class EventTrial(NamedTuple):
+    """One event for a handler: the cells afterwards, and the error if there was one."""
+
+    event: Any
+    cells: dict[str, Any]
+    error: Exception | None
+    waits: bool
+
+
+def scaffold_test(pattern: Pattern, file_name: str) -> str:
+    """Return the text of a test file that passes as it is.
+
+    The expected values are those that the pattern has now. They have to be read and corrected by
+    someone who knows what the pattern should do.
+    """
+    name = pattern.name
+    state = {
+        key: SAMPLES.get(kind, SAMPLES.get(getattr(kind, "__origin__", None)))
+        for key, kind in pattern.input_types().items()
+        if pattern.parameters[key].default is pattern.parameters[key].empty
+    }
+    load = f'h.load("{file_name}", {state!r})' if state else f'h.load("{file_name}")'
+    values, streams, problems = _observe(pattern, state)
+    if problems:
+        first = str(problems[0]).splitlines()[0]
+        return _refuse(pattern, f"loading the pattern fails: {first}")
+    lines = [
+        f'"""Tests of the pattern {name}. Generated: check each expected value."""',
+        "",
+        "from offbook.patterns import create_harness",
+        "",
+        "",
+        f"def test_{name}_starts_with_its_initial_state():",
+        "    with create_harness() as h:",
+        f"        {name} = {load}",
+        "        h.settled()",
+    ]
+    lines += [f"        assert {name}.result.{key} == {value}" for key, value in values.items()]
+    if not values:
+        lines += [f"        assert list({name}.outputs) == {streams!r}"]
+    for key in streams:
+        trial = _try_events(pattern, state, key, list(values))
+        event = "" if trial.event is None else repr(trial.event)
+        lines += [
+            "",
+            "",
+            f"def test_{name}_{key}():",
+            f"    with create_harness({'' if trial.error is None else 'expect_errors=1'}) as h:",
+            f"        {name} = {load}",
+            f"        {name}.result.{key}.send({event})",
+            f"        h.{'settled' if trial.waits else 'idle'}()",
+        ]
+        if trial.error is not None:
+            lines.append("        # TODO: send an event that the handler accepts")
+            lines.append(f"        assert isinstance(h.errors[0], {_base(trial.error)})")
+            continue
+        shown = {cell: text for cell, after in trial.cells.items() if (text := _literal(after))}
+        lines += [
+            f"        assert {name}.cells.{cell}.get() == {text}" for cell, text in shown.items()
+        ]
+        if not shown:
+            lines.append("        assert h.errors == []")
+    return "\n".join([*lines, ""])
+
+
+def _refuse(pattern: Pattern, reason: str) -> str:
+    from offbook.errors import UsageError
+
+    raise UsageError(
+        f"no test for the pattern {pattern.name}: {reason}",
+        where=pattern.location,
+        hint="give its inputs defaults with which it works",
+    )
+
+
+def _observe(
+    pattern: Pattern, state: dict[str, Any]
+) -> tuple[dict[str, str], list[str], list[Exception]]:
+    """Return the values of the outputs as Python text, the names of the handlers, and errors."""
+    values: dict[str, str] = {}
+    streams: list[str] = []
+    harness = create_harness()
+    try:
+        loaded = harness.load(pattern, state)
+        harness.settled()
+        for name in loaded.outputs:
+            output = loaded.outputs[name]
+            if isinstance(output, Stream):
+                streams.append(name)
+            elif isinstance(output, (Cell, Computed)):
+                try:
+                    text = _literal(output.get())
+                except Exception:  # noqa: BLE001, S112 - a value that needs another state is left out
+                    continue
+                # A value that differs on the second look cannot be asserted.
+                if text and not any(output.name in line for line in harness.runtime.unstable):
+                    values[name] = text
+        return values, streams, list(harness.errors)
+    finally:
+        harness.dispose(check=False)
+
+
+def _try_events(
+    pattern: Pattern, state: dict[str, Any], name: str, values: list[str]
+) -> EventTrial:
+    """Send events until the handler accepts one: none, an empty one, one with the missing keys."""
+    trial = first = _send(pattern, state, name, values, None)
+    sample: Any = "text"
+    for _ in range(MAX_EVENTS):
+        error = trial.error
+        if error is None:
+            return trial
+        event: dict[str, Any] = {} if trial.event is None else trial.event
+        if isinstance(error, KeyError) and trial.event is not None and error.args[0] not in event:
+            event = {**event, error.args[0]: sample}
+        elif trial.event is not None and sample == "text":
+            sample = 1  # the handler needs a number
+            event = dict.fromkeys(event, sample)
+        elif trial.event is not None:
+            break
+        trial = _send(pattern, state, name, values, event)
+    return first
+
+
+def _send(
+    pattern: Pattern, state: dict[str, Any], name: str, values: list[str], event: Any
+) -> EventTrial:
+    harness = create_harness()
+    try:
+        loaded = harness.load(pattern, state)
+        stream = loaded.outputs[name]
+        stream.send(event)
+        harness.settled()
+        cells = {key: loaded.cells[key].get() for key in loaded.cells}
+        error = harness.errors[0] if harness.errors else None
+        if error is None and event is not None:
+            try:
+                _ = [loaded.result[key] for key in values]
+            except Exception as raised:  # noqa: BLE001 - accepted, but the next reader fails
+                error = raised
+        return EventTrial(event, cells, error, inspect.iscoroutinefunction(stream.function))
+    finally:
+        harness.dispose(check=False)
+
+
+def _literal(value: Any) -> str:
+    """Return a value as Python text, or nothing if it cannot be written so."""
+    text = repr(thaw(value))
+    try:
+        return text if ast.literal_eval(text) == value else ""
+    except (SyntaxError, ValueError):
+        return ""  # an object, or NaN
+
+
+def _base(error: Exception) -> str:
+    """Return the name of the nearest built-in class of an error, which needs no import."""
+    return next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == "builtins")

@@ -6,15 +6,13 @@ from offbook.capability import lazy_getattr
 __getattr__ = lazy_getattr(
     __name__,
     {
-        "ctrf": "CtrfReport",
-        "github": "GitHubReport MarkdownReport annotation escape_markdown fence write_step_summary",
+        "github": "GitHubReport MarkdownReport annotation escape_markdown fence write_step_summary"
+        " NeutralStream neutralize",
         "json_report": "BadgeReport JsonReport RunCounts TraceCounts count_events",
-        "junit": "JUnitReport remove_invalid",
+        "ci_formats": "JUnitReport remove_invalid Tap13Report TapReport CtrfReport",
         "otel_spans": "ATTRIBUTES PARAMETERS export_spans",
         "report": "Attempt Case Report Suite collect_suite",
         "styled_lines": "MAX_CHILDREN print_lines render_line",
-        "tap": "Tap13Report TapReport",
         "terminal": "TraceTree render_last_lines",
-        "workflow_commands": "NeutralStream neutralize",
     },
 )

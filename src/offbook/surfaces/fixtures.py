@@ -253,8 +253,8 @@ class Offbook:
 
     def render_traces(self) -> str:
         """Return the last lines of each trace, as trees."""
+        from offbook.reports.github import in_github_actions, neutralize
         from offbook.reports.terminal import render_last_lines
-        from offbook.reports.workflow_commands import in_github_actions, neutralize
 
         trees: list[str] = []
         for trace in self.traces:

@@ -30,7 +30,7 @@ __all__ = [
 
 def in_github_actions() -> bool:
     """Return whether this is a step of a workflow."""
-    from offbook.reports.workflow_commands import in_github_actions
+    from offbook.reports.github import in_github_actions
 
     return in_github_actions()
 

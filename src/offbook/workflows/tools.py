@@ -38,10 +38,10 @@ INSPECT_FORMATS = ("json", "summary", "timeline")
 ReportFormat = Literal["junit", "tap", "tap13", "ctrf", "json"]
 END_ASSERTIONS = {"exit_code", "termination_reason"}  # they are about the end of a run
 REPORTS = {
-    "junit": "offbook.reports.junit:JUnitReport",
-    "tap": "offbook.reports.tap:TapReport",
-    "tap13": "offbook.reports.tap:Tap13Report",
-    "ctrf": "offbook.reports.ctrf:CtrfReport",
+    "junit": "offbook.reports.ci_formats:JUnitReport",
+    "tap": "offbook.reports.ci_formats:TapReport",
+    "tap13": "offbook.reports.ci_formats:Tap13Report",
+    "ctrf": "offbook.reports.ci_formats:CtrfReport",
     "json": "offbook.reports.json_report:JsonReport",
 }
 

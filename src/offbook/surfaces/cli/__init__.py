@@ -203,7 +203,7 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
     """Do what the arguments say, and exit with what came of it."""
     if not os.environ.get("GITHUB_ACTIONS"):
         sys.exit(_run(args))
-    from offbook.reports.workflow_commands import neutral_output
+    from offbook.reports.github import neutral_output
 
     with neutral_output():
         sys.exit(_run(args))

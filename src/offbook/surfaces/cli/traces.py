@@ -160,10 +160,10 @@ def compare(
 
 # The formats of the core. Capabilities declare theirs in their `CAPABILITY`.
 FORMATS = {
-    "junit": "offbook.reports.junit:JUnitReport",
-    "tap": "offbook.reports.tap:TapReport",
-    "tap13": "offbook.reports.tap:Tap13Report",
-    "ctrf": "offbook.reports.ctrf:CtrfReport",
+    "junit": "offbook.reports.ci_formats:JUnitReport",
+    "tap": "offbook.reports.ci_formats:TapReport",
+    "tap13": "offbook.reports.ci_formats:Tap13Report",
+    "ctrf": "offbook.reports.ci_formats:CtrfReport",
     "json": "offbook.reports.json_report:JsonReport",
     "markdown": "offbook.reports.github:MarkdownReport",
     "github": "offbook.reports.github:GitHubReport",
@@ -254,7 +254,7 @@ def report(
         hint = did_you_mean(format_, [*FORMATS, *COVERAGE, OTLP, *others])
         raise UsageError(f"unknown report format {format_!r}", hint=hint)
     if output is None and format_ == "github":
-        from offbook.reports.workflow_commands import write_commands
+        from offbook.reports.github import write_commands
 
         write_commands(text, sys.stdout)
     elif output is None:
