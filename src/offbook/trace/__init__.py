@@ -14,8 +14,6 @@ __getattr__ = lazy_getattr(
         " WORKSPACE_FILES canonical_termination read_verdicts topic_matches trace_header",
         "hub": "CORRELATION_ID Hub NameFilter check_name_filter name_matches"
         " parse_traceparent run_span_id",
-        "inspection": "EventFilter RecordPage TimelineEntry TraceSummary build_timeline"
-        " list_records summarize",
         "integrity": "HistoryComparison Said find_changes",
         "instrument": "SeenTool TracedSource rebuild_requests",
         "matching": "MISSING Mismatch contains parse_pointer render_value resolve_pointer"
@@ -23,7 +21,8 @@ __getattr__ = lazy_getattr(
         " align align_equal align_in_any_order align_in_order align_runs describe_mismatch"
         " render_rows shorten_sides",
         "query": "Events UICallRecord",
-        "reader": "LineFault Trace read_trace",
+        "reader": "LineFault Trace read_trace EventFilter RecordPage TimelineEntry TraceSummary"
+        " build_timeline list_records summarize",
         "recorder": "COLLECT_TRACES KeptEvents Recorder encode_event observe_traces record_trace",
         "redaction": "PRESETS REQUIRED_CHARACTERS Redaction RedactionRules VOLATILE_OPTIONS"
         " preset_for_command",

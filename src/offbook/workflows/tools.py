@@ -224,7 +224,7 @@ def inspect(
     format: InspectFormat = "json",  # noqa: A002 - the tool's parameter
 ) -> dict[str, Any]:
     """Return the records, a summary or a timeline of the last run."""
-    from offbook.trace.inspection import EventFilter, build_timeline, list_records, summarize
+    from offbook.trace.reader import EventFilter, build_timeline, list_records, summarize
 
     event_filter = convert(filter or {}, EventFilter, path="filter")
     if not isinstance(cast("Any", limit), int) or limit < 1:

@@ -18,7 +18,7 @@ from offbook.checks.judge import Evaluation
 from offbook.errors import OffbookError
 from offbook.files import convert
 from offbook.secrets import outgoing
-from offbook.trace.inspection import EventFilter
+from offbook.trace.reader import EventFilter
 from offbook.trace.redaction import RedactionRules
 from offbook.workflows.loop_tools import MockResponse, Progress
 from offbook.workflows.presets import Preset
