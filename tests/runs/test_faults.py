@@ -366,10 +366,28 @@ def test_a_tool_of_a_framework_can_fail():
         return what
 
     with drive(agent, faults=["tool_error:look@1"]) as rehearsal:
-        run = rehearsal.run(when("Go", [call("look", {"what": "x"}), say("Done.")]))
+        with pytest.raises(InjectedFault):
+            rehearsal.run(when("Go", [call("look", {"what": "x"}), say("Done.")]))
+        run = rehearsal.latest_run
+    assert run is not None
     (found,) = run.faults
     assert found.outcome == "reported"
     assert "InjectedFault" in found.evidence
+
+
+def test_an_agent_that_a_fault_ended_fails_unless_the_test_expects_it():
+    def agent(prompt: str) -> None:
+        openai.OpenAI(api_key="none", max_retries=0).chat.completions.create(
+            model="m", messages=[{"role": "user", "content": prompt}]
+        )
+
+    with drive(agent, faults=["status:500@1"]) as rehearsal:
+        with pytest.raises(openai.InternalServerError) as caught:
+            rehearsal.run(when("Go", [say("Done.")]))
+        run = rehearsal.latest_run
+    assert "an injected fault ended the agent" in caught.value.__notes__[-1]
+    assert run is not None
+    assert [fault.outcome for fault in run.faults] == ["reported"]
 
 
 @pytest.mark.parametrize(

@@ -73,9 +73,13 @@ for function in (
         assert run.results("find_order")[0].text == "order 7: one lamp"
         assert str(run.output) == "One lamp."
         assert not rehearsal.events.named("isolation.refused")
-    with drive(function) as rehearsal:
-        rehearsal.run(when("Try", [fail("never", status=400)]))
-        assert "never" in str(rehearsal.subject.error)
+    error = ""
+    try:
+        with drive(function) as rehearsal:
+            rehearsal.run(when("Try", [fail("never", status=400)]))
+    except Exception as raised:  # noqa: BLE001 - of its framework
+        error = str(raised)
+    assert "never" in error
 
 
 class Order(BaseModel):
@@ -93,9 +97,13 @@ def read_order(prompt: str) -> Order:
 with drive(read_order) as rehearsal:
     rehearsal.run(when("A lamp", [call("Order", {"product": "lamp"}, unanswered=True)]))
     assert rehearsal.subject.result.product == "lamp"
-with drive(read_order) as rehearsal:
-    rehearsal.run(when("Try", [fail("never", status=400)]))
-    assert "never" in str(rehearsal.subject.error)
+error = ""
+try:
+    with drive(read_order) as rehearsal:
+        rehearsal.run(when("Try", [fail("never", status=400)]))
+except Exception as raised:  # noqa: BLE001 - of Instructor
+    error = str(raised)
+assert "never" in error
 
 # A request for structured output follows the answer; the message has the role to paste.
 structured = FunctionAgent(

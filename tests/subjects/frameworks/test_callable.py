@@ -175,12 +175,21 @@ DOWN = when("Hi", [fail("down", status=401)])
     "function",
     [ask, ask_async, with_requests, with_retries, with_httpx, with_the_error_of_a_framework],
 )
-def test_the_own_error_of_a_provider_passes_after_a_scripted_one(function: object):
+def test_an_error_of_a_provider_that_ends_the_agent_is_raised(function: object):
     with drive(function) as rehearsal:
         again = [fail("down", status=401)] * (function is with_retries)
-        run = rehearsal.run(when("Hi", [fail("down", status=401), *again]))
-        [event] = run.events.named("agent.error")
+        with pytest.raises(Exception, match="401") as caught:
+            rehearsal.run(when("Hi", [fail("down", status=401), *again]))
+        [event] = rehearsal.events.named("agent.error")
+        run = rehearsal.latest_run
     assert "401" in event.data["error"]
+    assert run is not None
+    assert run.error is caught.value
+
+
+def test_an_error_of_a_provider_that_ends_the_agent_is_kept_without_assertions():
+    with drive(ask, auto_assert=False) as rehearsal:
+        assert rehearsal.run(DOWN).output is None
 
 
 @pytest.mark.parametrize(

@@ -319,13 +319,13 @@ def test_an_exception_in_then_fails_the_run_unchanged(make: Make):
         )
 
 
-def test_a_scripted_provider_error_ends_the_turn(make: Make):
+def test_a_scripted_provider_error_that_the_agent_does_not_catch_is_raised(make: Make):
     with drive(make([])) as rehearsal:
-        run = rehearsal.run(when("Find it", [fail("no such key", status=401)]))
-        [event] = run.events.named("agent.error")
-        error = cast("FrameworkSubject", rehearsal.subject).error
+        with pytest.raises(Exception, match="no such key") as caught:
+            rehearsal.run(when("Find it", [fail("no such key", status=401)]))
+        [event] = rehearsal.events.named("agent.error")
     assert "no such key" in event.data["error"]
-    assert "no such key" in str(error)
+    assert "pytest.raises" in caught.value.__notes__[-1]
 
 
 def test_an_exception_of_the_agent_fails_the_run():

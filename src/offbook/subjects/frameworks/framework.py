@@ -201,8 +201,8 @@ class FrameworkSubject:
     `mock_tools` replace tools during the run: a value, or a function of the parameters. The model
     still sees the tool's own schema. `result` is the framework's result of the last prompt.
 
-    A provider error that the script produced may make the agent raise it. That ends the turn and
-    is kept in `error`, because the test scripted it. Any other exception fails the run.
+    An error of the provider may end the agent. It is kept in `error`: the rehearsal raises it,
+    unless it only searches. Any other exception fails the run at once.
     """
 
     emits_tool_calls = False
