@@ -1,5 +1,6 @@
 """A request that the script did not expect is reported with a role to paste."""
 
+import asyncio
 from typing import Any
 
 import openai
@@ -122,3 +123,15 @@ async def test_a_playbook_remembers_the_first_prompt_that_comes_after_another_me
     for history in (greeting, greeting.plus(user("Fix it"))):
         await playbook.reply(Request(history))
     assert [head.first for head in playbook._heads] == ["", "Fix it"]  # pyright: ignore[reportPrivateUsage] - memory has no public name
+
+
+def test_a_side_request_before_the_first_call_shows_the_role_to_paste():
+    playbook = Playbook()
+    playbook.load(when("Fix the bug", [call("edit", {})]))
+    title = Request(History([user("Write a title for: Fix the bug")]), "You write titles.")
+    with pytest.raises(ScriptMismatch, match="does not offer 'edit'") as caught:
+        asyncio.run(playbook.reply(title))
+    [line] = [line for line in str(caught.value).splitlines() if line.startswith("    role(")]
+    pasted = paste(line.strip())
+    assert pasted.matches(title)
+    assert not pasted.matches(MAIN)

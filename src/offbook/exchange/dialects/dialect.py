@@ -247,6 +247,17 @@ class RestoredCalls(msgspec.Struct, frozen=True):
     used: set[str]
 
 
+def _join_reply(one: Message, other: Message, reply: Reply) -> Message:
+    """Return two messages that are parts of one reply as one, its calls in their order."""
+    order = [call.id for call in reply.calls]
+    calls = [*one.calls, *other.calls]
+    calls.sort(key=lambda call: order.index(call.id) if call.id in order else len(order))
+    texts = [block for block in one.blocks if not isinstance(block, ToolCall)]
+    # A client may repeat the text with each call.
+    texts += [b for b in other.blocks if not isinstance(b, ToolCall) and b not in texts]
+    return Message("assistant", (*texts, *calls))
+
+
 class ConversationStore:
     """The latest exchanges of one run, by the id of their reply."""
 
@@ -255,6 +266,7 @@ class ConversationStore:
         self._replies_by_call: OrderedDict[str, Reply] = OrderedDict()
         self._other_calls: set[str] = set()  # calls in requests that this run did not make
         self._restored: dict[str, RestoredCalls] = {}  # by the digest of a conversation
+        self._splits_calls = False  # the client sends parallel calls as several messages
 
     @property
     def count(self) -> int:
@@ -348,6 +360,35 @@ class ConversationStore:
             return request
         metadata = {**request.metadata, "call_ids": {ours: id_ for id_, ours in replaced.items()}}
         return msgspec.structs.replace(request, messages=whole, metadata=metadata)
+
+    def join_calls(self, request: Request) -> Request:
+        """Return a request in which the parallel calls of a reply are one message.
+
+        Some clients send a message for each call, followed by its result.
+        """
+        if not self._splits_calls:
+            last = request.messages.latest("assistant")
+            calls = () if last is None else last.calls
+            reply = self._replies_by_call.get(calls[0].id) if calls else None
+            if reply is None or len(reply.calls) <= len(calls):
+                return request
+            self._splits_calls = True
+        messages: list[Message] = []
+        opened, start = None, 0  # the reply whose calls are not followed by another message yet
+        for message in request.messages:
+            calls = message.calls
+            reply = self._replies_by_call.get(calls[0].id) if calls else None
+            if message.role == "assistant" and reply is not None and reply is opened:
+                ids = {call.id for call in messages[start].calls}
+                if ids.isdisjoint(call.id for call in calls):  # else it is a repetition
+                    messages[start] = _join_reply(messages[start], message, reply)
+                    continue
+            if message.role != "tool":
+                opened, start = reply, len(messages)
+            messages.append(message)
+        if len(messages) == len(request.messages):
+            return request
+        return msgspec.structs.replace(request, messages=History(messages))
 
     def _find_by_name(self, name: str, used: Container[str]) -> str | None:
         for call_id, reply in self._replies_by_call.items():

@@ -123,7 +123,9 @@ def exhausted_error(
     )
 
 
-def unknown_tool_error(step: Step, action: Call, request: Request) -> ScriptMismatch:
+def unknown_tool_error(
+    step: Step, action: Call, request: Request, others: Collection[RoleConditions]
+) -> ScriptMismatch:
     """Return the error for a call whose tool is not offered, or is offered with `unknown=True`."""
     tool = action.tool
     if action.unknown:
@@ -132,6 +134,11 @@ def unknown_tool_error(step: Step, action: Call, request: Request) -> ScriptMism
         fact = f"does not offer {tool!r}"
         nearest = did_you_mean(tool, request.tool_names) if request.tools else "it offers no tools"
         hint = f"{nearest}; to script a tool that does not exist, add unknown=True to the call"
+        own = read_head(request)
+        added = suggest_role(request, [other for other in others if other != own])
+        if not request.tools and added:
+            # Such as a title, before or between the requests of the agent's work.
+            hint += f"; for a side request, add\n    {added}"
     return ScriptMismatch(
         f"the agent {fact}: step {step}",
         where=step.location,

@@ -410,7 +410,7 @@ class Playbook:
                     if callable(params):
                         params = await self._late_params(step, action)
                     if (tool in request.tool_names) == action.unknown:
-                        raise unknown_tool_error(step, action, request)
+                        raise unknown_tool_error(step, action, request, self._heads)
                     self._call_count += 1
                     call = ToolCall(make_call_id(request, self._call_count), tool, dict(params))
                     if not action.unanswered:

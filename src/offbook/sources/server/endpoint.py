@@ -242,6 +242,7 @@ class Endpoint:
             # 2. The provider's checks are part of decoding: an invalid request is a ModelError.
             request = dialect.decode(http_request, self._conversations)
             request = self._conversations.restore_call_ids(request)
+            request = self._conversations.join_calls(request)
             request = _add_outcomes(request, self.failed_calls, self.watched_tools, self._seen)
             self.refusal = None  # the agent has continued with a valid request
 
