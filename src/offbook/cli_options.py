@@ -135,24 +135,6 @@ def live_options(command: Callable[P, int]) -> Callable[P, int]:
     return events_option(otlp_option(run))
 
 
-fault_option = click.option(
-    "--fault",
-    "fault",
-    multiple=True,
-    metavar="KIND[@N]",
-    help="Inject this fault, at the Nth request or at random; repeatable; any: every kind.",
-)
-fault_seed_option = click.option(
-    "--fault-seed", type=int, metavar="SEED", help="Inject faults at random, repeated by the seed."
-)
-fault_rate_option = click.option(
-    "--fault-rate",
-    type=click.FloatRange(0, 1, min_open=True),
-    metavar="SHARE",
-    help="The share of requests with a random fault; 0.3 by default.",
-)
-
-
 FAULTS_HELP = """
 
 \b
@@ -162,20 +144,45 @@ Kinds for --fault, at random or at the Nth request (reset@2):
 """
 
 
-def fault_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options for faults to a command."""
-    return fault_option(fault_seed_option(fault_rate_option(command)))
+def fault_options(command: Callable[..., int]) -> Callable[..., int]:
+    """Add `--fault`, `--fault-seed` and `--fault-rate` to a command; it gets them as `faults`."""
 
+    @wraps(command)
+    def run(
+        *args: Any,
+        fault: tuple[str, ...],
+        fault_seed: int | None,
+        fault_rate: float | None,
+        **given: Any,
+    ) -> int:
+        faults = None
+        if fault or fault_seed is not None or fault_rate is not None:
+            from offbook.determinism.faults import Faults
 
-def read_faults(kinds: tuple[str, ...], seed: int | None, rate: float | None) -> Faults | None:
-    """Return the plan of `--fault`, `--fault-seed` and `--fault-rate`; None without any."""
-    if not kinds and seed is None and rate is None:
-        return None
+            named = () if "any" in fault else fault
+            rate = {} if fault_rate is None else {"rate": fault_rate}
+            faults = Faults(named, seed=fault_seed or 0, **rate)
+        return command(*args, faults=faults, **given)
 
-    from offbook.determinism.faults import Faults
-
-    named = () if "any" in kinds else kinds
-    return Faults(named, seed=seed or 0, **({} if rate is None else {"rate": rate}))
+    kinds = click.option(
+        "--fault",
+        multiple=True,
+        metavar="KIND[@N]",
+        help="Inject this fault, at the Nth request or at random; repeatable; any: every kind.",
+    )
+    seed = click.option(
+        "--fault-seed",
+        type=int,
+        metavar="SEED",
+        help="Inject faults at random, repeated by the seed.",
+    )
+    rate = click.option(
+        "--fault-rate",
+        type=click.FloatRange(0, 1, min_open=True),
+        metavar="SHARE",
+        help="The share of requests with a random fault; 0.3 by default.",
+    )
+    return kinds(seed(rate(run)))
 
 
 def report_faults(faults: Faults | None, events: Iterable[Event]) -> None:

@@ -22,8 +22,8 @@ from offbook.trace.reader import EventFilter
 from offbook.trace.redaction import RedactionRules
 from offbook.workflows.loop_tools import MockResponse, Progress
 from offbook.workflows.presets import Preset
-from offbook.workflows.tool_table import INTERNAL_PARAMETERS, PARAMETERS, find_tool
-from offbook.workflows.tool_table import TOOLS as TOOL_NAMES
+from offbook.workflows.tools import INTERNAL_PARAMETERS, PARAMETERS, find_tool
+from offbook.workflows.tools import TOOLS as TOOL_NAMES
 
 FUNCTIONS = {f"test_{name}": find_tool(name) for name in TOOL_NAMES}
 READ_ONLY = {"test_compare", "test_coverage", "test_diff", "test_inspect"}

@@ -1,6 +1,6 @@
 """The commands `offbook workspace`, made from the functions of the test tools.
 
-An option has the name, the default and the description of a parameter (`tool_table.py`), and its
+An option has the name, the default and the description of a parameter (`tools.py`), and its
 type says how its value is read. What is written here is what only a terminal has: examples,
 shorter names, the text for people and the exit code. A tool is imported when its command is used:
 `offbook workspace inspect` needs a tenth of the modules of `run`.
@@ -35,7 +35,7 @@ from offbook.cli_options import (
     use_colour,
 )
 from offbook.errors import UsageError, counted
-from offbook.workflows.tool_table import INTERNAL_PARAMETERS, PARAMETERS, find_tool
+from offbook.workflows.tools import INTERNAL_PARAMETERS, PARAMETERS, find_tool
 
 STATUS_SIGNS = {"pass": "✓", "warn": "!", "fail": "✗", "no_data": "?", "error": "✗"}
 # The options whose names differ from the parameters, with their earlier and negative names.

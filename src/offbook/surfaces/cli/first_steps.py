@@ -5,21 +5,24 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
+from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from offbook.cli_options import json_option, print_json, use_colour
-from offbook.errors import RunError, ScriptExhausted, UsageError
+from offbook.errors import RunError, ScriptExhausted, ToolBlocked, UsageError
 from offbook.secrets import excerpt
 
 if TYPE_CHECKING:
     from offbook.exchange.messages import ToolResult
     from offbook.runs.rehearsal import Rehearsal
     from offbook.sources.playbook.actions import Turn
+    from offbook.subjects.session.extensions import Api
+    from offbook.subjects.session.tools import Context, HookEvent
 
-DEMO_EXTENSION = "offbook.surfaces.demo_extension:extension"
+DEMO_EXTENSION = f"{__name__}:demo_extension"
 
 DEMO_PASSING = """\
 A playbook scripts the model. The extension, its tools, its hook and the shell are real.
@@ -132,6 +135,34 @@ def _run_failing(rehearsal: Rehearsal) -> None:
     except ScriptExhausted:
         return
     raise RunError("the failing run of the demo did not fail")
+
+
+ITEM = {"type": "object", "properties": {"item": {"type": "string"}}, "required": ["item"]}
+ORDER = {"type": "object", "properties": {"id": {"type": "string"}}, "required": ["id"]}
+
+
+def demo_extension(api: Api) -> None:
+    """A small shop: two tools, and a hook that looks at every command before it runs."""
+    orders: dict[str, str] = {}
+
+    @api.tool("place_order", "Order something.", ITEM)
+    def place_order(params: dict[str, Any], ctx: Context) -> str:
+        digest = blake2b(params["item"].encode(), digest_size=3).hexdigest()
+        orders[f"ORDER-{digest}"] = params["item"]
+        ctx.ui.notify(f"{len(orders)} open order")
+        return f"ORDER-{digest}: one {params['item']}"
+
+    @api.tool("ship_order", "Send an order off.", ORDER)
+    async def ship_order(params: dict[str, Any], ctx: Context) -> str:
+        item = orders[params["id"]]
+        if not await ctx.ui.confirm("Ship it?", f"one {item}"):
+            return "the customer changed their mind"
+        return f"shipped {params['id']}: one {item}"
+
+    @api.on("tool_call")
+    def guard(moment: HookEvent, _: Context) -> None:
+        if moment.tool == "bash" and "rm -rf" in moment.input["command"]:
+            raise ToolBlocked("this would delete more than you think")
 
 
 @click.command("init", epilog=INIT_EXAMPLE)

@@ -20,7 +20,6 @@ from offbook.cli_options import (
     live_options,
     preset_option,
     print_json,
-    read_faults,
     read_redactions,
     redact_option,
     report_faults,
@@ -30,6 +29,7 @@ from offbook.cli_options import (
 from offbook.errors import UsageError, counted
 
 if TYPE_CHECKING:
+    from offbook.determinism.faults import Faults
     from offbook.sources.live import Live
 
 RECORD_EXAMPLE = """\b
@@ -278,9 +278,7 @@ def replay(  # noqa: PLR0913 - one for each option
     cursor: Path | None,
     max_age: str | None,
     timed: bool,
-    fault: tuple[str, ...],
-    fault_seed: int | None,
-    fault_rate: float | None,
+    faults: Faults | None,
     trace: Path | None,
     deadline: float,
     as_json: bool,
@@ -297,7 +295,6 @@ def replay(  # noqa: PLR0913 - one for each option
         from offbook.sources.live import Live
 
         passthrough = Live(upstream)
-    faults = read_faults(fault, fault_seed, fault_rate)
     cassette = Cassette(
         file,
         strict=strict,

@@ -21,7 +21,6 @@ from offbook.cli_options import (
     lenient_rules_help,
     live_options,
     print_json,
-    read_faults,
     report_faults,
     script_option,
     trace_option,
@@ -31,6 +30,7 @@ from offbook.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
+    from offbook.determinism.faults import Faults
     from offbook.trace.events import Event
 
 RUN_EXAMPLE = """\b
@@ -64,15 +64,13 @@ Exit codes:
 @deadline_option
 @json_option
 @live_options
-def run(  # noqa: PLR0913 - one for each option
+def run(
     command: tuple[str, ...],
     *,
     script: Path | None,
     allow_unused_mocks: bool,
     lenient: tuple[str, ...],
-    fault: tuple[str, ...],
-    fault_seed: int | None,
-    fault_rate: float | None,
+    faults: Faults | None,
     trace: Path | None,
     deadline: float,
     as_json: bool,
@@ -91,7 +89,6 @@ def run(  # noqa: PLR0913 - one for each option
             "the real model: offbook record FILE -- COMMAND",
         )
     source = open_source(script)()
-    faults = read_faults(fault, fault_seed, fault_rate)
     result = run_command(
         source,
         command,
@@ -169,9 +166,7 @@ def serve(  # noqa: PLR0913 - one for each option
     *,
     port: int,
     lenient: tuple[str, ...],
-    fault: tuple[str, ...],
-    fault_seed: int | None,
-    fault_rate: float | None,
+    faults: Faults | None,
     trace: Path | None,
     first_token: float,
     tokens_per_second: float,
@@ -192,7 +187,6 @@ def serve(  # noqa: PLR0913 - one for each option
     paced = first_token or tokens_per_second
     pacing = Pacing(first_token, tokens_per_second, jitter, seed) if paced else None
     make_source = open_source(file)
-    faults = read_faults(fault, fault_seed, fault_rate)
     events: list[Event] = []
     with (
         record_trace(trace, subject=str(file)) as hub,
