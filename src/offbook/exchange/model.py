@@ -93,9 +93,8 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
         """The tool results among the new messages, with what the subject saw of their tools."""
         new = self.new_messages
         results = tuple([result for message in new for result in message.results])
-        before = len(self.messages) - len(new)
-        if not results and before and TEXT_CALLS in (text := self.messages[before - 1].text):
-            return parse_results(text.rpartition(TEXT_CALLS)[2], new)
+        if not results and (calls := self.text_calls):
+            return parse_results(calls, new)
         if failed := self.metadata.get(FAILED_CALLS):
             details = self.metadata.get(DETAILS_OF_CALLS, {})
             return tuple(
@@ -109,6 +108,14 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
                 for result in results
             )
         return results
+
+    @property
+    def text_calls(self) -> dict[str, ToolCall]:
+        """The calls of the model's latest message if the client sends them as a text, by id."""
+        latest = self.messages.latest("assistant")
+        if latest is None or TEXT_CALLS not in (text := latest.text):
+            return {}
+        return parse_calls(text.rpartition(TEXT_CALLS)[2])
 
 
 FAILED_CALLS = "failed_calls"  # in the metadata: whether each tool failed, by the id of its call
@@ -339,8 +346,16 @@ class AliasedSource:
                 self._unaliased.add(name)
 
     def original_call(self, call: ToolCall) -> ToolCall:
-        """Return a call of the agent with the names of the script."""
-        return self._original_calls.get(call.id, call)
+        """Return a call of the agent with the names of the script; its values are the agent's."""
+        original = self._original_calls.get(call.id)
+        if original is None:
+            return call
+        alias = self._active[original.name]
+        if call.name != alias.tool:
+            return call
+        names = {given: name for name, given in alias.params.items()}
+        arguments = {names.get(key, key): value for key, value in call.arguments.items()}
+        return msgspec.structs.replace(call, name=original.name, arguments=arguments)
 
     async def reply(self, request: Request, /) -> Reply:
         """Return the source's reply with the agent's names."""
@@ -385,7 +400,7 @@ class AliasedSource:
         blocks: list[AnyBlock] = []
         for block in message.blocks:
             if isinstance(block, ToolCall):
-                blocks.append(self._restore_call(block))
+                blocks.append(self.original_call(block))
             elif isinstance(block, ToolResult) and block.call_id in originals:
                 # Dialects that send no tool name with a result leave it empty.
                 name = originals[block.call_id].name if block.name else ""
@@ -393,18 +408,6 @@ class AliasedSource:
             else:
                 blocks.append(block)
         return Message(message.role, tuple(blocks))
-
-    def _restore_call(self, call: ToolCall) -> ToolCall:
-        """Return a call of a request, as the agent sent it, with the names of the script."""
-        original = self._original_calls.get(call.id)
-        if original is None:
-            return call
-        alias = self._active[original.name]
-        if call.name != alias.tool:
-            return call
-        names = {given: name for name, given in alias.params.items()}
-        arguments = {names.get(key, key): value for key, value in call.arguments.items()}
-        return msgspec.structs.replace(call, name=original.name, arguments=arguments)
 
 
 # ------------------------------------------------------------------------- text results
@@ -423,20 +426,28 @@ OBSERVATION = "Observation:\n"
 ERROR = "Error:\n"
 
 
-def parse_results(calls: str, new: Sequence[Message]) -> tuple[ToolResult, ...]:
-    """Return the results in the new messages; `calls` is the list in the message before them."""
+def parse_calls(text: str) -> dict[str, ToolCall]:
+    """Return the calls in such a list by their ids; none in a text that only looks like one."""
     from ast import literal_eval  # for one client only
 
+    try:
+        entries = cast("list[Any]", literal_eval(text))
+        calls = [ToolCall(entry["id"], *_function(entry["function"])) for entry in entries]
+    except (ValueError, SyntaxError, TypeError, KeyError):
+        return {}
+    return {call.id: call for call in calls}
+
+
+def _function(fields: Mapping[str, Any]) -> tuple[str, JSON]:
+    arguments = fields.get("arguments")
+    return fields["name"], cast("JSON", arguments) if isinstance(arguments, dict) else {}
+
+
+def parse_results(calls: Mapping[str, ToolCall], new: Sequence[Message]) -> tuple[ToolResult, ...]:
+    """Return the results of these calls in the new messages."""
     text = "\n".join(message.text for message in new if message.role == "user")
     is_error = ERROR in text and OBSERVATION not in text
     if not is_error and OBSERVATION not in text:
         return ()
-    content = text.partition(ERROR if is_error else OBSERVATION)[2]
-    try:
-        entries = cast("list[Any]", literal_eval(calls))
-        return tuple(
-            ToolResult(entry["id"], (Text(content),), is_error, entry["function"]["name"])
-            for entry in entries
-        )
-    except (ValueError, SyntaxError, TypeError, KeyError):  # a text that only looks like calls
-        return ()
+    content = (Text(text.partition(ERROR if is_error else OBSERVATION)[2]),)
+    return tuple(ToolResult(call.id, content, is_error, call.name) for call in calls.values())

@@ -33,14 +33,17 @@ from offbook.determinism.run_context import snapshot_variables
 from offbook.errors import Interrupted, OffbookError, ScriptError, UsageError
 from offbook.files import ReusedFolder, make_temp_folder, remove_temp_folder
 from offbook.trace.events import (
+    HOOK_TOOL_CALL,
     PROCESS_EXIT,
     REQUEST,
+    TOOL_CALL,
     UNSET,
     FileLine,
     ProcessExitData,
     RunEndData,
     Verdict,
 )
+from offbook.trace.executions import KnownTools
 from offbook.trace.hub import Hub
 from offbook.trace.instrument import rebuild_requests
 from offbook.trace.query import Events
@@ -57,6 +60,8 @@ if TYPE_CHECKING:
     from offbook.trace.events import ConversationChange, Event
     from offbook.trace.query import ExecutedTool, ModelOutput, ToolResultRecord
 
+# Of earlier runs: their tools may run, or their results be sent, in this one.
+EARLIER = frozenset({TOOL_CALL, HOOK_TOOL_CALL})
 # The modules whose frames are the first ones of a thread.
 THREAD_MODULES = frozenset({"threading", "concurrent.futures.thread"})
 
@@ -143,18 +148,21 @@ class Run:
         return self._end()[2]
 
     @property
-    def executed(self) -> list[ExecutedTool]:
-        """The tools that ran, in order, each with its name, input and result.
+    def executed(self) -> KnownTools[ExecutedTool]:
+        """The tools that ran, in order, each with its input, result, duration and number.
 
-        A tool ran if the session or the framework ran it. Of a command or a function only its
-        requests can be seen: there a tool ran if its result was sent to the model.
+        A tool ran if the session or the framework ran it, with the input that it received. Of a
+        command or a function only its requests can be seen: there a tool ran if a request has the
+        call and its result. If the agent ended without a request, it is unknown, and a comparison
+        raises `UnknownOutcome`.
         """
         return self.events.executed
 
     @property
-    def tools(self) -> list[str]:
-        """The names of the tools that ran, in order."""
-        return [tool.name for tool in self.executed]
+    def tools(self) -> KnownTools[str]:
+        """The names of the tools that ran, in order; unknown ones as in `executed`."""
+        executed = self.executed
+        return KnownTools([tool.name for tool in executed.known()], executed.unknown)
 
     def results(self, tool: str) -> list[ToolResultRecord]:
         """Return the results of this tool, also of calls that were refused."""
@@ -196,7 +204,9 @@ class Run:
         """The events of this run alone."""
         first, last, _ = self._end()
         if self._events is None:
-            self._events = Events([e for e in self._all_events.all if first < e.seq <= last])
+            events = self._all_events.all
+            earlier = [e for e in events if e.seq <= first and e.event in EARLIER]
+            self._events = Events([e for e in events if first < e.seq <= last], earlier)
         return self._events
 
 

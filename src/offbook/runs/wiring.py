@@ -32,7 +32,7 @@ from offbook.trace.instrument import TracedSource
 # The server, the dialects and the interception are imported where they are used: a scripted
 # session needs none of them, and they take half of its start-up time.
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Mapping
+    from collections.abc import Collection, Generator, Iterable, Mapping
     from pathlib import Path
 
     from offbook.determinism.faults import FaultInjector
@@ -150,7 +150,7 @@ class Wiring:
                 mocked=mocked,
                 faults=self._hub.faults,
             )
-            _watch_tools(endpoint, subject)
+            self._watch_tools(endpoint)
             return endpoint
         from offbook.exchange.providers import dialect_detector
         from offbook.sources.server.endpoint import Endpoint
@@ -166,8 +166,15 @@ class Wiring:
             faults=self._hub.faults,
             lenient_history=HISTORY in self._lenient,
         )
-        _watch_tools(endpoint, subject)
+        self._watch_tools(endpoint)
         return endpoint
+
+    def _watch_tools(self, endpoint: Endpoint) -> None:
+        if isinstance(self._subject, HasToolWatch):
+            seen = self._subject.tool_watch
+            aliases = {**self._own_aliases, **self._aliases}
+            watched = _AliasedNames(seen.watched, aliases) if aliases else seen.watched
+            endpoint.watch_tools(seen.failed, watched, seen.results)
 
     @property
     def history_error(self) -> ScriptMismatch | None:
@@ -256,10 +263,19 @@ def find_refusal(
     return None
 
 
-def _watch_tools(endpoint: Endpoint, subject: Subject) -> None:
-    if isinstance(subject, HasToolWatch):
-        seen = subject.tool_watch
-        endpoint.watch_tools(seen.failed, seen.watched, seen.results)
+class _AliasedNames:
+    """The names of tools, with the names by which a script may call them."""
+
+    def __init__(self, names: Collection[str], aliases: ToolAliases) -> None:
+        self._names = names
+        self._aliases = aliases
+
+    def __contains__(self, name: object) -> bool:
+        alias = self._aliases.get(str(name))
+        return name in self._names or (alias is not None and alias.tool in self._names)
+
+    def __bool__(self) -> bool:
+        return bool(self._names)
 
 
 def serve_source(

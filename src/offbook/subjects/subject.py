@@ -157,7 +157,8 @@ class ToolError(msgspec.Struct, frozen=True):
 class SeenTools(Protocol):
     """The tool calls that a subject saw: whether each failed, by its id, and the exceptions.
 
-    `results` has what the agent does not send to its model, by call id; it may be empty.
+    `watched` are the tools whose executions it sees and emits. `results` has what the agent does
+    not send to its model, by call id; it may be empty.
     """
 
     failed: dict[str, bool]

@@ -8,7 +8,8 @@ Names
     model.change                 a request that differs from its conversation so far
     model.aside                  a side request, answered without the model
     model.wire                   the bytes of an exchange, if they are recorded
-    tool.call|result|blocked     the tool calls of the agent
+    tool.call|result|blocked     the tool calls of the model, and the results that it gets
+    tool.start|end               the executions of tools, where they are seen
     tool.error                   an exception of a tool
     session.* agent.* turn.*     the progress of the agent's loop
     ui.*                         notifications and questions to the user
@@ -52,8 +53,10 @@ ERROR = "model.error"  # The model answered with an error: status, category and 
 CHANGE = "model.change"  # A request differs from the conversation before: what, expected, got.
 ASIDE = "model.aside"  # A side request, such as a token count, answered without the model.
 WIRE = "model.wire"  # The bytes of an exchange: request and response, without secrets, limited.
-TOOL_CALL = "tool.call"  # The agent calls a tool: its name, arguments and call id.
-TOOL_RESULT = "tool.result"  # The result of a tool call, and whether it is an error.
+TOOL_CALL = "tool.call"  # The model calls a tool: its name, arguments and call id.
+TOOL_START = "tool.start"  # A tool starts to run: its input, and which execution of the call it is.
+TOOL_END = "tool.end"  # A tool ended: what it returned or raised, and the milliseconds it took.
+TOOL_RESULT = "tool.result"  # The result of a call that the model gets, and if it is an error.
 HOOK_TOOL_CALL = "hook.tool_call"  # A hook changed the input of a tool call.
 TOOL_ERROR = "tool.error"  # A tool raised: the exception.
 TOOL_BLOCKED = "tool.blocked"  # A hook blocked a tool call: the reason.
@@ -116,7 +119,10 @@ class EventData(msgspec.Struct, frozen=True):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields that are set; their values as they are."""
-        return {name: value for name, value in asdict(self).items() if value is not UNSET}
+        fields = asdict(self)
+        if UNSET in self.__struct_defaults__:
+            return {name: value for name, value in fields.items() if value is not UNSET}
+        return fields
 
     @classmethod
     def read(cls, event: Event) -> Self:
@@ -216,17 +222,59 @@ class AgentEndData(EventData, frozen=True):
 
 
 class ToolCallData(EventData, frozen=True):
-    """A call of the model, in the names of the script; `step` is its number there."""
+    """A call of the model, in the names of the script; `step` is its number there.
+
+    `observed` says whether each execution of the tool has events of its own; a trace of an earlier
+    version does not say it.
+    """
 
     event_name = TOOL_CALL
     call_id: str
     tool: str
     input: Any
     step: int = 0
+    observed: bool | Optional = UNSET
+
+
+class ToolStartData(EventData, frozen=True):
+    """A tool starts to run with this input, for the `number`th time for its call.
+
+    `call_id` is empty if the model made no such call.
+    """
+
+    event_name = TOOL_START
+    call_id: str
+    tool: str
+    input: Any
+    number: int = 1
+
+
+class ToolEndData(EventData, frozen=True):
+    """An execution ended after `ms` milliseconds.
+
+    `content` is what the tool returned, if it is not the same as in the `tool.result` of the call.
+    `error` is its exception. `ran` is False if the framework refused the input: the tool's own code
+    did not run.
+    """
+
+    event_name = TOOL_END
+    call_id: str
+    tool: str
+    ms: float
+    is_error: bool
+    number: int = 1
+    content: Any = UNSET
+    error: str | Optional = UNSET
+    mocked: bool | Optional = UNSET
+    ran: bool | Optional = UNSET
 
 
 class ToolResultData(EventData, frozen=True):
-    """A result; `is_error` is None if it is unknown, `executed` False if the tool did not run."""
+    """A result; `is_error` is None if it is unknown, `executed` False if the tool did not run.
+
+    `input` is the input of the call in the agent's request, if it is not that of the model: None
+    if the request has no such call.
+    """
 
     event_name = TOOL_RESULT
     call_id: str
@@ -237,6 +285,7 @@ class ToolResultData(EventData, frozen=True):
     mocked: bool = False
     step: int = 0
     executed: bool | Optional = UNSET
+    input: Any = UNSET
 
 
 class ToolBlockedData(EventData, frozen=True):

@@ -37,11 +37,12 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping
 
     from offbook.errors import ScriptMismatch
-    from offbook.exchange.messages import ToolResult
+    from offbook.exchange.messages import ToolCall, ToolResult
     from offbook.exchange.model import ModelSource
     from offbook.trace.events import ConversationChange
     from offbook.trace.hub import Hub
 
+MAX_CALLS = 10_000  # whose ids are known to be those of the model
 MAX_DIGESTS = 1024  # conversations that a later request can continue without repeating them
 _encode = msgspec.json.Encoder(order="sorted", enc_hook=repr).encode
 _HEAD_FIELDS = ("system", "tools", "model", "parameters", "stream")
@@ -63,7 +64,8 @@ class TracedSource:
 
     With `tools=True` it also emits the tool calls and results in the messages: for agents in
     another process or framework, which emit none. `mocked` are the names of mocked tools, `seen`
-    is what the subject saw of its calls, by their ids.
+    is what the subject saw of its calls, by their ids, `observed` are the names of the tools whose
+    executions it emits.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class TracedSource:
         self._tools = tools
         self._mocked = mocked
         self.seen: Mapping[str, SeenTool] = {}
+        self.observed: Container[str] = ()
         self._digests: OrderedDict[str, None] = OrderedDict()  # the most recently used last
         self._open: dict[str, Conversation] = {}  # by digest: those that no other continues yet
         self._replies: deque[Message] = deque(maxlen=MAX_DIGESTS)
@@ -89,7 +92,9 @@ class TracedSource:
         self.history_error: ScriptMismatch | None = None
         self._emitted_heads: set[str] = set()
         self._last_head: tuple[tuple[Any, ...], str] = ((), "")
-        self._calls: dict[str, tuple[str, int]] = {}
+        self._calls: dict[str, tuple[ToolCall, int]] = {}  # without a result so far
+        self._made: OrderedDict[str, None] = OrderedDict()  # the ids of all calls of the model
+        self._others: set[str] = set()  # of calls in requests that the model did not make
         self._count = 0
         self.last_exchange = ""  # the one that ended last
 
@@ -97,11 +102,11 @@ class TracedSource:
         """Return the reply of the source; emit the request and the reply."""
         self._count += 1
         exchange = f"x{self._count}"
-        if self._calls:
-            self._emit_results(request)
         messages = request.messages
         digest = messages.digest()
         known = messages.longest_prefix(self._digests)
+        if self._tools and self._count > 1:
+            self._emit_results(request, known)
         self._hub.emit(REQUEST, self._request_data(request, exchange, known))
         continued = self._check_history(request, known, exchange)
         self._remember(digest)
@@ -122,8 +127,14 @@ class TracedSource:
         self._hub.emit(REPLY, reply_data(reply, exchange, after))
         if self._tools:
             for call in reply.calls:
-                self._calls[call.id] = (call.name, reply.step)
-                self._hub.emit_data(ToolCallData(call.id, call.name, call.arguments, reply.step))
+                self._calls[call.id] = (call, reply.step)
+                self._made[call.id] = None
+                observed = call.name in self.observed
+                self._hub.emit_data(
+                    ToolCallData(call.id, call.name, call.arguments, reply.step, observed)
+                )
+            while len(self._made) > MAX_CALLS:
+                self._made.popitem(last=False)
         return reply
 
     def _request_data(self, request: Request, exchange: str, known: int) -> dict[str, Any]:
@@ -219,27 +230,75 @@ class TracedSource:
         while len(results) > MAX_DIGESTS:
             results.popitem(last=False)
 
-    def _emit_results(self, request: Request) -> None:
+    def _emit_results(self, request: Request, known: int) -> None:
+        """Emit the results of the request that no earlier one had.
+
+        The input of a call is the one in the request. A call that the model never made is one of
+        the agent, unless it stands before all words of the model: an example in the prompt, or an
+        earlier conversation.
+        """
+        messages = request.messages
+        new = messages[known:]
+        sent: dict[str, ToolCall] = {}
+        invented: set[str] = set()
+        in_run = known > 0
+        earlier: list[ToolResult] = []
+        for message in new:
+            for call in message.calls:
+                sent[call.id] = call
+                if call.id in self._made:
+                    in_run = True
+                elif call.id not in self._others:
+                    self._others.add(call.id)
+                    if in_run:
+                        invented.add(call.id)
+            earlier += message.results
+        latest = request.results  # they say whether their tools failed
+        ids = {result.call_id for result in latest}
         refused: Container[str] = request.metadata.get(REFUSED_CALLS, ())
-        for result in request.results:
-            name, step = self._calls.pop(result.call_id, (None, 0))
-            if name is not None:  # else the result of an earlier conversation
-                seen = self.seen.get(result.call_id)
-                if seen is None:
-                    seen = SeenTool(result.details, name in self._mocked)
-                executed = seen.executed and result.call_id not in refused
-                self._hub.emit_data(
-                    ToolResultData(
-                        result.call_id,
-                        name,
-                        result.content,
-                        result.failed,
-                        seen.details,
-                        seen.mocked,
-                        step,
-                        UNSET if executed else False,
-                    )
+        for result in (*(r for r in earlier if r.call_id not in ids), *latest):
+            call_id = result.call_id
+            call, step = self._calls.pop(call_id, (None, 0))
+            given: Any = UNSET
+            if call is not None:
+                if (own := sent.get(call_id) or _find_call(messages, known, call_id)) is None:
+                    own = request.text_calls.get(call_id)
+                if own is None:
+                    given = None
+                elif own.arguments != call.arguments:
+                    given = own.arguments
+            elif call_id in invented:
+                invented.discard(call_id)
+                call = sent[call_id]
+                given = call.arguments
+            else:  # an earlier result, or one of an earlier conversation
+                continue
+            seen = self.seen.get(call_id)
+            if seen is None:
+                seen = SeenTool(result.details, call.name in self._mocked)
+            executed = seen.executed and call_id not in refused
+            self._hub.emit_data(
+                ToolResultData(
+                    call_id,
+                    call.name,
+                    result.content,
+                    result.failed,
+                    seen.details,
+                    seen.mocked,
+                    step,
+                    UNSET if executed else False,
+                    given,
                 )
+            )
+
+
+def _find_call(messages: History, length: int, call_id: str) -> ToolCall | None:
+    """Return this call in the first messages, from the last one on."""
+    for index in range(length - 1, -1, -1):
+        for call in messages[index].calls:
+            if call.id == call_id:
+                return call
+    return None
 
 
 def _same_head(one: Request, other: Request) -> bool:

@@ -28,6 +28,12 @@ from offbook.trace.events import (
     Verdict,
     read_verdicts,
 )
+from offbook.trace.executions import (
+    Execution,
+    ExecutionReader,
+    KnownTools,
+    read_executions,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -71,11 +77,19 @@ class ToolResultRecord(msgspec.Struct, frozen=True):
 
 
 class ExecutedTool(msgspec.Struct, frozen=True):
-    """A tool that ran: its name, the input that it received, and its result."""
+    """A tool that ran: its name, the input that it received, and its result.
+
+    `number` counts the executions for one call of the model. `duration` is in seconds, None where
+    only the agent's requests show that the tool ran. Without a call of the model, `call_id` is
+    empty or an id that the agent made up.
+    """
 
     name: str
     input: dict[str, Any]
     result: ToolResultRecord
+    number: int = 1
+    duration: float | None = None
+    call_id: str = ""
 
 
 class ModelOutput(msgspec.Struct, frozen=True):
@@ -97,10 +111,12 @@ class Events:
     """The events of a trace, by the queries that tests need.
 
     A live trace can be queried repeatedly: each query reads the events since the last one.
+    `earlier` are calls of earlier runs, whose tools may run in this one.
     """
 
-    def __init__(self, events: Iterable[Event]) -> None:
+    def __init__(self, events: Iterable[Event], earlier: Iterable[Event] = ()) -> None:
         self._source = events
+        self._earlier = earlier
         self._read: list[Event] = []
 
     @property
@@ -158,28 +174,38 @@ class Events:
 
     @property
     def tool_results(self) -> list[ToolResultRecord]:
-        """All tool results, real or mocked."""
-        return [_tool_result(ToolResultData.read(event)) for event in self.named(TOOL_RESULT)]
+        """All tool results, real or mocked: those that the model got, and those it never got."""
+        results: list[tuple[int, ToolResultRecord]] = [
+            (event.seq, _tool_result(ToolResultData.read(event)))
+            for event in self.named(TOOL_RESULT)
+        ]
+        for execution in self._read_executions().executions:
+            call = execution.call
+            if execution.end is not None and (call is None or call.result is None):
+                results.append((execution.started.seq, _executed_tool(execution).result))
+        return [result for _, result in sorted(results, key=lambda pair: pair[0])]
 
     def tool_results_for(self, name: str) -> list[ToolResultRecord]:
         """Return the results of this tool."""
         return [record for record in self.tool_results if record.tool_name == name]
 
     @property
-    def executed(self) -> list[ExecutedTool]:
+    def executed(self) -> KnownTools[ExecutedTool]:
         """The tools that ran. A call that was blocked or had wrong parameters is not one."""
-        inputs: dict[str, dict[str, Any]] = {}
-        executed: list[ExecutedTool] = []
-        for event in self.named(TOOL_CALL, HOOK_TOOL_CALL, TOOL_RESULT):
-            if event.event != TOOL_RESULT:  # a hook may change the input
-                data = ToolInputData.read(event)
-                inputs[data.call_id] = data.input
-            elif (result := ToolResultData.read(event)).executed is not False:
-                result = _tool_result(result)
-                executed.append(
-                    ExecutedTool(result.tool_name, inputs.pop(result.tool_call_id, {}), result)
-                )
-        return executed
+        reader = self._read_executions()
+        return KnownTools(
+            [_executed_tool(execution) for execution in reader.executions],
+            [call.data.tool for call in reader.unknown],
+        )
+
+    def _read_executions(self) -> ExecutionReader:
+        reader = read_executions(self._earlier)
+        before = len(reader.calls)
+        for event in self.all:
+            reader.on_event(event)
+        # A call of an earlier run counts here if it ran here.
+        reader.calls[:before] = [call for call in reader.calls[:before] if call.executions]
+        return reader
 
     @property
     def model_output(self) -> ModelOutput:
@@ -222,6 +248,23 @@ class Events:
     def verdicts(self) -> list[Verdict]:
         """The verdicts of the checks."""
         return list(read_verdicts(self.all))
+
+
+def _executed_tool(execution: Execution) -> ExecutedTool:
+    call, sent = execution.call, execution.result
+    call_id = str(execution.started.data.get("call_id", ""))
+    result = ToolResultRecord(
+        execution.tool,
+        call_id,
+        execution.content,
+        execution.failed,
+        None if sent is None else sent.details,
+        execution.mocked,
+        0 if call is None else call.data.step,
+    )
+    return ExecutedTool(
+        execution.tool, execution.input, result, execution.number, execution.seconds, call_id
+    )
 
 
 def _tool_result(data: ToolResultData) -> ToolResultRecord:

@@ -231,7 +231,7 @@ def test_a_fault_of_a_tool_without_await_is_its_error_result(make: Make):
 
 def test_an_exception_is_kept_before_the_run_has_a_trace():
     watch = ToolWatch(())
-    with pytest.raises(RuntimeError), watch.call("find_order", "1"):
+    with pytest.raises(RuntimeError), watch.call("find_order", {}, "1"):
         broken(7)
     (error,) = watch.errors
     assert (error.call_id, error.tool) == ("1", "find_order")
@@ -240,7 +240,7 @@ def test_an_exception_is_kept_before_the_run_has_a_trace():
 
 def test_a_call_that_is_interrupted_has_no_outcome():
     watch = ToolWatch(())
-    with pytest.raises(KeyboardInterrupt), watch.call("find_order", "1"):
+    with pytest.raises(KeyboardInterrupt), watch.call("find_order", {}, "1"):
         raise KeyboardInterrupt
     assert (watch.failed, watch.errors) == ({}, [])
 

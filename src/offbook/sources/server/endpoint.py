@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import (
         AsyncIterator,
         Callable,
-        Collection,
         Container,
         Iterable,
         Iterator,
@@ -140,7 +139,7 @@ class Endpoint:
         # What the subject saw of its tools, by call id.
         self.failed_calls: Mapping[str, bool] = {}
         self._seen: Mapping[str, SeenTool] = {}
-        self.watched_tools: Collection[str] = ()  # the tools whose calls it sees, with their ids
+        self.watched_tools: Container[str] = ()  # the tools whose executions it sees
         self.refusal: RunError | None = None  # of the latest request, if its provider refuses it
         self.context = copy_context()
         self._detect_dialect = detect_dialect
@@ -157,12 +156,12 @@ class Endpoint:
         self._keeps_wire = hub is not None and hub.keeps_wire
 
     def watch_tools(
-        self, failed: Mapping[str, bool], watched: Collection[str], seen: Mapping[str, SeenTool]
+        self, failed: Mapping[str, bool], watched: Container[str], seen: Mapping[str, SeenTool]
     ) -> None:
         """Complete the tool results of requests with what the subject sees of its tools."""
         self.failed_calls, self.watched_tools, self._seen = failed, watched, seen
         if self._traced is not None:
-            self._traced.seen = seen
+            self._traced.seen, self._traced.observed = seen, watched
 
     @property
     def history_error(self) -> ScriptMismatch | None:
@@ -473,7 +472,7 @@ def _render_error(dialect: Dialect, error: ModelError, request: Request | None) 
 def _add_outcomes(
     request: Request,
     failed: Mapping[str, bool],
-    watched: Collection[str],
+    watched: Container[str],
     details: Mapping[str, SeenTool],
 ) -> Request:
     """Note for the new results whether their tools failed, or never ran, if the subject saw it."""
@@ -489,7 +488,7 @@ def _add_outcomes(
         names = {} if last is None else {call.id: call.name for call in last.calls}
         # A result without a run: the framework rejected the arguments, or has no such tool.
         refused = [r.call_id for r in results if r.call_id not in seen]
-        refused = [call_id for call_id in refused if names.get(call_id) in watched]
+        refused = [call_id for call_id in refused if names.get(call_id, "") in watched]
         metadata = {**metadata, REFUSED_CALLS: refused} if refused else metadata
     if metadata is request.metadata:
         return request

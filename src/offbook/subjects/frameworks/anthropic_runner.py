@@ -12,7 +12,8 @@ from offbook.subjects.frameworks.framework import blocking, override, parameter_
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from offbook.subjects.frameworks.framework import MockFunction, ToolWatch
+    from offbook.subjects.frameworks.framework import MockFunction
+    from offbook.subjects.tool_watch import ToolWatch
     from offbook.trace.hub import Hub
 
 # ruff: noqa: SLF001 - a runner has no public attributes for what it was made of
@@ -81,15 +82,15 @@ class AnthropicRunner:
 
     def watch_tool(self, tool: Any, watch: ToolWatch, /) -> Callable[[], None]:
         """Watch the tool's `call`."""
-        original = tool.call
+        original, functions = tool.call, (getattr(tool, "func", None),)
 
         def call(params: Any) -> Any:
-            with watch.call(tool.name):
-                return original(params)
+            with watch.call(tool.name, params, functions=functions) as execution:
+                return execution.returns(original(params))
 
         async def call_async(params: Any) -> Any:
-            async with watch.call(tool.name):
-                return await original(params)
+            async with watch.call(tool.name, params, functions=functions) as execution:
+                return execution.returns(await original(params))
 
         return override(tool, "call", call_async if iscoroutinefunction(original) else call)
 

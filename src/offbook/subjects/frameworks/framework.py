@@ -14,17 +14,16 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from importlib import import_module
-from inspect import Parameter, isawaitable, signature
+from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from offbook.errors import InjectedFault, UsageError, did_you_mean
-from offbook.subjects.subject import ToolError
+from offbook.errors import UsageError, did_you_mean
+from offbook.subjects.tool_watch import MockedTool, ToolWatch
 from offbook.trace.events import (
     AGENT_ERROR,
     ERROR,
     AgentEndData,
     AgentStartData,
-    ToolErrorData,
     Verdict,
 )
 from offbook.trace.hub import current_faults
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from offbook.exchange.model import ToolAliases
     from offbook.subjects.subject import ModelAccess, RunContext
     from offbook.trace.hub import Hub
-    from offbook.trace.instrument import SeenTool
 
     MockFunction = Callable[[dict[str, Any]], Coroutine[Any, Any, Any]]
 
@@ -118,83 +116,6 @@ class NoToolAccess:
         raise NotImplementedError
 
 
-class ToolWatch:
-    """The observed calls of the agent's tools: whether each failed, and the exceptions.
-
-    A framework may send an exception to the model as an ordinary result. The run must know it.
-    """
-
-    def __init__(self, mocked: Collection[str]) -> None:
-        self.hub: Hub | None = None
-        self._mocked = mocked
-        self.failed: dict[str, bool] = {}
-        self.watched: set[str] = set()  # tools whose calls are seen with their ids
-        self.errors: list[ToolError] = []
-        self.results: dict[str, SeenTool] = {}
-
-    def call(
-        self, tool: str, call_id: str = "", signals: tuple[type[Exception], ...] = ()
-    ) -> WatchedCall:
-        """Note how a call ends. `signals` are exceptions that tools raise to tell the model.
-
-        Write `with` in a plain function, and `async with` in an `async def`.
-        """
-        return WatchedCall(self, tool, call_id, signals)
-
-    def note(
-        self, tool: str, call_id: str, error: BaseException | None, signals: tuple[type, ...]
-    ) -> None:
-        """Note the end of a call."""
-        if not isinstance(error, Exception):
-            if error is None:
-                self.failed[call_id] = False
-            return
-        self.failed[call_id] = True
-        # A mock that raises is reported as an error of the test, or was given an exception.
-        if tool not in self._mocked and not isinstance(error, (*signals, InjectedFault)):
-            self.errors.append(ToolError(call_id, tool, error))
-            if self.hub is not None:
-                text = f"{type(error).__name__}: {error}"
-                self.hub.emit_data(ToolErrorData(call_id, tool, text))
-
-
-class WatchedCall:
-    """One call of a tool, in a `with` or `async with` block; a fault may delay it or end it."""
-
-    def __init__(
-        self, watch: ToolWatch, tool: str, call_id: str, signals: tuple[type[Exception], ...]
-    ) -> None:
-        self._watch = watch
-        self._tool = tool
-        self._call_id = call_id
-        self._signals = signals
-
-    def __enter__(self) -> None:
-        if (faults := current_faults()) is not None:
-            try:
-                faults.call_blocking("tool", self._tool, self._call_id)
-            except InjectedFault as fault:
-                self._end(fault)
-                raise
-
-    async def __aenter__(self) -> None:
-        if (faults := current_faults()) is not None:
-            try:
-                await faults.call("tool", self._tool, self._call_id)
-            except InjectedFault as fault:
-                self._end(fault)
-                raise
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        self._end(error)
-
-    async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        self._end(error)
-
-    def _end(self, error: BaseException | None) -> None:
-        self._watch.note(self._tool, self._call_id, error, self._signals)
-
-
 class FrameworkSubject:
     """An agent of a framework as a subject.
 
@@ -219,7 +140,7 @@ class FrameworkSubject:
             self.tool_aliases = self._endpoint.tool_aliases
         self.result: object = None
         self.error: Exception | None = None
-        self._mocks = {name: _Mock(name, value) for name, value in (mock_tools or {}).items()}
+        self._mocks = {name: MockedTool(name, value) for name, value in (mock_tools or {}).items()}
         self.tool_watch = ToolWatch(self._mocks)
         self._undo: list[Callable[[], None]] = []
 
@@ -241,7 +162,8 @@ class FrameworkSubject:
 
     async def open(self, context: RunContext, /) -> None:
         """Replace the mocked tools, and watch all of them."""
-        self._hub = self.tool_watch.hub = context.hub
+        self._hub = context.hub
+        self._undo.append(self.tool_watch.open(context))
         tools = self.adapter.tools()
         for name in self._mocks:
             if tools is None:
@@ -260,9 +182,7 @@ class FrameworkSubject:
             # Listed again: replacing may put other objects in the place of the tools.
             for name, tool in (self.adapter.tools() or {}).items():
                 self._undo.append(self.adapter.watch_tool(tool, self.tool_watch))
-                # An optional attribute: some frameworks do not pass the id of a call to its tool.
-                if getattr(self.adapter, "passes_call_ids", False):
-                    self.tool_watch.watched.add(name)
+                self.tool_watch.watched.add(name)
         except BaseException:
             await self.close()
             raise
@@ -345,36 +265,6 @@ class FrameworkSubject:
         if unused:
             message = f"never used: mock_tools {', '.join(unused)}"
             yield Verdict("mocks used", "fail", message, actual=unused)
-
-
-class _Mock:
-    """The replacement of a tool: a value, or a function of the parameters.
-
-    An exception as the value is a tool that fails with it. An exception that the function raises
-    is an error in the test, and is kept in `error`.
-    """
-
-    def __init__(self, name: str, value: Any) -> None:
-        self._where = f"mock_tools[{name!r}]"
-        self._value = value
-        self.calls = 0
-        self.error: BaseException | None = None
-
-    async def run(self, params: dict[str, Any]) -> Any:
-        self.calls += 1
-        try:
-            answer = self._value(params) if callable(self._value) else self._value
-            if isawaitable(answer):
-                answer = await answer
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:
-            error.add_note(f"in {self._where}")
-            self.error = self.error or error
-            raise
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
 
 
 def _error_status(error: BaseException) -> int | None:

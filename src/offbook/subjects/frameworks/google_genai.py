@@ -12,7 +12,8 @@ from offbook.subjects.frameworks.framework import blocking, parameter_names
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from offbook.subjects.frameworks.framework import MockFunction, ToolWatch
+    from offbook.subjects.frameworks.framework import MockFunction
+    from offbook.subjects.tool_watch import ToolWatch
     from offbook.trace.hub import Hub
 
 
@@ -80,12 +81,12 @@ class GoogleGenAI:
 
         @wraps(tool)
         def call(**params: Any) -> Any:
-            with watch.call(tool.__name__):
-                return tool(**params)
+            with watch.call(tool.__name__, params, functions=(tool,)) as execution:
+                return execution.returns(tool(**params))
 
         @wraps(tool)
         async def call_async(**params: Any) -> Any:
-            async with watch.call(tool.__name__):
-                return await tool(**params)
+            async with watch.call(tool.__name__, params, functions=(tool,)) as execution:
+                return execution.returns(await tool(**params))
 
         return self._put_in_list(tool, call_async if iscoroutinefunction(tool) else call)

@@ -16,7 +16,8 @@ from offbook.trace.steps import emit_step, make_record
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from offbook.subjects.frameworks.framework import MockFunction, ToolWatch
+    from offbook.subjects.frameworks.framework import MockFunction
+    from offbook.subjects.tool_watch import ToolWatch, WatchedCall
     from offbook.trace.hub import Hub
 
 MISSING_ASYNC = {"AgentMiddleware.awrap_model_call", "AgentMiddleware.awrap_tool_call"}
@@ -32,7 +33,6 @@ class LangGraph:
     """
 
     name = "langgraph"
-    passes_call_ids = True
 
     def __init__(self, graph: Any, options: Mapping[str, Any]) -> None:
         self._graph = graph
@@ -146,25 +146,33 @@ class LangGraph:
     def watch_tool(self, tool: Any, watch: ToolWatch, /) -> Callable[[], None]:
         """Watch `run` and `arun`, which return the result as a message with a status."""
         run, arun = tool.run, tool.arun
+        # They are called with valid arguments only, and call the tool's own code.
+        functions = tuple(
+            getattr(cast("object", tool).__class__, name) for name in ("_run", "_arun")
+        )
 
-        def note(call_id: str, message: Any) -> Any:
+        def watch_call(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> WatchedCall:
+            given = args[0] if args else kwargs.get("tool_input")
+            if isinstance(given, dict):  # without what LangChain injects
+                given = tool._filter_injected_args(given)  # noqa: SLF001 - no public one
+            call_id = kwargs.get("tool_call_id") or ""
+            return watch.call(tool.name, given, call_id, functions=functions)
+
+        def note(execution: WatchedCall, message: Any) -> Any:
             # The tool has a handler for the exceptions that it expects.
-            watch.failed[call_id] = getattr(message, "status", "") == "error"
+            execution.failed = getattr(message, "status", "") == "error"
+            execution.returns(getattr(message, "content", message))
             return message
 
         @wraps(run)
         def watched(*args: Any, **kwargs: Any) -> Any:
-            call_id = kwargs.get("tool_call_id") or ""
-            with watch.call(tool.name, call_id):
-                message = run(*args, **kwargs)
-            return note(call_id, message)
+            with watch_call(args, kwargs) as execution:
+                return note(execution, run(*args, **kwargs))
 
         @wraps(arun)
         async def watched_async(*args: Any, **kwargs: Any) -> Any:
-            call_id = kwargs.get("tool_call_id") or ""
-            async with watch.call(tool.name, call_id):
-                message = await arun(*args, **kwargs)
-            return note(call_id, message)
+            async with watch_call(args, kwargs) as execution:
+                return note(execution, await arun(*args, **kwargs))
 
         undo_run = override(tool, "run", watched)
         undo_arun = override(tool, "arun", watched_async)

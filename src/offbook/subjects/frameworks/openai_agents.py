@@ -6,6 +6,7 @@ import json
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
+from offbook.exchange.messages import parse_arguments
 from offbook.subjects.frameworks.framework import override, parameter_names
 from offbook.trace.events import AGENT_PARTS, HANDOFF, STEP_POST, STEP_PRE
 from offbook.trace.steps import emit_step, make_record
@@ -13,10 +14,12 @@ from offbook.trace.steps import emit_step, make_record
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from offbook.subjects.frameworks.framework import MockFunction, ToolWatch
+    from offbook.subjects.frameworks.framework import MockFunction
+    from offbook.subjects.tool_watch import ToolWatch
     from offbook.trace.hub import Hub
 
 PERSONA = "openai-agents"
+CALLABLE = "__agents_function_tool_wrapped_callable__"  # a tool has its function under this name
 
 
 class OpenAIAgents:
@@ -26,7 +29,6 @@ class OpenAIAgents:
     """
 
     name = PERSONA
-    passes_call_ids = True
 
     def __init__(self, agent: Any, options: Mapping[str, Any]) -> None:
         self._first_agent = agent
@@ -114,11 +116,14 @@ class OpenAIAgents:
         invoker = tool.on_invoke_tool
         inside = hasattr(invoker, "_invoke_tool_impl")
         original = invoker._invoke_tool_impl if inside else invoker  # noqa: SLF001 - no public one
+        functions = (getattr(original, CALLABLE, None),)
 
         @wraps(original)
         async def invoke(context: Any, arguments: str) -> Any:
-            async with watch.call(tool.name, getattr(context, "tool_call_id", "")):
-                return await original(context, arguments)
+            call_id = getattr(context, "tool_call_id", "")
+            given = parse_arguments(arguments)
+            async with watch.call(tool.name, given, call_id, functions=functions) as execution:
+                return execution.returns(await original(context, arguments))
 
         if inside:
             return override(invoker, "_invoke_tool_impl", invoke)

@@ -9,7 +9,8 @@ from offbook.subjects.frameworks.framework import override, parameter_names
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from offbook.subjects.frameworks.framework import MockFunction, ToolWatch
+    from offbook.subjects.frameworks.framework import MockFunction
+    from offbook.subjects.tool_watch import ToolWatch
     from offbook.trace.hub import Hub
 
 
@@ -17,7 +18,6 @@ class PydanticAI:
     """A pydantic-ai `Agent`; `options` are arguments of `Agent.run` (`deps`, …)."""
 
     name = "pydantic-ai"
-    passes_call_ids = True
 
     def __init__(self, agent: Any, options: Mapping[str, Any]) -> None:
         self._agent = agent
@@ -70,7 +70,9 @@ class PydanticAI:
 
         async def call(args: dict[str, Any], context: Any) -> Any:
             signals = (ModelRetry, CallDeferred, ApprovalRequired)
-            async with watch.call(tool.name, context.tool_call_id or "", signals):
-                return await original(args, context)
+            call_id = context.tool_call_id or ""
+            watched = watch.call(tool.name, args, call_id, signals, (schema.function,))
+            async with watched as execution:
+                return execution.returns(await original(args, context))
 
         return override(schema, "call", call)

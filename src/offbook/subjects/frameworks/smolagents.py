@@ -11,7 +11,8 @@ from offbook.subjects.frameworks.framework import blocking, override, parameter_
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
-    from offbook.subjects.frameworks.framework import MockFunction, ToolWatch
+    from offbook.subjects.frameworks.framework import MockFunction
+    from offbook.subjects.tool_watch import ToolWatch
     from offbook.trace.hub import Hub
 
 
@@ -68,12 +69,13 @@ class SmolAgents:
 
     def watch_tool(self, tool: Any, watch: ToolWatch, /) -> Callable[[], None]:
         """Watch `forward`."""
-        original = tool.forward
+        original, names = tool.forward, list(tool.inputs)
 
         @wraps(original)
         def forward(*args: Any, **params: Any) -> Any:
-            with watch.call(tool.name):
-                return original(*args, **params)
+            given = dict(zip(names, args, strict=False)) | params
+            with watch.call(tool.name, given) as execution:
+                return execution.returns(original(*args, **params))
 
         return override(tool, "forward", forward)
 

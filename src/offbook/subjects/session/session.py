@@ -4,7 +4,8 @@
 
 `AgentSession.prompt` is the loop, `AgentSession._run_call` the life of one tool call:
 
-    tool.call ─▶ validate ─▶ tool_call hooks ─▶ tool or mock ─▶ tool_result hooks ─▶ tool.result
+    tool.call ─▶ validate ─▶ tool_call hooks ─▶ tool.start ─▶ tool or mock ─▶ tool.end
+              ─▶ tool_result hooks ─▶ tool.result
 
 Extensions, tools and hooks run for real; only the model, the user interface and the tools in
 `mock_tools` are replaced.
@@ -16,6 +17,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from inspect import isawaitable
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import msgspec
@@ -59,17 +61,22 @@ from offbook.trace.events import (
     AgentStartData,
     ToolBlockedData,
     ToolCallData,
+    ToolEndData,
     ToolInputData,
     ToolResultData,
+    ToolStartData,
     Verdict,
 )
 from offbook.trace.hub import current_faults
 from offbook.trace.instrument import error_data
 
 if TYPE_CHECKING:
+    from msgspec import UnsetType
+
     from offbook.exchange.model import Reply
     from offbook.host.host_scope import HostScope
     from offbook.subjects.session.extensions import CommandHandler, ExtensionFactory
+    from offbook.subjects.session.tools import RegisteredTool
     from offbook.subjects.subject import ModelAccess, RunContext
 
 # The statuses that the providers' own SDKs retry.
@@ -345,7 +352,7 @@ class AgentSession:
         """Run one tool call; return its outcome, and whether a mock ran: None if nothing ran."""
         script_call = self._to_script_call(call)  # the trace uses the names of the script
         name = script_call.name
-        self._hub.emit_data(ToolCallData(call.id, name, script_call.arguments, step))
+        self._hub.emit_data(ToolCallData(call.id, name, script_call.arguments, step, observed=True))
 
         # An unknown tool or wrong parameters are the model's mistake: the model gets an error
         # result, the run goes on.
@@ -378,20 +385,7 @@ class AgentSession:
                 if problem:
                     return _validation_error(call, problem), None
 
-        try:
-            if (faults := current_faults()) is not None:
-                await faults.call("tool", script_call.name, call.id)
-            answer = tool.execute(params, self._context)
-            if isawaitable(answer):
-                answer = await answer
-            outcome = to_tool_outcome(answer, f"tool {call.name!r}")
-        except InjectedFault as error:
-            outcome = error_outcome(str(error))
-        except (Exception, SystemExit) as error:
-            if tool.mocked:  # the test itself is broken: not a result for the model
-                raise
-            self._report_error("Error during tool execution", error, step, call)
-            outcome = error_outcome(describe_exception(error))
+        outcome = await self._execute(tool, params, call, script_call, step)
 
         if "tool_result" in self._hooks:
             event = HookEvent(
@@ -403,6 +397,56 @@ class AgentSession:
                 self._report_error("tool_result hook failed", error, step, call)
                 outcome = error_outcome(f"tool_result hook failed: {describe_exception(error)}")
         return outcome, tool.mocked
+
+    async def _execute(
+        self,
+        tool: RegisteredTool,
+        params: dict[str, Any],
+        call: ToolCall,
+        script_call: ToolCall,
+        step: int,
+    ) -> ToolOutcome:
+        """Run a tool; emit its start and its end."""
+        name = script_call.name
+        given = script_call.arguments if params == call.arguments else params
+        self._hub.emit_data(ToolStartData(call.id, name, given))
+        began = perf_counter()
+        failed = True
+        content: Any = UNSET
+        problem: str | UnsetType = UNSET
+        try:
+            if (faults := current_faults()) is not None:
+                await faults.call("tool", name, call.id)
+            answer = tool.execute(params, self._context)
+            if isawaitable(answer):
+                answer = await answer
+            outcome = to_tool_outcome(answer, f"tool {call.name!r}")
+            failed = outcome.is_error
+            if "tool_result" in self._hooks:  # else the result has it
+                content = outcome.content
+        except InjectedFault as error:
+            problem = str(error)
+            outcome = error_outcome(problem)
+        except BaseException as error:
+            problem = describe_exception(error)
+            # The test itself is broken: not a result for the model.
+            if tool.mocked or not isinstance(error, (Exception, SystemExit)):
+                raise
+            self._report_error("Error during tool execution", error, step, call)
+            outcome = error_outcome(problem)
+        finally:
+            self._hub.emit_data(
+                ToolEndData(
+                    call.id,
+                    name,
+                    round((perf_counter() - began) * 1000, 3),
+                    failed,
+                    content=content,
+                    error=problem,
+                    mocked=tool.mocked or UNSET,
+                )
+            )
+        return outcome
 
     def _emit_result(
         self, call: ToolCall, outcome: ToolOutcome, step: int, *, mocked: bool | None

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from offbook.errors import ToolFailed
@@ -27,10 +28,14 @@ from offbook.subjects.subject import ToolError
 from offbook.trace.events import (
     AGENT_END,
     AGENT_START,
-    HOOK_TOOL_CALL,
-    TOOL_BLOCKED,
     TOOL_CALL,
+    UNSET,
     Event,
+    ToolBlockedData,
+    ToolCallData,
+    ToolEndData,
+    ToolInputData,
+    ToolStartData,
     Verdict,
 )
 from offbook.trace.instrument import SeenTool
@@ -60,15 +65,19 @@ class PiTools:
         self._unused = set(self._mocks)
         self._owners: dict[str, str] = {}  # of the tools that extensions registered
         self._inputs: dict[str, Any] = {}
-        self._allowed: set[str] = set()
+        self._allowed: dict[str, tuple[ToolStartData, float]] = {}  # and since when
         self._ran: set[str] = set()
         self._mocked: dict[str, bool] = {}  # the mocked calls: whether their result is an error
-        self._calls: dict[str, dict[str, Any]] = {}  # as the script has them
+        self._calls: dict[str, ToolCallData] = {}  # as the script has them
         self.names: set[str] = set()
         self.failed: dict[str, bool] = {}
         self.errors: list[ToolError] = []
-        self.watched: set[str] = set()  # the witness reports itself which calls ran
         self.results: dict[str, SeenTool] = {}
+
+    @property
+    def watched(self) -> Collection[str]:
+        """The tools whose executions the witness reports: all."""
+        return self.names
 
     def mock_names(self) -> Collection[str]:
         """Return the names of all mocks."""
@@ -88,8 +97,8 @@ class PiTools:
 
     def note_call(self, event: Event) -> None:
         """Note a call of the model, under the name and with the step of the script."""
-        data = event.data
-        self._calls[data["call_id"]] = {name: data[name] for name in ("call_id", "tool", "step")}
+        data = ToolCallData.read(event)
+        self._calls[data.call_id] = data
 
     def see(self, call: str, tool: str, arguments: Any) -> None:
         """Note a call before the hooks of the extensions."""
@@ -98,11 +107,17 @@ class PiTools:
             # Used even if a hook blocks the call: such a mock protects the machine.
             self._unused.discard(tool)
 
-    def allow(self, call: str, arguments: Any, hub: Hub) -> None:
-        """Note a call that no hook blocked; emit the input if a hook changed it."""
-        self._allowed.add(call)
-        if to_json(arguments) != to_json(self._inputs.get(call)) and call in self._calls:
-            hub.emit(HOOK_TOOL_CALL, {**self._calls[call], "input": arguments})
+    def allow(self, call: str, tool: str, arguments: Any, hub: Hub) -> None:
+        """Note a call that no hook blocked, which runs now; emit its input if a hook changed it."""
+        data = self._calls.get(call)
+        changed = to_json(arguments) != to_json(self._inputs.get(call))
+        if changed and data is not None:
+            hub.emit_data(ToolInputData(call, data.tool, arguments, data.step))
+        # The trace has the names of the script.
+        given = arguments if changed or data is None else data.input
+        started = ToolStartData(call, tool if data is None else data.tool, given)
+        hub.emit_data(started)
+        self._allowed[call] = started, perf_counter()
 
     async def run_mock(self, call: str, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return the result of a mock, as pi expects it."""
@@ -111,10 +126,22 @@ class PiTools:
         return {"content": outcome.content, "details": outcome.details}
 
     def finish(
-        self, call: str, tool: str, content: list[dict[str, Any]], *, is_error: bool
+        self, call: str, tool: str, content: list[dict[str, Any]], hub: Hub, *, is_error: bool
     ) -> dict[str, Any] | None:
         """Note the end of a tool that ran; return the changes of its result."""
         self._ran.add(call)
+        if call in self._allowed:
+            started, began = self._allowed[call]
+            hub.emit_data(
+                ToolEndData(
+                    call,
+                    started.tool,
+                    round((perf_counter() - began) * 1000, 3),
+                    self._mocked.get(call, is_error),
+                    content=content,
+                    mocked=call in self._mocked or UNSET,
+                )
+            )
         if call in self._mocked:
             return {"isError": True} if self._mocked[call] else None
         if is_error and tool in self._owners and self._propagate_errors:
@@ -130,7 +157,8 @@ class PiTools:
         self.results[call] = SeenTool(result.get("details"), call in self._mocked, allowed)
         if call in self._inputs and not allowed and call in self._calls:
             reason = "\n".join(block.get("text", "") for block in result["content"])
-            hub.emit(TOOL_BLOCKED, {**self._calls[call], "reason": reason})
+            data = self._calls[call]
+            hub.emit_data(ToolBlockedData(call, data.tool, reason, data.step))
 
     def unused_mocks(self) -> dict[str, str]:
         """Return the mocks of tools that were never called, with the owner of the real tool."""
@@ -189,7 +217,7 @@ class PiRun:
             case "seen":
                 tools.see(question["call"], question["tool"], question["input"])
             case "allowed":
-                tools.allow(question["call"], question["input"], hub)
+                tools.allow(question["call"], question["tool"], question["input"], hub)
             case "mock":
                 return await tools.run_mock(question["call"], question["tool"], question["input"])
             case "ran":
@@ -197,6 +225,7 @@ class PiRun:
                     question["call"],
                     question["tool"],
                     question["content"],
+                    hub,
                     is_error=question["is_error"],
                 )
             case "results":

@@ -126,7 +126,11 @@ function last(pi) {
     registerMocks(shared.first, await shared.ask("session", { owners }), tools);
   });
   pi.on("tool_call", async (event) => {
-    await shared.ask("allowed", { call: event.toolCallId, input: event.input });
+    await shared.ask("allowed", {
+      call: event.toolCallId,
+      tool: event.toolName,
+      input: event.input,
+    });
   });
   pi.on("context", (event) => report(event.messages));
   pi.on("agent_end", async (event) => {

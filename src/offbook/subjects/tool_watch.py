@@ -1,0 +1,376 @@
+"""Watches the tools of an agent in this process: each execution is emitted when it starts and ends.
+
+    with watch.call("refund", {"number": 7}, call_id) as execution:
+        return execution.returns(refund(number=7))
+
+A framework may send an exception to the model as an ordinary result. The run must know it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from inspect import Parameter, isawaitable, signature
+from threading import Lock
+from time import perf_counter
+from traceback import walk_tb
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar, cast
+
+import msgspec
+
+from offbook.errors import InjectedFault
+from offbook.exchange.messages import Content, Text, ToolCall
+from offbook.subjects.subject import ToolError
+from offbook.trace.events import (
+    TOOL_CALL,
+    UNSET,
+    ToolCallData,
+    ToolEndData,
+    ToolErrorData,
+    ToolStartData,
+)
+from offbook.trace.hub import current_faults
+from offbook.trace.recorder import to_json_value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from offbook.subjects.subject import RunContext
+    from offbook.trace.events import Event
+    from offbook.trace.hub import Hub
+    from offbook.trace.instrument import SeenTool
+
+MAX_CALLS = 1024  # calls of the model for which a tool may still run
+T = TypeVar("T")
+
+
+class ToolWatch:
+    """The observed executions of an agent's tools: whether each failed, and the exceptions.
+
+    Some frameworks do not pass the id of a call to its tool. Such an execution belongs to the first
+    call of the tool with this input that has not run yet, or else to the first one of the tool.
+    """
+
+    def __init__(self, mocked: Collection[str] = ()) -> None:
+        self._hub: Hub | None = None
+        self._mocked = mocked
+        self._to_script_call: Callable[[ToolCall], ToolCall] = lambda call: call
+        self._calls: dict[str, ToolCallData] = {}  # of the model, the latest last
+        self._counts: dict[str, int] = {}  # of the executions of each call
+        self._lock = Lock()
+        self.failed: dict[str, bool] = {}
+        self.watched: set[str] = set()
+        self.errors: list[ToolError] = []
+        self.results: dict[str, SeenTool] = {}
+
+    def open(self, context: RunContext) -> Callable[[], None]:
+        """Emit the executions of a run from now on; return a function that ends it."""
+        self._hub = context.hub
+        self._to_script_call = context.to_script_call
+        return context.hub.subscribe(self._note_call, TOOL_CALL)
+
+    def _note_call(self, event: Event) -> None:
+        data = ToolCallData.read(event)
+        with self._lock:
+            self._calls[data.call_id] = data
+            if len(self._calls) > MAX_CALLS:
+                oldest = next(iter(self._calls))
+                del self._calls[oldest]
+                self._counts.pop(oldest, None)
+
+    def call(
+        self,
+        tool: str,
+        given: Any,
+        call_id: str = "",
+        signals: tuple[type[Exception], ...] = (),
+        functions: tuple[object, ...] = (),
+    ) -> WatchedCall:
+        """Watch one execution with this input, in a `with` block.
+
+        `signals` are exceptions that tools raise to tell the model. `functions` are the tool's own
+        code: an exception that passed through none is the framework's refusal of the input.
+        Write `with` in a plain function, and `async with` in an `async def`.
+        """
+        return WatchedCall(self, tool, given, call_id, signals, functions)
+
+    def start(
+        self, tool: str, given: Any, call_id: str, functions: tuple[object, ...]
+    ) -> ToolStartData:
+        """Emit the start of an execution; return its data."""
+        given = _to_json(given)
+        with self._lock:
+            if call_id not in self._calls:
+                call_id = self._find_call(tool, given) or call_id
+            number = 1
+            if call_id:
+                number = self._counts[call_id] = self._counts.get(call_id, 0) + 1
+            made = self._calls.get(call_id)
+        # The trace has the names of the script.
+        own = self._to_script_call(ToolCall(call_id, tool, given))
+        arguments = own.arguments
+        if made is not None and arguments != made.input:
+            arguments = _without_defaults(arguments, made.input, functions)
+        data = ToolStartData(call_id, own.name, arguments, number)
+        if self._hub is not None:
+            self._hub.emit_data(data)
+        return data
+
+    def _find_call(self, tool: str, given: Any) -> str:
+        """Return the id of the call that a tool runs for, or an empty string."""
+        same_tool: list[ToolCallData] = []
+        equal: list[ToolCallData] = []
+        for call in self._calls.values():
+            own = self._to_script_call(ToolCall(call.call_id, tool, given))
+            if own.name == call.tool:
+                same_tool.append(call)
+                equal += [call] * (own.arguments == call.input)
+        waiting = [call for call in same_tool if call.call_id not in self._counts]
+        # The framework may have changed the input: the first call of the latest reply.
+        latest = [call for call in waiting if call.step == waiting[-1].step]
+        # No call waits: the tool runs once more for the last one.
+        candidates = ([call for call in equal if call in waiting], latest, equal[-1:])
+        return next((calls[0].call_id for calls in candidates if calls), "")
+
+    def end(
+        self,
+        started: ToolStartData,
+        tool: str,
+        milliseconds: float,
+        outcome: Outcome,
+        error: BaseException | None,
+        signals: tuple[type, ...],
+    ) -> None:
+        """Note and emit the end of an execution."""
+        call_id = started.call_id
+        if error is None or isinstance(error, Exception):
+            self.failed[call_id] = outcome.failed
+        text = f"{type(error).__name__}: {error}" if error is not None else ""
+        if self._hub is not None:
+            self._hub.emit_data(
+                ToolEndData(
+                    call_id,
+                    started.tool,
+                    round(milliseconds, 3),
+                    outcome.failed,
+                    started.number,
+                    UNSET if outcome.content is None else outcome.content,
+                    text or UNSET,
+                    True if tool in self._mocked else UNSET,
+                    UNSET if outcome.ran else False,
+                )
+            )
+        # A mock that raises is reported as an error of the test, or was given an exception.
+        if (
+            isinstance(error, Exception)
+            and not isinstance(error, (*signals, InjectedFault))
+            and tool not in self._mocked
+        ):
+            self.errors.append(ToolError(call_id, tool, error))
+            if self._hub is not None:
+                self._hub.emit_data(ToolErrorData(call_id, tool, text))
+
+
+class Outcome(NamedTuple):
+    """The end of an execution: its content if it is known, and whether the tool's own code ran."""
+
+    content: tuple[Content, ...] | None
+    failed: bool
+    ran: bool
+
+
+class WatchedCall:
+    """One execution of a tool, in a `with` or `async with` block; a fault may delay or end it."""
+
+    __slots__ = (
+        *("_began", "_content", "_functions", "_given", "_signals", "_started", "_tool", "_watch"),
+        "failed",
+    )
+
+    def __init__(
+        self,
+        watch: ToolWatch,
+        tool: str,
+        given: Any,
+        call_id: str,
+        signals: tuple[type[Exception], ...],
+        functions: tuple[object, ...],
+    ) -> None:
+        self._watch = watch
+        self._tool = tool
+        self._given = given
+        self._signals = signals
+        self._functions = functions
+        self._content: tuple[Content, ...] | None = None
+        self._started = ToolStartData(call_id, tool, given)
+        self._began = 0.0
+        self.failed = False  # set by a framework that turns an exception into a result
+
+    def returns(self, value: T) -> T:
+        """Note what the tool returned."""
+        self._content = to_content(value)
+        return value
+
+    def _start(self) -> None:
+        call_id = self._started.call_id
+        self._started = self._watch.start(self._tool, self._given, call_id, self._functions)
+        self._began = perf_counter()
+
+    def __enter__(self) -> Self:
+        self._start()
+        if (faults := current_faults()) is not None:
+            try:
+                faults.call_blocking("tool", self._tool, self._started.call_id)
+            except InjectedFault as fault:
+                self._end(fault)
+                raise
+        return self
+
+    async def __aenter__(self) -> Self:
+        self._start()
+        if (faults := current_faults()) is not None:
+            try:
+                await faults.call("tool", self._tool, self._started.call_id)
+            except InjectedFault as fault:
+                self._end(fault)
+                raise
+        return self
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        self._end(error)
+
+    async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        self._end(error)
+
+    def _end(self, error: BaseException | None) -> None:
+        milliseconds = (perf_counter() - self._began) * 1000
+        ran = error is None or isinstance(error, InjectedFault) or _passed(error, self._functions)
+        outcome = Outcome(self._content, self.failed or error is not None, ran)
+        self._watch.end(self._started, self._tool, milliseconds, outcome, error, self._signals)
+
+
+# --- Values of tools
+
+
+def _to_json(value: Any) -> Any:
+    """Return the input of a tool as JSON values: a snapshot, because the tool may change it."""
+    try:
+        return msgspec.to_builtins(value, str_keys=True, enc_hook=_to_builtins)
+    except (TypeError, ValueError, RecursionError):
+        return to_json_value(value)
+
+
+def _without_defaults(given: Any, made: Any, functions: tuple[object, ...]) -> Any:
+    """Return the input without the defaults that a framework added to what the model wrote."""
+    if not functions or not isinstance(given, dict) or not isinstance(made, dict):
+        return cast("Any", given)
+    fields = cast("dict[str, Any]", given)
+    try:
+        parameters = signature(cast("Callable[..., Any]", functions[0])).parameters
+    except (TypeError, ValueError):
+        return fields
+    return {
+        name: value
+        for name, value in fields.items()
+        if name in made or name not in parameters or not _is_default(value, parameters[name])
+    }
+
+
+def _is_default(value: object, parameter: Parameter) -> bool:
+    default = parameter.default
+    default = getattr(default, "default", default)  # a `Field(default=…)` of pydantic
+    return default is not Parameter.empty and _to_json(default) == value
+
+
+def _passed(error: BaseException, functions: tuple[object, ...]) -> bool:
+    """Return whether an exception was raised in one of these functions, or in what it called.
+
+    True if they are unknown.
+    """
+    codes = {_MOCK_CODE}
+    for function in functions:
+        inner: Any = function
+        while inner is not None:
+            if (code := getattr(inner, "__code__", None)) is None:
+                return True
+            codes.add(code)
+            inner = getattr(inner, "__wrapped__", None)
+    if len(codes) == 1:
+        return True
+    seen: set[int] = set()
+    raised: BaseException | None = error
+    while raised is not None and id(raised) not in seen:
+        seen.add(id(raised))
+        if any(frame.f_code in codes for frame, _ in walk_tb(raised.__traceback__)):
+            return True
+        raised = raised.__cause__ or raised.__context__
+    return False
+
+
+def to_content(value: object) -> tuple[Content, ...] | None:
+    """Return what a tool returned as content, or None if it cannot be written."""
+    if isinstance(value, str):
+        return (Text(value),)
+    if value is None:  # every framework has its own word for it
+        return None
+    if isinstance(value, (list, tuple)):
+        blocks = [_to_block(item) for item in cast("list[object]", value)]
+        if blocks and all(blocks):
+            return tuple(block for block in blocks if block is not None)
+    try:
+        return (Text(msgspec.json.encode(value, enc_hook=_to_builtins).decode()),)
+    except (TypeError, ValueError, RecursionError):
+        return None
+
+
+def _to_block(item: object) -> Content | None:
+    """Return a text block of a provider as one of ours; None for any other value."""
+    if isinstance(item, dict):
+        fields = cast("dict[str, Any]", item)
+        if fields.get("type") in {"text", "input_text"} and isinstance(fields.get("text"), str):
+            return Text(fields["text"])
+    return None
+
+
+def _to_builtins(value: object) -> object:
+    # Models of pydantic, which most frameworks take.
+    dump = getattr(value, "model_dump", None)
+    if dump is None:
+        raise NotImplementedError
+    return dump(mode="json")
+
+
+# --- Mocks
+
+
+class MockedTool:
+    """The replacement of a tool: a value, or a function of the parameters.
+
+    An exception as the value is a tool that fails with it. An exception that the function raises
+    is an error in the test, and is kept in `error`.
+    """
+
+    def __init__(self, name: str, value: Any) -> None:
+        self._where = f"mock_tools[{name!r}]"
+        self._value = value
+        self.calls = 0
+        self.error: BaseException | None = None
+
+    async def run(self, params: dict[str, Any]) -> Any:
+        """Return the mocked result, or raise it."""
+        self.calls += 1
+        try:
+            answer = self._value(params) if callable(self._value) else self._value
+            if isawaitable(answer):
+                answer = await answer
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            error.add_note(f"in {self._where}")
+            self.error = self.error or error
+            raise
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+_MOCK_CODE = MockedTool.run.__code__

@@ -1,0 +1,342 @@
+"""The executions of tools in a trace: what ran, with which input, and what came of it.
+
+The evidence of an execution is, in this order:
+
+- `tool.start` and `tool.end`, where the tool itself was seen: in a session, in a framework;
+- `tool.result` of a tool that is not seen: the agent's own request has the call and its result.
+
+A call without either is unknown: the agent may have run the tool and ended. What the script says
+is never evidence.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, overload
+
+import msgspec
+
+from offbook.errors import UnknownOutcome
+from offbook.exchange.messages import Content, Text
+from offbook.trace.events import (
+    HOOK_TOOL_CALL,
+    REPLY,
+    TOOL_BLOCKED,
+    TOOL_CALL,
+    TOOL_END,
+    TOOL_RESULT,
+    TOOL_START,
+    UNSET,
+    Event,
+    ToolBlockedData,
+    ToolCallData,
+    ToolEndData,
+    ToolInputData,
+    ToolResultData,
+    ToolStartData,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+EXECUTION_EVENTS = (
+    TOOL_CALL,
+    HOOK_TOOL_CALL,
+    TOOL_BLOCKED,
+    TOOL_START,
+    TOOL_END,
+    TOOL_RESULT,
+)
+T = TypeVar("T")
+
+
+class Execution:
+    """One execution of a tool.
+
+    `started` is the event with which it began: `tool.start`, or the `tool.result` that says it.
+    `end` and `result` are None while there is none. `input` is None if it is unknown.
+    """
+
+    __slots__ = ("call", "end", "input", "number", "result", "started", "tool")
+
+    def __init__(
+        self, started: Event, call: CallState | None, tool: str, given: Any, number: int = 1
+    ) -> None:
+        self.started = started
+        self.call = call
+        self.tool = tool
+        self.input = given
+        self.number = number
+        self.end: ToolEndData | None = None
+        self.result: ToolResultData | None = None
+
+    @property
+    def seen(self) -> bool:
+        """True if the tool itself was seen, False if only the agent's request says it."""
+        return self.started.event == TOOL_START
+
+    @property
+    def ended(self) -> bool:
+        """False if the tool was still running when the trace ended."""
+        return self.end is not None or self.result is not None
+
+    @property
+    def failed(self) -> bool | None:
+        """Whether the tool failed; None if it is unknown."""
+        if self.end is not None:
+            return self.end.is_error
+        return None if self.result is None or self.seen else self.result.is_error
+
+    @property
+    def mocked(self) -> bool:
+        """True if a mock ran in its place."""
+        if self.end is not None and self.end.mocked is not UNSET:
+            return self.end.mocked
+        return self.result is not None and self.result.mocked
+
+    @property
+    def seconds(self) -> float | None:
+        """The duration, where it was measured."""
+        return None if self.end is None else self.end.ms / 1000
+
+    @property
+    def content(self) -> tuple[Content, ...]:
+        """What the tool returned, in the words that the model got if they say the same."""
+        sent = None if self.result is None else _to_content(self.result.content)
+        if self.end is None or self.end.content is UNSET:
+            return sent or ()
+        own = _to_content(self.end.content)
+        return sent if sent is not None and _say_the_same(own, sent) else own
+
+
+class CallState:
+    """A call of the model: its executions, its result, and whether it was stopped.
+
+    `input` is what the hooks made of it, `reply` the number of the reply that has it.
+    """
+
+    __slots__ = ("blocked", "data", "event", "executions", "input", "refused", "reply", "result")
+
+    def __init__(self, event: Event, data: ToolCallData, reply: int) -> None:
+        self.event = event
+        self.data = data
+        self.reply = reply
+        self.input = data.input
+        self.executions: list[Execution] = []
+        self.result: ToolResultData | None = None
+        self.blocked = False  # by a hook
+        self.refused = False  # by the framework
+
+    @property
+    def executed(self) -> bool | None:
+        """Whether the tool ran; None if it is unknown."""
+        if self.executions:
+            return True
+        # The result of a blocked or refused call is not one of the tool. An observed tool that
+        # was not seen did not run.
+        known = self.blocked or self.refused or self.data.observed is not False
+        return False if known or self.result is not None else None
+
+
+class ExecutionReader:
+    """Reads the executions from the events of a trace, one after the other."""
+
+    def __init__(self) -> None:
+        self.calls: list[CallState] = []
+        self._by_id: dict[str, CallState] = {}  # the latest with each id
+        self._executions: list[Execution] = []
+        self._running: dict[tuple[str, str, int], Execution] = {}
+        self._replies = 0
+
+    def on_event(self, event: Event) -> Execution | None:
+        """Read an event; return the execution that it starts, ends or completes."""
+        name = event.event
+        if name == TOOL_START:
+            return self._start(event, ToolStartData.read(event))
+        if name == TOOL_END:
+            return self._end(ToolEndData.read(event))
+        if name == TOOL_RESULT:
+            return self._add_result(event, ToolResultData.read(event))
+        if name == REPLY:
+            self._replies += 1
+        elif name == TOOL_CALL:
+            data = ToolCallData.read(event)
+            self._by_id[data.call_id] = call = CallState(event, data, self._replies)
+            self.calls.append(call)
+        elif name == TOOL_BLOCKED:
+            if (call := self._by_id.get(ToolBlockedData.read(event).call_id)) is not None:
+                call.blocked = True
+        elif name == HOOK_TOOL_CALL:
+            changed = ToolInputData.read(event)
+            if (call := self._by_id.get(changed.call_id)) is not None:
+                call.input = changed.input
+        return None
+
+    def _start(self, event: Event, data: ToolStartData) -> Execution:
+        call = self._by_id.get(data.call_id)
+        execution = Execution(event, call, data.tool, data.input, data.number)
+        self._running[data.call_id, data.tool, data.number] = execution
+        self._add(execution)
+        return execution
+
+    def _end(self, data: ToolEndData) -> Execution | None:
+        execution = self._running.pop((data.call_id, data.tool, data.number), None)
+        if execution is None:
+            return None
+        execution.end = data
+        if data.ran is False:
+            self._executions.remove(execution)
+            if execution.call is not None:
+                execution.call.executions.remove(execution)
+                execution.call.refused = True
+        return execution
+
+    def _add_result(self, event: Event, data: ToolResultData) -> Execution | None:
+        call = self._by_id.get(data.call_id)
+        if call is not None:
+            call.result = data
+            if call.executions:
+                execution = call.executions[-1]
+                execution.result = data
+                return execution
+        observed = call is not None and (call.refused or call.data.observed is True)
+        if data.executed is False or observed:
+            return None
+        given = call.input if data.input is UNSET and call is not None else data.input
+        execution = Execution(event, call, data.tool, None if given is UNSET else given)
+        execution.result = data
+        self._add(execution)
+        return execution
+
+    def _add(self, execution: Execution) -> None:
+        self._executions.append(execution)
+        if execution.call is not None:
+            execution.call.executions.append(execution)
+
+    @property
+    def executions(self) -> list[Execution]:
+        """All executions in the order of their start; those of one reply as it has their calls.
+
+        The calls of one reply may run at once, in threads: the order of their starts says nothing,
+        and differs from run to run.
+        """
+        first: dict[int, int] = {}
+        positions = {id(call): position for position, call in enumerate(self.calls)}
+        keys: list[tuple[int, int]] = []
+        for index, execution in enumerate(self._executions):
+            call = execution.call
+            if call is None:
+                keys.append((index, 0))
+            else:
+                keys.append((first.setdefault(call.reply, index), positions[id(call)]))
+        order = sorted(range(len(keys)), key=keys.__getitem__)
+        return [self._executions[index] for index in order]
+
+    @property
+    def unknown(self) -> list[CallState]:
+        """The calls of which no event says whether they ran."""
+        return [call for call in self.calls if call.executed is None]
+
+
+def read_executions(events: Iterable[Event]) -> ExecutionReader:
+    """Return a reader that has read these events."""
+    reader = ExecutionReader()
+    for event in events:
+        reader.on_event(event)
+    return reader
+
+
+def _to_content(value: Any) -> tuple[Content, ...]:
+    return msgspec.convert(value, tuple[Content, ...])
+
+
+def _say_the_same(own: tuple[Content, ...], sent: tuple[Content, ...]) -> bool:
+    """Return whether two results are the same value, in whatever way frameworks write it."""
+    if own == sent:
+        return True
+    if not all(isinstance(block, Text) for block in (*own, *sent)):
+        return False
+    texts = [
+        "\n".join(block.text for block in side if isinstance(block, Text)) for side in (own, sent)
+    ]
+    return _parse(texts[0]) == _parse(texts[1])
+
+
+def _parse(text: str) -> object:
+    """Return the value that a text is: JSON, or as Python writes it; otherwise the text."""
+    stripped = text.strip()
+    try:
+        return msgspec.json.decode(stripped)
+    except (msgspec.DecodeError, UnicodeError):
+        pass
+    if stripped[:1] in "{[('" + '"' or stripped in {"None", "True", "False"}:
+        from ast import literal_eval  # few results need it
+
+        try:
+            return literal_eval(stripped)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            pass
+    return stripped
+
+
+# --- The tools that ran, for a test
+
+
+class KnownTools(list[T]):
+    """The tools that ran, as a list. `unknown` are tools of which it is unknown.
+
+    What depends on these raises `UnknownOutcome`: a comparison, the length, an iteration, `in` with
+    the name of such a tool.
+    """
+
+    def __init__(self, known: Iterable[T], unknown: Sequence[str] = ()) -> None:
+        super().__init__(known)
+        self.unknown = tuple(unknown)
+
+    def known(self) -> list[T]:
+        """Return the tools that certainly ran."""
+        return list(super().__iter__())
+
+    def _require_known(self) -> None:
+        if self.unknown:
+            names = ", ".join(repr(name) for name in dict.fromkeys(self.unknown))
+            raise UnknownOutcome(
+                f"it is unknown whether {names} ran: the model called it, no request of the agent"
+                " has its result, and nothing saw the tool run",
+                hint="assert on what the tool did, or drive an agent of a framework whose tools"
+                " Offbook sees; `.known()` has the tools that certainly ran",
+            )
+
+    def __iter__(self) -> Iterator[T]:
+        self._require_known()
+        return super().__iter__()
+
+    def __len__(self) -> int:
+        self._require_known()
+        return super().__len__()
+
+    def __eq__(self, other: object) -> bool:
+        self._require_known()
+        return super().__eq__(other)
+
+    def __ne__(self, other: object) -> bool:
+        self._require_known()
+        return super().__ne__(other)
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType] - as any list
+
+    def __contains__(self, item: object) -> bool:
+        if super().__contains__(item):
+            return True
+        # The name of a tool that the model never called is not among them.
+        if not isinstance(item, str) or item in self.unknown:
+            self._require_known()
+        return False
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[T]: ...
+    def __getitem__(self, index: SupportsIndex | slice) -> T | list[T]:
+        if isinstance(index, slice) or not 0 <= index.__index__() < super().__len__():
+            self._require_known()
+        return super().__getitem__(index)
