@@ -33,9 +33,11 @@ from offbook.trace.events import (
     STEP_POST,
     STEP_PRE,
     TOOL_BLOCKED,
+    TOOL_END,
     TOOL_RESULT,
     Event,
 )
+from offbook.trace.executions import EXECUTION_EVENTS, Execution, ExecutionReader
 
 FORMAT = "offbook.coverage"
 VERSION = 1
@@ -62,7 +64,7 @@ NEVER = {
     "handoff": "never taken",
 }
 # Outcomes that do not cover a part: the code of the tool did not do its work.
-FAILURES = ("failed", "blocked", "refused")
+FAILURES = ("failed", "blocked", "refused", "unfinished", "unknown")
 QUESTIONS = {"ui.confirm", "ui.select", "ui.input", "ui.editor"}
 START, END = "__start__", "__end__"
 
@@ -193,7 +195,7 @@ class CoverageReader:
     def __init__(self, coverage: AgentCoverage) -> None:
         self._coverage = coverage
         coverage.traces += 1
-        self._blocked: set[str] = set()
+        self._executions = ExecutionReader(keep=False)
         self._errors: list[str] = []  # of the provider, since the last reply
         self._hooks: set[str] = set()
         self._graph = ""
@@ -206,8 +208,7 @@ class CoverageReader:
         self._handlers: dict[str, Callable[[dict[str, Any]], None]] = {
             REQUEST: self._add_tools,
             AGENT_PARTS: self._add_parts,
-            TOOL_BLOCKED: self._add_blocked,
-            TOOL_RESULT: self._add_result,
+            TOOL_BLOCKED: lambda _: self._count_hook("tool_call", "blocked a call"),
             HOOK_TOOL_CALL: lambda _: self._count_hook("tool_call", "changed a call"),
             STEP_PRE: self._start_step,
             STEP_POST: self._end_step,
@@ -223,13 +224,18 @@ class CoverageReader:
 
     def wants(self, name: str) -> bool:
         """Return whether events of this name say anything about a part."""
-        return name in self._handlers or name.startswith("hook.") or name in QUESTIONS
+        known = name in self._handlers or name in EXECUTION_EVENTS
+        return known or name.startswith("hook.") or name in QUESTIONS
 
     def on_event(self, event: Event) -> None:
         """Count one event."""
         handler = self._handlers.get(event.event)
         if handler is not None:
             handler(event.data)
+        if event.event in EXECUTION_EVENTS:
+            self._add_execution(event)
+        elif handler is not None:
+            pass
         elif event.event in QUESTIONS:
             self._add_answer(event.event, event.data)
         else:
@@ -267,26 +273,29 @@ class CoverageReader:
             self._graph = str(data.get("persona"))
             self._nodes = set(data["nodes"])
 
-    def _add_blocked(self, data: dict[str, Any]) -> None:
-        self._blocked.add(str(data.get("call_id")))
-        self._count_hook("tool_call", "blocked a call")
+    def _add_execution(self, event: Event) -> None:
+        """Note how an execution of a tool ended, or that a call of it was not executed."""
+        call = self._executions.call_of(event)
+        execution = self._executions.on_event(event)
+        ended = execution is not None and event.event == (
+            TOOL_END if execution.seen else TOOL_RESULT
+        )
+        if execution is None or (execution.end is not None and execution.end.ran is False):
+            if event.event == TOOL_RESULT and (call is None or not call.executions):
+                blocked = call is not None and call.blocked
+                tool = str(event.data.get("tool"))
+                # Refused: wrong arguments, or no such tool.
+                self._coverage.count("tool", tool, "blocked" if blocked else "refused")
+        elif ended:
+            failed = execution.failed
+            # The wire does not say whether it failed.
+            outcome = "ended" if failed is None else "failed" if failed else "succeeded"
+            self._count_execution(execution, outcome)
 
-    def _add_result(self, data: dict[str, Any]) -> None:
-        """Note how a call of a tool ended."""
-        tool = str(data.get("tool"))
-        if data.get("call_id") in self._blocked:
-            outcome = "blocked"
-        elif data.get("executed") is False:  # wrong arguments, or no such tool
-            outcome = "refused"
-        elif (failed := data.get("is_error")) is None:
-            outcome = "ended"  # the wire does not say whether it failed
-        else:
-            outcome = "failed" if failed else "succeeded"
-        self._coverage.count("tool", tool, outcome)
-        if outcome in {"blocked", "refused"}:
-            return
-        if data.get("mocked"):
-            self._coverage.count("tool", tool, "mocked")
+    def _count_execution(self, execution: Execution, outcome: str) -> None:
+        self._coverage.count("tool", execution.tool, outcome)
+        if execution.mocked:
+            self._coverage.count("tool", execution.tool, "mocked")
         # The two hooks of a call have events only where they changed something.
         for hook in ("tool_call", "tool_result"):
             self._count_hook(hook, "run")
@@ -372,6 +381,11 @@ class CoverageReader:
         for error in self._errors:
             self._coverage.count("error", error, "then ended")
         self._errors.clear()
+        for call in self._executions.unknown:
+            self._coverage.count("tool", call.data.tool, "unknown")
+        for execution in self._executions.running:
+            self._count_execution(execution, "unfinished")
+        self._executions = ExecutionReader(keep=False)
 
 
 def read_coverage(events: Iterable[Event], coverage: AgentCoverage) -> None:

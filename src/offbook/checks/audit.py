@@ -50,6 +50,7 @@ from offbook.trace.events import (
     Verdict,
     VerdictStatus,
 )
+from offbook.trace.executions import ToolUse, read_executions
 from offbook.trace.matching import Glob
 from offbook.trace.query import Events
 
@@ -93,10 +94,12 @@ class AuditState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     verifier: bool = False
     merge_action: bool = False
 
-    def trigger(self, event: Event) -> str | None:
-        """Return what reached this step: the name of a tool or of an event, or None."""
-        if event.event == TOOL_CALL:
-            tool = str(event.data.get("tool", ""))
+    def trigger(self, event: Event, tool: str = "") -> str | None:
+        """Return what reached this step: the name of a tool or of an event, or None.
+
+        `tool` is the tool that ran, if the event is about one.
+        """
+        if tool:
             return tool if any(pattern.matches(tool) for pattern in self.tools) else None
         if event.event == STEP_PRE:  # a step of a persona with the same name
             return STEP_PRE if event.data.get("step_name") == self.step else None
@@ -144,23 +147,33 @@ class ReachedStep(NamedTuple):
 
 
 class AuditedTranscript(CheckContext):
-    """The events of a run as rules read them."""
+    """The events of a run as rules read them.
+
+    `calls` are the calls of the model, each with the input that its tool received, and the tools
+    that ran without a call. An attempt counts: the call may have been blocked. A step is reached by
+    a tool that ran; an action also by the attempt.
+    """
 
     def __init__(self, events: Iterable[Event], states: Iterable[AuditState] = ()) -> None:
         self.events = list(events)
         super().__init__(self.events)
         self.states = tuple(states)
-        self.calls = self._named(TOOL_CALL)
+        uses = [(use, _to_call(use)) for use in read_executions(self.events).uses]
+        self.calls = [call for _, call in uses]
         self.requests = self._named(REQUEST)
         self.plans = self._named(PLAN)
         self.ends = self._named(*TERMINAL)
         self.structures = self._named(TOOL_RESULT, PLAN)
-        self.activity = self._named(REQUEST, TOOL_CALL)
+        self.activity = [*self.requests, *self.calls]
+        not_run = {id(call) for use, call in uses if not use.counts}
+        others = [(event, "") for event in self.events if event.event != TOOL_CALL]
+        events_and_tools = [*others, *((call, use.tool) for use, call in uses)]
         self.reached = [
             ReachedStep(AuditTransition(state.step, event.seq, trigger), event, state)
-            for event in self.events
+            for event, tool in sorted(events_and_tools, key=lambda pair: pair[0].seq)
             for state in self.states
-            if (trigger := state.trigger(event)) is not None
+            if (trigger := state.trigger(event, tool)) is not None
+            and (state.merge_action or id(event) not in not_run)
         ]
 
     def _named(self, *names: str) -> list[Event]:
@@ -172,6 +185,14 @@ class AuditedTranscript(CheckContext):
         return any(r.event.seq < index for r in gates) or any(
             event.seq < index and is_approval(event) for event in self.events
         )
+
+
+def _to_call(use: ToolUse) -> Event:
+    """Return the event of a call with the input that the tool received."""
+    data = {**use.event.data, "tool": use.tool}
+    if use.execution is not None:
+        data["input"] = use.input
+    return msgspec.structs.replace(use.event, data=data)
 
 
 def is_approval(event: Event) -> bool:

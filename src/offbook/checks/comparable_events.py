@@ -2,7 +2,8 @@
 
 A comparable event has the part of an event that a reader of two traces would compare. A fact that
 several events have is kept in one of them: a tool result in `tool.result` and not in the next
-request, a made call in `tool.call` and not in the reply.
+request, a made call in `tool.call` and not in the reply, an execution in its call and its result
+unless it had another input or content, or was not the first.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ import msgspec
 from offbook.trace import events as names
 from offbook.trace.agent_output import output_bytes
 from offbook.trace.events import Event
+from offbook.trace.executions import same_result, to_result_content
 from offbook.trace.redaction import ANY_ID, BUILTIN, DATE, ISO, TMP, VOLATILE_OPTIONS, Redaction
 
 # Fields that a trace needs to be read, and numbers of the script: they say nothing of the agent.
 VOLATILE_FIELDS = frozenset(
     {"before", "after", "head", "exchange", "metadata", "step", "id", "count", "call_id", "usage"}
+    | {"observed"}  # of a tool: it says nothing of the agent either
 )
 MEASURED_FIELD = re.compile(
     r"(?:.*_)?(?:ms|secs?|seconds|elapsed|duration|ts|timestamp|pid|port)|.*cost(?:_usd|_dollars)?"
@@ -64,6 +67,7 @@ def comparable_events(
     # The bytes of an exchange repeat what its request and its reply say.
     left_out = {names.HEADER, names.WIRE}
     listed = [event for event in _join_output(events) if event.event not in left_out]
+    listed = _without_repeated_executions(listed)
     made = {str(event.data.get("call_id")) for event in listed if event.event == names.TOOL_CALL}
     results = {
         str(event.data.get("call_id")): event.data.get("content")
@@ -93,6 +97,35 @@ def comparable_events(
         mask = _mask(event, ids)
         masked = {name: _clean(name, value, mask, event) for name, value in content.items()}
         yield ComparableEvent(event, _subject(event), masked, tuple(ids), _title(event, content))
+
+
+def _without_repeated_executions(events: list[Event]) -> list[Event]:
+    """Return the events without the starts and ends that say nothing but the call and its result.
+
+    The number of parallel tools decides their order, and a trace of an earlier version has none.
+    """
+    inputs: dict[str, Any] = {}
+    results: dict[str, Any] = {}
+    for event in events:
+        call_id = str(event.data.get("call_id"))
+        if event.event in {names.TOOL_CALL, names.HOOK_TOOL_CALL}:
+            inputs[call_id] = event.data.get("input")
+        elif event.event == names.TOOL_RESULT:
+            results[call_id] = event.data.get("content")
+
+    def is_repeated(event: Event) -> bool:
+        data, call_id = event.data, str(event.data.get("call_id"))
+        if data.get("number", 1) != 1 or data.get("ran") is False:
+            return False
+        if event.event == names.TOOL_START:
+            return inputs.get(call_id) == data.get("input")
+        if event.event != names.TOOL_END or call_id not in results:
+            return False
+        return "content" not in data or same_result(
+            to_result_content(data["content"]), to_result_content(results[call_id])
+        )
+
+    return [event for event in events if not is_repeated(event)]
 
 
 def _without(data: Mapping[str, Any], more: Iterable[str] = ()) -> dict[str, Any]:
@@ -184,7 +217,8 @@ def _objects(value: Any) -> list[dict[str, Any]]:
 def _mask(event: Event, ids: list[str]) -> Callable[[str], str]:
     """Return a function that replaces the volatile values of a text and collects its ids."""
     # The duration of a tool is measured; in an argument it is what the model asked for.
-    with_durations = event.event == names.TOOL_RESULT or event.event in OUTPUT_EVENTS
+    measured = {names.TOOL_RESULT, names.TOOL_END, *OUTPUT_EVENTS}
+    with_durations = event.event in measured
 
     def collect(match: re.Match[str]) -> str:
         ids.append(match[0])
@@ -256,9 +290,10 @@ def _title(event: Event, content: Mapping[str, Any]) -> str:
         case names.REPLY:
             text = content.get("text")
             return f"reply {_quote(text)}" if text else f"reply ({data.get('stop', '')})"
-        case names.TOOL_CALL:
-            return f"call {tool} {_quote(data.get('input', {}))}"
-        case names.TOOL_RESULT:
+        case names.TOOL_CALL | names.TOOL_START:
+            word = "call" if event.event == names.TOOL_CALL else "run"
+            return f"{word} {tool} {_quote(data.get('input', {}))}"
+        case names.TOOL_RESULT | names.TOOL_END:
             texts = [
                 str(block.get("text", block.get("type"))) for block in _objects(data.get("content"))
             ]

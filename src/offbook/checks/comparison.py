@@ -25,6 +25,7 @@ from offbook.checks.context import TotalCost
 from offbook.errors import FormatError, UsageError, counted
 from offbook.exchange.model import Usage
 from offbook.trace import events as names
+from offbook.trace.executions import read_executions
 from offbook.trace.matching import (
     MISSING,
     AlignedRow,
@@ -48,6 +49,8 @@ KINDS: dict[str, Kind] = {
     names.TOOL_CALL: "tools",
     names.TOOL_BLOCKED: "tools",
     names.HOOK_TOOL_CALL: "arguments",
+    names.TOOL_START: "tools",
+    names.TOOL_END: "results",
     names.TOOL_RESULT: "results",
     names.TOOL_ERROR: "errors",
     names.REPLY: "answers",
@@ -357,15 +360,12 @@ def _measure(events: Sequence[names.Event]) -> Figures:
     cost = TotalCost()
     for event in events:
         cost.on_event(event)
+    uses = [use for use in read_executions(events).uses if use.counts]
     times = [event.ts for event in events if event.event not in {names.VERDICT, names.HEADER}]
     return Figures(
         requests=counts[names.REQUEST],
-        tool_calls=counts[names.TOOL_CALL],
-        tool_errors=sum(
-            event.data.get("is_error") is True
-            for event in events
-            if event.event == names.TOOL_RESULT
-        ),
+        tool_calls=len(uses),
+        tool_errors=sum(use.failed is True for use in uses),
         model_errors=counts[names.ERROR],
         input_tokens=sum(usage.input for usage in usages) if usages else None,
         output_tokens=sum(usage.output for usage in usages) if usages else None,

@@ -21,7 +21,6 @@ from offbook.files import resolve_within
 from offbook.trace.agent_output import output_bytes, payload_text, text_field
 from offbook.trace.events import (
     EXIT_CODES,
-    HOOK_TOOL_CALL,
     ITERATION,
     LOOP_START,
     PROCESS_EXIT,
@@ -31,15 +30,12 @@ from offbook.trace.events import (
     RUN_START,
     TERMINAL_WRITE,
     TERMINATION,
-    TOOL_BLOCKED,
-    TOOL_CALL,
-    TOOL_RESULT,
     VERDICT,
     canonical_termination,
     topic_matches,
 )
+from offbook.trace.executions import EXECUTION_EVENTS, read_executions
 from offbook.trace.matching import compile_pattern
-from offbook.trace.query import Events, ToolCallRecord
 from offbook.trace.reader import LineFault, Trace, elapsed_seconds
 
 if TYPE_CHECKING:
@@ -47,6 +43,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from offbook.trace.events import Event
+    from offbook.trace.executions import ExecutionReader, ToolUse
 
 MAX_SAMPLES = 5
 TAIL_LENGTH = 200
@@ -254,15 +251,19 @@ class OutputMatch(Collector):
 
 
 class ToolEvents(Collector):
-    """The tool calls, blocks and results of the run."""
+    """The tool calls, blocks, executions and results of the run."""
 
-    event_names = (TOOL_CALL, HOOK_TOOL_CALL, TOOL_BLOCKED, TOOL_RESULT)
+    event_names = EXECUTION_EVENTS
 
     def __init__(self) -> None:
         self.events: list[Event] = []
 
     def on_event(self, event: Event) -> None:
         self.events.append(event)
+
+    def read(self) -> ExecutionReader:
+        """Return the calls of the model and the executions of the tools."""
+        return read_executions(self.events)
 
 
 # --- The context
@@ -455,9 +456,9 @@ class CheckContext:
         return self.get(TotalCost).dollars
 
     @property
-    def tool_calls(self) -> list[ToolCallRecord]:
-        """The tool calls of the model, blocked or not."""
-        return Events(self.get(ToolEvents).events).tool_calls
+    def tool_calls(self) -> list[ToolUse]:
+        """The tools that ran, and the calls of the model that did not."""
+        return self.get(ToolEvents).read().uses
 
     def resolve(self, path: str) -> Path:
         """Return the path of a file in the folder of the run; a path that leaves it is refused."""

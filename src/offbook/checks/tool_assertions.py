@@ -17,9 +17,9 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import msgspec
 
 from offbook.checks.assertion import Assertion, AssertionResult
-from offbook.checks.context import CheckContext, NoData, ToolEvents
+from offbook.checks.context import CheckContext, NoData
 from offbook.errors import counted, did_you_mean
-from offbook.trace.events import TOOL_RESULT
+from offbook.trace.executions import ToolUse
 from offbook.trace.matching import (
     AlignedRow,
     Mismatch,
@@ -34,7 +34,6 @@ from offbook.trace.matching import (
     text_matches,
     values_equal,
 )
-from offbook.trace.query import Events
 
 Mode = Literal["exact", "in_order", "any_order", "subset", "superset"]
 Args = Literal["exact", "partial", "pattern", "ignore"]
@@ -190,8 +189,8 @@ def align_calls(
 # --- The calls of a run
 
 
-class ModelCalls(NamedTuple):
-    """The calls that the model made, in order, each with whether it ran: None if unknown."""
+class ToolCalls(NamedTuple):
+    """The executions, and the calls that did not run: True, False, or None if it is unknown."""
 
     calls: list[tuple[ActualCall, bool | None]]
 
@@ -209,18 +208,12 @@ class ModelCalls(NamedTuple):
         return result
 
 
-def _read_calls(context: CheckContext) -> ModelCalls:
-    ran_by_id = {
-        event.data["call_id"]: bool(event.data.get("executed", True))
-        for event in context.get(ToolEvents).events
-        if event.event == TOOL_RESULT
-    }
-    calls: list[tuple[ActualCall, bool | None]] = []
-    for record in context.tool_calls:
-        changed = record.rewritten_input
-        call = ActualCall(record.tool_name, record.input if changed is None else changed)
-        calls.append((call, False if record.blocked else ran_by_id.get(record.tool_call_id)))
-    return ModelCalls(calls)
+def _read_calls(context: CheckContext) -> ToolCalls:
+    return ToolCalls([(_to_actual(use), use.ran) for use in context.tool_calls])
+
+
+def _to_actual(use: ToolUse) -> ActualCall:
+    return ActualCall(use.tool, use.input or {})
 
 
 # --- Assertions
@@ -327,7 +320,10 @@ class ToolCalled(ToolAssertion, frozen=True, tag="tool_called"):
 
 
 class ToolNever(ToolAssertion, frozen=True, tag="tool_never"):
-    """The model never called this tool, or never with this input, while it called others."""
+    """The model never called this tool, or never with this input, while it called others.
+
+    A tool that the agent ran without a call of the model counts as well.
+    """
 
     tool: str
     input: dict[str, Any] | None = None
@@ -336,9 +332,12 @@ class ToolNever(ToolAssertion, frozen=True, tag="tool_never"):
     def evaluate(self, context: CheckContext) -> AssertionResult:
         rows: list[AlignedRow] = []
         # A call that was blocked counts as well: the model must not even try.
-        for call, _ in _read_calls(context).calls:
-            forbidden = call.tool == self.tool and contains(
-                call.input, self.input or {}, matches=text_matches
+        for use in context.tool_calls:
+            call = _to_actual(use)
+            # What the model wrote, and what the tool received.
+            inputs = [call.input] if use.call is None else [use.call.data.input, call.input]
+            forbidden = call.tool == self.tool and any(
+                contains(given, self.input or {}, matches=text_matches) for given in inputs
             )
             rows.append(AlignedRow("", str(call), ok=not forbidden))
         calls = [row.actual for row in rows if not row.ok]
@@ -385,26 +384,24 @@ class ToolStatus(ToolAssertion, frozen=True, tag="tool_status"):
     title_fields: ClassVar[tuple[str, ...]] = ("tool", "status")
 
     def evaluate(self, context: CheckContext) -> AssertionResult:
-        calls = [call for call in context.tool_calls if call.tool_name == self.tool]
-        if not calls:
+        uses = [use for use in context.tool_calls if use.tool == self.tool]
+        if not uses:
             raise NoData(f"{self.tool!r} was never called")
-        events = Events(context.get(ToolEvents).events)
-        # A call without a result has no state: the run may have ended before the tool did.
-        results = {result.tool_call_id: result for result in events.tool_results}
         states: list[State] = []
         rows: list[AlignedRow] = []
         unknown = False
-        for call in calls:
-            result = results.get(call.tool_call_id)
-            state: State | None = "blocked" if call.blocked else None
-            if state is None and result is not None:
-                if result.failed is None:
-                    unknown = True
-                else:
-                    state = "failed" if result.failed else "ok"
+        for use in uses:
+            state: State | None = None
+            if use.call is not None and use.call.blocked:
+                state = "blocked"
+            elif use.failed is not None:
+                state = "failed" if use.failed else "ok"
+            elif use.ran or (use.call is not None and use.call.result is not None):
+                unknown = True
+            # A call without a result has no state: the run may have ended before the tool did.
             if state is not None:
                 states.append(state)
-            actual = f"{ActualCall(call.tool_name, call.input)}: {state or 'no result'}"
+            actual = f"{_to_actual(use)}: {state or 'no result'}"
             rows.append(AlignedRow(f"{self.tool}: {self.status}", actual, ok=state == self.status))
         if any(a != "ok" and b == "ok" for a, b in itertools.pairwise(states)):
             states.append("retried")

@@ -20,6 +20,7 @@ from offbook.evals.pack import FixtureRef, LoadedPack
 from offbook.files import convert, parse_json, read_text
 from offbook.trace import events
 from offbook.trace.events import Event
+from offbook.trace.executions import EXECUTION_EVENTS, ExecutionReader
 from offbook.trace.reader import Trace, elapsed_seconds
 
 RECORD_KEYS = {"status", "stages", "workflow_id", "usage", "hitl_questions", "replay_fixture"}
@@ -177,7 +178,7 @@ def record_from_trace(path: Path, name: str = "") -> StoredRun:
 
 def record_from_events(stream: Iterable[Event], name: str) -> RunRecord:
     """Return the run record of events; only the facts of the record are kept in memory."""
-    calls: list[ToolRecording] = []
+    tools = ExecutionReader()
     questions: list[HitlQuestion] = []
     models: Counter[str] = Counter()
     tokens: Counter[str] = Counter()
@@ -188,6 +189,8 @@ def record_from_events(stream: Iterable[Event], name: str) -> RunRecord:
             continue  # recorded after the run
         first, last = (event.ts if first is None else first), event.ts
         data = event.data
+        if event.event in EXECUTION_EVENTS:
+            tools.on_event(event)
         match event.event:
             case events.RUN_START:
                 status = "running"
@@ -205,8 +208,6 @@ def record_from_events(stream: Iterable[Event], name: str) -> RunRecord:
                 counts = cast("dict[str, int]", data.get("usage") or {})
                 has_usage = has_usage or bool(counts)
                 tokens.update(counts)
-            case events.TOOL_CALL:
-                calls.append(ToolRecording(str(data.get("tool")), str(data.get("call_id", ""))))
             case _ if event.event.startswith("ui.") and data.get("method") in ASKING:
                 prompt = " ".join(str(arg) for arg in data.get("args", ()))
                 questions.append(HitlQuestion(prompt=prompt))
@@ -233,7 +234,11 @@ def record_from_events(stream: Iterable[Event], name: str) -> RunRecord:
         status=status,
         stages=[msgspec.structs.replace(stage, visible_text=text)],
         usage=usage,
-        tool_recordings=calls,
+        tool_recordings=[
+            ToolRecording(use.tool, str(use.event.data.get("call_id", "")))
+            for use in tools.uses
+            if use.counts
+        ],
         hitl_questions=questions,
         output=output,
     )

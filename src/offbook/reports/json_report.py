@@ -9,6 +9,7 @@ import msgspec
 
 from offbook.reports.report import Suite, join_suites, render_value
 from offbook.trace import events
+from offbook.trace.executions import EXECUTION_EVENTS, ExecutionReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -71,8 +72,11 @@ class TraceCounts(msgspec.Struct):
 def count_events(trace: Iterable[events.Event]) -> TraceCounts:
     """Count the events of a trace; only runs and verdicts are kept in memory."""
     counts = TraceCounts()
+    tools = ExecutionReader(keep=False)
     for event in trace:
         counts.events += 1
+        if event.event in EXECUTION_EVENTS:
+            _count_tool(counts, tools, event)
         data = event.data
         match event.event:
             case events.RUN_START:
@@ -85,13 +89,8 @@ def count_events(trace: Iterable[events.Event]) -> TraceCounts:
                 counts.replies += 1
             case events.ERROR:
                 counts.model_errors += 1
-            case events.TOOL_CALL:
-                tool = str(data.get("tool"))
-                counts.tools[tool] = counts.tools.get(tool, 0) + 1
             case events.TOOL_BLOCKED:
                 counts.blocked += 1
-            case events.TOOL_RESULT:
-                counts.tool_errors += bool(data.get("is_error"))
             case name if name.startswith("ui."):
                 counts.ui += 1
             case events.VERDICT:
@@ -99,6 +98,27 @@ def count_events(trace: Iterable[events.Event]) -> TraceCounts:
             case _:
                 pass
     return counts
+
+
+def _count_tool(counts: TraceCounts, tools: ExecutionReader, event: events.Event) -> None:
+    """Count a tool that ran, or failed."""
+    execution = tools.on_event(event)
+    # A trace of an earlier version says only that the model called it.
+    old = event.event == events.TOOL_CALL and "observed" not in event.data
+    counted = execution is not None and event is execution.started
+    if execution is not None and execution.call is not None:
+        counted = counted and execution.call.data.observed is not events.UNSET
+    if old or counted:
+        tool = str(event.data.get("tool"))
+        counts.tools[tool] = counts.tools.get(tool, 0) + 1
+    if execution is not None and execution.seen:
+        if event.event == events.TOOL_END and event.data.get("ran") is not False:
+            counts.tool_errors += execution.failed is True
+        elif event.event == events.TOOL_END:  # it was refused, and its result is an error
+            counts.tools[execution.tool] -= 1
+            counts.tools = {tool: count for tool, count in counts.tools.items() if count}
+    elif event.event == events.TOOL_RESULT:
+        counts.tool_errors += bool(event.data.get("is_error"))
 
 
 # --- A badge: the counts of all suites as a small SVG image

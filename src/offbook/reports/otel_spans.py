@@ -97,7 +97,8 @@ class Span:
     def __init__(self, name: str, kind: int, event: Event, ids: tuple[str, str, str]) -> None:
         self.name = name
         self.kind = kind
-        self.start = self.end = event.ts
+        self.start: float = event.ts  # in milliseconds
+        self.end: float = event.ts
         self.trace_id, self.id, self.parent = ids
         self.attributes: Fields = {}
         self.events: list[tuple[int, str, Fields]] = []
@@ -172,6 +173,8 @@ class _Spans:
         self._runs = 0
         self._chats: dict[tuple[str, str], Span] = {}
         self._tools: dict[str, Span] = {}
+        self._running: dict[tuple[str, int, str], Span] = {}
+        self._ended: set[str] = set()  # the calls whose tools were seen to end
         found = (event.context.get(CORRELATION_ID) for event in events)
         correlation = next((value for value in found if isinstance(value, str)), "")
         self._is_watched = bool(correlation)
@@ -187,6 +190,8 @@ class _Spans:
             names.ERROR: self._on_model_error,
             names.TOOL_CALL: self._on_tool_call,
             names.HOOK_TOOL_CALL: self._on_changed_input,
+            names.TOOL_START: self._on_tool_start,
+            names.TOOL_END: self._on_tool_end,
             names.TOOL_RESULT: self._on_tool_result,
             names.TOOL_ERROR: self._on_tool_error,
             names.TOOL_BLOCKED: self._on_blocked,
@@ -204,7 +209,8 @@ class _Spans:
                 self._run.events.append((event.ts, event.event, data))
             if self._run is not None and event.event != names.VERDICT:
                 self._run.end = event.ts
-        for span in [*self._chats.values(), *self._tools.values()]:
+        ended = (span for call_id, span in self._tools.items() if call_id not in self._ended)
+        for span in [*self._chats.values(), *ended, *self._running.values()]:
             # A run that was killed, or a call whose result was never sent.
             span.end = self._events[-1].ts
             span.fail("unfinished", "the trace has no end of it")
@@ -304,15 +310,42 @@ class _Spans:
 
     # --- Tools
 
-    def _on_tool_call(self, event: Event) -> None:
+    def _open_tool(self, event: Event) -> Span:
         data = event.data
         tool, call_id = str(data.get("tool", "")), str(data.get("call_id", ""))
         span = self._open(f"execute_tool {tool}", INTERNAL, event)
-        arguments = to_json(data.get("input", {})).decode()
-        span.set(operation="execute_tool", tool=tool, tool_type="function", arguments=arguments)
+        span.set(operation="execute_tool", tool=tool, tool_type="function")
+        span.set(arguments=to_json(data.get("input", {})).decode())
         if call_id:
             span.set(call_id=call_id)
-        self._tools[call_id] = span
+        return span
+
+    def _on_tool_call(self, event: Event) -> None:
+        self._tools[str(event.data.get("call_id", ""))] = self._open_tool(event)
+
+    def _on_tool_start(self, event: Event) -> None:
+        key = _execution(event)
+        span = self._tools.get(key[0]) if key[1] == 1 else None
+        if span is None:  # without a call, or once more for it
+            span = self._open_tool(event)
+        else:
+            span.start = span.end = event.ts
+            span.set(arguments=to_json(event.data.get("input", {})).decode())
+        self._running[key] = span
+
+    def _on_tool_end(self, event: Event) -> None:
+        span = self._running.pop(_execution(event), None)
+        if span is None:
+            return
+        data = event.data
+        span.end = span.start + float(data.get("ms", 0))
+        self._ended.add(str(data.get("call_id", "")))
+        if "content" in data:
+            self._set_result(span, data["content"])
+        if data.get("ran") is False:
+            span.fail("refused", str(data.get("error", "")))
+        elif "error" in data and span.error is None:
+            span.fail(str(data["error"]).partition(":")[0] or "error", str(data["error"]))
 
     def _on_changed_input(self, event: Event) -> None:
         span = self._tools.get(str(event.data.get("call_id")))
@@ -320,15 +353,26 @@ class _Spans:
             span.set(arguments=to_json(event.data.get("input", {})).decode())
 
     def _on_tool_result(self, event: Event) -> None:
-        span = self._tools.pop(str(event.data.get("call_id")), None)
+        data = event.data
+        call_id = str(data.get("call_id"))
+        span = self._tools.pop(call_id, None)
         if span is None:
-            return
-        span.end = event.ts
-        content = msgspec.convert(event.data.get("content", ()), tuple[AnyBlock, ...])
-        result = _render_content(content)
+            if "input" not in data:  # the call is not in the trace
+                return
+            span = self._open_tool(event)  # of the agent, which the model never asked for
+        elif "input" in data:
+            span.set(arguments=to_json(data["input"]).decode())
+        if call_id not in self._ended:  # else it ended when the tool did
+            span.end = event.ts
+        text = self._set_result(span, data.get("content", ()))
+        if data.get("is_error") and span.error is None:
+            span.fail("tool_error", text)
+
+    def _set_result(self, span: Span, content: Any) -> str:
+        """Set the result of a tool; return it if it is a text."""
+        result = _render_content(msgspec.convert(content, tuple[AnyBlock, ...]))
         span.set(result=result if isinstance(result, str) else to_json(result).decode())
-        if event.data.get("is_error") and span.error is None:
-            span.fail("tool_error", result if isinstance(result, str) else "")
+        return result if isinstance(result, str) else ""
 
     def _on_tool_error(self, event: Event) -> None:
         span = self._tools.get(str(event.data.get("call_id")))
@@ -341,6 +385,11 @@ class _Spans:
         if span is not None:
             span.end = event.ts
             span.fail("blocked", str(event.data.get("reason", "")))
+
+
+def _execution(event: Event) -> tuple[str, int, str]:
+    data = event.data
+    return str(data.get("call_id", "")), int(data.get("number", 1)), str(data.get("tool", ""))
 
 
 def _exchange(event: Event) -> tuple[str, str]:
@@ -422,8 +471,8 @@ def _render_content(content: Iterable[AnyBlock]) -> str | list[Fields]:
 # ----------------------------------------------------------------------------------------- OTLP
 
 
-def _nanoseconds(millis: int) -> str:
-    return str(max(0, millis) * 1_000_000)
+def _nanoseconds(millis: float) -> str:
+    return str(max(0, round(millis * 1000)) * 1000)
 
 
 def _render_attributes(attributes: Mapping[str, Any]) -> list[Fields]:

@@ -59,12 +59,15 @@ from offbook.trace.events import (
     TERMINATION,
     TOOL_BLOCKED,
     TOOL_CALL,
+    TOOL_END,
     TOOL_ERROR,
     TOOL_RESULT,
+    TOOL_START,
     VERDICT,
     WIRE,
     Event,
 )
+from offbook.trace.executions import same_result, to_result_content
 
 VERDICT_MARKS = {
     "pass": ("✓", "ok"),
@@ -131,6 +134,9 @@ class TraceTree:
         # Open calls by id; None once the node is drawn and can take no more children.
         self._calls: dict[str, Node | None] = {}
         self._blocked: set[str] = set()
+        self._inputs: dict[str, Any] = {}  # of the calls, as the model made them
+        self._ended: dict[str, dict[str, Any]] = {}  # whose results the model has not got yet
+        self._own: list[tuple[str, Node]] = []  # running tools that the model did not call
         self._changed_ids: dict[str, str] = {}
         self._handlers = {
             RUN_START: self._on_run_start,
@@ -142,6 +148,8 @@ class TraceTree:
             REPLY: self._on_reply,
             ERROR: self._on_model_error,
             TOOL_CALL: self._on_tool_call,
+            TOOL_START: self._on_tool_start,
+            TOOL_END: self._on_tool_end,
             TOOL_RESULT: self._on_tool_result,
             TOOL_BLOCKED: self._on_tool_blocked,
             TOOL_ERROR: self._on_tool_error,
@@ -312,10 +320,13 @@ class TraceTree:
         return Frame("" if parent.root else f"{parent.guide}│  ")
 
     def _close_turn(self) -> Iterator[StyledLine]:
+        yield from self._add_unsent()
         if self._turn is not None:
             yield from self._turn.flush(last=True)
         self._turn = self._step = self._prompt = None
         self._calls.clear()
+        self._inputs.clear()
+        self._own.clear()
         self._blocked.clear()
         self._asked.clear()
         self._called.clear()
@@ -503,6 +514,7 @@ class TraceTree:
 
     def _on_tool_call(self, data: dict[str, Any]) -> Iterator[StyledLine]:
         self._called[data.get("call_id", "")] = self._now
+        self._inputs[data.get("call_id", "")] = data.get("input")
         # The reply of the model has announced the call; a call without a reply gets its own node.
         if data.get("call_id") in self._calls:
             return
@@ -510,6 +522,57 @@ class TraceTree:
         yield from self._attach(node)
         self._calls[data.get("call_id", "")] = node
         self._step = self._step or node
+
+    def _on_tool_start(self, data: dict[str, Any]) -> Iterator[StyledLine]:
+        """Render the start of a tool if the line of its call does not say it."""
+        call_id, given = data.get("call_id", ""), data.get("input")
+        if call_id in self._inputs:
+            again = data.get("number", 1) != 1
+            if again or given != self._inputs[call_id]:
+                yield from self._add_input(call_id, data, "runs again with" if again else "")
+            return
+        node = Node(
+            StyledText("runs "),
+            *self._texts.describe_call(data.get("tool", "?"), given)[1:],
+            StyledText(" (not called by the model)", "warning"),
+        )
+        yield from self._attach(node)
+        self._own.append((str(data.get("tool")), node))
+
+    def _add_input(
+        self, call_id: str, data: dict[str, Any], label: str = ""
+    ) -> Iterator[StyledLine]:
+        given = StyledText(self._texts.shorten_json(data.get("input")))
+        node = Node(StyledText(f"{label or 'runs with'} ", "warning"), given)
+        yield from self._add_outcome(call_id, data, node)
+
+    def _on_tool_end(self, data: dict[str, Any]) -> Iterator[StyledLine]:
+        """Note the end of a tool; render it if the model never gets its result."""
+        call_id = data.get("call_id", "")
+        if call_id in self._inputs and data.get("number", 1) == 1:
+            self._ended[call_id] = data  # until its result is sent
+            return
+        own = [entry for entry in self._own if entry[0] == data.get("tool")]
+        if not own:
+            yield from self._add_outcome(call_id, data, self._describe_end(data))
+            return
+        self._own.remove(own[0])
+        own[0][1].add(self._describe_end(data))
+
+    def _describe_end(self, data: dict[str, Any], note: str = "") -> Node:
+        text = join_texts(data.get("content") or ()) or str(data.get("error") or "(nothing)")
+        arrow = StyledText("→ error ", "error") if data.get("is_error") else StyledText("→ ", "ok")
+        took = self._describe_details(format_duration(round(data.get("ms", 0))))
+        notes = (StyledText(note, "warning"),) if note else ()
+        return Node(arrow, StyledText(self._texts.shorten(text)), *notes, *took)
+
+    def _add_unsent(self) -> Iterator[StyledLine]:
+        """Render the ends of tools whose results were not sent to the model."""
+        for call_id, data in self._ended.items():
+            note = "" if data.get("ran") is not False else " (the framework refused the input)"
+            end = self._describe_end(data, note or " (not sent to the model)")
+            yield from self._add_outcome(call_id, data, end)
+        self._ended.clear()
 
     def _on_tool_blocked(self, data: dict[str, Any]) -> Iterator[StyledLine]:
         call_id = data.get("call_id", "")
@@ -527,15 +590,28 @@ class TraceTree:
     def _on_tool_result(self, data: dict[str, Any]) -> Iterator[StyledLine]:
         call_id = data.get("call_id", "")
         called = self._called.pop(call_id, None)
+        ended = self._ended.pop(call_id, None)
+        if "input" in data:
+            if call_id in self._inputs:
+                yield from self._add_input(call_id, data)
+            else:
+                note = StyledText("the model never called ", "warning")
+                tool = self._texts.describe_call(data.get("tool", "?"), data["input"])[1:]
+                yield from self._attach(Node(note, *tool))
+        if ended is not None and "content" in ended and not _says_the_same(ended, data):
+            own = StyledText(self._texts.shorten(join_texts(ended["content"])))
+            returned = Node(StyledText("returned ", "warning"), own)
+            yield from self._add_outcome(call_id, data, returned)
         # The result of a blocked call repeats the reason.
         if call_id not in self._blocked:
             text = self._texts.shorten(join_texts(data.get("content", ()))) or "(nothing)"
             is_error = data.get("is_error")
             arrow = StyledText("→ error ", "error") if is_error else StyledText("→ ", "ok")
             mocked = (StyledText(" (mocked)", "warning"),) if data.get("mocked") else ()
-            took = self._describe_details(
-                "" if called is None else format_duration(self._now - called)
-            )
+            millis = None if called is None else self._now - called
+            if ended is not None:
+                millis = round(ended.get("ms", 0))
+            took = self._describe_details("" if millis is None else format_duration(millis))
             outcome = Node(arrow, StyledText(text), *mocked, *took)
             yield from self._add_outcome(call_id, data, outcome)
         self._calls.pop(call_id, None)
@@ -570,6 +646,11 @@ class TraceTree:
     def _describe_totals(self) -> tuple[StyledText, ...]:
         parts = self._totals[0].describe(self._now) if self._totals else ()
         return self._describe_details(*parts)
+
+
+def _says_the_same(ended: dict[str, Any], sent: dict[str, Any]) -> bool:
+    own, result = (to_result_content(data.get("content") or ()) for data in (ended, sent))
+    return same_result(own, result)
 
 
 def _without_injected(block: dict[str, Any]) -> dict[str, Any]:

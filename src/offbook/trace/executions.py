@@ -11,11 +11,12 @@ is never evidence.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, overload
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex, TypeVar, cast, overload
 
 import msgspec
 
-from offbook.errors import UnknownOutcome
+from offbook.errors import FormatError, UnknownOutcome
 from offbook.exchange.messages import Content, Text
 from offbook.trace.events import (
     HOOK_TOOL_CALL,
@@ -27,6 +28,7 @@ from offbook.trace.events import (
     TOOL_START,
     UNSET,
     Event,
+    EventData,
     ToolBlockedData,
     ToolCallData,
     ToolEndData,
@@ -46,6 +48,16 @@ EXECUTION_EVENTS = (
     TOOL_END,
     TOOL_RESULT,
 )
+# The fields that an event of another tool may lack.
+MISSING: dict[type[EventData], dict[str, Any]] = {
+    ToolCallData: {"call_id": "", "tool": "", "input": {}},
+    ToolStartData: {"call_id": "", "tool": "", "input": {}},
+    ToolEndData: {"call_id": "", "tool": "", "ms": 0, "is_error": False},
+    ToolResultData: {"call_id": "", "tool": "", "content": (), "is_error": None},
+    ToolBlockedData: {"call_id": ""},
+    ToolInputData: {"call_id": ""},
+}
+D = TypeVar("D", bound=EventData)
 T = TypeVar("T")
 
 
@@ -101,11 +113,11 @@ class Execution:
     @property
     def content(self) -> tuple[Content, ...]:
         """What the tool returned, in the words that the model got if they say the same."""
-        sent = None if self.result is None else _to_content(self.result.content)
+        sent = None if self.result is None else to_result_content(self.result.content)
         if self.end is None or self.end.content is UNSET:
             return sent or ()
-        own = _to_content(self.end.content)
-        return sent if sent is not None and _say_the_same(own, sent) else own
+        own = to_result_content(self.end.content)
+        return sent if sent is not None and same_result(own, sent) else own
 
 
 class CallState:
@@ -133,14 +145,72 @@ class CallState:
             return True
         # The result of a blocked or refused call is not one of the tool. An observed tool that
         # was not seen did not run.
-        known = self.blocked or self.refused or self.data.observed is not False
+        known = self.blocked or self.refused or self.data.observed is True
         return False if known or self.result is not None else None
 
 
-class ExecutionReader:
-    """Reads the executions from the events of a trace, one after the other."""
+class ToolUse(NamedTuple):
+    """An execution, with its call if the model made one; or a call that did not run."""
 
-    def __init__(self) -> None:
+    call: CallState | None
+    execution: Execution | None = None
+
+    @property
+    def tool(self) -> str:
+        """The name of the tool."""
+        if self.execution is not None:
+            return self.execution.tool
+        return "" if self.call is None else self.call.data.tool
+
+    @property
+    def input(self) -> Any:
+        """The input that the tool received; if it did not run, that of the call."""
+        if self.execution is not None:
+            return self.execution.input
+        return None if self.call is None else self.call.input
+
+    @property
+    def ran(self) -> bool | None:
+        """Whether the tool ran; None if it is unknown."""
+        return True if self.call is None or self.execution else self.call.executed
+
+    @property
+    def failed(self) -> bool | None:
+        """Whether the tool failed, or the result of a call that did not run is an error."""
+        if self.execution is not None:
+            return self.execution.failed
+        result = None if self.call is None else self.call.result
+        return None if result is None else result.is_error
+
+    @property
+    def counts(self) -> bool:
+        """Whether it counts as a use of the tool: it ran.
+
+        A trace of an earlier version, or of another tool, has no other evidence than the call.
+        """
+        call = self.call
+        old = call is not None and call.data.observed is UNSET and not call.blocked
+        return old or self.ran is True
+
+    @property
+    def event(self) -> Event:
+        """The event of the call, or with which the execution began."""
+        if self.call is not None:
+            return self.call.event
+        return cast("Execution", self.execution).started
+
+
+class ExecutionReader:
+    """Reads the executions from the events of a trace, one after the other.
+
+    With `strict`, an event without the fields of its name raises a FormatError; otherwise they are
+    empty, as in a trace of another tool, and an event with wrong ones is ignored. Without `keep`,
+    only open calls and executions are kept in memory.
+    """
+
+    def __init__(self, *, strict: bool = False, keep: bool = True) -> None:
+        self._strict = strict
+        self._keep = keep
         self.calls: list[CallState] = []
         self._by_id: dict[str, CallState] = {}  # the latest with each id
         self._executions: list[Execution] = []
@@ -149,27 +219,47 @@ class ExecutionReader:
 
     def on_event(self, event: Event) -> Execution | None:
         """Read an event; return the execution that it starts, ends or completes."""
+        try:
+            return self._on_event(event)
+        except FormatError:
+            if self._strict:
+                raise
+            return None
+
+    def _on_event(self, event: Event) -> Execution | None:
         name = event.event
         if name == TOOL_START:
-            return self._start(event, ToolStartData.read(event))
+            return self._start(event, self._read(ToolStartData, event))
         if name == TOOL_END:
-            return self._end(ToolEndData.read(event))
+            return self._end(self._read(ToolEndData, event))
         if name == TOOL_RESULT:
-            return self._add_result(event, ToolResultData.read(event))
+            return self._add_result(event, self._read(ToolResultData, event))
         if name == REPLY:
             self._replies += 1
         elif name == TOOL_CALL:
-            data = ToolCallData.read(event)
-            self._by_id[data.call_id] = call = CallState(event, data, self._replies)
-            self.calls.append(call)
+            data = self._read(ToolCallData, event)
+            call = CallState(event, data, self._replies)
+            if data.call_id:
+                self._by_id[data.call_id] = call
+            if self._keep:
+                self.calls.append(call)
         elif name == TOOL_BLOCKED:
-            if (call := self._by_id.get(ToolBlockedData.read(event).call_id)) is not None:
+            if (call := self._by_id.get(self._read(ToolBlockedData, event).call_id)) is not None:
                 call.blocked = True
         elif name == HOOK_TOOL_CALL:
-            changed = ToolInputData.read(event)
+            changed = self._read(ToolInputData, event)
             if (call := self._by_id.get(changed.call_id)) is not None:
                 call.input = changed.input
         return None
+
+    def _read(self, kind: type[D], event: Event) -> D:
+        if not self._strict:
+            event = msgspec.structs.replace(event, data={**MISSING[kind], **event.data})
+        return kind.read(event)
+
+    def call_of(self, event: Event) -> CallState | None:
+        """Return the call of the model that an event is about."""
+        return self._by_id.get(str(event.data.get("call_id")))
 
     def _start(self, event: Event, data: ToolStartData) -> Execution:
         call = self._by_id.get(data.call_id)
@@ -184,7 +274,8 @@ class ExecutionReader:
             return None
         execution.end = data
         if data.ran is False:
-            self._executions.remove(execution)
+            if self._keep:
+                self._executions.remove(execution)
             if execution.call is not None:
                 execution.call.executions.remove(execution)
                 execution.call.refused = True
@@ -192,6 +283,8 @@ class ExecutionReader:
 
     def _add_result(self, event: Event, data: ToolResultData) -> Execution | None:
         call = self._by_id.get(data.call_id)
+        if not self._keep:
+            self._by_id.pop(data.call_id, None)
         if call is not None:
             call.result = data
             if call.executions:
@@ -199,7 +292,8 @@ class ExecutionReader:
                 execution.result = data
                 return execution
         observed = call is not None and (call.refused or call.data.observed is True)
-        if data.executed is False or observed:
+        # Without an id it is not known whose result it is.
+        if data.executed is False or observed or not data.call_id:
             return None
         given = call.input if data.input is UNSET and call is not None else data.input
         execution = Execution(event, call, data.tool, None if given is UNSET else given)
@@ -208,7 +302,8 @@ class ExecutionReader:
         return execution
 
     def _add(self, execution: Execution) -> None:
-        self._executions.append(execution)
+        if self._keep:
+            self._executions.append(execution)
         if execution.call is not None:
             execution.call.executions.append(execution)
 
@@ -234,22 +329,45 @@ class ExecutionReader:
     @property
     def unknown(self) -> list[CallState]:
         """The calls of which no event says whether they ran."""
-        return [call for call in self.calls if call.executed is None]
+        calls = self.calls if self._keep else self._by_id.values()
+        return [call for call in calls if call.executed is None]
+
+    @property
+    def running(self) -> list[Execution]:
+        """The executions that have not ended."""
+        return list(self._running.values())
+
+    @property
+    def uses(self) -> list[ToolUse]:
+        """All executions, and between them the calls of the model that did not run."""
+        positions = {id(call): position for position, call in enumerate(self.calls)}
+        listed: list[tuple[int, int, ToolUse]] = []
+        furthest: list[int] = []  # the furthest call up to each execution
+        for index, execution in enumerate(self.executions):
+            call = execution.call
+            position = -1 if call is None else positions[id(call)]
+            furthest.append(max(position, furthest[-1] if furthest else -1))
+            listed.append((index, 1, ToolUse(call, execution)))
+        for position, call in enumerate(self.calls):
+            if not call.executions:
+                listed.append((bisect_right(furthest, position), 0, ToolUse(call)))
+        return [use for _, _, use in sorted(listed, key=lambda entry: entry[:2])]
 
 
-def read_executions(events: Iterable[Event]) -> ExecutionReader:
+def read_executions(events: Iterable[Event], *, strict: bool = False) -> ExecutionReader:
     """Return a reader that has read these events."""
-    reader = ExecutionReader()
+    reader = ExecutionReader(strict=strict)
     for event in events:
         reader.on_event(event)
     return reader
 
 
-def _to_content(value: Any) -> tuple[Content, ...]:
+def to_result_content(value: Any) -> tuple[Content, ...]:
+    """Return the content in the data of an event."""
     return msgspec.convert(value, tuple[Content, ...])
 
 
-def _say_the_same(own: tuple[Content, ...], sent: tuple[Content, ...]) -> bool:
+def same_result(own: tuple[Content, ...], sent: tuple[Content, ...]) -> bool:
     """Return whether two results are the same value, in whatever way frameworks write it."""
     if own == sent:
         return True

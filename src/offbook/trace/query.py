@@ -199,7 +199,7 @@ class Events:
         )
 
     def _read_executions(self) -> ExecutionReader:
-        reader = read_executions(self._earlier)
+        reader = read_executions(self._earlier, strict=True)
         before = len(reader.calls)
         for event in self.all:
             reader.on_event(event)
