@@ -10,8 +10,10 @@ __getattr__ = lazy_getattr(
         "event_contracts": "Contracts",
         "events": "CHANGE ConversationChange ERROR EXIT_CODES Event FAULT FileLine HEADER"
         " LOOP_START PROCESS_EXIT PUBLISH REPLY REQUEST RUN_END RUN_START RunEndData TERMINATION"
-        " TOOL_CALL TOOL_RESULT ToolCallData VERDICT VERSION Verdict VerdictStatus WIRE"
-        " WORKSPACE_FILES canonical_termination read_verdicts topic_matches trace_header",
+        " TOOL_CALL TOOL_END TOOL_RESULT TOOL_START ToolCallData VERDICT VERSION Verdict"
+        " VerdictStatus WIRE WORKSPACE_FILES canonical_termination read_verdicts topic_matches"
+        " trace_header",
+        "executions": "ExecutionReader KnownTools read_executions same_result",
         "hub": "CORRELATION_ID Hub NameFilter check_name_filter name_matches"
         " parse_traceparent run_span_id",
         "integrity": "HistoryComparison Said find_changes",
