@@ -17,7 +17,9 @@ from offbook.trace.events import RUN_END as RUN_END
 from offbook.trace.events import RUN_START as RUN_START
 from offbook.trace.events import TERMINATION as TERMINATION
 from offbook.trace.events import TOOL_CALL as TOOL_CALL
+from offbook.trace.events import TOOL_END as TOOL_END
 from offbook.trace.events import TOOL_RESULT as TOOL_RESULT
+from offbook.trace.events import TOOL_START as TOOL_START
 from offbook.trace.events import VERDICT as VERDICT
 from offbook.trace.events import VERSION as VERSION
 from offbook.trace.events import WIRE as WIRE
@@ -33,6 +35,10 @@ from offbook.trace.events import canonical_termination as canonical_termination
 from offbook.trace.events import read_verdicts as read_verdicts
 from offbook.trace.events import topic_matches as topic_matches
 from offbook.trace.events import trace_header as trace_header
+from offbook.trace.executions import ExecutionReader as ExecutionReader
+from offbook.trace.executions import KnownTools as KnownTools
+from offbook.trace.executions import read_executions as read_executions
+from offbook.trace.executions import same_result as same_result
 from offbook.trace.hub import CORRELATION_ID as CORRELATION_ID
 from offbook.trace.hub import Hub as Hub
 from offbook.trace.hub import NameFilter as NameFilter
