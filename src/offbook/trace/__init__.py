@@ -14,7 +14,6 @@ __getattr__ = lazy_getattr(
         " VerdictStatus WIRE WORKSPACE_FILES canonical_termination read_verdicts topic_matches"
         " trace_header",
         "executions": "ExecutionReader KnownTools read_executions same_result",
-        "executions": "ExecutionReader KnownTools read_executions same_result",
         "hub": "CORRELATION_ID Hub NameFilter check_name_filter name_matches"
         " parse_traceparent run_span_id",
         "integrity": "HistoryComparison Said find_changes",
