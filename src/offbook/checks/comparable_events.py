@@ -67,7 +67,7 @@ def comparable_events(
     # The bytes of an exchange repeat what its request and its reply say.
     left_out = {names.HEADER, names.WIRE}
     listed = [event for event in _join_output(events) if event.event not in left_out]
-    listed = _without_repeated_executions(listed)
+    listed = without_repeated_executions(listed)
     made = {str(event.data.get("call_id")) for event in listed if event.event == names.TOOL_CALL}
     results = {
         str(event.data.get("call_id")): event.data.get("content")
@@ -99,13 +99,14 @@ def comparable_events(
         yield ComparableEvent(event, _subject(event), masked, tuple(ids), _title(event, content))
 
 
-def _without_repeated_executions(events: list[Event]) -> list[Event]:
+def without_repeated_executions(events: Iterable[Event]) -> list[Event]:
     """Return the events without the starts and ends that say nothing but the call and its result.
 
-    The number of parallel tools decides their order, and a trace of an earlier version has none.
+    Parallel tools end in any order, and a trace of an earlier version has no such events.
     """
     inputs: dict[str, Any] = {}
     results: dict[str, Any] = {}
+    events = list(events)
     for event in events:
         call_id = str(event.data.get("call_id"))
         if event.event in {names.TOOL_CALL, names.HOOK_TOOL_CALL}:

@@ -31,6 +31,10 @@ class Clock(Protocol):
         """Return the time now."""
         ...
 
+    def timer(self) -> float:
+        """Return a time for durations, in milliseconds."""
+        ...
+
 
 class SystemClock:
     """The time of the machine."""
@@ -38,6 +42,10 @@ class SystemClock:
     def millis(self) -> int:
         """Return the time now."""
         return time.time_ns() // 1_000_000
+
+    def timer(self) -> float:
+        """Return a time that never goes back."""
+        return time.perf_counter_ns() / 1_000_000
 
 
 class FrozenClock:
@@ -52,6 +60,10 @@ class FrozenClock:
         now = self._now
         self._now += self._tick
         return now
+
+    def timer(self) -> float:
+        """Return the time now, without a tick."""
+        return self._now
 
     def advance(self, millis: int) -> None:
         """Move the time forward."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from offbook.checks.comparable_events import without_repeated_executions
 from offbook.determinism.clock import EPOCH, frozen_environment
 from offbook.errors import DeadlineExceeded, Interrupted, UsageError
 from offbook.runs.commands import ANY_EXIT_CODE, DEADLINE, NoModel, run_command
@@ -56,7 +57,7 @@ COMPARED_EVENTS = (
     *MODEL_EVENTS,
     *("tool.", "ui.", "host.", "step.", "handoff", "bus.", PROCESS_OUTPUT, "process.result"),
 )
-IGNORED_FIELDS = {"before", "after", "head", "exchange", "metadata", "step", "id"}
+IGNORED_FIELDS = {"before", "after", "head", "exchange", "metadata", "step", "id", "ms"}
 SCENARIO_SUFFIXES = {".yaml", ".yml", ".json"}
 FIXTURE_SUFFIXES = (".cassette.yaml", ".mocks.jsonl")
 PYTEST = ("-m", "pytest", "-q", "--no-header", "-p", "no:randomly", "-p", "no:cacheprovider")
@@ -214,7 +215,7 @@ def _run_pass(trial: DeterminismTrial, number: int, folder: Path) -> PassResult:
         tuple(
             _render_event(events, event)
             for path in sorted(traces.iterdir())
-            for event in read_trace(path)[0]
+            for event in without_repeated_executions(read_trace(path)[0])
         ),
     )
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 from inspect import Parameter, isawaitable, signature
 from threading import Lock
-from time import perf_counter
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar, cast
 
@@ -67,6 +66,10 @@ class ToolWatch:
         self._hub = context.hub
         self._to_script_call = context.to_script_call
         return context.hub.subscribe(self._note_call, TOOL_CALL)
+
+    def timer(self) -> float:
+        """Return a time for durations, in milliseconds."""
+        return 0.0 if self._hub is None else self._hub.timer()
 
     def _note_call(self, event: Event) -> None:
         data = ToolCallData.read(event)
@@ -213,7 +216,7 @@ class WatchedCall:
     def _start(self) -> None:
         call_id = self._started.call_id
         self._started = self._watch.start(self._tool, self._given, call_id, self._functions)
-        self._began = perf_counter()
+        self._began = self._watch.timer()
 
     def __enter__(self) -> Self:
         self._start()
@@ -242,7 +245,7 @@ class WatchedCall:
         self._end(error)
 
     def _end(self, error: BaseException | None) -> None:
-        milliseconds = (perf_counter() - self._began) * 1000
+        milliseconds = self._watch.timer() - self._began
         ran = error is None or isinstance(error, InjectedFault) or _passed(error, self._functions)
         outcome = Outcome(self._content, self.failed or error is not None, ran)
         self._watch.end(self._started, self._tool, milliseconds, outcome, error, self._signals)

@@ -306,6 +306,10 @@ class Hub:
         if self._async_listeners is not None:
             await self._async_listeners.idle(timeout)
 
+    def timer(self) -> float:
+        """Return a time for durations, in milliseconds."""
+        return self._clock.timer()
+
     def now(self) -> int:
         """Return the hub's time, in milliseconds since 1970."""
         return self._clock.millis()

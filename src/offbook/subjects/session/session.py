@@ -17,7 +17,6 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from inspect import isawaitable
-from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import msgspec
@@ -410,7 +409,7 @@ class AgentSession:
         name = script_call.name
         given = script_call.arguments if params == call.arguments else params
         self._hub.emit_data(ToolStartData(call.id, name, given))
-        began = perf_counter()
+        began = self._hub.timer()
         failed = True
         content: Any = UNSET
         problem: str | UnsetType = UNSET
@@ -439,7 +438,7 @@ class AgentSession:
                 ToolEndData(
                     call.id,
                     name,
-                    round((perf_counter() - began) * 1000, 3),
+                    round(self._hub.timer() - began, 3),
                     failed,
                     content=content,
                     error=problem,

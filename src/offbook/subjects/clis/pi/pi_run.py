@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from offbook.errors import ToolFailed
@@ -117,7 +116,7 @@ class PiTools:
         given = arguments if changed or data is None else data.input
         started = ToolStartData(call, tool if data is None else data.tool, given)
         hub.emit_data(started)
-        self._allowed[call] = started, perf_counter()
+        self._allowed[call] = started, hub.timer()
 
     async def run_mock(self, call: str, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return the result of a mock, as pi expects it."""
@@ -136,7 +135,7 @@ class PiTools:
                 ToolEndData(
                     call,
                     started.tool,
-                    round((perf_counter() - began) * 1000, 3),
+                    round(hub.timer() - began, 3),
                     self._mocked.get(call, is_error),
                     content=content,
                     mocked=call in self._mocked or UNSET,
