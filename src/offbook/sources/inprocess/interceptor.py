@@ -147,9 +147,9 @@ def find_interceptor(host: str, port: int | None) -> Interceptor | None:
 
 
 def paced_chunks(response: HttpResponse) -> Iterator[tuple[bytes, float]]:
-    """Yield the events of a stream, each with the seconds before it."""
-    delays = response.chunk_delays or (0.0,) * len(response.chunks)
-    yield from zip(response.chunks, delays, strict=False)
+    """Yield the events of a stream, or the body, each with the seconds before it."""
+    chunks = response.chunks or ((response.body,) if response.body else ())
+    yield from zip(chunks, response.chunk_delays or (0.0,) * len(chunks), strict=False)
 
 
 # ----------------------------------------------------------------------------- blocking

@@ -123,49 +123,7 @@ def _response_builder(module: Any) -> Callable[[Any, HttpResponse], Any]:
 
     # Its base classes belong to the library, which is not imported here.
     class Events(module.SyncByteStream, module.AsyncByteStream):
-        """A stream that yields each event separately."""
-
-        def __init__(
-            self, chunks: Sequence[bytes], live_chunks: AsyncIterator[bytes] | None = None
-        ) -> None:
-            self._chunks = chunks
-            self._live_chunks = live_chunks
-
-        def __iter__(self) -> Iterator[bytes]:
-            return iter(self._chunks)
-
-        async def __aiter__(self) -> AsyncIterator[bytes]:
-            for chunk in self._chunks:
-                yield chunk
-            if self._live_chunks is not None:
-                async for chunk in self._live_chunks:
-                    yield chunk
-
-    build_faulty = _faulty_builder(module)
-
-    def build(request: Any, response: HttpResponse) -> Any:
-        status, headers, body = response.status, response.headers, response.body
-        if response.ending or response.chunk_delays:
-            return build_faulty(request, response)
-        if response.chunks or response.live_chunks is not None:
-            stream = Events(response.chunks, response.live_chunks)
-            return module.Response(status, headers=headers, stream=stream, request=request)
-        # The body is complete: spare the client the reading of a stream.
-        headers = {**headers, "content-length": str(len(body))}
-        stream = Events((body,))
-        built = module.Response(status, headers=headers, stream=stream, request=request)
-        built._content = body  # noqa: SLF001 - as after `read`, which takes 15 µs
-        built.elapsed = timedelta()
-        return built
-
-    return build
-
-
-def _faulty_builder(module: Any) -> Callable[[Any, HttpResponse], Any]:
-    """Return a function that builds responses which are slow or break off."""
-
-    class FaultyEvents(module.SyncByteStream, module.AsyncByteStream):
-        """A stream that is slow, or breaks off after its last event."""
+        """A stream that yields each event separately; a fault makes it slow, or breaks it off."""
 
         def __init__(self, request: Any, response: HttpResponse) -> None:
             self._request = request
@@ -173,15 +131,20 @@ def _faulty_builder(module: Any) -> Callable[[Any, HttpResponse], Any]:
 
         def __iter__(self) -> Iterator[bytes]:
             for chunk, delay in paced_chunks(self._response):
-                time.sleep(delay)
+                if delay:
+                    time.sleep(delay)
                 yield chunk
             raise_ending(self._request, self._response)
 
         async def __aiter__(self) -> AsyncIterator[bytes]:
             for chunk, delay in paced_chunks(self._response):
-                await asyncio.sleep(delay)
+                if delay:
+                    await asyncio.sleep(delay)
                 yield chunk
             raise_ending(self._request, self._response)
+            if self._response.live_chunks is not None:
+                async for chunk in self._response.live_chunks:
+                    yield chunk
 
     def raise_ending(request: Any, response: HttpResponse) -> None:
         """Raise what the library raises if a connection breaks off, or sends nothing more."""
@@ -192,12 +155,18 @@ def _faulty_builder(module: Any) -> Callable[[Any, HttpResponse], Any]:
             raise kind("the connection was closed by the server", request=request)
 
     def build(request: Any, response: HttpResponse) -> Any:
+        status, headers, body = response.status, response.headers, response.body
         if not response.chunks:
             raise_ending(request, response)
-        stream = FaultyEvents(request, response)
-        return module.Response(
-            response.status, headers=response.headers, stream=stream, request=request
-        )
+        stream = Events(request, response)
+        if response.chunks or response.live_chunks is not None:
+            return module.Response(status, headers=headers, stream=stream, request=request)
+        # The body is complete: spare the client the reading of a stream.
+        headers = {**headers, "content-length": str(len(body))}
+        built = module.Response(status, headers=headers, stream=stream, request=request)
+        built._content = body  # noqa: SLF001 - as after `read`, which takes 15 µs
+        built.elapsed = timedelta()
+        return built
 
     return build
 
@@ -236,20 +205,10 @@ async def _create_connection(
 
 
 async def _render(response: HttpResponse, method: str) -> AsyncIterator[bytes]:
-    if response.ending or response.chunk_delays:
-        if response.chunks:
-            yield render_head(response, CHUNKED + CLOSE)
-            for chunk, delay in paced_chunks(response):
-                await asyncio.sleep(delay)
-                yield render_chunk(chunk)
-        if response.ending == "timeout":
-            raise TimeoutError("timeout on reading data from socket")
-        if response.ending:
-            raise ConnectionResetError(errno.ECONNRESET, "connection reset by peer")
-        yield LAST_CHUNK
-        return
     if response.live_chunks is None:
-        for piece in render_pieces(response, method):
+        for piece, delay in _paced_pieces(response, method):
+            if delay:
+                await asyncio.sleep(delay)
             yield piece
         return
     # `close` keeps the fake connection out of the pool.
@@ -257,6 +216,24 @@ async def _render(response: HttpResponse, method: str) -> AsyncIterator[bytes]:
     async for chunk in response.live_chunks:
         yield render_chunk(chunk)
     yield LAST_CHUNK
+
+
+def _paced_pieces(response: HttpResponse, method: str) -> Iterator[tuple[bytes, float]]:
+    """Yield the pieces of a response, each with the seconds before it.
+
+    Raise as a socket does that breaks off, or receives nothing more.
+    """
+    if not (response.ending or response.chunk_delays):
+        yield from ((piece, 0.0) for piece in render_pieces(response, method))
+        return
+    if response.chunks:
+        yield render_head(response, CHUNKED + CLOSE), 0.0
+        yield from ((render_chunk(chunk), delay) for chunk, delay in paced_chunks(response))
+    if response.ending == "timeout":
+        raise TimeoutError("timed out")
+    if response.ending:
+        raise ConnectionResetError(errno.ECONNRESET, "connection reset by peer")
+    yield LAST_CHUNK, 0.0
 
 
 class _FakeTransport(asyncio.Transport):
@@ -400,10 +377,10 @@ class FakeSocket:
         self._buffer = RequestBuffer()
         if request is not None:
             response = self._interceptor.answer_blocking(request)
-            if response.ending or response.chunk_delays:
-                yield from _faulty_pieces(response)
-            else:
-                yield from render_pieces(response, request.method)
+            for piece, delay in _paced_pieces(response, request.method):
+                if delay:
+                    time.sleep(delay)
+                yield piece
 
     def settimeout(self, *_: object) -> None:
         """Do nothing."""
@@ -416,20 +393,6 @@ class FakeSocket:
 
     def close(self) -> None:
         """Do nothing."""
-
-
-def _faulty_pieces(response: HttpResponse) -> Iterator[bytes]:
-    """Yield the pieces of a slow response, or raise as a socket does that breaks off."""
-    if response.chunks:
-        yield render_head(response, CHUNKED + CLOSE)
-        for chunk, delay in paced_chunks(response):
-            time.sleep(delay)
-            yield render_chunk(chunk)
-    if response.ending == "timeout":
-        raise TimeoutError("timed out")
-    if response.ending:
-        raise ConnectionResetError(errno.ECONNRESET, "connection reset by peer")
-    yield LAST_CHUNK
 
 
 class _ResponseFile(RawIOBase):
