@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from offbook.errors import ModelError
 from offbook.exchange import (
@@ -137,6 +139,10 @@ RED: dict[str, tuple[Callable[[Messages], Messages], str, str, str]] = {
     "a changed call with another id": (
         replace(4, says("", call("mine", "refund", number=8))),
         *("arguments", 'refund({"number":7})', 'refund({"number":8})'),
+    ),
+    "a call left out of its message": (
+        lambda talk: [talk[0], says("I look it up.", FIND), talk[2], *talk[4:]],
+        *("dropped", 'find_price({"number":7,"currency":"EUR"})', "nothing"),
     ),
     "a changed result": (
         replace(5, returns("c3", "refunded 200 EUR")),
@@ -397,3 +403,133 @@ def test_an_image_in_a_result_is_compared():
     talk.send(first[:1], [*first, shows("AAAA")])
     changes = talk.send([*first, shows("BBBB"), says("It is a lamp."), user("And now?")])
     assert [found.what for found in changes] == ["result"]
+
+
+# --- Any conversation, in any form of a client, and with any single change
+
+
+@st.composite
+def talks(draw: st.DrawFn) -> Messages:
+    """Return a conversation that ends with a prompt or a result; all of its texts differ."""
+    talk: Messages = [user("prompt 0")]
+    for number in range(draw(st.integers(1, 5))):
+        calls = [
+            call(f"id-{number}-{index}", f"tool_{draw(st.integers(0, 1))}", n=number, m=index)
+            for index in range(draw(st.integers(0, 3)))
+        ]
+        blocks: list[Any] = [Thinking(f"thought {number}")] if draw(st.booleans()) else []
+        if not calls or draw(st.booleans()):
+            blocks.append(Text(f"The answer number {number}."))
+        talk.append(Message("assistant", (*blocks, *calls)))
+        talk += [returns(made.id, f"result of {made.id}") for made in calls]
+        if not calls:
+            talk.append(user(f"prompt {number + 1}"))
+    return talk
+
+
+def split_all(talk: Messages) -> Messages:
+    """Send each call as a message of its own, followed by its result."""
+    results = {m.results[0].call_id: m for m in talk if m.results}
+    changed: Messages = []
+    for message in talk:
+        if message.calls:
+            first, *others = message.calls
+            texts = [b for b in message.blocks if not isinstance(b, ToolCall)]
+            changed += [Message("assistant", (*texts, first)), results[first.id]]
+            for made in others:
+                changed += [says("", made), results[made.id]]
+        elif not message.results:
+            changed.append(message)
+    return changed
+
+
+def map_blocks(change: Callable[[Any], Sequence[Any]]) -> Callable[[Messages], Messages]:
+    def apply(talk: Messages) -> Messages:
+        return [Message(m.role, tuple(c for b in m.blocks for c in change(b))) for m in talk]
+
+    return apply
+
+
+FORMS: dict[str, Callable[[Messages], Messages]] = {
+    "as it is": list,
+    "pairs": split_all,
+    "ids of the client": with_ids,
+    "no thinking": map_blocks(lambda block: [] if isinstance(block, Thinking) else [block]),
+    "white space": map_blocks(
+        lambda block: [Text(f"\n{block.text}  ")] if isinstance(block, Text) else [block]
+    ),
+    "reminders": lambda talk: [
+        Message("user", (*m.blocks, Text("<system-reminder>Now.</system-reminder>")))
+        if m.role == "user"
+        else m
+        for m in talk
+    ],
+}
+
+
+def send_talk(talk: Messages, form: str, last: Messages) -> list[ConversationChange]:
+    """Send the requests of a talk in a form of a client, and the last one as it is given."""
+    ends = [index for index, message in enumerate(talk) if message.role == "assistant"]
+    sent = Talk([talk[end] for end in ends])
+    return sent.send(*(FORMS[form](talk[:end]) for end in ends), FORMS[form](last))
+
+
+@given(talks(), st.sampled_from(sorted(FORMS)))
+def test_any_honest_continuation_is_no_change(talk: Messages, form: str):
+    assert send_talk(talk, form, talk) == []
+
+
+def change_block(block: Any) -> Any:
+    if isinstance(block, Text):
+        return Text("Something else.")
+    if isinstance(block, ToolCall):
+        return ToolCall(block.id, block.name, {**block.arguments, "n": -1})
+    return ToolResult(block.call_id, (Text("Something else."),))
+
+
+@given(talks(), st.data())
+def test_any_single_change_is_found(talk: Messages, data: st.DataObject):
+    # What follows the last reply is new: any text and any result.
+    end = max(index for index, message in enumerate(talk) if message.role == "assistant")
+    kind = data.draw(st.sampled_from(["change", "insert a call", "insert a text", "repeat"]))
+    index = data.draw(st.integers(0, end))
+    changed = list(talk)
+    if kind == "change":
+        message = talk[index]
+        places = [n for n, b in enumerate(message.blocks) if not isinstance(b, Thinking)]
+        place = data.draw(st.sampled_from(places))
+        blocks = list(message.blocks)
+        blocks[place] = change_block(blocks[place])
+        changed[index] = Message(message.role, tuple(blocks))
+    elif kind == "insert a call":
+        changed[end + 1 : end + 1] = [says("", call("x", "wipe")), returns("x", "wiped")]
+    elif kind == "insert a text":
+        changed[index + 1 : index + 1] = [says("I never said this.")]
+    else:
+        replies = [n for n, message in enumerate(talk) if message.role == "assistant"]
+        copied = talk[data.draw(st.sampled_from(replies))]
+        changed[end + 1 : end + 1] = [copied]
+    changes = send_talk(talk, "as it is", changed)
+    assert [found.level for found in changes if found.level == "fails"] != []
+
+
+@given(talks(), st.data())
+def test_any_two_replies_in_another_order_are_found(talk: Messages, data: st.DataObject):
+    replies = [n for n, message in enumerate(talk) if message.role == "assistant"]
+    if len(replies) < 2:
+        return
+    one, other = sorted(data.draw(st.permutations(replies))[:2])
+    changes = send_talk(talk, "as it is", swap(one, other)(list(talk)))
+    assert "order" in {found.what for found in changes if found.level == "fails"}
+
+
+@given(talks(), st.data())
+def test_anything_left_out_between_other_parts_is_found(talk: Messages, data: st.DataObject):
+    end = max(index for index, message in enumerate(talk) if message.role == "assistant")
+    index = data.draw(st.integers(0, end - 1)) if end else 0
+    kept = [m for n, m in enumerate(talk) if n != index]
+    if talk[index].results or index == end:  # a provider refuses a call without its result
+        return
+    ids = {made.id for made in talk[index].calls}
+    kept = [m for m in kept if not any(result.call_id in ids for result in m.results)]
+    assert "dropped" in {found.what for found in send_talk(talk, "as it is", kept)}

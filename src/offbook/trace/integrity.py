@@ -488,6 +488,13 @@ class HistoryComparison:
         if not matched:
             return
         left_out = [item for item in self._known.items[: max(matched)] if not item.used]
+        # A call that is missing from a message of which the rest is there.
+        kept = {item.position for item in self._known.items if item.used and item.kind != "user"}
+        for item in [item for item in self._known.items if not item.used and item.call]:
+            if item.position in kept:
+                item.use()
+                self._add("dropped", item.message, item.shown, "nothing")
+        left_out = [item for item in left_out if not item.used]
         if left_out:
             first = left_out[0]
             more = f" and {len(left_out) - 1} more" if len(left_out) > 1 else ""
