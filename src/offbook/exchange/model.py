@@ -176,13 +176,14 @@ class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Conversation(msgspec.Struct, frozen=True):
-    """A conversation of a run: its latest request and the reply.
+    """A conversation of a run: its latest request, the digest of its head, and the reply.
 
     `start` is the number of messages in its first request.
     """
 
     request: Request
     reply: Reply
+    head: str
     start: int
 
 

@@ -20,7 +20,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from offbook.errors import FormatError, ModelError
-from offbook.exchange.messages import EMPTY_DIGEST, AnyBlock, History, Message, extend_digest
+from offbook.exchange.messages import (
+    EMPTY_DIGEST,
+    AnyBlock,
+    History,
+    Message,
+    ToolCall,
+    ToolResult,
+    extend_digest,
+)
 from offbook.exchange.model import REFUSED_CALLS, Conversation, Reply, Request, Tool
 from offbook.trace.events import (
     REPLY,
@@ -37,7 +45,6 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping
 
     from offbook.errors import ScriptMismatch
-    from offbook.exchange.messages import ToolCall, ToolResult
     from offbook.exchange.model import ModelSource
     from offbook.trace.events import ConversationChange
     from offbook.trace.hub import Hub
@@ -85,9 +92,9 @@ class TracedSource:
         self.observed: Container[str] = ()
         self._digests: OrderedDict[str, None] = OrderedDict()  # the most recently used last
         self._open: dict[str, Conversation] = {}  # by digest: those that no other continues yet
-        self._replies: deque[Message] = deque(maxlen=MAX_DIGESTS)
+        self._replies: deque[Reply] = deque(maxlen=MAX_DIGESTS)
         # Of each call of the model by its id: its result, None before it came.
-        self._results: OrderedDict[str, ToolResult | None] = OrderedDict()
+        self._results: dict[str, ToolResult | None] = {}
         self._lenient = lenient
         self.history_error: ScriptMismatch | None = None
         self._emitted_heads: set[str] = set()
@@ -107,8 +114,24 @@ class TracedSource:
         known = messages.longest_prefix(self._digests)
         if self._tools and self._count > 1:
             self._emit_results(request, known)
-        self._hub.emit(REQUEST, self._request_data(request, exchange, known))
-        continued = self._check_history(request, known, exchange)
+        data = self._request_data(request, exchange, known)
+        self._hub.emit(REQUEST, data)
+        # Where the known messages contain all that the model said, nothing can have changed but
+        # the head and the results; so it is with almost every request.
+        before, head, spoken = data["before"], data["head"], False
+        results: list[AnyBlock] = []
+        for message in data["new"]:
+            if message.role == "tool":
+                results += message.blocks
+            elif message.role == "assistant":
+                spoken = True
+        earlier = self._open.get(before)
+        if (
+            spoken
+            or (earlier is not None and earlier.head != head)
+            or (results and self._has_result(results))
+        ):
+            before = self._find_changes(request, known, exchange, spoken=spoken)
         self._remember(digest)
         try:
             reply = await self._source.reply(request)
@@ -117,13 +140,12 @@ class TracedSource:
             raise
         finally:
             self.last_exchange = exchange
-        message = reply.message
-        after = extend_digest(digest, message)
-        earlier = self._open.pop(continued, None)
+        after = extend_digest(digest, reply.message)
+        earlier = self._open.pop(before, None)
         start = len(messages) if earlier is None else earlier.start
-        self._open[after] = Conversation(request, reply, start)
+        self._open[after] = Conversation(request, reply, head, start)
         self._remember(after)
-        self._note_said(reply, messages[known:])
+        self._note_said(reply, results)
         self._hub.emit(REPLY, reply_data(reply, exchange, after))
         if self._tools:
             for call in reply.calls:
@@ -173,34 +195,36 @@ class TracedSource:
 
     # --- Conversation integrity
 
-    def _check_history(self, request: Request, known: int, exchange: str) -> str:
+    def _has_result(self, results: list[AnyBlock]) -> bool:
+        """Return whether the model already got one of these results."""
+        known = self._results
+        return any(
+            isinstance(result, ToolResult) and known.get(result.call_id) is not None
+            for result in results
+        )
+
+    def _find_changes(self, request: Request, known: int, exchange: str, *, spoken: bool) -> str:
         """Emit what a request changes; return the digest of the conversation that it continues.
 
-        `known` is the number of its first messages whose digest is known. Where they contain all
-        that the model said, nothing else can have changed but the head and a result.
+        `known` is the number of its first messages whose digest is known; with `spoken`, the others
+        contain messages of the model.
         """
+        from offbook.trace.integrity import compare_heads, compare_results, find_changes
+
         messages = request.messages
         before = messages.digest(known)
-        new = messages[known:]
-        earlier = self._open.get(before)
         changes: list[ConversationChange] = []
-        if any(message.role == "assistant" for message in new):
-            from offbook.trace.integrity import find_changes  # most agents change nothing
-
+        if spoken:
             changes, before = find_changes(request, self._open, self._replies)
-        elif earlier is not None and not _same_head(earlier.request, request):
-            from offbook.trace.integrity import compare_heads
-
-            changes = compare_heads(earlier.request, request)
-        for number, message in enumerate(new, known + 1):
+        elif before in self._open:
+            changes = compare_heads(self._open[before].request, request)
+        for number, message in enumerate(messages[known:], known + 1):
             for result in message.results:
-                if (sent := self._results.get(result.call_id)) is not None:
-                    from offbook.trace.integrity import compare_results
-
-                    if (change := compare_results(sent, result)) is not None:
-                        changes.append(msgspec.structs.replace(change, message=number))
-        if changes:
-            self._emit_changes(changes, exchange)
+                if (sent := self._results.get(result.call_id)) is not None and (
+                    change := compare_results(sent, result)
+                ):
+                    changes.append(msgspec.structs.replace(change, message=number))
+        self._emit_changes(changes, exchange)
         return before
 
     def _emit_changes(self, changes: list[ConversationChange], exchange: str) -> None:
@@ -216,19 +240,19 @@ class TracedSource:
 
             self.history_error = history_error(failing, exchange)
 
-    def _note_said(self, reply: Reply, new: tuple[Message, ...]) -> None:
+    def _note_said(self, reply: Reply, results: list[AnyBlock]) -> None:
         """Note a reply, and the results to which it is the answer."""
-        self._replies.append(reply.message)
-        results = self._results
-        for message in new:
-            for result in message.results:
-                # The call may be of an earlier run, or an example.
-                if result.call_id in results and results[result.call_id] is None:
-                    results[result.call_id] = result
-        for call in reply.calls:  # a source may use an id again
-            results[call.id] = None
-        while len(results) > MAX_DIGESTS:
-            results.popitem(last=False)
+        self._replies.append(reply)
+        known = self._results
+        for result in results:
+            # A call may also be of an earlier run, or an example.
+            if isinstance(result, ToolResult) and known.get(result.call_id, result) is None:
+                known[result.call_id] = result
+        for block in reply.blocks:
+            if isinstance(block, ToolCall):  # a source may use an id again
+                known[block.id] = None
+        while len(known) > MAX_DIGESTS:
+            del known[next(iter(known))]
 
     def _emit_results(self, request: Request, known: int) -> None:
         """Emit the results of the request that no earlier one had.
@@ -299,15 +323,6 @@ def _find_call(messages: History, length: int, call_id: str) -> ToolCall | None:
             if call.id == call_id:
                 return call
     return None
-
-
-def _same_head(one: Request, other: Request) -> bool:
-    return (
-        one.system == other.system
-        and one.model == other.model
-        and one.parameters == other.parameters
-        and one.tools == other.tools
-    )
 
 
 def reply_data(reply: Reply, exchange: str, after: str) -> dict[str, Any]:

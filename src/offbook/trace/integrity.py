@@ -42,7 +42,7 @@ from offbook.trace.events import ConversationChange
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from offbook.exchange.model import Conversation, Request, Tool
+    from offbook.exchange.model import Conversation, Reply, Request, Tool
     from offbook.trace.events import ChangeLevel
 
 SHOWN_LENGTH = 120  # of an expected or actual text in a message
@@ -583,7 +583,7 @@ MAX_CANDIDATES = 8  # conversations that a request is compared with
 
 
 def find_changes(
-    request: Request, known: Mapping[str, Conversation], replies: Iterable[Message]
+    request: Request, known: Mapping[str, Conversation], replies: Iterable[Reply]
 ) -> tuple[list[ConversationChange], str]:
     """Compare a request with the conversation that it continues.
 
@@ -591,7 +591,7 @@ def find_changes(
     """
     said = Said({}, set())
     for reply in replies:
-        said.add(reply)
+        said.add(reply.message)
     best: tuple[str, HistoryComparison] | None = None
     messages = request.messages[:]
     for common, key in _find_candidates(request.messages, known):
