@@ -23,6 +23,7 @@ from offbook.errors import ModelError, ScriptError, UsageError, did_you_mean
 from offbook.exchange.messages import History, Text, user
 from offbook.exchange.model import Reply, Request
 from offbook.secrets import excerpt
+from offbook.subjects.subject import PlainSubject
 
 if TYPE_CHECKING:
     from offbook.checks.judge import Judge
@@ -46,7 +47,7 @@ BACKENDS = ("command", "playbook", *CLIENTS)
 ANY_EXIT_CODE = range(-64, 256)  # a failed turn is a result of the loop, not an error of the run
 
 
-class ModelAgent:
+class ModelAgent(PlainSubject):
     """A subject that is the model itself: each prompt is one request, each reply an answer."""
 
     name = "model"
@@ -61,20 +62,6 @@ class ModelAgent:
         """Return the model's reply."""
         reply = self._context.source.reply(Request(History([user(text)])))
         return (await asyncio.wait_for(reply, self._context.deadline)).text
-
-    async def close(self) -> None:
-        """Do nothing."""
-
-    def tools(self) -> None:
-        """Return None: it has no tools."""
-
-    def commands(self) -> tuple[str, ...]:
-        """Return no commands."""
-        return ()
-
-    def verdicts(self) -> tuple[()]:
-        """Return no verdicts."""
-        return ()
 
 
 class NullSource:

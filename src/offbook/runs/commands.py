@@ -24,6 +24,7 @@ from offbook.runs.rehearsal import Rehearsal, RehearsalDefaults, use_defaults
 from offbook.runs.wiring import start_faults
 from offbook.sources.server.server import Server
 from offbook.subjects.process import ProcessResult, describe_exit, run_foreground
+from offbook.subjects.subject import PlainSubject
 from offbook.trace.events import Event, Verdict
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class CommandOptions(TypedDict, total=False):
     codes: Collection[int]
 
 
-class TerminalCommand:
+class TerminalCommand(PlainSubject):
     """A command of the user as a subject: it runs once, with our environment, in the terminal.
 
     The first `max_output` bytes of its output are kept in `ended`, and printed with `echo`; if it
@@ -63,7 +64,6 @@ class TerminalCommand:
     of `codes`. A command that is not `served` has the model that it finds itself.
     """
 
-    emits_tool_calls = False
     takes_prompt = False
 
     def __init__(
@@ -106,20 +106,6 @@ class TerminalCommand:
     def exit_code(self) -> int | None:
         """The exit code of a command that ended by itself."""
         return None if self.ended is None or self.ended.interrupted_by else self.ended.code
-
-    async def close(self) -> None:
-        """Do nothing: its processes have ended."""
-
-    def tools(self) -> None:
-        """Return None: only its requests list its tools."""
-
-    def commands(self) -> tuple[str, ...]:
-        """Return no commands."""
-        return ()
-
-    def verdicts(self) -> tuple[Verdict, ...]:
-        """Return no verdicts."""
-        return ()
 
 
 @contextmanager

@@ -131,6 +131,27 @@ class Subject(Protocol):
         ...
 
 
+class PlainSubject:
+    """The base of subjects that have no tools, commands and verdicts of their own."""
+
+    emits_tool_calls = False
+
+    def tools(self) -> Collection[str] | None:
+        """Return None: only its requests list its tools."""
+        return None
+
+    def commands(self) -> Collection[str]:
+        """Return no commands."""
+        return ()
+
+    def verdicts(self) -> Iterable[Verdict]:
+        """Return no verdicts."""
+        return ()
+
+    async def close(self) -> None:
+        """Do nothing."""
+
+
 @runtime_checkable
 class HasToolAliases(Protocol):
     """A subject that maps the common tool names to its own.

@@ -29,13 +29,11 @@ from offbook.subjects.process import (
     isolated_env,
     run_process,
 )
+from offbook.subjects.subject import PlainSubject
 from offbook.trace.events import ProcessOutputData, ProcessStartData
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from offbook.subjects.subject import ModelAccess, RunContext
-    from offbook.trace.events import Verdict
 
 CLIENTS_VARIABLE = "OFFBOOK_CLIENTS"
 PROCESS_EVENT, PROCESS_RESULT = "process.event", "process.result"
@@ -98,7 +96,7 @@ class CliOptions(TypedDict, total=False):
     mcp: Mapping[str, Sequence[str]]
 
 
-class CliAgent(ABC):
+class CliAgent(PlainSubject, ABC):
     """A subject that runs a command for each prompt.
 
     `program` is the path of the program, if it is not on the PATH. `arguments` and `env` are added
@@ -112,7 +110,6 @@ class CliAgent(ABC):
     name: str = ""
     client: ClassVar[ClientPackage | None] = None
     model_access: ModelAccess = "endpoint"
-    emits_tool_calls = False
     # False for a command whose output is text: it is emitted as it arrives, JSON or not.
     prints_events = True
 
@@ -267,18 +264,6 @@ class CliAgent(ABC):
         home, self.home, self._context = self.home, Path(), None
         if home.is_absolute():  # not the empty path of a subject that is not open
             shutil.rmtree(home, ignore_errors=True)
-
-    def tools(self) -> None:
-        """Return None: only its requests list its tools."""
-        return
-
-    def commands(self) -> tuple[str, ...]:
-        """Return no commands."""
-        return ()
-
-    def verdicts(self) -> Iterable[Verdict]:
-        """Return no verdicts."""
-        return ()
 
 
 def _make_home(files: Mapping[str, str]) -> Path:

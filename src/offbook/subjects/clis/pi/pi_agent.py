@@ -366,7 +366,7 @@ class Pi(CliAgent):
                 await channel.close()
             await super().close()
 
-    def tools(self) -> Collection[str] | None:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def tools(self) -> Collection[str] | None:
         """Return the names of its tools; None before pi has started."""
         return self.tool_watch.names or None
 
