@@ -1,7 +1,8 @@
 """Requests of real clients are recorded once and replayed without a network.
 
-The commands `offbook record` and `offbook replay` run as processes, each in its own folder; a
-replay has no network except loopback.
+The commands `offbook record` and `offbook replay` run as processes, each in its own folder. A
+replay has no network except loopback: that of a command is in a network namespace, an SDK runs in
+a process with the network guard.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from offbook.sources.cassette import load_cassette
 from offbook.sources.server import Server
 from offbook.subjects.clis import SETTINGS
 from tests.clients import CLAUDE, CODEX, GEMINI, OPENCODE, marks_of
+from tests.forked import forked_command, run_python
 from tests.runs.command_clients import CLIENTS
 
 SCRIPT = Path(__file__).parent / "command_clients.py"
@@ -58,6 +60,13 @@ COMMANDS = {
         *("--approval-mode", "yolo", f"--prompt={PROMPT}"),
     ],
 }
+# A process that imports its SDK takes seconds of the processor.
+IMPORTS = {
+    "openai": ["openai"],
+    "anthropic": ["anthropic"],
+    "google_genai": ["google.genai"],
+    "pydantic_ai": ["pydantic_ai", "pydantic_ai.models.openai"],
+}
 
 
 SHELLS = (CLAUDE, CODEX, GEMINI, OPENCODE)
@@ -84,7 +93,7 @@ def command_of(client: str) -> list[str]:
     if client in COMMANDS:
         program = {str(shell): shell for shell in SHELLS}[client].client.find()
         return [str(program), *COMMANDS[client]]
-    return [sys.executable, str(SCRIPT), client, PROMPT]
+    return forked_command(SCRIPT, client, PROMPT, imports=IMPORTS[client])
 
 
 def parse_output(client: str, output: str, folder: Path) -> list[Any]:
@@ -132,10 +141,13 @@ def offbook(
     (home / ".gemini" / "settings.json").write_bytes(msgspec.json.encode(settings))
     variables = {name: held for name, held in os.environ.items() if "API_KEY" not in name}
     folders = {"HOME": str(home), "TMPDIR": str(home), "PWD": str(folder)}
+    environment = variables | QUIET | folders | (env or {})
+    if not before:
+        return run_python("-m", "offbook", *arguments, cwd=folder, env=environment, timeout=120)
     return subprocess.run(
         [*before, sys.executable, "-m", "offbook", *map(str, arguments)],
         cwd=folder,
-        env=variables | QUIET | folders | (env or {}),
+        env=environment,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -174,11 +186,12 @@ def test_a_recording_of_a_real_client_is_replayed_the_same(
     pieces = [[int(piece.split("@")[0]) for piece in chunks] for chunks in streamed]
     assert [6, 2, 12] in pieces or client == "google_genai"  # as upstream cut it
     there = tmp_path / "deeper" / "there"
-    again = offbook("replay", cassette, *words, folder=there, before=_without_network())
+    isolated = () if client in CLIENTS else _without_network()
+    again = offbook("replay", cassette, *words, folder=there, before=isolated)
     assert again.returncode == 0, again.stderr
     assert parse_output(client, again.stdout, there) == expected
     assert model.requests == requests
     if client in CLIENTS:
-        assert recorded.stdout.endswith("refused: 0\n")  # by the network guard of the client
+        assert again.stdout.endswith("refused: 0\n")  # by the network guard of the client
     assert KEY not in cassette.read_text(encoding="utf-8")
     assert str(here) not in cassette.read_text(encoding="utf-8")
