@@ -6,12 +6,13 @@ pyproject.toml.
 
 import os
 import subprocess
-import sys
 import tomllib
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import pytest
+
+from tests.forked import run_python
 
 SKELETON = [
     "offbook",
@@ -173,6 +174,16 @@ PLANTED = [
 EXEMPTED = ["plugin-opens-surfaces", "subjects", "clis", "frameworks", "reports"]
 
 
+# The packages are found by their path, so those that the process has imported are forgotten.
+LINT = """
+import sys
+for name in [name for name in sys.modules if name.split(".")[0] in ("offbook", "pytest_offbook")]:
+    del sys.modules[name]
+from importlinter.cli import lint_imports_command
+lint_imports_command()
+"""
+
+
 class LintImports(Protocol):
     """Check the packages of a folder with the contracts of the project."""
 
@@ -181,17 +192,13 @@ class LintImports(Protocol):
 
 @pytest.fixture
 def lint_imports(root: Path, unwatched: dict[str, str]) -> LintImports:
-    program = "from importlinter.cli import lint_imports_command as main; main()"
-
     def lint(packages: Path, *options: str) -> subprocess.CompletedProcess[str]:
         search = os.pathsep.join([str(packages), str(root)])
-        return subprocess.run(
-            [sys.executable, "-c", program, "--no-logo", "--no-cache", *options],
+        return run_python(
+            *("-c", LINT, "--no-logo", "--no-cache", *options),
             cwd=root,
             env={**unwatched, "PYTHONPATH": search, "COLUMNS": "200"},
-            capture_output=True,
-            text=True,
-            check=False,
+            imports=["importlinter.cli", "importlinter.contracts.layers"],
         )
 
     return lint
