@@ -21,7 +21,7 @@ from offbook.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from offbook.checks.snapshot import SnapshotDiff
+    from offbook.checks.expected_files import SnapshotDiff
     from offbook.determinism.faults import Faults
     from offbook.reports.styled_lines import StyledLine
     from offbook.trace.events import Event

@@ -45,7 +45,7 @@ def test_the_changes_are_limited(tmp_path: Path):
 
 
 def test_a_file_beyond_the_limit_is_not_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("offbook.checks.snapshot.MAX_STATES", 1)
+    monkeypatch.setattr("offbook.checks.expected_files.MAX_STATES", 1)
     states = FileStates(tmp_path)
     (tmp_path / "b").write_text("two")
     states.changes()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from offbook.errors import UsageError
-from offbook.evals import CaseResult, LostTrial, Result, Trial, ray_engine
+from offbook.evals import CaseResult, LostTrial, Result, Trial, engines
 
 
 class RayError(Exception):
@@ -63,7 +63,7 @@ def evaluate(trial: Trial) -> CaseResult:
 
 def run(ray: FakeRay, count: int) -> list[Result]:
     trials = [Trial(0, number, 1) for number in range(count)]
-    return list(ray_engine.run_on(ray, trials, evaluate, lambda _: 60.0))
+    return list(engines.run_on(ray, trials, evaluate, lambda _: 60.0))
 
 
 def reported(results: list[Result]) -> list[int]:
@@ -87,7 +87,7 @@ def test_a_trial_that_kills_its_worker_is_the_only_one_that_is_lost():
 def test_a_stopped_run_cancels_its_tasks():
     ray = FakeRay(set())
     trials = [Trial(0, number, 1) for number in range(100)]
-    results = ray_engine.run_on(ray, trials, evaluate, lambda _: 60.0)
+    results = engines.run_on(ray, trials, evaluate, lambda _: 60.0)
     next(results)
     results.close()
     assert ray.cancelled
@@ -96,4 +96,4 @@ def test_a_stopped_run_cancels_its_tasks():
 def test_the_extra_is_named_where_ray_is_missing(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
     with pytest.raises(UsageError, match=r"offbook\[ray\]"):
-        list(ray_engine.run_on_ray([], evaluate, timeout_of=lambda _: 1.0))
+        list(engines.run_on_ray([], evaluate, timeout_of=lambda _: 1.0))

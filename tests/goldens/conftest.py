@@ -16,5 +16,5 @@ def loaded_modules() -> None:
     import_module("jsonpath_rfc9535")  # a Rust module, which can be imported only once
     for name in dir(goldens):
         getattr(goldens, name)
-    for module in ("goldens_pytest", "session_component", "spec_validation"):
+    for module in ("goldens_pytest", "spec_validation"):
         import_module(f"offbook.goldens.{module}")

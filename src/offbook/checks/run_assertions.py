@@ -343,7 +343,7 @@ class SnapshotMatches(Assertion, frozen=True, tag="snapshot_matches"):
     needs: ClassVar[tuple[str, ...]] = ("snapshots",)
 
     def evaluate(self, context: CheckContext) -> AssertionResult:
-        from offbook.checks.snapshot import (
+        from offbook.checks.expected_files import (
             Snapshot,
             capture_snapshot,
             compare_snapshots,

@@ -22,16 +22,13 @@ CAPABILITY = Capability(
 __all__, __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "cases": "find_cases",
+        "cases": "find_cases read_suite_settings",
         "conformance_run": "run_cases",
-        "suite_settings": "read_suite_settings",
     },
     "CAPABILITY",
     internal={
-        "suite_settings": "SuiteSettings",
-        "conformance_run": "ConformanceResult",
-        "cases": "ERROR EXPECTED ConformanceCase matches_error matches_filter",
+        "cases": "ERROR EXPECTED ConformanceCase SuiteSettings matches_error matches_filter",
+        "conformance_run": "ConformanceResult start_worker",
         "case_worker": "send_message",
-        "worker_pool": "start_worker",
     },
 )

@@ -1,9 +1,9 @@
 """A process that runs one case after another, and ends all processes of each.
 
-`worker_pool.py` starts one for each job. It is the subreaper of its cases (Linux): a process that
-a case leaves behind becomes its child, whatever it did to its group or its session, and is killed
-before the next case starts. Elsewhere the process group of a case is killed. One process for many
-cases, because starting one for each would take as long as the case itself.
+`conformance_run.py` starts one for each job. It is the subreaper of its cases (Linux): a process
+that a case leaves behind becomes its child, whatever it did to its group or its session, and is
+killed before the next case starts. Elsewhere the process group of a case is killed. One process for
+many cases, because starting one for each would take as long as the case itself.
 
 Requests and replies are marshalled with their length before them. The end of the socket, for
 whatever reason, kills the case and ends the worker.

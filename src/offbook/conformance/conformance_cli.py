@@ -80,9 +80,8 @@ def conformance(  # noqa: PLR0913 - the options of the command
     as_json: bool,
 ) -> int:
     """Run a command on the source files of DIR and compare its output."""
-    from offbook.conformance.cases import find_cases
+    from offbook.conformance.cases import find_cases, read_suite_settings
     from offbook.conformance.conformance_run import run_cases
-    from offbook.conformance.suite_settings import read_suite_settings
 
     if not folder.is_dir():
         raise UsageError("no such folder", where=str(folder))
@@ -227,7 +226,7 @@ def _write_junit(
 
 
 def _refuse_in_ci() -> None:
-    from offbook.checks.snapshot import in_ci
+    from offbook.checks.expected_files import in_ci
 
     if in_ci():
         raise UsageError(

@@ -34,28 +34,25 @@ __all__, __getattr__, __dir__ = lazy_names(
         "case_kind": "EvalOptions",
         "classifier_eval": "Classification ClassifierSettings Classify LabelledExample"
         " classify_by_model classify_by_rules open_model read_examples run_classifier",
-        "context_eval": "ContextArtifact ContextManifest MANIFEST_TYPE read_manifest"
+        "context_eval": "MANIFEST_TYPE ContextArtifact ContextManifest read_manifest"
         " render_context_markdown report_files run_context_eval select_artifacts",
-        "eval_reports": "github_annotations render_counts render_markdown render_table"
-        " report_json to_suites",
-        "friction": "SuggestionExpectation SuggestionMade parse_friction_events"
-        " redact_values redact_words suggest",
-        "judging": "CalibrationRow JudgeOptions build_judge read_target report_agreement"
-        " settings_for",
+        "eval_reports": "compare_runs github_annotations plot_interval render_counts"
+        " render_markdown render_table report_json to_suites",
+        "friction": "SuggestionExpectation SuggestionMade parse_friction_events redact_values"
+        " redact_words suggest",
+        "rubrics": "CalibrationRow Evidence JudgeOptions build_judge evaluate_rubric read_target"
+        " report_agreement settings_for",
         "ladder": "run_ladder",
         "live_verify": "run_command",
-        "local_engine": "LostTrial Result Trial",
-        "pack": "AssertionKind CommandSpec LadderBackend LadderSpec METRIC_OF ModelRoute Rubric"
+        "engines": "LostTrial Result Trial",
+        "pack": "METRIC_OF AssertionKind CommandSpec LadderBackend LadderSpec ModelRoute Rubric"
         " RubricKind TimeoutTier",
         "pack_file": "find_json_line find_packs find_toml_line order_ladders",
         "pack_run": "Evaluator FinishedRun RunProgress plan_trials",
-        "replay_checks": "check_replay",
-        "rubrics": "Evidence evaluate_rubric",
-        "run_comparison": "compare_runs plot_interval",
-        "run_directory": "CaseResult RESULTS RunDirectory RunPlan RunSummary find_results find_run"
+        "run_record": "check_replay load_friction_events parse_replay_fixture parse_run_record"
+        " read_run_record read_stored_trace record_from_events",
+        "run_directory": "RESULTS CaseResult RunDirectory RunPlan RunSummary find_results find_run"
         " list_runs query_results read_plan read_results read_summary summarize_cases"
         " summarize_run",
-        "run_record": "load_friction_events parse_replay_fixture parse_run_record read_run_record"
-        " read_stored_trace record_from_events",
     },
 )

@@ -16,18 +16,26 @@ import msgspec
 
 from offbook.errors import OffbookError
 from offbook.evals.case_kind import CaseContext, CaseOutcome, EvalOptions, kind_of
-from offbook.evals.judging import JudgeScore, judge_rubric, settings_for
 from offbook.evals.pack import AnyCase, EvalCase, LoadedPack, Pack, Thresholds
-from offbook.evals.replay_checks import BaselineDiff, check_baseline, check_replay, compare_records
 from offbook.evals.rubrics import (
     Evidence,
+    JudgeScore,
     RunMetrics,
     check_thresholds,
     evaluate_rubric,
+    judge_rubric,
     measure,
+    settings_for,
 )
 from offbook.evals.run_directory import CaseResult, status_of
-from offbook.evals.run_record import load_replay_fixture, load_run
+from offbook.evals.run_record import (
+    BaselineDiff,
+    check_baseline,
+    check_replay,
+    compare_records,
+    load_replay_fixture,
+    load_run,
+)
 from offbook.files import resolve_within, write_atomic
 from offbook.runs.result_identity import IdentityDigest
 from offbook.sources.live import PROVIDERS

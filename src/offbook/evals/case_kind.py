@@ -1,4 +1,4 @@
-"""The protocol of a kind of case, and the table of all kinds.
+"""The protocol of a kind of case, the table of all kinds, and those that read what is stored.
 
 A kind is one module with two functions: `run_case` does what the case says and returns the
 evidence, `identify_case` names what its result depends on. All else is the same for all kinds and
@@ -15,20 +15,25 @@ from typing import Any, Protocol, cast
 
 import msgspec
 
-from offbook.evals.friction import Suggestion
-from offbook.evals.judging import JudgeOptions
-from offbook.evals.pack import AnyCase, LoadedPack
-from offbook.evals.rubrics import RunMetrics
-from offbook.evals.run_record import StoredRun
+from offbook.evals.friction import MIN_OCCURRENCES, Suggestion, suggest
+from offbook.evals.pack import AnyCase, EvalCase, LoadedPack
+from offbook.evals.rubrics import JudgeOptions, RunMetrics
+from offbook.evals.run_record import (
+    StoredRun,
+    load_friction_events,
+    load_run,
+    read_stored_trace,
+    trace_path,
+)
 from offbook.runs.result_identity import IdentityDigest, UsedFiles
 from offbook.trace.events import Verdict
 
 KINDS = {
-    "run": "stored_cases",
-    "trace": "stored_cases",
+    "run": "case_kind",
+    "trace": "case_kind",
     "subject": "subject_cases",
     "live-verify": "live_verify",
-    "friction": "stored_cases",
+    "friction": "case_kind",
     "ladder": "ladder",
     "context": "context_eval",
     "classifier": "classifier_eval",
@@ -105,3 +110,40 @@ class CaseKind(Protocol):
 def kind_of(case: AnyCase) -> CaseKind:
     """Return the kind of a case; it is imported when a case needs it."""
     return cast("CaseKind", import_module(f"offbook.evals.{KINDS[case.mode]}"))
+
+
+# --- The kinds that read what is stored
+
+
+def run_case(case: EvalCase, context: CaseContext) -> CaseOutcome:
+    """Read the stored run of a case, or the suggestions of its friction events."""
+    loaded = context.loaded
+    if case.mode == "friction":
+        return _suggest(case, loaded)
+    if case.mode == "run":
+        return CaseOutcome(run=load_run(loaded, case.run))
+    trace = trace_path(loaded, case.trace)
+    fixture = loaded.fixtures.get(case.trace)
+    run = read_stored_trace(trace, (fixture.trace_id if fixture else "") or None)
+    return CaseOutcome(run=run, trace=trace)
+
+
+def _suggest(case: EvalCase, loaded: LoadedPack) -> CaseOutcome:
+    events = load_friction_events(loaded, case.friction_events)
+    metadata = {**loaded.pack.metadata, **case.metadata}
+    suggestions = suggest(
+        events,
+        min_occurrences=int(metadata.get("min_occurrences", MIN_OCCURRENCES)),
+        owner=str(metadata.get("owner", "")),
+    )
+    verdicts: list[Verdict] = []
+    if not case.rubrics:
+        message = "" if suggestions else "no context-pack suggestion was generated"
+        verdicts = [Verdict("suggestions", "pass" if suggestions else "fail", message)]
+    return CaseOutcome(verdicts, suggestions=suggestions, stage_count=len(events))
+
+
+def identify_case(case: EvalCase, loaded: LoadedPack, identity: IdentityDigest) -> None:
+    """Add the metadata of the pack; all else are files that the case names."""
+    if case.mode == "friction":
+        identity.add(loaded.pack.metadata)

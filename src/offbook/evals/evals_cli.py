@@ -371,7 +371,7 @@ def show_command(run: str, case: str | None, *, as_json: bool) -> int:
 @json_option
 def compare_command(run: str, other: str, *, fail_on: str, as_json: bool) -> int:
     """Compare two runs of the same cases."""
-    from offbook.evals.run_comparison import compare_runs, render_comparison
+    from offbook.evals.eval_reports import compare_runs, render_comparison
     from offbook.evals.run_directory import find_run
 
     comparison = compare_runs(find_run(run), find_run(other))
@@ -450,14 +450,14 @@ def _calibrate(paths: tuple[Path, ...], given: dict[str, Any]) -> int:
     """Score the judges of a pack on its labelled examples."""
     import asyncio
 
-    from offbook.evals.judging import (
+    from offbook.evals.pack_file import read_pack
+    from offbook.evals.rubrics import (
         JudgeOptions,
         build_judge,
         calibrate,
         render_calibration,
         settings_for,
     )
-    from offbook.evals.pack_file import read_pack
 
     if len(paths) != 1:
         raise UsageError("expected one pack", hint="offbook eval run PACK --calibrate")

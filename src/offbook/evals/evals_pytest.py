@@ -72,7 +72,7 @@ class PackCase(pytest.Item):
     def runtest(self) -> None:
         """Evaluate all trials of the case in this process."""
         from offbook.errors import CheckFailed
-        from offbook.evals.local_engine import Trial
+        from offbook.evals.engines import Trial
         from offbook.evals.pack_run import Evaluator, RunOptions
 
         folder = self.config.rootpath / ".offbook" / "pytest"

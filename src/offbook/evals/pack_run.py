@@ -20,8 +20,7 @@ from offbook.determinism.network_guard import block_network
 from offbook.errors import UsageError
 from offbook.evals.case_evaluation import evaluate_case, identify_case
 from offbook.evals.case_kind import KINDS, ClassifierOptions, EvalOptions
-from offbook.evals.judging import JudgeOptions
-from offbook.evals.local_engine import (
+from offbook.evals.engines import (
     DEFAULT_TIMEOUT,
     LostTrial,
     Result,
@@ -31,6 +30,7 @@ from offbook.evals.local_engine import (
 )
 from offbook.evals.pack import AnyCase, EvalCase, LoadedPack
 from offbook.evals.pack_file import order_ladders, read_pack
+from offbook.evals.rubrics import JudgeOptions
 from offbook.evals.run_directory import (
     CACHE,
     PACK_SHIFT,
@@ -357,7 +357,7 @@ class _Run:
     def _start_engine(self, trials: list[Trial]) -> Generator[Result]:
         evaluator = IsolatedEvaluator(self.packs, self.options, self.directory.path)
         if self.options.engine == "ray":
-            from offbook.evals.ray_engine import run_on_ray  # an extra
+            from offbook.evals.engines import run_on_ray  # an extra
 
             return run_on_ray(
                 trials, evaluator, address=self.options.address, timeout_of=self._timeout_of

@@ -26,8 +26,8 @@ import msgspec
 
 from offbook.checks.trial_statistics import Interval, pass_at_k, pass_hat_k, wilson
 from offbook.errors import FormatError, UsageError, did_you_mean
-from offbook.evals.replay_checks import BaselineDiff
 from offbook.evals.rubrics import RunMetrics
+from offbook.evals.run_record import BaselineDiff
 from offbook.files import read_lines, write_atomic
 from offbook.secrets import hide_bytes, known_secret_bytes
 from offbook.trace.events import Verdict

@@ -29,20 +29,18 @@ __all__, __getattr__, __dir__ = lazy_names(
     },
     "CAPABILITY",
     internal={
-        "components": "steps_of",
+        "components": "SessionComponent steps_of",
         "fixture_store": "FixtureStore GoldenFixture GoldenScenario MatchMode MatchRule"
         " read_scenarios write_fixture",
         "goldens_pytest": "MARKERS",
-        "golden_recording": "find_problems promote record",
+        "live_scripts": "ComponentRegistry find_problems promote record",
         "golden_replay": "GoldenReplay compare_events replay replay_all",
-        "live_scripts": "ComponentRegistry",
         "project": "Project check_live find_pytest_settings find_recordings",
         "replay_guard": "Stopwatch guard_replay leave_network native_libraries"
         " seconds_waiting_for_cpu time_budget",
-        "session_component": "SessionComponent",
         "session_hub": "Inbox",
         "spec_file": "Spec read_spec write_template",
-        "spec_validation": "SpecResult SpecResults check_completeness check_static"
-        " render_table tabulate",
+        "spec_validation": "SpecResult SpecResults check_completeness check_static render_table"
+        " tabulate",
     },
 )

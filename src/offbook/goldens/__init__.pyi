@@ -1,6 +1,7 @@
 from offbook.capability import Capability
 from offbook.goldens.components import Component as Component
 from offbook.goldens.components import Harness as Harness
+from offbook.goldens.components import SessionComponent as SessionComponent
 from offbook.goldens.components import step as step
 from offbook.goldens.components import steps_of as steps_of
 from offbook.goldens.fixture_store import FixtureStore as FixtureStore
@@ -10,15 +11,15 @@ from offbook.goldens.fixture_store import MatchMode as MatchMode
 from offbook.goldens.fixture_store import MatchRule as MatchRule
 from offbook.goldens.fixture_store import read_scenarios as read_scenarios
 from offbook.goldens.fixture_store import write_fixture as write_fixture
-from offbook.goldens.golden_recording import find_problems as find_problems
-from offbook.goldens.golden_recording import promote as promote
-from offbook.goldens.golden_recording import record as record
 from offbook.goldens.golden_replay import GoldenReplay as GoldenReplay
 from offbook.goldens.golden_replay import compare_events as compare_events
 from offbook.goldens.golden_replay import replay as replay
 from offbook.goldens.golden_replay import replay_all as replay_all
 from offbook.goldens.goldens_pytest import MARKERS as MARKERS
 from offbook.goldens.live_scripts import ComponentRegistry as ComponentRegistry
+from offbook.goldens.live_scripts import find_problems as find_problems
+from offbook.goldens.live_scripts import promote as promote
+from offbook.goldens.live_scripts import record as record
 from offbook.goldens.live_scripts import scenario as scenario
 from offbook.goldens.project import Goldens as Goldens
 from offbook.goldens.project import Project as Project
@@ -31,7 +32,6 @@ from offbook.goldens.replay_guard import leave_network as leave_network
 from offbook.goldens.replay_guard import native_libraries as native_libraries
 from offbook.goldens.replay_guard import seconds_waiting_for_cpu as seconds_waiting_for_cpu
 from offbook.goldens.replay_guard import time_budget as time_budget
-from offbook.goldens.session_component import SessionComponent as SessionComponent
 from offbook.goldens.session_hub import Channel as Channel
 from offbook.goldens.session_hub import Inbox as Inbox
 from offbook.goldens.session_hub import SessionHub as SessionHub

@@ -19,8 +19,8 @@ from offbook.determinism.clock import SystemClock
 from offbook.errors import OffbookError, UsageError, counted, did_you_mean
 from offbook.files import write_atomic
 from offbook.goldens.fixture_store import read_scenarios
-from offbook.goldens.golden_recording import find_problems, promote, record
 from offbook.goldens.golden_replay import replay_all
+from offbook.goldens.live_scripts import find_problems, promote, record
 from offbook.goldens.project import Project, check_live, compare_recording, open_project
 from offbook.goldens.spec_file import write_template
 from offbook.goldens.spec_validation import (

@@ -16,8 +16,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
-from offbook.checks.expected_files import FileMove, PendingChange, pending_change
-from offbook.checks.snapshot import Snapshot, compare_snapshots
+from offbook.checks.expected_files import (
+    FileMove,
+    PendingChange,
+    Snapshot,
+    compare_snapshots,
+    pending_change,
+)
 from offbook.errors import CheckFailed, FormatError, OffbookError, UsageError
 from offbook.files import parse_toml, read_text
 from offbook.goldens.fixture_store import (
@@ -26,7 +31,6 @@ from offbook.goldens.fixture_store import (
     read_scenarios,
     sidecar_path,
 )
-from offbook.goldens.golden_recording import check_promotion
 from offbook.goldens.golden_replay import (
     GoldenReplay,
     canonical_json,
@@ -34,7 +38,12 @@ from offbook.goldens.golden_replay import (
     mask_volatile,
     replay_all,
 )
-from offbook.goldens.live_scripts import ComponentRegistry, ScenarioDef, play_scenario
+from offbook.goldens.live_scripts import (
+    ComponentRegistry,
+    ScenarioDef,
+    check_promotion,
+    play_scenario,
+)
 from offbook.goldens.spec_file import SPEC_SUFFIX
 from offbook.runs.run import in_event_loop
 

@@ -16,8 +16,8 @@ import msgspec
 from offbook.errors import OffbookError, did_you_mean
 from offbook.files import write_atomic
 from offbook.goldens.fixture_store import Problem, read_scenarios
-from offbook.goldens.golden_recording import find_problems
 from offbook.goldens.golden_replay import replay_all
+from offbook.goldens.live_scripts import find_problems
 from offbook.goldens.spec_file import Requirement, Spec, read_spec
 
 if TYPE_CHECKING:

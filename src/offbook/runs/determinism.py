@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from offbook.checks.comparable_events import without_repeated_executions
+from offbook.checks.comparison import without_repeated_executions
 from offbook.determinism.clock import EPOCH, frozen_environment
 from offbook.errors import DeadlineExceeded, Interrupted, UsageError
 from offbook.runs.commands import ANY_EXIT_CODE, DEADLINE, NoModel, run_command

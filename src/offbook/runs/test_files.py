@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import msgspec
 
-from offbook.checks.expected_files import update_hint, withdraw, write_or_propose
-from offbook.checks.snapshot import diff_texts
+from offbook.checks.expected_files import diff_texts, update_hint, withdraw, write_or_propose
 from offbook.errors import CheckFailed, FormatError, OffbookError, UsageError
 from offbook.exchange.messages import Message, Text
 from offbook.files import dump_yaml, parse_yaml, read_text

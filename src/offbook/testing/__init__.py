@@ -20,9 +20,9 @@ __all__, __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "checks.audit": "AuditRule assert_audit read_audit_policy",
-        "checks.golden_transcript": "assert_golden_transcript",
-        "checks.plain_assertions": "assert_eq assert_handoff_emitted assert_ne"
-        " assert_receipt_field assert_step_emitted assert_step_received assert_steps_ran require",
+        "checks.golden_transcript": "assert_eq assert_golden_transcript assert_handoff_emitted"
+        " assert_ne assert_receipt_field assert_step_emitted assert_step_received"
+        " assert_steps_ran require",
         "host.fake_cli": "FakeCli fake_cli mock_pi",
         "host.host_scope": "assert_host_call_count assert_host_called assert_no_host_calls"
         " clear_host_mocks host_call host_call_count host_call_count_for host_calls"

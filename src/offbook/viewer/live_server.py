@@ -20,8 +20,7 @@ from hashlib import sha256
 from pathlib import Path
 from urllib.parse import parse_qs
 
-from offbook.checks.expected_files import PendingChange, Review
-from offbook.checks.snapshot import in_ci
+from offbook.checks.expected_files import PendingChange, Review, in_ci
 from offbook.errors import FormatError, OffbookError
 from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
 from offbook.files import parse_json, read_text

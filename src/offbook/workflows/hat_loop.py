@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from offbook.checks.snapshot import FileStates
+from offbook.checks.expected_files import FileStates
 from offbook.errors import DeadlineExceeded, ModelError, OffbookError
 from offbook.files import convert, parse_json
 from offbook.runs.agents import ModelAgent

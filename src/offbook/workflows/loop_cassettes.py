@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from offbook.checks.snapshot import list_files, read_small_text
+from offbook.checks.expected_files import list_files, read_small_text
 from offbook.errors import RunError, UsageError, did_you_mean
 from offbook.exchange.model import ModelSource
 from offbook.files import write_atomic

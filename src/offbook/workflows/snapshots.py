@@ -22,18 +22,16 @@ from offbook.checks.expected_files import (
     PendingChange,
     Review,
     ReviewResult,
-    list_proposed,
-    proposal_path,
-    update_goldens,
-)
-from offbook.checks.run_assertions import SnapshotMatches
-from offbook.checks.snapshot import (
     SnapshotDiff,
     capture_snapshot,
     compare_snapshots,
     in_ci,
+    list_proposed,
+    proposal_path,
     redact_snapshot,
+    update_goldens,
 )
+from offbook.checks.run_assertions import SnapshotMatches
 from offbook.errors import UsageError, did_you_mean
 from offbook.files import copy_atomic, write_atomic
 from offbook.trace.redaction import Redaction

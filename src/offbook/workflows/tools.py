@@ -76,7 +76,7 @@ def setup(
     )
     # Without files, `initial` is empty, and nothing has to be stored.
     if files:
-        from offbook.checks.snapshot import capture_snapshot
+        from offbook.checks.expected_files import capture_snapshot
 
         workspace.store_snapshot(INITIAL, capture_snapshot(workspace.path))
     return SetupResult(str(workspace.path), workspace_id, files)

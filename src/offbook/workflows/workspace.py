@@ -29,7 +29,7 @@ from typing import Any, cast
 
 import msgspec
 
-from offbook.checks.snapshot import Snapshot
+from offbook.checks.expected_files import Snapshot
 from offbook.errors import UsageError, did_you_mean
 from offbook.files import check_relative_path, resolve_within, write_atomic
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from offbook.capability import PENDING, load
-from offbook.checks.expected_files import PendingChange, Review, list_pending
-from offbook.checks.snapshot import in_ci
+from offbook.checks.expected_files import PendingChange, Review, in_ci, list_pending
 from offbook.cli_options import describe_difference, json_option, print_json, use_colour
 from offbook.errors import OffbookError
 from offbook.reports.styled_lines import StyledLine, StyledText, print_lines
