@@ -18,6 +18,7 @@ from offbook.evals import (
     run_context_eval,
     select_artifacts,
 )
+from tests.evals.conftest import RunPack
 
 
 def artifact(name: str, text: str = "", **fields: Any) -> ContextArtifact:
@@ -265,3 +266,20 @@ def test_a_failure_is_in_the_page():
     value = {**MANIFEST, "tasks": [{**TASK, "expected": {"required_terms": ["host"]}}]}
     report = run_context_eval(msgspec.convert(value, ContextManifest))
     assert "\nmissing required terms: host\n" in render_context_markdown(report)
+
+
+@pytest.mark.parametrize(
+    "expected, status",
+    [
+        ({}, "no_data"),
+        ({"required_terms": ["port"]}, "pass"),
+        ({"required_terms": ["zebra"]}, "fail"),
+    ],
+)
+def test_a_task_that_expects_nothing_has_no_data(
+    run_files: RunPack, expected: dict[str, Any], status: str
+):
+    manifest = {**MANIFEST, "tasks": [{**TASK, "expected": expected}]}
+    case = {"id": "c", "kind": "context", "manifest": "m.json"}
+    finished = run_files({"id": "p", "cases": [case]}, {"m.json": manifest})
+    assert [case.status for case in finished.cases] == [status]

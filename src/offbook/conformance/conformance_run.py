@@ -7,12 +7,12 @@ import socket
 import subprocess
 import sys
 from contextlib import ExitStack
-from difflib import unified_diff
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
+from offbook.checks.expected_files import diff_texts
 from offbook.conformance.case_worker import CaseExit, receive_message, send_message
 from offbook.conformance.cases import ERROR, EXPECTED, matches_error
 from offbook.files import write_atomic
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 
 CaseOutcome = Literal["passed", "failed", "xfailed", "xpassed", "updated"]
-MAX_DIFF_INPUT = 200_000  # characters; difflib is quadratic
 MAX_TAIL = 10  # lines of stderr in a message
 
 
@@ -109,15 +108,13 @@ def _exceeded_limit(ended: CaseExit, settings: SuiteSettings) -> str:
 
 
 def _diff(expected: bytes, actual: bytes) -> tuple[str, ...]:
-    texts = [data.decode("utf-8", "replace") for data in (expected, actual)]
-    if sum(map(len, texts)) > MAX_DIFF_INPUT:
-        pairs = zip(*(text.splitlines() for text in texts), strict=False)
-        line = next((number for number, (a, b) in enumerate(pairs, 1) if a != b), 0)
-        where = f"first difference in line {line}" if line else "one is longer"
-        return (f"{len(expected):,} bytes expected, got {len(actual):,}: {where}",)
     # The trailing carriage return of a line is a difference that one has to see.
-    before, after = ([repr(line)[1:-1] for line in text.split("\n")] for text in texts)
-    return tuple(unified_diff(before, after, "expected", "actual", lineterm=""))
+    before, after = (
+        "".join(f"{repr(line)[1:-1]}\n" for line in data.decode("utf-8", "replace").split("\n"))
+        for data in (expected, actual)
+    )
+    hunks = diff_texts(before, after).hunks
+    return ("--- expected", "+++ actual", *(line for h in hunks for line in h.content.split("\n")))
 
 
 def _tail(text: str) -> tuple[str, ...]:

@@ -483,17 +483,20 @@ def _stable_hash(
 
 def run_case(case: EvalCase, context: CaseContext) -> CaseOutcome:
     """Score every task in every mode; each of them is a verdict."""
-    report = run_context_eval(read_manifest(context.loaded.resolve(case.manifest)))
-    verdicts = [
-        Verdict(
-            run["run_id"],
-            "pass" if run["passed"] else "fail",
-            "" if run["passed"] else f"{run['run_id']}: {'; '.join(run['failures'])}",
-            None,
-            run["final_correctness"]["score"],
-        )
-        for run in report["runs"]
-    ]
+    manifest = read_manifest(context.loaded.resolve(case.manifest))
+    report = run_context_eval(manifest)
+    unchecked = {task.id for task in manifest.tasks if task.expected == TaskExpectation()}
+    verdicts: list[Verdict] = []
+    for run in report["runs"]:
+        name, score = run["run_id"], run["final_correctness"]["score"]
+        if run["task_id"] in unchecked:
+            message = f"no data: the task {run['task_id']!r} expects nothing"
+            verdicts.append(Verdict(name, "no_data", message))
+        elif run["passed"]:
+            verdicts.append(Verdict(name, "pass", actual=score))
+        else:
+            message = f"{name}: {'; '.join(run['failures'])}"
+            verdicts.append(Verdict(name, "fail", message, actual=score))
     return CaseOutcome(verdicts, report=report, files=report_files(report))
 
 
