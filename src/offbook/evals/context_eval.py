@@ -105,7 +105,7 @@ class TranscriptMessage(ContextStruct, frozen=True):
     estimated_tokens: int | None = None
 
 
-class ToolUse(ContextStruct, frozen=True):
+class ObservedTool(ContextStruct, frozen=True):
     """A use of a tool in the recorded run."""
 
     name: str
@@ -149,7 +149,7 @@ class ContextTask(ContextStruct, frozen=True):
     artifacts: list[ContextArtifact] = []
     transcript: list[TranscriptMessage] = []
     tools: list[dict[str, Any]] = []
-    tool_events: list[ToolUse] = []
+    tool_events: list[ObservedTool] = []
     expected: TaskExpectation = TaskExpectation()
     observed: Observed = Observed()
     mode_observations: dict[str, Observed] = {}
@@ -382,7 +382,7 @@ def exposed_tools(task: ContextTask, mode: ContextMode) -> list[str]:
     return sorted(names)
 
 
-def _ordered(events: list[ToolUse]) -> list[ToolUse]:
+def _ordered(events: list[ObservedTool]) -> list[ObservedTool]:
     # Events without an order keep their place in the list.
     numbered = list(enumerate(events))
     numbered.sort(key=lambda item: (item[0] if item[1].order is None else item[1].order, item[0]))
@@ -419,7 +419,7 @@ def _score_content(
     }
 
 
-def _score_tools(expected: list[str], events: Sequence[ToolUse]) -> dict[str, Any]:
+def _score_tools(expected: list[str], events: Sequence[ObservedTool]) -> dict[str, Any]:
     used = list(dict.fromkeys(event.name for event in events))
     matched = [name for name in expected if name in used]
     unnecessary = [name for name in used if name not in expected and not EDIT_TOOL.search(name)]
@@ -435,7 +435,7 @@ def _score_tools(expected: list[str], events: Sequence[ToolUse]) -> dict[str, An
     }
 
 
-def _reads_before_edit(events: Sequence[ToolUse]) -> int:
+def _reads_before_edit(events: Sequence[ObservedTool]) -> int:
     count = 0
     for event in events:
         if event.phase == "edit" or EDIT_TOOL.search(event.name):
