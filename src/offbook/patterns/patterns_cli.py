@@ -94,7 +94,9 @@ def test_command(
     return int(any(outcome.exit_code for outcome in outcomes))
 
 
-def _watch(jobs: list[PatternTest], outcomes: list[Outcome], name_filter: str, started: int) -> int:
+def _watch(
+    jobs: list[PatternTest], outcomes: list[TestedPattern], name_filter: str, started: int
+) -> int:
     """Run the jobs whose files change, until the user quits."""
     # A file that was changed during its run has to run again.
     states = [
@@ -159,7 +161,7 @@ class PatternTest(msgspec.Struct, frozen=True):
     tests: tuple[Path, ...]
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class TestedPattern(msgspec.Struct, frozen=True):
     """The end of a test run, and the files that it used."""
 
     exit_code: int
@@ -210,7 +212,7 @@ def _tests_beside(pattern: Path) -> tuple[Path, ...]:
     return ()
 
 
-def run_tests(job: PatternTest, *, name_filter: str = "") -> Outcome:
+def run_tests(job: PatternTest, *, name_filter: str = "") -> TestedPattern:
     """Run the tests of a pattern."""
     python_tests = [path for path in job.tests if path.suffix == ".py"]
     steps = [path for path in job.tests if path.suffix != ".py"]
@@ -229,7 +231,7 @@ def run_tests(job: PatternTest, *, name_filter: str = "") -> Outcome:
         if matching and exit_code == NO_TESTS_COLLECTED:
             exit_code = 0  # the filter selects steps only
         exit_code = _run_step_files(matching) or exit_code
-    return Outcome(exit_code, tuple(sorted(files)))
+    return TestedPattern(exit_code, tuple(sorted(files)))
 
 
 def _run_pytest(tests: list[Path], name_filter: str) -> tuple[int, list[str]]:
