@@ -13,6 +13,7 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
 from functools import partial
+from itertools import repeat
 from queue import SimpleQueue
 from threading import Condition, Lock, Thread, get_ident, local
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
@@ -149,7 +150,8 @@ def find_interceptor(host: str, port: int | None) -> Interceptor | None:
 def paced_chunks(response: HttpResponse) -> Iterator[tuple[bytes, float]]:
     """Yield the events of a stream, or the body, each with the seconds before it."""
     chunks = response.chunks or ((response.body,) if response.body else ())
-    yield from zip(chunks, response.chunk_delays or (0.0,) * len(chunks), strict=False)
+    # A stream in progress has no length.
+    yield from zip(chunks, response.chunk_delays or repeat(0.0), strict=False)
 
 
 # ----------------------------------------------------------------------------- blocking
