@@ -424,14 +424,16 @@ class CachedPrefix(msgspec.Struct, Generic[StateT], frozen=True):
 class PrefixCache(Generic[StateT]):
     """The states decoded from the prefixes of recent bodies, one for each conversation.
 
-    `find_array` returns the JSON of the growing array (the messages) in a body.
+    `array` is the name of the growing array (the messages) in a body.
 
     A prefix is found by the number of its whole blocks, its first block and the bytes before its
     last whole block ends, so that a search costs the same with many conversations as with one.
     """
 
-    def __init__(self, find_array: Callable[[bytes], bytes]) -> None:
-        self._find_array = find_array
+    def __init__(self, array: str) -> None:
+        body = msgspec.defstruct("Body", [(array, msgspec.Raw, msgspec.Raw(b"[]"))], gc=False)
+        decode = msgspec.json.Decoder(body).decode
+        self._find_array: Callable[[bytes], bytes] = lambda raw: bytes(getattr(decode(raw), array))
         self._entries: OrderedDict[tuple[int, bytes, bytes], CachedPrefix[StateT]] = OrderedDict()
         self._size = 0
         self._lock = threading.Lock()

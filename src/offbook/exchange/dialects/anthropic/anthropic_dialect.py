@@ -83,7 +83,7 @@ class Anthropic:
 
     def __init__(self, rules: frozenset[str] = ALL_RULES) -> None:
         self._rules = rules
-        self._cache: PrefixCache[wire.AnthropicState] = PrefixCache(wire.find_messages)
+        self._cache: PrefixCache[wire.AnthropicState] = PrefixCache("messages")
 
     def claims(self, http_request: HttpRequest) -> bool:
         """Return whether this is a request to Anthropic."""

@@ -179,19 +179,9 @@ class AnthropicState(msgspec.Struct, frozen=True):
 EMPTY_STATE = AnthropicState()  # shared: a history is immutable
 
 
-class _AnthropicMessagesOnly(msgspec.Struct):
-    messages: Raw = Raw(b"[]")
-
-
 _decode_body = RequestDecoder(AnthropicBody, OPTIONS).decode
 decode_message = msgspec.json.Decoder(AnthropicMessage).decode
 decode_event = msgspec.json.Decoder(AnthropicEvent).decode
-_decode_messages_only = msgspec.json.Decoder(_AnthropicMessagesOnly).decode
-
-
-def find_messages(body: bytes) -> bytes:
-    """Return the JSON of the messages in a body."""
-    return bytes(_decode_messages_only(body).messages)
 
 
 # -------------------------------------------------------------------------- signatures

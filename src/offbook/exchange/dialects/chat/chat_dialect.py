@@ -83,7 +83,7 @@ class Chat:
     def __init__(self, rules: frozenset[str] = ALL_RULES) -> None:
         self._rules = rules
         self._tools = lru_cache(maxsize=64)(self._decode_tools)
-        self._cache: PrefixCache[wire.ChatState] = PrefixCache(wire.find_messages)
+        self._cache: PrefixCache[wire.ChatState] = PrefixCache("messages")
 
     def claims(self, http_request: HttpRequest) -> bool:
         """Return whether this is a completion, an embedding or a request for models."""

@@ -224,22 +224,12 @@ class ChatEmbeddingBody(msgspec.Struct, gc=False):
     dimensions: int | None = None
 
 
-class _ChatMessagesOnly(msgspec.Struct, gc=False):
-    messages: msgspec.Raw = msgspec.Raw(b"[]")
-
-
 body_decoder = RequestDecoder(ChatBody, OPTIONS)
 tools_decoder: msgspec.json.Decoder[list[ChatTool] | None] = msgspec.json.Decoder(
     list[ChatTool] | None
 )
 completion_decoder = msgspec.json.Decoder(ChatCompletion)
 embedding_decoder = msgspec.json.Decoder(ChatEmbeddingBody)
-_messages_decoder = msgspec.json.Decoder(_ChatMessagesOnly)
-
-
-def find_messages(body: bytes) -> bytes:
-    """Return the JSON of the messages in a body."""
-    return bytes(_messages_decoder.decode(body).messages)
 
 
 # ----------------------------------------------------------------------------- messages

@@ -77,7 +77,7 @@ class Responses:
     def __init__(self, rules: frozenset[str] = ALL_RULES) -> None:
         self._rules = rules
         self._tools = lru_cache(maxsize=64)(self._decode_tools)
-        self._cache: PrefixCache[wire.ResponsesState] = PrefixCache(wire.find_input)
+        self._cache: PrefixCache[wire.ResponsesState] = PrefixCache("input")
         self._encoded_tools: tuple[tuple[Tool, ...], msgspec.Raw] = ((), msgspec.Raw(b"[]"))
 
     def claims(self, http_request: HttpRequest) -> bool:

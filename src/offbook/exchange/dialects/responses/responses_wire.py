@@ -172,10 +172,6 @@ class ResponsesConversation(msgspec.Struct, gc=False):
     items: list[ResponsesItem] | None = None
 
 
-class _ResponsesInputOnly(msgspec.Struct, gc=False):
-    input: msgspec.Raw = msgspec.Raw(b"[]")
-
-
 class _ResponsesItemOnly(msgspec.Struct, gc=False):
     item: msgspec.Raw = msgspec.Raw(b"null")
 
@@ -186,12 +182,6 @@ conversation_decoder = msgspec.json.Decoder(ResponsesConversation)
 response_decoder = msgspec.json.Decoder(ResponsesResponse)
 event_decoder = msgspec.json.Decoder(ResponsesEvent)
 raw_item_decoder = msgspec.json.Decoder(_ResponsesItemOnly)
-_input_decoder = msgspec.json.Decoder(_ResponsesInputOnly)
-
-
-def find_input(body: bytes) -> bytes:
-    """Return the JSON of the input in a body."""
-    return bytes(_input_decoder.decode(body).input)
 
 
 # -------------------------------------------------------------------------------- items
