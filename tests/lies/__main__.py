@@ -12,7 +12,7 @@ os.environ["SSL_CERT_FILE"] = str(Path(__file__).parents[1] / "authority.pem")  
 os.environ["PYDANTIC_AI_NO_BANNER"] = "1"
 warnings.simplefilter("ignore")
 
-from tests.lies.honest import HONEST
+from tests.lies.honest_frameworks import HONEST
 from tests.lies.lies import LIES
 from tests.lies.verdicts import GROUPS, Lie, Outcome, rehearse, try_lie
 
@@ -66,8 +66,9 @@ def main() -> int:
     green = 0
     for one in present:
         outcome = rehearse(one.agent(), one.form)
-        green += outcome.group == "green"
-        if outcome.group != "green":
+        passed = outcome.group == ("shown" if one.agent.shows else "green")
+        green += passed
+        if not passed:
             wrong.append(f"{one}: {first_line(outcome.message)}")
     print_table(tried)
     print(f"\nhonest agents: {green} of {len(present)} green")

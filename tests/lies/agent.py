@@ -163,6 +163,7 @@ class Agent:
     more: Sequence[tuple[str, str]] = ()
     roles: Sequence[Any] = ()
     program = ""
+    shows = ""  # the kind of change that a run of an honest one shows
 
     def __init__(self) -> None:
         self.shop = Shop()

@@ -61,6 +61,23 @@ def honest(*forms: str) -> Any:
 
 
 @honest(*WIRE)
+class SplitsParallelCalls(Agent):
+    """The history has each of two parallel calls in a message of its own, with its result."""
+
+    def edit(self, request: Request, number: int) -> None:
+        results = {result.call_id: result for result in request.results}
+        items: list[Item] = []
+        for item in request.items:
+            if isinstance(item, Model) and item.calls:
+                for index, made in enumerate(item.calls):
+                    items.append(Model(item.text if index == 0 else "", [made]))
+                    items.append(results[made.id])
+            elif not isinstance(item, Result):
+                items.append(item)
+        request.items = items
+
+
+@honest(*WIRE)
 class SendsResultsInTheOrderOfTheirEnd(Agent):
     """The results of parallel calls come in another order than the calls."""
 

@@ -285,7 +285,7 @@ def send_gemini(request: Request) -> Model:
         if part.function_call:
             made = part.function_call
             model.calls.append(Call(made.id or "", made.name, dict(made.args)))
-        elif part.text:
+        elif part.text and not part.thought:
             model.text += part.text
     return model
 

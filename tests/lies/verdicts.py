@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +15,7 @@ from tests.lies.forms import FORMS, Form
 GROUPS = {
     "red": "the run fails, and the message names the lie",
     "shown": "the run passes; `run.changes`, the trace and the reports show the lie",
-    "assertion": "the run passes; one line of the test catches the lie",
+    "assertion": "the run passes; one line in the test catches the lie",
     "unseen": "nothing that a test can reach is different",
 }
 
@@ -93,7 +92,7 @@ class Outcome(NamedTuple):
 def rehearse(agent: Agent, form: Form, assertions: Iterable[str] = ()) -> Outcome:
     """Drive an agent by an otherwise empty test, then evaluate the assertions."""
     failed: list[str] = []
-    with warnings.catch_warnings(record=True) as caught, block_network():  # as in pytest
+    with warnings.catch_warnings(record=True) as caught, block_network() as guard:  # as in pytest
         warnings.simplefilter("always", OffbookWarning)
         try:
             with form.open(agent) as rehearsal:
@@ -105,6 +104,7 @@ def rehearse(agent: Agent, form: Form, assertions: Iterable[str] = ()) -> Outcom
                 changes = [str(change) for change in getattr(run, "changes", ())]
         except OffbookError as error:
             return Outcome("red", str(error), tuple(failed))
+    changes += [str(error) for error in guard.refused]
     changes += [str(one.message) for one in caught if one.category is OffbookWarning]
     group = "shown" if changes else "green"
     return Outcome(group, "\n".join(changes), tuple(failed), seen)
@@ -123,7 +123,8 @@ def _read_everything(run: Any, agent: Agent) -> Any:
         (request.system, request.model, [message.text for message in request.messages])
         for request in run.requests
     ]
-    return executed, requests, run.output, agent.shop.looked_up, agent.shop.refunded
+    # parallel calls end in any order
+    return executed, requests, run.output, sorted(agent.shop.looked_up), agent.shop.refunded
 
 
 def try_lie(one: Lie) -> Outcome:
@@ -138,19 +139,15 @@ def try_lie(one: Lie) -> Outcome:
     return outcome._replace(group="unseen" if same else "green")
 
 
+TWINS: dict[tuple[str, str], Outcome] = {}
+
+
 def honest_twin(one: Lie) -> Outcome:
     """Drive the same agent without the lie, with the assertions of all lies of its form."""
-    return _drive_honestly(one.form.name, tuple(one.agent.steps), one.agent.last)
-
-
-@cache
-def _drive_honestly(form: str, steps: tuple[Any, ...], last: str) -> Outcome:
-    twin = type("Twin", (Agent,), {"steps": steps, "last": last})
-    assertions = {
-        one.expected.text
-        for one in LIES
-        if one.form.name == form
-        and one.expected.group == "assertion"
-        and (tuple(one.agent.steps), one.agent.last) == (steps, last)
-    }
-    return rehearse(twin(), FORMS[form], assertions)
+    key = one.form.name, repr((one.agent.steps, one.agent.last))
+    if key not in TWINS:
+        changed = {"steps": one.agent.steps, "last": one.agent.last}
+        same = [lie for lie in LIES if lie.form == one.form and lie.agent.steps is one.agent.steps]
+        texts = {lie.expected.text for lie in same if lie.expected.group == "assertion"}
+        TWINS[key] = rehearse(type("Twin", (Agent,), changed)(), one.form, texts)
+    return TWINS[key]
