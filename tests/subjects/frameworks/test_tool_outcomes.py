@@ -99,6 +99,11 @@ def google_chat(find: Find) -> Any:
     return client.chats.create(model="m", config={"tools": [find]})
 
 
+def smolagent(find: Find) -> Any:
+    model = OpenAIServerModel("m", api_key="none")
+    return ToolCallingAgent([smol_tool(find)], model, verbosity_level=0)
+
+
 # The frameworks that send the exception of a tool to the model as its result.
 SWALLOWING: list[Make] = [
     openai_chat,
