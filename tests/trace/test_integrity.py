@@ -263,6 +263,7 @@ ALLOWED: dict[str, Callable[[Messages], Messages]] = {
         1, says("I look it up.", FIND, call("c2", "find_price", currency="EUR", number=7.0))
     ),
     "ids of the client": with_ids,
+    "a default": replace(4, says("", call("c3", "refund", number=7, all=False, note=None))),
     "the thinking of the model as a text": replace(8, says("Polite.You are welcome.")),
     "added thinking": replace(4, Message("assistant", (Thinking("Hm."), REFUND))),
     "a reminder beside a prompt": replace(

@@ -126,7 +126,8 @@ class TracedSource:
             elif message.role == "assistant":
                 spoken = True
         earlier = self._open.get(before)
-        if (
+        # After a change that fails the run, no other is looked for.
+        if self.history_error is None and (
             spoken
             or (earlier is not None and earlier.head != head)
             or (results and self._has_result(results))

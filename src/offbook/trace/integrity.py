@@ -341,7 +341,9 @@ class HistoryComparison:
         same.sort(key=lambda entry: (entry[1].position < reached, entry[1].key != item.key))
         for number, known in same[:1]:
             known.used = True
-            if known.key != item.key and not _is_repaired(known.call):
+            if known.key != item.key and not (
+                known.call and (_is_repaired(known.call) or _has_defaults(known.call, call))
+            ):
                 what = "arguments" if known.call and known.call.name == call.name else "call"
                 self._add(what, item.message, known.shown, item.shown)
             return number
@@ -567,9 +569,17 @@ def _differing(expected: str, got: str) -> tuple[str, str]:
     return _shorten(expected[start:]), _shorten(got[start:])
 
 
-def _is_repaired(call: ToolCall | None) -> bool:
+def _is_repaired(call: ToolCall) -> bool:
     """Return whether the model wrote invalid JSON: clients send something else back."""
-    return call is not None and RAW_ARGUMENTS in call.arguments
+    return RAW_ARGUMENTS in call.arguments
+
+
+def _has_defaults(known: ToolCall, call: ToolCall) -> bool:
+    """Return whether a call has more arguments only that are off: Claude Code fills in defaults."""
+    given = {name: call.arguments[name] for name in known.arguments if name in call.arguments}
+    added = [value for name, value in call.arguments.items() if name not in known.arguments]
+    same = call_key(known) == call_key(msgspec.structs.replace(call, arguments=given))
+    return same and all(value is None or value is False for value in added)
 
 
 def _shorten(text: str) -> str:
