@@ -31,6 +31,7 @@ class Shell:
     more: tuple[tuple[str, str | bool], ...] = ()
     slow: bool = False
     edit: Mapping[str, str] = field(default_factory=dict[str, str])
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @property
     def client(self) -> ClientPackage:
@@ -39,6 +40,10 @@ class Shell:
 
     def __str__(self) -> str:
         return self.client.program
+
+    def start(self, **options: Any) -> CliAgent:
+        """Return the subject, for a test that is not about the process of the client."""
+        return self.make(**self.options, **options)
 
     def params(self, command: str) -> dict[str, Any]:
         return {self.word: command, **dict(self.more)}
@@ -49,7 +54,8 @@ CLAUDE = Shell(ClaudeCode, "Bash", "command", (("description", "Try it"),))
 GEMINI = Shell(
     GeminiCli, "run_shell_command", "command", slow=True, edit={"instruction": "Make it two"}
 )
-PI = Shell(Pi, "bash", "command", slow=True)
+# To start pi takes three seconds of the processor: one process serves the tests of a worker.
+PI = Shell(Pi, "bash", "command", slow=True, options={"warm": True})
 OPENCODE = Shell(OpenCode, "bash", "command", (("description", "Try it"),), slow=True)
 QWEN = Shell(QwenCode, "run_shell_command", "command", (("is_background", False),), slow=True)
 CONTINUE = Shell(Continue, "Bash", "command", slow=True)
