@@ -2,10 +2,11 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.forked import run_python
 
 SHOP = """
 def discount(total):
@@ -56,13 +57,11 @@ def make_project(folder: Path, test: str, *, source: str = SHOP, config: str = C
 def run_mutants(
     root: Path, project: Path, *options: str, code: int = 0
 ) -> subprocess.CompletedProcess[str]:
-    ran = subprocess.run(
-        [sys.executable, root / "scripts" / "mutants", *options],
+    ran = run_python(
+        *(root / "scripts" / "mutants", *options),
         cwd=project,
         env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
+        imports=["coverage", "hypothesis"],
     )
     assert ran.returncode == code, ran.stdout + ran.stderr
     return ran
