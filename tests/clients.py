@@ -20,6 +20,8 @@ from offbook.subjects.clis import (
 from offbook.subjects.clis.pi import Pi
 from tests.matrix.rows import WHOLE
 
+DEADLINE = 240  # seconds: a client takes minutes to start on a busy machine
+
 
 @dataclass(frozen=True)
 class Shell:
@@ -41,9 +43,9 @@ class Shell:
     def __str__(self) -> str:
         return self.client.program
 
-    def start(self, **options: Any) -> CliAgent:
+    def start(self) -> CliAgent:
         """Return the subject, for a test that is not about the process of the client."""
-        return self.make(**self.options, **options)
+        return self.make(deadline=DEADLINE, **self.options)
 
     def params(self, command: str) -> dict[str, Any]:
         return {self.word: command, **dict(self.more)}

@@ -157,7 +157,7 @@ def test_a_thread_is_refused_also_after_the_block():
     ended, tried = threading.Event(), list[bool]()
 
     def try_later():
-        ended.wait(10)
+        ended.wait(300)
         tried.append(is_allowed())
 
     with block_network():
@@ -173,7 +173,7 @@ def test_a_thread_of_an_inner_block_is_refused_later_in_the_block_around():
     ended = threading.Event()
 
     def try_later() -> None:
-        ended.wait(10)
+        ended.wait(300)
         is_allowed()
 
     with block_network() as outer:

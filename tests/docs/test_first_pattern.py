@@ -21,7 +21,7 @@ def run_script(folder: Path, script: Path = SCRIPT) -> subprocess.CompletedProce
         env={**os.environ, "PATH": path},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
 

@@ -80,7 +80,7 @@ def test_the_agent_is_driven_in_its_home(script: Path, tmp_path: Path):
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert completed.returncode == 0, completed.stdout + completed.stderr

@@ -199,7 +199,7 @@ def test_openai_agents_behind_a_proxy_connect_to_nothing_during_and_after_the_te
             capture_output=True,
             text=True,
             check=False,
-            timeout=120,
+            timeout=300,
         )
         proxy.shutdown(socket.SHUT_RDWR)
     assert result.returncode == 0, result.stdout + result.stderr

@@ -23,7 +23,7 @@ from tests.sources.cassette.conversations import Counting, answer, ask
 def run(command: list[str], function: Any, source: Any, folder: Path) -> CommandResult:
     folder.mkdir(exist_ok=True)
     home = dict(os.environ)
-    return function(source, command, cwd=folder, echo=False, environment=home, deadline=60)[0]
+    return function(source, command, cwd=folder, echo=False, environment=home, deadline=300)[0]
 
 
 ASKING = """

@@ -65,7 +65,7 @@ def test_a_trace_with_a_truncated_last_line_is_shown_up_to_the_line_before(
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
         env={**os.environ, "NO_COLOR": "1"},
     )
     assert shown.returncode == 0, shown.stderr

@@ -24,7 +24,7 @@ from offbook.sources.cassette import load_cassette
 from offbook.sources.server import Server
 from offbook.subjects.clis import SETTINGS
 from tests.clients import CLAUDE, CODEX, GEMINI, OPENCODE, marks_of
-from tests.forked import forked_command, run_python
+from tests.forked import SECONDS, forked_command, run_python
 from tests.runs.command_clients import CLIENTS
 
 SCRIPT = Path(__file__).parent / "command_clients.py"
@@ -143,7 +143,7 @@ def offbook(
     folders = {"HOME": str(home), "TMPDIR": str(home), "PWD": str(folder)}
     environment = variables | QUIET | folders | (env or {})
     if not before:
-        return run_python("-m", "offbook", *arguments, cwd=folder, env=environment, timeout=120)
+        return run_python("-m", "offbook", *arguments, cwd=folder, env=environment)
     return subprocess.run(
         [*before, sys.executable, "-m", "offbook", *map(str, arguments)],
         cwd=folder,
@@ -151,7 +151,7 @@ def offbook(
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=SECONDS,
         check=False,
     )
 

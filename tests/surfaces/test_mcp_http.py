@@ -36,7 +36,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         assert address.startswith("http://127.0.0.1:")
         yield address
         server.send_signal(signal.SIGINT)
-        assert server.wait(60) in {0, 130}
+        assert server.wait(300) in {0, 130}
 
 
 async def run_flow(client: Client, name: str) -> dict[str, Any]:

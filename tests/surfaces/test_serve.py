@@ -446,7 +446,7 @@ def test_a_served_playbook_answers_openai_clients_until_interrupted(
                 else:
                     assert response.choices[0].finish_reason == "tool_calls"
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == code
+        assert process.wait(300) == code
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -232,7 +232,7 @@ def run_judge(path: Path) -> None:
         (folder / name).write_text(text)
     command = [sys.executable, "-c", "from offbook.surfaces.cli import main; main()"]
     command += ["eval", "run", "pack.eval.toml", "--output", "run"]
-    ended = subprocess.run(command, cwd=folder, capture_output=True, check=False, timeout=120)
+    ended = subprocess.run(command, cwd=folder, capture_output=True, check=False, timeout=300)
     assert ended.returncode == 1, ended
 
 

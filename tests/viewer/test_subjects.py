@@ -111,7 +111,7 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
         [sys.executable, "-m", "tests.viewer.example_traces", str(folder)],
         cwd=root,
         check=True,
-        timeout=120,
+        timeout=300,
     )
     return folder
 
@@ -165,7 +165,7 @@ def test_an_eval_run_has_its_table_and_its_traces(open_html: OpenPage, tmp_path:
         cwd=pack,
         capture_output=True,
         check=True,
-        timeout=120,
+        timeout=300,
     )
     traces, records = read_sources([tmp_path / "run"])
     opened = open_html(render_page(traces, records=records))

@@ -145,7 +145,7 @@ def test_gemini_resumes_after_text_but_sends_a_tool_result_twice():
 
 @pytest.mark.parametrize("shell", ALL)
 def test_a_permanent_provider_error_fails_the_run(shell: Shell):
-    with drive(shell.start(deadline=60)) as rehearsal, pytest.raises(RunError) as caught:
+    with drive(shell.start()) as rehearsal, pytest.raises(RunError) as caught:
         rehearsal.run(when("Try", [fail("never, says the provider", status=403)]))
     assert shell.make().name in str(caught.value)
 
@@ -159,7 +159,7 @@ def test_codex_retries_when_configured():
 
 @pytest.mark.parametrize("shell", ALL)
 def test_an_exhausted_script_fails_the_run(shell: Shell):
-    with drive(shell.start(deadline=60)) as rehearsal, pytest.raises(ScriptExhausted):
+    with drive(shell.start()) as rehearsal, pytest.raises(ScriptExhausted):
         rehearsal.run(when("Go", [call(shell.tool, shell.params("true"))]))
 
 

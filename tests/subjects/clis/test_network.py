@@ -38,11 +38,11 @@ from tests.matrix.rows import ROWS
 shells = {"codex": CODEX, "claude": CLAUDE, "gemini": GEMINI}
 if sys.argv[1] in shells:
     shell = shells[sys.argv[1]]
-    subject = shell.make(deadline=60)
+    subject = shell.make(deadline=240)
     turn = when("Go", [call(shell.tool, shell.params("echo alone")), say("Done.")])
 else:
     row = {str(row): row for row in ROWS}[sys.argv[1]]
-    subject, turn = Command(row.command, env=row.environment, deadline=60), row.turn
+    subject, turn = Command(row.command, env=row.environment, deadline=240), row.turn
 with drive(subject) as rehearsal:
     run = rehearsal.run(turn)
     assert run.tools, "no tool was called"
@@ -70,7 +70,7 @@ def run_isolated(
         env={**os.environ, "PYTHONPATH": str(root)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
 

@@ -46,7 +46,7 @@ def run_ralph(
     output: str, max_iterations: int, trace: Path, cwd: Path | None = None, *, fails: bool = False
 ) -> None:
     """Run the loop with one scripted reply; a wrong exit code fails the test."""
-    rehearsal = drive(Ralph(max_iterations=max_iterations, deadline=60), trace=trace, cwd=cwd)
+    rehearsal = drive(Ralph(max_iterations=max_iterations, deadline=240), trace=trace, cwd=cwd)
     rehearsal.run(when("Build the API", [say(output)]))
     if fails:
         with pytest.raises(CheckFailed, match="exit code 0, but the loop ended with"):

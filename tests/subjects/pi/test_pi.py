@@ -14,7 +14,7 @@ from offbook.sources.playbook import call, role, say, when
 from offbook.subjects import Subject
 from offbook.subjects.clis.pi import Pi
 from offbook.testing import SubjectConformance, create_test_session
-from tests.clients import PI, is_alive, needs
+from tests.clients import DEADLINE, PI, is_alive, needs
 from tests.subjects.pi.worlds import EXTENSION, JSON, PI_WORLDS, World, whole
 
 WriteExtension = Callable[[str], Path]
@@ -85,7 +85,7 @@ class TestPi(SubjectConformance):
         self.warm = method.__name__ not in self.cold
 
     def subject(self) -> Subject:
-        return Pi(warm=self.warm)
+        return Pi(warm=self.warm, deadline=DEADLINE)
 
     def call(self) -> tuple[str, JSON]:
         return "bash", {"command": "echo it works"}
