@@ -324,7 +324,8 @@ def test_the_events_of_a_run_are_reproducible_up_to_their_order(tmp_path: Path):
         with drive(pi, cwd=tmp_path) as t:
             t.run(when("x", [call("ask"), call("bash", {"command": "rm x"}), say("ok")]))
             skipped = {"_meta.run_start", "process.start", "model.request"}
-            return sorted((e.event, repr(e.data)) for e in t.events.all if e.event not in skipped)
+            kept = [e for e in t.events.all if e.event not in skipped]
+            return sorted((e.event, repr({**e.data, "ms": 0})) for e in kept)
 
     assert record() == record()
 
