@@ -20,7 +20,11 @@ def classifiers(root: Path) -> list[str]:
 
 def test_the_claimed_pythons_are_those_that_dev_pythons_runs(root: Path, classifiers: list[str]):
     claimed = [name.removeprefix(CLAIM) for name in classifiers if name.startswith(f"{CLAIM}3.")]
-    command = re.search(r'pythons "([^"]+)" "\$@"', (root / "dev").read_text())
+    command = re.search(
+        r"^pythons\(\) {.*?for version in ([\d. ]+);",
+        (root / "dev").read_text(),
+        re.DOTALL | re.MULTILINE,
+    )
     assert command is not None
     assert claimed == command[1].split()
 

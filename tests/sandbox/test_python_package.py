@@ -346,7 +346,7 @@ def test_the_build_system_of_a_project_is_read(name: str, tmp_path: Path):
 
 def test_a_pyproject_that_is_no_toml_is_refused_with_its_path(tmp_path: Path, temp: Path):
     package = write_package(tmp_path / "wrong", PYTHON_GOOD, {"pyproject.toml": "[project\n"})
-    with pytest.raises(UsageError, match=r"pyproject\.toml: invalid TOML"):
+    with pytest.raises(UsageError, match=r"pyproject\.toml:1: invalid TOML"):
         verify_sandbox_install(package)
 
 

@@ -61,7 +61,7 @@ def run_mutants(
         *(root / "scripts" / "mutants", *options),
         cwd=project,
         env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
-        imports=["coverage", "hypothesis"],
+        imports=["coverage"],
     )
     assert ran.returncode == code, ran.stdout + ran.stderr
     return ran

@@ -328,8 +328,12 @@ class _Case:
 
 
 def compare_runs(before: Path, after: Path) -> RunComparison:
-    """Compare two runs; the pairs are the cases with the same id in the same pack."""
-    first, second = _read_cases(before), _read_cases(after)
+    """Compare two runs; the pairs are the cases with the same id in the same pack.
+
+    Results of version 0.1 have no pack: they are compared with those of any pack.
+    """
+    named = all(result.pack for folder in (before, after) for result in read_results(folder))
+    first, second = (_read_cases(folder, named=named) for folder in (before, after))
     aligned = [
         (None if a is None else first[a], None if b is None else second[b])
         for a, b in align(first, second, _id_of, _id_of)
@@ -349,9 +353,10 @@ def compare_runs(before: Path, after: Path) -> RunComparison:
 _id_of: Callable[[_Case], str] = attrgetter("id")
 
 
-def _read_cases(folder: Path) -> list[_Case]:
+def _read_cases(folder: Path, *, named: bool) -> list[_Case]:
     cases: dict[tuple[str, str], _Case] = {}
-    for result in read_results(folder):
+    for stored in read_results(folder):
+        result = stored if named else msgspec.structs.replace(stored, pack="")
         key = result.pack, result.id
         if key not in cases:
             cases[key] = _Case(result)

@@ -53,7 +53,7 @@ def find_empty_tests(tree: ast.Module, scopes: list[Scope]) -> Iterator[Found]:
 
 
 def scopes_in(tree: ast.AST) -> list[Scope]:
-    """Return all functions, those inside of others as well."""
+    """Return all functions, also nested ones."""
     return [
         Scope(node, list(ast.walk(node)), _own_nodes(node))
         for node in ast.walk(tree)

@@ -196,7 +196,7 @@ class NeutralStream:
 
 
 def write_commands(text: str, stream: TextIO) -> None:
-    """Write workflow commands of our own."""
+    """Write workflow commands."""
     (stream.commands if isinstance(stream, NeutralStream) else stream).write(text)
 
 

@@ -130,6 +130,7 @@ class TraceTree:
         self._prompt: str | None = None
         self._said = ""  # the last text of the model
         self._tool_error = ""  # the last tool that raised, and what
+        self._raised: set[str] = set()  # the calls whose tools raised
         self._step: Node | None = None
         # Open calls by id; None once the node is drawn and can take no more children.
         self._calls: dict[str, Node | None] = {}
@@ -569,6 +570,8 @@ class TraceTree:
     def _add_unsent(self) -> Iterator[StyledLine]:
         """Render the ends of tools whose results were not sent to the model."""
         for call_id, data in self._ended.items():
+            if call_id in self._raised:  # the error is shown already
+                continue
             note = "" if data.get("ran") is not False else " (the framework refused the input)"
             end = self._describe_end(data, note or " (not sent to the model)")
             yield from self._add_outcome(call_id, data, end)
@@ -584,6 +587,7 @@ class TraceTree:
     def _on_tool_error(self, data: dict[str, Any]) -> Iterator[StyledLine]:
         tool, error = escape_controls(str(data.get("tool", "?"))), str(data.get("error", ""))
         self._tool_error = f"{tool} raised {escape_controls(error)}"
+        self._raised.add(data.get("call_id", ""))
         node = Node(StyledText(f"{tool} raised ", "error"), StyledText(self._texts.shorten(error)))
         return self._add_outcome(data.get("call_id", ""), data, node)
 

@@ -132,7 +132,7 @@ class Subject(Protocol):
 
 
 class PlainSubject:
-    """The base of subjects that have no tools, commands and verdicts of their own."""
+    """The base of subjects without tools, commands and verdicts."""
 
     emits_tool_calls = False
 

@@ -224,7 +224,7 @@ class AgentEndData(EventData, frozen=True):
 class ToolCallData(EventData, frozen=True):
     """A call of the model, in the names of the script; `step` is its number there.
 
-    `observed` says whether each execution of the tool has events of its own; a trace of an earlier
+    `observed` says whether each execution of the tool has events; a trace of an earlier
     version does not say it.
     """
 

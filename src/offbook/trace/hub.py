@@ -111,7 +111,7 @@ class Hub:
         self.correlation: Correlation | None = None
         self.place: FileLine | None = None  # where the present run is written
         self.faults: FaultInjector | None = None  # what breaks the tools and host calls of the run
-        # set here: a server creates endpoints in a thread of its own
+        # set here: a server creates endpoints in another thread
         self.keeps_wire = keep_wire.get() or os.environ.get(KEEP_WIRE, "0") not in {"", "0"}
         # replaced, never changed in place: a delivery goes on with the tuple that it started with
         self._subscriptions: tuple[Subscription, ...] = ()

@@ -335,7 +335,7 @@ class HistoryComparison:
         """Return the call of the known conversation that this one is."""
         calls = [(n, k) for n, k in enumerate(self._known.items) if k.call and not k.used]
         same = [(n, k) for n, k in calls if k.call and k.call.id == call.id]
-        if not same:  # the client made an id of its own
+        if not same:  # the client made another id
             same = [(n, k) for n, k in calls if k.key == item.key and k.position >= reached]
         # A source may use one id again.
         same.sort(key=lambda entry: (entry[1].position < reached, entry[1].key != item.key))
