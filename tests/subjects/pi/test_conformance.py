@@ -409,10 +409,10 @@ def test_the_trace_has_the_events_in_the_same_order(world: World):
     exchange = ["model.request", "model.reply"]
     assert names == [
         *exchange,
-        *["tool.call", "ui.confirm", "tool.result"],
+        *["tool.call", "tool.start", "ui.confirm", "tool.end", "tool.result"],
         *exchange,
         *["tool.call", "tool.blocked", "tool.result"],
         *exchange,
-        *["tool.call", "hook.tool_call", "tool.result"],
+        *["tool.call", "hook.tool_call", "tool.start", "tool.end", "tool.result"],
         *exchange,
     ]
