@@ -126,6 +126,8 @@ export function describe(name: string, data: Data): [string, string] {
     case "model.aside": return ["side request", shorten(str(data.about ?? data.path))];
     case "model.wire": return ["wire", ["request", "response"].map((side) => `${side} ${str(isRecord(data[side]) ? data[side].size : "?")} bytes`).join(", ")];
     case "tool.call": return [str(data.tool) || "?", shorten(compact(data.input ?? {}), 120)];
+    case "tool.start": return [`${str(data.tool)} starts`, shorten(compact(data.input ?? {}), 120)];
+    case "tool.end": return [`${str(data.tool)} ends`, data.ran === false ? "it did not run" : `→ ${data.is_error ? "error: " : ""}${shorten(textOf(data.content) || str(data.error)) || "(nothing)"}`];
     case "tool.result": return [str(data.tool) || "?", `→ ${data.is_error ? "error: " : ""}${shorten(textOf(data.content)) || "(nothing)"}`];
     case "tool.blocked": return [`${str(data.tool)} blocked`, shorten(str(data.reason))];
     case "tool.error": return [`${str(data.tool)} raised`, shorten(str(data.error))];
