@@ -391,3 +391,10 @@ def test_the_secrets_of_a_text_are_found(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("SHOP_PASSWORD", "correct horse")
     key = "ghp_" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ0123456789"
     assert {*find_secrets(f"correct horse, {key}")} == {"correct horse", key}
+
+
+@pytest.mark.parametrize(
+    "key", ["Jaje2Y1Jp8BbCdxaJQaPwdAUBo48aB", "i2MefKpjHj6XygEJwtXo09EiT148aB"]
+)
+def test_a_key_that_contains_the_name_of_a_secret_by_chance_is_hidden(key: str):
+    assert key not in hide_secrets(f"The password is {key}")

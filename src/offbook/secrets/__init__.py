@@ -584,6 +584,9 @@ def _is_key(value: bytes) -> bool:
 def _is_name_with_digits(value: bytes) -> bool:
     """Return whether a value is a variable or a type that has a digit: `s3_credentials`."""
     words = compile_pattern(_WORDS).findall(value)
+    # A long key contains such a word by chance: `…QaPwdAUBo48aB`.
+    if b"_" not in value and 4 * MIN_VALUE_LENGTH < len(value) < 4 * len(words):
+        return False
     return re.fullmatch(rb"[A-Za-z_][\w.]*", value) is not None and any(
         word.lower() in _NOUNS or word.lower() + b"s" in _NOUNS for word in words
     )
