@@ -197,7 +197,7 @@ function renderEvent(panel: HTMLElement, { event, row, related }: Opened, talk: 
   const { data } = event;
   if (talk) return renderModel(panel, talk, related);
   switch (row.name) {
-    case "tool.call": case "tool.result": case "tool.blocked": case "tool.error": return renderTool(panel, related);
+    case "tool.call": case "tool.result": case "tool.blocked": case "tool.error": case "tool.start": case "tool.end": return renderTool(panel, related);
     case "check.verdict": return panel.append(renderCheck(data));
     case "_meta.run_end":
       if (!data.ok) panel.append(renderMessageText(str(data.error)));
@@ -248,6 +248,11 @@ function renderTool(panel: HTMLElement, related: TraceEvent[]): void {
   const changed = find("hook.tool_call");
   if (changed) panel.append(section("A hook changed the arguments", tree(changed, 3)));
   if (call) panel.append(section("Arguments", tree(call.input ?? {}, 4)));
+  for (const { data } of related.filter((each) => each.event === "tool.start")) {
+    const end = related.find((each) => each.event === "tool.end" && each.data.number === data.number)?.data;
+    const took = end ? `${str(end.ms)} ms` : "it did not end";
+    panel.append(section(Number(data.number ?? 1) > 1 ? `Ran again (${took})` : `Ran (${took})`, JSON.stringify(data.input) === JSON.stringify(call?.input) ? null : tree(data.input ?? {}, 4)));
+  }
   if (result) {
     panel.append(section(result.is_error ? "Error" : "Result", renderContent(result.content), result.mocked ? h("p", { class: "remark" }, "The result is of a mock.") : null));
     if (isRecord(result.details) ? Object.keys(result.details).length : list(result.details).length) panel.append(section("Details", tree(result.details)));

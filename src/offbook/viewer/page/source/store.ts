@@ -361,6 +361,16 @@ export class TraceStore {
         this.note(row, `A hook blocked the tool ${str(data.tool)}`, str(data.reason));
         break;
       }
+      case "tool.start":
+      case "tool.end": {
+        const call = this.open.get(key("c", data.call_id));
+        if (call === undefined) break;
+        row.pair = call;
+        // The row of the call says it all, unless the tool ran again or with another input.
+        row.folded = Number(data.number ?? 1) === 1 && (name === "tool.end" || row.text === this.rows[call]!.text);
+        this.outcomes.set(call, [...(this.outcomes.get(call) ?? []), row.index]);
+        break;
+      }
       case "hook.tool_call":
       case "tool.error": {
         const call = this.open.get(key("c", data.call_id));
