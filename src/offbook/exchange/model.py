@@ -425,6 +425,7 @@ class AliasedSource:
 
 OBSERVATION = "Observation:\n"
 ERROR = "Error:\n"
+NEXT_TASK = "\nNew task:\n"  # the next prompt, in the same message
 
 
 def parse_calls(text: str) -> dict[str, ToolCall]:
@@ -450,5 +451,6 @@ def parse_results(calls: Mapping[str, ToolCall], new: Sequence[Message]) -> tupl
     is_error = ERROR in text and OBSERVATION not in text
     if not is_error and OBSERVATION not in text:
         return ()
-    content = (Text(text.partition(ERROR if is_error else OBSERVATION)[2]),)
+    observed = text.partition(ERROR if is_error else OBSERVATION)[2].partition(NEXT_TASK)[0]
+    content = (Text(observed),)
     return tuple(ToolResult(call.id, content, is_error, call.name) for call in calls.values())

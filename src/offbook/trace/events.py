@@ -181,6 +181,10 @@ FACTS = {
     "model": "another model",
     "parameters": "other parameters",
     "tools": "other tools",
+    "input": "a tool that ran with another input than the model's",
+    "again": "a tool that ran more than once for one call",
+    "unexecuted": "a result of a tool that did not run",
+    "returned": "another result than the tool returned",
 }
 ChangeLevel = Literal["fails", "shown", "allowed"]
 

@@ -5,8 +5,9 @@ returned and what the user wrote must come back as it was. `compare` returns the
 
 - those that *fail* the run: a call that the model never made, changed arguments, a changed result,
   words that the model never said, a rewritten prompt, a repeated or reordered message;
-- those that are *shown*: messages left out, a summary in their place, messages from elsewhere, and
-  (`compare_heads`) another system prompt, model, parameters or tools.
+- those that are *shown*: messages left out, a summary in their place, messages from elsewhere,
+  (`compare_heads`) another system prompt, model, parameters or tools, and (`compare_executions`)
+  a tool that did something else than its call and its result say.
 
 Clients render a conversation in their own way, so these differences are none: white space and the
 order of keys, thinking that is left out, empty texts, other call ids, the texts of a message split
@@ -17,6 +18,7 @@ or joined, parallel calls as several messages, reminders that a client injects
 from __future__ import annotations
 
 import re
+from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
@@ -33,17 +35,20 @@ from offbook.exchange.messages import (
     Thinking,
     ToolCall,
     ToolResult,
+    join_text,
     render_arguments,
     strip_injected,
 )
 from offbook.exchange.model import TEXT_CALLS
-from offbook.trace.events import ConversationChange
+from offbook.trace.events import UNSET, ConversationChange
+from offbook.trace.executions import same_result, to_result_content
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from offbook.exchange.model import Conversation, Reply, Request, Tool
-    from offbook.trace.events import ChangeLevel
+    from offbook.trace.events import ChangeLevel, ToolResultData
+    from offbook.trace.executions import CallState
 
 SHOWN_LENGTH = 120  # of an expected or actual text in a message
 MIN_ANCHOR = 6  # characters: a shorter answer, such as "ok", does not identify a conversation
@@ -585,6 +590,54 @@ def _has_defaults(known: ToolCall, call: ToolCall) -> bool:
 def _shorten(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= SHOWN_LENGTH else f"{line[: SHOWN_LENGTH - 1]}…"
+
+
+def compare_executions(calls: Sequence[CallState]) -> list[ConversationChange]:
+    """Return the differences between the calls and results of a conversation and what ran."""
+    changes: list[ConversationChange] = []
+    # smolagents sends the results of all calls of a reply as one text.
+    texts = Counter((call.reply, call.result and _text_of(call.result)) for call in calls)
+    for call in calls:
+        asked = ToolCall(call.data.call_id, call.data.tool, call.data.input)
+        seen = [execution for execution in call.executions if execution.seen]
+        for run in seen:
+            if not _is_same_input(asked.arguments, run.input):
+                ran = msgspec.structs.replace(asked, arguments=run.input)
+                changes.append(ConversationChange("input", render_call(asked), render_call(ran)))
+        if any(run.failed is False for run in seen[:-1]):
+            times = f"{asked.name}: {len(seen)} times"
+            changes.append(ConversationChange("again", f"{asked.name}: once", times))
+        result = call.result
+        if result is None:
+            continue
+        sent = to_result_content(result.content)
+        shown = _shorten(f"{asked.name}: {join_text(sent)}")
+        if not seen:
+            if call.executed is False and not (call.blocked or call.refused or result.is_error):
+                text = f"{asked.name}: it did not run"
+                changes.append(ConversationChange("unexecuted", text, shown))
+        elif (end := seen[-1].end) is not None and end.content is not UNSET and not end.is_error:
+            own = to_result_content(end.content)
+            joined = texts[call.reply, _text_of(result)] > 1 and join_text(own) in join_text(sent)
+            if not joined and not same_result(own, sent):
+                text = _shorten(f"{asked.name}: {join_text(own)}")
+                changes.append(ConversationChange("returned", text, shown))
+    return changes
+
+
+def _text_of(result: ToolResultData) -> str:
+    return join_text(to_result_content(result.content))
+
+
+def _is_same_input(asked: Any, given: Any) -> bool:
+    """Return whether a tool got what the model asked for; a framework fills in and converts."""
+    if not isinstance(asked, dict) or not isinstance(given, dict):
+        return given is None or asked == given
+    values = cast("dict[str, Any]", given)
+    return all(
+        name not in values or values[name] == value or str(values[name]) == str(value)
+        for name, value in cast("dict[str, Any]", asked).items()
+    )
 
 
 # -------------------------------------------------------------------- the conversations of a run

@@ -228,9 +228,18 @@ class Events:
 
     @property
     def changes(self) -> list[ConversationChange]:
-        """The differences between a request and its conversation so far, but those allowed."""
+        """What the agent changed: its conversation, but for what is allowed; its tools' work.
+
+        A tool that was seen may have run with another input than the model's, more than once or
+        not at all, and its result may be another one than it returned.
+        """
+        from offbook.trace.integrity import compare_executions
+
         changes = [ConversationChange.read(event) for event in self.named(CHANGE)]
-        return [change for change in changes if change.level != "allowed"]
+        return [
+            *(change for change in changes if change.level != "allowed"),
+            *compare_executions(self._read_executions().calls),
+        ]
 
     @property
     def ui(self) -> list[UICallRecord]:
