@@ -142,6 +142,7 @@ def test_the_trace_of_a_subject_has_its_layout(
     open_html: OpenPage, traces: Path, name: str
 ) -> None:
     opened = open_html(render_traces([traces / name / "trace.jsonl"]))
+    opened.page.locator(".list .row").first.wait_for()
     rows = opened.page.locator(".list .row").evaluate_all(ROWS)
     expected = [line[8:] for line in LAYOUT[name].splitlines() if line.strip()]
     assert len(rows) == len(expected), rows
