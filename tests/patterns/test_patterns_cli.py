@@ -11,6 +11,7 @@ import pytest
 
 from offbook.errors import UsageError
 from offbook.patterns import find_tests, load_pattern, run_tests, scaffold_test, write_scaffold
+from offbook.runs.result_identity import find_change
 from tests.forked import run_python
 from tests.waiting import wait_until
 
@@ -126,14 +127,82 @@ def test_a_change_of_a_file_that_a_pattern_reads_is_seen(project: Path):
 
 
 @pytest.mark.parametrize("expected, code", [(2, 0), (3, 1)])
-def test_files_of_steps_are_run(project: Path, expected: int, code: int, capsys: Any):
+def test_files_of_steps_are_run(project: Path, expected: int, code: int, capfd: Any):
     (project / "counter.steps.yaml").write_text(
         "pattern: counter.py\nstate: {value: 1}\nsteps:\n"
         f"  - send: increment\n  - assert: value == {expected}\n"
     )
     (job,) = find_tests(Path("counter.py"))
     assert run_tests(job).exit_code == code
-    assert ("FAILED: value is 2" in capsys.readouterr().out) is bool(code)
+    assert ("FAILED: value is 2" in capfd.readouterr().out) is bool(code)
+
+
+def test_a_broken_file_of_steps_is_explained(project: Path):
+    (project / "counter.steps.yaml").write_text(
+        "pattern: counter.py\nstate: {value: 1}\nsteps:\n  - asert: value == 1\n"
+    )
+    (job,) = find_tests(Path("counter.py"))
+    with pytest.raises(UsageError, match="the step has no kind: asert"):
+        run_tests(job)
+
+
+def test_patterns_of_one_name_in_two_folders_import_their_own_neighbours(project: Path):
+    """And a change of a neighbour is seen, in files of steps too."""
+    for name, price in (("a", 1), ("b", 2)):
+        folder = project / name
+        folder.mkdir()
+        (folder / "prices.py").write_text(f"PRICE = {price}\n")
+        (folder / "shop.py").write_text(
+            "from offbook.patterns import computed, pattern\nimport prices\n"
+            "@pattern\ndef shop():\n    return {'price': computed(lambda: prices.PRICE)}\n"
+        )
+        (folder / "shop.steps.yaml").write_text(
+            f"pattern: shop.py\nsteps:\n  - assert: price == {price}\n"
+        )
+    outcomes = [run_tests(job) for job in find_tests(Path())]
+    assert [outcome.exit_code for outcome in outcomes] == [0, 0]
+    assert find_change(outcomes[0].files) == ""
+    (project / "a" / "prices.py").write_text("PRICE = 3\n")
+    assert find_change(outcomes[0].files) == str(project / "a" / "prices.py")
+    assert find_change(outcomes[1].files) == ""
+
+
+def test_a_data_file_is_watched_and_a_written_one_is_not(project: Path):
+    (project / "test_counter.py").write_text(
+        "from pathlib import Path\n"
+        "def test_price():\n"
+        "    assert Path('price.txt').read_text() == '1'\n"
+        "    Path('log.txt').write_text(Path('log.txt').read_text() + 'x')\n"
+    )
+    (project / "price.txt").write_text("1")
+    (project / "log.txt").write_text("")
+    (job,) = find_tests(Path("counter.py"))
+    outcome = run_tests(job)
+    assert (outcome.exit_code, find_change(outcome.files)) == (0, "")
+    (project / "price.txt").write_text("2")
+    assert find_change(outcome.files) == str(project / "price.txt")
+
+
+@pytest.mark.parametrize("plugin", ["asyncio", "none"])
+def test_an_async_test_runs_without_settings(
+    project: Path, plugin: str, monkeypatch: pytest.MonkeyPatch
+):
+    """In a fresh folder, with pytest-asyncio or without it."""
+    if plugin == "none":
+        monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:asyncio -p no:anyio")
+    (project / "pyproject.toml").unlink()
+    (project / "test_counter.py").write_text(
+        "from offbook.patterns import create_harness\n"
+        "async def test_value(tmp_path):\n"
+        "    async with create_harness() as h:\n"
+        "        counter = h.load('counter.py', {'value': 2})\n"
+        "        await h.idle()\n"
+        "        assert counter.result.value == 2\n"
+        "async def test_fails():\n"
+        "    assert False\n"
+    )
+    result = offbook(project, "counter.py")
+    assert (result.returncode, "1 failed, 1 passed" in result.stdout) == (1, True), result.stdout
 
 
 def test_a_generated_test_passes_as_it_is(project: Path):

@@ -27,8 +27,6 @@ from __future__ import annotations
 import inspect
 import sys
 import typing
-from contextlib import contextmanager
-from contextvars import ContextVar
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
@@ -37,45 +35,34 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import msgspec
 
 from offbook.errors import CheckFailed, PatternError, UsageError, did_you_mean
-from offbook.patterns.graph import Computed, Store
+from offbook.patterns.graph import Computed, PatternScope, Store, current_scope
 from offbook.patterns.runtime import Cell, Runtime, Stream
-from offbook.patterns.values import ReadOnly, freeze, locate_function
+from offbook.patterns.values import ReadOnly, freeze, locate_function, thaw
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Mapping, Sized
+    from collections.abc import Callable, Iterator, Mapping, Sized
 
 
 __tracebackhide__ = True  # pytest shows the line of the test or the pattern
 T = TypeVar("T")
-_building: ContextVar[Runtime | None] = ContextVar("offbook-pattern-runtime", default=None)
 
 
-@contextmanager
-def building(runtime: Runtime) -> Generator[None]:
-    """Make a runtime the owner of the cells and computed values that are created inside."""
-    token = _building.set(runtime)
-    try:
-        yield
-    finally:
-        _building.reset(token)
-
-
-def current_runtime(what: str) -> Runtime:
-    """Return the runtime of the pattern that is being built."""
-    runtime = _building.get()
-    if runtime is None:
+def get_scope(what: str) -> PatternScope:
+    """Return the scope of the pattern that is being built, or whose handler is running."""
+    scope = current_scope.get()
+    if scope is None:
         raise UsageError(
             f"{what} was called outside of a pattern",
             hint="call it in the body of a function with @pattern, and load that in a harness",
         )
-    return runtime
+    return scope
 
 
 def cell(*value: Any, name: str = "cell") -> Cell[Any]:
     """Return a new cell of the pattern that is being built."""
     if len(value) > 1:
         raise UsageError(f"a cell has one value, got {len(value)}")
-    return Cell(current_runtime("cell()"), Store(name, *value))
+    return Cell(cast("Runtime", get_scope("cell()").runtime), Store(name, *value))
 
 
 class InitialValue:
@@ -104,12 +91,15 @@ def computed(function: Callable[[], Any]) -> Computed:
     """Return a value that is computed from cells: `computed(lambda: price.get() * 2)`."""
     if not callable(function):
         raise UsageError("computed() needs a function", hint="computed(lambda: …)")
-    return current_runtime("computed()").computed(function)
+    return get_scope("computed()").runtime.computed(function)
 
 
 def effect(function: Callable[[], Any]) -> Callable[[], None]:
     """Run a function now and after each change of what it reads; return a function to stop it."""
-    return current_runtime("effect()").effect(function)
+    scope = get_scope("effect()")
+    stop = scope.runtime.effect(function)
+    scope.stops[stop] = None
+    return stop
 
 
 class EventHandler:
@@ -144,7 +134,7 @@ class EventHandler:
                     where=locate_function(self.function),
                     hint=f"{self.name}({name}=…)",
                 )
-        runtime = current_runtime(f"the handler {self.name}")
+        runtime = cast("Runtime", get_scope(f"the handler {self.name}").runtime)
         return runtime.stream(self.function, bound, name=self.name)
 
 
@@ -187,7 +177,8 @@ class Pattern:
 
     def __call__(self, **inputs: Any) -> Outputs:
         """Use the pattern inside another one: cells are shared, other values are copied."""
-        return self.build(current_runtime(f"the pattern {self.name}"), inputs).result
+        runtime = cast("Runtime", get_scope(f"the pattern {self.name}").runtime)
+        return self.build(runtime, inputs).result
 
     def build(
         self, runtime: Runtime, state: Mapping[str, Any], *, validate: bool = False
@@ -212,8 +203,8 @@ class Pattern:
             given = state.get(name, parameter.default)
             if isinstance(given, InitialValue):
                 given = given.value
-            if isinstance(given, Cell):
-                cells[name] = given
+            if isinstance(given, (Cell, Computed)):
+                cells[name] = given  # type: ignore[assignment] # a computed value is read like a cell
                 continue
             label = f"{self.name}.{name}"
             store = Store(label) if given is parameter.empty else Store(label, given)
@@ -222,7 +213,7 @@ class Pattern:
                 if store.defined:
                     store.check(store.value)
             cells[name] = Cell(runtime, store)
-        with building(runtime):
+        with (current_scope.get() or PatternScope(runtime)).entered():
             try:
                 outputs = self.function(**cells)
             except UsageError:
@@ -258,13 +249,15 @@ class Names:
 
     def __getitem__(self, name: str) -> Any:
         try:
-            return self._values[name]
+            value = self._values[name]
         except KeyError:
             raise UsageError(
                 f"the pattern {self._owner.name} has no {self._kind} {name!r}",
                 where=self._owner.location,
                 hint=did_you_mean(name, self._values),
             ) from None
+        # The outputs of a pattern inside, as cells and computed values too.
+        return value.nodes() if isinstance(value, Outputs) else value
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -291,8 +284,28 @@ class Outputs(Names):
     """The outputs of a pattern as values: cells and computed values are read, streams are not."""
 
     def __getitem__(self, name: str) -> Any:
-        output: Any = super().__getitem__(name)
-        return output.get() if hasattr(output, "sample") else output
+        output: Any = self._values[name] if name in self._values else super().__getitem__(name)
+        return cast("Computed", output).get() if isinstance(output, (Cell, Computed)) else output
+
+    def nodes(self) -> Names:
+        """Return the cells and computed values themselves."""
+        return Names(self._values, self._kind, self._owner)
+
+    def plain(self) -> dict[str, Any]:
+        """Return the values as plain dicts and lists, without the streams."""
+        values = {name: self[name] for name in self}
+        return {
+            name: to_plain(value) for name, value in values.items() if not isinstance(value, Stream)
+        }
+
+
+def to_plain(value: Any) -> Any:
+    """Return a value of an output as plain dicts and lists, with those of patterns inside."""
+    if isinstance(value, Outputs):
+        return value.plain()
+    if isinstance(value, list):
+        return [to_plain(item) for item in cast("list[Any]", value)]
+    return thaw(value)
 
 
 class LoadedPattern:

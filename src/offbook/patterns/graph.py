@@ -4,6 +4,7 @@
   a dependency has another value, so a diamond is computed once and consistently.
 - A dependency is a path of a cell: `items.key(0, "done")` does not depend on `items[1]`.
 - An effect runs in the flush after a change; `Runtime` has the flush, the events and transactions.
+- A node refers to its dependents weakly: a computed value that nothing reads any more is released.
 
 Each graph is separate: nothing here is global except which asynchronous computed value is running.
 """
@@ -13,13 +14,19 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import deque
+from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Never, Protocol
+from weakref import ref
 
 from offbook.errors import LoopError, PatternError, UsageError
+from offbook.patterns.clock import Work
 from offbook.patterns.values import (
+    ItemKey,
+    Key,
     Path,
     ReadOnly,
+    alias_keys,
     caller,
     child,
     describe_function,
@@ -34,14 +41,43 @@ from offbook.patterns.values import (
 from offbook.secrets import excerpt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Generator
 
 __tracebackhide__ = True  # pytest shows the line of the test or the pattern
 MAX_NESTED = 60  # computed values that may be evaluated inside each other before the stack unwinds
 MAX_SHOWN = 80  # characters of a value in a message
 
-# The asynchronous computed value whose code is running in this task.
-_async_reader: ContextVar[Computed | None] = ContextVar("offbook-async-reader", default=None)
+# The asynchronous computed value whose code is running in this task, and what this run has read.
+_async_reader: ContextVar[tuple[Computed, dict[GraphNode, int]] | None] = ContextVar(
+    "offbook-async-reader", default=None
+)
+
+
+class PatternScope:
+    """The owner of the effects, timers and streams that are created in it: they end with it."""
+
+    def __init__(self, runtime: Graph) -> None:
+        self.runtime = runtime
+        self.stops: dict[Callable[[], None], None] = {}
+
+    @contextmanager
+    def entered(self) -> Generator[None]:
+        """Make it the owner of what is created inside."""
+        token = current_scope.set(self)
+        try:
+            yield
+        finally:
+            current_scope.reset(token)
+
+    def close(self) -> None:
+        """End what is in it."""
+        for stop in list(self.stops):
+            stop()
+        self.stops.clear()
+
+
+# The scope of the pattern that is being built, or whose handler is running.
+current_scope: ContextVar[PatternScope | None] = ContextVar("offbook-pattern-scope", default=None)
 
 
 class Observer(Protocol):
@@ -66,7 +102,7 @@ class GraphNode:
     def __init__(self, name: str) -> None:
         self.name = name
         self.version = 0
-        self.dependents: dict[Computed | Effect, None] = {}  # a set that keeps its order
+        self.dependents: dict[ref[Computed | Effect], None] = {}  # a set that keeps its order
 
 
 class PathNode(GraphNode):
@@ -74,11 +110,11 @@ class PathNode(GraphNode):
 
     __slots__ = ("children", "key", "parent")
 
-    def __init__(self, name: str, parent: PathNode | None = None, key: str | int = "") -> None:
+    def __init__(self, name: str, parent: PathNode | None = None, key: Key = "") -> None:
         super().__init__(name)
         self.parent = parent
         self.key = key
-        self.children: dict[str | int, PathNode] = {}
+        self.children: dict[Key, PathNode] = {}
 
     def prune(self) -> None:
         """Forget a path that nothing depends on any more."""
@@ -120,11 +156,13 @@ class Computed(GraphNode):
     """A value that is computed from cells and other computed values when it is read."""
 
     __slots__ = (
+        "__weakref__",
         "dependencies",
         "error",
         "function",
         "is_async",
         "is_named",
+        "link",
         "runtime",
         "stale",
         "task",
@@ -144,6 +182,11 @@ class Computed(GraphNode):
         # Nodes and the versions that were read, in the order of reading; None before the first run.
         self.dependencies: dict[GraphNode, int] | None = None
         self.task: asyncio.Task[Any] | None = None
+        self.link: ref[Computed | Effect] = ref(self)
+
+    def __del__(self) -> None:
+        for node in self.dependencies or ():
+            _unlink(node, self)
 
     def get(self) -> Any:
         """Return the current value; a computed value or effect that reads it depends on it."""
@@ -167,6 +210,19 @@ class Computed(GraphNode):
     def sink(self, callback: Callable[[Any], Any]) -> Callable[[], None]:
         """Call back with the value now, and after each change; return a function that stops it."""
         return self.runtime.sink(self.get, callback, self.name)
+
+    def set(self, _value: object) -> Never:
+        """Raise an error: only a cell can be written."""
+        raise UsageError(
+            f"{self.name} is computed, so it cannot be written",
+            hint="write to a cell that it reads",
+        )
+
+    def map(self, build: Callable[[Computed], Any]) -> Computed:
+        """Return a list with one instance of a pattern per item of this list; see `Cell.map`."""
+        return self.runtime.map(
+            self, lambda key: self.runtime.computed(lambda: child(self.get(), key)), build
+        )
 
     @property
     def sources(self) -> list[Store]:
@@ -194,10 +250,19 @@ def _refuse_async(function: Callable[..., Any], role: str) -> None:
         )
 
 
+class CellChange(NamedTuple):
+    """One write of a transaction."""
+
+    store: Store
+    before: Any
+    after: Any
+    was_defined: bool
+
+
 class Effect:
     """A function that runs again when something that it read has changed."""
 
-    __slots__ = ("cleanup", "dependencies", "function", "name", "stale")
+    __slots__ = ("__weakref__", "cleanup", "dependencies", "function", "link", "name", "stale")
 
     def __init__(self, function: Callable[[], Any], name: str) -> None:
         self.function = function
@@ -205,6 +270,7 @@ class Effect:
         self.stale = True
         self.dependencies: dict[GraphNode, int] = {}
         self.cleanup: Callable[[], Any] | None = None
+        self.link: ref[Computed | Effect] = ref(self)
 
 
 class Graph:
@@ -219,9 +285,10 @@ class Graph:
         self.has_async = False  # without asynchronous computed values, a read is twice as fast
         self._computing: list[Computed] = []
         self._queue: deque[Effect] = deque()  # the effects that run in the next flush
-        self.undo: list[tuple[Store, Any]] | None = None  # of the current transaction
+        self._effects: dict[Effect, None] = {}  # those that are not stopped
+        self.undo: list[CellChange] | None = None  # of the current transaction
         self.actor = ""  # the handler or effect that is running
-        self.tasks: set[asyncio.Task[Any]] = set()
+        self.tasks: dict[asyncio.Task[Any], Work] = {}
         self.start_task: Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]] = _start_task
         self.errors: list[Exception] = []
         self.unchecked: dict[int, str] = {}  # expectations of which no matcher was called
@@ -240,9 +307,11 @@ class Graph:
         self.require_open()
         _refuse_async(function, "effect")
         effect = Effect(function, name or describe_function(function))
+        self._effects[effect] = None
         self._run_effect(effect)
 
         def stop() -> None:
+            self._effects.pop(effect, None)
             for node in effect.dependencies:
                 _unlink(node, effect)
             effect.dependencies = {}
@@ -265,15 +334,11 @@ class Graph:
             if value is last:  # changed and changed back since the last flush
                 return
             last = value
-            # The callback may read other cells without depending on them.
-            reader, self._reader = self._reader, None
-            try:
+            with self.untracked():  # the callback may read other cells
                 if cleanup is not None:
                     cleanup()
                 result = callback(value)
                 cleanup = result if callable(result) else None
-            finally:
-                self._reader = reader
 
         stop_effect = self.effect(deliver, name=f"sink of {name}")
 
@@ -286,6 +351,39 @@ class Graph:
 
         return stop
 
+    def map(
+        self, items: Any, get_item: Callable[[Key], Any], build: Callable[[Any], Any]
+    ) -> Computed:
+        """Return a list with one instance per item of a list, each in a scope of its own."""
+        instances: dict[int, tuple[Any, PatternScope]] = {}
+
+        def update() -> list[Any]:
+            # An identity is above 0, a position is not.
+            keys: list[int] = [
+                getattr(value, "identity", -at) for at, value in enumerate(items.get() or ())
+            ]
+            with self.untracked():
+                for at, key in enumerate(keys):
+                    if key not in instances:
+                        scope = PatternScope(self)
+                        with scope.entered():
+                            item = get_item(ItemKey(key, at) if key > 0 else at)
+                            instances[key] = build(item), scope
+                for key in instances.keys() - set(keys):
+                    instances.pop(key)[1].close()
+            return [instances[key][0] for key in keys]
+
+        def close() -> None:
+            for _, scope in instances.values():
+                scope.close()
+
+        outer = current_scope.get() or PatternScope(self)
+        rows = self.computed(update)
+        # Instances exist whether anything reads them or not: they may have effects and timers.
+        outer.stops[self.effect(lambda: rows.get() and None)] = None
+        outer.stops[close] = None
+        return rows
+
     # --- reading
 
     def depend(self, node: GraphNode) -> None:
@@ -293,22 +391,26 @@ class Graph:
         if self._reader is not None:
             # The version at the first read: a later write must wake the reader.
             self._reads.setdefault(node, node.version)
-        elif (
-            (
-                self.has_async
-                and (reader := _async_reader.get()) is not None
-                and reader.runtime is self
-            )
-            and reader.dependencies is not None
-            and node not in reader.dependencies
-        ):
-            reader.dependencies[node] = node.version
-            node.dependents[reader] = None
+        elif self.has_async and (running := _async_reader.get()) is not None:
+            reader, reads = running
+            # What an older run reads does not matter any more.
+            if reader.runtime is self and reader.dependencies is reads and node not in reads:
+                reads[node] = node.version
+                node.dependents[reader.link] = None
 
     @property
     def is_tracking(self) -> bool:
         """Return whether a reader is running that may depend on what is read."""
         return self._reader is not None or (self.has_async and _async_reader.get() is not None)
+
+    @contextmanager
+    def untracked(self) -> Generator[None]:
+        """Read inside without depending on what is read."""
+        reader, self._reader = self._reader, None
+        try:
+            yield
+        finally:
+            self._reader = reader
 
     def refresh(self, target: Computed) -> None:
         """Bring a computed value up to date, its dependencies first, without recursion."""
@@ -412,36 +514,43 @@ class Graph:
             node.task.cancel()
         for dependency in node.dependencies or ():
             _unlink(dependency, node)
-        node.dependencies = {}
+        reads: dict[GraphNode, int] = {}
+        node.dependencies = reads
         node.stale = False
 
-        async def compute() -> None:
-            token = _async_reader.set(node)
-            error: Exception | None = None
-            value: Any = None
-            try:
-                value = await node.function()
-            except Exception as raised:  # noqa: BLE001 - it is raised to the readers
-                error = raised
-                self.errors.append(raised)
-                _add_note(raised, f"in the computed value {node.name}{raised_at(raised)}")
-            finally:
-                _async_reader.reset(token)
+        def finish(value: Any, error: Exception | None = None) -> None:
+            if node.dependencies is not reads:
+                return  # it was started again: the newest value is the one that counts
+            if error is not None:
+                self._keep_error(error, f"in the computed value {node.name}{raised_at(error)}")
             before = node.version
             self._store_value(node, value, error)
             if node.version != before:
                 self._mark_dependents(node)
 
+        async def compute() -> None:
+            _async_reader.set((node, reads))  # in the context of this task
+            try:
+                value = await node.function()
+            except asyncio.CancelledError:
+                if self.closed or node.dependencies is not reads:
+                    raise
+                raise PatternError(f"the computed value {node.name} was cancelled") from None
+            _async_reader.set(None)
+            finish(value)
+
         place = locate_function(node.function)
-        node.task = self._track(compute(), f"the computed value {node.name} ({place})")
+        work = Work(compute(), lambda error: finish(None, error))
+        node.task = self._track(work, f"the computed value {node.name} ({place})")
 
     def _set_dependencies(self, node: Computed | Effect, reads: dict[GraphNode, int]) -> None:
         # A branch that was not taken this time is not a dependency any more.
         for dependency in node.dependencies or ():
             if dependency not in reads:
                 _unlink(dependency, node)
+        link = node.link
         for dependency in reads:
-            dependency.dependents[node] = None
+            dependency.dependents[link] = None
         node.dependencies = reads
 
     # --- writing
@@ -467,28 +576,31 @@ class Graph:
         if store.check is not None:
             store.check(whole)
         if self.undo is not None:
-            self.undo.append((store, store.value))
+            self.undo.append(CellChange(store, store.value, whole, store.defined))
         self._replace(store, path, whole)
         store.defined = True
         store.writer = self.actor or caller()
         if self._observer is not None:
-            label = f"{store.name}{describe_path(path)}"
+            label = f"{store.name}{describe_path(path, whole)}"
             self.report(
                 "cell.write", {"cell": label, "value": new, "by": format_place(store.writer)}
             )
 
     def _replace(self, store: Store, path: Path, whole: Any) -> None:
         """Store a value and mark what depends on a path whose value changed."""
-        old, new = store.value, whole
+        stack: list[tuple[PathNode, Any, Any]] = [(store, store.value, whole)]
         store.value = whole
-        node: PathNode | None = store
         for key in path:  # only the written path has changed
-            self._touch(node)
-            old, new = child(old, key), child(new, key)
-            node = node.children.get(key)
-            if node is None:
-                return
-        stack = [(node, old, new)]
+            parts: list[tuple[PathNode, Any, Any]] = []
+            for node, old, new in stack:
+                self._touch(node)
+                if node.children:
+                    parts += [
+                        (part, child(old, alias), child(new, alias))
+                        for alias in alias_keys(old, new, key)
+                        if (part := node.children.get(alias)) is not None
+                    ]
+            stack = parts
         while stack:
             node, old, new = stack.pop()
             if old is new or (not isinstance(new, ReadOnly) and freeze(new, old) is old):
@@ -507,8 +619,10 @@ class Graph:
         stack: list[GraphNode] = [node]
         restarted: list[Computed] = []
         while stack:
-            for dependent in stack.pop().dependents:
-                if dependent.stale:
+            # A copy: the end of a computed value, at any time, removes it from its dependencies.
+            for link in tuple(stack.pop().dependents):
+                dependent = link()
+                if dependent is None or dependent.stale:
                     continue
                 dependent.stale = True
                 if isinstance(dependent, Effect):
@@ -579,8 +693,9 @@ class Graph:
         while stack:
             node = stack.pop()
             stack += node.children.values() if isinstance(node, PathNode) else ()
-            for dependent in node.dependents:
-                if dependent.stale and dependent.name not in names:
+            for link in tuple(node.dependents):
+                dependent = link()
+                if dependent is not None and dependent.stale and dependent.name not in names:
                     names[dependent.name] = None
                     stack += [dependent] if isinstance(dependent, Computed) else []
         return sorted(names)
@@ -597,16 +712,20 @@ class Graph:
                 "the harness is disposed", hint="use cells and streams inside its `with` block"
             )
 
-    def _track(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
-        task = self.start_task(work)
+    def _track(self, work: Work, name: str) -> asyncio.Task[Any]:
+        try:
+            task = self.start_task(work.run())
+        except UsageError:
+            work.coroutine.close()
+            raise
         task.set_name(name)
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+        self.tasks[task] = work
+        task.add_done_callback(lambda task: self.tasks.pop(task, None))
         return task
 
 
 def _unlink(node: GraphNode, dependent: Computed | Effect) -> None:
-    node.dependents.pop(dependent, None)
+    node.dependents.pop(dependent.link, None)
     if isinstance(node, PathNode) and not node.dependents:
         node.prune()
 

@@ -9,6 +9,9 @@
 In an `async def` the same with `async with` and `await`. Everything synchronous has happened when
 `idle` returns, whether it is awaited or not, so a forgotten `await` loses nothing.
 
+Time is that of the harness: `h.advance(3)` runs the timers of the next three seconds at once, also
+those of `asyncio.sleep` in a handler.
+
 At the end the harness raises what the test did not see: an error of a handler or an effect, a
 warning, a computed value that is not a function of its cells, an event that was never handled.
 What a test expects, it declares (`expect_errors=1`), and then it has to happen.
@@ -40,7 +43,7 @@ import os
 import warnings
 from collections.abc import Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -55,8 +58,9 @@ from offbook.errors import (
     did_you_mean,
 )
 from offbook.files import parse_json, parse_yaml, read_text
-from offbook.patterns.definition import LoadedPattern, Pattern, building, load_pattern
-from offbook.patterns.graph import Computed
+from offbook.patterns.clock import current_clock
+from offbook.patterns.definition import LoadedPattern, Names, Pattern, load_pattern
+from offbook.patterns.graph import Computed, PatternScope
 from offbook.patterns.runtime import Cell, Runtime, Stream
 from offbook.patterns.values import caller, format_place
 
@@ -68,6 +72,10 @@ if TYPE_CHECKING:
 
 __tracebackhide__ = True  # pytest shows the line of the test or the pattern
 SETTLE_TIMEOUT = 5.0
+MAX_YIELDS = 50  # rounds of the event loop in which work may go on before the clock moves
+POLL_SECONDS = 0.01  # while work waits for something other than the clock
+MAX_POLLS = 5
+MAX_NAMED = 10  # events and tasks in a message
 OPEN: dict[int, PatternHarness] = {}  # harnesses that are not disposed, for the pytest plugin
 # The harness whose pattern is running in this thread or task.
 _current: ContextVar[PatternHarness | None] = ContextVar("offbook-harness", default=None)
@@ -105,6 +113,8 @@ class PatternHarness:
         self._runner: asyncio.Runner | None = None
         self._watched: list[Callable[[], None]] = []
         self._disposed = False
+        self._log_collector = _LogCollector(self)
+        logging.getLogger().addHandler(self._log_collector)
         self.created = format_place(caller())
         OPEN[id(self)] = self
 
@@ -134,15 +144,23 @@ class PatternHarness:
     def idle(self) -> Done:
         """Run effects and handlers until nothing is scheduled. Asynchronous work may go on."""
         if not self._disposed:
-            with self._pattern_code():
-                self.runtime.flush()
+            self._flush()
         return Done()
 
     def settled(self, timeout: float = SETTLE_TIMEOUT) -> Any:
         """Wait until nothing is scheduled and all asynchronous work has ended."""
         if self._disposed:
             return Done()
-        work = self._settle(timeout)
+        return self._run(self._settle(timeout))
+
+    def advance(self, seconds: float) -> Any:
+        """Let time pass on the clock of the harness: run its timers in order, without waiting."""
+        if seconds < 0:
+            raise UsageError(f"the clock cannot go back: advance({seconds:g})")
+        return Done() if self._disposed else self._run(self._advance(seconds))
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> Any:
+        """Return work for `await`; without an event loop, run it to its end."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:
@@ -181,7 +199,7 @@ class PatternHarness:
     @contextmanager
     def building(self) -> Generator[None]:
         """Create cells and computed values of this harness outside of a pattern."""
-        with building(self.runtime):
+        with PatternScope(self.runtime).entered():
             yield
 
     @property
@@ -211,6 +229,7 @@ class PatternHarness:
             stop()
         self.runtime.close()
         self._disposed = True
+        logging.getLogger().removeHandler(self._log_collector)
         OPEN.pop(id(self), None)
         if self._runner is not None:
             self._runner.close()
@@ -224,11 +243,11 @@ class PatternHarness:
         cause: Exception | None = None
         if pending:
             problems.append(
-                f"{_count(len(pending), 'event')} never handled: {', '.join(pending)}; "
+                f"{_count(len(pending), 'event')} never handled: {_join(pending)}; "
                 "call h.idle() after send"
             )
         if running:
-            problems.append(f"still running: {', '.join(running)}; call h.settled()")
+            problems.append(f"still running: {_join(running)}; call h.settled()")
         expected, found = self._expected_errors, len(self.errors)
         if _unexpected(expected, found):
             cause = self.errors[0] if self.errors else None
@@ -280,11 +299,11 @@ class PatternHarness:
         # The failure of the test comes first; what may explain it is added.
         if pending := self.pending_events:
             error.add_note(
-                f"{_count(len(pending), 'event')} not handled yet: {', '.join(pending)}; "
+                f"{_count(len(pending), 'event')} not handled yet: {_join(pending)}; "
                 "call h.idle() before reading"
             )
         if running := self.running_work:
-            error.add_note(f"still running: {', '.join(running)}; call h.settled() before reading")
+            error.add_note(f"still running: {_join(running)}; call h.settled() before reading")
         for kept in self.errors:
             if kept is not error:
                 error.add_note(f"the pattern reported: {kept!r} {_notes(kept)}")
@@ -302,22 +321,23 @@ class PatternHarness:
         """Collect the warnings and the logged errors of the code of patterns."""
         if warnings.showwarning is not _collect_warning:  # pytest resets it after each test
             _show[0], warnings.showwarning = warnings.showwarning, _collect_warning
-        handler = _LogCollector(self)
-        root = logging.getLogger()
-        root.addHandler(handler)
-        token = _current.set(self)
+        current, clock = _current.set(self), current_clock.set(self.runtime.clock)
         try:
             yield
         finally:
-            _current.reset(token)
-            root.removeHandler(handler)
+            _current.reset(current)
+            current_clock.reset(clock)
 
     def _start_task(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
             loop = self._loop_runner().get_loop()
-        return loop.create_task(work)
+        self.runtime.clock.attach(loop)
+        context = copy_context()
+        context.run(_current.set, self)
+        context.run(current_clock.set, self.runtime.clock)
+        return loop.create_task(work, context=context)
 
     def _loop_runner(self) -> asyncio.Runner:
         if self._runner is None:
@@ -325,24 +345,83 @@ class PatternHarness:
         return self._runner
 
     async def _settle(self, seconds: float) -> None:
-        """Alternate between flushing and waiting for tasks."""
-        deadline = asyncio.get_running_loop().time() + seconds
+        """Let work go on until it has ended.
+
+        Work that only sleeps is woken at once. Otherwise the clock follows that of the machine: a
+        timeout of work that waits for something else is as long as it says.
+        """
+        clock, loop = self.runtime.clock, asyncio.get_running_loop()
+        latest, deadline = clock.now + seconds, loop.time() + seconds
+        self._flush()
         while True:
-            with self._pattern_code():
-                self.runtime.flush()
-            tasks = [task for task in self.runtime.tasks if not task.done()]
-            if not tasks:
+            await self._let_work_go_on()
+            if not self.runtime.tasks:
                 return
-            left = deadline - asyncio.get_running_loop().time()
-            with self._pattern_code():
-                done, _ = await asyncio.wait(
-                    tasks, timeout=max(left, 0), return_when=asyncio.FIRST_COMPLETED
-                )
-            if not done:
-                raise DeadlineExceeded(
-                    f"not settled after {seconds:g} s: {', '.join(self.running_work)}",
-                    hint="the work never ends, or needs a longer h.settled(timeout=…)",
-                )
+            if self._is_asleep():
+                if clock.next_time is not None and clock.next_time <= latest:
+                    self._run_timer()
+                    continue
+            else:
+                before = loop.time()
+                left = min(deadline - before, POLL_SECONDS)
+                await self._wait_for_work(max(left, 0))
+                await self._pass_time(loop.time() - before)
+                if loop.time() < deadline and clock.now < latest:
+                    continue
+                await self._let_work_go_on()
+                if not self.runtime.tasks:
+                    return
+            raise DeadlineExceeded(
+                f"not settled after {seconds:g} s: "
+                f"{_join([*self.running_work, *self.pending_events])}",
+                hint="the work never ends, or needs a longer h.settled(timeout=…)",
+            )
+
+    async def _advance(self, seconds: float) -> None:
+        """Run the timers up to a time."""
+        self._flush()
+        await self._let_work_go_on()
+        for _ in range(MAX_POLLS):  # what waits for a thread or a connection gets some real time
+            if self._is_asleep():
+                break
+            await self._wait_for_work(POLL_SECONDS)
+            await self._let_work_go_on()
+        await self._pass_time(seconds)
+
+    async def _wait_for_work(self, seconds: float) -> None:
+        tasks = list(self.runtime.tasks)
+        await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+
+    async def _pass_time(self, seconds: float) -> None:
+        clock = self.runtime.clock
+        end = clock.now + seconds
+        while clock.next_time is not None and clock.next_time <= end:
+            self._run_timer()
+            await self._let_work_go_on()
+        clock.now = end
+
+    def _run_timer(self) -> None:
+        with self._pattern_code():
+            self.runtime.clock.run_next()
+        self._flush()
+
+    async def _let_work_go_on(self) -> None:
+        """Run tasks and flush until all work has ended, or waits."""
+        for _ in range(MAX_YIELDS):
+            before = len(self.runtime.tasks)
+            self._flush(goes_on=True)
+            if self._is_asleep() and len(self.runtime.tasks) == before:
+                return
+            await asyncio.sleep(0)
+
+    def _is_asleep(self) -> bool:
+        """Return whether all work has ended, or waits for the clock only."""
+        clock = self.runtime.clock
+        return all(clock.completes(work.waits_for) for work in self.runtime.tasks.values())
+
+    def _flush(self, *, goes_on: bool = False) -> None:
+        with self._pattern_code():
+            self.runtime.flush(goes_on=goes_on)
 
 
 class _LogCollector(logging.Handler):
@@ -405,6 +484,12 @@ def _listed(items: list[Any]) -> str:
 
 def _notes(error: BaseException) -> str:
     return "; ".join(getattr(error, "__notes__", ()))
+
+
+def _join(names: list[str]) -> str:
+    """Return names for a message; of many, the first ones."""
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return f"{', '.join(names[:MAX_NAMED])}{more}"
 
 
 def _count(number: int, noun: str) -> str:
@@ -558,7 +643,7 @@ class StepPlayer:
         if kind == "settle":
             return
         if kind == "send":
-            stream = self._loaded.outputs[target]
+            stream = find_output(self._loaded.outputs, target)
             if not isinstance(stream, Stream):
                 raise UsageError(
                     f"{target!r} is not a stream", hint="send to a handler of the pattern"
@@ -570,6 +655,19 @@ class StepPlayer:
             cell = cell.key(*(int(key) if key.isdigit() else key for key in keys))
             cell.set(step["to"]) if kind == "set" else cell.push(step["item"])
         self._harness.idle()
+
+
+def find_output(outputs: Names, path: str) -> Any:
+    """Return an output by its name, or one of a pattern inside: `rows.0.toggle`."""
+    found: Any = outputs
+    for part in path.split("."):
+        if isinstance(found, (Cell, Computed)):
+            found = cast("Any", found).get()
+        try:
+            found = found[int(part) if isinstance(found, list) else part]
+        except (IndexError, KeyError, TypeError, ValueError):
+            raise UsageError(f"no output {path!r}: {part!r} does not exist") from None
+    return found
 
 
 def validate_steps(steps: Sequence[Mapping[str, Any]], where: str = "") -> None:
@@ -635,10 +733,8 @@ def evaluate(expression: str, loaded: LoadedPattern) -> tuple[bool, dict[str, An
 
     # The names of the pattern hide functions of the same name.
     names = dict(FUNCTIONS)
-    for group in (loaded.cells, loaded.outputs):
-        for name in group:
-            value = group[name]
-            names[name] = value.get() if isinstance(value, (Cell, Computed)) else value
+    names |= {name: loaded.cells[name].get() for name in loaded.cells}
+    names |= {name: loaded.result[name] for name in loaded.result}
     tree = ast.parse(expression, mode="eval")
     tree.body = cast("ast.expr", _Recorder().visit(tree.body))
     ast.fix_missing_locations(tree)

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from offbook.errors import CheckFailed, UsageError
 from offbook.patterns.definition import Pattern, load_pattern
 from offbook.patterns.harness import StepPlayer, create_harness, validate_steps
-from offbook.patterns.runtime import Stream
 from offbook.patterns.values import thaw
 from offbook.trace.hub import BaseComponent, step
 
@@ -52,11 +51,9 @@ class PatternComponent(BaseComponent):
     def observe(self) -> dict[str, Any]:
         """Return the inputs and the outputs; raise what went wrong unnoticed."""
         loaded = self._require_loaded()
-        outputs = loaded.outputs
-        values = {name for name in outputs if not isinstance(outputs[name], Stream)}
         state = {
             "cells": {name: thaw(loaded.cells[name].get()) for name in loaded.cells},
-            "outputs": {name: thaw(loaded.result[name]) for name in sorted(values)},
+            "outputs": dict(sorted(loaded.result.plain().items())),
         }
         self._harness.dispose()
         return state

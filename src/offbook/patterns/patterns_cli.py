@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import ast
 import inspect
-import json
 import os
 import select
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,12 +20,13 @@ from offbook.errors import UsageError
 from offbook.files import write_atomic
 from offbook.patterns.graph import Computed
 from offbook.patterns.harness import create_harness
-from offbook.patterns.imported_pytest import VARIABLE
+from offbook.patterns.process_pytest import VARIABLE, ProcessReport
 from offbook.patterns.runtime import Cell, Stream
 from offbook.patterns.values import thaw
+from offbook.runs.result_identity import digest_of, find_change
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Mapping
 
     from offbook.patterns.definition import Pattern
 
@@ -76,10 +75,9 @@ def test_command(
     if scaffold:
         return write_scaffold(pattern)
     jobs = find_tests(pattern, test)
-    started = time.time_ns()
     outcomes = [run_tests(job, name_filter=name_filter) for job in jobs]
     if watch:
-        return _watch(jobs, outcomes, name_filter, started)
+        return _watch(jobs, outcomes, name_filter)
     if as_json:
         print_json(
             [
@@ -94,44 +92,24 @@ def test_command(
     return int(any(outcome.exit_code for outcome in outcomes))
 
 
-def _watch(
-    jobs: list[PatternTest], outcomes: list[TestedPattern], name_filter: str, started: int
-) -> int:
+def _watch(jobs: list[PatternTest], outcomes: list[TestedPattern], name_filter: str) -> int:
     """Run the jobs whose files change, until the user quits."""
-    # A file that was changed during its run has to run again.
-    states = [
-        {file: at if at <= started else -1 for file, at in _modified(outcome.files).items()}
-        for outcome in outcomes
-    ]
-    codes = [outcome.exit_code for outcome in outcomes]
     click.echo(WATCHING, err=True)
     while True:
         for number, job in enumerate(jobs):
-            state = _modified(states[number])
-            if state == states[number]:
+            # The digests are of the start of a run: what changed since then has to run again.
+            changed = find_change(outcomes[number].files)
+            if not changed:
                 continue
-            click.echo(f"offbook: {job.pattern} changed", err=True)
-            outcome = run_tests(job, name_filter=name_filter)
-            codes[number] = outcome.exit_code
-            states[number] = {**_modified(outcome.files), **state}
+            click.echo(f"offbook: {os.path.relpath(changed)} changed", err=True)
+            outcomes[number] = run_tests(job, name_filter=name_filter)
             click.echo(WATCHING, err=True)
         # Waiting for input and for the next look at the files is one thing.
         readable, _, _ = select.select([sys.stdin], [], [], POLL_SECONDS)
         if readable:
             line = sys.stdin.readline()
             if line.strip() == "q" or not line:
-                return int(any(codes))
-
-
-def _modified(files: Iterable[str]) -> dict[str, int]:
-    """Return the time of the last change of each file; 0 for a file that is missing."""
-    times: dict[str, int] = {}
-    for file in files:
-        try:
-            times[file] = Path(file).stat().st_mtime_ns
-        except OSError:
-            times[file] = 0
-    return times
+                return int(any(outcome.exit_code for outcome in outcomes))
 
 
 def write_scaffold(path: Path) -> int:
@@ -151,6 +129,7 @@ def write_scaffold(path: Path) -> int:
 # ----------------------------------------------------------------------------------- running
 
 NO_TESTS_COLLECTED = 5  # an exit code of pytest
+PROCESS = "offbook.patterns.process_pytest"
 NAMES = ("test_{stem}.py", "{stem}_test.py", "{stem}.steps.yaml", "{stem}.steps.json")
 
 
@@ -162,10 +141,10 @@ class PatternTest(msgspec.Struct, frozen=True):
 
 
 class TestedPattern(msgspec.Struct, frozen=True):
-    """The end of a test run, and the files that it used."""
+    """The end of a test run, and the files that it used with their digests."""
 
     exit_code: int
-    files: tuple[str, ...] = ()
+    files: Mapping[str, str] = {}
 
 
 def find_tests(pattern: Path, test: Path | None = None) -> list[PatternTest]:
@@ -216,10 +195,12 @@ def run_tests(job: PatternTest, *, name_filter: str = "") -> TestedPattern:
     """Run the tests of a pattern."""
     python_tests = [path for path in job.tests if path.suffix == ".py"]
     steps = [path for path in job.tests if path.suffix != ".py"]
-    exit_code, files = 0, {str(path.resolve()) for path in (job.pattern, *job.tests)}
+    exit_code = 0
+    files = {str(path.resolve()): digest_of(path) for path in (job.pattern, *job.tests)}
     if python_tests:
-        exit_code, imported = _run_pytest(python_tests, name_filter)
-        files |= set(imported)
+        words = ["-m", "pytest", "-p", PROCESS, *map(str, python_tests)]
+        exit_code, report = _run_process([*words, *(["-k", name_filter] if name_filter else [])])
+        files |= report.files
     if steps:
         # A filter selects whole files of steps: a step alone has no meaning.
         matching = [path for path in steps if name_filter.lower() in path.name.lower()]
@@ -230,43 +211,31 @@ def run_tests(job: PatternTest, *, name_filter: str = "") -> TestedPattern:
             )
         if matching and exit_code == NO_TESTS_COLLECTED:
             exit_code = 0  # the filter selects steps only
-        exit_code = _run_step_files(matching) or exit_code
-    return TestedPattern(exit_code, tuple(sorted(files)))
+        if matching:
+            code, report = _run_process(["-m", PROCESS, *map(str, matching)])
+            exit_code = code or exit_code
+            files |= report.files
+            if report.error:
+                raise UsageError(report.error, where=report.where, hint=report.hint)
+    return TestedPattern(exit_code, files)
 
 
-def _run_pytest(tests: list[Path], name_filter: str) -> tuple[int, list[str]]:
+def _run_process(words: list[str]) -> tuple[int, ProcessReport]:
+    """Run Python with these words; return its exit code and report."""
     with tempfile.TemporaryDirectory() as folder:
-        listing = Path(folder) / "files.json"
-        command = [sys.executable, "-m", "pytest", "-p", "offbook.patterns.imported_pytest"]
-        command += [str(test) for test in tests]
-        if name_filter:
-            command += ["-k", name_filter]
-        # pytest gets Ctrl-C from the terminal itself, and prints its summary.
-        process = subprocess.Popen(  # noqa: S603 - pytest, without a shell
-            command, env={**os.environ, VARIABLE: str(listing)}
+        file = Path(folder) / "report.json"
+        # It gets Ctrl-C from the terminal itself; pytest prints its summary then.
+        process = subprocess.Popen(  # noqa: S603 - Python, without a shell
+            [sys.executable, *words], env={**os.environ, VARIABLE: str(file)}
         )
         try:
             code = process.wait()
         except BaseException:
             process.wait()
             raise
-        imported: list[str] = (
-            json.loads(listing.read_text(encoding="utf-8")) if listing.exists() else []
-        )
-    return code, imported
-
-
-def _run_step_files(paths: Iterable[Path]) -> int:
-    from offbook.patterns.harness import run_steps_file
-
-    failed = False
-    for path in paths:
-        result = run_steps_file(path)
-        for step in result.results:
-            detail = f": {step.message}" if step.message else ""
-            sys.stdout.write(f"{path}: {step.name} {step.status.upper()}{detail}\n")
-        failed = failed or not result.passed
-    return int(failed)
+        if not file.exists():
+            return code or 1, ProcessReport()
+        return code, msgspec.json.decode(file.read_bytes(), type=ProcessReport)
 
 
 # ---------------------------------------------------------------------------------- scaffold

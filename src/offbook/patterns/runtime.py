@@ -7,7 +7,8 @@
     price.set(5)                  # visible at once to `get`
     runtime.flush()               # effects and handlers run: prints 15
 
-An event is handled in one transaction. If the handler raises, its writes are undone.
+An event is handled in one transaction. If the handler raises or is cancelled, its writes are
+undone. The events of one stream are handled one after another; streams do not wait for each other.
 
 A cell is a value that can be read, written and watched, as a whole or by a path:
 
@@ -24,11 +25,22 @@ import inspect
 from collections import Counter, deque
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, Never, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Never, Self, TypeVar, cast
 
-from offbook.errors import LoopError, UsageError
-from offbook.patterns.graph import Computed, Effect, Graph, Observer, Store
+from offbook.errors import LoopError, PatternError, UsageError
+from offbook.patterns.clock import Timer, VirtualClock, Work
+from offbook.patterns.graph import (
+    CellChange,
+    Computed,
+    Effect,
+    Graph,
+    Observer,
+    PatternScope,
+    Store,
+    current_scope,
+)
 from offbook.patterns.values import (
+    Key,
     Path,
     ReadOnly,
     ReadOnlyList,
@@ -40,21 +52,26 @@ from offbook.patterns.values import (
     locate_function,
     raised_at,
     read_path,
+    revert,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Generator, Mapping
+    from collections.abc import Callable, Generator, Mapping
 
 
 __tracebackhide__ = True  # pytest shows the line of the test or the pattern
 MAX_RUNS = 100  # runs of one effect in one flush before it is a loop
+MAX_CHAIN = 1_000  # events of handlers, each sent because of the one before, before it is a loop
+MAX_CHAINED = (
+    10_000  # in one flush; those that one handler sends, for each item of a list, are none
+)
 EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 
 class Stream:
     """Events for a handler. `send` queues an event; the handler runs in the next flush."""
 
-    __slots__ = ("bound", "function", "is_named", "name", "runtime")
+    __slots__ = ("bound", "function", "is_named", "name", "runtime", "scope")
 
     def __init__(
         self,
@@ -68,15 +85,73 @@ class Stream:
         self.is_named = False  # after its pattern and output
         self.function = function
         self.bound = bound
+        self.scope = current_scope.get() or PatternScope(runtime)
+        self.scope.stops[self.cancel] = None
 
     def send(self, event: Any = None) -> None:
         """Queue an event."""
         if self.function is None:
             raise UsageError(f"the stream {self.name} has no handler, so the event is lost")
         self.runtime.require_open()
-        where = self.runtime.actor or format_place(caller())
-        self.runtime.events.append((self, freeze(event), where))
-        self.runtime.report("cell.send", {"stream": self.name, "event": event, "by": where})
+        runtime = self.runtime
+        where = runtime.actor or format_place(caller())
+        runtime.events.append(SentEvent(self, freeze(event), where, runtime.depth + 1))
+        runtime.report("cell.send", {"stream": self.name, "event": event, "by": where})
+
+    def cancel(self) -> None:
+        """Cancel the handler that is running, undo its writes, and drop the events that wait.
+
+        A handler may catch `asyncio.CancelledError` to end in its own way.
+        """
+        running = self.runtime.running.get(self)
+        if running is None:
+            return
+        running.cancelled_by = self.runtime.actor or format_place(caller())
+        self.runtime.waiting.pop(self, None)
+        running.task.cancel()
+
+    def send_after(self, seconds: float, event: Any = None) -> Callable[[], None]:
+        """Queue an event after so many seconds of the harness; return a function that stops it."""
+        clock, scope = self.runtime.clock, current_scope.get() or self.scope
+
+        def fire() -> None:
+            scope.stops.pop(stop, None)
+            with self.runtime.acting(f"timer of {seconds:g} s"):
+                self.send(event)
+
+        def stop() -> None:
+            scope.stops.pop(stop, None)
+            timer.cancel()
+
+        timer = clock.call_at(clock.now + seconds, fire)
+        scope.stops[stop] = None
+        return stop
+
+    def send_every(self, seconds: float, event: Any = None) -> Callable[[], None]:
+        """Queue an event every so many seconds of the harness; return a function that stops it."""
+        if seconds <= 0:
+            raise UsageError(f"send_every needs a number of seconds above 0, got {seconds:g}")
+        clock, scope = self.runtime.clock, current_scope.get() or self.scope
+        due = clock.now
+
+        def start() -> None:
+            nonlocal due, timer
+            due += seconds
+            timer = clock.call_at(due, fire)
+
+        def fire() -> None:
+            start()
+            with self.runtime.acting(f"timer of {seconds:g} s"):
+                self.send(event)
+
+        def stop() -> None:
+            scope.stops.pop(stop, None)
+            timer.cancel()
+
+        timer: Timer
+        start()
+        scope.stops[stop] = None
+        return stop
 
     @property
     def location(self) -> str:
@@ -84,13 +159,44 @@ class Stream:
         return locate_function(self.function) if self.function is not None else self.name
 
 
+class SentEvent(NamedTuple):
+    """An event of a stream, and the place or handler that sent it.
+
+    `depth` is 1 for an event of a test, one more than that of its event for one of a handler.
+    """
+
+    stream: Stream
+    event: Any
+    where: str
+    depth: int
+
+
+class RunningHandler:
+    """An asynchronous handler that has not ended."""
+
+    def __init__(
+        self, sent: SentEvent, work: Work, task: asyncio.Task[Any], undo: list[CellChange]
+    ) -> None:
+        self.sent = sent
+        self.work = work
+        self.task = task
+        self.undo = undo
+        self.cancelled_by = ""
+
+
 class Runtime(Graph):
     """A graph with events: handlers and effects run in a flush, each handler in a transaction."""
 
     def __init__(self, observer: Observer | None = None, *, check_idempotent: bool = False) -> None:
         super().__init__(observer, check_idempotent=check_idempotent)
-        self.events: deque[tuple[Stream, Any, str]] = deque()
-        self._pending_handler: asyncio.Task[None] | None = None
+        self.events: deque[SentEvent] = deque()
+        self.running: dict[Stream, RunningHandler] = {}
+        self.waiting: dict[Stream, deque[SentEvent]] = {}  # for the end of these handlers
+        self._free: deque[Stream] = deque()  # streams that wait no longer
+        self.clock = VirtualClock()
+        self.depth = 0  # of the event whose handler is running
+        self._chained = 0
+        self._effect_runs: Counter[Effect] = Counter()
         self._flushing = False
 
     def stream(
@@ -120,18 +226,32 @@ class Runtime(Graph):
         finally:
             self.undo = None
 
-    def _roll_back(self, undo: list[tuple[Store, Any]]) -> None:
-        for store, value in reversed(undo):
+    def _roll_back(self, undo: list[CellChange]) -> str:
+        """Undo writes. Return a text about those that others have overwritten."""
+        kept: dict[str, None] = {}
+        for store, before, after, was_defined in reversed(undo):
+            value = revert(before, after, store.value)
+            if value is store.value:
+                kept[f"{store.name}, which {store.last_writer} wrote meanwhile"] = None
+                continue
             # The whole value: other paths of the cell may have been written as well.
             self._replace(store, (), value)
+            store.defined = was_defined
             self.report("cell.undo", {"cell": store.name})
+        return f"; not undone: {', '.join(kept)}" if kept else ""
 
-    def flush(self) -> None:
-        """Run effects and handle events until nothing is scheduled: one event, then its effects."""
+    def flush(self, *, goes_on: bool = False) -> None:
+        """Run effects and handle events until nothing is scheduled: one event, then its effects.
+
+        A flush that goes on after another counts the runs of effects and handlers with it, to find
+        loops through asynchronous work.
+        """
         if self._flushing:
             raise UsageError("flush was called by a handler or an effect of the same runtime")
         self._flushing = True
-        runs: Counter[Effect] = Counter()
+        if not goes_on:
+            self._effect_runs.clear()
+            self._chained = 0
         try:
             while True:
                 if self._queue:
@@ -139,73 +259,128 @@ class Runtime(Graph):
                     if not self._is_changed(effect):
                         effect.stale = False
                         continue
-                    runs[effect] += 1
-                    if runs[effect] > MAX_RUNS:
-                        self._queue.clear()
-                        names = {other.name for other, n in runs.items() if n >= MAX_RUNS - 1}
-                        raise LoopError(
-                            f"effects wake each other without end: {', '.join(sorted(names))}",
-                            hint="an effect that writes a cell must stop writing at some value",
-                        )
+                    self._count_effect(effect)
                     self._run_effect(effect)
-                elif self.events and self._pending_handler is None:
-                    self._handle(*self.events.popleft())
-                else:
+                elif (sent := self._next_event()) is not None:
+                    self._count_event(sent)
+                    self._handle(sent)
+                    self._free_stream(sent.stream)
+                elif not self.events:
                     return
         finally:
             self._flushing = False
 
-    def _handle(self, stream: Stream, event: Any, where: str) -> None:
+    def _next_event(self) -> SentEvent | None:
+        """Return the next event whose stream is free. The others wait for their handlers."""
+        if self._free:
+            stream = self._free.popleft()
+            sent = self.waiting[stream].popleft()
+            if not self.waiting[stream]:
+                del self.waiting[stream]
+            return sent
+        while self.events:
+            sent = self.events.popleft()
+            if sent.stream not in self.running and sent.stream not in self.waiting:
+                return sent
+            self.waiting.setdefault(sent.stream, deque()).append(sent)
+        return None
+
+    @contextmanager
+    def acting(self, actor: str) -> Generator[None]:
+        """Name the author of what is written and sent inside."""
+        before, self.actor = self.actor, actor
+        try:
+            yield
+        finally:
+            self.actor = before
+
+    def _free_stream(self, stream: Stream) -> None:
+        if stream in self.waiting and stream not in self.running:
+            self._free.append(stream)
+
+    def _count_effect(self, effect: Effect) -> None:
+        runs = self._effect_runs
+        runs[effect] += 1
+        if runs[effect] > MAX_RUNS:
+            self._queue.clear()
+            names = {other.name for other, n in runs.items() if n >= MAX_RUNS - 1}
+            raise LoopError(
+                f"effects wake each other without end: {', '.join(sorted(names))}",
+                hint="an effect that writes a cell must stop writing at some value",
+            )
+
+    def _count_event(self, sent: SentEvent) -> None:
+        self._chained += sent.depth > 2  # noqa: PLR2004 - see MAX_CHAINED
+        if sent.depth > MAX_CHAIN or self._chained > MAX_CHAINED:
+            names = {sent.stream.name, *(other.stream.name for other in self.events)}
+            self._drop_events()
+            raise LoopError(
+                f"handlers send events to each other without end: {', '.join(sorted(names))}",
+                hint="a handler that sends an event must stop at some value",
+            )
+
+    def _handle(self, sent: SentEvent) -> None:
         """Run a handler in one transaction."""
-        undo: list[tuple[Store, Any]] = []
-        actor, self.actor = self.actor, f"handler {stream.name}"
-        self.undo = undo
+        stream, event, _, depth = sent
+        undo: list[CellChange] = []
+        outer = self.undo, self.actor, self.depth
+        inner = undo, f"handler {stream.name}", depth
+
+        def enter(state: tuple[list[CellChange] | None, str, int] = inner) -> Any:
+            before = self.undo, self.actor, self.depth
+            self.undo, self.actor, self.depth = state
+            return before
+
+        enter()
         self.report("cell.handle", {"stream": stream.name, "event": event})
         try:
-            result = stream.function(event, **stream.bound)  # type: ignore[misc] # checked by send
-        except Exception as error:  # noqa: BLE001 - the next event is handled all the same
-            self.undo = None
-            self._roll_back(undo)
-            place = f"in the handler {stream.name}{raised_at(error)}"
-            self._keep_error(error, f"{place}, for the event sent at {where}")
+            with stream.scope.entered():
+                result = stream.function(event, **stream.bound)  # type: ignore[misc] # checked by send
+        except BaseException as error:
+            enter(outer)
+            self._fail(sent, undo, error)
+            if not isinstance(error, (Exception, asyncio.CancelledError)):
+                raise
             return
-        finally:
-            self.undo = None
-            self.actor = actor
+        enter(outer)
         if inspect.iscoroutine(result):
-            task = self._track(
-                self._finish_handler(stream, result, undo, where),
-                f"the handler {stream.name} ({stream.location})",
-            )
-            # A task that is cancelled before its first step never reaches the coroutine.
-            task.add_done_callback(lambda _: result.close())
-            self._pending_handler = task
+            # Between two awaits other code runs, whose writes belong to it.
+            work = Work(result, lambda error: self._fail(sent, undo, error), enter, enter)
+            with stream.scope.entered():
+                task = self._track(work, f"the handler {stream.name} ({stream.location})")
+            self.running[stream] = RunningHandler(sent, work, task, undo)
+            task.add_done_callback(lambda _: self._end_handler(stream))
 
-    async def _finish_handler(
-        self,
-        stream: Stream,
-        work: Coroutine[Any, Any, Any],
-        undo: list[tuple[Store, Any]],
-        where: str,
-    ) -> None:
-        """Finish an asynchronous handler. The next event waits for it."""
-        driver = _Segments(self, work, undo, f"handler {stream.name}")
-        try:
-            await driver
-        except Exception as error:  # noqa: BLE001 - the next event is handled all the same
-            # A cell that someone else wrote meanwhile keeps that value.
-            self._roll_back(
-                [entry for entry in undo if entry[0].writer == f"handler {stream.name}"]
-            )
-            place = f"in the handler {stream.name}{raised_at(error)}"
-            self._keep_error(error, f"{place}, for the event sent at {where}")
-        finally:
-            self._pending_handler = None
+    def _end_handler(self, stream: Stream) -> None:
+        """Undo what a cancelled handler wrote; go on with the next event of its stream."""
+        handler = self.running.pop(stream)
+        handler.work.coroutine.close()  # if it was cancelled before its first step
+        self._free_stream(stream)
+        if self.closed or not handler.task.cancelled():
+            return
+        if handler.cancelled_by:
+            kept = self._roll_back(handler.undo)
+            by = f"{handler.cancelled_by}{kept}"
+            self.report("cell.cancel", {"stream": stream.name, "by": by})
+        else:
+            self._fail(handler.sent, handler.undo, asyncio.CancelledError())
+
+    def _fail(self, sent: SentEvent, undo: list[CellChange], error: BaseException) -> None:
+        """Undo the writes of a handler and keep its error. The next event is handled as usual."""
+        kept = self._roll_back(undo)
+        place = f"in the handler {sent.stream.name}{raised_at(error)}"
+        if not isinstance(error, Exception):
+            cause = error
+            ended = "was cancelled" if isinstance(cause, asyncio.CancelledError) else repr(cause)
+            error = PatternError(f"the handler {sent.stream.name} {ended}")
+            error.__cause__ = cause
+        self._keep_error(error, f"{place}, for the event sent at {sent.where}{kept}")
 
     @property
     def pending_events(self) -> list[str]:
         """The events that are not handled yet, with the cells that their handlers may write."""
-        return [_describe_event(stream, where) for stream, _, where in self.events]
+        waiting = [sent for events in self.waiting.values() for sent in events]
+        return [_describe_event(sent.stream, sent.where) for sent in (*waiting, *self.events)]
 
     def close(self) -> None:
         """End all tasks and forget what is queued."""
@@ -213,43 +388,13 @@ class Runtime(Graph):
         for task in list(self.tasks):
             task.cancel()
         self._queue.clear()
+        self._effects.clear()
+        self._drop_events()
+
+    def _drop_events(self) -> None:
         self.events.clear()
-
-
-class _Segments:
-    """Drives a coroutine so that each part between two awaits runs in its transaction."""
-
-    def __init__(
-        self,
-        runtime: Runtime,
-        work: Coroutine[Any, Any, Any],
-        undo: list[tuple[Store, Any]],
-        actor: str,
-    ) -> None:
-        self._runtime = runtime
-        self._work = work
-        self._undo = undo
-        self._actor = actor
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        sent: Any = None
-        failure: BaseException | None = None
-        runtime = self._runtime
-        while True:
-            # Between two awaits other code runs, whose writes belong to it.
-            outer = runtime.undo, runtime.actor
-            runtime.undo, runtime.actor = self._undo, self._actor
-            try:
-                awaited = self._work.send(sent) if failure is None else self._work.throw(failure)
-            except StopIteration as done:
-                return done.value
-            finally:
-                runtime.undo, runtime.actor = outer
-            failure = None
-            try:
-                sent = yield awaited
-            except BaseException as raised:  # noqa: BLE001 - it belongs to the handler
-                failure = raised
+        self.waiting.clear()
+        self._free.clear()
 
 
 def _describe_event(stream: Stream, where: str) -> str:
@@ -276,7 +421,7 @@ class Cell(Generic[T]):
     @property
     def name(self) -> str:
         """The name of the cell with its path, for messages."""
-        return f"{self._store.name}{describe_path(self._path)}"
+        return f"{self._store.name}{describe_path(self._path, self._store.value)}"
 
     @property
     def stale_readers(self) -> list[str]:
@@ -293,7 +438,10 @@ class Cell(Generic[T]):
         runtime = self.runtime
         runtime.require_open()
         if runtime.is_tracking:
-            runtime.depend(self._store.node(self._path) if self._path else self._store)
+            path = self._path
+            # An index from the end means another item when the list changes.
+            end = next((at for at, key in enumerate(path) if type(key) is int and key < 0), None)
+            runtime.depend(self._store.node(path[:end]) if path else self._store)
         return self.sample()
 
     def sample(self) -> T:
@@ -324,6 +472,10 @@ class Cell(Generic[T]):
         if current is not None and not isinstance(current, list):
             kind = type(current).__name__
             raise UsageError(f"{self.name}: push needs a list, got {kind}")
+        if isinstance(current, ReadOnlyList) and len(items) == 1:
+            # A write to one place, so that the other items are not looked at.
+            self.runtime.write(self._store, (*self._path, len(current)), items[0])
+            return self
         return self.set([*(current or ()), *items])  # type: ignore[arg-type]
 
     def remove(self, item: Any) -> Self:
@@ -339,7 +491,22 @@ class Cell(Generic[T]):
         for key in keys:
             if not isinstance(key, (str, int)) or isinstance(key, bool):
                 raise UsageError(f"{self.name}: a key is a string or an index, not {key!r}")
+        return self.part(*keys)
+
+    def part(self, *keys: Key) -> Cell[Any]:
+        """Return a part of the cell by keys that may be identities of items."""
         return Cell(self.runtime, self._store, (*self._path, *keys))
+
+    def map(self, build: Callable[[Cell[Any]], Any]) -> Computed:
+        """Return a list with one instance of a pattern per item of this list.
+
+            "rows": items.map(lambda item: row(item=item))
+
+        What a row writes to its item is in the list. A dict or list keeps its instance when it
+        moves; the instance of a removed item ends with its timers and handlers. Other values have
+        one instance per position.
+        """
+        return self.runtime.map(self, self.part, build)
 
     def sink(self, callback: Callable[[T], Any]) -> Callable[[], None]:
         """Call back with the value now, and after each change; return a function that stops it."""
@@ -376,7 +543,7 @@ class Cell(Generic[T]):
                 removed = True
             else:
                 kept.append(entry)
-        return self.set(kept) if removed else self  # type: ignore[arg-type]
+        return self.set(ReadOnlyList(kept, current.identity)) if removed else self  # type: ignore[arg-type]
 
     def _container(self, kind: type, values: object, verb: str) -> Any:
         if not isinstance(values, dict):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from itertools import count
+from itertools import chain, count, repeat
 from typing import TYPE_CHECKING, Any, Never
 
 from offbook.errors import UsageError
@@ -24,10 +24,45 @@ if TYPE_CHECKING:
 # The values of cells have any type.
 
 
-Path = tuple[str | int, ...]
 MAX_DEPTH = 200
 ATOMS = frozenset({int, str, bool, type(None)})
+MISSING: Any = object()  # no value at a key
 _identities = count(1)
+
+
+class ItemKey:
+    """The key of one item of a list, wherever it moves to: its identity."""
+
+    __slots__ = ("_index", "identity")
+
+    def __init__(self, identity: int, index: int = 0) -> None:
+        self.identity = identity
+        self._index = index  # where it was seen last
+
+    def find(self, items: list[Any]) -> int:
+        """Return the index of the item, or -1. What was inserted or removed decides the time."""
+        low = min(self._index, len(items) - 1)
+        high = low + 1
+        while low >= 0 or high < len(items):
+            for index in (low, high):
+                if (
+                    0 <= index < len(items)
+                    and getattr(items[index], "identity", 0) == self.identity
+                ):
+                    self._index = index
+                    return index
+            low, high = low - 1, high + 1
+        return -1
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ItemKey) and other.identity == self.identity
+
+    def __hash__(self) -> int:
+        return hash((ItemKey, self.identity))
+
+
+Key = str | int | ItemKey
+Path = tuple[Key, ...]
 
 
 def refuse(*_: object, **__: object) -> Never:
@@ -117,8 +152,9 @@ def freeze(value: Any, old: Any = None, depth: int = 0) -> Any:  # noqa: PLR0911
     if kind is list:
         olds_list: Sequence[Any] = old if type(old) is ReadOnlyList else ()
         new_list = [
-            freeze(item, olds_list[at] if at < len(olds_list) else None, depth + 1)
-            for at, item in enumerate(value)
+            # An item that came from the cell itself is not looked into.
+            item if item is before else freeze(item, before, depth + 1)
+            for item, before in zip(value, chain(olds_list, repeat(None)))  # noqa: B905 - endless
         ]
         if (
             type(old) is ReadOnlyList
@@ -178,13 +214,28 @@ def thaw(value: Any) -> Any:
     return value
 
 
-def child(value: Any, key: str | int) -> Any:
+def child(value: Any, key: Key) -> Any:
     """Return one item of a container, or None if there is none."""
     if isinstance(value, dict):
         return value.get(key)
-    if isinstance(value, list) and isinstance(key, int) and -len(value) <= key < len(value):
-        return value[key]
+    if isinstance(value, list):
+        if isinstance(key, ItemKey):
+            index = key.find(value)
+            return value[index] if index >= 0 else None
+        if isinstance(key, int) and -len(value) <= key < len(value):
+            return value[key]
     return None
+
+
+def alias_keys(old: Any, new: Any, key: Key) -> list[Key]:
+    """Return all keys under which an item of a container was or is: its index, its identity."""
+    if not isinstance(new, list):
+        return [key]
+    index = key.find(new) if isinstance(key, ItemKey) else int(key)
+    if index < 0:
+        index += len(new)
+    items = (child(old, index), child(new, index))
+    return [index, *{ItemKey(item.identity, index) for item in items if isinstance(item, ReadOnly)}]
 
 
 def read_path(value: Any, path: Path) -> Any:
@@ -207,7 +258,11 @@ def write_path(value: Any, path: Path, new: Any, name: str) -> Any:
     return new
 
 
-def _replace_item(container: Any, key: str | int, item: Any, name: str) -> Any:
+def _replace_item(container: Any, key: Key, item: Any, name: str) -> Any:
+    if isinstance(key, ItemKey):
+        key = key.find(container) if isinstance(container, list) else -1
+        if key < 0:
+            raise UsageError(f"{name}: the item was removed from its list")
     if container is None:
         if isinstance(key, str):
             return ReadOnlyDict({key: item})
@@ -223,9 +278,49 @@ def _replace_item(container: Any, key: str | int, item: Any, name: str) -> Any:
     raise UsageError(f"{name}: {type(container).__name__} has no key {key!r}")
 
 
-def describe_path(path: Path) -> str:
-    """Return a path as Python writes it: `.title` or `[0]`."""
-    return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path)
+def revert(before: Any, after: Any, now: Any) -> Any:
+    """Return a value without one change of it; what changed since then is kept.
+
+    If the change cannot be told from later ones, as in a number, the value stays as it is now.
+    """
+    if now is after:
+        return before
+    if before is after:
+        return now
+    kinds = {type(before), type(after), type(now)}
+    if kinds == {ReadOnlyDict}:
+        items = dict(now)
+        for key in {**before, **after}:
+            part = revert(*(value.get(key, MISSING) for value in (before, after, now)))
+            if part is MISSING:
+                items.pop(key, None)
+            else:
+                items[key] = part
+        return ReadOnlyDict(items, now.identity)
+    if kinds == {ReadOnlyList} and len(before) == len(after) == len(now):
+        parts = [revert(*items) for items in zip(before, after, now, strict=True)]
+        return ReadOnlyList(parts, now.identity)
+    if kinds == {ReadOnlyList} and all(a is b for a, b in zip(before, after, strict=False)):
+        kept = list(now)
+        for added in after[len(before) :]:  # what was appended
+            at = next((i for i in range(len(kept) - 1, -1, -1) if kept[i] is added), None)
+            if at is not None:
+                del kept[at]
+        return ReadOnlyList(kept, now.identity)
+    return now
+
+
+def describe_path(path: Path, value: Any = None) -> str:
+    """Return a path as Python writes it: `.title` or `[0]`. `value` is what it leads into."""
+    text = ""
+    for key in path:
+        if isinstance(key, ItemKey):
+            index = key.find(value) if isinstance(value, list) else -1
+            text += f"[{index}]" if index >= 0 else "[removed]"
+        else:
+            text += f"[{key}]" if isinstance(key, int) else f".{key}"
+        value = child(value, key)
+    return text
 
 
 # ---------------------------------------------------------------------------- locations

@@ -170,7 +170,7 @@ class UsedFiles:
     def __init__(self) -> None:
         self.digests: dict[str, str] = {}
         self.unknown = ""
-        self._written: set[str] = set()
+        self.written: set[str] = set()
         self._reading = threading.local()
 
     def observe(self, event: str, args: tuple[Any, ...]) -> None:
@@ -187,7 +187,7 @@ class UsedFiles:
                 return  # an open file: its path was noted before
             path = os.path.abspath(os.fsdecode(path or "."))  # noqa: PTH100 - of a text
             if event in WRITES or (event == "open" and not self._reads(args[1], args[2])):
-                self._written.add(path)
+                self.written.add(path)
             else:
                 self.add(path)
         except (OSError, TypeError, ValueError):
@@ -202,7 +202,7 @@ class UsedFiles:
 
     def add(self, path: str) -> None:
         """Note a file or a folder, unless it is of a library or was written before."""
-        if path in self.digests or path in self._written or path.startswith(_library_folders()):
+        if path in self.digests or path in self.written or path.startswith(_library_folders()):
             return
         if "__pycache__" in path:
             return  # the module itself is noted
