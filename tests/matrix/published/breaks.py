@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from offbook.runs import Wiring
-from pytest_offbook import isolation
+from pytest_offbook import rehearsals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Switch the isolation off, if that is asked for."""
     if config.getoption("--no-isolation"):
-        Wiring.guard = isolation.isolate_test = lambda _: nullcontext()
+        Wiring.guard = rehearsals.isolate_test = lambda _: nullcontext()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
