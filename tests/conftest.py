@@ -20,7 +20,7 @@ import_module("pytest_offbook.rehearsals")
 
 # no deadline: no test asserts a time
 settings.register_profile(
-    "unhurried", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow]
+    "unhurried", deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("same", settings.get_profile("unhurried"), derandomize=True)
 settings.register_profile("quick", settings.get_profile("unhurried"), max_examples=10)
@@ -43,10 +43,18 @@ for variable in ("CI", "BUILD_NUMBER"):
 # Clients read all authorities when they are made, and so do the processes of tests. One is enough.
 os.environ["SSL_CERT_FILE"] = str(Path(__file__).with_name("authority.pem"))
 
-# Plugins of other packages that a pytest started by a test does not need: loading them takes
-# seven times as long as the rest of its start.
-OTHER_PLUGINS = ("hypothesispytest", "langsmith_plugin", "respx")
-PYTEST_OPTIONS = " ".join(f"-p no:{plugin}" for plugin in OTHER_PLUGINS)
+# A pytest started by a test loads these plugins and no others: to read the entry points of all
+# packages, and to load what it does not need, takes longer than its tests.
+USED_PLUGINS = (
+    *("pytest_offbook.plugin", "pytest_asyncio.plugin"),
+    *("anyio.pytest_plugin", "xdist.plugin"),
+)
+UNUSED_PLUGINS = ("doctest", "faulthandler", "legacypath", "pastebin", "setupplan", "stepwise")
+PYTEST_VARIABLES = {
+    "PYTEST_ADDOPTS": " ".join(f"-p no:{plugin}" for plugin in UNUSED_PLUGINS),
+    "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    "PYTEST_PLUGINS": ",".join(USED_PLUGINS),
+}
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED_DATA = ROOT.parent / "shared" / "data"
@@ -189,8 +197,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         # The processes that tests start write no bytecode, so they would compile again and again.
         compileall.compile_dir(ROOT / "src", quiet=1)
     if not session.config.pluginmanager.has_plugin("dsession"):
-        os.environ["PYTEST_ADDOPTS"] = PYTEST_OPTIONS
-        os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+        os.environ.update(PYTEST_VARIABLES, PYTHONDONTWRITEBYTECODE="1")
 
 
 def pytest_collection_finish() -> None:
@@ -228,7 +235,7 @@ def root() -> Path:
 @pytest.fixture
 def pytester(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     """Return pytest's own fixture; it removes PYTEST_ADDOPTS."""
-    monkeypatch.setenv("PYTEST_ADDOPTS", PYTEST_OPTIONS)
+    monkeypatch.setenv("PYTEST_ADDOPTS", PYTEST_VARIABLES["PYTEST_ADDOPTS"])
     return pytester
 
 

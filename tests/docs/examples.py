@@ -46,9 +46,9 @@ COMMAND = re.compile(
 TIMEOUT_SECONDS = 300
 IMPORT = re.compile(r"^ *(?:from|import) ([\w.]+)", re.MULTILINE)
 SHELL = set("|&;<>$`*?~{}")  # what only a shell understands
-KEPT = {"PYTEST_ADDOPTS"}
-# Readers may not have these plugins. PYTEST_ADDOPTS disables others, see tests/conftest.py.
-DISABLED_PLUGINS = ["cacheprovider", "randomly", "xdist"]
+KEPT = {"PYTEST_ADDOPTS", "PYTEST_DISABLE_PLUGIN_AUTOLOAD", "PYTEST_PLUGINS"}
+# Readers may not have these plugins. The variables leave out others, see tests/conftest.py.
+DISABLED_PLUGINS = ["cacheprovider", "xdist.plugin"]
 
 
 class ExampleError(AssertionError):

@@ -16,6 +16,7 @@ from tests.matrix.rows import ROWS, WHOLE, Row
 LOCKED = [row for row in ROWS if row.home is None and row.stream]
 IMPORTS = {
     "openai": ["openai"],
+    "openai-agents": ["agents"],
     "anthropic": ["anthropic"],
     "google-genai": ["google.genai"],
     "pydantic-ai": [

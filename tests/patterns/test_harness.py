@@ -733,7 +733,7 @@ def test_a_failure_shows_the_line_of_the_test_and_not_the_harness(pytester: pyte
         "def test_unknown(pattern_harness):\n"
         "    pattern_harness.load(p).cells.valeu\n"
     )
-    result = pytester.runpytest_inprocess("-p", "no:randomly", "-p", "no:asyncio")
+    result = pytester.runpytest_inprocess("-p", "no:randomly", "-p", "no:pytest_asyncio.plugin")
     result.assert_outcomes(failed=2)
     output = result.stdout.str()
     assert "raise " not in output

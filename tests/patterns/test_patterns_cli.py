@@ -243,7 +243,9 @@ def test_a_generated_test_passes_for(name: str, pytester: pytest.Pytester):
     assert expected in text
     assert "day" not in text
     (pytester.path / "test_p.py").write_text(text)
-    pytester.runpytest_inprocess("-p", "no:randomly", "-p", "no:asyncio").assert_outcomes(passed=2)
+    pytester.runpytest_inprocess(
+        "-p", "no:randomly", "-p", "no:pytest_asyncio.plugin"
+    ).assert_outcomes(passed=2)
 
 
 def test_a_test_is_generated_for_one_of_several_patterns(project: Path):

@@ -2,14 +2,13 @@
 
 import os
 import socket
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
+from tests.forked import run_python
 from tests.pytest_offbook.test_plugin import OPTIONS, RunTests
 
 pytest_plugins = ["pytester"]
@@ -30,7 +29,9 @@ def run_tests(pytester: pytest.Pytester) -> RunTests:
 
     def run(code: str, *options: str) -> pytest.RunResult:
         pytester.makepyfile(test_it=HEADER + dedent(code))
-        return pytester.runpytest_inprocess(*OPTIONS, "-p", "no:asyncio", "-W", "default", *options)
+        return pytester.runpytest_inprocess(
+            *OPTIONS, "-p", "no:pytest_asyncio.plugin", "-W", "default", *options
+        )
 
     return run
 
@@ -192,15 +193,8 @@ def test_openai_agents_behind_a_proxy_connect_to_nothing_during_and_after_the_te
         proxies = dict.fromkeys(("HTTPS_PROXY", "HTTP_PROXY", "https_proxy", "http_proxy"), url)
         variables = {**os.environ, **proxies, "OPENAI_API_KEY": "sk-none"}
         variables = {n: v for n, v in variables.items() if n.lower() != "no_proxy"}
-        result = subprocess.run(
-            [sys.executable, "-m", "pytest", "-p", "no:hypothesispytest", "-q", tmp_path],
-            env=variables,
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=300,
-        )
+        words = ("-m", "pytest", "-q", tmp_path)
+        result = run_python(*words, env=variables, cwd=tmp_path, imports=["agents"])
         proxy.shutdown(socket.SHUT_RDWR)
     assert result.returncode == 0, result.stdout + result.stderr
     assert connected == []

@@ -57,7 +57,9 @@ def run_anyio(pytester: pytest.Pytester) -> RunTests:
     def run(code: str) -> pytest.RunResult:
         backend = "@pytest.fixture\ndef anyio_backend():\n    return 'asyncio'\n"
         pytester.makepyfile(test_it=f"{HEADER}\npytestmark = pytest.mark.anyio\n{backend}{code}")
-        return pytester.runpytest_inprocess(*OPTIONS, "-p", "no:asyncio", "-W", "error")
+        return pytester.runpytest_inprocess(
+            *OPTIONS, "-p", "no:pytest_asyncio.plugin", "-W", "error"
+        )
 
     return run
 
