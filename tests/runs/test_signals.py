@@ -19,7 +19,7 @@ pytestmark = [
 ]
 
 # For each of the runners and signals; `./dev signals` tries twenty.
-POINTS = int(os.environ.get("OFFBOOK_SIGNAL_POINTS", "3"))
+POINTS = int(os.environ.get("OFFBOOK_SIGNAL_POINTS", "2"))
 # Two seconds are enough, but not for a machine that runs other things, too.
 SECONDS = 2.0 if "OFFBOOK_SIGNAL_POINTS" in os.environ else 120.0
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL]

@@ -145,11 +145,13 @@ def test_a_session_with_a_typescript_extension_runs_in_pi():
 
 
 @needs(PI)
-def test_k5_no_credentials_reach_pi_and_the_users_home_is_not_touched(
+def test_k5_no_credentials_reach_pi_whose_temporary_folder_is_deep_and_not_the_users_home(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write_extension: WriteExtension
 ):
-    home = tmp_path / "home"
+    home, deep = tmp_path / "home", tmp_path / ("deep" * 30)  # too long for a Unix socket
     home.mkdir()
+    deep.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(deep))
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-user")
     path = write_extension(
@@ -157,7 +159,7 @@ def test_k5_no_credentials_reach_pi_and_the_users_home_is_not_touched(
         " (_a, ctx) => ctx.ui.notify(JSON.stringify(process.env)) });"
     )
     with drive(Pi(extensions=[path])) as t:
-        t.run(when("/env", []), when("x", [say("ok")]))
+        assert t.run(when("/env", []), when("x", [say("ok")])).output == "ok"
         shown = t.events.ui_calls_for("notify")[0].args[0]
     assert "sk-of-the-user" not in shown
     assert str(home) not in shown.replace(os.environ["PATH"], "")
@@ -226,7 +228,7 @@ def test_an_unkillable_extension_and_its_daemon_are_gone_at_the_deadline(
 ):
     noted = tmp_path / "pids"
     with drive(Pi(extensions=[write_extension(UNKILLABLE)]), auto_assert=False) as t:
-        monkeypatch.setattr(t.subject, "_deadline", 4.0)
+        monkeypatch.setattr(t.subject, "_deadline", 10.0)
         with pytest.raises(DeadlineExceeded):
             t.run(when("x", [call("hang", {"file": str(noted)}), say("ok")]))
         pids = [int(pid) for pid in noted.read_text().split()]
@@ -395,14 +397,3 @@ def test_a_warm_process_serves_each_test_with_a_new_session_in_its_folder():
             return run.results("create")[0].text, id(t.subject.process)
 
     assert run_once() == run_once()
-
-
-@needs(PI)
-def test_pi_runs_where_the_path_of_the_temporary_folder_is_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    deep = tmp_path / ("deep" * 30)
-    deep.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(deep))
-    with drive(Pi()) as t:
-        assert t.run(when("x", [say("ok")])).output == "ok"
