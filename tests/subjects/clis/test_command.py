@@ -121,7 +121,7 @@ def test_an_exit_code_can_be_allowed():
 def test_the_deadline_kills_the_whole_tree(tmp_path: Path):
     pid_file = tmp_path / "pid"
     script = f"setsid sleep 300 & echo $! > {pid_file}; echo waiting; sleep 300"
-    command = Command(["sh", "-c", script], deadline=1.5)
+    command = Command(["sh", "-c", script], deadline=5)
     with drive(command, auto_assert=False) as rehearsal, pytest.raises(DeadlineExceeded) as caught:
         rehearsal.run(when("go", [say("x")]))
     assert "waiting" in str(caught.value)
