@@ -2,6 +2,7 @@
 
 import ast
 from collections import Counter
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -98,6 +99,11 @@ def _exceptions() -> list[str]:
     ]
 
 
+@cache
+def parse_module(path: Path) -> ast.Module:
+    return ast.parse(path.read_text("utf-8"))
+
+
 def test_every_offbook_error_is_defined_in_the_public_module():
     errors = import_module("offbook.errors")
     bases = {name for name, value in vars(errors).items() if isinstance(value, type)}
@@ -105,7 +111,7 @@ def test_every_offbook_error_is_defined_in_the_public_module():
         f"{path.name}: {node.name}"
         for path in SOURCE.rglob("*.py")
         if path.name != "errors.py"
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        for node in ast.walk(parse_module(path))
         if isinstance(node, ast.ClassDef)
         if any(ast.unparse(base) in bases for base in node.bases)
     ]
@@ -126,7 +132,7 @@ def test_no_public_class_name_is_defined_twice():
     names = Counter(
         node.name
         for path in SOURCE.rglob("*.py")
-        for node in ast.parse(path.read_text("utf-8")).body
+        for node in parse_module(path).body
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     )
     assert {name: count for name, count in names.items() if count > 1} == {}

@@ -230,6 +230,8 @@ def _is_silenced(line: str, code: str) -> bool:
 
 def _misplaced_assertions(tree: ast.Module, source: str, *, in_tests: bool) -> Iterator[Found]:
     """Yield assertions of tests in other code, and `require` in tests."""
+    if "testing" not in source:  # few files import it, and to visit all nodes takes long
+        return
     imported = {
         alias.asname or alias.name: alias.name
         for node in ast.walk(tree)
