@@ -23,7 +23,7 @@ def test_eighteen_wins_and_five_loses(offbook, capsys):
             ],
         ),
     )
-    assert [(tool.input, tool.result.text) for tool in run.executed] == [
+    assert [(tool.input, tool.result.text) for tool in run.executed.known()] == [
         ({"square": 18}, "winner"),
         ({"square": 5}, "loser"),
     ]
