@@ -98,8 +98,12 @@ QUIET_ENV = {
 }
 
 
-def client_env(url: str) -> dict[str, str]:
-    """Return the environment in which the clients of all providers use this base URL."""
+def client_env(url: str, environment: Iterable[str] = ()) -> dict[str, str]:
+    """Return the environment in which the clients of all providers use this base URL.
+
+    Other base URLs and keys of models are replaced if `environment` has them: a key of the user
+    never goes to a process whose model is scripted.
+    """
     from offbook.exchange.messages import to_json
 
     providers = all_providers().values()
@@ -107,6 +111,12 @@ def client_env(url: str) -> dict[str, str]:
         name: value.format(url=url)
         for provider in providers
         for name, value in provider.client_env.items()
+    }
+    env |= {
+        name: value.format(url=url)
+        for provider in providers
+        for name, value in provider.replaced_env.items()
+        if name in environment
     }
     # opencode reads base URLs from its configuration only; this one is merged with the user's.
     options = {

@@ -110,7 +110,7 @@ def open_backend(config: BackendConfig, folder: Path) -> tuple[Subject, ModelSou
         from offbook.exchange.providers import client_env
 
         # The real key and base URL stay here: they belong to `Live`, which calls the provider.
-        env = {key: value for key, value in env.items() if key not in client_env("")}
+        env = {key: value for key, value in env.items() if key not in client_env("", env)}
     if name == "command":
         from offbook.subjects.clis.clients import Command
 

@@ -121,7 +121,7 @@ def _connect_clients(
     if not context.endpoint:
         yield [*command], env
         return
-    env |= client_env(context.endpoint)
+    env |= client_env(context.endpoint, env)
     needed = client_arguments(context.endpoint)
     folder = make_temp_folder()
     try:

@@ -47,7 +47,8 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     - `hosts`, `host_patterns`, `local_ports`: the addresses that are intercepted in process, and
       `gateway_variables` further variables that name one.
     - `client_env`, `client_arguments` (by command) and `opencode` (by its name of the provider):
-      the settings that point clients at `{url}`.
+      the settings that point clients at `{url}`; `replaced_env` those that replace a variable
+      of the user, and are not set otherwise.
     - `call_id`: the prefix of the ids of tool calls, and the length of the rest; None for the
       form of OpenAI.
     - `otel_name`: its name in OpenTelemetry's conventions.
@@ -65,6 +66,7 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     local_ports: tuple[int, ...] = ()
     gateway_variables: tuple[str, ...] = ()
     client_env: Mapping[str, str] = {}
+    replaced_env: Mapping[str, str] = {}
     client_arguments: Mapping[str, tuple[str, ...]] = {}
     opencode: Mapping[str, str] = {}
     call_id: tuple[str, int] | None = None

@@ -10,6 +10,18 @@ PROVIDER = Provider(
     key_variables=("ANTHROPIC_API_KEY",),
     hosts=("api.anthropic.com",),
     client_env={"ANTHROPIC_BASE_URL": "{url}", "ANTHROPIC_API_KEY": API_KEY},
+    # The names of anthropic 2.8, for the clouds that serve the model, and of litellm 1.108.
+    replaced_env={
+        "ANTHROPIC_API_BASE": "{url}",
+        "ANTHROPIC_AWS_BASE_URL": "{url}",
+        "ANTHROPIC_BEDROCK_BASE_URL": "{url}",
+        "ANTHROPIC_FOUNDRY_BASE_URL": "{url}",
+        "ANTHROPIC_VERTEX_BASE_URL": "{url}/v1",
+        "ANTHROPIC_AUTH_TOKEN": API_KEY,
+        "ANTHROPIC_AWS_API_KEY": API_KEY,
+        "ANTHROPIC_FOUNDRY_API_KEY": API_KEY,
+        "CLAUDE_CODE_OAUTH_TOKEN": API_KEY,
+    },
     opencode={"anthropic": "{url}/v1"},
     call_id=("toolu_01", 22),
     otel_name="anthropic",

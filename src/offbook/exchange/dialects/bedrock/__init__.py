@@ -13,6 +13,7 @@ PROVIDER = Provider(
         "AWS_ENDPOINT_URL_BEDROCK_RUNTIME": "{url}",
         "AWS_BEARER_TOKEN_BEDROCK": API_KEY,
     },
+    replaced_env={"AWS_BEDROCK_RUNTIME_ENDPOINT": "{url}"},  # litellm
     call_id=("tooluse_", 22),
     otel_name="aws.bedrock",
     sdks={"boto3": "Bedrock"},

@@ -2,6 +2,48 @@
 
 from offbook.exchange.dialects.dialect import API_KEY, ModelPrice, Provider
 
+# The clients of other providers that copied the format. The names are those of the SDKs groq 1.7,
+# together 3.0, cerebras-cloud-sdk 1.91, fireworks-ai 1.2, cohere 7.3 and ollama 0.6, whose paths
+# begin below the base URL, and of litellm 1.108, which has `…_API_BASE` for all of them.
+HOST_VARIABLES = (
+    *("GROQ_BASE_URL", "CEREBRAS_BASE_URL", "FIREWORKS_BASE_URL", "CO_API_URL"),
+    *("OLLAMA_HOST", "OLLAMA_BASE_URL", "OLLAMA_API_BASE"),
+)
+BASE_VARIABLES = (
+    *("OPENAI_BASE_URL", "OPENAI_API_BASE", "TOGETHER_BASE_URL", "TOGETHER_AI_API_BASE"),
+    *("GROQ_API_BASE", "CEREBRAS_API_BASE", "FIREWORKS_API_BASE", "COHERE_API_BASE"),
+    *("MISTRAL_API_BASE", "CODESTRAL_API_BASE", "OPENROUTER_API_BASE", "DEEPSEEK_API_BASE"),
+    *("XAI_API_BASE", "SAMBANOVA_API_BASE", "PERPLEXITY_API_BASE", "DEEPINFRA_API_BASE"),
+    *("MOONSHOT_API_BASE", "MINIMAX_API_BASE", "ZAI_API_BASE", "NOVITA_API_BASE"),
+    *("HYPERBOLIC_API_BASE", "NEBIUS_API_BASE", "NVIDIA_NIM_API_BASE", "HUGGINGFACE_API_BASE"),
+    *("DASHSCOPE_API_BASE", "VERCEL_AI_GATEWAY_API_BASE"),
+)
+KEY_VARIABLES = (
+    *("OPENAI_API_KEY", "GROQ_API_KEY", "CEREBRAS_API_KEY", "FIREWORKS_API_KEY", "CO_API_KEY"),
+    *("COHERE_API_KEY", "TOGETHER_API_KEY", "MISTRAL_API_KEY", "CODESTRAL_API_KEY"),
+    *("OPENROUTER_API_KEY", "DEEPSEEK_API_KEY", "XAI_API_KEY", "SAMBANOVA_API_KEY"),
+    *("PERPLEXITYAI_API_KEY", "DEEPINFRA_API_KEY", "MOONSHOT_API_KEY", "MINIMAX_API_KEY"),
+    *("ZAI_API_KEY", "NOVITA_API_KEY", "HYPERBOLIC_API_KEY", "NEBIUS_API_KEY", "NVIDIA_API_KEY"),
+    *("HUGGINGFACE_API_KEY", "DASHSCOPE_API_KEY", "AI_GATEWAY_API_KEY"),
+)
+# A client that finds one of these prefers that provider, or refuses to choose: openai 3.49 does if
+# there is a key of Azure beside its own. So they are replaced where the user has them. The others
+# are keys of models that are not scripted, of litellm 1.108 and of the providers' own SDKs.
+USER_BASE_VARIABLES = ("AZURE_OPENAI_ENDPOINT", "AZURE_API_BASE", "AZURE_AI_API_BASE")
+USER_GATEWAY_VARIABLES = ("LITELLM_PROXY_API_BASE", "PORTKEY_BASE_URL")
+USER_KEY_VARIABLES = (
+    *("AZURE_OPENAI_API_KEY", "AZURE_API_KEY", "AZURE_AI_API_KEY", "AZURE_OPENAI_AD_TOKEN"),
+    *("LITELLM_PROXY_API_KEY", "PORTKEY_API_KEY", "OLLAMA_API_KEY", "OR_API_KEY"),
+    *("TOGETHERAI_API_KEY", "TOGETHER_AI_API_KEY", "FIREWORKS_AI_API_KEY", "PERPLEXITY_API_KEY"),
+    *("DEEPINFRA_TOKEN", "NVIDIA_NIM_API_KEY", "VERCEL_AI_GATEWAY_API_KEY", "V0_API_KEY"),
+    *("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACEHUB_API_TOKEN", "REPLICATE_API_TOKEN"),
+    *("REPLICATE_API_KEY", "AI21_API_KEY", "ANYSCALE_API_KEY", "BASETEN_API_KEY"),
+    *("DATABRICKS_API_KEY", "CLOUDFLARE_API_KEY", "WATSONX_API_KEY", "VOLCENGINE_API_KEY"),
+    *("ARK_API_KEY", "ZHIPUAI_API_KEY", "POE_API_KEY", "LLAMA_API_KEY", "INCEPTION_API_KEY"),
+    *("VOYAGE_API_KEY", "JINA_API_KEY", "ELEVENLABS_API_KEY", "DEEPGRAM_API_KEY"),
+    *("ASSEMBLYAI_API_KEY", "STABILITY_API_KEY", "FAL_KEY", "RUNWAYML_API_KEY"),
+)
+
 PROVIDER = Provider(
     name="openai-chat",
     dialect="offbook.exchange.dialects.chat.chat_dialect:Chat",
@@ -56,9 +98,14 @@ PROVIDER = Provider(
         "LITELLM_PROXY_API_BASE",
     ),
     client_env={
-        "OPENAI_BASE_URL": "{url}/v1",
-        "OPENAI_API_BASE": "{url}/v1",
-        "OPENAI_API_KEY": API_KEY,
+        **dict.fromkeys(HOST_VARIABLES, "{url}"),
+        **dict.fromkeys(BASE_VARIABLES, "{url}/v1"),
+        **dict.fromkeys(KEY_VARIABLES, API_KEY),
+    },
+    replaced_env={
+        **dict.fromkeys(USER_BASE_VARIABLES, "{url}"),
+        **dict.fromkeys(USER_GATEWAY_VARIABLES, "{url}/v1"),
+        **dict.fromkeys(USER_KEY_VARIABLES, API_KEY),
     },
     otel_name="openai",
     sdks={"openai": "OpenAI SDK", "litellm": "litellm"},

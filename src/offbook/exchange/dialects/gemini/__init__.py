@@ -20,6 +20,14 @@ PROVIDER = Provider(
         "GEMINI_API_KEY": API_KEY,
         "GOOGLE_GENERATIVE_AI_API_KEY": API_KEY,
     },
+    # google-genai prefers GOOGLE_API_KEY, and warns of two keys.
+    replaced_env={
+        "GOOGLE_API_KEY": API_KEY,
+        "PALM_API_KEY": API_KEY,
+        "GEMINI_BASE_URL": "{url}",
+        "GEMINI_API_BASE": "{url}",
+        "GOOGLE_VERTEX_BASE_URL": "{url}",
+    },
     opencode={"google": "{url}/v1beta"},
     otel_name="gcp.gemini",
     sdks={"google.genai": "google-genai"},
