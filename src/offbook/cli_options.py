@@ -144,6 +144,22 @@ Kinds for --fault, at random or at the Nth request (reset@2):
 """
 
 
+def network_options(command: Callable[..., int]) -> Callable[..., int]:
+    """Add `--allow` to a command that runs another one; it gets `network`, for `run_command`."""
+
+    @wraps(command)
+    def run(*args: Any, allow: tuple[str, ...], **given: Any) -> int:
+        return command(*args, network={"allow": allow}, **given)
+
+    allow = click.option(
+        "--allow",
+        multiple=True,
+        metavar="HOST[:PORT]",
+        help="Let the command reach this host; all others are refused; repeatable.",
+    )
+    return allow(run)
+
+
 def fault_options(command: Callable[..., int]) -> Callable[..., int]:
     """Add `--fault`, `--fault-seed` and `--fault-rate` to a command; it gets them as `faults`."""
 

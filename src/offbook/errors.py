@@ -61,6 +61,12 @@ class OffbookError(Exception):
         self.hint = hint
         super().__init__("\n".join(filter(None, (f"{where}: {what}" if where else what, hint))))
 
+    def add_hint(self, hint: str) -> None:
+        """Add lines to the fix."""
+        OffbookError.__init__(
+            self, self.what, where=self.where, hint="\n".join(filter(None, (self.hint, hint)))
+        )
+
     def __str__(self) -> str:
         # imported late: most runs raise no error, and the patterns take time to load
         from offbook.secrets import outgoing
@@ -230,6 +236,8 @@ class IsolationError(OffbookError):
 
 class ConnectionBlocked(IsolationError, ConnectionRefusedError):
     """A connection to another machine; a library handles it as one that was refused."""
+
+    destination = ""  # its host and port
 
 
 class Interrupted(KeyboardInterrupt):

@@ -46,6 +46,7 @@ def parts_of(provider: Provider) -> set[str]:
         *provider.key_variables,
         *provider.gateway_variables,
         *provider.client_env,
+        *provider.replaced_env,
     }
 
 

@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 
 import pytest
 
 from offbook import Playbook, say, when
+from offbook.errors import IsolationError
 from offbook.exchange import all_providers
 from offbook.runs import CommandResult, run_command
 
-SECRET = "sk-of-the-user-0123456789"
+VALUE = "sk-of-the-user-0123456789"
 PRINT_ENVIRONMENT = "import json, os; print(json.dumps(dict(os.environ)))"
 ASK = """
 import json, os, urllib.request
@@ -22,12 +27,13 @@ urllib.request.urlopen(urllib.request.Request(url, body)).read()
 """
 
 
-def run_python(code: str, **variables: str) -> CommandResult:
+def run_python(code: str, *, allow: tuple[str, ...] = (), **variables: str) -> CommandResult:
     """Run Python code against a script of one turn."""
     source = Playbook()
     source.load(when("Hi", [say("Hello.")]))
     environment = {**os.environ, **variables}
-    return run_command(source, [sys.executable, "-c", code], echo=False, environment=environment)
+    command = [sys.executable, "-c", code]
+    return run_command(source, command, echo=False, environment=environment, allow=allow)
 
 
 def environment_of(**variables: str) -> dict[str, str]:
@@ -40,18 +46,22 @@ def environment_of(**variables: str) -> dict[str, str]:
 KEYS = {
     name
     for provider in all_providers().values()
-    for name in (*provider.client_env, *provider.replaced_env, *provider.key_variables)
+    for keys in (
+        *(provider.client_env, provider.replaced_env, provider.key_variables),
+        *(client.keys for client in provider.host_clients.values()),
+    )
+    for name in keys
     if name.endswith(("_KEY", "_TOKEN"))
 }
 
 
 def test_no_key_of_a_model_is_passed_to_a_command():
-    environment = environment_of(**dict.fromkeys(KEYS, SECRET))
+    environment = environment_of(**dict.fromkeys(KEYS, VALUE))
     assert {name: environment[name] for name in KEYS} == dict.fromkeys(KEYS, "offbook")
 
 
 def test_another_variable_of_the_user_is_passed_to_a_command():
-    assert environment_of(STRIPE_API_KEY=SECRET)["STRIPE_API_KEY"] == SECRET
+    assert environment_of(STRIPE_API_KEY=VALUE)["STRIPE_API_KEY"] == VALUE
 
 
 @pytest.fixture(scope="module")
@@ -79,3 +89,109 @@ def test_a_base_url_that_selects_a_provider_is_replaced_and_not_set(
 ) -> None:
     assert name not in plain_environment
     assert environment_of(**{name: "https://gateway.example"})[name].startswith("http://127.0.0.1:")
+
+
+# --- The proxy
+
+
+@contextmanager
+def serve_page() -> Generator[int]:
+    """Serve a page on a port of this machine."""
+
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"a page")
+
+        def log_message(self, *_: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            yield server.server_address[1]
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+CONNECT = """
+import urllib.request
+try:
+    urllib.request.urlopen({url!r}).read()
+except OSError:
+    pass
+"""
+TRIED = {
+    "a tunnel": ("https://api.unknown.example/v1", "api.unknown.example:443"),
+    "a tunnel to a port": ("https://api.unknown.example:8443/v1", "api.unknown.example:8443"),
+    "a plain request": ("http://api.unknown.example/v1", "api.unknown.example:80"),
+    "an address": ("http://192.0.2.1:9/", "192.0.2.1:9"),
+    "an address of IPv6": ("http://[2001:db8::1]:9/", "[2001:db8::1]:9"),
+}
+
+
+@pytest.mark.parametrize("url, destination", TRIED.values(), ids=TRIED)
+def test_a_refused_destination_fails_the_run_although_the_command_goes_on(
+    url: str, destination: str
+) -> None:
+    result = run_python(CONNECT.format(url=url) + ASK)
+    assert result.exit_code == 0
+    assert isinstance(result.failure, IsolationError)
+    assert f"tried to reach {destination}" in str(result.failure)
+    assert result.refused == [destination]
+    assert [v.status for v in result.verdicts if v.check == "nothing leaves the machine"] == [
+        "fail"
+    ]
+
+
+MAPPED = "[::ffff:127.0.0.1]"  # a server of this test, by an address that is not one of loopback
+WAYS = {
+    "a plain request": "print(urllib.request.urlopen('http://{address}/').read().decode())",
+    "a tunnel": """
+from http.client import HTTPConnection
+connection = HTTPConnection(os.environ["HTTP_PROXY"].removeprefix("http://"))
+connection.set_tunnel("{address}")
+connection.request("GET", "/")
+print(connection.getresponse().read().decode())
+""",
+}
+
+
+@pytest.mark.parametrize("code", WAYS.values(), ids=WAYS)
+def test_an_allowed_destination_is_reached(code: str) -> None:
+    with serve_page() as port:
+        address = f"{MAPPED}:{port}"
+        result = run_python(ASK + code.format(address=address), allow=(address,))
+        refused = run_python(ASK + code.format(address=address))
+    assert (result.ok, result.output, result.refused) == (True, "a page\n", [])
+    assert refused.refused == [address]
+
+
+def test_a_server_of_this_machine_is_reached():
+    with serve_page() as port:
+        code = f"print(urllib.request.urlopen('http://127.0.0.1:{port}/').read().decode())"
+        result = run_python(ASK + code)
+    assert (result.ok, result.output) == (True, "a page\n")
+
+
+NO_REQUEST = {
+    "nothing": ("", "tried: no other host"),
+    "another host": (CONNECT.format(url="https://api.groq.com/v1"), "tried: api.groq.com:443"),
+}
+
+
+@pytest.mark.parametrize("code, tried", NO_REQUEST.values(), ids=NO_REQUEST)
+@pytest.mark.parametrize("exit_code", [0, 1])
+def test_a_run_without_a_request_says_what_was_set_and_tried(
+    code: str, tried: str, exit_code: int
+) -> None:
+    failure = str(run_python(f"{code}\nraise SystemExit({exit_code})").failure)
+    assert "no request arrived at the model\n  set: OPENAI_BASE_URL" in failure
+    assert tried in failure
+
+
+def test_the_destinations_are_in_the_json_of_a_run():
+    result = run_python(CONNECT.format(url="https://api.unknown.example/v1") + ASK)
+    assert result.as_json()["refused"] == ["api.unknown.example:443"]

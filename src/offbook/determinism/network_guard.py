@@ -100,11 +100,20 @@ LOCAL_NAMES = {"", "localhost", "0.0.0.0", "::"}  # noqa: S104 - a connection to
 _current_guard = thread_variable("offbook_border")
 
 
+Explain = Callable[[str, int | None], str]
+"""Returns how to allow a host and a port, or what else to do, for the error that refuses it."""
+
+
+def _allow_it(host: str, port: int | None) -> str:
+    return f"allow it: allow=({join_address(host, port)!r},)"
+
+
 class NetworkGuard:
     """The allowed addresses, and the connections that were refused.
 
-    A connection that a thread tries after the end of the block belongs to the block around it;
-    after the end of that one, `on_late` is called.
+    The connections of this process are checked inside of `block_network`, those of commands by
+    the proxy of their run. A connection that a thread tries after the end of the block belongs to
+    the block around it; after the end of that one, `on_late` is called.
     """
 
     def __init__(
@@ -112,7 +121,9 @@ class NetworkGuard:
         allow: tuple[str, ...] = (),
         outer: NetworkGuard | None = None,
         on_late: Callable[[ConnectionBlocked], None] | None = None,
+        explain: Explain = _allow_it,
     ) -> None:
+        self._explain = explain
         self._allow = {_split_address(address) for address in allow}
         self._proxy_ports = _local_proxy_ports()
         self._outer = outer
@@ -144,18 +155,16 @@ class NetworkGuard:
         local = is_this_machine(host)
         if (local and port not in self._proxy_ports) or self.allows(host, port):
             return
-        address = host if port is None else f"{host}:{port}"
+        address = join_address(host, port)
         error = ConnectionBlocked(
             f"{action} the proxy {address}, and through it another machine"
             if local
             else f"{action} {address}, which is not this machine",
             where=call_origin(),
-            hint=f"allow it in the settings of pytest: offbook_allow = {address}"
-            if self.is_of_test
-            else f"let the source answer it, or allow it: allow=({address!r},); a client that "
-            "opens its own sockets is answered by drive(…, serve=True)",
+            hint=self._explain(host, port),
         )
         error.errno = ECONNREFUSED
+        error.destination = address
         self.note(error)
         raise error
 
@@ -167,6 +176,12 @@ class NetworkGuard:
             self._outer.note(error)
         elif self._on_late is not None:
             self._on_late(error)
+
+
+def join_address(host: str, port: int | None) -> str:
+    """Return `example.org:443`, or the host alone."""
+    name = f"[{host}]" if ":" in host else host
+    return name if port is None else f"{name}:{port}"
 
 
 def _split_address(address: str) -> tuple[str, int | None]:
@@ -198,14 +213,17 @@ def _watch_connections() -> None:
 
 @contextmanager
 def block_network(
-    *, allow: tuple[str, ...] = (), on_late: Callable[[ConnectionBlocked], None] | None = None
+    *,
+    allow: tuple[str, ...] = (),
+    on_late: Callable[[ConnectionBlocked], None] | None = None,
+    explain: Explain = _allow_it,
 ) -> Generator[NetworkGuard]:
     """Refuse every connection from this block to another machine, except to `allow`ed addresses.
 
     An address is a host, or a host and a port: `"example.org"`, `"example.org:443"`. With
-    `on_late` it is the guard around a whole test.
+    `on_late` it is the guard around a whole test. `explain` returns the fix of an error.
     """
-    guard = NetworkGuard(allow, _current_guard.get(), on_late)
+    guard = NetworkGuard(allow, _current_guard.get(), on_late, explain)
     _watch_connections()
     with ExitStack() as stack:
         stack.callback(setattr, guard, "open", False)

@@ -1,4 +1,4 @@
-"""The table of providers: the dialects of their requests, the settings of their clients, prices.
+"""The table of providers: dialects of their requests, hosts, settings of their clients, prices.
 
 Each provider declares itself in the folder of its dialect; `DIALECTS` is the only place that names
 them. Every guarded test sets `QUIET_ENV`, so this module imports nothing until a provider is used.
@@ -6,10 +6,11 @@ them. Every guarded test sets `QUIET_ENV`, so this module imports nothing until 
 
 from __future__ import annotations
 
+import os
 import re
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from offbook.capability import load
 
@@ -71,6 +72,82 @@ def dialect_detector(lenient: Iterable[str]) -> Callable[[HttpRequest], Dialect 
     return lambda http_request: detect_dialect(http_request, rules)
 
 
+# ------------------------------------------------------------------------------- hosts
+
+LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
+DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
+
+
+class ModelHosts:
+    """The addresses of models: known providers, and the base URLs of this run.
+
+    The base URLs in environment variables such as `OPENAI_BASE_URL` count too: an agent that is
+    configured for a gateway is intercepted there.
+    """
+
+    def __init__(self, urls: tuple[str, ...] = ()) -> None:
+        from urllib.parse import urlsplit
+
+        providers = all_providers().values()
+        self._hosts = frozenset(host for provider in providers for host in provider.hosts)
+        self._local_ports = {port for provider in providers for port in provider.local_ports}
+        patterns = [p for o in providers for p in (*o.host_patterns, *o.region_patterns)]
+        self._pattern = re.compile("|".join(patterns))
+        variables = [v for p in providers for v in (*p.url_variables, *p.gateway_variables)]
+        self._base_urls: set[tuple[str, int | None]] = set()
+        for url in (*urls, *(os.environ.get(name, "") for name in variables)):
+            if url:
+                # OLLAMA_HOST may be a bare `host:port`.
+                parts = urlsplit(url if "//" in url else f"http://{url}")
+                port = parts.port or DEFAULT_PORTS.get(parts.scheme)
+                self._base_urls.add(((parts.hostname or "").lower(), port))
+
+    # Every request of a run is looked up here, also those to other servers.
+    def __contains__(self, address: tuple[str, int | None]) -> bool:
+        host, port = address
+        name = host.lower()
+        return (
+            name in self._hosts
+            or (name, port) in self._base_urls
+            or (port in self._local_ports and name in LOCAL_HOSTS)
+            or self._pattern.fullmatch(name) is not None
+        )
+
+
+TIKTOKEN_HOST = "openaipublic.blob.core.windows.net"  # where tiktoken finds its tables
+
+
+def explain_refusal(
+    host: str, port: int | None, *, place: Literal["run", "test", "command"] = "run"
+) -> str:
+    """Return what to do about a refused connection of a run, of the rest of a test, of a command.
+
+    A client that is answered in process sends nothing to a model. So one that is refused has
+    sockets of its own, or it is not part of a run.
+    """
+    address = host if port is None else f"{host}:{port}"
+    allow = {
+        "run": f"allow it: allow=({address!r},)",
+        "test": f"allow it in the settings of pytest: offbook_allow = {address}",
+        "command": f"allow it: --allow {address}, or drive(…, allow=({address!r},))",
+    }[place]
+    if host == TIKTOKEN_HOST:
+        tables = (
+            "tiktoken loads its tables on first use: load them once, and set TIKTOKEN_CACHE_DIR"
+        )
+        return f"{tables} to their folder; or {allow}"
+    if (host, port) in ModelHosts():
+        fix = {
+            "run": "its client is not intercepted: drive(…, serve=True) gives it a server",
+            "test": "the agent ran outside of drive: pass the function to drive(…)",
+            "command": "pip install 'offbook[proxy]': the script answers it then",
+        }[place]
+        return f"{fix}; or {allow}"
+    if place == "run":
+        return f"if it is a model, let the source answer it: urls=['https://{host}']; or {allow}"
+    return allow
+
+
 # ----------------------------------------------------------------------------- clients
 
 # Settings that stop clients from contacting other hosts: telemetry, price lists, update checks.
@@ -104,6 +181,7 @@ def client_env(url: str, environment: Iterable[str] = ()) -> dict[str, str]:
     Other base URLs and keys of models are replaced if `environment` has them: a key of the user
     never goes to a process whose model is scripted.
     """
+    from offbook.exchange.dialects.dialect import API_KEY, TO_HOST
     from offbook.exchange.messages import to_json
 
     providers = all_providers().values()
@@ -112,12 +190,15 @@ def client_env(url: str, environment: Iterable[str] = ()) -> dict[str, str]:
         for provider in providers
         for name, value in provider.client_env.items()
     }
-    env |= {
-        name: value.format(url=url)
-        for provider in providers
-        for name, value in provider.replaced_env.items()
-        if name in environment
-    }
+    for provider in providers:
+        for host, client in provider.host_clients.items():
+            env |= {name: f"{url}{TO_HOST}{host}{path}" for name, path in client.urls.items()}
+            env |= dict.fromkeys(client.keys, API_KEY)
+        env |= {
+            name: value.format(url=url)
+            for name, value in provider.replaced_env.items()
+            if name in environment
+        }
     # opencode reads base URLs from its configuration only; this one is merged with the user's.
     options = {
         name: {"options": {"baseURL": base_url.format(url=url)}}

@@ -49,6 +49,7 @@ from offbook.trace.events import (
     PROCESS_OUTPUT,
     PROCESS_START,
     PUBLISH,
+    REFUSED,
     REPLY,
     REQUEST,
     RUN_END,
@@ -154,6 +155,7 @@ class TraceTree:
             TOOL_RESULT: self._on_tool_result,
             TOOL_BLOCKED: self._on_tool_blocked,
             TOOL_ERROR: self._on_tool_error,
+            REFUSED: self._on_refused,
             FAULT: self._on_fault,
             VERDICT: self._on_verdict,
             WIRE: self._on_wire,
@@ -619,6 +621,13 @@ class TraceTree:
             outcome = Node(arrow, StyledText(text), *mocked, *took)
             yield from self._add_outcome(call_id, data, outcome)
         self._calls.pop(call_id, None)
+
+    def _on_refused(self, data: dict[str, Any]) -> Iterator[StyledLine]:
+        # A trace of an earlier version has no destination.
+        tried = str(data.get("destination") or data.get("error", ""))
+        place = f", {data['where']}" if data.get("where") else ""
+        text = StyledText(self._texts.shorten(f"{tried}{place}"))
+        return self._attach(Node(StyledText("connection refused: ", "error"), text))
 
     def _on_verdict(self, data: dict[str, Any]) -> Iterator[StyledLine]:
         mark, style = VERDICT_MARKS.get(data.get("status", ""), ("?", "warning"))

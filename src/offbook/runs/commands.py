@@ -25,7 +25,7 @@ from offbook.runs.wiring import start_faults
 from offbook.sources.server.server import Server
 from offbook.subjects.process import ProcessResult, describe_exit, run_foreground
 from offbook.subjects.subject import PlainSubject
-from offbook.trace.events import Event, Verdict
+from offbook.trace.events import REFUSED, Event, RefusedData, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
@@ -54,6 +54,12 @@ class CommandOptions(TypedDict, total=False):
     max_output: int
     stdin: bytes | None
     codes: Collection[int]
+
+
+class NetworkOptions(TypedDict, total=False):
+    """What a command may reach: the addresses that are allowed, beside its model."""
+
+    allow: tuple[str, ...]
 
 
 class TerminalCommand(PlainSubject):
@@ -122,6 +128,7 @@ def _connect_clients(
         yield [*command], env
         return
     env |= client_env(context.endpoint, env)
+    env |= context.proxy_env(env)
     needed = client_arguments(context.endpoint)
     folder = make_temp_folder()
     try:
@@ -170,6 +177,11 @@ class CommandResult(msgspec.Struct, frozen=True):
         """True if the run passed."""
         return self.failure is None
 
+    @property
+    def refused(self) -> list[str]:
+        """The hosts and ports that the command tried to reach."""
+        return [RefusedData.read(e).destination for e in self.events if e.event == REFUSED]
+
     def as_json(self) -> dict[str, Any]:
         """Return the result for machines."""
         shown = [
@@ -180,6 +192,7 @@ class CommandResult(msgspec.Struct, frozen=True):
             "exit_code": self.exit_code,
             "duration_ms": self.duration_ms,
             "error": None if self.failure is None else str(self.failure),
+            "refused": list(dict.fromkeys(self.refused)),
             "verdicts": shown,
         }
 
@@ -196,6 +209,7 @@ def run_command(
     trace: Path | None = None,
     place: FileLine | None = None,
     lenient: Iterable[str] = (),
+    allow: Iterable[str] = (),
     faults: Faults | None = None,
     allow_unused_mocks: bool = False,
     **options: Unpack[CommandOptions],
@@ -216,6 +230,7 @@ def run_command(
             cwd=Path.cwd(),
             trace=trace,
             lenient=lenient,
+            allow=allow,
             faults=faults,
             allow_unused_mocks=allow_unused_mocks,
         )

@@ -26,10 +26,10 @@ from offbook.determinism.clock import Clock, SystemClock
 from offbook.determinism.run_context import current_llm
 from offbook.errors import (
     CheckFailed,
+    IsolationError,
     OffbookWarning,
     PlaybookError,
     RunError,
-    ScriptUnfinished,
     ToolFailed,
     UsageError,
 )
@@ -326,6 +326,7 @@ class Rehearsal:
                 self._playbook.discard()
             self._wiring.forget_history_error()
             self._state.failed = False
+        self._wiring.refused.clear()
         playbook = self._playbook
         # A playbook that is loaded already answers prompts like any other source.
         only_prompts = all(isinstance(item, str) for item in script)
@@ -433,13 +434,16 @@ class Rehearsal:
                 output = await self.subject.prompt(text)
         except Exception as error:
             failure = self._failure
-            if failure is None and (refused := self._wiring.refused):
-                # The connection whose refusal ended the agent; it may have survived others. The
-                # refusal names the place, and the frames of the libraries would only hide it.
-                if (fatal := find_refusal(error, refused)) is not None:
-                    raise fatal.with_traceback(None) from None
-                error.add_note(f"before, a connection was refused: {refused[-1]}")
+            refused = self._wiring.refused
+            # The connection whose refusal ended the agent; it may have survived others. The refusal
+            # names the place, and the frames of the libraries would only hide it.
+            if failure is None and (fatal := find_refusal(error, refused)) is not None:
+                raise fatal.with_traceback(None) from None
             if failure is None or failure is error:
+                if isinstance(error, RunError):
+                    error.add_hint(self._wiring.describe_access())
+                elif refused:
+                    error.add_note(f"before, a connection was refused: {refused[-1]}")
                 raise
             raise failure from error
         self._raise_tool_errors()
@@ -498,10 +502,8 @@ class Rehearsal:
         ran then.
         """
         self._raise_listener_errors()
-        if refused := self._wiring.refused:
-            message = f"a connection was refused and the agent continued: {refused[0]}"
-            self._warn(Verdict("nothing leaves the machine", "warn", message))
         if self._playbook is None:
+            self._raise_refusal()
             source = self._source
             if not self._auto_assert or not isinstance(source, AwaitsResults):
                 return
@@ -509,6 +511,8 @@ class Rehearsal:
                 raise missing
             return
         unfinished = self._playbook.unfinished()
+        if unfinished is None or not self._auto_assert:
+            self._raise_refusal()
         if unfinished is None:
             # It is part of the check of a script. Without one, a report of it would be green.
             if not (self._state.only_prompts and getattr(self.subject, "takes_prompt", True)):
@@ -519,11 +523,28 @@ class Rehearsal:
             self.hub.emit_verdict(Verdict("playbook consumed", "warn", unfinished.what))
         elif self._auto_assert:
             events = [event for event in self._trace.events.all if event.seq > first]
-            left = describe_left_behind(running, events)
-            if left:
-                hint = f"{unfinished.hint}\n  left running: {left}; wait for it in the agent"
-                unfinished = ScriptUnfinished(unfinished.what, where=unfinished.where, hint=hint)
+            unfinished.add_hint(self._wiring.describe_access())
+            if left := describe_left_behind(running, events):
+                unfinished.add_hint(f"  left running: {left}; wait for it in the agent")
             raise unfinished
+
+    def _raise_refusal(self) -> None:
+        """Raise if a connection was refused: an agent that goes on depends on what it missed."""
+        refused = self._wiring.refused
+        if not refused:
+            return
+        if not self._auto_assert:
+            message = f"a connection was refused and the agent continued: {refused[0]}"
+            self._warn(Verdict("nothing leaves the machine", "warn", message))
+            return
+        others = dict.fromkeys(error.destination for error in refused[1:])
+        others.pop(refused[0].destination, None)
+        also = f"; also {', '.join(others)}" if others else ""
+        raise IsolationError(
+            f"a connection was refused and the agent continued: {refused[0].what}{also}",
+            where=refused[0].where,
+            hint=refused[0].hint,
+        )
 
     def _warn(self, verdict: Verdict) -> None:
         """Emit a warning, and show it in the summary of pytest."""
@@ -592,7 +613,9 @@ class Rehearsal:
             )
         for verdict in failed_verdicts:
             hint = "remove what is not used, or pass allow_unused_mocks=True"
-            raise CheckFailed(verdict.message, hint=hint if verdict.check == MOCKS_USED else "")
+            failed = CheckFailed(verdict.message, hint=hint if verdict.check == MOCKS_USED else "")
+            failed.add_hint(self._wiring.describe_access())
+            raise failed
 
     def _emit_last_verdicts(self) -> list[Verdict]:
         """Emit the verdicts of subject and source on all runs; return those that fail."""

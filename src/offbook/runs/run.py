@@ -30,7 +30,7 @@ from weakref import WeakSet
 import msgspec
 
 from offbook.determinism.run_context import snapshot_variables
-from offbook.errors import Interrupted, OffbookError, ScriptError, UsageError
+from offbook.errors import Interrupted, IsolationError, OffbookError, ScriptError, UsageError
 from offbook.files import ReusedFolder, make_temp_folder, remove_temp_folder
 from offbook.trace.events import (
     HOOK_TOOL_CALL,
@@ -307,6 +307,8 @@ def emit_failure(hub: Hub, error: BaseException, *, exit: int | None = None) -> 
         reason = f"{type(error).__name__}: {error}"
     if isinstance(error, ScriptError):
         verdict = Verdict("playbook consumed", "fail", str(error))
+    elif isinstance(error, IsolationError):
+        verdict = Verdict("nothing leaves the machine", "fail", str(error))
     else:
         verdict = Verdict("run finished", "error", reason)
     where = error.where if isinstance(error, OffbookError) else ""

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import atexit
 import os
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cache
+from contextlib import contextmanager
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -26,7 +26,7 @@ from offbook.subjects.subject import (
     RunContext,
     Subject,
 )
-from offbook.trace.events import FaultData
+from offbook.trace.events import FaultData, RefusedData
 from offbook.trace.instrument import TracedSource
 
 # The server, the dialects and the interception are imported where they are used: a scripted
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from offbook.determinism.faults import FaultInjector
+    from offbook.determinism.network_guard import NetworkGuard
     from offbook.errors import ConnectionBlocked, ScriptMismatch
     from offbook.exchange.model import (
         AliasedSource,
@@ -46,10 +47,11 @@ if TYPE_CHECKING:
         ToolAliases,
     )
     from offbook.sources.server.endpoint import Endpoint
+    from offbook.sources.server.proxy import Proxy
     from offbook.sources.server.server import Server
     from offbook.trace.hub import Hub
 
-REFUSED = "isolation.refused"
+URLS_SHOWN = 4
 HISTORY = "history"  # the one rule of `lenient` that holds for every subject
 
 
@@ -102,6 +104,7 @@ class Wiring:
             self._aliases = parse_tool_aliases(tool_aliases, self._own_aliases)
         self._endpoint: Endpoint | None = None
         self._traced: TracedSource | None = None  # of a subject that calls its source
+        self._proxy: Proxy | None = None  # of a subject with processes
         self.aliased: AliasedSource | None = None
         self.refused: list[ConnectionBlocked] = []
 
@@ -123,6 +126,9 @@ class Wiring:
             self._endpoint = self._create_endpoint(tools=read_tools)
             source, url = self._endpoint.source, self._endpoint.url
         context = RunContext(source, self._hub, cwd, url, failure=lambda: self.failure)
+        if self._endpoint is not None and self._subject.model_access == "endpoint":
+            self._proxy = self._open_proxy(self._endpoint)
+            context = msgspec.structs.replace(context, proxy_env=self._proxy.variables)
         if isinstance(self._subject, HasRequestMetadata):
             source = SourceWithMetadata(source, self._subject)
         if self._aliases or self._own_aliases:
@@ -169,6 +175,14 @@ class Wiring:
         self._watch_tools(endpoint)
         return endpoint
 
+    def _open_proxy(self, endpoint: Endpoint) -> Proxy:
+        from offbook.determinism.network_guard import NetworkGuard
+        from offbook.exchange.providers import explain_refusal
+        from offbook.sources.server.proxy import open_proxy
+
+        guard = NetworkGuard(self._allow, explain=partial(explain_refusal, place="command"))
+        return open_proxy(_shared_server(os.getpid()), endpoint, guard)
+
     def _watch_tools(self, endpoint: Endpoint) -> None:
         if isinstance(self._subject, HasToolWatch):
             seen = self._subject.tool_watch
@@ -196,19 +210,30 @@ class Wiring:
             return None
         return self._endpoint.failure or self._endpoint.refusal
 
-    def guard(self) -> AbstractContextManager[None]:
-        """Answer the clients of this process and block their other connections."""
-        if self._endpoint is None or self._subject.model_access != "transport":
-            return nullcontext()
-        return self._guard_clients(self._endpoint)
+    @contextmanager
+    def guard(self) -> Generator[None]:
+        """Answer the clients of the subject, and refuse their other connections."""
+        try:
+            if self._endpoint is None or self._subject.model_access != "transport":
+                yield
+            else:
+                with self._guard_clients(self._endpoint):
+                    yield
+        finally:
+            if self._proxy is not None:
+                self._note_refusals(self._proxy.guard)
 
     @contextmanager
     def _guard_clients(self, endpoint: Endpoint) -> Generator[None]:
         from offbook.determinism.network_guard import block_network
+        from offbook.exchange.providers import explain_refusal
         from offbook.sources.inprocess.patching import intercept
         from offbook.sources.inprocess.telemetry import disable_telemetry, set_environment
 
-        with disable_telemetry(), block_network(allow=self._allow) as blocked:
+        with (
+            disable_telemetry(),
+            block_network(allow=self._allow, explain=explain_refusal) as blocked,
+        ):
             try:
                 if self._serve:
                     with set_environment(endpoint.variables):
@@ -217,14 +242,45 @@ class Wiring:
                 with intercept(endpoint.answer, urls=self._urls, relay=endpoint.relays):
                     yield
             finally:
-                for error in blocked.refused:
-                    self._hub.emit(REFUSED, {"error": error.what, "where": error.where})
-                self.refused += blocked.refused
+                self._note_refusals(blocked)
+
+    def _note_refusals(self, guard: NetworkGuard) -> None:
+        """Emit the connections that were refused since the last time."""
+        refused, guard.refused = guard.refused, []
+        for error in refused:
+            self._hub.emit_data(RefusedData(error.destination, error.what, error.where))
+        self.refused += refused
+
+    def describe_access(self) -> str:
+        """Return lines on the ways of the agent to its model: those that were set, and tried."""
+        endpoint, lines = self._endpoint, list[str]()
+        if endpoint is None or (endpoint.received and not self.refused):
+            return ""
+        if not endpoint.received:
+            lines.append("  no request arrived at the model")
+        if not endpoint.received and endpoint.url:
+            urls = [n for n, value in endpoint.variables.items() if value.startswith(endpoint.url)]
+            first = sorted(urls, key=lambda name: name not in _url_variables())[:URLS_SHOWN]
+            lines.append(f"  set: {', '.join(first)} and {len(urls) - len(first)} more")
+        destinations = dict.fromkeys(error.destination for error in self.refused)
+        if self._proxy is not None or destinations:
+            lines.append(f"  tried: {', '.join(destinations) or 'no other host'}")
+        if self.refused:
+            lines.append(f"  fix: {self.refused[0].hint}")
+        return "\n".join(lines)
 
     def close(self) -> None:
-        """Remove the endpoint."""
+        """Remove the endpoint and its proxy."""
+        if self._proxy is not None:
+            self._proxy.close()
         if self._endpoint is not None:
             self._endpoint.close()
+
+
+def _url_variables() -> set[str]:
+    from offbook.exchange.providers import all_providers
+
+    return {provider.url_variables[0] for provider in all_providers().values()}
 
 
 class SourceWithMetadata:

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from offbook.errors import ModelError, RunError, UsageError, did_you_mean
-from offbook.exchange.dialects.dialect import HttpResponse
+from offbook.exchange.dialects.dialect import TO_HOST, HttpResponse
 from offbook.exchange.providers import all_providers, load_dialect
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ FIRST_ERROR = 400
 READ_SIZE = 64 * 1024
 DEFAULT_DIALECT = "openai-chat"
 _EVENT_END = re.compile(rb"((?<=\n)\r?\n|(?<=\r)\r)")
+_OPENAI_PATH = re.compile(r"/(chat/completions|responses|embeddings)/?$")
 _NO_CHOICES = re.compile(rb'"choices": ?\[\]')
 
 
@@ -82,7 +83,7 @@ class Live:
                 hint=f"supported: {', '.join(PROVIDERS)}; write a playbook or mocks for it",
             )
         dialect = load_dialect(name)
-        url, key = self._find_endpoint(name)
+        url, key = self._find_endpoint(name, str(request.metadata.get("endpoint", "")))
         http_request = dialect.build_request(request, url, key)
         # An empty context: interception and the network guard of this run do not apply here.
         context = contextvars.Context()
@@ -103,21 +104,29 @@ class Live:
         response, times = await loop.run_in_executor(None, send)
         return add_chunk_delays(dialect.parse_response(response, request), response, times)
 
-    def _find_endpoint(self, dialect: str) -> tuple[str, str]:
-        """Return the base URL and the key."""
-        provider = PROVIDERS[dialect]
-        variables = (self._environment.get(name) for name in provider.url_variables)
+    def _find_endpoint(self, dialect: str, path: str) -> tuple[str, str]:
+        """Return the base URL and the key; `path` names the host, if it is not the provider's."""
+        provider, env = PROVIDERS[dialect], self._environment
         configured = self._urls.get(dialect) or self._urls.get("")
-        url = configured or next(filter(None, variables), provider.url)
-        keys = (self._environment.get(name) for name in provider.key_variables)
-        key = next(filter(None, keys), None)
+        own, urls, keys = provider.url, provider.url_variables, provider.key_variables
+        if path.startswith(TO_HOST) and not configured:
+            host, slash, rest = path.removeprefix(TO_HOST).partition("/")
+            if client := provider.host_clients.get(host):
+                own, urls, keys = f"https://{host}{slash}{rest}", tuple(client.urls), client.keys
+                own = _OPENAI_PATH.sub("", own)
+            elif any(re.fullmatch(pattern, host) for pattern in provider.region_patterns):
+                own, urls = f"https://{host}", ()
+            else:  # a key goes to its own host only
+                raise UsageError(f"unknown key for {host}", hint="record with --upstream URL")
+        url = configured or next(filter(None, map(env.get, urls)), own)
+        key = next(filter(None, map(env.get, keys)), None)
         if key is not None:
             return url, key
-        if url != provider.url:
+        if url != own:
             return url, "none"  # a local server may need no key
         raise UsageError(
-            f"missing API key for {provider.url}",
-            hint=f"set {' or '.join(provider.key_variables)}, or use another base URL",
+            f"missing API key for {own}",
+            hint=f"set {' or '.join(keys)}, or use another base URL",
         )
 
 

@@ -61,8 +61,9 @@ class RunContext(msgspec.Struct, frozen=True):
 
     A subject that prompts another one, such as a loop, opens it with more: `deadline` is the number
     of seconds that a prompt may take, `watch` receives all output of a process with the name of its
-    stream, `variables` are added to its environment. `failure` returns the error of the model that
-    fails the run, if there is one: to prompt again is useless.
+    stream, `variables` are added to its environment. `proxy_env` returns the variables by which a
+    process with these others finds the proxy of the run, its only way to other hosts. `failure`
+    returns the error of the model that fails the run, if there is one: to prompt again is useless.
     """
 
     source: ModelSource
@@ -73,6 +74,7 @@ class RunContext(msgspec.Struct, frozen=True):
     deadline: float | None = None
     watch: Callable[[str, bytes], None] | None = None
     variables: Mapping[str, str] = {}
+    proxy_env: Callable[[Mapping[str, str]], Mapping[str, str]] = lambda _: {}
     failure: Callable[[], BaseException | None] = lambda: None
 
 

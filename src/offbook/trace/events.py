@@ -20,6 +20,7 @@ Names
     fault.injected               a fault: what went wrong on purpose
     bus.* cell.* process.* ux.*  events of other subjects
     workspace.files              the files that an iteration of a loop wrote and deleted
+    isolation.refused            a connection to another machine, which was not made
     check.verdict                the result of a check
 """
 
@@ -79,6 +80,7 @@ WORKSPACE_FILES = "workspace.files"  # Files of a loop: written, with their text
 PROCESS_START = "process.start"  # A process starts: its command.
 PROCESS_OUTPUT = "process.output"  # Output of a process: stream and text.
 PROCESS_EXIT = "process.exit"  # A process ended: exit code or signal.
+REFUSED = "isolation.refused"  # A connection to another machine was refused: its destination.
 TERMINAL_WRITE = "ux.terminal.write"  # Bytes written to a terminal, in base64.
 VERDICT = "check.verdict"  # The result of a check: status, expected and actual value, message.
 
@@ -345,6 +347,15 @@ class ProcessExitData(EventData, frozen=True):
     timed_out: bool = False
     truncated: Any = False
     leaked: list[int] | Optional = UNSET
+
+
+class RefusedData(EventData, frozen=True):
+    """A connection that was refused: its host and port, and the line of code, if it is known."""
+
+    event_name = REFUSED
+    destination: str
+    error: str = ""
+    where: str = ""
 
 
 class SideRequestData(EventData, frozen=True):

@@ -37,6 +37,17 @@ class ModelPrice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     cache_write: float | None = None
 
 
+class HostClient:
+    """The variables of the clients of one host: its keys, and its base URLs with their paths."""
+
+    def __init__(self, *keys: str, **urls: str) -> None:
+        self.keys = keys
+        self.urls = urls
+
+
+TO_HOST = "/to/"  # before the host in the path of a request that was sent to that host
+
+
 class Provider(msgspec.Struct, frozen=True, kw_only=True):
     """A provider without its wire format: data, so that a run can look up a host or a price.
 
@@ -44,8 +55,10 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     - `dialect`: its class as "module:name", imported for the first request.
     - `url`: the base URL of the real provider. `url_variables` override it, and `key_variables`
       have the key.
-    - `hosts`, `host_patterns`, `local_ports`: the addresses that are intercepted in process, and
-      `gateway_variables` further variables that name one.
+    - `hosts`, `host_patterns`, `local_ports`: the addresses that are answered by a script, and
+      `region_patterns` those of the provider's own hosts in other regions, which take its key;
+      `gateway_variables` further variables that name one. `host_clients` are the variables of
+      other hosts than that of `url`.
     - `client_env`, `client_arguments` (by command) and `opencode` (by its name of the provider):
       the settings that point clients at `{url}`; `replaced_env` those that replace a variable
       of the user, and are not set otherwise.
@@ -63,8 +76,10 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     key_variables: tuple[str, ...]
     hosts: tuple[str, ...] = ()
     host_patterns: tuple[str, ...] = ()
+    region_patterns: tuple[str, ...] = ()
     local_ports: tuple[int, ...] = ()
     gateway_variables: tuple[str, ...] = ()
+    host_clients: Mapping[str, HostClient] = {}
     client_env: Mapping[str, str] = {}
     replaced_env: Mapping[str, str] = {}
     client_arguments: Mapping[str, tuple[str, ...]] = {}

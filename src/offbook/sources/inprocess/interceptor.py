@@ -8,8 +8,6 @@ are loaded, or as soon as they are.
 from __future__ import annotations
 
 import asyncio
-import os
-import re
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
 from functools import partial
@@ -17,12 +15,11 @@ from itertools import repeat
 from queue import SimpleQueue
 from threading import Condition, Lock, Thread, get_ident, local
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
-from urllib.parse import urlsplit
 
 import msgspec
 
 from offbook.determinism.run_context import thread_variable
-from offbook.exchange.providers import all_providers
+from offbook.exchange.providers import ModelHosts
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -44,10 +41,6 @@ if TYPE_CHECKING:
     Put = Callable[[Piece], object]
 
 
-LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
-DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
-
-
 class Transport(Protocol):
     """The support for one HTTP library."""
 
@@ -61,40 +54,6 @@ class Transport(Protocol):
         ...
 
 
-class Hosts:
-    """The addresses of models: known providers, and the base URLs of this run.
-
-    The base URLs in environment variables such as `OPENAI_BASE_URL` count too: an agent that is
-    configured for a gateway is intercepted there.
-    """
-
-    def __init__(self, urls: tuple[str, ...] = ()) -> None:
-        providers = all_providers().values()
-        self._hosts = frozenset(host for provider in providers for host in provider.hosts)
-        self._local_ports = {port for provider in providers for port in provider.local_ports}
-        patterns = [pattern for provider in providers for pattern in provider.host_patterns]
-        self._pattern = re.compile("|".join(patterns))
-        variables = [v for p in providers for v in (*p.url_variables, *p.gateway_variables)]
-        self._base_urls: set[tuple[str, int | None]] = set()
-        for url in (*urls, *(os.environ.get(name, "") for name in variables)):
-            if url:
-                # OLLAMA_HOST may be a bare `host:port`.
-                parts = urlsplit(url if "//" in url else f"http://{url}")
-                port = parts.port or DEFAULT_PORTS.get(parts.scheme)
-                self._base_urls.add(((parts.hostname or "").lower(), port))
-
-    # Every request of a run is looked up here, also those to other servers.
-    def __contains__(self, address: tuple[str, int | None]) -> bool:
-        host, port = address
-        name = host.lower()
-        return (
-            name in self._hosts
-            or (name, port) in self._base_urls
-            or (port in self._local_ports and name in LOCAL_HOSTS)
-            or self._pattern.fullmatch(name) is not None
-        )
-
-
 class Interceptor:
     """Answers the requests of one run, from any client and in any thread.
 
@@ -102,7 +61,7 @@ class Interceptor:
     """
 
     def __init__(self, answer: Answer, urls: tuple[str, ...] = (), *, relay: bool = False) -> None:
-        self.hosts = Hosts(urls)
+        self.hosts = ModelHosts(urls)
         self._answer = answer
         self._relay = StreamRelay() if relay else None
         self._gate = Gate()

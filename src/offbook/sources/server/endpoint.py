@@ -136,6 +136,7 @@ class Endpoint:
                 source, hub, tools=tools, mocked=mocked, lenient=lenient_history
             )
         self.failure: BaseException | None = None
+        self.received = 0  # requests, of any kind
         # What the subject saw of its tools, by call id.
         self.failed_calls: Mapping[str, bool] = {}
         self._seen: Mapping[str, SeenTool] = {}
@@ -200,6 +201,7 @@ class Endpoint:
 
     async def answer(self, http_request: HttpRequest) -> HttpResponse:
         """Return the response to an HTTP request; never raise."""
+        self.received += 1
         wire = self._record_wire(http_request)
         response = await self._answer(http_request, wire)
         return response if wire is None else wire.record(response)
@@ -397,6 +399,7 @@ class Endpoint:
 
     def converse(self, http_request: HttpRequest, message: bytes) -> AsyncIterator[bytes]:
         """Return the events that answer one WebSocket message of the Responses API."""
+        self.received += 1
         wire = self._record_wire(http_request, message)
         events = self._converse(http_request, message, wire)
         return events if wire is None else wire.follow(events, separator=b"\n")

@@ -188,6 +188,7 @@ class CliAgent(PlainSubject, ABC):
         env = {
             # A command whose model is not replaced gets no address.
             **(self.environment(context.endpoint) if context.endpoint else {}),
+            **context.proxy_env(self._extra_env),
             **context.hub.variables,
             **self._extra_env,
             **context.variables,

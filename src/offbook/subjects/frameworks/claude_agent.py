@@ -47,8 +47,10 @@ class ClaudeAgent(NoToolAccess):
         self._options = replace(self._options, **self._overrides)
         home = Path(tempfile.mkdtemp(prefix="offbook-home-")).resolve()
         # The options win: a test may set its own variables.
+        network = context.proxy_env(self._options.env)
+        extra = {**client_env(context.endpoint), **network, **context.hub.variables}
         env = {
-            **isolated_env(home, {**client_env(context.endpoint), **context.hub.variables}),
+            **isolated_env(home, extra),
             **self._options.env,
         }
         self._options = replace(self._options, cwd=self._options.cwd or context.cwd, env=env)

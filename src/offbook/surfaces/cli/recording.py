@@ -6,7 +6,7 @@ import shlex
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -18,6 +18,7 @@ from offbook.cli_options import (
     fault_options,
     json_option,
     live_options,
+    network_options,
     preset_option,
     print_json,
     read_redactions,
@@ -30,6 +31,7 @@ from offbook.errors import UsageError, counted
 
 if TYPE_CHECKING:
     from offbook.determinism.faults import Faults
+    from offbook.runs.commands import NetworkOptions
     from offbook.sources.live import Live
 
 RECORD_EXAMPLE = """\b
@@ -100,6 +102,7 @@ command_argument = click.argument(
 @preset_option
 @click.option("--task", default="", help="The task of the recording; a replay can check it.")
 @click.option("--price", multiple=True, metavar="MODEL=IN/OUT", help="Dollars per million tokens.")
+@network_options
 @trace_option
 @deadline_option
 @json_option
@@ -116,6 +119,7 @@ def record(  # noqa: PLR0913 - one for each option
     preset: tuple[str, ...],
     task: str,
     price: tuple[str, ...],
+    network: NetworkOptions,
     trace: Path | None,
     deadline: float,
     as_json: bool,
@@ -138,9 +142,11 @@ def record(  # noqa: PLR0913 - one for each option
                 where=str(file),
                 hint="record to a .yaml file",
             )
-        return _record_mocks(live, file, command, replace=replace, trace=trace, deadline=deadline)
+        return _record_mocks(
+            live, file, command, replace=replace, trace=trace, deadline=deadline, **network
+        )
     if only is not None:
-        return _record_again(live, file, command, only, deadline)
+        return _record_again(live, file, command, only, deadline=deadline, **network)
     recording = Recording(
         live,
         file,
@@ -152,7 +158,7 @@ def record(  # noqa: PLR0913 - one for each option
         price=price_table(_parse_price(text) for text in price),
     )
     result, summary = record_command(
-        recording, command, trace=trace, deadline=deadline, echo=not as_json
+        recording, command, trace=trace, deadline=deadline, echo=not as_json, **network
     )
     if as_json:
         print_json({**msgspec.to_builtins(summary), "exit_code": result.exit_code})
@@ -181,14 +187,13 @@ def _record_mocks(
     command: tuple[str, ...],
     *,
     replace: bool,
-    trace: Path | None,
-    deadline: float,
+    **options: Any,
 ) -> int:
     from offbook.runs.commands import record_mocks
     from offbook.sources.mocks.mocks import MockRecording
 
     recording = MockRecording(live, file, replace=replace)
-    result = record_mocks(recording, command, trace=trace, deadline=deadline)
+    result = record_mocks(recording, command, **options)
     recorded = counted(len(recording.lines), "mock")
     click.echo(f"offbook: recorded {recorded} in {file}", err=True)
     result.raise_failure()
@@ -196,7 +201,7 @@ def _record_mocks(
 
 
 def _record_again(
-    live: Live, file: Path, command: tuple[str, ...], number: int, deadline: float
+    live: Live, file: Path, command: tuple[str, ...], number: int, **options: Any
 ) -> int:
     """Replay a cassette except for one interaction, which is recorded again."""
     from offbook.runs.commands import ANY_EXIT_CODE, run_command
@@ -204,7 +209,7 @@ def _record_again(
     from offbook.sources.cassette.recording import Rerecording
 
     with Rerecording(file, number, live) as rerecording:
-        result = run_command(rerecording, command, codes=ANY_EXIT_CODE, deadline=deadline)
+        result = run_command(rerecording, command, codes=ANY_EXIT_CODE, **options)
         result.raise_failure()  # in the block: the cassette stays as it is
     if not rerecording.recorded:
         raise UsageError(
@@ -260,6 +265,7 @@ def _parse_price(text: str) -> tuple[str, float, float]:
 )
 @click.option("--max-age", metavar="AGE", help="Refuse an older recording: 30d, 12h.")
 @click.option("--timed", is_flag=True, help="Stream with the recorded delays.")
+@network_options
 @fault_options
 @trace_option
 @deadline_option
@@ -278,6 +284,7 @@ def replay(  # noqa: PLR0913 - one for each option
     cursor: Path | None,
     max_age: str | None,
     timed: bool,
+    network: NetworkOptions,
     faults: Faults | None,
     trace: Path | None,
     deadline: float,
@@ -317,6 +324,7 @@ def replay(  # noqa: PLR0913 - one for each option
             faults=faults,
             deadline=deadline,
             echo=not as_json,
+            **network,
         )
         summary = cassette.summary()
     report_faults(faults, result.events)

@@ -20,6 +20,7 @@ from offbook.cli_options import (
     lenient_option,
     lenient_rules_help,
     live_options,
+    network_options,
     print_json,
     report_faults,
     script_option,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from offbook.determinism.faults import Faults
+    from offbook.runs.commands import NetworkOptions
     from offbook.trace.events import Event
 
 RUN_EXAMPLE = """\b
@@ -41,7 +43,8 @@ Example:
 
 \b
 The command finds the scripted model in its environment: OPENAI_BASE_URL,
-ANTHROPIC_BASE_URL, GOOGLE_GEMINI_BASE_URL and a key for each.
+ANTHROPIC_BASE_URL, GOOGLE_GEMINI_BASE_URL and a key for each. Other hosts are
+refused by the proxy in its environment, and fail the run.
 
 \b
 Exit codes:
@@ -59,17 +62,19 @@ Exit codes:
     "--allow-unused-mocks", is_flag=True, help="Warn of mock lines without use, do not fail."
 )
 @lenient_option
+@network_options
 @fault_options
 @trace_option
 @deadline_option
 @json_option
 @live_options
-def run(
+def run(  # noqa: PLR0913 - one for each option
     command: tuple[str, ...],
     *,
     script: Path | None,
     allow_unused_mocks: bool,
     lenient: tuple[str, ...],
+    network: NetworkOptions,
     faults: Faults | None,
     trace: Path | None,
     deadline: float,
@@ -101,6 +106,7 @@ def run(
         # The answer of the command is the evidence of what it did about a fault.
         max_output=MAX_OUTPUT if as_json or faults is not None else 0,
         echo=not as_json,
+        **network,
     )
     report_faults(faults, result.events)
     for warning in warn_of_mocks(source, after_run=True):

@@ -8,7 +8,7 @@ PROVIDER = Provider(
     url="https://bedrock-runtime.us-east-1.amazonaws.com",
     url_variables=("AWS_ENDPOINT_URL_BEDROCK_RUNTIME",),
     key_variables=("AWS_BEARER_TOKEN_BEDROCK",),
-    host_patterns=(r"bedrock-runtime(-fips)?\.[a-z0-9-]+\.amazonaws\.com(\.cn)?",),
+    region_patterns=(r"bedrock-runtime(-fips)?\.[a-z0-9-]+\.amazonaws\.com(\.cn)?",),
     client_env={
         "AWS_ENDPOINT_URL_BEDROCK_RUNTIME": "{url}",
         "AWS_BEARER_TOKEN_BEDROCK": API_KEY,

@@ -1,31 +1,45 @@
 """OpenAI's chat completions, and the providers and gateways that copied the format."""
 
-from offbook.exchange.dialects.dialect import API_KEY, ModelPrice, Provider
+from offbook.exchange.dialects.dialect import API_KEY, HostClient, ModelPrice, Provider
 
-# The clients of other providers that copied the format. The names are those of the SDKs groq 1.7,
-# together 3.0, cerebras-cloud-sdk 1.91, fireworks-ai 1.2, cohere 7.3 and ollama 0.6, whose paths
-# begin below the base URL, and of litellm 1.108, which has `…_API_BASE` for all of them.
-HOST_VARIABLES = (
-    *("GROQ_BASE_URL", "CEREBRAS_BASE_URL", "FIREWORKS_BASE_URL", "CO_API_URL"),
-    *("OLLAMA_HOST", "OLLAMA_BASE_URL", "OLLAMA_API_BASE"),
-)
-BASE_VARIABLES = (
-    *("OPENAI_BASE_URL", "OPENAI_API_BASE", "TOGETHER_BASE_URL", "TOGETHER_AI_API_BASE"),
-    *("GROQ_API_BASE", "CEREBRAS_API_BASE", "FIREWORKS_API_BASE", "COHERE_API_BASE"),
-    *("MISTRAL_API_BASE", "CODESTRAL_API_BASE", "OPENROUTER_API_BASE", "DEEPSEEK_API_BASE"),
-    *("XAI_API_BASE", "SAMBANOVA_API_BASE", "PERPLEXITY_API_BASE", "DEEPINFRA_API_BASE"),
-    *("MOONSHOT_API_BASE", "MINIMAX_API_BASE", "ZAI_API_BASE", "NOVITA_API_BASE"),
-    *("HYPERBOLIC_API_BASE", "NEBIUS_API_BASE", "NVIDIA_NIM_API_BASE", "HUGGINGFACE_API_BASE"),
-    *("DASHSCOPE_API_BASE", "VERCEL_AI_GATEWAY_API_BASE"),
-)
-KEY_VARIABLES = (
-    *("OPENAI_API_KEY", "GROQ_API_KEY", "CEREBRAS_API_KEY", "FIREWORKS_API_KEY", "CO_API_KEY"),
-    *("COHERE_API_KEY", "TOGETHER_API_KEY", "MISTRAL_API_KEY", "CODESTRAL_API_KEY"),
-    *("OPENROUTER_API_KEY", "DEEPSEEK_API_KEY", "XAI_API_KEY", "SAMBANOVA_API_KEY"),
-    *("PERPLEXITYAI_API_KEY", "DEEPINFRA_API_KEY", "MOONSHOT_API_KEY", "MINIMAX_API_KEY"),
-    *("ZAI_API_KEY", "NOVITA_API_KEY", "HYPERBOLIC_API_KEY", "NEBIUS_API_KEY", "NVIDIA_API_KEY"),
-    *("HUGGINGFACE_API_KEY", "DASHSCOPE_API_KEY", "AI_GATEWAY_API_KEY"),
-)
+# The providers that copied the format: the host, its key, and the variables of its base URL with
+# the path of each. The names and the paths are those of litellm 1.108 (`…_API_BASE`) and of the
+# SDKs cerebras-cloud-sdk 1.91, cohere 7.3, fireworks-ai 1.2, groq 1.7 and together 3.0.
+COMPATIBLE = {
+    "ai-gateway.vercel.sh": HostClient("AI_GATEWAY_API_KEY", VERCEL_AI_GATEWAY_API_BASE="/v1"),
+    "api.cerebras.ai": HostClient(
+        "CEREBRAS_API_KEY", CEREBRAS_BASE_URL="", CEREBRAS_API_BASE="/v1"
+    ),
+    "api.cohere.com": HostClient(
+        "CO_API_KEY", "COHERE_API_KEY", CO_API_URL="", COHERE_API_BASE="/compatibility/v1"
+    ),
+    "api.deepinfra.com": HostClient("DEEPINFRA_API_KEY", DEEPINFRA_API_BASE="/v1/openai"),
+    "api.deepseek.com": HostClient("DEEPSEEK_API_KEY", DEEPSEEK_API_BASE="/beta"),
+    "api.fireworks.ai": HostClient(
+        "FIREWORKS_API_KEY", FIREWORKS_BASE_URL="", FIREWORKS_API_BASE="/inference/v1"
+    ),
+    "api.groq.com": HostClient("GROQ_API_KEY", GROQ_BASE_URL="", GROQ_API_BASE="/openai/v1"),
+    "api.hyperbolic.xyz": HostClient("HYPERBOLIC_API_KEY", HYPERBOLIC_API_BASE="/v1"),
+    "api.minimax.io": HostClient("MINIMAX_API_KEY", MINIMAX_API_BASE="/v1"),
+    "api.mistral.ai": HostClient("MISTRAL_API_KEY", MISTRAL_API_BASE="/v1"),
+    "api.moonshot.ai": HostClient("MOONSHOT_API_KEY", MOONSHOT_API_BASE="/v1"),
+    "api.novita.ai": HostClient("NOVITA_API_KEY", NOVITA_API_BASE="/v3/openai"),
+    "api.perplexity.ai": HostClient("PERPLEXITYAI_API_KEY", PERPLEXITY_API_BASE=""),
+    "api.sambanova.ai": HostClient("SAMBANOVA_API_KEY", SAMBANOVA_API_BASE="/v1"),
+    "api.studio.nebius.ai": HostClient("NEBIUS_API_KEY", NEBIUS_API_BASE="/v1"),
+    "api.together.ai": HostClient(
+        "TOGETHER_API_KEY", TOGETHER_BASE_URL="", TOGETHER_AI_API_BASE="/v1"
+    ),
+    "api.x.ai": HostClient("XAI_API_KEY", XAI_API_BASE="/v1"),
+    "api.z.ai": HostClient("ZAI_API_KEY", ZAI_API_BASE="/api/paas/v4"),
+    "codestral.mistral.ai": HostClient("CODESTRAL_API_KEY", CODESTRAL_API_BASE="/v1"),
+    "dashscope-intl.aliyuncs.com": HostClient(
+        "DASHSCOPE_API_KEY", DASHSCOPE_API_BASE="/compatible-mode/v1"
+    ),
+    "integrate.api.nvidia.com": HostClient("NVIDIA_API_KEY", NVIDIA_NIM_API_BASE="/v1"),
+    "openrouter.ai": HostClient("OPENROUTER_API_KEY", OPENROUTER_API_BASE="/api/v1"),
+    "router.huggingface.co": HostClient("HUGGINGFACE_API_KEY", HUGGINGFACE_API_BASE="/v1"),
+}
 # A client that finds one of these prefers that provider, or refuses to choose: openai 3.49 does if
 # there is a key of Azure beside its own. So they are replaced where the user has them. The others
 # are keys of models that are not scripted, of litellm 1.108 and of the providers' own SDKs.
@@ -51,37 +65,15 @@ PROVIDER = Provider(
     url_variables=("OPENAI_BASE_URL",),
     key_variables=("OPENAI_API_KEY",),
     hosts=(
+        *COMPATIBLE,
         "api.openai.com",
-        "openrouter.ai",
-        "api.groq.com",
-        "api.mistral.ai",
-        "codestral.mistral.ai",
         "api.together.xyz",
-        "api.together.ai",
-        "api.deepseek.com",
-        "api.x.ai",
-        "api.fireworks.ai",
-        "api.cerebras.ai",
-        "api.sambanova.ai",
-        "api.perplexity.ai",
-        "api.deepinfra.com",
-        "api.cohere.com",
         "api.cohere.ai",
-        "api.moonshot.ai",
         "api.moonshot.cn",
-        "api.minimax.io",
-        "api.z.ai",
-        "api.novita.ai",
-        "api.hyperbolic.xyz",
-        "api.studio.nebius.ai",
-        "integrate.api.nvidia.com",
-        "router.huggingface.co",
         "api-inference.huggingface.co",
         "models.github.ai",
         "models.inference.ai.azure.com",
         "dashscope.aliyuncs.com",
-        "dashscope-intl.aliyuncs.com",
-        "ai-gateway.vercel.sh",
     ),
     host_patterns=(
         r".+\.openai\.azure\.com",
@@ -98,10 +90,12 @@ PROVIDER = Provider(
         "LITELLM_PROXY_API_BASE",
     ),
     client_env={
-        **dict.fromkeys(HOST_VARIABLES, "{url}"),
-        **dict.fromkeys(BASE_VARIABLES, "{url}/v1"),
-        **dict.fromkeys(KEY_VARIABLES, API_KEY),
+        "OPENAI_BASE_URL": "{url}/v1",
+        "OPENAI_API_BASE": "{url}/v1",
+        "OPENAI_API_KEY": API_KEY,
+        **dict.fromkeys(("OLLAMA_HOST", "OLLAMA_BASE_URL", "OLLAMA_API_BASE"), "{url}"),
     },
+    host_clients=COMPATIBLE,
     replaced_env={
         **dict.fromkeys(USER_BASE_VARIABLES, "{url}"),
         **dict.fromkeys(USER_GATEWAY_VARIABLES, "{url}/v1"),

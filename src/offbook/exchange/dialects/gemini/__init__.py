@@ -9,7 +9,7 @@ PROVIDER = Provider(
     url_variables=("GOOGLE_GEMINI_BASE_URL", "GEMINI_BASE_URL"),
     key_variables=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
     hosts=("generativelanguage.googleapis.com", "aiplatform.googleapis.com"),
-    host_patterns=(
+    region_patterns=(
         r"[a-z0-9-]+-aiplatform\.googleapis\.com",
         r"aiplatform\.[a-z0-9-]+\.rep\.googleapis\.com",
     ),

@@ -1,0 +1,398 @@
+"""The proxy of one run: the only way out for the commands whose model is scripted.
+
+    proxy = open_proxy(server, endpoint, guard)
+    subprocess.run(command, env={**os.environ, **proxy.variables(os.environ)})
+    guard.refused               # each destination that was tried and is not allowed
+
+Clients find it in their environment. A request to the host of a model is answered by the endpoint,
+if there is a certificate for that host (`offbook[proxy]`); an allowed address is reached; every
+other one is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import ssl
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlsplit
+
+import msgspec
+
+from offbook.determinism.network_guard import NetworkGuard, is_this_machine, join_address
+from offbook.errors import ConnectionBlocked
+from offbook.exchange.dialects.dialect import TO_HOST
+from offbook.exchange.providers import DEFAULT_PORTS, ModelHosts, all_providers
+from offbook.files import make_temp_folder, remove_temp_folder
+from offbook.sources.server.connection import (
+    END_OF_HEAD,
+    HEADERS_LIMIT,
+    Connection,
+    HeadCache,
+    error_response,
+    render_pieces,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Mapping
+    from contextvars import Context
+
+    from offbook.sources.server.connection import Handler, RequestHead
+    from offbook.sources.server.endpoint import Endpoint
+    from offbook.sources.server.server import Server
+
+HOST = "127.0.0.1"
+HTTPS = 443
+NO_PROXY = "127.0.0.1,localhost,::1"
+ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
+
+
+def open_proxy(server: Server, endpoint: Endpoint, guard: NetworkGuard) -> Proxy:
+    """Start a proxy on the loop of a server that runs in another thread."""
+    proxy = Proxy(server, endpoint, guard)
+    asyncio.run_coroutine_threadsafe(proxy.start(), server.loop).result()
+    return proxy
+
+
+class Proxy:
+    """The ports of one run, and its certificates.
+
+    `port` is for clients that use a proxy: they name the host in their first line. `tls_port` is
+    for connections that were directed here: their host is in the first message of TLS.
+    """
+
+    def __init__(self, server: Server, endpoint: Endpoint, guard: NetworkGuard) -> None:
+        self.server = server
+        self.endpoint = endpoint
+        self.guard = guard
+        self.hosts = ModelHosts()
+        self.authority = _find_authority()
+        self.port = self.tls_port = 0
+        self.connections: set[asyncio.Transport] = set()
+        self._folder: Path | None = None
+        self._listeners: list[asyncio.Server] = []
+
+    # --- its environment
+
+    def variables(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """Return the variables by which the clients of a process find the proxy."""
+        url = f"http://{HOST}:{self.port}"
+        names = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "WS_PROXY", "WSS_PROXY")
+        env = {form: url for name in names for form in (name, name.lower())}
+        env |= {"NO_PROXY": NO_PROXY, "no_proxy": NO_PROXY, "NODE_USE_ENV_PROXY": "1"}
+        java = [
+            f"-D{kind}.proxy{part}={value}"
+            for kind in ("http", "https")
+            for part, value in (("Host", HOST), ("Port", self.port))
+        ]
+        java.append("-Dhttp.nonProxyHosts=localhost|127.*|[::1]")
+        if self.authority is not None:
+            folder = self._certificates(environment)
+            bundle = str(folder / "bundle.pem")
+            names = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "AWS_CA_BUNDLE")
+            env |= dict.fromkeys((*names, "DENO_CERT", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"), bundle)
+            env |= {"NODE_EXTRA_CA_CERTS": bundle, "SSL_CERT_DIR": str(folder)}
+            java.append(f"-Djavax.net.ssl.trustStore={shlex.quote(str(folder / 'java.p12'))}")
+            java.append("-Djavax.net.ssl.trustStorePassword=offbook")
+        own = environment.get("JAVA_TOOL_OPTIONS", "")
+        return {**env, "JAVA_TOOL_OPTIONS": " ".join([own, *java]).strip()}
+
+    def _certificates(self, environment: Mapping[str, str]) -> Path:
+        """Return the folder with our authority beside those that the process trusts otherwise."""
+        if self._folder is None:
+            self._folder = make_temp_folder()
+            system = environment.get("SSL_CERT_FILE") or ssl.get_default_verify_paths().cafile
+            trusted = b""
+            if system is not None:
+                with suppress(OSError):
+                    trusted = Path(system).read_bytes()
+            authority = cast("Authority", self.authority)
+            (self._folder / "bundle.pem").write_bytes(authority.pem + trusted)
+            (self._folder / "java.p12").write_bytes(authority.java_store())
+        return self._folder
+
+    # --- its life, in the loop of the server
+
+    async def start(self) -> None:
+        """Listen on both ports."""
+        loop = self.server.loop
+        plain = await loop.create_server(lambda: ProxyConnection(self), HOST, 0)
+        self.port = plain.sockets[0].getsockname()[1]
+        self._listeners.append(plain)
+
+    async def stop(self) -> None:
+        """Close the ports and all connections."""
+        for listener in self._listeners:
+            listener.close()
+        for transport in list(self.connections):
+            transport.abort()
+
+    def close(self) -> None:
+        """Stop, and delete the certificates; for the thread of the run."""
+        future = asyncio.run_coroutine_threadsafe(self.stop(), self.server.loop)
+        future.result()
+        if self._folder is not None:
+            remove_temp_folder(self._folder)
+            self._folder = None
+
+    # --- its decisions
+
+    def answers(self, host: str, port: int) -> bool:
+        """Return whether the endpoint answers requests to this address."""
+        return (host, port) in self.hosts and not is_this_machine(host)
+
+    def check(self, host: str, port: int) -> None:
+        """Raise ConnectionBlocked if this address must not be reached."""
+        self.guard.check(host, port, "tried to reach")
+
+    def certificate(self, host: str) -> ssl.SSLContext | None:
+        """Return the certificate of a host, if there is an authority that can sign it."""
+        return None if self.authority is None else self.authority.context(host)
+
+
+class ModelState:
+    """What the connections to a model need of the server: all requests are the endpoint's."""
+
+    def __init__(self, proxy: Proxy, host: str) -> None:
+        server = proxy.server
+        self.limit, self.loop, self.connections = server.limit, server.loop, server.connections
+        self.head_cache = HeadCache()
+        self._server = server
+        self._handler = _HostHandler(proxy.endpoint, host)
+
+    def route(self, _: RequestHead, /) -> Handler:
+        return cast("Handler", self._handler)
+
+    def start_task(self, work: Coroutine[Any, Any, None], context: Context) -> asyncio.Task[None]:
+        return self._server.start_task(work, context)
+
+
+class _HostHandler:
+    """The endpoint, which gets the host in the path of a request unless it is the provider's."""
+
+    def __init__(self, endpoint: Endpoint, host: str) -> None:
+        self._endpoint = endpoint
+        self._prefix = "" if host in _own_hosts() else f"{TO_HOST}{host}"
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._endpoint, name)
+
+    async def answer(self, request: Any, /) -> Any:
+        return await self._endpoint.answer(self._name_host(request))
+
+    def converse(self, request: Any, message: bytes, /) -> Any:
+        return self._endpoint.converse(self._name_host(request), message)
+
+    def _name_host(self, request: Any) -> Any:
+        if not self._prefix:
+            return request
+        return msgspec.structs.replace(request, path=self._prefix + request.path)
+
+
+@cache
+def _own_hosts() -> frozenset[str]:
+    return frozenset(urlsplit(provider.url).hostname or "" for provider in all_providers().values())
+
+
+class ProxyConnection(asyncio.Protocol):
+    """One connection to the proxy. After its first head it is answered, passed on or refused."""
+
+    def __init__(self, proxy: Proxy) -> None:
+        self._proxy = proxy
+        self._data = b""
+        self._transport = cast("asyncio.Transport", None)
+        self._next: asyncio.Protocol | None = None  # what the connection has become
+        self._task: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._proxy.connections.add(self._transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._proxy.connections.discard(self._transport)
+        if self._next is not None:
+            self._next.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        if self._next is not None:
+            self._next.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._next is not None:
+            self._next.resume_writing()
+
+    def eof_received(self) -> bool:
+        return bool(self._next.eof_received()) if self._next is not None else False
+
+    def data_received(self, data: bytes) -> None:
+        if self._next is not None:
+            self._next.data_received(data)
+            return
+        self._data += data
+        if self._task is not None:
+            return  # until the way is open
+        head, end, _ = self._data.partition(END_OF_HEAD)
+        if end:
+            self._task = self._proxy.server.loop.create_task(self._begin(head))
+        elif len(self._data) > HEADERS_LIMIT:
+            self._transport.abort()
+
+    async def _begin(self, head: bytes) -> None:
+        """Find out which host is meant, and open the way to it, or refuse it."""
+        line, _, headers = head.partition(b"\r\n")
+        try:
+            method, target, _ = line.decode("latin-1").split(" ")
+            if method == "CONNECT":
+                # Python's http.client writes an address of IPv6 without brackets.
+                name, _, number = target.rpartition(":")
+                scheme, address = "", f"//{join_address(name.strip('[]'), int(number))}"
+            elif "://" in target:
+                scheme, address = target.partition("://")[0], target
+            else:  # a client that was directed here does not know that this is a proxy
+                scheme, address = "http", f"//{_find_host(headers)}"
+            parts = urlsplit(address)
+            host = (parts.hostname or "").rstrip(".")
+            port = parts.port or DEFAULT_PORTS.get(scheme, HTTPS)
+        except ValueError:
+            host, port, method = "", 0, ""
+        if not host or (is_this_machine(host) and "://" not in target and method != "CONNECT"):
+            self._send_error(400, "this is a proxy: send CONNECT, or a request with a whole URL")
+            return
+        try:
+            if self._proxy.answers(host, port):
+                await self._answer(method, host, port)
+            else:
+                self._proxy.check(host, port)
+                await self._pass_on(method, host, port)
+        except ConnectionBlocked as error:
+            self._send_error(403, str(error))
+        except OSError as error:
+            self._send_error(502, f"cannot connect to {join_address(host, port)}: {error}")
+
+    async def _answer(self, method: str, host: str, port: int) -> None:
+        """Let the endpoint answer: as plain HTTP, or with the certificate of the host."""
+        connection = Connection(ModelState(self._proxy, host))
+        if method != "CONNECT":
+            data = self._data
+            self._next = connection
+            connection.connection_made(self._transport)
+            connection.data_received(_to_origin_form(data))
+            return
+        context = self._proxy.certificate(host)
+        if context is None:
+            self._proxy.check(host, port)  # it may be allowed
+            await self._pass_on(method, host, port)
+            return
+        self._transport.write(ESTABLISHED)
+        loop = self._proxy.server.loop
+        self._proxy.connections.discard(self._transport)
+        with suppress(OSError, ssl.SSLError):  # a client that does not trust us hangs up
+            secured = await loop.start_tls(self._transport, connection, context, server_side=True)
+            if secured is not None:
+                connection.connection_made(secured)
+
+    async def _pass_on(self, method: str, host: str, port: int) -> None:
+        """Connect to the host, and pass everything on."""
+        loop = self._proxy.server.loop
+        transport, _ = await loop.create_connection(lambda: _Pipe(self._transport), host, port)
+        self._proxy.connections.add(transport)
+        data, self._data = self._data, b""
+        self._next = _Pipe(transport)
+        if method == "CONNECT":
+            self._transport.write(ESTABLISHED)
+            data = data.partition(END_OF_HEAD)[2]
+        else:
+            data = _to_origin_form(data)
+        transport.write(data)
+
+    def _send_error(self, status: int, message: str) -> None:
+        response = error_response(status, message)
+        self._transport.write(b"".join(render_pieces(response, "")))
+        self._transport.close()
+
+
+class _Pipe(asyncio.Protocol):
+    """Passes what it receives on to the other side of a connection."""
+
+    def __init__(self, other: asyncio.Transport) -> None:
+        self._other = other
+
+    def data_received(self, data: bytes) -> None:
+        self._other.write(data)
+
+    def eof_received(self) -> bool:
+        if self._other.can_write_eof() and not self._other.is_closing():
+            self._other.write_eof()
+        return True
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
+        self._other.close()
+
+
+def _find_host(headers: bytes) -> str:
+    for line in headers.split(b"\r\n"):
+        name, _, value = line.partition(b":")
+        if name.lower() == b"host":
+            return value.strip().decode("latin-1")
+    return ""
+
+
+def _to_origin_form(data: bytes) -> bytes:
+    """Return a request to a proxy as the server of its host expects it."""
+    line, end, rest = data.partition(b"\r\n")
+    method, target, version = line.split(b" ")
+    path = target.partition(b"://")[2].partition(b"/")[2] if b"://" in target else target[1:]
+    # One request for each connection: another may be for another host.
+    head, separator, body = rest.partition(END_OF_HEAD)
+    kept = [
+        header
+        for header in head.split(b"\r\n")
+        if not header.lower().startswith((b"proxy-", b"connection:"))
+    ]
+    head = b"\r\n".join([*kept, b"connection: close"])
+    return b"%b /%b %b%b%b%b%b" % (method, path, version, end, head, separator, body)
+
+
+# --- Certificates: of an authority that exists in this process only
+
+
+class Authority:
+    """Signs the certificates of the hosts that a script answers."""
+
+    def __init__(self, trustme: Any) -> None:
+        self._authority = trustme.CA(organization_name="Offbook", organization_unit_name="tests")
+        self.pem: bytes = self._authority.cert_pem.bytes()
+        self._contexts: dict[str, ssl.SSLContext] = {}
+
+    def context(self, host: str) -> ssl.SSLContext:
+        """Return the TLS settings of a server with the name of this host."""
+        context = self._contexts.get(host)
+        if context is None:
+            context = self._contexts[host] = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            self._authority.issue_cert(host).configure_cert(context)
+            context.set_alpn_protocols(["http/1.1"])
+        return context
+
+    def java_store(self) -> bytes:
+        """Return the authority in the format of Java's key stores."""
+        from cryptography.hazmat.primitives.serialization import (
+            BestAvailableEncryption,
+            pkcs12,
+        )
+        from cryptography.x509 import load_pem_x509_certificate
+
+        certificate = pkcs12.PKCS12Certificate(load_pem_x509_certificate(self.pem), b"offbook")
+        return pkcs12.serialize_java_truststore([certificate], BestAvailableEncryption(b"offbook"))
+
+
+@cache
+def _find_authority() -> Authority | None:
+    """Return the authority of this process, if `offbook[proxy]` is installed."""
+    try:
+        import trustme
+    except ImportError:
+        return None
+    return Authority(trustme)
