@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -27,7 +27,9 @@ urllib.request.urlopen(urllib.request.Request(url, body)).read()
 """
 
 
-def run_python(code: str, *, allow: tuple[str, ...] = (), **variables: str) -> CommandResult:
+def run_python(
+    code: str, variables: Mapping[str, str] = {}, *, allow: tuple[str, ...] = ()
+) -> CommandResult:
     """Run Python code against a script of one turn."""
     source = Playbook()
     source.load(when("Hi", [say("Hello.")]))
@@ -38,7 +40,7 @@ def run_python(code: str, *, allow: tuple[str, ...] = (), **variables: str) -> C
 
 def environment_of(**variables: str) -> dict[str, str]:
     """Return the environment of a command in which the user has these variables."""
-    result = run_python(ASK + PRINT_ENVIRONMENT, **variables)
+    result = run_python(ASK + PRINT_ENVIRONMENT, variables)
     result.raise_failure()
     return json.loads(result.output)
 
@@ -83,6 +85,15 @@ def test_the_base_url_of_each_provider_is_that_of_the_script(
     assert plain_environment[name].startswith("http://127.0.0.1:")
 
 
+def test_the_path_of_a_run_cannot_be_guessed(plain_environment: dict[str, str]):
+    paths = [
+        env["ANTHROPIC_BASE_URL"].partition("/s/")[2]
+        for env in (plain_environment, environment_of())
+    ]
+    assert paths[0] != paths[1]
+    assert min(map(len, paths)) >= 16
+
+
 @pytest.mark.parametrize("name", ["AZURE_OPENAI_ENDPOINT", "ANTHROPIC_VERTEX_BASE_URL"])
 def test_a_base_url_that_selects_a_provider_is_replaced_and_not_set(
     plain_environment: dict[str, str], name: str
@@ -104,7 +115,7 @@ def serve_page() -> Generator[int]:
             self.end_headers()
             self.wfile.write(b"a page")
 
-        def log_message(self, *_: object) -> None: ...
+        def log_message(self, format: str, *args: object) -> None: ...  # noqa: A002 - the name of the original
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
         thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})

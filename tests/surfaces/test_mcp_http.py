@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from mcp.client.client import Client
 
@@ -143,3 +144,10 @@ async def test_progress_and_results_reach_their_callers(url: str):
             other, "test_cleanup", workspace_id="shard"
         )
     assert messages == ["iteration 1: planner", "iteration 2: builder"]
+
+
+@pytest.mark.parametrize(
+    "headers", [{"origin": "https://evil.example"}, {"sec-fetch-site": "cross-site"}]
+)
+def test_a_page_of_another_origin_is_refused(url: str, headers: dict[str, str]):
+    assert httpx.post(url, json={}, headers=headers).status_code == 403

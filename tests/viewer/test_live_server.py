@@ -175,6 +175,8 @@ REFUSED: dict[str, tuple[str, dict[str, str]]] = {
     "another port": ("{token}/", {"Host": "127.0.0.1:1"}),
     "another origin": ("{token}/", {"Origin": "https://evil.example"}),
     "the origin of a file": ("{token}/", {"Origin": "null"}),
+    "another site": ("{token}/", {"Sec-Fetch-Site": "cross-site"}),
+    "another server of this machine": ("{token}/", {"Sec-Fetch-Site": "same-site"}),
 }
 
 

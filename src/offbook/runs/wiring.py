@@ -13,6 +13,7 @@ import atexit
 import os
 from contextlib import contextmanager
 from functools import cache, partial
+from secrets import token_urlsafe
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -343,9 +344,15 @@ def serve_source(
     mocked: Iterable[str] = (),
     faults: FaultInjector | None = None,
 ) -> Endpoint:
-    """Return an endpoint for this source on the server that all runs of this process share."""
+    """Return an endpoint for this source on the server that all runs of this process share.
+
+    Its path cannot be guessed: the source may be a real model, with the key of the user.
+    """
     server = _shared_server(os.getpid())
-    return server.mount(source, hub=hub, tools=tools, lenient=lenient, mocked=mocked, faults=faults)
+    run = token_urlsafe(12)
+    return server.mount(
+        source, run=run, hub=hub, tools=tools, lenient=lenient, mocked=mocked, faults=faults
+    )
 
 
 @cache

@@ -280,5 +280,21 @@ def serve_http(port: int, on_start: Callable[[str], None]) -> None:
         import uvicorn
 
         on_start(f"http://{HOST}:{listener.getsockname()[1]}/mcp")
-        config = uvicorn.Config(server.streamable_http_app(), log_level="warning")
+        config = uvicorn.Config(_refuse_pages(server.streamable_http_app()), log_level="warning")
         uvicorn.Server(config).run(sockets=[listener])
+
+
+def _refuse_pages(app: Any) -> Any:
+    """Return the ASGI app behind the rule of all our servers: no page of another origin."""
+    from offbook.sources.server.connection import error_response, is_foreign_page
+
+    async def serve(scope: Any, receive: Any, send: Any) -> None:
+        headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope.get("headers", ())}
+        if scope["type"] == "lifespan" or not is_foreign_page(headers):
+            await app(scope, receive, send)
+            return
+        response = error_response(403, "refused: a browser sent this for a page of another origin")
+        await send({"type": "http.response.start", "status": response.status, "headers": []})
+        await send({"type": "http.response.body", "body": response.body})
+
+    return serve

@@ -45,7 +45,8 @@ class RequestHead(msgspec.Struct, frozen=True):
     """The request line and headers.
 
     A path `/s/<run>/…` is split into `run` and `path`. `is_local` is False if the Host header
-    names another machine, as in a DNS rebinding attack. `length` is the length of the body.
+    names another machine, as in a DNS rebinding attack. `foreign_page` is True if a browser sent it
+    for a page of another server. `length` is the length of the body.
     """
 
     method: str
@@ -57,6 +58,7 @@ class RequestHead(msgspec.Struct, frozen=True):
     run: str = ""
     length: int = 0
     raw: bytes = b""
+    foreign_page: bool = False
 
 
 def parse_head(
@@ -73,9 +75,22 @@ def parse_head(
     name, _, port = host.partition(":")
     is_local = name.lower() in LOCAL_HOSTS and (not port or port.isdigit())
     length = int(headers.get("content-length", 0))
+    foreign = is_foreign_page(headers)
     return RequestHead(
-        method, path, query.decode("latin-1"), headers, host, is_local, run, length, raw
+        method, path, query.decode("latin-1"), headers, host, is_local, run, length, raw, foreign
     )
+
+
+def is_foreign_page(headers: Mapping[str, str]) -> bool:
+    """Return whether a browser sent this request for a page of another server.
+
+    Such a page must not use a model, least of all one that costs the user money.
+    """
+    site = headers.get("sec-fetch-site", "none").lower()
+    if site not in {"none", "same-origin"}:
+        return True
+    origin = headers.get("origin")
+    return origin is not None and origin.lower() != f"http://{headers.get('host', '').lower()}"
 
 
 class HeadCache:
@@ -228,6 +243,7 @@ class ServerState(Protocol):
     loop: asyncio.AbstractEventLoop
     connections: set[Connection]
     head_cache: HeadCache
+    refuses_pages: bool
 
     def route(self, head: RequestHead, /) -> Handler:
         """Return the handler of a request."""
@@ -455,9 +471,19 @@ class Connection(asyncio.Protocol):
             # still sending would otherwise get a connection reset in place of the error.
             self._transport.write(_render(queued.error, queued))
             self.started = self._server.loop.time()
-            self._transport.write_eof()
+            if self._transport.can_write_eof():  # TLS cannot close one half
+                self._transport.write_eof()
+            else:
+                self._transport.close()
             return
         head = queued.head
+        if head.foreign_page and self._server.refuses_pages:
+            message = "refused: a browser sent this for a page of another origin"
+            error = error_response(403, message)
+            rejected = msgspec.structs.replace(queued, keep_alive=False, error=error)
+            self._parser = None
+            self._start(rejected)
+            return
         handler = self._server.route(head)
         request = HttpRequest(head.method, head.path, head.headers, queued.body, head.query)
         if "upgrade" in head.headers and (key := _key_of(head.headers)):

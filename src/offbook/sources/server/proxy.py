@@ -106,9 +106,8 @@ class Proxy:
             self._folder = make_temp_folder()
             system = environment.get("SSL_CERT_FILE") or ssl.get_default_verify_paths().cafile
             trusted = b""
-            if system is not None:
-                with suppress(OSError):
-                    trusted = Path(system).read_bytes()
+            with suppress(OSError):
+                trusted = Path(system or "").read_bytes()
             authority = cast("Authority", self.authority)
             (self._folder / "bundle.pem").write_bytes(authority.pem + trusted)
             (self._folder / "java.p12").write_bytes(authority.java_store())
@@ -160,6 +159,7 @@ class ModelState:
         server = proxy.server
         self.limit, self.loop, self.connections = server.limit, server.loop, server.connections
         self.head_cache = HeadCache()
+        self.refuses_pages = False  # only clients of the run know the proxy, such as its browser
         self._server = server
         self._handler = _HostHandler(proxy.endpoint, host)
 
@@ -257,7 +257,8 @@ class ProxyConnection(asyncio.Protocol):
             host = (parts.hostname or "").rstrip(".")
             port = parts.port or DEFAULT_PORTS.get(scheme, HTTPS)
         except ValueError:
-            host, port, method = "", 0, ""
+            host = method = target = ""
+            port = 0
         if not host or (is_this_machine(host) and "://" not in target and method != "CONNECT"):
             self._send_error(400, "this is a proxy: send CONNECT, or a request with a whole URL")
             return

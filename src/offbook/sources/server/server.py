@@ -68,6 +68,7 @@ class Server:
         # For the connections (see `ServerState`).
         self.connections: set[Connection] = set()
         self.head_cache = HeadCache()
+        self.refuses_pages = True
         self._timeout = timeout
         self._detect_dialect = detect_dialect or dialect_detector(lenient)
         self._lenient = tuple(lenient)
