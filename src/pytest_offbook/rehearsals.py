@@ -6,9 +6,8 @@ The hooks are registered by the first test that needs them.
 from __future__ import annotations
 
 import shutil
-import warnings
 from contextlib import contextmanager
-from functools import wraps
+from functools import partial, wraps
 from hashlib import blake2b
 from inspect import iscoroutinefunction
 from pathlib import Path
@@ -237,9 +236,9 @@ def close_test_scopes(item: pytest.Item) -> None:
 
 
 # --- The network of a test that uses the fixture `offbook`, from its fixtures to its last thread.
-# Without a permission nothing leaves the machine. A connection that is refused during the test is a
-# warning, if it did not fail the test itself; one that is tried after its end fails the test. If a
-# thread tries one when even the teardown is over, the whole session fails.
+# Without a permission nothing leaves the machine. A connection that is refused fails the test, also
+# if the test swallowed it or a thread tries it after its end. If a thread tries one when even the
+# teardown is over, the whole session fails.
 
 ISOLATION_NAME = "offbook-isolation"
 GUARD_KEY: pytest.StashKey[NetworkGuard] = pytest.StashKey()
@@ -248,7 +247,7 @@ GUARD_KEY: pytest.StashKey[NetworkGuard] = pytest.StashKey()
 @contextmanager
 def isolate_test(item: pytest.Item) -> Generator[None]:
     """Block the network in all phases of this test."""
-    from offbook.surfaces.pytest_session import block_network, disable_telemetry
+    from offbook.surfaces.pytest_session import block_network, disable_telemetry, explain_refusal
 
     plugins = item.config.pluginmanager
     late: LateConnections | None = plugins.get_plugin(ISOLATION_NAME)
@@ -260,7 +259,11 @@ def isolate_test(item: pytest.Item) -> Generator[None]:
     def on_late(error: ConnectionBlocked) -> None:
         late.errors.append((item.nodeid, error))
 
-    with disable_telemetry(), block_network(allow=allow, on_late=on_late) as guard:
+    explain = partial(explain_refusal, place="test")
+    with (
+        disable_telemetry(),
+        block_network(allow=allow, on_late=on_late, explain=explain) as guard,
+    ):
         item.stash[GUARD_KEY] = guard
         yield
 
@@ -273,9 +276,7 @@ class LateConnections:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Warn of the connections until the end of the test, fail for those after it."""
-        from offbook.surfaces.pytest_session import OffbookWarning
-
+        """Fail a test for the connections that were refused in it, or after its end."""
         guard = item.stash.get(GUARD_KEY, None)
         if guard is None:
             return (yield)
@@ -283,13 +284,13 @@ class LateConnections:
         result = yield
         if guard.refused:
             pytest.fail(f"after the end of the test: {guard.refused[0]}", pytrace=False)
-        for error in during:
-            warnings.warn(OffbookWarning(f"a connection was refused: {error}"), stacklevel=1)
+        if during:
+            pytest.fail(f"a connection was refused: {during[0]}", pytrace=False)
         return result
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> None:
-        """A test that failed shows its error, and no warnings."""
+        """A test that failed shows its own error only."""
         if call.excinfo is not None and (guard := item.stash.get(GUARD_KEY, None)) is not None:
             guard.refused.clear()
 

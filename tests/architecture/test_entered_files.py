@@ -107,7 +107,7 @@ except urllib.error.HTTPError:
             COMMAND, ["scenario", "run", "flow.yaml", "--junit", "j.xml"], 0, 42, id="scenario"
         ),
         pytest.param(
-            COMMAND, ["replay", "c.yaml", "--", sys.executable, "client.py"], 1, 40, id="mismatch"
+            COMMAND, ["replay", "c.yaml", "--", sys.executable, "client.py"], 1, 42, id="mismatch"
         ),
     ],
 )

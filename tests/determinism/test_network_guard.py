@@ -459,14 +459,16 @@ def test_a_refusal_after_the_outermost_block_is_kept_or_reported():
     assert (of_test.refused, late) == ([], [error])
 
 
-def test_a_refusal_in_a_test_names_the_setting_and_in_a_run_the_option():
-    of_test, of_run = NetworkGuard(on_late=print), NetworkGuard()
+def test_a_refusal_has_the_fix_of_its_block():
+    def explain(host: str, port: int | None) -> str:
+        return f"allow {host, port}"
+
+    of_test, of_run = NetworkGuard(on_late=print), NetworkGuard(explain=explain)
     assert (of_test.is_of_test, of_run.is_of_test) == (True, False)
-    assert refuse(of_test).hint == (
-        "allow it in the settings of pytest: offbook_allow = example.org:443"
-    )
-    assert "allow=('example.org:443',)" in refuse(of_run).hint
+    assert refuse(of_test).hint == "allow it: allow=('example.org:443',)"
+    assert refuse(of_run).hint == "allow ('example.org', 443)"
     assert refuse(of_run).what == ("tried to reach example.org:443, which is not this machine")
+    assert refuse(of_run).destination == "example.org:443"
 
 
 def test_a_refusal_without_a_port_names_the_host():

@@ -1,10 +1,11 @@
 """The dialect of a request is detected, even if several share a path."""
 
 import json
+from typing import Literal
 
 import pytest
 
-from offbook.exchange import all_dialects, client_env, detect_dialect
+from offbook.exchange import all_dialects, client_env, detect_dialect, explain_refusal
 from offbook.exchange.dialects import HttpRequest
 
 GEMINI = {"x-goog-api-key": "none"}
@@ -57,3 +58,22 @@ def test_opencode_gets_the_base_urls_in_its_configuration():
         "anthropic": "http://127.0.0.1:9/v1",
         "google": "http://127.0.0.1:9/v1beta",
     }
+
+
+FIXES = [
+    ("run", "api.groq.com", "serve=True"),
+    ("run", "gateway.example", "urls=['https://gateway.example']; or allow it: allow=("),
+    ("run", "openaipublic.blob.core.windows.net", "TIKTOKEN_CACHE_DIR"),
+    ("test", "api.groq.com", "the agent ran outside of drive: pass the function"),
+    ("test", "gateway.example", "offbook_allow = gateway.example:443"),
+    ("command", "api.groq.com", "pip install 'offbook[proxy]'"),
+    ("command", "gateway.example", "--allow gateway.example:443"),
+    ("command", "openaipublic.blob.core.windows.net", "TIKTOKEN_CACHE_DIR"),
+]
+
+
+@pytest.mark.parametrize("place, host, fix", FIXES)
+def test_a_refused_connection_has_the_fix_that_works(
+    place: Literal["run", "test", "command"], host: str, fix: str
+) -> None:
+    assert fix in explain_refusal(host, 443, place=place)

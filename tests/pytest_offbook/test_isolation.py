@@ -53,7 +53,7 @@ def test_a_connection_in_a_fixture_is_refused(run_tests: RunTests):
     result.stdout.fnmatch_lines([f"*ConnectionBlocked:*{BLOCKED}*"])
 
 
-def test_a_refused_connection_that_a_fixture_swallows_is_a_warning(run_tests: RunTests):
+def test_a_refused_connection_that_a_fixture_swallows_fails_the_test(run_tests: RunTests):
     result = run_tests(
         """
         import socket
@@ -69,8 +69,8 @@ def test_a_refused_connection_that_a_fixture_swallows_is_a_warning(run_tests: Ru
             offbook.session(mock_tools={"bash": "hi"}).run(GREET)
         """
     )
-    result.assert_outcomes(passed=1, warnings=1)
-    result.stdout.fnmatch_lines([f"*OffbookWarning: a connection was refused:*{BLOCKED}*"])
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines([f"a connection was refused: *{BLOCKED}*"])
 
 
 THREAD = """

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 
 import pytest
@@ -16,6 +18,7 @@ from offbook import Playbook, say, when
 from offbook.errors import IsolationError
 from offbook.exchange import all_providers
 from offbook.runs import CommandResult, run_command
+from offbook.sources.server import proxy
 
 VALUE = "sk-of-the-user-0123456789"
 PRINT_ENVIRONMENT = "import json, os; print(json.dumps(dict(os.environ)))"
@@ -189,7 +192,7 @@ def test_a_server_of_this_machine_is_reached():
 
 NO_REQUEST = {
     "nothing": ("", "tried: no other host"),
-    "another host": (CONNECT.format(url="https://api.groq.com/v1"), "tried: api.groq.com:443"),
+    "another host": (CONNECT.format(url="https://unknown.example/"), "tried: unknown.example:443"),
 }
 
 
@@ -206,3 +209,101 @@ def test_a_run_without_a_request_says_what_was_set_and_tried(
 def test_the_destinations_are_in_the_json_of_a_run():
     result = run_python(CONNECT.format(url="https://api.unknown.example/v1") + ASK)
     assert result.as_json()["refused"] == ["api.unknown.example:443"]
+
+
+# --- Clients without a setting for the base URL: the proxy answers for the host that they name
+
+GROQ = "https://api.groq.com/openai/v1/chat/completions"
+BODY = '{"model": "m", "messages": [{"role": "user", "content": "Hi"}]}'
+CURL = ("curl", "-sS", "-d", BODY)
+FETCH = f"""
+fetch(process.argv[1], {{method: "POST", body: {BODY!r}}})
+    .then((response) => response.text()).then(console.log)
+"""
+AIOHTTP = f"""
+import asyncio, sys, aiohttp
+async def ask():
+    async with aiohttp.ClientSession() as session, session.post(sys.argv[1], data={BODY!r}) as reply:
+        print(await reply.text())
+asyncio.run(ask())
+"""
+OPENAI = """
+import sys, openai
+client = openai.OpenAI(base_url=sys.argv[1].removesuffix("/chat/completions"), api_key="none")
+reply = client.chat.completions.create(model="m", messages=[{"role": "user", "content": "Hi"}])
+print(reply.choices[0].message.content)
+"""
+JAVA = """
+import java.net.URI;
+import java.net.http.*;
+public class Ask {
+    public static void main(String[] words) throws Exception {
+        var body = HttpRequest.BodyPublishers.ofString(words[1]);
+        var request = HttpRequest.newBuilder(URI.create(words[0])).POST(body).build();
+        var client = HttpClient.newHttpClient();
+        System.out.println(client.send(request, HttpResponse.BodyHandlers.ofString()).body());
+    }
+}
+"""
+
+
+def post_with(module: str, call: str) -> tuple[str, ...]:
+    return (sys.executable, "-c", f"import sys, {module}; print({call})")
+
+
+CLIENTS = {
+    "curl": CURL,
+    "fetch of Node": ("node", "-e", FETCH),
+    "urllib": post_with(
+        "urllib.request", f"urllib.request.urlopen(sys.argv[1], {BODY!r}.encode()).read()"
+    ),
+    "requests": post_with("requests", f"requests.post(sys.argv[1], {BODY!r}).text"),
+    "httpx": post_with("httpx", f"httpx.post(sys.argv[1], content={BODY!r}).text"),
+    "aiohttp, which reads no proxy": (sys.executable, "-c", AIOHTTP),
+    "a fixed base URL of openai": (sys.executable, "-c", OPENAI),
+    "Java": ("java", "Ask.java"),
+}
+
+
+def drive_client(command: tuple[str, ...], url: str, folder: Path) -> CommandResult:
+    """Run a client with this URL against a script of one turn."""
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"{command[0]} is not installed")
+    words = [*command, url]
+    if command[0] == "java":
+        (folder / "Ask.java").write_text(JAVA)
+        words.append(BODY)
+    source = Playbook()
+    source.load(when("Hi", [say("Hello.")]))
+    return run_command(source, words, echo=False, cwd=folder)
+
+
+@pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
+def test_a_client_without_a_base_url_is_answered_by_the_script(
+    client: tuple[str, ...], tmp_path: Path
+) -> None:
+    result = drive_client(client, GROQ, tmp_path)
+    assert (result.failure, result.refused) == (None, [])
+    assert "Hello." in result.output
+
+
+@pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
+def test_a_client_reaches_no_other_host(client: tuple[str, ...], tmp_path: Path) -> None:
+    result = drive_client(client, "https://unknown.example/chat/completions", tmp_path)
+    assert set(result.refused) == {"unknown.example:443"}
+    assert "tried: unknown.example:443" in str(result.failure)
+
+
+def test_the_certificates_of_a_run_are_deleted_with_it():
+    folder = Path(environment_of()["SSL_CERT_DIR"])
+    assert folder.is_absolute()
+    assert not folder.exists()
+
+
+def test_without_certificates_the_host_of_a_model_is_refused_with_the_package_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(proxy, "find_authority", lambda: None)
+    result = drive_client(CLIENTS["curl"], GROQ, tmp_path)
+    assert result.refused == ["api.groq.com:443"]
+    assert "pip install 'offbook[proxy]'" in str(result.failure)

@@ -124,6 +124,7 @@ class NetworkGuard:
         explain: Explain = _allow_it,
     ) -> None:
         self._explain = explain
+        self.allowed = allow
         self._allow = {_split_address(address) for address in allow}
         self._proxy_ports = _local_proxy_ports()
         self._outer = outer

@@ -32,4 +32,5 @@ from offbook.exchange.providers import all_dialects as all_dialects
 from offbook.exchange.providers import all_providers as all_providers
 from offbook.exchange.providers import client_env as client_env
 from offbook.exchange.providers import detect_dialect as detect_dialect
+from offbook.exchange.providers import explain_refusal as explain_refusal
 from offbook.exchange.providers import list_prices as list_prices

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from offbook.determinism.network_guard import NetworkGuard, block_network
-from offbook.errors import ConnectionBlocked, OffbookWarning
+from offbook.errors import ConnectionBlocked
+from offbook.exchange.providers import explain_refusal
 from offbook.sources.inprocess.telemetry import disable_telemetry
 
 if TYPE_CHECKING:
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
 __all__ = [
     "ConnectionBlocked",
     "NetworkGuard",
-    "OffbookWarning",
     "block_network",
     "disable_telemetry",
+    "explain_refusal",
     "in_github_actions",
     "make_case",
     "publish_cases",

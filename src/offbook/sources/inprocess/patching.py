@@ -26,8 +26,8 @@ from urllib.parse import unquote
 
 from offbook.determinism.run_context import apply_patch, propagate_to_threads
 from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
+from offbook.exchange.providers import DEFAULT_PORTS
 from offbook.sources.inprocess.interceptor import (
-    DEFAULT_PORTS,
     Interceptor,
     Transport,
     current_interceptor,

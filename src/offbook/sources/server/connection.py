@@ -471,9 +471,9 @@ class Connection(asyncio.Protocol):
             # still sending would otherwise get a connection reset in place of the error.
             self._transport.write(_render(queued.error, queued))
             self.started = self._server.loop.time()
-            if self._transport.can_write_eof():  # TLS cannot close one half
+            try:
                 self._transport.write_eof()
-            else:
+            except NotImplementedError:  # TLS cannot close one half
                 self._transport.close()
             return
         head = queued.head

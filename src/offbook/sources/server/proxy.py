@@ -12,6 +12,7 @@ other one is refused.
 from __future__ import annotations
 
 import asyncio
+import os
 import shlex
 import ssl
 from contextlib import suppress
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 
 HOST = "127.0.0.1"
 HTTPS = 443
+NODE_HOOK = Path(__file__).with_name("node_hook.cjs")
+PYTHON_HOOK = Path(__file__).with_name("python_hook")
 NO_PROXY = "127.0.0.1,localhost,::1"
 ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 
@@ -60,8 +63,10 @@ def open_proxy(server: Server, endpoint: Endpoint, guard: NetworkGuard) -> Proxy
 class Proxy:
     """The ports of one run, and its certificates.
 
-    `port` is for clients that use a proxy: they name the host in their first line. `tls_port` is
-    for connections that were directed here: their host is in the first message of TLS.
+    `port` is for clients that use a proxy: they name the host in their first line. A connection
+    that was directed here without its knowledge, as by `node_hook.cjs` and
+    `python_hook/`, names it in its Host
+    header there, or, at the `tls_port`, in the first message of TLS.
     """
 
     def __init__(self, server: Server, endpoint: Endpoint, guard: NetworkGuard) -> None:
@@ -69,7 +74,7 @@ class Proxy:
         self.endpoint = endpoint
         self.guard = guard
         self.hosts = ModelHosts()
-        self.authority = _find_authority()
+        self.authority = find_authority()
         self.port = self.tls_port = 0
         self.connections: set[asyncio.Transport] = set()
         self._folder: Path | None = None
@@ -83,6 +88,13 @@ class Proxy:
         names = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "WS_PROXY", "WSS_PROXY")
         env = {form: url for name in names for form in (name, name.lower())}
         env |= {"NO_PROXY": NO_PROXY, "no_proxy": NO_PROXY, "NODE_USE_ENV_PROXY": "1"}
+        # Not every client reads them: `fetch` in Node does from version 24 on, aiohttp never.
+        hook, path = f'--require "{NODE_HOOK}"', environment.get("PYTHONPATH")
+        env |= {
+            "OFFBOOK_PROXY": ",".join([str(self.port), str(self.tls_port), *self.guard.allowed]),
+            "NODE_OPTIONS": _join(environment.get("NODE_OPTIONS"), hook),
+            "PYTHONPATH": f"{PYTHON_HOOK}{os.pathsep}{path}" if path else str(PYTHON_HOOK),
+        }
         java = [
             f"-D{kind}.proxy{part}={value}"
             for kind in ("http", "https")
@@ -97,8 +109,7 @@ class Proxy:
             env |= {"NODE_EXTRA_CA_CERTS": bundle, "SSL_CERT_DIR": str(folder)}
             java.append(f"-Djavax.net.ssl.trustStore={shlex.quote(str(folder / 'java.p12'))}")
             java.append("-Djavax.net.ssl.trustStorePassword=offbook")
-        own = environment.get("JAVA_TOOL_OPTIONS", "")
-        return {**env, "JAVA_TOOL_OPTIONS": " ".join([own, *java]).strip()}
+        return {**env, "JAVA_TOOL_OPTIONS": _join(environment.get("JAVA_TOOL_OPTIONS"), *java)}
 
     def _certificates(self, environment: Mapping[str, str]) -> Path:
         """Return the folder with our authority beside those that the process trusts otherwise."""
@@ -119,8 +130,26 @@ class Proxy:
         """Listen on both ports."""
         loop = self.server.loop
         plain = await loop.create_server(lambda: ProxyConnection(self), HOST, 0)
-        self.port = plain.sockets[0].getsockname()[1]
-        self._listeners.append(plain)
+        tls = await loop.create_server(lambda: _Directed(self), HOST, 0, ssl=self._tls_by_name())
+        self._listeners = [plain, tls]
+        self.port, self.tls_port = (s.sockets[0].getsockname()[1] for s in self._listeners)
+
+    def _tls_by_name(self) -> ssl.SSLContext:
+        """Return the settings that give each connection the certificate of the host it names."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+
+        def choose(tls: Any, host: str | None, _: ssl.SSLContext) -> int | None:
+            name = host or "an address without a name"
+            certificate = self.certificate(name) if self.answers(name, HTTPS) else None
+            if certificate is not None:
+                tls.context, tls.named_host = certificate, name
+                return None
+            with suppress(ConnectionBlocked):
+                self.check(name, HTTPS)
+            return ssl.ALERT_DESCRIPTION_ACCESS_DENIED
+
+        context.sni_callback = choose
+        return context
 
     async def stop(self) -> None:
         """Close the ports and all connections."""
@@ -195,6 +224,19 @@ class _HostHandler:
 @cache
 def _own_hosts() -> frozenset[str]:
     return frozenset(urlsplit(provider.url).hostname or "" for provider in all_providers().values())
+
+
+class _Directed(asyncio.Protocol):
+    """A connection whose host is known once TLS is set up: then the endpoint answers it."""
+
+    def __init__(self, proxy: Proxy) -> None:
+        self._proxy = proxy
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        host = transport.get_extra_info("ssl_object").named_host
+        connection = Connection(ModelState(self._proxy, host))
+        cast("asyncio.Transport", transport).set_protocol(connection)
+        connection.connection_made(transport)
 
 
 class ProxyConnection(asyncio.Protocol):
@@ -333,6 +375,10 @@ class _Pipe(asyncio.Protocol):
         self._other.close()
 
 
+def _join(*options: str | None) -> str:
+    return " ".join(option for option in options if option)
+
+
 def _find_host(headers: bytes) -> str:
     for line in headers.split(b"\r\n"):
         name, _, value = line.partition(b":")
@@ -390,7 +436,7 @@ class Authority:
 
 
 @cache
-def _find_authority() -> Authority | None:
+def find_authority() -> Authority | None:
     """Return the authority of this process, if `offbook[proxy]` is installed."""
     try:
         import trustme
