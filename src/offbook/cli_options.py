@@ -145,11 +145,11 @@ Kinds for --fault, at random or at the Nth request (reset@2):
 
 
 def network_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Add `--allow` to a command that runs another one; it gets `network`, for `run_command`."""
+    """Add `--allow` and `--sealed`; the command gets them as `network`, for `run_command`."""
 
     @wraps(command)
-    def run(*args: Any, allow: tuple[str, ...], **given: Any) -> int:
-        return command(*args, network={"allow": allow}, **given)
+    def run(*args: Any, allow: tuple[str, ...], sealed: bool, **given: Any) -> int:
+        return command(*args, network={"allow": allow, "sealed": sealed}, **given)
 
     allow = click.option(
         "--allow",
@@ -157,7 +157,12 @@ def network_options(command: Callable[..., int]) -> Callable[..., int]:
         metavar="HOST[:PORT]",
         help="Let the command reach this host; all others are refused; repeatable.",
     )
-    return allow(run)
+    sealed = click.option(
+        "--sealed",
+        is_flag=True,
+        help="Run the command in a network namespace, without other machines and local ports.",
+    )
+    return allow(sealed(run))
 
 
 def fault_options(command: Callable[..., int]) -> Callable[..., int]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from errno import ECONNREFUSED
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -15,10 +17,10 @@ from threading import Thread
 import pytest
 
 from offbook import Playbook, say, when
-from offbook.errors import IsolationError
+from offbook.errors import IsolationError, UsageError
 from offbook.exchange import all_providers
-from offbook.runs import CommandResult, run_command
-from offbook.sources.server import proxy
+from offbook.runs import CommandResult, Rehearsal, run_command
+from tests.runs.echo_subject import Echo
 
 VALUE = "sk-of-the-user-0123456789"
 PRINT_ENVIRONMENT = "import json, os; print(json.dumps(dict(os.environ)))"
@@ -223,7 +225,8 @@ fetch(process.argv[1], {{method: "POST", body: {BODY!r}}})
 AIOHTTP = f"""
 import asyncio, sys, aiohttp
 async def ask():
-    async with aiohttp.ClientSession() as session, session.post(sys.argv[1], data={BODY!r}) as reply:
+    async with aiohttp.ClientSession() as session:
+        reply = await session.post(sys.argv[1], data={BODY!r})
         print(await reply.text())
 asyncio.run(ask())
 """
@@ -303,7 +306,74 @@ def test_the_certificates_of_a_run_are_deleted_with_it():
 def test_without_certificates_the_host_of_a_model_is_refused_with_the_package_to_install(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(proxy, "find_authority", lambda: None)
+    monkeypatch.setattr("offbook.sources.server.proxy.find_authority", lambda: None)
     result = drive_client(CLIENTS["curl"], GROQ, tmp_path)
     assert result.refused == ["api.groq.com:443"]
     assert "pip install 'offbook[proxy]'" in str(result.failure)
+
+
+# --- Sealed: a network namespace
+
+needs_namespace = pytest.mark.usefixtures("namespace")
+# Nothing of the environment is left, and no certificate is checked.
+BARE_CURL = ("env", "-i", shutil.which("curl") or "curl", "-sSk", "--max-time", "20")
+
+
+@pytest.fixture(scope="module")
+def namespace() -> None:
+    """Skip a test where no network namespace can be made."""
+    unshare = shutil.which("unshare")
+    if unshare is None or subprocess.run([unshare, "-Urn", "true"], check=False).returncode:
+        pytest.skip("no network namespaces here")
+
+
+def run_sealed(*command: str) -> CommandResult:
+    source = Playbook()
+    source.load(when("Hi", [say("Hello.")]))
+    return run_command(source, command, echo=False, sealed=True)
+
+
+@needs_namespace
+def test_a_sealed_client_that_knows_no_proxy_is_answered_by_the_script():
+    result = run_sealed(*BARE_CURL, "-d", BODY, GROQ)
+    assert (result.failure, result.refused) == (None, [])
+    assert "Hello." in result.output
+
+
+@needs_namespace
+@pytest.mark.parametrize(
+    "url, destination",
+    [
+        ("https://unknown.example/", "unknown.example:443"),
+        ("http://unknown.example/", "unknown.example:80"),
+        ("http://192.0.2.1/", "192.0.2.1:80"),
+        ("http://unknown.example:5432/", "unknown.example"),  # its name was looked up
+    ],
+)
+def test_a_destination_of_a_sealed_client_is_listed(url: str, destination: str) -> None:
+    result = run_sealed(*BARE_CURL, url)
+    assert destination in result.refused
+    assert not result.ok
+
+
+@needs_namespace
+def test_a_sealed_command_has_its_own_loopback():
+    with serve_page() as port:
+        code = f"import socket; print(socket.socket().connect_ex(('127.0.0.1', {port})))"
+        result = run_sealed(sys.executable, "-c", ASK + code)
+    assert (result.failure, result.output) == (None, f"{ECONNREFUSED}\n")
+
+
+def test_a_command_that_cannot_be_sealed_is_not_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    tree = tmp_path / "tree.py"
+    tree.write_text("import os, sys\nos.write(int(sys.argv[2]), b'error seal 1\\n')\n")
+    monkeypatch.setattr("offbook.subjects.process.TREE", str(tree))
+    with pytest.raises(UsageError, match="cannot seal 'true': Operation not permitted"):
+        run_sealed("true")
+
+
+def test_a_subject_without_processes_cannot_be_sealed():
+    with pytest.raises(UsageError, match="cannot seal echo"):
+        Rehearsal(Echo(), sealed=True)

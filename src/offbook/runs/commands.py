@@ -57,9 +57,13 @@ class CommandOptions(TypedDict, total=False):
 
 
 class NetworkOptions(TypedDict, total=False):
-    """What a command may reach: the addresses that are allowed, beside its model."""
+    """What a command may reach: the addresses that are allowed, beside its model.
+
+    One that is `sealed` runs in a network namespace, without the ports of this machine.
+    """
 
     allow: tuple[str, ...]
+    sealed: bool
 
 
 class TerminalCommand(PlainSubject):
@@ -101,6 +105,7 @@ class TerminalCommand(PlainSubject):
                 echo=options.get("echo", True),
                 cwd=options.get("cwd"),
                 stdin=options.get("stdin"),
+                seal=context.seal,
             )
         if ended.interrupted_by:
             raise Interrupted(ended.interrupted_by)
@@ -202,7 +207,7 @@ class CommandResult(msgspec.Struct, frozen=True):
             raise_model_failure(self.failure)
 
 
-def run_command(
+def run_command(  # noqa: PLR0913 - the options of a run
     source: ModelSource | None,
     command: Sequence[str],
     *,
@@ -210,6 +215,7 @@ def run_command(
     place: FileLine | None = None,
     lenient: Iterable[str] = (),
     allow: Iterable[str] = (),
+    sealed: bool = False,
     faults: Faults | None = None,
     allow_unused_mocks: bool = False,
     **options: Unpack[CommandOptions],
@@ -231,6 +237,7 @@ def run_command(
             trace=trace,
             lenient=lenient,
             allow=allow,
+            sealed=sealed,
             faults=faults,
             allow_unused_mocks=allow_unused_mocks,
         )

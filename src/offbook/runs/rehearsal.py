@@ -140,6 +140,7 @@ class Rehearsal:
         tool_aliases: Mapping[str, str | ToolAlias] | None = None,
         lenient: Iterable[str] = (),
         serve: bool = False,
+        sealed: bool = False,
         faults: Faults | Iterable[str] | Mapping[str, Any] | None = None,
     ) -> None:
         self.subject = subject
@@ -177,6 +178,7 @@ class Rehearsal:
             tool_aliases=tool_aliases,
             lenient=lenient,
             serve=serve,
+            sealed=sealed,
         )
         self._bridge = defaults.bridge or SyncBridge()
         self._runs: list[Run] = []

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 from contextlib import contextmanager
 from functools import cache, partial
 from secrets import token_urlsafe
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from offbook.errors import UsageError
+from offbook.subjects.process import Seal
 from offbook.subjects.subject import (
     HasMockedTools,
     HasRequestMetadata,
@@ -62,10 +64,11 @@ class Wiring:
     `urls` are base URLs where the subject's clients expect a model, in addition to the
     providers' own; `allow` are addresses that it may reach. `refused` are the connections that
     were blocked. With `serve`, clients of this process get the address of a server in their
-    environment during the run, instead of being intercepted.
+    environment during the run, instead of being intercepted. A subject that is `sealed` runs in a
+    network namespace.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the options of a run
         self,
         subject: Subject,
         source: ModelSource,
@@ -76,7 +79,14 @@ class Wiring:
         tool_aliases: Mapping[str, str | ToolAlias] | None = None,
         lenient: Iterable[str] = (),
         serve: bool = False,
+        sealed: bool = False,
     ) -> None:
+        if sealed and (sys.platform != "linux" or subject.model_access != "endpoint"):
+            raise UsageError(
+                f"cannot seal {subject.name}: it needs Linux, and a command whose model is served",
+                hint="remove sealed= (--sealed): other hosts are refused without it, too",
+            )
+        self._sealed = sealed
         if serve and subject.model_access != "transport":
             raise UsageError(
                 f"serve has no effect on {subject.name}: its model is not answered in this process",
@@ -129,7 +139,8 @@ class Wiring:
         context = RunContext(source, self._hub, cwd, url, failure=lambda: self.failure)
         if self._endpoint is not None and self._subject.model_access == "endpoint":
             self._proxy = self._open_proxy(self._endpoint)
-            context = msgspec.structs.replace(context, proxy_env=self._proxy.variables)
+            seal = Seal(self._proxy.ports, self._proxy.adopt) if self._sealed else None
+            context = msgspec.structs.replace(context, proxy_env=self._proxy.variables, seal=seal)
         if isinstance(self._subject, HasRequestMetadata):
             source = SourceWithMetadata(source, self._subject)
         if self._aliases or self._own_aliases:

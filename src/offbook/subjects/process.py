@@ -55,6 +55,16 @@ KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "TERM", "TZ", "SYSTEMROOT", "SSL_CER
 STREAMS = {1: "stdout", 2: "stderr"}
 
 
+class Seal(msgspec.Struct, frozen=True):
+    """A network namespace for a process (Linux): it has loopback, and these ports of ours.
+
+    `adopt` gets the open ports: a UDP socket for names, then a listener for each of `ports`.
+    """
+
+    ports: tuple[int, ...]
+    adopt: Callable[[list[socket.socket]], None]
+
+
 class ProcessResult(msgspec.Struct, frozen=True):
     """The end of a process and its output.
 
@@ -180,12 +190,13 @@ async def run_process(
     stdin: bytes = b"",
     hub: Hub | None = None,
     watch: Callable[[str, bytes], None] | None = None,
+    seal: Seal | None = None,
 ) -> ProcessResult:
     """Run a command until it exits or its deadline has passed, and kill its whole tree."""
     output = OutputCollector(hub, command, watch=watch)
     env = {**env, "PWD": str(cwd)}  # as a shell does: opencode reads it as its folder
     result = await _supervise(
-        command, output, cwd=cwd, env=env, deadline=deadline, stdin=stdin, grace=GRACE
+        command, output, cwd=cwd, env=env, deadline=deadline, stdin=stdin, grace=GRACE, seal=seal
     )
     output.flush()
     if hub is not None:
@@ -256,6 +267,7 @@ async def run_foreground(
     echo: bool = True,
     cwd: Path | None = None,
     stdin: bytes | None = None,
+    seal: Seal | None = None,
 ) -> ProcessResult:
     """Run a command in the terminal; its result has the first `keep` bytes of its output.
 
@@ -278,6 +290,7 @@ async def run_foreground(
             stdin=stdin,
             stdout=PIPE if 1 in streams else None,
             stderr=PIPE if 2 in streams else None,  # noqa: PLR2004 - standard error
+            seal=seal,
         )
     )
 
@@ -368,7 +381,7 @@ def describe_exit(code: int) -> str:
     return f"was killed by {signal_name(-code)}" if code < 0 else f"failed with exit code {code}"
 
 
-async def _supervise(  # noqa: PLR0913 - the three callers differ in all of them
+async def _supervise(  # noqa: PLR0913, PLR0915 - the callers differ in all of them; it is the heart
     command: Sequence[str],
     output: OutputCollector,
     *,
@@ -379,6 +392,7 @@ async def _supervise(  # noqa: PLR0913 - the three callers differ in all of them
     stdout: int | None = PIPE,
     stderr: int | None = PIPE,
     grace: float = 0.0,
+    seal: Seal | None = None,
 ) -> ProcessResult:
     """Start a process, wait for its exit or its deadline, and kill its tree.
 
@@ -387,12 +401,17 @@ async def _supervise(  # noqa: PLR0913 - the three callers differ in all of them
     """
     lc_ctype = (os.environ if env is None else env).get("LC_CTYPE", "")
     ours, theirs = socket.socketpair()
-    tree = [sys.executable, "-I", "-S", TREE, str(os.getpid()), str(theirs.fileno()), lc_ctype]
+    pair = socket.socketpair() if seal is not None else ()  # for the ports of a namespace
+    sealing = ",".join(map(str, (pair[1].fileno(), *seal.ports))) if seal and pair else ""
+    tree = [sys.executable, "-I", "-S", TREE, str(os.getpid()), str(theirs.fileno())]
+    tree += [lc_ctype, sealing]
 
     async def start() -> tuple[
         asyncio.SubprocessTransport, asyncio.StreamReader, asyncio.StreamWriter
     ]:
-        with theirs:
+        with theirs, contextlib.ExitStack() as stack:
+            for end in pair[1:]:
+                stack.enter_context(end)
             transport, _ = await asyncio.get_running_loop().subprocess_exec(
                 lambda: output,
                 *tree,
@@ -400,7 +419,7 @@ async def _supervise(  # noqa: PLR0913 - the three callers differ in all of them
                 cwd=cwd,
                 env=env,
                 start_new_session=True,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[theirs.fileno(), *(end.fileno() for end in pair[1:])],
                 stdin=None if stdin is None else PIPE,
                 stdout=stdout,
                 stderr=stderr,
@@ -433,6 +452,9 @@ async def _supervise(  # noqa: PLR0913 - the three callers differ in all of them
     try:
         lines.append(await reports.readline())
         if not lines[0].startswith(b"error"):
+            if seal is not None and pair:
+                _, numbers, _, _ = socket.recv_fds(pair[0], 1, 1 + len(seal.ports))
+                seal.adopt([socket.socket(fileno=number) for number in numbers])
             output.send_signal = send_signal
             _write_input(transport.get_pipe_transport(0), stdin)
             with _wake_on_signals():
@@ -447,6 +469,8 @@ async def _supervise(  # noqa: PLR0913 - the three callers differ in all of them
         with contextlib.suppress(TimeoutError):
             lines.append(await asyncio.wait_for(reports.readline(), GRACE))
     finally:
+        for end in pair[:1]:
+            end.close()
         output.send_signal = None
         control.write_eof()  # this kills the tree
         with contextlib.suppress(ConnectionError):
@@ -460,7 +484,7 @@ async def _supervise(  # noqa: PLR0913 - the three callers differ in all of them
         transport.close()
     report = {name: values for name, *values in (line.decode().split() for line in lines if line)}
     if "error" in report:
-        raise _cannot_start(command[0], int(report["error"][0]), env or os.environ)
+        raise _cannot_start(command[0], report["error"], env or os.environ)
     if "exit" not in report:
         # The process above the tree was killed, and with it the command.
         with contextlib.suppress(ProcessLookupError, PermissionError, KeyError):
@@ -484,8 +508,15 @@ def _write_input(pipe: asyncio.BaseTransport | None, stdin: bytes | StandardInpu
     pipe.write_eof() if pipe.can_write_eof() else pipe.close()
 
 
-def _cannot_start(program: str, number: int, env: Mapping[str, str]) -> UsageError:
+def _cannot_start(program: str, reason: list[str], env: Mapping[str, str]) -> UsageError:
     """Return the error for a program that did not start; for a missing one, with a similar name."""
+    number = int(reason[-1])
+    if reason[0] == "seal":
+        return UsageError(
+            f"cannot seal {program!r}: {os.strerror(number)}",
+            hint="a network namespace needs the right to make one: user namespaces, or"
+            " CAP_SYS_ADMIN; without --sealed, a proxy refuses other hosts",
+        )
     if number != errno.ENOENT:
         hint = f"chmod +x {program}" if number == errno.EACCES else ""
         return UsageError(f"cannot run {program!r}: {os.strerror(number)}", hint=hint)

@@ -5,12 +5,16 @@ ends, also by SIGKILL, the tree is killed. On Linux it is the subreaper of the t
 whose parent ends becomes its child. So a daemon is found, whatever it did to its environment, its
 group or its session. Elsewhere only the process group of the command is killed.
 
-    python -I -S process_tree.py PARENT CHANNEL LC_CTYPE COMMAND…
+    python -I -S process_tree.py PARENT CHANNEL LC_CTYPE SEAL COMMAND…
 
 PARENT is the id of the process that started it. CHANNEL is a socket, on which it reports a line
 each: `start PID` or `error ERRNO`, `exit CODE`, and at the end `leaked PID…`, the descendants that
 had left the process group. Each byte that it receives is a signal for the group. The end of the
 socket kills the tree.
+
+SEAL is empty, or a socket and ports, as in `7,4111,443`. Then the command runs in a network
+namespace of its own, which has nothing but loopback. The ports are opened in it, with port 53 for
+names, and sent over the socket to a process that answers there.
 """
 
 # ruff: noqa: PTH123, PTH208, SIM105 - each command waits for the imports of this file
@@ -24,10 +28,12 @@ from time import monotonic
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
+    import socket as sockets
     from collections.abc import Callable
     from socket import SHUT_RD, socket
 else:
     import _signal as signal  # `signal` itself takes 8 ms, for its enums
+    import _socket as sockets
     from _socket import SHUT_RD, socket
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
@@ -38,7 +44,10 @@ KILL_PAUSE = 0.01
 KILL_TIME = 5.0  # a process in uninterruptible sleep may take seconds
 
 
-def main(parent: int, channel: int, lc_ctype: str, command: list[str]) -> None:
+CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
+
+
+def main(parent: int, channel: int, lc_ctype: str, seal: str, command: list[str]) -> None:
     """Run the command, and return when nothing of its tree is left."""
     os.set_inheritable(channel, False)
     if not lc_ctype:  # Python sets it in the C locale, and the command would inherit it
@@ -50,7 +59,7 @@ def main(parent: int, channel: int, lc_ctype: str, command: list[str]) -> None:
         subreaper = prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
     else:  # pragma: no cover - macOS
         prctl, subreaper = None, False
-    leader = start(command, channel, prctl)
+    leader = start(command, channel, prctl, seal)
 
     wake, woken = os.pipe()
     for end in (wake, woken):
@@ -107,13 +116,19 @@ def reap() -> dict[int, int]:
     return ended
 
 
-def start(command: list[str], channel: int, prctl: Callable[..., int] | None) -> int:
+def start(command: list[str], channel: int, prctl: Callable[..., int] | None, seal: str) -> int:
     """Start the command in its own session and return its id, or report why it did not start."""
     failure, failed = os.pipe()  # closed by a successful exec
     leader = os.fork()
     if not leader:
         try:
             os.setsid()
+            if seal:
+                try:
+                    enter_namespace(*map(int, seal.split(",")))
+                except OSError as error:
+                    os.write(failed, f"seal {error.errno}".encode())
+                    os._exit(127)
             for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these
                 signal.signal(number, signal.SIG_DFL)
             if prctl is not None:  # in case this process is killed
@@ -136,6 +151,62 @@ def start(command: list[str], channel: int, prctl: Callable[..., int] | None) ->
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     return leader
+
+
+def enter_namespace(channel: int, *ports: int) -> None:
+    """Leave the network of this machine; send the sockets of the ports in the new one."""
+    from ctypes import CDLL, get_errno
+
+    unshare = CDLL(None, use_errno=True).unshare
+    user, group = os.geteuid(), os.getegid()
+    # Root keeps its users, where it may; others need a namespace in which they may change networks.
+    if user or unshare(CLONE_NEWNET):
+        if unshare(CLONE_NEWUSER | CLONE_NEWNET):
+            raise OSError(get_errno(), "unshare")
+        for name, text in (
+            ("setgroups", "deny"),
+            ("uid_map", f"{user} {user} 1"),
+            ("gid_map", f"{group} {group} 1"),
+        ):
+            with open(f"/proc/self/{name}", "w") as file:
+                file.write(text)
+    configure_loopback()
+    opened = [socket(sockets.AF_INET, sockets.SOCK_DGRAM)]
+    opened[0].bind(("0.0.0.0", 53))  # noqa: S104 - of a network without other machines
+    for port in ports:
+        listener = socket(sockets.AF_INET, sockets.SOCK_STREAM)
+        listener.bind(("0.0.0.0", port))  # noqa: S104 - as above
+        listener.listen(128)
+        opened.append(listener)
+    numbers = b"".join(end.fileno().to_bytes(4, sys.byteorder) for end in opened)
+    way = socket(fileno=channel)
+    way.sendmsg([b"."], [(sockets.SOL_SOCKET, sockets.SCM_RIGHTS, numbers)])
+
+
+def configure_loopback() -> None:
+    """Set up the loopback interface, with all addresses: each host is this one."""
+
+    def number(value: int, size: int = 4) -> bytes:
+        return value.to_bytes(size, sys.byteorder)
+
+    def send(kind: int, flags: int, body: bytes) -> None:
+        head = number(16 + len(body)) + number(kind, 2) + number(flags, 2) + number(1) + number(0)
+        link.send(head + body)
+        answer = link.recv(4096)
+        if code := int.from_bytes(answer[16:20], sys.byteorder, signed=True):
+            raise OSError(-code, "netlink")
+
+    link = socket(sockets.AF_NETLINK, sockets.SOCK_RAW, sockets.NETLINK_ROUTE)
+    link.bind((0, 0))
+    request, create = 0x1 | 0x4, 0x400 | 0x200  # with an answer; a new one, and no second
+    up, loopback = 1, 1
+    # RTM_NEWLINK: interface 1 is up
+    send(16, request, number(0) + number(loopback) + number(up) + number(up))
+    # RTM_NEWROUTE: in the table of local addresses, for all of them, over interface 1
+    family, length, table, boot, host, local = sockets.AF_INET, 0, 255, 3, 254, 2
+    route = bytes([family, length, 0, 0, table, boot, host, local]) + number(0)
+    send(24, request | create, route + number(8, 2) + number(4, 2) + number(loopback))
+    link.close()
 
 
 def descendants() -> list[tuple[int, int]]:
@@ -193,4 +264,4 @@ def report(channel: int, line: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4:])
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4], sys.argv[5:])

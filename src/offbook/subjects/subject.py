@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from offbook.exchange.messages import ToolCall
     from offbook.exchange.model import ModelSource, ToolAliases
+    from offbook.subjects.process import Seal
     from offbook.trace.events import Verdict
     from offbook.trace.hub import Hub
     from offbook.trace.instrument import SeenTool
@@ -62,8 +63,9 @@ class RunContext(msgspec.Struct, frozen=True):
     A subject that prompts another one, such as a loop, opens it with more: `deadline` is the number
     of seconds that a prompt may take, `watch` receives all output of a process with the name of its
     stream, `variables` are added to its environment. `proxy_env` returns the variables by which a
-    process with these others finds the proxy of the run, its only way to other hosts. `failure`
-    returns the error of the model that fails the run, if there is one: to prompt again is useless.
+    process with these others finds the proxy of the run, its only way to other hosts; with a
+    `seal` it runs in a network namespace. `failure` returns the error of the model that fails the
+    run, if there is one: to prompt again is useless.
     """
 
     source: ModelSource
@@ -75,6 +77,7 @@ class RunContext(msgspec.Struct, frozen=True):
     watch: Callable[[str, bytes], None] | None = None
     variables: Mapping[str, str] = {}
     proxy_env: Callable[[Mapping[str, str]], Mapping[str, str]] = lambda _: {}
+    seal: Seal | None = None
     failure: Callable[[], BaseException | None] = lambda: None
 
 

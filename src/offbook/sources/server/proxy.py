@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
+import socket
 import ssl
 from contextlib import suppress
 from functools import cache
@@ -165,6 +166,29 @@ class Proxy:
         if self._folder is not None:
             remove_temp_folder(self._folder)
             self._folder = None
+
+    # --- its ports in a network namespace, where all names and addresses lead to them
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """The ports of a namespace: ours by the same numbers, and those of HTTP and HTTPS."""
+        return (self.server.port, self.port, self.tls_port, DEFAULT_PORTS["http"], HTTPS)
+
+    def adopt(self, sockets: list[socket.socket]) -> None:
+        """Answer at the ports of a namespace: a socket for names, and one for each of `ports`."""
+        future = asyncio.run_coroutine_threadsafe(self._adopt(*sockets), self.server.loop)
+        future.result()
+
+    async def _adopt(self, names: socket.socket, *listeners: socket.socket) -> None:
+        loop, tls = self.server.loop, self._tls_by_name()
+        transport, _ = await loop.create_datagram_endpoint(lambda: _Names(self), sock=names)
+        self.connections.add(cast("asyncio.Transport", transport))
+        factories: list[tuple[Any, ssl.SSLContext | None]] = [
+            (lambda: Connection(self.server), None),
+            *((lambda: ProxyConnection(self), None), (lambda: _Directed(self), tls)) * 2,
+        ]
+        for listener, (factory, context) in zip(listeners, factories, strict=True):
+            self._listeners.append(await loop.create_server(factory, sock=listener, ssl=context))
 
     # --- its decisions
 
@@ -355,6 +379,34 @@ class ProxyConnection(asyncio.Protocol):
         response = error_response(status, message)
         self._transport.write(b"".join(render_pieces(response, "")))
         self._transport.close()
+
+
+class _Names(asyncio.DatagramProtocol):
+    """Resolves every name to loopback, in a namespace; a name that is not a model's is noted."""
+
+    def __init__(self, proxy: Proxy) -> None:
+        self._proxy = proxy
+        self._transport = cast("asyncio.DatagramTransport", None)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.DatagramTransport", transport)
+
+    def datagram_received(self, data: bytes, addr: Any) -> None:
+        # A header of 12 bytes; the labels, each with its length, to an empty one; type and class.
+        end = data.find(b"\0", 12)
+        labels, position = list[str](), 12
+        while position < end:
+            size = data[position]
+            labels.append(data[position + 1 : position + 1 + size].decode("latin-1"))
+            position += 1 + size
+        question, host = data[12 : end + 5], ".".join(labels)
+        if not self._proxy.answers(host, HTTPS):
+            with suppress(ConnectionBlocked):
+                self._proxy.guard.check(host, None, "tried to look up")
+        is_ipv4 = question[-4:] == b"\0\1\0\1"
+        found = b"\xc0\x0c\0\1\0\1\0\0\0\0\0\4\x7f\0\0\1" if is_ipv4 else b""
+        counts = b"\0\1" + (b"\0\1" if is_ipv4 else b"\0\0") + b"\0\0\0\0"
+        self._transport.sendto(data[:2] + b"\x81\x80" + counts + question + found, addr)
 
 
 class _Pipe(asyncio.Protocol):

@@ -211,6 +211,7 @@ class CliAgent(PlainSubject, ABC):
             stdin=self.stdin(text),
             hub=None if self.prints_events else context.hub,
             watch=context.watch,
+            seal=context.seal,
         )
         self.process_result = result
         self.emit_result(context, result)
