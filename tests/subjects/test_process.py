@@ -323,7 +323,7 @@ def test_the_tree_is_killed_when_its_parent_ends_without_reading_its_reports(tmp
     with ours, theirs:
         channel, ids = theirs.fileno(), (str(os.getpid()), str(theirs.fileno()))
         supervisor = subprocess.Popen(
-            [sys.executable, "-I", "-S", process.TREE, *ids, "", *command], pass_fds=[channel]
+            [sys.executable, "-I", "-S", process.TREE, *ids, "", "", *command], pass_fds=[channel]
         )
         theirs.close()
         up.read_bytes()

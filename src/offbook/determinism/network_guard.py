@@ -5,22 +5,28 @@
     guard.refused               # the same errors, also if the agent swallowed them
 
 The guard applies to the task that opened it: to what it awaits, and to the tasks and threads that
-it starts, also after the block. A proxy on this machine is not this machine: what is sent to it
-leaves. The guard sees Python's own sockets. A library that opens connections in native code (gRPC,
-uvloop, curl) must be answered at its transport.
+it starts, also after the block. In the block, it applies to every other context of its thread and
+of threads that are new: an empty one is no way out. A proxy on this machine is not this machine:
+what is sent to it leaves. The processes of a run get an environment with its proxy.
+
+The guard sees Python's own sockets. A library that opens connections in native code (gRPC, uvloop,
+curl) must be answered at its transport.
 """
 
 from __future__ import annotations
 
+import _posixsubprocess
 import os
 import socket
+import subprocess
 import sys
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import ExitStack, contextmanager
+from contextvars import Context
 from errno import ECONNREFUSED
 from functools import cache
 from ipaddress import ip_address
-from threading import Lock
+from threading import Lock, get_ident
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -97,8 +103,18 @@ SENDINGS = {"socket.connect", "socket.sendto", "socket.sendmsg"}
 INTERNET = {socket.AF_INET, socket.AF_INET6}
 LOCAL_NAMES = {"", "localhost", "0.0.0.0", "::"}  # noqa: S104 - a connection to these is local
 
-_current_guard = thread_variable("offbook_border")
+# Functions of the C library that reach out, or start a process, behind Python's back.
+NATIVE = {
+    *("connect", "sendto", "sendmsg", "getaddrinfo", "gethostbyname", "system", "popen", "fork"),
+    *("vfork", "posix_spawn", "posix_spawnp", "execv", "execve", "execvp", "syscall"),
+}
 
+_current_guard = thread_variable("offbook_border")
+_open_guards: list[NetworkGuard] = []  # in the order in which they were opened
+
+
+ChildEnv = Callable[[Mapping[str, str]], Mapping[str, str]]
+"""Returns the environment of a process that the run starts, in place of this one."""
 
 Explain = Callable[[str, int | None], str]
 """Returns how to allow a host and a port, or what else to do, for the error that refuses it."""
@@ -122,8 +138,12 @@ class NetworkGuard:
         outer: NetworkGuard | None = None,
         on_late: Callable[[ConnectionBlocked], None] | None = None,
         explain: Explain = _allow_it,
+        child_env: ChildEnv | None = None,
     ) -> None:
         self._explain = explain
+        self._child_env = child_env
+        self._thread = get_ident()
+        self._other_threads = frozenset(sys._current_frames()) - {self._thread}  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - documented; `threading` does not know all
         self.allowed = allow
         self._allow = {_split_address(address) for address in allow}
         self._proxy_ports = _local_proxy_ports()
@@ -138,6 +158,15 @@ class NetworkGuard:
         # The guard around a whole test leaves it to the runs in the test what they allow.
         outer = None if self._outer is None or self._outer.is_of_test else self._outer
         return named and (outer is None or outer.allows(host, port))
+
+    def covers(self, thread: int) -> bool:
+        """Return whether it applies to a context without a guard in this thread."""
+        return thread not in self._other_threads
+
+    def child_env(self, environment: Mapping[str, str] | None) -> Mapping[str, str]:
+        """Return the environment of a process in place of this one, or of ours."""
+        given = os.environ if environment is None else environment
+        return given if self._child_env is None else self._child_env(given)
 
     @property
     def is_of_test(self) -> bool:
@@ -205,11 +234,32 @@ def _local_proxy_ports() -> set[int]:
     return ports
 
 
+def _find_guard() -> NetworkGuard | None:
+    """Return the guard of the code that is running, or None if it may connect."""
+    guard: NetworkGuard | None = _current_guard.get()
+    if guard is None and _open_guards:
+        thread = get_ident()
+        return next((open_ for open_ in reversed(_open_guards) if open_.covers(thread)), None)
+    return None if guard is PERMITTED else guard
+
+
+PERMITTED: Any = object()  # in the place of a guard
+
+
+def permit_connections() -> Context:
+    """Return an empty context to which no guard applies: for requests that the user wants."""
+    context = Context()
+    context.run(_current_guard.set, PERMITTED)
+    return context
+
+
 @cache
 def _watch_connections() -> None:
     """Watch from the first block to the end of the process: threads outlive their block."""
     watch_audit_events(LOOKUPS, _on_lookup)
     watch_audit_events(SENDINGS, _on_send)
+    watch_audit_events({"ctypes.dlsym"}, _on_native)
+    watch_audit_events({"os.fork", "os.forkpty"}, _on_fork)
 
 
 @contextmanager
@@ -218,13 +268,16 @@ def block_network(
     allow: tuple[str, ...] = (),
     on_late: Callable[[ConnectionBlocked], None] | None = None,
     explain: Explain = _allow_it,
+    child_env: ChildEnv | None = None,
 ) -> Generator[NetworkGuard]:
     """Refuse every connection from this block to another machine, except to `allow`ed addresses.
 
     An address is a host, or a host and a port: `"example.org"`, `"example.org:443"`. With
-    `on_late` it is the guard around a whole test. `explain` returns the fix of an error.
+    `on_late` it is the guard around a whole test. `explain` returns the fix of an error,
+    `child_env` the environment of a process.
     """
-    guard = NetworkGuard(allow, _current_guard.get(), on_late, explain)
+    outer = _current_guard.get()
+    guard = NetworkGuard(allow, None if outer is PERMITTED else outer, on_late, explain, child_env)
     _watch_connections()
     with ExitStack() as stack:
         stack.callback(setattr, guard, "open", False)
@@ -233,9 +286,71 @@ def block_network(
             stack.callback(apply_patch(socket.socket, name, _check_before))
         if allow:
             stack.callback(apply_patch(socket, "getaddrinfo", _note_addresses))
+        for owner, name, wrapper in PROCESS_STARTS:
+            if hasattr(owner, name):
+                stack.callback(apply_patch(owner, name, wrapper))
         stack.enter_context(propagate_to_threads())
         stack.callback(_current_guard.reset, _current_guard.set(guard))
+        _open_guards.append(guard)
+        stack.callback(_open_guards.remove, guard)
         yield guard
+
+
+# --- Processes: each way to start one ends in a function with an environment
+
+
+def _start_popen(original: Callable[..., None], popen: Any, *args: Any, **named: Any) -> None:
+    guard, position = _find_guard(), 10  # of the environment among the arguments
+    if guard is not None:
+        if len(args) > position:
+            args = (*args[:position], guard.child_env(args[position]), *args[position + 1 :])
+        else:
+            named["env"] = guard.child_env(named.get("env"))
+    original(popen, *args, **named)
+
+
+def _start_with_env(
+    original: Callable[..., Any], path: Any, args: Any, *rest: Any, **named: Any
+) -> Any:
+    guard = _find_guard()
+    if guard is not None:
+        rest = (guard.child_env(rest[0]), *rest[1:])
+    return original(path, args, *rest, **named)
+
+
+def _start_without_env(original: Callable[..., Any], path: Any, args: Any) -> Any:
+    guard = _find_guard()
+    if guard is None:
+        return original(path, args)
+    return os.execve(path, args, os.environ)  # noqa: S606 - the call of the agent
+
+
+def _start_shell(original: Callable[[Any], int], command: Any) -> int:
+    if _find_guard() is None:
+        return original(command)
+    code = subprocess.call(command, shell=True)  # noqa: S602 - the call of the agent
+    return code << 8 if code >= 0 else -code  # as `os.system` returns it
+
+
+def _start_worker(original: Callable[..., int], *args: Any) -> int:
+    """Start a process of `multiprocessing`; its environment is a list of bytes."""
+    guard, position = _find_guard(), 5
+    if guard is not None and args[position] is None:
+        env = guard.child_env(None).items()
+        listed = [os.fsencode(f"{name}={value}") for name, value in env]
+        args = (*args[:position], listed, *args[position + 1 :])
+    return original(*args)
+
+
+PROCESS_STARTS: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
+    (subprocess.Popen, "__init__", _start_popen),
+    (os, "posix_spawn", _start_with_env),
+    (os, "posix_spawnp", _start_with_env),
+    (os, "execve", _start_with_env),
+    (os, "execv", _start_without_env),
+    (os, "system", _start_shell),
+    (_posixsubprocess, "fork_exec", _start_worker),
+)
 
 
 def is_this_machine(host: str) -> bool:
@@ -259,7 +374,7 @@ def is_ip_address(host: str) -> bool:
 
 
 def _on_lookup(event: str, args: tuple[Any, ...]) -> None:
-    guard: NetworkGuard | None = _current_guard.get()
+    guard = _find_guard()
     if guard is None:
         return
     host = _host_text(args[0])
@@ -269,13 +384,33 @@ def _on_lookup(event: str, args: tuple[Any, ...]) -> None:
 
 
 def _on_send(_event: str, args: tuple[Any, ...]) -> None:
-    guard: NetworkGuard | None = _current_guard.get()
+    guard = _find_guard()
     if guard is not None:
         _check_address(guard, args[0], args[1])
 
 
+def _on_fork(_event: str, _args: tuple[Any, ...]) -> None:
+    # The proxy is started here: a fork could not start it for the program that it becomes.
+    guard = _find_guard()
+    if guard is not None:
+        guard.child_env(None)
+
+
+def _on_native(_event: str, args: tuple[Any, ...]) -> None:
+    guard = _find_guard()
+    if guard is not None and args[1] in NATIVE:
+        error = ConnectionBlocked(
+            f"called {args[1]} of the C library, which cannot be watched",
+            where=call_origin(),
+            hint="use the functions of Python",
+        )
+        error.destination = f"{args[1]}()"
+        guard.note(error)
+        raise error
+
+
 def _check_before(original: Callable[..., Any], sock: socket.socket, *args: Any) -> Any:
-    guard: NetworkGuard | None = _current_guard.get()
+    guard = _find_guard()
     if guard is not None and args:
         _check_address(guard, sock, args[-1])
     return original(sock, *args)
@@ -285,7 +420,7 @@ def _note_addresses(
     original: Callable[..., Any], host: object, port: object, *args: Any, **named: Any
 ) -> Any:
     entries = original(host, port, *args, **named)
-    guard: NetworkGuard | None = _current_guard.get()
+    guard = _find_guard()
     if guard is not None:
         addresses = [entry[4][0] for entry in entries]
         guard.add_addresses(_host_text(host), _port_number(port), addresses)

@@ -1,15 +1,18 @@
 """The context of a run, for code that is called without a run at hand.
 
 A `ContextVar` is inherited by asyncio tasks and not by threads. Inside of `propagate_to_threads`,
-the variables created by `thread_variable` are set in each thread that is started, and for each job
-of a thread pool. Nothing else is: with a whole context, libraries such as anyio would believe that
-they still run in the event loop of the thread that started them.
+the variables created by `thread_variable` are set in each thread that is started, for each job of
+a thread pool, and for each function that runs at the exit of the process. Nothing else is: with a
+whole context, libraries such as anyio would believe that they still run in the event loop of the
+thread that started them.
 
 The context of events (`ContextScope`) follows awaits and tasks, and never leaks to other tasks.
 """
 
 from __future__ import annotations
 
+import _thread
+import atexit
 import contextlib
 import inspect
 import sys
@@ -75,6 +78,9 @@ def propagate_to_threads() -> Generator[None]:
     with ExitStack() as stack:
         stack.callback(apply_patch(Thread, "start", _start_thread))
         stack.callback(apply_patch(ThreadPoolExecutor, "submit", _submit))
+        for name in ("start_new_thread", "start_new"):
+            stack.callback(apply_patch(_thread, name, _start_new_thread))
+        stack.callback(apply_patch(atexit, "register", _register))
         yield
 
 
@@ -100,6 +106,35 @@ def _submit(original: Callable[..., Any], pool: object, work: Any, *args: Any, *
     values = _current_values()
     work = partial(_run_with, values, work) if values else work
     return original(pool, work, *args, **named)
+
+
+def _start_new_thread(
+    original: Callable[..., int], work: Any, args: Any, *named: dict[str, Any]
+) -> int:
+    values = _current_values()
+    return original(partial(_run_with, values, work) if values else work, args, *named)
+
+
+def _register(original: Callable[..., Any], work: Any, *args: Any, **named: Any) -> Any:
+    values = _current_values()
+    original(_AtExit(work, values) if values else work, *args, **named)
+    return work
+
+
+class _AtExit:
+    """A function that runs at the exit of the process with these values."""
+
+    def __init__(self, work: Callable[..., Any], values: Values) -> None:
+        self._work = work
+        self._values = values
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        return _run_with(self._values, self._work, *args, **named)
+
+    def __eq__(self, other: object) -> bool:  # `atexit.unregister` looks for the function
+        return self._work == other
+
+    __hash__ = None
 
 
 def _current_values() -> Values:

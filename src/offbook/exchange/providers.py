@@ -208,6 +208,19 @@ def client_env(url: str, environment: Iterable[str] = ()) -> dict[str, str]:
     return {**env, "OPENCODE_CONFIG_CONTENT": to_json({"provider": options}).decode(), **QUIET_ENV}
 
 
+def without_keys(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables except the keys of models; ours stay."""
+    from offbook.exchange.dialects.dialect import API_KEY
+
+    known = {
+        name
+        for provider in all_providers().values()
+        for name in (*provider.key_variables, *client_env("", provider.replaced_env))
+        if name.endswith(("_KEY", "_TOKEN", "_AD_TOKEN", "_BEDROCK"))
+    }
+    return {n: value for n, value in environment.items() if n not in known or value == API_KEY}
+
+
 def client_arguments(url: str) -> dict[str, list[str]]:
     """Return the arguments that point a command at this base URL, by its name."""
     return {

@@ -244,7 +244,11 @@ class Wiring:
 
         with (
             disable_telemetry(),
-            block_network(allow=self._allow, explain=explain_refusal) as blocked,
+            block_network(
+                allow=self._allow,
+                explain=explain_refusal,
+                child_env=lambda env: self._child_env(blocked, env),
+            ) as blocked,
         ):
             try:
                 if self._serve:
@@ -255,6 +259,18 @@ class Wiring:
                     yield
             finally:
                 self._note_refusals(blocked)
+
+    def _child_env(self, guard: NetworkGuard, environment: Mapping[str, str]) -> dict[str, str]:
+        """Return the environment of a process that an agent of this process starts."""
+        from offbook.exchange.providers import without_keys
+        from offbook.sources.server.proxy import open_proxy
+
+        if self._proxy is None or self._proxy.guard is not guard:
+            if self._proxy is not None:
+                self._proxy.close()
+            self._proxy = open_proxy(_shared_server(os.getpid()), None, guard)
+        kept = without_keys(environment)
+        return {**kept, **self._proxy.variables(kept)}
 
     def _note_refusals(self, guard: NetworkGuard) -> None:
         """Emit the connections that were refused since the last time."""

@@ -11,7 +11,6 @@ everything else, lets it through.
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import os
 import re
 import ssl
@@ -23,6 +22,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from offbook.determinism.network_guard import permit_connections
 from offbook.errors import ModelError, RunError, UsageError, did_you_mean
 from offbook.exchange.dialects.dialect import TO_HOST, HttpResponse
 from offbook.exchange.providers import all_providers, load_dialect
@@ -85,8 +85,8 @@ class Live:
         dialect = load_dialect(name)
         url, key = self._find_endpoint(name, str(request.metadata.get("endpoint", "")))
         http_request = dialect.build_request(request, url, key)
-        # An empty context: interception and the network guard of this run do not apply here.
-        context = contextvars.Context()
+        # Interception and the network guard of this run do not apply here.
+        context = permit_connections()
         loop = asyncio.get_running_loop()
         listener = current_listener()
         options: dict[str, object] = request.parameters.get("stream_options") or {}

@@ -24,7 +24,12 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from offbook.determinism.network_guard import NetworkGuard, is_this_machine, join_address
+from offbook.determinism.network_guard import (
+    NetworkGuard,
+    is_this_machine,
+    join_address,
+    permit_connections,
+)
 from offbook.errors import ConnectionBlocked
 from offbook.exchange.dialects.dialect import TO_HOST
 from offbook.exchange.providers import DEFAULT_PORTS, ModelHosts, all_providers
@@ -54,8 +59,11 @@ NO_PROXY = "127.0.0.1,localhost,::1"
 ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 
 
-def open_proxy(server: Server, endpoint: Endpoint, guard: NetworkGuard) -> Proxy:
-    """Start a proxy on the loop of a server that runs in another thread."""
+def open_proxy(server: Server, endpoint: Endpoint | None, guard: NetworkGuard) -> Proxy:
+    """Start a proxy on the loop of a server that runs in another thread.
+
+    Without an endpoint, the hosts of models are refused as well.
+    """
     proxy = Proxy(server, endpoint, guard)
     asyncio.run_coroutine_threadsafe(proxy.start(), server.loop).result()
     return proxy
@@ -70,12 +78,12 @@ class Proxy:
     header there, or, at the `tls_port`, in the first message of TLS.
     """
 
-    def __init__(self, server: Server, endpoint: Endpoint, guard: NetworkGuard) -> None:
+    def __init__(self, server: Server, endpoint: Endpoint | None, guard: NetworkGuard) -> None:
         self.server = server
         self.endpoint = endpoint
         self.guard = guard
         self.hosts = ModelHosts()
-        self.authority = find_authority()
+        self.authority = None if endpoint is None else find_authority()
         self.port = self.tls_port = 0
         self.connections: set[asyncio.Transport] = set()
         self._folder: Path | None = None
@@ -194,7 +202,9 @@ class Proxy:
 
     def answers(self, host: str, port: int) -> bool:
         """Return whether the endpoint answers requests to this address."""
-        return (host, port) in self.hosts and not is_this_machine(host)
+        if self.endpoint is None or is_this_machine(host):
+            return False
+        return (host, port) in self.hosts
 
     def check(self, host: str, port: int) -> None:
         """Raise ConnectionBlocked if this address must not be reached."""
@@ -214,7 +224,7 @@ class ModelState:
         self.head_cache = HeadCache()
         self.refuses_pages = False  # only clients of the run know the proxy, such as its browser
         self._server = server
-        self._handler = _HostHandler(proxy.endpoint, host)
+        self._handler = _HostHandler(cast("Endpoint", proxy.endpoint), host)
 
     def route(self, _: RequestHead, /) -> Handler:
         return cast("Handler", self._handler)
@@ -302,7 +312,8 @@ class ProxyConnection(asyncio.Protocol):
             return  # until the way is open
         head, end, _ = self._data.partition(END_OF_HEAD)
         if end:
-            self._task = self._proxy.server.loop.create_task(self._begin(head))
+            loop = self._proxy.server.loop
+            self._task = loop.create_task(self._begin(head), context=permit_connections())
         elif len(self._data) > HEADERS_LIMIT:
             self._transport.abort()
 

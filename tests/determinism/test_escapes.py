@@ -1,0 +1,242 @@
+"""The ways out of a run in this process: each is closed, or named on the page on determinism.
+
+Each escape connects to a server of this test, by an address that is not one of loopback. Where it
+is closed, nothing arrives and the run fails, although the agent swallows the refusal.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from offbook import drive, say, when
+from offbook.errors import IsolationError
+from offbook.exchange import Reply, Request
+
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "determinism.md"
+PRELUDE = """
+import os, socket, sys, threading, time
+HOST = "::ffff:127.0.0.1"
+URL = f"http://[{HOST}]:{PORT}/"
+CHILD = f"import socket; socket.create_connection(({HOST!r}, {PORT}))"
+def go():
+    socket.create_connection((HOST, PORT), 5).close()
+def wait(start):
+    done = threading.Event()
+    def run(*_):
+        try:
+            go()
+        finally:
+            done.set()
+    start(run)
+    done.wait(20)
+"""
+CLOSED = {
+    # sockets
+    "create_connection": "go()",
+    "connect": "socket.socket(socket.AF_INET6).connect((HOST, PORT))",
+    "connect_ex": "socket.socket(socket.AF_INET6).connect_ex((HOST, PORT))",
+    "a socket that does not block": """
+s = socket.socket(socket.AF_INET6); s.setblocking(False); s.connect_ex((HOST, PORT))""",
+    "a duplicate": "socket.socket(socket.AF_INET6).dup().connect((HOST, PORT))",
+    "a subclass of the C type": """
+import _socket
+_socket.socket(_socket.AF_INET6).connect((HOST, PORT))""",
+    "a datagram": "socket.socket(socket.AF_INET6, socket.SOCK_DGRAM).sendto(b'', (HOST, PORT))",
+    "sendmsg": """
+socket.socket(socket.AF_INET6, socket.SOCK_DGRAM).sendmsg([b''], [], 0, (HOST, PORT))""",
+    "getaddrinfo": "socket.getaddrinfo('offbook.invalid', 443)",
+    "getaddrinfo of the C module": "import _socket; _socket.getaddrinfo('offbook.invalid', 443)",
+    "gethostbyname": "socket.gethostbyname('offbook.invalid')",
+    "gethostbyname_ex": "socket.gethostbyname_ex('offbook.invalid')",
+    "gethostbyaddr": "socket.gethostbyaddr('offbook.invalid')",
+    # libraries
+    "http.client": "import http.client; http.client.HTTPConnection(HOST, PORT).connect()",
+    "urllib": "import urllib.request; urllib.request.urlopen(URL)",
+    "urllib3": "import urllib3; urllib3.PoolManager(retries=False).request('GET', URL)",
+    "requests": "import requests; requests.get(URL, timeout=9)",
+    "httpx": "import httpx; httpx.get(URL)",
+    "aiohttp": """
+import asyncio, aiohttp
+async def ask():
+    async with aiohttp.ClientSession() as session:
+        await session.get(URL)
+asyncio.run(ask())""",
+    "asyncio": "import asyncio; asyncio.run(asyncio.open_connection(HOST, PORT))",
+    "an ssl socket": """
+import ssl
+s = ssl.create_default_context().wrap_socket(socket.socket(socket.AF_INET6), server_hostname="x")
+s.connect((HOST, PORT))""",
+    "smtplib": "import smtplib; smtplib.SMTP(HOST, PORT)",
+    "ftplib": "import ftplib; ftplib.FTP().connect(HOST, PORT)",
+    "xmlrpc": "import xmlrpc.client; xmlrpc.client.ServerProxy(URL).call()",
+    "a log handler": """
+import logging.handlers
+logging.handlers.SocketHandler(HOST, PORT).makeSocket()""",
+    # threads and contexts
+    "a thread": "wait(lambda run: threading.Thread(target=run).start())",
+    "a timer": "wait(lambda run: threading.Timer(0, run).start())",
+    "a thread pool": """
+from concurrent.futures import ThreadPoolExecutor
+ThreadPoolExecutor().submit(go).result()""",
+    "a thread pool of multiprocessing": """
+from multiprocessing.pool import ThreadPool
+ThreadPool(1).apply(go)""",
+    "_thread": "import _thread; wait(lambda run: _thread.start_new_thread(run, ()))",
+    "a thread of a thread": """
+import _thread
+wait(lambda run: _thread.start_new_thread(lambda: _thread.start_new_thread(run, ()), ()))""",
+    "an empty context": "import contextvars; contextvars.Context().run(go)",
+    "an empty context in a thread": """
+import contextvars
+wait(lambda run: threading.Thread(target=contextvars.Context().run, args=[run]).start())""",
+    "a task in an empty context": """
+import asyncio, contextvars
+async def ask():
+    async def connect():
+        go()
+    await asyncio.create_task(connect(), context=contextvars.Context())
+asyncio.run(ask())""",
+    "to_thread": "import asyncio; asyncio.run(asyncio.to_thread(go))",
+    "a finalizer": """
+class Closing:
+    def __del__(self):
+        go()
+Closing()""",
+    # processes
+    "subprocess": "import subprocess; subprocess.run([sys.executable, '-c', CHILD])",
+    "subprocess with an environment": """
+import subprocess
+subprocess.run([sys.executable, "-c", CHILD], env={"PATH": os.environ["PATH"]})""",
+    "subprocess of a shell": """
+import subprocess
+subprocess.run(f"curl -s '{URL}'", shell=True)""",
+    "os.popen": """
+with os.popen(f"curl -s '{URL}'") as output:
+    output.read()""",
+    "os.system": "os.system(f\"curl -s '{URL}'\")",
+    "os.spawnv": "os.spawnv(os.P_WAIT, sys.executable, [sys.executable, '-c', CHILD])",
+    "os.spawnve": "os.spawnve(os.P_WAIT, sys.executable, [sys.executable, '-c', CHILD], {})",
+    "os.posix_spawn": """
+pid = os.posix_spawn(sys.executable, [sys.executable, "-c", CHILD], os.environ)
+os.waitpid(pid, 0)""",
+    "fork and exec": """
+pid = os.fork()
+if not pid:
+    try:
+        os.execv(sys.executable, [sys.executable, "-c", CHILD])
+    finally:
+        os._exit(1)
+os.waitpid(pid, 0)""",
+    "a subprocess of asyncio": """
+import asyncio
+async def ask():
+    await (await asyncio.create_subprocess_exec(sys.executable, "-c", CHILD)).wait()
+asyncio.run(ask())""",
+    # the C library
+    "connect by ctypes": "import ctypes; ctypes.CDLL(None).connect",
+    "system by ctypes": "import ctypes; ctypes.CDLL(None).system(b'true')",
+}
+# The names by which the page has them.
+DOCUMENTED = ("uvloop", "gRPC", "pycurl", "curl_cffi", "C extension", "env -i")
+
+
+class Silent:
+    """A model that is never asked."""
+
+    async def reply(self, request: Request) -> Reply:
+        raise AssertionError(request)
+
+
+@contextmanager
+def listening() -> Generator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        yield server
+
+
+def arrived(server: socket.socket) -> bool:
+    try:
+        server.accept()[0].close()
+    except BlockingIOError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("escape", CLOSED.values(), ids=CLOSED)
+@pytest.mark.filterwarnings("ignore")  # an exception in a thread or in a finalizer is one
+def test_an_escape_is_closed_and_fails_the_run(escape: str) -> None:
+    with listening() as server:
+        port = server.getsockname()[1]
+
+        def agent(_: str) -> str:
+            scope = {"PORT": port, "__name__": "agent"}
+            with suppress(Exception):  # the agent swallows the refusal
+                exec(PRELUDE + escape, scope)  # noqa: S102 - the escape
+            return "done"
+
+        with drive(agent, source=Silent()) as rehearsal:
+            with pytest.raises(IsolationError, match="a connection was refused and the agent cont"):
+                rehearsal.run("Go")
+            assert rehearsal.events.named("isolation.refused")
+        assert not arrived(server)
+
+
+AT_EXIT = """
+import atexit, socket, sys
+from offbook import drive, say, when
+PORT = int(sys.argv[1])
+def go():
+    socket.create_connection(("::ffff:127.0.0.1", PORT))
+def agent(_):
+    atexit.register(go)
+drive(agent, auto_assert=False).run(when("Go", [say("never")]))
+"""
+
+
+def test_a_connection_at_the_exit_of_the_process_is_refused():
+    with listening() as server:
+        port = str(server.getsockname()[1])
+        ended = subprocess.run(
+            [sys.executable, "-c", AT_EXIT, port], capture_output=True, text=True, check=False
+        )
+        assert not arrived(server)
+    assert "ConnectionBlocked" in ended.stderr
+
+
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_a_way_that_is_open_is_named_on_the_page(name: str) -> None:
+    assert name in PAGE.read_text()
+
+
+def test_a_function_that_was_registered_in_a_run_can_be_unregistered():
+    import atexit
+
+    calls: list[str] = []
+
+    def agent(_: str) -> None:
+        atexit.register(calls.append, "called")
+
+    with drive(agent, auto_assert=False) as rehearsal:
+        rehearsal.run(when("Go", [say("never")]))
+    atexit.unregister(calls.append)
+
+
+def test_a_process_of_a_run_gets_no_key(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("GROQ_API_KEY", "gsk-of-the-user")
+    seen: list[str] = []
+
+    def agent(_: str) -> str:
+        seen.append(subprocess.run(["env"], capture_output=True, text=True, check=True).stdout)  # noqa: S607
+        return "done"
+
+    with drive(agent, auto_assert=False) as rehearsal:
+        rehearsal.run(when("Go", [say("never")]))
+    assert "gsk-of-the-user" not in seen[0]
+    assert "HTTPS_PROXY=http://127.0.0.1:" in seen[0]
