@@ -18,8 +18,11 @@ import pytest
 
 from offbook import Playbook, say, when
 from offbook.errors import IsolationError, UsageError
-from offbook.exchange import all_providers
-from offbook.runs import CommandResult, Rehearsal, run_command
+from offbook.exchange import Reply, Request, Text, all_providers
+from offbook.runs import CommandResult, Rehearsal, record_command, run_command
+from offbook.sources.cassette import Recording
+from offbook.sources.live import Live
+from offbook.sources.server import Server
 from tests.runs.echo_subject import Echo
 
 VALUE = "sk-of-the-user-0123456789"
@@ -295,6 +298,34 @@ def test_a_client_reaches_no_other_host(client: tuple[str, ...], tmp_path: Path)
     result = drive_client(client, "https://unknown.example/chat/completions", tmp_path)
     assert set(result.refused) == {"unknown.example:443"}
     assert "tried: unknown.example:443" in str(result.failure)
+
+
+class Upstream:
+    """A model that says hello."""
+
+    async def reply(self, _: Request) -> Reply:
+        return Reply((Text("Hello."),))
+
+
+@pytest.mark.parametrize("variable, path", [("GROQ_BASE_URL", ""), ("GROQ_API_BASE", "/openai/v1")])
+def test_a_request_to_a_host_is_recorded_from_that_host(
+    variable: str, path: str, tmp_path: Path
+) -> None:
+    with Server() as server:
+        upstream = server.mount(Upstream())
+        environment = {variable: upstream.url + path, "GROQ_API_KEY": "none", "OPENAI_API_KEY": ""}
+        recording = Recording(Live(environment=environment), tmp_path / "c.yaml")
+        result, summary = record_command(recording, [*CURL, GROQ], echo=False)
+    assert (result.failure, summary.interactions, upstream.received) == (None, 1, 1)
+    assert "Hello." in result.output
+
+
+def test_a_key_is_sent_to_its_own_host_only(tmp_path: Path):
+    live = Live(environment={"OPENAI_API_KEY": "none"})
+    url = "https://gateway.openai.azure.com/chat/completions"
+    recording = Recording(live, tmp_path / "c.yaml")
+    with pytest.raises(UsageError, match=r"unknown key for gateway\.openai\.azure\.com"):
+        record_command(recording, [*CURL, url], echo=False)
 
 
 def test_the_certificates_of_a_run_are_deleted_with_it():

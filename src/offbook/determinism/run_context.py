@@ -134,7 +134,8 @@ class _AtExit:
     def __eq__(self, other: object) -> bool:  # `atexit.unregister` looks for the function
         return self._work == other
 
-    __hash__ = None
+    def __hash__(self) -> int:
+        return hash(self._work)
 
 
 def _current_values() -> Values:

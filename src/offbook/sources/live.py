@@ -108,17 +108,22 @@ class Live:
         """Return the base URL and the key; `path` names the host, if it is not the provider's."""
         provider, env = PROVIDERS[dialect], self._environment
         configured = self._urls.get(dialect) or self._urls.get("")
-        own, urls, keys = provider.url, provider.url_variables, provider.key_variables
+        own, keys = provider.url, provider.key_variables
+        urls = [env.get(name) for name in provider.url_variables]
         if path.startswith(TO_HOST) and not configured:
             host, slash, rest = path.removeprefix(TO_HOST).partition("/")
-            if client := provider.host_clients.get(host):
-                own, urls, keys = f"https://{host}{slash}{rest}", tuple(client.urls), client.keys
-                own = _OPENAI_PATH.sub("", own)
+            base = _OPENAI_PATH.sub("", slash + rest)
+            clients = [p.host_clients[host] for p in PROVIDERS.values() if host in p.host_clients]
+            if clients:
+                own, keys = f"https://{host}{base}", clients[0].keys
+                # A variable has the whole base URL, or the host, to which the SDK adds the path.
+                known = ((env.get(name), start) for name, start in clients[0].urls.items())
+                urls = [url + base.removeprefix(start) for url, start in known if url]
             elif any(re.fullmatch(pattern, host) for pattern in provider.region_patterns):
-                own, urls = f"https://{host}", ()
+                own, urls = f"https://{host}", []
             else:  # a key goes to its own host only
                 raise UsageError(f"unknown key for {host}", hint="record with --upstream URL")
-        url = configured or next(filter(None, map(env.get, urls)), own)
+        url = configured or next(filter(None, urls), own)
         key = next(filter(None, map(env.get, keys)), None)
         if key is not None:
             return url, key
