@@ -6,6 +6,7 @@ is closed, nothing arrives and the run fails, although the agent swallows the re
 
 from __future__ import annotations
 
+import gc
 import socket
 import subprocess
 import sys
@@ -179,6 +180,8 @@ def test_an_escape_is_closed_and_fails_the_run(escape: str) -> None:
             scope = {"PORT": port, "__name__": "agent"}
             with suppress(Exception):  # the agent swallows the refusal
                 exec(PRELUDE + escape, scope)  # noqa: S102 - the escape
+            scope.clear()
+            gc.collect()  # here, where its warnings are ignored
             return "done"
 
         with drive(agent, source=Silent()) as rehearsal:

@@ -6,8 +6,9 @@
 
 The guard applies to the task that opened it: to what it awaits, and to the tasks and threads that
 it starts, also after the block. In the block, it applies to every other context of its thread and
-of threads that are new: an empty one is no way out. A proxy on this machine is not this machine:
-what is sent to it leaves. The processes of a run get an environment with its proxy.
+of threads that are new, except for tasks that were there before: an empty one is no way out. A
+proxy on this machine is not this machine: what is sent to it leaves. The processes of a run get an
+environment with its proxy.
 
 The guard sees Python's own sockets. A library that opens connections in native code (gRPC, uvloop,
 curl) must be answered at its transport.
@@ -29,10 +30,12 @@ from ipaddress import ip_address
 from threading import Lock, get_ident
 from typing import Any, cast
 from urllib.parse import urlsplit
+from weakref import WeakSet
 
 from offbook.determinism.run_context import (
     apply_patch,
     call_origin,
+    current_task,
     propagate_to_threads,
     thread_variable,
 )
@@ -143,6 +146,7 @@ class NetworkGuard:
         self._explain = explain
         self._child_env = child_env
         self._thread = get_ident()
+        self._other_tasks = WeakSet(_other_tasks())
         self._other_threads = frozenset(sys._current_frames()) - {self._thread}  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - documented; `threading` does not know all
         self.allowed = allow
         self._allow = {_split_address(address) for address in allow}
@@ -161,7 +165,8 @@ class NetworkGuard:
 
     def covers(self, thread: int) -> bool:
         """Return whether it applies to a context without a guard in this thread."""
-        return thread not in self._other_threads
+        task = current_task()
+        return thread not in self._other_threads and (task is None or task not in self._other_tasks)
 
     def child_env(self, environment: Mapping[str, str] | None) -> Mapping[str, str]:
         """Return the environment of a process in place of this one, or of ours."""
@@ -206,6 +211,16 @@ class NetworkGuard:
             self._outer.note(error)
         elif self._on_late is not None:
             self._on_late(error)
+
+
+def _other_tasks() -> set[Any]:
+    """Return the tasks of the event loop except the one that is running."""
+    task = current_task()
+    if task is None:
+        return set()
+    import asyncio  # loaded already, where a task runs
+
+    return asyncio.all_tasks() - {task}
 
 
 def join_address(host: str, port: int | None) -> str:

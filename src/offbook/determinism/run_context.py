@@ -193,7 +193,7 @@ class ContextScope:
         scopes = _scopes.get()
         self.outer = scopes.get(self._owner)
         self._frame = _async_generator(sys._getframe(1))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - the only way to see the caller
-        self._task = _current_task() if self._frame else None
+        self._task = current_task() if self._frame else None
         self.context = {**current_context(self._owner, self._base), **self._added}
         self._token: Token[Mapping[object, ContextScope]] = _scopes.set(
             {**scopes, self._owner: self}
@@ -220,7 +220,7 @@ class ContextScope:
     def is_suspended(self) -> bool:
         """Return whether the generator of this scope is between two values, or was closed."""
         frame = self._frame
-        if frame is None or _current_task() is not self._task:
+        if frame is None or current_task() is not self._task:
             return False
         # The frame of a suspended generator has no caller. A finished one may have kept its last
         # caller (Python 3.13), which is why `_exited` is asked first.
@@ -262,8 +262,11 @@ def _async_generator(frame: FrameType) -> FrameType | None:
     return None if manager else frame
 
 
-def _current_task() -> Task[Any] | None:
-    import asyncio  # loaded already, where an async generator runs
+def current_task() -> Task[Any] | None:
+    """Return the task that is running, if any."""
+    if "asyncio" not in sys.modules:
+        return None
+    import asyncio
 
     try:
         return asyncio.current_task()

@@ -174,6 +174,12 @@ QUIET_ENV = {
     "no_proxy": "127.0.0.1,localhost",
 }
 
+# Hosts of telemetry and updates that no setting stops. They are refused, and do not fail a run.
+QUIET_HOSTS = {
+    "api.continue.dev",  # Continue
+    "registry.npmjs.org",  # opencode looks for its plugins
+}
+
 
 def client_env(url: str, environment: Iterable[str] = ()) -> dict[str, str]:
     """Return the environment in which the clients of all providers use this base URL.

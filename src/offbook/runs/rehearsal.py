@@ -532,7 +532,7 @@ class Rehearsal:
 
     def _raise_refusal(self) -> None:
         """Raise if a connection was refused: an agent that goes on depends on what it missed."""
-        refused = self._wiring.refused
+        refused = self._wiring.failing_refusals if self._wiring.refused else []
         if not refused:
             return
         if not self._auto_assert:

@@ -279,6 +279,13 @@ class Wiring:
             self._hub.emit_data(RefusedData(error.destination, error.what, error.where))
         self.refused += refused
 
+    @property
+    def failing_refusals(self) -> list[ConnectionBlocked]:
+        """The refused connections except those of known telemetry."""
+        from offbook.exchange.providers import QUIET_HOSTS
+
+        return [e for e in self.refused if e.destination.rpartition(":")[0] not in QUIET_HOSTS]
+
     def describe_access(self) -> str:
         """Return lines on the ways of the agent to its model: those that were set, and tried."""
         endpoint, lines = self._endpoint, list[str]()
