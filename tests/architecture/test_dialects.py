@@ -23,10 +23,9 @@ EXCEPTIONS = {
     "sources/live.py": ("openai-chat", "the dialect of a request that came in none"),
     "subjects/clis/clients.py": (
         "OPENAI_API_KEY gemini openai",
-        "the configuration files of Codex, Continue and Qwen Code, and the program of Gemini CLI",
+        "the configuration of Codex, Continue, Qwen Code and Ralph, and the program of Gemini CLI",
     ),
     "subjects/clis/pi/pi_agent.py": ("OPENAI_API_KEY", "the configuration file of pi"),
-    "subjects/clis/ralph.py": ("gemini", "the names of its adapters"),
     "subjects/frameworks/anthropic_runner.py": ("anthropic", "the adapter of the package"),
     "trace/redaction.py": ("gemini", "the program of the Gemini CLI"),
 }

@@ -380,7 +380,7 @@ def _find_orchestrator(
             where="run",
             hint=did_you_mean(orchestrator, ORCHESTRATORS),
         )
-    from offbook.subjects.clis.ralph import Ralph  # a client that few runs need
+    from offbook.subjects.clis.clients import Ralph  # a client that few runs need
 
     return Ralph(max_iterations=limits.iterations, deadline=limits.seconds, env=env)
 

@@ -161,11 +161,11 @@ def as_count(value: Any) -> int:
 # In this order: the generic format accepts most files, so it comes last.
 IMPORTERS = (
     "otlp:OtlpImporter",
-    "plain_logs:RalphImporter",
+    "agent_logs:RalphImporter",
     "agent_logs:CodexImporter",
     "agent_logs:ClaudeImporter",
     "agent_logs:PiImporter",
-    "plain_logs:GenericImporter",
+    "agent_logs:GenericImporter",
 )
 
 
