@@ -69,7 +69,7 @@ SKELETON = [
     "offbook.exchange.dialects.gemini",
     "offbook.exchange.dialects.responses",
     "offbook.determinism",
-    "offbook.determinism.clock",
+    "offbook.determinism.run_context",
     "offbook.clis",
     "offbook.types",
     "offbook.errors",
@@ -117,7 +117,7 @@ ALLOWED = [
 PLANTED = [
     # the contract that must break, then the lines that must break it
     ("layers", [Import("offbook.trace.events", "from offbook.runs import api")]),
-    ("layers", [Import("offbook.errors", "import offbook.determinism.clock")]),
+    ("layers", [Import("offbook.errors", "import offbook.determinism.run_context")]),
     ("layers", [Import("offbook.exchange.model", "from offbook.trace.events import Event")]),
     ("layers", [Import("offbook.runs.api", "from offbook.surfaces.cli import main")]),
     ("layers", [Import("offbook.runs.api", "from offbook.testing import suite")]),

@@ -15,7 +15,7 @@ import msgspec
 
 from offbook.checks.expected_files import Review
 from offbook.cli_options import describe_difference, json_option, print_json, use_colour
-from offbook.determinism.clock import SystemClock
+from offbook.determinism.run_context import SystemClock
 from offbook.errors import OffbookError, UsageError, counted, did_you_mean
 from offbook.files import write_atomic
 from offbook.goldens.fixture_store import read_scenarios

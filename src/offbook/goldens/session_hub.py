@@ -26,7 +26,7 @@ from offbook.trace.hub import Hub, check_name_filter
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from offbook.determinism.clock import Clock
+    from offbook.determinism.run_context import Clock
     from offbook.trace.events import Event
 
 SessionStatus = Literal["idle", "running", "paused", "complete", "aborted"]

@@ -25,8 +25,7 @@ from typing import Any, Literal, cast
 
 import msgspec
 
-from offbook.determinism.clock import SystemClock
-from offbook.determinism.run_context import current_host
+from offbook.determinism.run_context import SystemClock, current_host
 from offbook.errors import (
     CheckFailed,
     HostError,

@@ -25,7 +25,7 @@ from offbook.runs.wiring import start_faults
 from offbook.sources.server.server import Server
 from offbook.subjects.process import ProcessResult, describe_exit, run_foreground
 from offbook.subjects.subject import PlainSubject
-from offbook.trace.events import Event, Verdict
+from offbook.trace.events import Event, Verdict, read_verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
@@ -226,7 +226,8 @@ def run_command(
             raise
         except BaseException as error:  # noqa: BLE001 - the caller raises it
             failure = error
-    verdicts = tuple(rehearsal.events.verdicts)
+    events = rehearsal.read_events()
+    verdicts = tuple(read_verdicts(events))
     if failure is None and faults is not None:
         failure = _find_unknown(verdicts)
     ended = subject.ended or ProcessResult(0, "", "")
@@ -236,7 +237,7 @@ def run_command(
         ended.stderr,
         round((time.perf_counter() - started) * 1000),
         verdicts,
-        tuple(rehearsal.events.all),
+        tuple(events),
         failure,
     )
 

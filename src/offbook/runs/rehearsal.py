@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import msgspec
 
-from offbook.determinism.clock import Clock, SystemClock
-from offbook.determinism.run_context import current_llm
+from offbook.determinism.run_context import Clock, SystemClock, current_llm
 from offbook.errors import (
     CheckFailed,
     OffbookWarning,
@@ -56,7 +55,6 @@ from offbook.subjects.subject import (
 )
 from offbook.trace.events import UNSET, FileLine, RunEndData, RunStartData, Verdict
 from offbook.trace.hub import Hub, run_watchers, use_hub
-from offbook.trace.query import Events
 
 if TYPE_CHECKING:
     from offbook.determinism.faults import Faults
@@ -65,6 +63,8 @@ if TYPE_CHECKING:
     from offbook.sources.playbook.playbook import Playbook
     from offbook.subjects.session.session import AgentSession
     from offbook.subjects.subject import SeenTools
+    from offbook.trace.events import Event
+    from offbook.trace.query import Events
 
     Script = Turn | Role | str
 
@@ -213,7 +213,13 @@ class Rehearsal:
     @property
     def events(self) -> Events:
         """The events of all runs so far."""
-        return self._trace.events
+        from offbook.trace.query import Events  # most commands are never queried
+
+        return Events(self.read_events)
+
+    def read_events(self) -> list[Event]:
+        """Return the events of all runs so far, as a list."""
+        return self._trace.read()
 
     @property
     def latest_run(self) -> Run | None:
@@ -244,7 +250,7 @@ class Rehearsal:
         self._state.ever_run = True
         defaults = _defaults.get()
         self.hub.place = (defaults and defaults.place) or _caller_place()
-        run = Run(lambda run: self._run(script, run), self.events)
+        run = Run(lambda run: self._run(script, run), self._trace)
         # Runs that passed need no reminder at the end.
         others = (r for r in self._runs if not r.finished or r.error is not None)
         self._runs = [*others, run]
@@ -518,7 +524,7 @@ class Rehearsal:
             # An agent that gives up after a fault leaves the rest of the script.
             self.hub.emit_verdict(Verdict("playbook consumed", "warn", unfinished.what))
         elif self._auto_assert:
-            events = [event for event in self._trace.events.all if event.seq > first]
+            events = [event for event in self._trace.read() if event.seq > first]
             left = describe_left_behind(running, events)
             if left:
                 hint = f"{unfinished.hint}\n  left running: {left}; wait for it in the agent"

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Unpack, cast
 
 from offbook.checks.expected_files import update_goldens
-from offbook.determinism.clock import stable_id
-from offbook.determinism.run_context import current_host, use_variable
+from offbook.determinism.run_context import current_host, stable_id, use_variable
 from offbook.errors import OffbookError
 from offbook.files import copy_atomic
 from offbook.host.fake_cli import FakeCli, fake_cli, mock_pi

@@ -36,7 +36,7 @@ from offbook.trace.executions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 
 class ToolCallRecord(msgspec.Struct, frozen=True):
@@ -110,11 +110,14 @@ class UICallRecord(msgspec.Struct, frozen=True):
 class Events:
     """The events of a trace, by the queries that tests need.
 
-    A live trace can be queried repeatedly: each query reads the events since the last one.
-    `earlier` are calls of earlier runs, whose tools may run in this one.
+    A live trace can be queried repeatedly: each query reads the events since the last one, or calls
+    a function that returns them all. `earlier` are calls of earlier runs, whose tools may run in
+    this one.
     """
 
-    def __init__(self, events: Iterable[Event], earlier: Iterable[Event] = ()) -> None:
+    def __init__(
+        self, events: Iterable[Event] | Callable[[], list[Event]], earlier: Iterable[Event] = ()
+    ) -> None:
         self._source = events
         self._earlier = earlier
         self._read: list[Event] = []
@@ -122,6 +125,8 @@ class Events:
     @property
     def all(self) -> list[Event]:
         """All events so far."""
+        if callable(self._source):
+            return self._source()
         if isinstance(self._source, (list, tuple)):
             return list(self._source)
         self._read.extend(self._source)

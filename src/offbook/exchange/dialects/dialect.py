@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar, TypeVarTu
 
 import msgspec
 
-from offbook.determinism.clock import stable_id
+from offbook.determinism.run_context import stable_id
 from offbook.errors import ModelError
 from offbook.exchange.messages import JSON, History, Message, ToolCall, ToolResult
 
