@@ -18,8 +18,8 @@ from offbook.errors import (
     RunError,
     UsageError,
     counted,
-    did_you_mean,
     explain_call,
+    require_known,
 )
 from offbook.explore.generated_model import ArgumentValues, GeneratedModel
 from offbook.explore.moves import (
@@ -330,12 +330,12 @@ def _check_tools(invariants: Iterable[Invariant], offered: set[str]) -> None:
     """Raise for an invariant about a tool that the agent never offered: it checked nothing."""
     for invariant in invariants:
         for tool in getattr(invariant, "tools", ()):
-            if tool not in offered:
-                raise UsageError(
-                    f"the agent never offered the tool {tool!r}",
-                    where=f"the invariant {name_of(invariant)!r}",
-                    hint=did_you_mean(tool, offered),
-                )
+            require_known(
+                "the agent never offered the tool",
+                tool,
+                offered,
+                where=f"the invariant {name_of(invariant)!r}",
+            )
 
 
 def _minimize(

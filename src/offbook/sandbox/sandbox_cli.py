@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, get_args
 import click
 
 from offbook.cli_options import FILE_PATH, json_option, print_json, print_redacted
-from offbook.errors import OffbookError, SandboxFailed, UsageError, did_you_mean
+from offbook.errors import OffbookError, SandboxFailed, UsageError, did_you_mean, require_known
 from offbook.runs.run import sync_or_async
 from offbook.sandbox.npm_package import install_npm_package
 from offbook.sandbox.python_package import (
@@ -171,8 +171,7 @@ def _detect_kind(source: Path, kind: str) -> Kind:
 
 def _check_expect(expect: Mapping[str, Any]) -> Mapping[str, Any]:
     for key, value in expect.items():
-        if key not in EXPECT_KEYS:
-            raise UsageError(f"expect has no key {key!r}", hint=did_you_mean(key, EXPECT_KEYS))
+        require_known("expect has no key", key, EXPECT_KEYS)
         names = key == "tools"
         valid = (
             isinstance(value, (list, tuple, set, frozenset))
@@ -216,8 +215,7 @@ def _check_smoke(smoke: object) -> Smoke | None:
     if isinstance(smoke, Mapping):
         entries = cast("Mapping[str, Any]", smoke)
         for key in entries:
-            if key not in SMOKE_KEYS:
-                raise UsageError(f"smoke has no key {key!r}", hint=did_you_mean(key, SMOKE_KEYS))
+            require_known("smoke has no key", key, SMOKE_KEYS)
         if "script" not in entries:
             raise UsageError("smoke has no script", hint="{'script': [when(…)]}")
         inner = _check_smoke(entries["script"])

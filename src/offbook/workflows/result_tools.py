@@ -40,7 +40,7 @@ from offbook.checks.judge import (
     reject_self_judging,
 )
 from offbook.checks.run_assertions import SnapshotMatches
-from offbook.errors import CheckFailed, OffbookError, UsageError, did_you_mean
+from offbook.errors import CheckFailed, OffbookError, UsageError, did_you_mean, require_known
 from offbook.exchange.model import ModelSource
 from offbook.files import convert, copy_atomic, write_atomic
 from offbook.runs.agents import JudgeConfig
@@ -503,12 +503,7 @@ async def evaluate(  # noqa: PLR0913 - the parameters of the tool
     instructions = ""
     if judge_preset != JUDGE_HAT:
         hats = read_preset(judge_preset).hats or {}
-        if JUDGE_HAT not in hats:
-            raise UsageError(
-                f"the preset has no hat {JUDGE_HAT!r}",
-                where=judge_preset,
-                hint=did_you_mean(JUDGE_HAT, hats),
-            )
+        require_known("the preset has no hat", JUDGE_HAT, hats, where=judge_preset)
         instructions = hats[JUDGE_HAT].instructions or hats[JUDGE_HAT].description
     config = JudgeConfig(
         judge, judge_backend, judge_command, judge_model, env, instructions, chain_of_thought
