@@ -34,6 +34,7 @@ from offbook.trace.executions import (
     KnownTools,
     read_executions,
 )
+from offbook.trace.instrument import ReplyData, RequestData
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -225,10 +226,9 @@ class Events:
         messages: list[Message] = []
         for event in self.named(REQUEST, REPLY):
             if event.event == REQUEST:
-                messages += msgspec.convert(event.data["new"], list[Message])
+                messages += RequestData.read(event).new
             else:
-                blocks = event.data["blocks"]
-                messages.append(msgspec.convert({"role": "assistant", "blocks": blocks}, Message))
+                messages.append(Message("assistant", ReplyData.read(event).blocks))
         return messages
 
     @property
