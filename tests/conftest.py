@@ -130,7 +130,6 @@ SLOW_PATHS = [
     "runs/test_command_recording.py",
     "runs/test_determinism.py",
     "runs/test_faults.py",
-    "runs/test_first_test.py",
     "runs/test_killed.py",
     "runs/test_missing_results.py",
     "runs/test_mock_scopes.py",

@@ -18,7 +18,7 @@ EXCEPTIONS = {
     ),
     "exchange/providers.py": ("anthropic bedrock gemini", "the table of dialects"),
     "runs/agents.py": ("gemini", "the program of the Gemini CLI"),
-    "runs/first_test.py": ("anthropic openai", "the tested versions of the packages"),
+    "surfaces/cli/first_steps.py": ("anthropic openai", "the tested versions of the packages"),
     "sources/importers/agent_logs.py": ("anthropic openai", "Claude Code's and Codex' models"),
     "sources/live.py": ("openai-chat", "the dialect of a request that came in none"),
     "subjects/clis/clients.py": (

@@ -104,7 +104,7 @@ except urllib.error.HTTPError:
         pytest.param(SESSION, [], 0, 24, id="session"),
         pytest.param(SERVED, [], 0, 16, id="served"),
         pytest.param(
-            COMMAND, ["scenario", "run", "flow.yaml", "--junit", "j.xml"], 0, 39, id="scenario"
+            COMMAND, ["scenario", "run", "flow.yaml", "--junit", "j.xml"], 0, 38, id="scenario"
         ),
         pytest.param(
             COMMAND, ["replay", "c.yaml", "--", sys.executable, "client.py"], 1, 37, id="mismatch"

@@ -619,8 +619,7 @@ def _write_junit(
     path: Path, folder: Path, results: list[ConformanceResult], seconds: float
 ) -> None:
     from offbook.files import write_atomic
-    from offbook.reports.ci_formats import JUnitReport
-    from offbook.reports.report import Case, CaseStatus, Suite, portable_name
+    from offbook.reports.report import Case, CaseStatus, JUnitReport, Suite, portable_name
     from offbook.secrets import hide_secrets
 
     def status(result: ConformanceResult) -> CaseStatus:

@@ -271,7 +271,7 @@ def _render(name: str, run: FinishedRun) -> str:
     if name == "json":
         encoded = msgspec.json.encode(eval_reports.report_json(run), enc_hook=repr)
         return msgspec.json.format(encoded).decode() + "\n"
-    from offbook.reports.ci_formats import CtrfReport, JUnitReport, Tap13Report, TapReport
+    from offbook.reports.report import CtrfReport, JUnitReport, Tap13Report, TapReport
 
     kinds = {"junit": JUnitReport, "tap": TapReport, "tap13": Tap13Report, "ctrf": CtrfReport}
     return kinds[name]().render(*eval_reports.to_suites(run))

@@ -42,10 +42,10 @@ INSPECT_FORMATS = ("json", "summary", "timeline")
 ReportFormat = Literal["junit", "tap", "tap13", "ctrf", "json"]
 END_ASSERTIONS = {"exit_code", "termination_reason"}  # they are about the end of a run
 REPORTS = {
-    "junit": "offbook.reports.ci_formats:JUnitReport",
-    "tap": "offbook.reports.ci_formats:TapReport",
-    "tap13": "offbook.reports.ci_formats:Tap13Report",
-    "ctrf": "offbook.reports.ci_formats:CtrfReport",
+    "junit": "offbook.reports.report:JUnitReport",
+    "tap": "offbook.reports.report:TapReport",
+    "tap13": "offbook.reports.report:Tap13Report",
+    "ctrf": "offbook.reports.report:CtrfReport",
     "json": "offbook.reports.json_report:JsonReport",
 }
 
