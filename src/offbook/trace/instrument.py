@@ -59,9 +59,9 @@ class RequestData(EventData, frozen=True):
     """A request: the new messages, and the head if no earlier event has it."""
 
     event_name = REQUEST
-    exchange: str
-    before: str
-    after: str
+    exchange: str = ""
+    before: str = ""
+    after: str = ""
     new: tuple[Message, ...] = ()
     count: int = 0
     metadata: dict[str, Any] | Optional = UNSET
