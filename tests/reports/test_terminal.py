@@ -36,6 +36,24 @@ def guarded(api: Any) -> None:
         ctx.ui.notify(f"hello {args}")
 
 
+def test_the_cells_of_a_pattern_have_one_line_each():
+    assert tree_of(
+        ("cell.send", {"stream": "counter.add", "event": {"by": 2}, "by": "test.py:3"}),
+        ("cell.handle", {"stream": "counter.add", "event": None}),
+        ("cell.write", {"cell": "counter.value", "value": 2, "by": "handler counter.add"}),
+        ("cell.compute", {"computed": "counter.half", "error": "ZeroDivisionError()"}),
+        ("cell.cancel", {"stream": "counter.add", "by": "handler stop"}),
+        ("cell.error", {"error": "ValueError('no')", "where": "in the handler counter.add"}),
+    ) == [
+        'send counter.add {"by":2} (test.py:3)',
+        "handle counter.add",
+        "write counter.value 2 (handler counter.add)",
+        "compute counter.half ZeroDivisionError()",
+        "cancel counter.add (handler stop)",
+        "error ValueError('no') in the handler counter.add",
+    ]
+
+
 def test_a_session_is_rendered_with_turns_calls_and_results():
     with session(extensions=[guarded], mock_tools={"read": "a file"}) as rehearsal:
         rehearsal.run(
