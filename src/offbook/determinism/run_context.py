@@ -395,8 +395,14 @@ class _Patch:
         def replacement(*args: Any, **named: Any) -> Any:
             return self._call(*args, **named)
 
-        self._replacement = replacement
-        setattr(owner, name, replacement)
+        @wraps(self._original)
+        async def replacement_async(*args: Any, **named: Any) -> Any:
+            return await self._call(*args, **named)
+
+        # Libraries ask whether a function is async.
+        awaited = inspect.iscoroutinefunction(self._original)
+        self._replacement = replacement_async if awaited else replacement
+        setattr(owner, name, self._replacement)
 
     @property
     def in_effect(self) -> bool:
