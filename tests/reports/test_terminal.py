@@ -502,3 +502,53 @@ def test_the_bytes_of_an_exchange_are_shown_in_full_only():
     (line,) = tree_of(WIRE)
     assert line.endswith("wire request 21 bytes, response 12 bytes")
     assert any("POST /v1/chat" in line for line in tree_of(WIRE, full=True))
+
+
+SEEN_CALL: NamedEvent = (
+    "tool.call",
+    {"call_id": "1", "tool": "find", "input": {"n": 7}, "observed": True},
+)
+SENT_RESULT: NamedEvent = (
+    "tool.result",
+    {"call_id": "1", "tool": "find", "content": [{"type": "text", "text": "a lamp"}]},
+)
+START: NamedEvent = ("tool.start", {"call_id": "1", "tool": "find", "input": {"n": 7}})
+CHANGES: dict[str, tuple[list[NamedEvent], str]] = {
+    "a system prompt": (
+        [("model.change", {"what": "system", "expected": "a", "got": "b", "level": "shown"})],
+        'changed: another system prompt expected "a", got "b"',
+    ),
+    "a model": (
+        [("model.change", {"what": "model", "expected": "a", "got": "b", "level": "shown"})],
+        'changed: another model expected "a", got "b"',
+    ),
+    "parameters": (
+        [("model.change", {"what": "parameters", "expected": "t=0", "got": "t=1"})],
+        'changed: other parameters expected "t=0", got "t=1"',
+    ),
+    "tools": (
+        [("model.change", {"what": "tools", "expected": "a", "got": "without a"})],
+        'changed: other tools expected "a", got "without a"',
+    ),
+    "an invented result": ([SEEN_CALL, SENT_RESULT], "→ a lamp (the tool did not run)"),
+    "a result of a tool that ran": ([SEEN_CALL, START, SENT_RESULT], "→ a lamp"),
+    "another input": (
+        [SEEN_CALL, ("tool.start", {**START[1], "input": {"n": 9}})],
+        'runs with {"n":9}',
+    ),
+    "a second run": (
+        [SEEN_CALL, START, ("tool.start", {**START[1], "number": 2})],
+        "runs again with",
+    ),
+    "a run without a call": (
+        [("tool.start", {**START[1], "call_id": ""})],
+        'runs find {"n":7} (not called by the model)',
+    ),
+}
+
+
+@pytest.mark.parametrize("events, line", CHANGES.values(), ids=CHANGES)
+def test_what_the_agent_changed_is_a_line_of_the_tree(events: list[NamedEvent], line: str):
+    *_, last = tree_of(*events)
+    assert last.lstrip("│├└─ ").startswith(line)
+    assert ("did not run" in last) == ("did not run" in line)

@@ -204,7 +204,9 @@ class _Spans:
             handler = handlers.get(event.event)
             if handler is not None:
                 handler(event)
-            elif event.event.startswith(FAULTS) and self._run is not None:
+            elif self._run is not None and (
+                event.event.startswith(FAULTS) or event.event == names.CHANGE
+            ):
                 data = {"offbook.data": to_json(event.data).decode()}
                 self._run.events.append((event.ts, event.event, data))
             if self._run is not None and event.event != names.VERDICT:

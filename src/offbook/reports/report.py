@@ -18,7 +18,8 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 import msgspec
 
 from offbook.trace.agent_output import truncate_texts
-from offbook.trace.events import VERDICT, Event, Verdict
+from offbook.trace.events import VERDICT, ConversationChange, Event, Verdict
+from offbook.trace.executions import CHANGE_EVENTS, read_changes
 from offbook.trace.recorder import to_json_value
 
 if TYPE_CHECKING:
@@ -83,13 +84,14 @@ class Case(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Suite(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The cases of one run, and the path of its trace."""
+    """The cases of one run, the path of its trace, and what the agent changed."""
 
     name: str
     cases: tuple[Case, ...]
     start: int = 0
     stop: int = 0
     trace: str = ""
+    changes: tuple[ConversationChange, ...] = ()
 
     def count(self, status: CaseStatus) -> int:
         """Return the number of cases with this status."""
@@ -122,6 +124,7 @@ def join_suites(suites: Sequence[Suite]) -> Suite:
         tuple(case for suite in suites for case in suite.cases),
         min((suite.start for suite in suites), default=0),
         max((suite.stop for suite in suites), default=0),
+        changes=tuple(change for suite in suites for change in suite.changes),
     )
 
 
@@ -135,7 +138,10 @@ def collect_suite(
     cases: list[Case] = []
     stamps: list[int] = []
     names: Counter[str] = Counter()
+    kept: list[Event] = []
     for event in events:
+        if event.event in CHANGE_EVENTS:
+            kept.append(event)
         stamps.append(event.ts)
         if event.event != VERDICT:
             continue
@@ -164,6 +170,7 @@ def collect_suite(
         min(stamps, default=0),
         max(stamps, default=0),
         trace.encode("utf-8", "replace").decode(),  # a path can contain invalid UTF-8
+        tuple(read_changes(kept)),
     )
 
 
@@ -202,6 +209,11 @@ class JUnitReport:
         for suite in suites:
             skipped = {"skipped": str(suite.count("skipped"))}
             element = SubElement(root, "testsuite", _totals(suite) | skipped)
+            if suite.changes:
+                properties = SubElement(element, "properties")
+                for change in suite.changes:  # under the name that the pytest plugin uses
+                    named = {"name": "offbook.change", "value": remove_invalid(change.text)}
+                    SubElement(properties, "property", named)
             for case in suite.cases:
                 _add_case(element, case, suite.name)
             if suite.trace:
@@ -278,6 +290,8 @@ class TapReport:
         for number, (suite, case) in enumerate(cases, 1):
             name = f"{suite.name}: {case.name}" if len(suites) > 1 else case.name
             lines += _render_tap_case(case, name, number, self.max_text)
+        for suite in suites:
+            lines += [f"# changed: {_one_line(change.text)}" for change in suite.changes]
         lines += [f"# trace: {_one_line(suite.trace)}" for suite in suites if suite.trace]
         return "\n".join(lines) + "\n"
 
@@ -357,10 +371,12 @@ class CtrfReport:
     def render(self, *suites: Suite) -> str:
         """Return the JSON document."""
         total = join_suites(suites)
+        changes = [_encodable(change.text) for change in total.changes]
         report = {
             "reportFormat": "CTRF",
             "specVersion": "0.0.0",
             "results": {
+                **({"extra": {"changes": changes}} if changes else {}),
                 "tool": {"name": "offbook"},
                 "summary": {
                     "tests": len(total.cases),

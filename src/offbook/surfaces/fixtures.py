@@ -19,7 +19,7 @@ from offbook.runs.api import drive, session
 from offbook.runs.mock_scopes import LlmScope, MockScopes, ScopeManager
 from offbook.runs.rehearsal import Rehearsal
 from offbook.runs.run import in_event_loop
-from offbook.secrets import find_secrets, hide_secrets
+from offbook.secrets import find_secrets, hide_secrets, outgoing
 from offbook.trace.reader import Trace
 from offbook.trace.steps import current_step_log
 
@@ -131,6 +131,7 @@ class Offbook:
         self._goldens: RequestGoldens | None = None
         self._open: list[_OpenRehearsal] = []
         self._traces: list[Path] = []
+        self.changes: list[str] = []  # by the agents, of the rehearsals that are closed
         self.session = self._tracked(session)
         self.drive = self._tracked(drive)
 
@@ -231,6 +232,9 @@ class Offbook:
         self, is_due: Callable[[asyncio.AbstractEventLoop | None], bool]
     ) -> list[_OpenRehearsal]:
         due = [opened for opened in self._open if is_due(opened.loop)]
+        for opened in due:
+            changes = opened.rehearsal.events.changes
+            self.changes += [outgoing(change.text) for change in changes]
         self._open = [opened for opened in self._open if opened not in due]
         return due
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from offbook.exchange.model import Conversation, Reply, Request, Tool
     from offbook.trace.events import ChangeLevel, ToolResultData
-    from offbook.trace.executions import CallState
+    from offbook.trace.executions import ExecutionReader
 
 SHOWN_LENGTH = 120  # of an expected or actual text in a message
 MIN_ANCHOR = 6  # characters: a shorter answer, such as "ok", does not identify a conversation
@@ -592,9 +592,17 @@ def _shorten(text: str) -> str:
     return line if len(line) <= SHOWN_LENGTH else f"{line[: SHOWN_LENGTH - 1]}…"
 
 
-def compare_executions(calls: Sequence[CallState]) -> list[ConversationChange]:
+# -------------------------------------------------------------------------- the tools that ran
+
+
+def compare_executions(reader: ExecutionReader) -> list[ConversationChange]:
     """Return the differences between the calls and results of a conversation and what ran."""
     changes: list[ConversationChange] = []
+    calls = reader.calls
+    for run in reader.executions:
+        if run.call is None and run.seen:
+            ran = render_call(ToolCall("", run.tool, run.input))
+            changes.append(ConversationChange("unasked", "", ran))
     # smolagents sends the results of all calls of a reply as one text.
     texts = Counter((call.reply, call.result and _text_of(call.result)) for call in calls)
     for call in calls:

@@ -12,14 +12,12 @@ import msgspec
 
 from offbook.exchange.messages import Content, Message, ToolCall, join_text, require_outcome
 from offbook.trace.events import (
-    CHANGE,
     HOOK_TOOL_CALL,
     REPLY,
     REQUEST,
     TOOL_BLOCKED,
     TOOL_CALL,
     TOOL_RESULT,
-    ConversationChange,
     Event,
     ToolBlockedData,
     ToolCallData,
@@ -32,12 +30,15 @@ from offbook.trace.executions import (
     Execution,
     ExecutionReader,
     KnownTools,
+    read_changes,
     read_executions,
 )
 from offbook.trace.instrument import ReplyData, RequestData
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    from offbook.trace.events import ConversationChange
 
 
 class ToolCallRecord(msgspec.Struct, frozen=True):
@@ -205,13 +206,7 @@ class Events:
         )
 
     def _read_executions(self) -> ExecutionReader:
-        reader = read_executions(self._earlier, strict=True)
-        before = len(reader.calls)
-        for event in self.all:
-            reader.on_event(event)
-        # A call of an earlier run counts here if it ran here.
-        reader.calls[:before] = [call for call in reader.calls[:before] if call.executions]
-        return reader
+        return read_executions(self.all, self._earlier, strict=True)
 
     @property
     def model_output(self) -> ModelOutput:
@@ -238,13 +233,7 @@ class Events:
         A tool that was seen may have run with another input than the model's, more than once or
         not at all, and its result may be another one than it returned.
         """
-        from offbook.trace.integrity import compare_executions
-
-        changes = [ConversationChange.read(event) for event in self.named(CHANGE)]
-        return [
-            *(change for change in changes if change.level != "allowed"),
-            *compare_executions(self._read_executions().calls),
-        ]
+        return read_changes(self.all, self._earlier)
 
     @property
     def ui(self) -> list[UICallRecord]:
