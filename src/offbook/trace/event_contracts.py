@@ -15,6 +15,7 @@
 
 A topic that no contract names breaks them, if there are contracts of topics. An event that breaks
 a contract fails the run. A contract that matched no event is `unused`: it has checked nothing.
+A contract of `tool.call` holds for what the model asks, and for what the tool gets if that differs.
 """
 
 from __future__ import annotations
@@ -32,7 +33,14 @@ from offbook.errors import ContractBroken, FormatError, UsageError, did_you_mean
 from offbook.exchange.model import SchemaValidator, compile_validator
 from offbook.files import convert, parse_json, parse_yaml, read_settings, read_text
 from offbook.secrets import excerpt
-from offbook.trace.events import PUBLISH, Event, topic_matches
+from offbook.trace.events import (
+    PUBLISH,
+    TOOL_CALL,
+    TOOL_RESULT,
+    TOOL_START,
+    Event,
+    topic_matches,
+)
 
 SHOWN_VALUE = 200
 JSON_TYPES = ("array", "boolean", "integer", "number", "object")
@@ -113,6 +121,7 @@ class Contracts:
         self._events = [_compile(name, given, where) for name, given in (events or {}).items()]
         if not self._topics and not self._events:
             raise UsageError("no contract is given", where=where, hint="name topics or events")
+        self._asked: dict[str, Any] = {}  # the input of each open call of the model
         self.matched = {
             **{f"topic {contract.pattern}": 0 for contract in self._topics},
             **{f"event {contract.pattern}": 0 for contract in self._events},
@@ -135,18 +144,32 @@ class Contracts:
         """Return whether events of this name are checked."""
         if name == PUBLISH and self._topics:
             return True
-        return any(topic_matches(contract.pattern, name) for contract in self._events)
+        names = (name, TOOL_CALL) if name in {TOOL_START, TOOL_RESULT} else (name,)
+        return any(topic_matches(c.pattern, n) for c in self._events for n in names)
 
     def check(self, event: Event) -> list[ContractViolation]:
         """Return what is wrong with an event."""
         found: list[ContractViolation] = []
+        names = {event.event, TOOL_CALL} if self._is_other_call(event) else {event.event}
         for contract in self._events:
-            if topic_matches(contract.pattern, event.event):
+            if any(topic_matches(contract.pattern, name) for name in names):
                 self.matched[f"event {contract.pattern}"] += 1
                 found += _violations(contract, event, event.data, "", contract.pattern)
         if event.event == PUBLISH and self._topics:
             found += self._check_topic(event)
         return found
+
+    def _is_other_call(self, event: Event) -> bool:
+        """Return whether a tool got something else than the model asked for, if it asked."""
+        call_id, given = str(event.data.get("call_id")), event.data.get("input")
+        if event.event == TOOL_CALL:
+            self._asked[call_id] = given
+        elif event.event == TOOL_START:
+            return call_id not in self._asked or self._asked[call_id] != given
+        elif event.event == TOOL_RESULT:
+            self._asked.pop(call_id, None)
+            return given is not None  # it has an input only if the agent's request has another
+        return False
 
     def _check_topic(self, event: Event) -> list[ContractViolation]:
         topic = str(event.data.get("topic", ""))
