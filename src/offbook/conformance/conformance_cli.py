@@ -37,7 +37,7 @@ from offbook.cli_options import FILE_PATH, json_option, print_json, print_redact
 from offbook.conformance.case_worker import CaseExit, receive_message, send_message
 from offbook.errors import UsageError
 from offbook.files import convert, parse_toml, read_text, write_atomic
-from offbook.trace.matching import compile_pattern
+from offbook.trace.matching import compile_check, compile_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
@@ -144,7 +144,7 @@ def _read_case(path: Path, name: str, suffix: str, settings: SuiteSettings) -> C
     spec = target.read_text(encoding="utf-8", errors="replace")
     for number, line in enumerate(spec.splitlines(), 1):
         if line.startswith(REGEX):  # an invalid one is refused before anything runs
-            compile_pattern(line.removeprefix(REGEX).strip(), f"{target}:{number}")
+            compile_check(line.removeprefix(REGEX).strip(), f"{target}:{number}")
     return msgspec.structs.replace(case, error=spec)
 
 

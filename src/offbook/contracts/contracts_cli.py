@@ -100,7 +100,12 @@ def infer_contracts(events: Iterable[Event], names: Iterable[str] = ()) -> Contr
             data.setdefault(event.event, SeenValues()).add(event.data)
     return ContractFile(
         {topic: seen.schema() for topic, seen in sorted(topics.items())},
-        {name: seen.schema() for name, seen in sorted(data.items())},
+        # A contract of events without data would accept every event.
+        {
+            name: schema
+            for name, seen in sorted(data.items())
+            if (schema := seen.schema()).get("properties")
+        },
     )
 
 

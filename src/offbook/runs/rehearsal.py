@@ -53,7 +53,7 @@ from offbook.subjects.subject import (
     MOCKS_USED,
     Subject,
 )
-from offbook.trace.events import UNSET, FileLine, RunEndData, RunStartData, Verdict
+from offbook.trace.events import REQUEST, UNSET, FileLine, RunEndData, RunStartData, Verdict
 from offbook.trace.hub import Hub, run_watchers, use_hub
 
 if TYPE_CHECKING:
@@ -608,6 +608,11 @@ class Rehearsal:
         of_faults: list[Verdict] = []
         if self.hub.faults is not None and (missing := self.hub.faults.find_missing()):
             of_faults.append(Verdict("faults injected", "fail", missing))
+        # A script and mocks say it themselves, with what they expected.
+        in_process = getattr(self.subject, "model_access", "") == "transport"
+        if in_process and self._playbook is None and not of_source and not self._asked:
+            message = "nothing was tested: the agent never called the model"
+            of_faults.append(Verdict("model called", "fail", message))
         faulty = self.hub.faults is not None and self.hub.faults.injected
         for verdict in (*self.subject.verdicts(), *of_source, *of_faults):
             if verdict.holds:
@@ -623,6 +628,11 @@ class Rehearsal:
                 self.hub.emit_verdict(verdict)
                 failed.append(verdict)
         return failed
+
+    @property
+    def _asked(self) -> bool:
+        """Whether the agent sent a request to the model."""
+        return any(event.event == REQUEST for event in self.events.all)
 
     def _release(self) -> None:
         self._state.stop_watching()

@@ -118,7 +118,10 @@ class Contracts:
             else _compile(name, given, where, hint)
             for name, given in (topics or {}).items()
         ]
-        self._events = [_compile(name, given, where) for name, given in (events or {}).items()]
+        self._events = [
+            _compile(name, given, where, only_objects=True)
+            for name, given in (events or {}).items()
+        ]
         if not self._topics and not self._events:
             raise UsageError("no contract is given", where=where, hint="name topics or events")
         self._asked: dict[str, Any] = {}  # the input of each open call of the model
@@ -234,7 +237,9 @@ def _contracts_of(folder: str) -> Contracts | None:
     return Contracts.read(path.parent / name)
 
 
-def _compile(pattern: str, given: Any, where: str, hint: str = "") -> _Contract:
+def _compile(
+    pattern: str, given: Any, where: str, hint: str = "", *, only_objects: bool = False
+) -> _Contract:
     """Return a contract of a JSON schema or of a type."""
     if isinstance(given, Mapping):
         schema = dict(cast("Mapping[str, Any]", given))
@@ -246,15 +251,61 @@ def _compile(pattern: str, given: Any, where: str, hint: str = "") -> _Contract:
                 f"{pattern}: expected a JSON schema or a type, got {given!r}", where=where
             ) from error
     check_keywords(schema, f"{where}: {pattern}")
-    if not schema.keys() - ANNOTATIONS:
-        raise UsageError(
-            "the schema accepts every value",
-            where=f"{where}: {pattern}",
-            hint=f"name a type{hint and ', '}{hint}",
-        )
     validator = compile_validator(schema, f"{where}: {pattern}")
+    if accepts_everything(schema, validator, only_objects=only_objects):
+        what = "the data of every event" if only_objects else "every value"
+        raise UsageError(
+            f"the schema accepts {what}",
+            where=f"{where}: {pattern}",
+            hint=f"name a type{' of a property' * only_objects}{hint and ', '}{hint}",
+        )
     takes_json = "$ref" in schema or schema.get("type") in JSON_TYPES
     return _Contract(pattern, validator, takes_json)
+
+
+# Of these keywords it is decided by trial whether a schema accepts everything.
+TRIED_KEYWORDS = ANNOTATIONS | LIST_KEYWORDS | {
+    "additionalProperties", "items", "minItems", "minLength", "minProperties", "not", "nullable",
+    "properties", "required", "type",
+}  # fmt: skip
+TRIED_VALUES: tuple[Any, ...] = (None, False, 7.5, "", "x", [], [None, 7.5], {}, {"\0": None})
+
+
+def accepts_everything(
+    schema: Mapping[str, Any], validator: SchemaValidator, *, only_objects: bool
+) -> bool:
+    """Return whether a schema accepts every value; with `only_objects`, every object."""
+    values = _values_to_try(schema)
+    if values is None:
+        return False
+    tried: list[Any] = [v for v in values if not only_objects or isinstance(v, dict)]
+    return not any(validator(value) for value in tried)
+
+
+def _values_to_try(schema: Any) -> list[Any] | None:
+    """Return values of which a schema refuses one, if it refuses any; None if that is not known."""
+    values = list(TRIED_VALUES)
+    if not isinstance(schema, Mapping):  # true and false are schemas
+        return values
+    fields = cast("Mapping[str, Any]", schema)
+    if fields.keys() - TRIED_KEYWORDS:
+        return None
+    # The schemas below, and the property or the item that each is about.
+    inner: list[tuple[str | int | None, Any]] = [
+        *cast("Mapping[str, Any]", fields.get("properties", {})).items(),
+        ("\0", fields.get("additionalProperties", True)),
+        (0, fields.get("items", True)),
+        (None, fields.get("not", True)),
+        *((None, below) for key in LIST_KEYWORDS for below in fields.get(key, ())),
+    ]
+    for place, below in inner:
+        found = _values_to_try(below)
+        if found is None:
+            return None
+        for value in found:
+            values.append({place: value} if isinstance(place, str) else value)
+            values += [[value]] if place == 0 else []
+    return values
 
 
 def check_keywords(schema: Any, where: str, path: str = "$") -> None:
