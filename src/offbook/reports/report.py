@@ -19,7 +19,7 @@ import msgspec
 
 from offbook.trace.agent_output import truncate_texts
 from offbook.trace.events import VERDICT, ConversationChange, Event, Verdict
-from offbook.trace.executions import CHANGE_EVENTS, read_changes
+from offbook.trace.query import CHANGE_EVENTS, read_changes
 from offbook.trace.recorder import to_json_value
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ is never evidence.
 from __future__ import annotations
 
 from bisect import bisect_right
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex, TypeVar, cast, overload
 
 import msgspec
@@ -20,7 +19,6 @@ import msgspec
 from offbook.errors import FormatError, UnknownOutcome
 from offbook.exchange.messages import Content, Text
 from offbook.trace.events import (
-    CHANGE,
     HOOK_TOOL_CALL,
     REPLY,
     TOOL_BLOCKED,
@@ -29,7 +27,6 @@ from offbook.trace.events import (
     TOOL_RESULT,
     TOOL_START,
     UNSET,
-    ConversationChange,
     Event,
     EventData,
     ToolBlockedData,
@@ -406,59 +403,6 @@ def _parse(text: str) -> object:
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             pass
     return stripped
-
-
-# --- What the agent changed
-
-CHANGE_EVENTS = frozenset({*EXECUTION_EVENTS, CHANGE, REPLY})  # those that `read_changes` reads
-
-
-def read_changes(
-    events: Iterable[Event], earlier: Iterable[Event] = ()
-) -> list[ConversationChange]:
-    """Return what an agent changed, from the events of its runs, but for what is allowed.
-
-    `earlier` are the calls of earlier runs, whose tools may run in these.
-    """
-    changes: list[ConversationChange] = []
-    tools: list[Event] = []
-    for event in events:
-        if event.event == CHANGE:
-            with suppress(FormatError):  # of another tool
-                changes.append(ConversationChange.read(event))
-        elif event.event in CHANGE_EVENTS:
-            tools.append(event)
-    changes = [change for change in changes if change.level != "allowed"]
-    # It is read once more in detail only if something differs, as in few runs.
-    if _may_differ(tools):
-        from offbook.trace.integrity import compare_executions
-
-        changes += compare_executions(read_executions(tools, earlier))
-    return changes
-
-
-def _may_differ(events: Iterable[Event]) -> bool:
-    """Return whether a tool did anything else than its call and its result say."""
-    calls: dict[str, dict[str, Any]] = {}
-    returned: dict[str, Any] = {}
-    for event in events:
-        name, data = event.event, event.data
-        key = str(data.get("call_id"))
-        if name == TOOL_CALL:
-            calls[key] = data
-        elif name == TOOL_START:
-            if key not in calls or data.get("input") != calls[key].get("input") or key in returned:
-                return True
-            returned[key] = UNSET
-        elif name == TOOL_END:
-            returned[key] = data.get("content", UNSET)
-        elif name == TOOL_RESULT:
-            if key not in returned:  # a tool that is seen did not run
-                if key in calls and calls[key].get("observed") is True:
-                    return True
-            elif returned[key] is not UNSET and returned[key] != data.get("content"):
-                return True
-    return False
 
 
 # --- The tools that ran, for a test

@@ -157,7 +157,7 @@ class TracedSource:
         for message in data.new:
             if message.role == "tool":
                 results += message.blocks
-            elif message.role == "assistant":
+            elif message.role == "assistant" or (message.role == "system" and self._open):
                 spoken = True
         earlier = self._open.get(before)
         # After a change that fails the run, no other is looked for.

@@ -6,18 +6,25 @@ run.events.tool_results_for("bash")[0].text
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from offbook.errors import FormatError
 from offbook.exchange.messages import Content, Message, ToolCall, join_text, require_outcome
 from offbook.trace.events import (
+    CHANGE,
     HOOK_TOOL_CALL,
     REPLY,
     REQUEST,
     TOOL_BLOCKED,
     TOOL_CALL,
+    TOOL_END,
     TOOL_RESULT,
+    TOOL_START,
+    UNSET,
+    ConversationChange,
     Event,
     ToolBlockedData,
     ToolCallData,
@@ -27,18 +34,16 @@ from offbook.trace.events import (
     read_verdicts,
 )
 from offbook.trace.executions import (
+    EXECUTION_EVENTS,
     Execution,
     ExecutionReader,
     KnownTools,
-    read_changes,
     read_executions,
 )
 from offbook.trace.instrument import ReplyData, RequestData
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-
-    from offbook.trace.events import ConversationChange
 
 
 class ToolCallRecord(msgspec.Struct, frozen=True):
@@ -280,3 +285,56 @@ def _tool_result(data: ToolResultData) -> ToolResultRecord:
         data.mocked,
         data.step,
     )
+
+
+# --- What the agent changed
+
+CHANGE_EVENTS = frozenset({*EXECUTION_EVENTS, CHANGE, REPLY})  # those that `read_changes` reads
+
+
+def read_changes(
+    events: Iterable[Event], earlier: Iterable[Event] = ()
+) -> list[ConversationChange]:
+    """Return what an agent changed, from the events of its runs, but for what is allowed.
+
+    `earlier` are the calls of earlier runs, whose tools may run in these.
+    """
+    changes: list[ConversationChange] = []
+    tools: list[Event] = []
+    for event in events:
+        if event.event == CHANGE:
+            with suppress(FormatError):  # of another tool
+                changes.append(ConversationChange.read(event))
+        elif event.event in CHANGE_EVENTS:
+            tools.append(event)
+    changes = [change for change in changes if change.level != "allowed"]
+    # It is read once more in detail only if something differs, as in few runs.
+    if _may_differ(tools):
+        from offbook.trace.integrity import compare_executions
+
+        changes += compare_executions(read_executions(tools, earlier))
+    return changes
+
+
+def _may_differ(events: Iterable[Event]) -> bool:
+    """Return whether a tool did anything else than its call and its result say."""
+    calls: dict[str, dict[str, Any]] = {}
+    returned: dict[str, Any] = {}
+    for event in events:
+        name, data = event.event, event.data
+        key = str(data.get("call_id"))
+        if name == TOOL_CALL:
+            calls[key] = data
+        elif name == TOOL_START:
+            if key not in calls or data.get("input") != calls[key].get("input") or key in returned:
+                return True
+            returned[key] = UNSET
+        elif name == TOOL_END:
+            returned[key] = data.get("content", UNSET)
+        elif name == TOOL_RESULT:
+            if key not in returned:  # a tool that is seen did not run
+                if key in calls and calls[key].get("observed") is True:
+                    return True
+            elif returned[key] is not UNSET and returned[key] != data.get("content"):
+                return True
+    return False
