@@ -18,7 +18,7 @@ from offbook.trace import PUBLISH, Event
 CALL = {"properties": {"input": {"required": ["path"]}}}
 SCRIPT = when("Go", [call("bash", {"command": "true"}), say("Done.")])
 
-ANY = {"type": "object"}
+ANY: dict[str, Any] = {"required": ["tool"]}
 
 
 def published(topic: str, payload: Any, seq: int = 3) -> Event:
@@ -204,7 +204,7 @@ def test_a_schema_that_would_check_nothing_is_refused(schema: Any, message: str)
 
 
 def test_a_keyword_of_its_own_is_a_name_with_x():  # noqa: OB101 - it must not raise
-    Contracts(events={"tool.call": {"x-team": "shop", "type": "object"}})
+    Contracts(events={"tool.call": {"x-team": "shop", "required": ["tool"]}})
 
 
 ASKED = Event(1, "tool.call", {"call_id": "1", "tool": "refund", "input": {"number": 7}})

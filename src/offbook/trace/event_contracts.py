@@ -253,7 +253,8 @@ def _compile(
     check_keywords(schema, f"{where}: {pattern}")
     validator = compile_validator(schema, f"{where}: {pattern}")
     if accepts_everything(schema, validator, only_objects=only_objects):
-        what = "the data of every event" if only_objects else "every value"
+        every = accepts_everything(schema, validator, only_objects=False)
+        what = "every value" if every else "the data of every event"
         raise UsageError(
             f"the schema accepts {what}",
             where=f"{where}: {pattern}",
@@ -288,7 +289,7 @@ def _values_to_try(schema: Any) -> list[Any] | None:
     if not isinstance(schema, Mapping):  # true and false are schemas
         return values
     fields = cast("Mapping[str, Any]", schema)
-    if fields.keys() - TRIED_KEYWORDS:
+    if any(key not in TRIED_KEYWORDS and not key.startswith("x-") for key in fields):
         return None
     # The schemas below, and the property or the item that each is about.
     inner: list[tuple[str | int | None, Any]] = [
