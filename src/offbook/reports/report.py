@@ -18,8 +18,8 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 import msgspec
 
 from offbook.trace.agent_output import truncate_texts
-from offbook.trace.events import VERDICT, ConversationChange, Event, Verdict
-from offbook.trace.query import CHANGE_EVENTS, read_changes
+from offbook.trace.events import CHANGE, REPLY, VERDICT, ConversationChange, Event, Verdict
+from offbook.trace.executions import EXECUTION_EVENTS
 from offbook.trace.recorder import to_json_value
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def collect_suite(
     names: Counter[str] = Counter()
     kept: list[Event] = []
     for event in events:
-        if event.event in CHANGE_EVENTS:
+        if event.event in EXECUTION_EVENTS or event.event in {CHANGE, REPLY}:
             kept.append(event)
         stamps.append(event.ts)
         if event.event != VERDICT:
@@ -170,8 +170,16 @@ def collect_suite(
         min(stamps, default=0),
         max(stamps, default=0),
         trace.encode("utf-8", "replace").decode(),  # a path can contain invalid UTF-8
-        tuple(read_changes(kept)),
+        _read_changes(kept),
     )
+
+
+def _read_changes(events: Sequence[Event]) -> tuple[ConversationChange, ...]:
+    if all(event.event == REPLY for event in events):
+        return ()
+    from offbook.trace.query import read_changes  # few runs of a loop have tools of their own
+
+    return tuple(read_changes(events))
 
 
 def _line_number(value: object) -> int:
