@@ -159,7 +159,7 @@ def test_a_worker_without_a_group_of_its_own_is_ended(monkeypatch: pytest.Monkey
         return CaseResult("late")
 
     monkeypatch.setattr(os, "setsid", lambda: None)  # as if it were ended before it calls this
-    worker = engines._Worker(hang)  # pyright: ignore[reportPrivateUsage]
+    worker = engines._Worker(hang, lambda _: False, 1)  # pyright: ignore[reportPrivateUsage]
     worker.send([Trial(0, 0, 1)])
     assert worker.close() == -signal.SIGKILL
 

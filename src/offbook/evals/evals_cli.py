@@ -220,7 +220,8 @@ def _show_progress() -> Progress | None:
         parts = [f"{state.done}/{state.total} cases", f"{state.failed} failed"]
         if state.cost_usd:
             parts.append(f"{state.cost_usd:.4f} USD")
-        parts.append(f"{state.seconds_left:.0f} s left")
+        if (seconds := state.seconds_left) is not None:
+            parts.append(f"{seconds:.0f} s left")
         click.echo(f"\r\x1b[K{', '.join(parts)}", err=True, nl=False)
 
     return show

@@ -278,7 +278,8 @@ class EvalCase(PackStruct, frozen=True, gc=False):
     - `subject` with `prompt`: "module:name", "file.py:name" or a command. Its model is a
       `playbook`, a `cassette` or, with `live` and the option `--live`, the real one. Without any of
       them, a function is called with `input`. `faults` break some of the model's responses, and
-      some tools.
+      some tools. `env` are environment variables. Each trial has a fresh subject, unless it is
+      `shared`: then a trial sees what those before it in the same worker have changed.
     - `task` with `executor` and `verify_command`: a command does the work, another one verifies it
     - `manifest`: a context eval; `dataset` with `settings` and `model`: an eval of a classifier
     """
@@ -306,6 +307,8 @@ class EvalCase(PackStruct, frozen=True, gc=False):
     cassette: str = ""
     live: bool = False
     faults: dict[str, Any] | list[str] | None = None
+    env: dict[str, str] = {}
+    shared: bool = False
     # live-verify
     task: str = ""
     workspace: str = ""
@@ -479,11 +482,7 @@ class LoadedPack:
         self.cases: tuple[AnyCase, ...] = (*pack.cases, *pack.ladders)
         self.fixtures = {fixture.id: fixture for fixture in pack.fixtures}
         self.rubrics = {rubric.id: rubric for rubric in pack.rubrics}
-
-    @property
-    def id(self) -> str:
-        """The id of the pack: its own, its name, or the name of the file."""
-        return self.pack.id or self.pack.name or self.path.stem
+        self.id = pack.id or pack.name or path.stem
 
     def fixture_path(self, fixture: FixtureRef) -> Path:
         """Return the file of a fixture: relative to `fixture_root`, else to the pack."""

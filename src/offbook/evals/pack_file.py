@@ -118,7 +118,7 @@ def find_packs(paths: Iterable[Path]) -> list[Path]:
                 hint="name the file, or write one with: offbook eval new",
             )
         found += packs
-    return found
+    return [*{path.resolve(): path for path in reversed(found)}.values()][::-1]
 
 
 def find_skipped_packs(folder: Path) -> list[Path]:

@@ -5,8 +5,10 @@ summary = run_pack([Path("offbook.eval.toml")], RunOptions())
 
 from __future__ import annotations
 
+import os
 import time
 import zlib
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing, nullcontext, suppress
 from datetime import UTC, datetime
@@ -22,13 +24,14 @@ from offbook.evals.case_evaluation import evaluate_case, identify_case
 from offbook.evals.case_kind import KINDS, ClassifierOptions, EvalOptions
 from offbook.evals.engines import (
     DEFAULT_TIMEOUT,
+    ForkServer,
     LostTrial,
     Result,
     Trial,
-    run_in_fork,
     run_local,
+    run_on_ray,
 )
-from offbook.evals.pack import AnyCase, EvalCase, LoadedPack
+from offbook.evals.pack import AnyCase, LoadedPack
 from offbook.evals.pack_file import order_ladders, read_pack
 from offbook.evals.rubrics import JudgeOptions
 from offbook.evals.run_directory import (
@@ -88,12 +91,18 @@ class RunProgress(msgspec.Struct):
     tokens: int = 0
     started: float = 0
     known: int = 0
+    first: float = 0  # the time of the first result of this run
 
     @property
-    def seconds_left(self) -> float:
-        """The estimated time until the end."""
-        elapsed = time.monotonic() - self.started
-        return elapsed / max(1, self.done - self.known) * (self.total - self.done)
+    def seconds_left(self) -> float | None:
+        """The estimated time until the end, from the second result of this run on.
+
+        The time before the first one is that of the start: of processes, or of a cluster.
+        """
+        results = self.done - self.known - 1
+        if results < 1:
+            return None
+        return (time.monotonic() - self.first) / results * (self.total - self.done)
 
 
 class FinishedRun(msgspec.Struct, frozen=True):
@@ -105,12 +114,17 @@ class FinishedRun(msgspec.Struct, frozen=True):
 
 
 class Evaluator:
-    """Evaluates trials in a worker; it is made before the workers are forked."""
+    """Evaluates trials in a worker; it is made before the workers are forked.
+
+    Each Python subject is imported in a process of its own, and each trial runs in a fork of that:
+    no trial sees what another one, or the import of another subject, has changed.
+    """
 
     def __init__(self, packs: Sequence[LoadedPack], options: RunOptions, folder: Path) -> None:
         self.packs = packs
         self.options = case_options(options, folder.resolve())
         self._guard: Any = None
+        self._subjects: dict[object, ForkServer] = {}
         # Imported before the workers are forked, so that each of them need not do it.
         for mode in {case.mode for loaded in packs for case in loaded.cases}:
             import_module(f"offbook.evals.{KINDS[mode]}")
@@ -125,37 +139,45 @@ class Evaluator:
         self._guard.__exit__(*error)
         self._guard = None
 
-    def __call__(self, trial: Trial) -> CaseResult:
-        """Return the result of a trial. A worker enters the guard once, for all its life."""
+    def prepare(self, trial: Trial) -> bool:
+        """Import the subject of a trial; False if that is done. It enters the guard for good."""
         if self._guard is None:
             self.__enter__()
-        return self.evaluate(trial)
+        loaded, case = self._find(trial)
+        key = self._subject_key(trial)
+        if key is None or key in self._subjects:
+            return False
 
-    def evaluate(self, trial: Trial) -> CaseResult:
-        """Return the result of a trial in this process."""
-        loaded = self.packs[trial.pack]
-        case = loaded.cases[trial.case]
-        return evaluate_case(loaded, case, self.options, trial.trial, number_of(trial))
-
-
-class IsolatedEvaluator(Evaluator):
-    """Runs each trial of a subject in a fork of the worker, which has imported the subject.
-
-    So a trial finds the subject as it was imported, whatever the trials before it have changed.
-    """
-
-    def evaluate(self, trial: Trial) -> CaseResult:
-        """Return the result of a trial."""
-        loaded = self.packs[trial.pack]
-        case = loaded.cases[trial.case]
-        if isinstance(case, EvalCase) and case.mode == "subject" and isinstance(case.subject, str):
+        def load() -> None:
             from offbook.evals.subject_cases import load_subject
 
             # An error of the import is that of the trial, which tries it again.
+            os.environ.update(case.env)
             with suppress(Exception):
-                load_subject(loaded, case.subject)
-            return run_in_fork(lambda: super(IsolatedEvaluator, self).evaluate(trial))
-        return super().evaluate(trial)
+                load_subject(loaded, case)
+
+        self._subjects[key] = ForkServer(load, self.evaluate, shared=case.shared)
+        return True
+
+    def __call__(self, trial: Trial) -> CaseResult:
+        """Return the result of a trial, which was prepared."""
+        key = self._subject_key(trial)
+        return self.evaluate(trial) if key is None else self._subjects[key].run(trial)
+
+    def evaluate(self, trial: Trial) -> CaseResult:
+        """Return the result of a trial in this process."""
+        return evaluate_case(*self._find(trial), self.options, trial.trial, number_of(trial))
+
+    def _find(self, trial: Trial) -> tuple[LoadedPack, Any]:
+        loaded = self.packs[trial.pack]
+        return loaded, loaded.cases[trial.case]
+
+    def _subject_key(self, trial: Trial) -> object:
+        """Return what the process of a Python subject depends on; None for other cases."""
+        loaded, case = self._find(trial)
+        if case.mode != "subject" or not isinstance(case.subject, str):
+            return None
+        return loaded.base, case.subject, case.shared, *sorted(case.env.items())
 
 
 def case_options(options: RunOptions, folder: Path) -> EvalOptions:
@@ -176,6 +198,7 @@ def run_pack(
     packs = [read_pack(path) for path in paths]
     if not packs:
         raise UsageError("no eval pack", hint="offbook eval new writes one")
+    name_packs(packs)
     trials = plan_trials(packs, options)
     if not trials:
         raise UsageError("no case is selected", hint="an empty run is not a pass")
@@ -184,6 +207,48 @@ def run_pack(
     directory = RunDirectory(folder)
     with closing(directory):
         return _Run(packs, options, directory, trials, progress).execute()
+
+
+def run_case(loaded: LoadedPack, number: int, folder: Path) -> list[CaseResult]:
+    """Return the results of all trials of one case of a pack, as a run has them."""
+    case = loaded.cases[number]
+    evaluator = Evaluator([loaded], RunOptions(), folder)
+    trials = [Trial(0, number, n) for n in range(1, loaded.pack.trials_of(case) + 1)]
+    results = run_local(
+        trials,
+        evaluator,
+        timeout_of=lambda _: case.timeout_seconds or DEFAULT_TIMEOUT,
+        prepare=evaluator.prepare,
+    )
+    return [
+        lost_result([loaded], item) if isinstance(item, LostTrial) else item[1] for item in results
+    ]
+
+
+def lost_result(packs: Sequence[LoadedPack], lost: LostTrial) -> CaseResult:
+    """Return the result of a trial whose process was lost."""
+    trial, loaded = lost.trial, packs[lost.trial.pack]
+    case = loaded.cases[trial.case]
+    return CaseResult(
+        case.id,
+        trial.trial,
+        number_of(trial),
+        case.label,
+        "error",
+        loaded.pack.severity_of(case),
+        error=lost.reason,
+        kind=case.mode,
+        pack=loaded.id,
+        output=lost.output,
+    )
+
+
+def name_packs(packs: Sequence[LoadedPack]) -> None:
+    """Give packs of the same id the path of their file as id: their cases are different ones."""
+    ids = Counter(loaded.id for loaded in packs)
+    for loaded in packs:
+        if ids[loaded.id] > 1:
+            loaded.id = loaded.path.as_posix()
 
 
 def plan_trials(packs: Sequence[LoadedPack], options: RunOptions) -> list[Trial]:
@@ -345,9 +410,9 @@ class _Run:
             return ""
         with closing(self._start_engine(trials)) as results:
             for item in results:
-                result = self._lost(item) if isinstance(item, LostTrial) else item[1]
-                trial = item.trial if isinstance(item, LostTrial) else item[0]
-                self._add(self._identified(trial, result))
+                self.state.first = self.state.first or time.monotonic()
+                result = lost_result(self.packs, item) if isinstance(item, LostTrial) else item[1]
+                self._add(self._identified(item[0], result))
                 limit = self.options.cost_limit
                 unfinished = self.state.done < self.state.total
                 if limit is not None and unfinished and self.state.cost_usd >= limit:
@@ -355,33 +420,14 @@ class _Run:
         return ""
 
     def _start_engine(self, trials: list[Trial]) -> Generator[Result]:
-        evaluator = IsolatedEvaluator(self.packs, self.options, self.directory.path)
+        evaluator = Evaluator(self.packs, self.options, self.directory.path)
+        shared: dict[str, Any] = {"timeout_of": self._timeout_of, "prepare": evaluator.prepare}
         if self.options.engine == "ray":
-            from offbook.evals.engines import run_on_ray  # an extra
-
-            return run_on_ray(
-                trials, evaluator, address=self.options.address, timeout_of=self._timeout_of
-            )
-        return run_local(trials, evaluator, jobs=self.options.jobs, timeout_of=self._timeout_of)
+            return run_on_ray(trials, evaluator, address=self.options.address, **shared)
+        return run_local(trials, evaluator, jobs=self.options.jobs, **shared)
 
     def _timeout_of(self, trial: Trial) -> float:
         return self._case(trial).timeout_seconds or self.options.timeout
-
-    def _lost(self, lost: LostTrial) -> CaseResult:
-        """Return the result of a trial whose process was lost."""
-        trial, case, loaded = lost.trial, self._case(lost.trial), self.packs[lost.trial.pack]
-        return CaseResult(
-            case.id,
-            trial.trial,
-            number_of(trial),
-            case.label,
-            "error",
-            loaded.pack.severity_of(case),
-            error=lost.reason,
-            kind=case.mode,
-            pack=loaded.id,
-            output=lost.output,
-        )
 
     def _identified(self, trial: Trial, result: CaseResult) -> CaseResult:
         """Return a result with its identity, and keep it for later runs."""
