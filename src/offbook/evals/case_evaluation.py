@@ -129,15 +129,17 @@ def _check(
     # A judge costs time and money: the other rubrics come first.
     scores: dict[str, JudgeScore | None] = {}
     for rubric in filter(lambda rubric: rubric.judged, rubrics):
-        found, score = judge_rubric(rubric, evidence, loaded, options.judge)
-        verdicts += found
-        scores[rubric.id] = score
-        if score is None:
+        found = judge_rubric(rubric, evidence, loaded, options.judge, case)
+        verdicts += found.verdicts
+        spent += found.cost_usd
+        if not found.scores:
+            scores[rubric.id] = None
             continue
-        spent += score.cost_usd
-        # The judge's own verdict is on the lowest score.
+        scores |= found.scores
+        # The judge's own verdicts are on the lowest score.
         other = msgspec.structs.replace(rubric.thresholds, min_score=None)
-        judged = msgspec.structs.replace(evidence, metrics=_with_score(metrics, score))
+        lowest = min(found.scores.values(), key=lambda score: score.score)
+        judged = msgspec.structs.replace(evidence, metrics=_with_score(metrics, lowest))
         verdicts += evaluate_rubric(msgspec.structs.replace(rubric, thresholds=other), judged)
     if case.mode != "friction":
         for limits, label in ((pack.defaults.thresholds, "default "), (case.thresholds, "")):
@@ -210,12 +212,13 @@ def identify_case(loaded: LoadedPack, case: AnyCase, options: EvalOptions) -> Id
     for rubric in filter(lambda rubric: rubric.judged, rubrics):
         settings = settings_for(rubric, loaded, options.judge)
         identity.add(settings)
-        if settings.source in PROVIDERS:
-            if options.live:
-                identity.add_unknown("the judge is a real model")
-        elif settings.source:
-            base = Path() if settings.source == options.judge.source else loaded.base
-            identity.add_file(base / settings.source)
+        for source in (model.source for model in settings.panel or (settings,)):
+            if source in PROVIDERS:
+                if options.live:
+                    identity.add_unknown("the judge is a real model")
+            elif source:
+                base = Path() if source == options.judge.source else loaded.base
+                identity.add_file(base / source)
     return identity
 
 

@@ -398,7 +398,7 @@ class _Pool:
 
 
 RETRIES = 3  # of a trial whose task was lost
-BATCHES_PER_CPU = 8  # small enough to spread the work, large enough for short cases
+BATCHES_PER_CPU = 4  # small enough to spread the work, large enough for short cases
 MAX_BATCH = 64
 
 

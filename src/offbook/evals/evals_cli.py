@@ -454,8 +454,9 @@ def _calibrate(paths: tuple[Path, ...], given: dict[str, Any]) -> int:
     from offbook.evals.pack_file import read_pack
     from offbook.evals.rubrics import (
         JudgeOptions,
-        build_judge,
+        build_judges,
         calibrate,
+        questions_of,
         render_calibration,
         settings_for,
     )
@@ -471,17 +472,18 @@ def _calibrate(paths: tuple[Path, ...], given: dict[str, Any]) -> int:
     reports: dict[str, object] = {}
     for rubric in rubrics:
         settings = settings_for(rubric, loaded, options)
-        built = build_judge(settings, loaded, options)
-        if built is None:
+        built = build_judges(settings, loaded, options)
+        if not built:
             raise UsageError(
                 "no judge is configured", hint="--judge FILE, or --judge PROVIDER --live"
             )
-        report = asyncio.run(calibrate(built, rubric, settings))
-        reports[rubric.id] = report
         least = settings.min_agreement if given["min_kappa"] is None else given["min_kappa"]
-        code |= int(least is not None and report.kappa < least)
-        if not given["as_json"]:
-            print_redacted("\n".join(render_calibration(rubric.id, report)))
+        for name, report in asyncio.run(calibrate(built, rubric, settings)).items():
+            reports[name] = report
+            gated = least is not None and name in questions_of(rubric, settings)
+            code |= int(gated and report.kappa < least)
+            if not given["as_json"]:
+                print_redacted("\n".join(render_calibration(name, report)))
     if given["as_json"]:
         print_json(reports)
     return code

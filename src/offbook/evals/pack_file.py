@@ -42,6 +42,9 @@ SUFFIXES = (".toml", ".json", ".yaml", ".yml")
 SUITE_TYPE = "eval_suite_manifest"
 # Values of the user: their keys are kept as they are.
 FREE_KEYS = {
+    "criteria",
+    "reference",
+    "scores",
     "metadata",
     "inline",
     "expected",

@@ -174,6 +174,14 @@ def _validate_config(config: BackendConfig, folder: Path) -> None:
 # --- Judges by name. Most loops have none: its imports are late.
 
 JUDGE_TIMEOUT = 300.0
+# The sampling parameters of the requests in each dialect; "" is that of a script.
+SAMPLING = {
+    "": ("temperature", "seed"),
+    "openai-chat": ("temperature", "seed"),
+    "openai-responses": ("temperature",),
+    "anthropic": ("temperature",),
+    "gemini": ("temperature", "seed"),
+}
 
 
 class JudgeConfig(msgspec.Struct, frozen=True):
@@ -182,7 +190,7 @@ class JudgeConfig(msgspec.Struct, frozen=True):
     `judge` is a file (a playbook, mocks, a cassette) or a provider (`anthropic`, `openai-chat`,
     `openai-responses`, `gemini`). With `backend`, a client answers, and `judge` is the file of its
     model; `command` is any command that reads the question from stdin. `reasoned` requires the
-    reasoning before the score.
+    reasoning before the score. `temperature` and `seed` are refused where they have no effect.
     """
 
     judge: str = ""
@@ -192,6 +200,8 @@ class JudgeConfig(msgspec.Struct, frozen=True):
     env: Mapping[str, str] = {}
     instructions: str = ""
     reasoned: bool = True
+    temperature: float | None = None
+    seed: int | None = None
 
     def build(self, folder: Path) -> Judge:
         """Return the judge; a name without a suffix may be a cassette in `folder`."""
@@ -213,7 +223,21 @@ class JudgeConfig(msgspec.Struct, frozen=True):
                 "evaluate needs a judge, a judge_backend or a judge_command",
                 hint="judge is the path of a playbook, mocks or a cassette, or a provider",
             )
-        return Judge(source, self.model, dialect, self.instructions, self.reasoned)
+        parameters = self._sampling(dialect)
+        return Judge(source, self.model, dialect, self.instructions, self.reasoned, parameters)
+
+    def _sampling(self, dialect: str) -> dict[str, Any]:
+        """Return the parameters of requests; a script gets them under their common names."""
+        given = {"temperature": self.temperature, "seed": self.seed}
+        given = {name: value for name, value in given.items() if value is not None}
+        name = self.backend or ("command" if self.command else dialect)
+        if refused := [each for each in given if each not in SAMPLING.get(name, ())]:
+            able = [other for other, names in SAMPLING.items() if other and refused[0] in names]
+            raise UsageError(
+                f"the judge {name!r} has no {refused[0]}",
+                hint=f"leave it out, or use {', '.join(able)}",
+            )
+        return {"generationConfig": given} if given and dialect == "gemini" else given
 
     def _provider(self) -> ModelSource:
         if not self.env:
