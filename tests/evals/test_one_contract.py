@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from offbook.evals import FinishedRun, RunOptions, compare_runs, run_pack
+from offbook.evals import (
+    CaseResult,
+    FinishedRun,
+    RunOptions,
+    Trial,
+    compare_runs,
+    engines,
+    run_pack,
+)
 from tests.evals.conftest import RunPack
 
 pytest_plugins = ["pytester"]
@@ -70,7 +78,7 @@ def verdicts(run: FinishedRun) -> dict[str, str]:
     return {case.id: case.status for case in run.cases}
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(
     names=st.lists(st.sampled_from(SUBJECTS), min_size=2, max_size=6),
     seed=st.integers(0, 1000),
@@ -123,27 +131,18 @@ def test_a_shared_subject_is_declared(run_files: RunPack):
     assert verdicts(run) == {"one": "pass", "two": "fail"}
 
 
-SLOW_IMPORT = """
-import time
-time.sleep(0.8)
+@pytest.mark.parametrize("prepared", [True, False])
+def test_the_time_of_a_trial_begins_after_the_import_of_its_subject(*, prepared: bool):
+    def evaluate(_trial: Trial) -> CaseResult:
+        return CaseResult("c")
 
-def quick(value):
-    return 1
-
-def slow(value):
-    time.sleep(0.5)
-    return 1
-"""
-
-
-@pytest.mark.parametrize("names", [("slow",), ("quick", "slow")])
-def test_the_time_of_a_trial_begins_after_the_import_of_its_subject(
-    run_files: RunPack, names: tuple[str, ...]
-):
-    case = {"input": 1, "rubrics": ["first"], "timeout_seconds": 1.1}
-    cases = [{"id": name, "subject": f"slow.py:{name}", **case} for name in names]
-    run = run_files({"rubrics": [FIRST], "cases": cases}, {"slow.py": SLOW_IMPORT}, jobs=1)
-    assert set(verdicts(run).values()) == {"pass"}
+    worker = engines._Worker(evaluate, lambda _: prepared, 1)  # pyright: ignore[reportPrivateUsage]
+    worker.send([Trial(0, 0, 1)])
+    worker.since = 0.0  # as if it had been sent long ago
+    while not worker.receive():
+        pass
+    worker.close()
+    assert bool(worker.since) is prepared
 
 
 def test_an_import_that_hangs_ends_with_the_time_of_its_trial(run_files: RunPack):

@@ -301,12 +301,13 @@ class EvalCase(PackStruct, frozen=True, gc=False):
 
     - `run`: a run record; `trace`: a trace; `friction_events`: friction events
     - `subject` with `prompt`: "module:name", "file.py:name" or a command. Its model is a
-      `playbook`, a `cassette` or, with `live` and the option `--live`, the real one. Without any of
+      `playbook` (a file, or its turns), a `cassette` or, with `live` and the option `--live`, the
+      real one. Without any of
       them, a function is called with `input`. `faults` break some of the model's responses, and
       some tools. `env` are environment variables. Each trial has a fresh subject, unless it is
       `shared`: then a trial sees what those before it in the same worker have changed.
     - `task` with `executor` and `verify_command`: a command does the work, another one verifies it
-    - `reference`: a right answer, for judges
+    - `reference`: a right answer, for judges; `assertions`: those of this case alone
     - `manifest`: a context eval; `dataset` with `settings` and `model`: an eval of a classifier
     """
 
@@ -320,6 +321,7 @@ class EvalCase(PackStruct, frozen=True, gc=False):
     fixture: str = ""
     compare_to: str = ""
     rubrics: tuple[str, ...] = ()
+    assertions: tuple[PackAssertion, ...] = ()
     severity: Severity | None = None
     thresholds: Thresholds = Thresholds()
     metadata: dict[str, Any] = {}
@@ -330,7 +332,7 @@ class EvalCase(PackStruct, frozen=True, gc=False):
     prompt: str = ""
     input: Any = None
     reference: Any = None
-    playbook: str = ""
+    playbook: str | list[dict[str, Any]] = ""
     cassette: str = ""
     live: bool = False
     faults: dict[str, Any] | list[str] | None = None
@@ -457,6 +459,22 @@ class PackDefaults(PackStruct, frozen=True):
     thresholds: Thresholds = Thresholds()
 
 
+class Dataset(PackStruct, frozen=True):
+    """A file of rows, and a case with templates such as `{{column}}`: one case for each row."""
+
+    path: str
+    case: dict[str, Any]
+    id: str = ""
+
+
+class SliceLimit(PackStruct, frozen=True):
+    """The lowest pass rate of the cases with each value of `by` in their metadata, or with one."""
+
+    by: str
+    min_pass_rate: float
+    value: str = ""
+
+
 class Pack(PackStruct, frozen=True):
     """An eval pack."""
 
@@ -479,6 +497,9 @@ class Pack(PackStruct, frozen=True):
     rubrics: tuple[Rubric, ...] = ()
     judge: JudgeSettings | None = None
     cases: tuple[EvalCase, ...] = ()
+    datasets: tuple[Dataset, ...] = ()
+    axes: dict[str, list[Any] | dict[str, Any]] = {}
+    slices: tuple[SliceLimit, ...] = ()
     ladders: tuple[LadderSpec, ...] = ()
 
     def severity_of(self, case: AnyCase) -> str:

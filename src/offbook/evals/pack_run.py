@@ -9,7 +9,7 @@ import os
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, nullcontext, suppress
 from datetime import UTC, datetime
 from importlib import import_module
@@ -19,7 +19,7 @@ from typing import Any, Literal, Self
 import msgspec
 
 from offbook.determinism.network_guard import block_network
-from offbook.errors import UsageError
+from offbook.errors import UsageError, did_you_mean
 from offbook.evals.case_evaluation import evaluate_case, identify_case
 from offbook.evals.case_kind import KINDS, ClassifierOptions, EvalOptions
 from offbook.evals.engines import (
@@ -44,11 +44,14 @@ from offbook.evals.run_directory import (
     RunDirectory,
     RunPlan,
     RunSummary,
+    SliceSummary,
     new_run_id,
     read_plan,
     read_results,
+    slice_value,
     summarize_cases,
     summarize_run,
+    summarize_slices,
 )
 from offbook.files import write_atomic
 from offbook.runs.result_identity import MISSING, IdentityDigest, find_change
@@ -61,7 +64,9 @@ Progress = Callable[["RunProgress"], None]
 class RunOptions(msgspec.Struct, frozen=True):
     """The options of a run.
 
-    `shard` is (i, n): every n-th case from i on. `resume` continues the run in `output`.
+    `shard` is (i, n): every n-th case from i on. `resume` continues the run in `output`, with
+    `retry_errors` also the trials that ended with an error. `where` are values of metadata that a
+    case must have, `by` the keys of metadata by which the summary has slices.
     """
 
     output: str = ""
@@ -76,6 +81,9 @@ class RunOptions(msgspec.Struct, frozen=True):
     judge: str = ""
     judge_model: str = ""
     only: tuple[str, ...] = ()
+    where: tuple[tuple[str, str], ...] = ()
+    by: tuple[str, ...] = ()
+    retry_errors: bool = False
     engine: Literal["local", "ray"] = "local"
     address: str = ""
     classifier: ClassifierOptions = ClassifierOptions()
@@ -240,6 +248,7 @@ def lost_result(packs: Sequence[LoadedPack], lost: LostTrial) -> CaseResult:
         kind=case.mode,
         pack=loaded.id,
         output=lost.output,
+        metadata=case.metadata,
     )
 
 
@@ -256,6 +265,7 @@ def plan_trials(packs: Sequence[LoadedPack], options: RunOptions) -> list[Trial]
     shard, count = options.shard
     trials: list[Trial] = []
     known: set[str] = set()
+    keys: set[str] = set()
     for number, loaded in enumerate(packs):
         pack = loaded.pack
         position = {case.id: n for n, case in enumerate(loaded.cases)}
@@ -266,15 +276,21 @@ def plan_trials(packs: Sequence[LoadedPack], options: RunOptions) -> list[Trial]
         for place, case in cases:
             if options.only and case.id not in options.only:
                 continue
+            metadata = {key: slice_value(value) for key, value in case.metadata.items()}
+            keys.update(metadata)
+            if any(metadata.get(key) != value for key, value in options.where):
+                continue
             # By the id: a case stays in its shard when another one is added.
             if count > 1 and zlib.crc32(case.id.encode()) % count != shard - 1:
                 continue
             repeats = pack.trials_of(case, options.trials)
             trials += [Trial(number, place, n) for n in range(1, repeats + 1)]
     if missing := [name for name in options.only if name not in known]:
-        from offbook.errors import did_you_mean
-
         raise UsageError(f"unknown case {missing[0]!r}", hint=did_you_mean(missing[0], known))
+    for key in (*(key for key, _ in options.where), *options.by):
+        if key not in keys:
+            hint = did_you_mean(key, keys)
+            raise UsageError(f"no case has {key!r} in its metadata", hint=hint)
     return trials
 
 
@@ -293,6 +309,7 @@ class _Run:
         self.trials = trials
         self.state = RunProgress(len(trials), started=time.monotonic())
         self.changed: list[str] = []  # the cases that a resumed run repeats
+        self.repeated = False  # errors of a resumed run
         self._progress = progress
         self._identities: dict[int, IdentityDigest] = {}
         self._case_options = case_options(options, directory.path)
@@ -365,6 +382,9 @@ class _Run:
         for result in read_results(self.directory.path):
             key = (result.number >> PACK_SHIFT, result.id, result.trial)
             trial = trials.get(key)
+            if trial is not None and self.options.retry_errors and result.status == "error":
+                self.repeated = True
+                continue
             # Of a case that is not in this part of the run, nothing is known: it is kept.
             if trial is not None and (
                 result.identity != self._identity(trial).hex
@@ -376,7 +396,7 @@ class _Run:
             done.add(key)
             kept.append(result)
             self._count(result)
-        if self.changed:
+        if self.changed or self.repeated:
             self.directory.rewrite(kept)
         return done
 
@@ -469,6 +489,42 @@ class _Run:
             not_run=len(planned - ran),
             stopped=stopped,
         )
-        summary = msgspec.structs.replace(summary, changed=tuple(self.changed))
+        summary = msgspec.structs.replace(
+            summary, changed=tuple(self.changed), slices=tuple(self._slices(cases))
+        )
+        below = tuple(self._slices_below(cases))
+        if below:
+            summary = msgspec.structs.replace(summary, below=below, passed_gate=False)
         self.directory.finish(summary)
         return FinishedRun(self.directory.path, summary, cases)
+
+    def _slices(self, cases: list[CaseSummary]) -> list[SliceSummary]:
+        """Return the slices by the axes of the packs, and by the keys of the options."""
+        known = {key for case in cases for key in case.metadata}
+        named = [key for loaded in self.packs for key in loaded.pack.axes]
+        named += [limit.by for loaded in self.packs for limit in loaded.pack.slices]
+        keys = [key for key in (*named, *self.options.by) if key in known]
+        return summarize_slices(cases, keys)
+
+    def _slices_below(self, cases: list[CaseSummary]) -> Iterator[str]:
+        """Yield the slices of each pack that have a lower pass rate than it demands."""
+        for number, loaded in enumerate(self.packs):
+            own = [case for case in cases if case.pack == number]
+            known = {key for case in own for key in case.metadata}
+            for limit in loaded.pack.slices:
+                found = summarize_slices(own, [limit.by] if limit.by in known else [])
+                chosen = [s for s in found if limit.value in {"", s.value}]
+                # A part of a run may have none of them; a whole one must.
+                if not chosen and not self._is_part:
+                    yield f"slice {limit.by}={limit.value}: no data, no case has this value"
+                for item in chosen:
+                    if item.pass_rate < limit.min_pass_rate:
+                        yield (
+                            f"slice {item.by}={item.value}: pass rate {item.pass_rate:.2f} is"
+                            f" below the minimum {limit.min_pass_rate:g}"
+                        )
+
+    @property
+    def _is_part(self) -> bool:
+        options = self.options
+        return bool(options.only or options.where or options.shard != (1, 1))

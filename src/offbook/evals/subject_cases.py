@@ -26,6 +26,7 @@ from offbook.determinism.run_context import live_listener
 from offbook.errors import OffbookError, UsageError, did_you_mean
 from offbook.evals.case_kind import CaseContext, CaseOutcome
 from offbook.evals.pack import EvalCase, LoadedPack
+from offbook.evals.run_directory import PACK_SHIFT
 from offbook.evals.run_record import (
     OUTCOMES,
     RecordUsage,
@@ -58,7 +59,10 @@ def run_case(case: EvalCase, context: CaseContext) -> CaseOutcome:
     if case.live and not context.options.live:
         raise UsageError("the case needs a real model", hint="allow it with --live")
     folder = _folder(context.options.traces)
-    trace = folder / f"{_UNSAFE.sub('_', case.id)[:80]}-{context.trial}.jsonl"
+    name = _UNSAFE.sub("_", case.id)[:80]
+    if name != case.id or context.number >> PACK_SHIFT:  # another case may have the same one
+        name += f"-{context.number:x}"
+    trace = folder / f"{name}-{context.trial}.jsonl"
     subject: Any = case.subject
     if isinstance(subject, str):
         before = dict(os.environ)
@@ -177,7 +181,7 @@ def _rehearse(context: CaseContext, case: EvalCase, subject: Any, trace: Path) -
     if case.live:
         source = Live()
     else:
-        path = loaded.resolve(case.playbook or case.cassette)
+        path = _script_file(case, context)
         source = open_source(path)()
         if isinstance(source, Playbook):
             # The script has the prompts; the prompt of the case would be a second one.
@@ -197,6 +201,17 @@ def _rehearse(context: CaseContext, case: EvalCase, subject: Any, trace: Path) -
         verdict = Verdict("run", "error", f"the subject raised {type(error).__name__}: {error}")
     run = record_from_trace(trace, case.id)
     return CaseOutcome([verdict], run, trace, folder, spent=case.live)
+
+
+def _script_file(case: EvalCase, context: CaseContext) -> Path:
+    """Return the file of the script; the turns of a case are written to one."""
+    if isinstance(case.playbook, str):
+        return context.loaded.resolve(case.playbook or case.cassette)
+    folder = make_temp_folder()
+    context.cleanup.callback(remove_temp_folder, folder)
+    path = folder / "playbook.yaml"
+    path.write_bytes(msgspec.json.encode(case.playbook))  # JSON is YAML
+    return path
 
 
 def _workspace(loaded: LoadedPack, case: EvalCase, cleanup: ExitStack) -> Path | None:
