@@ -26,7 +26,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, cast
 
-from offbook.errors import FormatError, UsageError, did_you_mean
+from offbook.errors import FormatError, did_you_mean
 from offbook.files import parse_json, parse_yaml, read_text
 
 Fail = Callable[[str, str, str], NoReturn]
@@ -183,7 +183,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 def _read_csv(path: Path) -> Iterator[dict[str, Any]]:
     reader = csv.reader(io.StringIO(read_text(path).removeprefix("\ufeff")), strict=True)
     try:
-        names: list[str] = next(reader, [])
+        names = next(reader, list[str]())
         if twice := next((name for name in names if names.count(name) > 1 or not name), None):
             raise FormatError(f"the column {twice!r} is there twice", path=path, line=1)
         for cells in reader:
@@ -210,13 +210,9 @@ def _read_list(path: Path, value: Any) -> Sequence[Any]:
 
 
 def _read_parquet(path: Path) -> Iterator[dict[str, Any]]:
-    try:
-        import duckdb  # pyright: ignore[reportMissingImports] - an extra
-    except ImportError as error:
-        raise UsageError(
-            "Parquet files need the package duckdb", hint="pip install 'offbook[duckdb]'"
-        ) from error
-    database: Any = duckdb
+    from offbook.evals.run_directory import load_duckdb  # few packs have such files
+
+    database = load_duckdb("Parquet files")
     try:
         cursor = database.connect(":memory:").execute("select * from read_parquet(?)", [str(path)])
     except database.Error as error:

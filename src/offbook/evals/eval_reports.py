@@ -26,7 +26,6 @@ from offbook.evals.run_directory import (
 from offbook.evals.run_directory import render_rows as render_lines
 from offbook.reports.github import AnnotationLevel, annotation, escape_markdown
 from offbook.reports.report import Attempt, Case, CaseStatus, Suite, portable_name
-from offbook.runs.result_identity import REAL_MODEL
 from offbook.trace.matching import AlignedRow, align, render_rows
 
 MAX_ROWS = 200  # passing cases in a table; failing ones are always shown
@@ -375,10 +374,7 @@ class _Case:
         self.identities.add("" if result.unidentified else result.identity)
         self._values.setdefault("pass_rate", []).append(float(result.status == "pass"))
         for metric in METRICS[1:]:
-            value = getattr(result.metrics, metric)
-            # The time of a scripted run is that of the machine.
-            scripted = result.kind == "subject" and result.unidentified != REAL_MODEL
-            if value is not None and not (metric == "latency_ms" and scripted):
+            if (value := result.measured(metric)) is not None:
                 self._values.setdefault(metric, []).append(float(value))
 
     def mean(self, metric: str) -> float | None:

@@ -124,7 +124,7 @@ class FinishedRun(msgspec.Struct, frozen=True):
 class Evaluator:
     """Evaluates trials in a worker; it is made before the workers are forked.
 
-    Each Python subject is imported in a process of its own, and each trial runs in a fork of that:
+    Each Python subject is imported in a separate process, and each trial runs in a fork of that:
     no trial sees what another one, or the import of another subject, has changed.
     """
 

@@ -394,7 +394,7 @@ async def calibrate(
 ) -> dict[str, CalibrationReport]:
     """Score the labelled examples of a rubric, and compare the scores with the labels.
 
-    Each criterion has a report. A judge of a panel has one of its own as well.
+    Each criterion has a report, and so has each judge of a panel.
     """
     labelled = [e for e in rubric.calibration if e.score is not None or e.scores]
     if len(labelled) < MIN_EXAMPLES:

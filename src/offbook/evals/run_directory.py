@@ -30,6 +30,7 @@ from offbook.errors import FormatError, UsageError, did_you_mean
 from offbook.evals.rubrics import RunMetrics
 from offbook.evals.run_record import BaselineDiff
 from offbook.files import read_lines, write_atomic
+from offbook.runs.result_identity import REAL_MODEL
 from offbook.secrets import hide_bytes, known_secret_bytes
 from offbook.trace.events import Verdict
 
@@ -73,6 +74,11 @@ class CaseResult(msgspec.Struct, frozen=True):
     spent_usd: float = 0  # by this run; the cost of a stored run was spent earlier
     trace: str = ""
     output: str = ""
+
+    def measured(self, metric: str) -> float | None:
+        """Return a metric; the time of a scripted run is that of the machine, and no data."""
+        scripted = self.kind == "subject" and self.unidentified != REAL_MODEL
+        return None if metric == "latency_ms" and scripted else getattr(self.metrics, metric)
 
     @property
     def gated(self) -> bool:
@@ -241,7 +247,7 @@ class _Tally:
         self.cached += result.cached
         self.statuses.add(result.status)
         for name in SLICED_METRICS if self.metadata else ():  # most runs have no slices
-            if (value := getattr(result.metrics, name)) is not None:
+            if (value := result.measured(name)) is not None:
                 self.metrics.setdefault(name, []).append(value)
         if not self.failures:
             self.failures = tuple(result.problems)
@@ -560,20 +566,25 @@ def find_run(name: str, root: Path = ROOT) -> Path:
     raise UsageError(f"{problem} {name!r} in {root}", hint=did_you_mean(name, ids))
 
 
-def query_results(
-    sql: str, runs: Sequence[Path] = (), root: Path = ROOT
-) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """Return the names of the columns, and the rows: of these runs, or of all."""
+def load_duckdb(use: str) -> Any:
+    """Return the package duckdb, an extra; without it, `use` is refused."""
     try:
         import duckdb  # pyright: ignore[reportMissingImports] - an extra
     except ImportError as error:
         raise UsageError(
-            "queries need the package duckdb", hint="pip install 'offbook[duckdb]'"
+            f"{use} need the package duckdb", hint="pip install 'offbook[duckdb]'"
         ) from error
+    return duckdb
+
+
+def query_results(
+    sql: str, runs: Sequence[Path] = (), root: Path = ROOT
+) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Return the names of the columns, and the rows: of these runs, or of all."""
     files = [str(run / RESULTS) for run in runs] or [*map(str, root.glob(f"*/{RESULTS}"))]
     if not files:
         raise UsageError("no results to query", where=str(root), hint="offbook eval run PACK")
-    database: Any = duckdb
+    database = load_duckdb("queries")
     connection = database.connect(":memory:")
     names = ", ".join("'" + file.replace("'", "''") + "'" for file in files)
     # A view: only the columns that a query names are read from the files.

@@ -1,6 +1,6 @@
 """Cases that run a subject now: with a playbook, a cassette, the real model, or no model at all.
 
-Each subject is imported in a process of its own, and each trial runs in a fork of that: no trial
+Each subject is imported in a separate process, and each trial runs in a fork of that: no trial
 sees what another one has changed, for any number of workers.
 """
 

@@ -174,14 +174,6 @@ def _validate_config(config: BackendConfig, folder: Path) -> None:
 # --- Judges by name. Most loops have none: its imports are late.
 
 JUDGE_TIMEOUT = 300.0
-# The sampling parameters of the requests in each dialect; "" is that of a script.
-SAMPLING = {
-    "": ("temperature", "seed"),
-    "openai-chat": ("temperature", "seed"),
-    "openai-responses": ("temperature",),
-    "anthropic": ("temperature",),
-    "gemini": ("temperature", "seed"),
-}
 
 
 class JudgeConfig(msgspec.Struct, frozen=True):
@@ -228,16 +220,27 @@ class JudgeConfig(msgspec.Struct, frozen=True):
 
     def _sampling(self, dialect: str) -> dict[str, Any]:
         """Return the parameters of requests; a script gets them under their common names."""
-        given = {"temperature": self.temperature, "seed": self.seed}
-        given = {name: value for name, value in given.items() if value is not None}
+        from offbook.exchange.providers import all_providers
+
+        providers = all_providers()
+        places = {"temperature": "temperature", "seed": "seed"}
         name = self.backend or ("command" if self.command else dialect)
-        if refused := [each for each in given if each not in SAMPLING.get(name, ())]:
-            able = [other for other, names in SAMPLING.items() if other and refused[0] in names]
-            raise UsageError(
-                f"the judge {name!r} has no {refused[0]}",
-                hint=f"leave it out, or use {', '.join(able)}",
-            )
-        return {"generationConfig": given} if given and dialect == "gemini" else given
+        if name:
+            places = dict(providers[name].sampling) if name in providers else dict[str, str]()
+        parameters: dict[str, Any] = {}
+        for key, value in (("temperature", self.temperature), ("seed", self.seed)):
+            if value is None:
+                continue
+            if key not in places:
+                able = [each.name for each in providers.values() if key in each.sampling]
+                hint = f"leave it out, or use {', '.join(able)}"
+                raise UsageError(f"the judge {name!r} has no {key}", hint=hint)
+            *parents, last = places[key].split(".")
+            target = parameters
+            for parent in parents:
+                target = target.setdefault(parent, {})
+            target[last] = value
+        return parameters
 
     def _provider(self) -> ModelSource:
         if not self.env:

@@ -53,6 +53,7 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     - `otel_name`: its name in OpenTelemetry's conventions.
     - `sdks`: its Python packages, and their titles.
     - `prices`: the list prices of its models.
+    - `sampling`: where its requests have the temperature and the seed, if they do.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     otel_name: str
     sdks: Mapping[str, str] = {}
     prices: Mapping[str, ModelPrice] = {}
+    sampling: Mapping[str, str] = {}
 
 
 API_KEY = "offbook"  # of clients that are pointed at Offbook

@@ -15,5 +15,6 @@ PROVIDER = Provider(
     },
     call_id=("tooluse_", 22),
     otel_name="aws.bedrock",
+    sampling={"temperature": "inferenceConfig.temperature"},
     sdks={"boto3": "Bedrock"},
 )

@@ -61,6 +61,7 @@ PROVIDER = Provider(
         "OPENAI_API_KEY": API_KEY,
     },
     otel_name="openai",
+    sampling={"temperature": "temperature", "seed": "seed"},
     sdks={"openai": "OpenAI SDK", "litellm": "litellm"},
     prices={
         "gpt-4.1": ModelPrice(2.0, 8.0, 0.5),
