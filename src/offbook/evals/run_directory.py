@@ -581,10 +581,10 @@ def query_results(
     sql: str, runs: Sequence[Path] = (), root: Path = ROOT
 ) -> tuple[list[str], list[tuple[Any, ...]]]:
     """Return the names of the columns, and the rows: of these runs, or of all."""
+    database = load_duckdb("queries")
     files = [str(run / RESULTS) for run in runs] or [*map(str, root.glob(f"*/{RESULTS}"))]
     if not files:
         raise UsageError("no results to query", where=str(root), hint="offbook eval run PACK")
-    database = load_duckdb("queries")
     connection = database.connect(":memory:")
     names = ", ".join("'" + file.replace("'", "''") + "'" for file in files)
     # A view: only the columns that a query names are read from the files.
