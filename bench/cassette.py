@@ -35,8 +35,7 @@ from offbook.sources.cassette.format import (
     RecordedRequest,
     RecordedResponse,
 )
-from offbook.sources.cassette.journal import load_cassette
-from offbook.sources.cassette.maintenance import append_interactions, new_cassette
+from offbook.sources.cassette.journal import append_interactions, load_cassette, new_cassette
 from offbook.sources.cassette.replay import Cassette
 from offbook.sources.inprocess.patching import intercept
 from offbook.sources.server.endpoint import Endpoint

@@ -48,9 +48,9 @@ from offbook.determinism.run_context import apply_patch
 from offbook.exchange.dialects.dialect import HttpResponse
 from offbook.exchange.messages import RAW_ARGUMENTS
 from offbook.explore import explore
-from offbook.explore.generated_model import ArgumentValues, SdkConversions
-from offbook.explore.moves import END, GeneratedModel, Move, resolve
-from offbook.explore.playing import Stage, share_ssl_contexts
+from offbook.explore.generated_model import ArgumentValues, GeneratedModel
+from offbook.explore.moves import END, Move, resolve
+from offbook.explore.playing import SdkConversions, Stage, share_ssl_contexts
 from offbook.sources.server.endpoint import Endpoint
 
 os.environ["OPENAI_AGENTS_DISABLE_TRACING"] = "1"

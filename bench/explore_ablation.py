@@ -20,8 +20,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 os.environ["OPENAI_API_KEY"] = "none"
 
 from offbook.exchange.model import Tool
-from offbook.explore.generated_model import ArgumentValues
-from offbook.explore.moves import GeneratedModel, Move
+from offbook.explore.generated_model import ArgumentValues, GeneratedModel
+from offbook.explore.moves import Move
 from offbook.explore.playing import Stage
 from tests.explore.planted_bugs import PLANTED, PlantedBug
 

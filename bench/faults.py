@@ -17,7 +17,7 @@ from typing import Any
 import openai
 
 from offbook import call, drive, say, session, when
-from offbook.determinism.run_context import current_faults
+from offbook.trace.hub import current_faults
 
 STEPS = 200
 SHARE = 1 / 200
@@ -61,13 +61,13 @@ def count_calls(run: Any) -> tuple[int, int, int]:
     """Return the number of all calls, of calls of fault modules, and of lookups of the plan."""
     counts: Counter[str] = Counter()
 
-    def profile(frame: FrameType, event: str, function: Any) -> None:
+    def profile(frame: FrameType, event: str, _: Any) -> None:
         if event == "call":
             counts["all"] += 1
             counts["faults"] += frame.f_globals.get("__name__") in MODULES
+            counts["lookups"] += frame.f_code is current_faults.__code__
         elif event == "c_call":
             counts["all"] += 1
-            counts["lookups"] += getattr(function, "__self__", None) is current_faults
 
     run()  # imports are not counted
     threading.setprofile(profile)  # a function that blocks runs in a thread

@@ -161,8 +161,8 @@ async def many_turns(total: int) -> tuple[float, float, int, int]:
 def forget(rehearsal: Any) -> None:
     """Drop the conversation, which belongs to the agent, and the events, which are evidence."""
     rehearsal.session._history = History()  # noqa: SLF001 - no public API
-    for _ in rehearsal._kept:  # noqa: SLF001 - no public API
-        pass
+    rehearsal.read_events()
+    rehearsal._trace._events.clear()  # noqa: SLF001 - no public API
 
 
 async def main() -> int:

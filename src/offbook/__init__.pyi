@@ -29,8 +29,8 @@ from offbook.subjects.clis.clients import ClaudeCode as ClaudeCode
 from offbook.subjects.clis.clients import Codex as Codex
 from offbook.subjects.clis.clients import Command as Command
 from offbook.subjects.clis.clients import GeminiCli as GeminiCli
+from offbook.subjects.clis.clients import Ralph as Ralph
 from offbook.subjects.clis.pi import Pi as Pi
-from offbook.subjects.clis.ralph import Ralph as Ralph
 from offbook.subjects.session.extensions import Api as Api
 from offbook.subjects.session.tools import Context as Context
 from offbook.surfaces.fixtures import Offbook as Offbook

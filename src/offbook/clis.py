@@ -5,9 +5,9 @@ from offbook.capability import lazy_names
 __all__, __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "subjects.clis.clients": "ClaudeCode Codex Command Continue GeminiCli OpenCode QwenCode",
+        "subjects.clis.clients": "ClaudeCode Codex Command Continue GeminiCli OpenCode QwenCode"
+        " Ralph",
         "subjects.clis.pi": "Pi",
-        "subjects.clis.ralph": "Ralph",
     },
     package="offbook",
 )

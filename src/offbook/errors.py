@@ -41,7 +41,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from pathlib import Path
 
 
@@ -305,6 +305,18 @@ def did_you_mean(word: str, options: Iterable[str]) -> str:
         return "none are available"
     more = " …" if len(names) > MAX_SUGGESTIONS else ""
     return f"available: {', '.join(map(repr, names[:MAX_SUGGESTIONS]))}{more}"
+
+
+def require_known(what: str, name: object, options: Collection[str], where: str = "") -> None:
+    """Raise a UsageError with the nearest options, unless the name is one of them.
+
+    >>> require_known("unknown tool", "bsh", ["bash", "read"])
+    Traceback (most recent call last):
+    offbook.errors.UsageError: unknown tool 'bsh': did you mean 'bash'?
+    """
+    if name not in options:
+        hint = did_you_mean(str(name), options)
+        raise UsageError(f"{what} {name!r}", where=where, hint=hint)
 
 
 def counted(number: int, noun: str) -> str:

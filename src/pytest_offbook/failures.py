@@ -189,6 +189,8 @@ def _repr(value: object) -> str:
 # --- `--offbook-github`: annotations and a step summary of the whole session
 
 TRACE_SECTION = "offbook trace"
+CHANGE_PROPERTY = "offbook.change"
+SHOWN_CHANGES = 20
 
 
 class GitHubHooks:
@@ -242,3 +244,12 @@ class GitHubHooks:
 
         terminalreporter.ensure_newline()
         terminalreporter.write(publish_cases(self._cases.values()))
+
+
+def report_changes(terminal: pytest.TerminalReporter, changed: list[tuple[str, str]]) -> None:
+    """Write a line for each change by an agent: its test passed, and a reader should know it."""
+    terminal.section("changed by the agent")
+    for test, text in changed[:SHOWN_CHANGES]:
+        terminal.line(f"{test}: {text}")
+    if len(changed) > SHOWN_CHANGES:
+        terminal.line(f"… and {len(changed) - SHOWN_CHANGES} more")

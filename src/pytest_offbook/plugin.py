@@ -114,6 +114,20 @@ def pytest_runtest_makereport(
     return report
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """List what the agents of passed tests changed; a worker of pytest-xdist reports it, too."""
+    changed = [
+        (report.nodeid, text)
+        for report in terminalreporter.stats.get("passed", ())
+        for name, text in report.user_properties
+        if name == "offbook.change"
+    ]
+    if changed:
+        from pytest_offbook.failures import report_changes
+
+        report_changes(terminalreporter, changed)
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Refuse a misspelt marker: pytest only warns of it, and it would limit nothing."""
     names = {mark.name for mark in item.iter_markers()}

@@ -23,7 +23,12 @@ from offbook.surfaces.fixtures import (
     current_host,
     open_scopes,
 )
-from pytest_offbook.failures import ERRORS_MODULE, hide_internal_frames, shows_all_frames
+from pytest_offbook.failures import (
+    CHANGE_PROPERTY,
+    ERRORS_MODULE,
+    hide_internal_frames,
+    shows_all_frames,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -115,7 +120,7 @@ class RehearsalHooks:
     def pytest_runtest_makereport(
         self, item: pytest.Item
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Add the traces to the report of a failed test, and keep those that are wanted."""
+        """Add the traces of a failed test, and the changes of a passed one; keep wanted traces."""
         report = yield
         opened = item.stash.get(OFFBOOK_KEY, None)
         if opened is None:
@@ -123,8 +128,11 @@ class RehearsalHooks:
         if report.failed:
             lines = [opened.render_traces() or "no rehearsal was run", *self._keep(opened, item)]
             report.sections.append(("offbook trace", "\n".join(lines)))
-        elif self._keep_all and report.when == "call":
-            self._keep(opened, item)
+        elif report.when == "call":
+            # A property of the test is also in the JUnit XML of pytest.
+            report.user_properties += [(CHANGE_PROPERTY, change) for change in opened.changes]
+            if self._keep_all:
+                self._keep(opened, item)
         if self._page_folder is not None and (report.failed or report.when == "call"):
             self._copy_for_page(opened, item.nodeid, Path(self._page_folder))
         if report.when == "teardown":

@@ -53,7 +53,7 @@ SKELETON = [
     "offbook.checks.assertion",
     "offbook.reports",
     "offbook.reports.report",
-    "offbook.reports.ci_formats",
+    "offbook.reports.json_report",
     "offbook.reports.styled_lines",
     "offbook.reports.terminal",
     "offbook.trace",
@@ -69,7 +69,7 @@ SKELETON = [
     "offbook.exchange.dialects.gemini",
     "offbook.exchange.dialects.responses",
     "offbook.determinism",
-    "offbook.determinism.clock",
+    "offbook.determinism.run_context",
     "offbook.clis",
     "offbook.types",
     "offbook.errors",
@@ -105,7 +105,7 @@ ALLOWED = [
     Import("offbook.subjects.frameworks.langgraph", "from offbook.subjects import tool_watch"),
     Import("offbook.subjects.clis.pi", "from offbook.subjects.clis.cli import Cli"),
     Import("offbook.subjects.frameworks.langgraph", "from ..frameworks.framework import Framework"),
-    Import("offbook.reports.ci_formats", "from offbook.reports.report import Report"),
+    Import("offbook.reports.json_report", "from offbook.reports.report import Report"),
     Import("offbook.reports.styled_lines", "import rich.tree"),
     Import("offbook.reports.terminal", "from offbook.reports import styled_lines"),
     Import("offbook.exchange.dialects.gemini", "from .dialect import Dialect"),
@@ -117,7 +117,7 @@ ALLOWED = [
 PLANTED = [
     # the contract that must break, then the lines that must break it
     ("layers", [Import("offbook.trace.events", "from offbook.runs import api")]),
-    ("layers", [Import("offbook.errors", "import offbook.determinism.clock")]),
+    ("layers", [Import("offbook.errors", "import offbook.determinism.run_context")]),
     ("layers", [Import("offbook.exchange.model", "from offbook.trace.events import Event")]),
     ("layers", [Import("offbook.runs.api", "from offbook.surfaces.cli import main")]),
     ("layers", [Import("offbook.runs.api", "from offbook.testing import suite")]),
@@ -125,7 +125,7 @@ PLANTED = [
     ("layers", [Import("offbook.sources.playbook", "from ..subjects.subject import Subject")]),
     (
         "layers",
-        [Import("offbook.reports.ci_formats", "def late():\n    import offbook.checks.assertion")],
+        [Import("offbook.reports.json_report", "def late():\n    import offbook.checks.assertion")],
     ),
     ("capabilities", [Import("offbook.goldens.goldens_cli", "from offbook.workflows import run")]),
     ("capabilities", [Import("offbook.workflows.hat_loop", "import offbook.goldens.goldens_cli")]),
@@ -156,7 +156,7 @@ PLANTED = [
     ("subjects", [Import("offbook.subjects.session.session", "from ..clis import clients")]),
     ("subjects", [Import("offbook.subjects.process", "from offbook.subjects import session")]),
     ("clis", [Import("offbook.subjects.clis.clients", "from offbook.subjects.clis import pi")]),
-    ("reports", [Import("offbook.reports.ci_formats", "from offbook.reports import terminal")]),
+    ("reports", [Import("offbook.reports.json_report", "from offbook.reports import terminal")]),
     ("dialects", [Import("offbook.exchange.dialects.gemini", "from . import chat")]),
     (
         "frameworks",

@@ -18,15 +18,14 @@ EXCEPTIONS = {
     ),
     "exchange/providers.py": ("anthropic bedrock gemini", "the table of dialects"),
     "runs/agents.py": ("gemini", "the program of the Gemini CLI"),
-    "runs/first_test.py": ("anthropic openai", "the tested versions of the packages"),
+    "surfaces/cli/first_steps.py": ("anthropic openai", "the tested versions of the packages"),
     "sources/importers/agent_logs.py": ("anthropic openai", "Claude Code's and Codex' models"),
     "sources/live.py": ("openai-chat", "the dialect of a request that came in none"),
     "subjects/clis/clients.py": (
         "OPENAI_API_KEY gemini openai",
-        "the configuration files of Codex, Continue and Qwen Code, and the program of Gemini CLI",
+        "the configuration of Codex, Continue, Qwen Code and Ralph, and the program of Gemini CLI",
     ),
     "subjects/clis/pi/pi_agent.py": ("OPENAI_API_KEY", "the configuration file of pi"),
-    "subjects/clis/ralph.py": ("gemini", "the names of its adapters"),
     "subjects/frameworks/anthropic_runner.py": ("anthropic", "the adapter of the package"),
     "trace/redaction.py": ("gemini", "the program of the Gemini CLI"),
 }

@@ -101,13 +101,13 @@ except urllib.error.HTTPError:
 @pytest.mark.parametrize(
     "program, arguments, code, bound",
     [
-        pytest.param(SESSION, [], 0, 25, id="session"),
+        pytest.param(SESSION, [], 0, 24, id="session"),
         pytest.param(SERVED, [], 0, 16, id="served"),
         pytest.param(
-            COMMAND, ["scenario", "run", "flow.yaml", "--junit", "j.xml"], 0, 42, id="scenario"
+            COMMAND, ["scenario", "run", "flow.yaml", "--junit", "j.xml"], 0, 38, id="scenario"
         ),
         pytest.param(
-            COMMAND, ["replay", "c.yaml", "--", sys.executable, "client.py"], 1, 42, id="mismatch"
+            COMMAND, ["replay", "c.yaml", "--", sys.executable, "client.py"], 1, 39, id="mismatch"
         ),
     ],
 )

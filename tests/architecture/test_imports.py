@@ -1,8 +1,12 @@
-"""Importing Offbook, or installing its pytest plugin, costs almost nothing."""
+"""Importing Offbook costs almost nothing, and scripts import names that exist."""
 
+import ast
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -100,3 +104,25 @@ def test_a_session_imports_no_server_no_cassette_and_no_dialect(modules_of: Impo
     modules = modules_of(RUN_SESSION)
     assert "offbook.subjects.session.session" in modules  # the session has run
     assert not [name for name in modules if name.startswith(tuple(f"offbook.{n}" for n in unused))]
+
+
+@pytest.mark.parametrize("folder", ["bench", "scripts"])
+def test_the_scripts_of_a_folder_import_names_that_exist(folder: str):
+    files = sorted((Path(__file__).parents[2] / folder).glob("*.py"))
+    imports = [
+        (file.name, node.module, alias.name)
+        for file in files
+        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("offbook.")
+        for alias in node.names
+    ]
+    assert imports
+    missing = [row for row in imports if not _exists(str(row[1]), row[2])]
+    assert not missing
+
+
+def _exists(module: str, name: str) -> bool:
+    try:
+        return hasattr(import_module(module), name) or find_spec(f"{module}.{name}") is not None
+    except ModuleNotFoundError:
+        return False

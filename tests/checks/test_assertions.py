@@ -535,3 +535,15 @@ def test_an_invalid_or_slow_pattern_does_not_stop_other_assertions(
     )
     assert [verdict.status for verdict in verdicts] == ["error", "pass"]
     assert message in verdicts[0].message
+
+
+def test_a_tool_that_ran_without_a_call_has_its_place_in_the_sequence(tmp_path: Path):
+    events: list[Event] = []
+    for call_id, tool in (("1", "find"), ("", "wipe"), ("2", "save")):
+        seen: dict[str, Any] = {"call_id": call_id, "tool": tool, "input": {}}
+        if call_id:
+            events += [make("model.reply", blocks=[]), make("tool.call", **seen, observed=True)]
+        events += [make("tool.start", **seen), make("tool.end", **seen, ms=1, is_error=False)]
+    asserted = parse_assertion({"type": "tool_sequence", "tools": ["find", "wipe", "save"]})
+    (verdict,) = evaluate_all([asserted], CheckContext(events, tmp_path))
+    assert verdict.status == "pass", verdict.message

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast, get_args
 import msgspec
 import pytest
 
-from offbook import explore
+from offbook import call, drive, explore, say, session, when
 from offbook.capability import load
 from offbook.checks import (
     ASSERTIONS,
@@ -40,6 +40,7 @@ from offbook.evals import (
     evaluate_rubric,
     parse_run_record,
 )
+from offbook.exchange import Reply, Request
 from offbook.files import ProjectSettings, read_settings
 from offbook.goldens import MARKERS
 from offbook.runs import Run
@@ -78,30 +79,37 @@ ASSERTED: dict[str, Fails] = {
     "duration": Fails({"max_secs": 1}, [{"max_secs": math.inf}, {"max_secs": math.nan}]),
     "cost_within": Fails({"max_dollars": 0.05}, [{"max_dollars": -1}, {"max_dollars": math.inf}]),
     "file_exists": Fails({"path": "gone"}, [{"path": ""}, {"path": "."}, {"path": "./"}]),
-    "file_contains": Fails({"path": "a", "pattern": "other"}, [{"path": "a", "pattern": ""}]),
+    "file_contains": Fails(
+        {"path": "a", "pattern": "other"}, [{"path": "a", "pattern": p} for p in ("", "^", ".*")]
+    ),
     "file_not_contains": Fails({"path": "a", "pattern": "text"}, [{"path": "a", "pattern": ""}]),
-    "scratchpad_contains": Fails({"pattern": "x"}, [{"pattern": ""}, {"pattern": "["}]),
+    "scratchpad_contains": Fails({"pattern": "x"}, [{"pattern": p} for p in ("", "[", "(x)?")]),
     "snapshot_matches": Fails({"snapshot_id": "old"}, [{"snapshot_id": ""}]),
     "event_occurred": Fails(
-        {"topic": "build.tsk"}, [{"topic": ""}, {"topic": "a", "payload_pattern": ""}]
+        {"topic": "build.tsk"},
+        [{"topic": ""}, *({"topic": "a", "payload_pattern": p} for p in ("", r"\w*"))],
     ),
-    "event_sequence": Fails({"topics": ["build.done", "task.start"]}, [{"topics": []}]),
+    "event_sequence": Fails(
+        {"topics": ["build.done", "task.start"]}, [{"topics": []}, {"topics": [""]}]
+    ),
     "event_count": Fails(
         {"topic": "build.*", "max": 1}, [{"topic": "a"}, {"topic": "a", "min": 0}]
     ),
     "no_event": Fails({"topic": "build.*"}, [{"topic": ""}]),
-    "hat_sequence": Fails({"hats": ["planner"]}, [{"hats": []}]),
+    "hat_sequence": Fails({"hats": ["planner"]}, [{"hats": []}, {"hats": ["planner", ""]}]),
     "hat_transition": Fails({"from": "builder", "to": "planner"}, [{"from": "", "to": "a"}]),
     "iteration_count": Fails({"hat": "planner", "min": 2}, [{"hat": "planner"}]),
-    "stdout_contains": Fails({"pattern": "Failed"}, [{"pattern": ""}]),
-    "stderr_contains": Fails({"pattern": "panic"}, [{"pattern": ""}]),
-    "tool_sequence": Fails({"tools": []}, [{"tools": [], "mode": "superset"}]),
+    "stdout_contains": Fails({"pattern": "Failed"}, [{"pattern": p} for p in ("", ".*", "a|")]),
+    "stderr_contains": Fails({"pattern": "panic"}, [{"pattern": p} for p in ("", "$", "(?s).*")]),
+    "tool_sequence": Fails({"tools": []}, [{"tools": [], "mode": "superset"}, {"tools": [""]}]),
     "tool_called": Fails(
         {"tool": "fnd"},
         [{"tool": ""}, {"tool": "a", "min": 0}, {"tool": "a", "min": 2, "max": 1}],
     ),
     "tool_never": Fails({"tool": "rm"}, [{"tool": ""}]),
-    "tool_before": Fails({"first": "save", "then": "find"}, [{"first": "", "then": "a"}]),
+    "tool_before": Fails(
+        {"first": "save", "then": "find"}, [{"first": "", "then": "a"}, {"first": "a", "then": "a"}]
+    ),
     "tool_status": Fails({"tool": "find", "status": "blocked"}, [{"tool": "", "status": "ok"}]),
     "record_status": Fails({"expected": "completed"}, [{"expected": ""}]),
     "record_output": Fails(
@@ -115,6 +123,7 @@ ASSERTED: dict[str, Fails] = {
             {"op": "matches", "expected": ""},
             {"op": "matches", "expected": 1},
             {"op": "matches", "expected": "["},
+            {"op": "matches", "expected": ".*"},
             {"op": "in", "expected": []},
             {"op": "lt", "expected": math.inf},
             {"op": "exists", "expected": "yes"},
@@ -122,7 +131,11 @@ ASSERTED: dict[str, Fails] = {
     ),
     "record_value": Fails(
         {"path": "/output/total", "op": "lt", "expected": 7},
-        [{"path": "/a", "op": "ne"}, {"path": "output.total", "expected": 7}],
+        [
+            {"path": "/a", "op": "ne"},
+            {"path": "output.total", "expected": 7},
+            {"path": "", "op": "exists"},
+        ],
     ),
     "stage_status": Fails(
         {"stage": "plan", "expected": "completed"}, [{"stage": "", "expected": "completed"}]
@@ -565,3 +578,96 @@ def test_forbidden_tools_and_tool_never_have_no_data_of_the_same_run():
 def test_a_budget_that_limits_nothing_is_refused(make: Callable[[], Budget], message: str):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+# --- Contracts, goldens and callbacks
+
+EVERY_TYPE = ["array", "boolean", "integer", "null", "number", "object", "string"]
+# Schemas that accept everything, and such that accept every object.
+EVERY_VALUE: list[Fields] = [
+    {},
+    {"title": "a text"},
+    {"anyOf": [{}, {"type": "object"}]},
+    {"allOf": [{}, {"required": []}]},
+    {"type": EVERY_TYPE},
+    {"not": {"not": {}}},
+    {"minProperties": 0, "minItems": 0},
+    {"properties": {"a": {}}},
+    {"properties": {"a": {"properties": {"b": {"type": EVERY_TYPE}}}}},
+    {"items": True, "additionalProperties": {}},
+]
+EVERY_OBJECT: list[Fields] = [{"type": "object"}, {"type": ["object", "null"]}, {"items": False}]
+SOME: list[Fields] = [
+    {"required": ["a"]},
+    {"properties": {"a": {"type": "string"}}},
+    {"properties": {"a": {"properties": {"b": {"type": "integer"}}}}},
+    {"additionalProperties": False},
+    {"properties": {"a": {"items": {"type": "string"}}}},
+    {"anyOf": [{"required": ["a"]}, {"required": ["b"]}]},
+    {"properties": {"a": {"maxLength": 7}}},
+]
+
+
+@pytest.mark.parametrize("schema", EVERY_VALUE)
+def test_a_contract_that_accepts_every_value_is_refused(schema: Fields):
+    for kind in ("topics", "events"):
+        given: Any = {kind: {"a": schema}}
+        with pytest.raises(UsageError, match=r"the schema accepts (every value|the data of every)"):
+            Contracts(**given)
+
+
+@pytest.mark.parametrize("schema", EVERY_OBJECT)
+def test_a_contract_that_accepts_the_data_of_every_event_is_refused(schema: Fields):
+    Contracts(topics={"a": schema})
+    with pytest.raises(UsageError, match="the schema accepts the data of every event"):
+        Contracts(events={"a": schema})
+
+
+@pytest.mark.parametrize("schema", SOME)
+def test_a_contract_that_refuses_some_data_is_one(schema: Fields):
+    Contracts(events={"a": schema})
+
+
+@pytest.mark.parametrize("empty", [[], {}, "", None])
+def test_an_empty_transcript_is_no_data_also_for_an_empty_golden(empty: Any):
+    with pytest.raises((CheckFailed, UsageError), match=r"the transcript is empty|matches every"):
+        assert_golden_transcript(empty, empty)
+
+
+def yields(result: object) -> Iterable[None]:
+    assert not result
+    yield
+
+
+async def returns_false(result: object) -> bool:
+    return not result
+
+
+CALLBACKS: dict[str, tuple[Callable[[Any], object], str]] = {
+    "False": (lambda result: result.text == "gold", "it returned False"),
+    "False, awaited": (returns_false, "it returned False"),
+    "a reason": (lambda result: (result.text == "gold", "no gold"), "no gold"),
+    "a generator": (yields, "a generator, which never ran"),
+}
+
+
+@pytest.mark.parametrize("callback, message", CALLBACKS.values(), ids=CALLBACKS)
+def test_a_callback_of_a_result_that_says_no_fails_the_run(
+    callback: Callable[[Any], object], message: str
+):
+    step = call("bash", {"command": "ls"}).then(callback)
+    with session(mock_tools={"bash": "a lamp"}) as rehearsal, pytest.raises(CheckFailed) as caught:
+        rehearsal.run(when("Go", [step, say("Done.")]))
+    assert message in str(caught.value)
+
+
+def test_a_source_of_which_nothing_was_asked_tested_nothing():
+    class Silence:
+        async def reply(self, request: Request, /) -> Reply:
+            raise NotImplementedError
+
+    with (
+        pytest.raises(CheckFailed, match="the agent never called the model"),
+        drive(silent, source=Silence()) as rehearsal,
+    ):
+        rehearsal.run("Go")

@@ -18,7 +18,7 @@ from offbook.trace import PUBLISH, Event
 CALL = {"properties": {"input": {"required": ["path"]}}}
 SCRIPT = when("Go", [call("bash", {"command": "true"}), say("Done.")])
 
-ANY = {"type": "object"}
+ANY: dict[str, Any] = {"required": ["tool"]}
 
 
 def published(topic: str, payload: Any, seq: int = 3) -> Event:
@@ -204,4 +204,35 @@ def test_a_schema_that_would_check_nothing_is_refused(schema: Any, message: str)
 
 
 def test_a_keyword_of_its_own_is_a_name_with_x():  # noqa: OB101 - it must not raise
-    Contracts(events={"tool.call": {"x-team": "shop", "type": "object"}})
+    Contracts(events={"tool.call": {"x-team": "shop", "required": ["tool"]}})
+
+
+ASKED = Event(1, "tool.call", {"call_id": "1", "tool": "refund", "input": {"number": 7}})
+TOOL_EVENTS: dict[str, tuple[Event, list[str]]] = {
+    "with the model's input": (
+        Event(2, "tool.start", {"call_id": "1", "tool": "refund", "input": {"number": 7}}),
+        [],
+    ),
+    "with another input": (
+        Event(2, "tool.start", {"call_id": "1", "tool": "refund", "input": {"number": "x"}}),
+        [".input.number"],
+    ),
+    "without a call": (
+        Event(2, "tool.start", {"call_id": "", "tool": "refund", "input": {}}),
+        [".input"],
+    ),
+    "in the agent's request": (
+        Event(2, "tool.result", {"call_id": "1", "tool": "refund", "input": {"number": "x"}}),
+        [".input.number"],
+    ),
+}
+
+
+@pytest.mark.parametrize("event, paths", TOOL_EVENTS.values(), ids=TOOL_EVENTS)
+def test_a_contract_of_calls_holds_for_what_the_tool_got(event: Event, paths: list[str]):
+    numbered = {"required": ["number"], "properties": {"number": {"type": "integer"}}}
+    contracts = Contracts(events={"tool.call": {"properties": {"input": numbered}}})
+    assert contracts.wants(event.event)
+    assert contracts.check(ASKED) == []
+    assert [violation.path for violation in contracts.check(event)] == paths
+    assert contracts.matched == {"event tool.call": 1 + len(paths)}

@@ -6,6 +6,7 @@ import runpy
 import sys
 import time
 from collections.abc import Callable
+from inspect import getfile
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,6 @@ from offbook.determinism import (
     freeze_time,
     stable_id,
 )
-from offbook.determinism import clock as clock_module
 
 REAL_DATETIME = dt.datetime
 REPLACED = ("time", "time_ns", "gmtime", "localtime", "ctime", "strftime")
@@ -124,13 +124,13 @@ def start_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Do what Python does when it starts with the module as its `sitecustomize`."""
     monkeypatch.setenv(FROZEN_VARIABLE, "86400.5")
     monkeypatch.delitem(sys.modules, SITECUSTOMIZE, raising=False)
-    runpy.run_path(clock_module.__file__, run_name=SITECUSTOMIZE)
+    runpy.run_path(getfile(freeze_time), run_name=SITECUSTOMIZE)
 
 
 def test_the_sitecustomize_freezes_the_second_of_the_variable(
     thawed: None, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(sys, "path", [str(Path(clock_module.__file__).parent)])
+    monkeypatch.setattr(sys, "path", [str(Path(getfile(freeze_time)).parent)])
     start_frozen(monkeypatch)
     seen = time.time(), sys.path
     monkeypatch.undo()  # pytest itself imports modules to report a failure

@@ -480,11 +480,11 @@ def test_the_progress_has_the_cost_and_is_not_shown_too_often(monkeypatch: pytes
     show = evals_cli._show_progress()  # pyright: ignore[reportPrivateUsage]
     assert show is not None
     for done in (1, 2, 4):
-        show(RunProgress(4, done, 1, 0.25, started=90.0))
+        show(RunProgress(4, done, 1, 0.25, started=80.0, first=90.0))
     evals_cli._clear_progress()  # pyright: ignore[reportPrivateUsage]
     assert terminal.getvalue().split("\r\x1b[K") == [
         "",
-        "1/4 cases, 1 failed, 0.2500 USD, 30 s left",
+        "1/4 cases, 1 failed, 0.2500 USD",
         "4/4 cases, 1 failed, 0.2500 USD, 0 s left",
         "",
     ]
@@ -492,7 +492,7 @@ def test_the_progress_has_the_cost_and_is_not_shown_too_often(monkeypatch: pytes
 
 def test_the_time_left_counts_only_the_cases_of_this_run(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(time, "monotonic", lambda: 100.0)
-    assert RunProgress(100, 60, started=90.0, known=50).seconds_left == 40
+    assert RunProgress(100, 61, started=80.0, known=50, first=90.0).seconds_left == 39
 
 
 def test_the_progress_is_not_written_to_a_file(folder: Path, offbook_command: Offbook):

@@ -11,7 +11,7 @@ from offbook.evals import (
     EvalOptions,
     Evidence,
     JudgeOptions,
-    build_judge,
+    build_judges,
     evaluate_case,
     parse_run_record,
     read_pack,
@@ -173,4 +173,4 @@ def test_a_judge_of_the_options_replaces_that_of_the_pack(run_files: RunPack):
     options = JudgeOptions(str(run.folder / "judge.jsonl"), "other")
     settings = settings_for(loaded.rubrics["style"], loaded, options)
     assert settings.model == "other"
-    assert build_judge(settings, loaded, options) is not None
+    assert build_judges(settings, loaded, options)

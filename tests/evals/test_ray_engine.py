@@ -1,13 +1,16 @@
-"""The engine for Ray: batches, lost workers and deadlines, with a cluster of one thread."""
+"""The engine for Ray: batches, lost tasks and streamed results, with a cluster of one thread."""
 
-from collections.abc import Callable, Sequence
-from functools import partial
+import pickle
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from offbook.errors import UsageError
+from offbook.errors import RunError, UsageError
 from offbook.evals import CaseResult, LostTrial, Result, Trial, engines
 
 
@@ -15,25 +18,16 @@ class RayError(Exception):
     """As in ray.exceptions."""
 
 
-class Task:
-    """The reference to a result."""
-
-    def __init__(self, function: Any, arguments: tuple[Any, ...]) -> None:
-        self.function, self.arguments = function, arguments
-
-
-def make_task(function: Any, *arguments: Any) -> Task:
-    return Task(function, arguments)
-
-
 class FakeRay:
-    """Runs a task when its result is asked for; some trials kill their worker."""
+    """Runs tasks one result at a time; a deadly trial ends the task that is at it."""
 
     exceptions = SimpleNamespace(RayError=RayError)
 
-    def __init__(self, deadly: set[int]) -> None:
-        self.deadly = deadly
+    def __init__(self, deadly: dict[int, int]) -> None:
+        self.deadly = deadly  # how often, by the number of the case
+        self.executed: list[int] = []
         self.cancelled: list[Any] = []
+        self.options: dict[str, Any] = {}
 
     def cluster_resources(self) -> dict[str, int]:
         return {"CPU": 1}
@@ -41,29 +35,40 @@ class FakeRay:
     def put(self, value: Any) -> Any:
         return value
 
-    def remote(self, **_options: Any) -> Callable[[Any], Any]:
-        return lambda function: SimpleNamespace(remote=partial(make_task, function))
+    def remote(self, **options: Any) -> Callable[[Any], Any]:
+        self.options = options
+        return lambda _function: SimpleNamespace(remote=self.stream)
 
-    def wait(self, references: Sequence[Any], **_options: Any) -> tuple[list[Any], list[Any]]:
-        return list(references[:1]), []
+    def stream(self, work: bytes, batch: list[tuple[Trial, float]], _folder: str) -> Iterator[Any]:
+        evaluate, _prepare = pickle.loads(work)  # noqa: S301 - of this test
+        for trial, _seconds in batch:
+            self.executed.append(trial.case)
+            if self.deadly.get(trial.case, 0) > 0:
+                self.deadly[trial.case] -= 1
+                raise RayError("the node is gone")
+            yield trial, evaluate(trial)
 
-    def get(self, reference: Any) -> Any:
-        evaluate, batch, folder = reference.arguments
-        if any(trial.case in self.deadly for trial in batch):
-            raise RayError
-        return reference.function(evaluate, batch, folder)
+    def wait(self, streams: Sequence[Any], **_options: Any) -> tuple[list[Any], list[Any]]:
+        return list(streams[:1]), []
 
-    def cancel(self, reference: Any, **_options: Any) -> None:
-        self.cancelled.append(reference)
+    def get(self, value: Any) -> Any:
+        return value
+
+    def cancel(self, stream: Any, **_options: Any) -> None:
+        self.cancelled.append(stream)
 
 
 def evaluate(trial: Trial) -> CaseResult:
     return CaseResult(f"case-{trial.case}", trial.trial)
 
 
+def never(_trial: Trial) -> bool:
+    return False
+
+
 def run(ray: FakeRay, count: int) -> list[Result]:
     trials = [Trial(0, number, 1) for number in range(count)]
-    return list(engines.run_on(ray, trials, evaluate, lambda _: 60.0))
+    return list(engines.run_on(ray, trials, evaluate, lambda _: 60.0, never))
 
 
 def reported(results: list[Result]) -> list[int]:
@@ -73,27 +78,57 @@ def reported(results: list[Result]) -> list[int]:
 
 
 def test_every_trial_is_reported_once():
-    assert reported(run(FakeRay(set()), 100)) == list(range(100))
+    assert reported(run(FakeRay({}), 100)) == list(range(100))
 
 
-def test_a_trial_that_kills_its_worker_is_the_only_one_that_is_lost():
-    results = run(FakeRay({7}), 100)
+def test_a_trial_that_ends_its_task_each_time_is_the_only_one_that_is_lost():
+    results = run(FakeRay({7: 99}), 100)
     lost = [item for item in results if isinstance(item, LostTrial)]
     assert reported(results) == list(range(100))
     assert [item.trial.case for item in lost] == [7]
-    assert "the worker of the case was lost" in lost[0].reason
+    assert lost[0].reason == "the worker of the case was lost: RayError: the node is gone"
+
+
+def test_a_lost_task_repeats_only_the_trial_that_it_was_at():
+    ray = FakeRay({7: 1})
+    assert reported(run(ray, 100)) == list(range(100))
+    assert Counter(ray.executed) == Counter([*range(100), 7])
+
+
+def test_a_task_waits_until_each_result_is_with_the_driver():
+    run(ray := FakeRay({}), 10)
+    assert ray.options["_generator_backpressure_num_objects"] == 1
+
+
+def test_a_batch_is_run_by_the_engine_of_one_machine():
+    work = pickle.dumps((evaluate, never))
+    batch = [(Trial(0, number, 1), 60.0) for number in range(3)]
+    folder = str(Path(__file__).parents[2])  # where the process finds this module
+    results = list(engines.evaluate_batch(work, batch, folder))
+    assert reported(results) == [0, 1, 2]
+
+
+def test_a_cluster_that_cannot_be_reached_is_an_error_of_offbook(monkeypatch: pytest.MonkeyPatch):
+    def init(**_options: Any) -> None:
+        raise ConnectionError("no cluster at this address")
+
+    fake = SimpleNamespace(is_initialized=lambda: False, init=init)
+    monkeypatch.setitem(sys.modules, "ray", fake)
+    results = engines.run_on_ray([], evaluate, address="10.0.0.1:1", timeout_of=lambda _: 1.0)
+    with pytest.raises(RunError, match="cannot connect to the Ray cluster: no cluster at"):
+        list(results)
 
 
 def test_a_stopped_run_cancels_its_tasks():
-    ray = FakeRay(set())
+    ray = FakeRay({})
     trials = [Trial(0, number, 1) for number in range(100)]
-    results = engines.run_on(ray, trials, evaluate, lambda _: 60.0)
+    results = engines.run_on(ray, trials, evaluate, lambda _: 60.0, never)
     next(results)
     results.close()
     assert ray.cancelled
 
 
 def test_the_extra_is_named_where_ray_is_missing(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(__import__("sys").modules, "ray", None)
+    monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UsageError, match=r"offbook\[ray\]"):
         list(engines.run_on_ray([], evaluate, timeout_of=lambda _: 1.0))

@@ -1,6 +1,7 @@
 """Shared setup of the tests of goldens."""
 
 from importlib import import_module
+from pkgutil import iter_modules
 
 import pytest
 
@@ -14,7 +15,5 @@ __all__ = ["offbook_command"]
 def loaded_modules() -> None:
     """Import everything before pytester runs: it drops the modules that a run inside imports."""
     import_module("jsonpath_rfc9535")  # a Rust module, which can be imported only once
-    for name in dir(goldens):
-        getattr(goldens, name)
-    for module in ("goldens_pytest", "spec_validation"):
-        import_module(f"offbook.goldens.{module}")
+    for module in iter_modules(goldens.__path__, "offbook.goldens."):
+        import_module(module.name)

@@ -108,6 +108,9 @@ def _run_tests(folder: str, scratch: Path, *, isolated: bool) -> PublishedRun:
     with start_proxy() as proxy:
         environment = {**os.environ, **ENVIRONMENT, **proxy.environment}
         environment["PYTHONPATH"] = str(PUBLISHED)
+        # The home has other plugins than this checkout.
+        environment.pop("PYTEST_PLUGINS", None)
+        environment.pop("PYTEST_DISABLE_PLUGIN_AUTOLOAD", None)
         completed = subprocess.run(
             command,
             cwd=scratch,

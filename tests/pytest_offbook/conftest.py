@@ -18,15 +18,13 @@ def import_everything() -> None:
     assert fixtures.Offbook is offbook.Offbook
     import_module("jsonpath_rfc9535")  # an extension module, which can be imported only once
     # msgspec looks up the types of a struct in its module when they are first needed
-    dialects = import_module("offbook.exchange.dialects")
-    for module in walk_packages(dialects.__path__, f"{dialects.__name__}."):
-        import_module(module.name)
     # what a test that drives a function loads: each of these patches something only once
+    for folder in ("exchange.dialects", "sources.inprocess", "sources.server", "testing"):
+        package = import_module(f"offbook.{folder}")
+        for module in walk_packages(package.__path__, f"{package.__name__}."):
+            import_module(module.name)
     import_module("offbook.surfaces.pytest_session")
-    import_module("offbook.sources.inprocess.patching")
-    import_module("offbook.sources.server.endpoint")
     import_module("offbook.subjects.frameworks.callable")
     import_module("pytest_offbook.rehearsals")
-    import_module("offbook.testing.subject_conformance")
     for name in offbook.__all__:
         getattr(offbook, name)

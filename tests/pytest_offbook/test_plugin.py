@@ -632,3 +632,30 @@ def test_it():
     for internal in ("*rehearsal.py*", "*cli.py*", "*HTTPError*", "*direct cause*"):
         outcome.stdout.no_fnmatch_line(internal)
     run_tests(code, "--full-trace").stdout.fnmatch_lines(["*rehearsal.py*"])
+
+
+CHANGES_ITS_MODEL = """
+import openai
+
+def agent(prompt):
+    client = openai.OpenAI(api_key="none")
+    messages = [{"role": "user", "content": prompt}]
+    for model in ("one", "two"):
+        reply = client.chat.completions.create(model=model, messages=messages)
+        messages += [reply.choices[0].message.to_dict(), {"role": "user", "content": "More"}]
+
+def test_it(offbook):
+    offbook.drive(agent).run(when("Go", [say("A."), say("B.")]))
+"""
+
+
+def test_what_the_agent_of_a_passed_test_changed_is_listed(run_tests: RunTests):
+    result = run_tests(CHANGES_ITS_MODEL)
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(
+        ["*changed by the agent*", "*::test_it: another model: expected 'one', got 'two'"]
+    )
+
+
+def test_a_test_whose_agent_changed_nothing_is_not_listed(run_tests: RunTests):
+    assert "changed by the agent" not in run_tests(PASSING["a session"]).stdout.str()

@@ -28,7 +28,7 @@ from offbook.reports import (
     collect_suite,
     remove_invalid,
 )
-from offbook.trace import Event
+from offbook.trace import ConversationChange, Event
 
 NAMES = [
     "plain",
@@ -55,6 +55,10 @@ SUITE = Suite(
     1_700_000_000_000,
     1_700_000_001_500,
     "session.jsonl",
+    (
+        ConversationChange("system", "You find orders.", "You refund # orders \x1b\n]]> <b>."),
+        ConversationChange("model", "model-one", "model-two"),
+    ),
 )
 # Imported by name, because these packages have incomplete types.
 etree: Any = import_module("lxml.etree")
@@ -182,6 +186,49 @@ def test_a_failure_has_the_expected_and_the_actual_value():
         text = report.render(SUITE)
         assert "a" in text
         assert "expected" in text
+
+
+MODEL_CHANGE = "another model: expected 'model-one', got 'model-two'"
+
+
+def test_a_junit_parser_reads_the_changes():
+    (suite,) = JUnitXml.fromstring(JUnitReport().render(SUITE).encode())
+    first, second = [(one.name, one.value) for one in suite.properties()]
+    assert first[1].startswith("another system prompt: expected 'You find orders.', got ")
+    assert second == ("offbook.change", MODEL_CHANGE)
+
+
+def test_ctrf_and_json_have_the_changes():
+    extra = json.loads(CtrfReport().render(SUITE))["results"]["extra"]
+    assert extra["changes"][1:] == [MODEL_CHANGE]
+    report = json.loads(JsonReport().render(SUITE))
+    assert [(one["what"], one["level"]) for one in report["changes"]] == [
+        ("system", "shown"),
+        ("model", "shown"),
+    ]
+
+
+def test_a_tap_parser_reads_the_changes_as_comments(npm_parsers: Path):
+    command = [npm_parsers / "tap-parser", "--strict", "-j", "0"]
+    text = TapReport().render(SUITE).encode()
+    process = subprocess.run(command, input=text, capture_output=True, check=False)
+    comments = [value[1] for value in json.loads(process.stdout) if value[0] == "comment"]
+    assert f"# changed: {MODEL_CHANGE}\n" in comments
+
+
+def test_a_suite_has_the_changes_of_its_trace_and_of_the_tools_that_ran():
+    events = [
+        Event(1, "model.change", {"what": "history", "level": "allowed"}),
+        Event(2, "model.change", {"what": "model", "expected": "a", "got": "b"}),
+        Event(3, "tool.call", {"call_id": "1", "tool": "t", "input": {"n": 7}, "observed": True}),
+        Event(4, "tool.start", {"call_id": "1", "tool": "t", "input": {"n": 9}}),
+        Event(5, "tool.start", {"call_id": "", "tool": "t", "input": {"n": 8}}),
+    ]
+    assert [(one.what, one.got) for one in collect_suite(events, "run").changes] == [
+        ("model", "b"),
+        ("unasked", 't({"n":8})'),
+        ("input", 't({"n":9})'),
+    ]
 
 
 def test_an_empty_suite_is_not_green_in_any_format():

@@ -23,7 +23,7 @@ from offbook.reports import (
     fence,
     write_step_summary,
 )
-from offbook.trace import VERDICT, Event
+from offbook.trace import VERDICT, ConversationChange, Event
 
 etree: Any = import_module("lxml.etree")
 HOSTILE = [
@@ -122,6 +122,19 @@ def test_a_failed_case_is_annotated_at_its_line():
     assert GitHubReport().render(suite) == (
         "::error file=a%2Cb.py,line=7,title=1 total::no%0Aexpected: 3%0Aactual: 4\n"
     )
+
+
+def test_a_change_is_a_notice_and_a_line_of_the_summary():
+    changes = (
+        ConversationChange("model", "a", "b"),
+        ConversationChange("text", "c", "d", 1, "fails"),
+    )
+    suite = Suite("run", (Case("1 it", "passed"),), changes=changes)
+    line = "another model: expected 'a', got 'b'"
+    assert GitHubReport().render(suite) == (
+        f"::notice title=run%3A the agent changed something::{line}\n"
+    )
+    assert f"- {escape_markdown(line)}" in MarkdownReport().render(suite).splitlines()
 
 
 def test_the_file_and_line_of_a_verdict_are_those_of_its_context():

@@ -192,6 +192,15 @@ def test_a_verdict_is_an_event_of_the_run(tmp_path: Path):
     assert attributes_of(event)["gen_ai.evaluation.score.label"] == "pass"
 
 
+def test_a_change_is_an_event_of_the_run():
+    change = {"what": "model", "expected": "a", "got": "b", "level": "shown"}
+    events = [Event(1, RUN_START, {"subject": "x"}, 1), Event(2, "model.change", change, 2)]
+    (run,) = spans_of(export_spans(events))
+    (noted,) = run["events"]
+    assert noted["name"] == "model.change"
+    assert json.loads(attributes_of(noted)["offbook.data"]) == change
+
+
 def test_each_run_of_a_trace_has_a_span_of_its_own():
     starts = [Event(1, RUN_START, {}, 1), Event(2, RUN_START, {"subject": "shop"}, 2)]
     first, second = spans_of(export_spans(starts))

@@ -36,6 +36,24 @@ def guarded(api: Any) -> None:
         ctx.ui.notify(f"hello {args}")
 
 
+def test_the_cells_of_a_pattern_have_one_line_each():
+    assert tree_of(
+        ("cell.send", {"stream": "counter.add", "event": {"by": 2}, "by": "test.py:3"}),
+        ("cell.handle", {"stream": "counter.add", "event": None}),
+        ("cell.write", {"cell": "counter.value", "value": 2, "by": "handler counter.add"}),
+        ("cell.compute", {"computed": "counter.half", "error": "ZeroDivisionError()"}),
+        ("cell.cancel", {"stream": "counter.add", "by": "handler stop"}),
+        ("cell.error", {"error": "ValueError('no')", "where": "in the handler counter.add"}),
+    ) == [
+        'send counter.add {"by":2} (test.py:3)',
+        "handle counter.add",
+        "write counter.value 2 (handler counter.add)",
+        "compute counter.half ZeroDivisionError()",
+        "cancel counter.add (handler stop)",
+        "error ValueError('no') in the handler counter.add",
+    ]
+
+
 def test_a_session_is_rendered_with_turns_calls_and_results():
     with session(extensions=[guarded], mock_tools={"read": "a file"}) as rehearsal:
         rehearsal.run(
@@ -484,3 +502,53 @@ def test_the_bytes_of_an_exchange_are_shown_in_full_only():
     (line,) = tree_of(WIRE)
     assert line.endswith("wire request 21 bytes, response 12 bytes")
     assert any("POST /v1/chat" in line for line in tree_of(WIRE, full=True))
+
+
+SEEN_CALL: NamedEvent = (
+    "tool.call",
+    {"call_id": "1", "tool": "find", "input": {"n": 7}, "observed": True},
+)
+SENT_RESULT: NamedEvent = (
+    "tool.result",
+    {"call_id": "1", "tool": "find", "content": [{"type": "text", "text": "a lamp"}]},
+)
+START: NamedEvent = ("tool.start", {"call_id": "1", "tool": "find", "input": {"n": 7}})
+CHANGES: dict[str, tuple[list[NamedEvent], str]] = {
+    "a system prompt": (
+        [("model.change", {"what": "system", "expected": "a", "got": "b", "level": "shown"})],
+        'changed: another system prompt expected "a", got "b"',
+    ),
+    "a model": (
+        [("model.change", {"what": "model", "expected": "a", "got": "b", "level": "shown"})],
+        'changed: another model expected "a", got "b"',
+    ),
+    "parameters": (
+        [("model.change", {"what": "parameters", "expected": "t=0", "got": "t=1"})],
+        'changed: other parameters expected "t=0", got "t=1"',
+    ),
+    "tools": (
+        [("model.change", {"what": "tools", "expected": "a", "got": "without a"})],
+        'changed: other tools expected "a", got "without a"',
+    ),
+    "an invented result": ([SEEN_CALL, SENT_RESULT], "→ a lamp (the tool did not run)"),
+    "a result of a tool that ran": ([SEEN_CALL, START, SENT_RESULT], "→ a lamp"),
+    "another input": (
+        [SEEN_CALL, ("tool.start", {**START[1], "input": {"n": 9}})],
+        'runs with {"n":9}',
+    ),
+    "a second run": (
+        [SEEN_CALL, START, ("tool.start", {**START[1], "number": 2})],
+        "runs again with",
+    ),
+    "a run without a call": (
+        [("tool.start", {**START[1], "call_id": ""})],
+        'runs find {"n":7} (not called by the model)',
+    ),
+}
+
+
+@pytest.mark.parametrize("events, line", CHANGES.values(), ids=CHANGES)
+def test_what_the_agent_changed_is_a_line_of_the_tree(events: list[NamedEvent], line: str):
+    *_, last = tree_of(*events)
+    assert last.lstrip("│├└─ ").startswith(line)
+    assert ("did not run" in last) == ("did not run" in line)

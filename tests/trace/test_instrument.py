@@ -231,7 +231,7 @@ def test_a_trace_without_its_beginning_is_an_error(tmp_path: Path):
 
 
 def test_a_damaged_request_is_an_error_with_its_number():
-    event = Event(1, "model.request", {"exchange": "x1"}, seq=7)
+    event = Event(1, "model.request", {"exchange": 1}, seq=7)
     with pytest.raises(FormatError, match=r"event 7, model\.request, cannot be read"):
         list(rebuild_requests([event]))
 

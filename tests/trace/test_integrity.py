@@ -265,11 +265,9 @@ ALLOWED: dict[str, Callable[[Messages], Messages]] = {
     "ids of the client": with_ids,
     "a default": replace(4, says("", call("c3", "refund", number=7, all=False, note=None))),
     "the thinking of the model as a text": replace(8, says("Polite.You are welcome.")),
-    "added thinking": replace(4, Message("assistant", (Thinking("Hm."), REFUND))),
     "a reminder beside a prompt": replace(
         7, Message("user", (*TALK[7].blocks, Text("<system-reminder>Be brief.</system-reminder>")))
     ),
-    "a message of the system": replace(7, Message("system", (Text("Be brief."),)), TALK[7]),
     "two prompts as one": replace(9, user("What else"), user("can you do?")),
     "the calls as a text": replace(
         4,
@@ -307,6 +305,12 @@ SHOWN: dict[str, tuple[Callable[[Messages], Messages], str]] = {
     "an inserted remark": (replace(4, user("Be careful."), TALK[4]), "inserted"),
     "a cleared result": (replace(3, returns("c2", "[Old tool result content cleared]")), "dropped"),
     "a cut result": (replace(2, returns("c1", "order 7… [truncated]")), "dropped"),
+    "a thought": (replace(4, Message("assistant", (Thinking("Hm."), REFUND))), "text"),
+    "a thought in a text": (replace(8, says("<think>Rude.</think>You are welcome.")), "text"),
+    "a message of the system": (
+        replace(7, Message("system", (Text("Be brief."),)), TALK[7]),
+        "system",
+    ),
 }
 
 

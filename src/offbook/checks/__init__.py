@@ -21,7 +21,7 @@ __getattr__ = lazy_getattr(
         "fault_outcomes": "find_outcomes judge_faults",
         "golden_transcript": "KNOWN assert_golden_transcript assert_receipt_field check_sentinels"
         " find_golden_mismatches mask_volatile merge_golden parse_transcript read_transcript",
-        "judge": "CRITERIA Evaluation Judge Judgement ask_judge parse_judgement"
+        "judge": "CRITERIA Evaluation Judge Judgement ask_judge compare_pair parse_judgement"
         " reject_self_judging write_prompt",
         "tool_assertions": "ActualCall ExpectedCall Mode compare_tool_calls",
         "trial_statistics": "cohen_kappa compare_paired pass_at_k pass_hat_k sign_flip_test"

@@ -63,6 +63,7 @@ from offbook.checks.judge import Evaluation as Evaluation
 from offbook.checks.judge import Judge as Judge
 from offbook.checks.judge import Judgement as Judgement
 from offbook.checks.judge import ask_judge as ask_judge
+from offbook.checks.judge import compare_pair as compare_pair
 from offbook.checks.judge import parse_judgement as parse_judgement
 from offbook.checks.judge import reject_self_judging as reject_self_judging
 from offbook.checks.judge import write_prompt as write_prompt

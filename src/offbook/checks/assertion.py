@@ -29,7 +29,7 @@ from offbook.errors import OffbookError, UsageError, did_you_mean
 from offbook.files import explain_invalid
 from offbook.trace.agent_output import truncate_texts
 from offbook.trace.events import Verdict
-from offbook.trace.matching import compile_pattern
+from offbook.trace.matching import compile_check
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -67,6 +67,8 @@ def refuse_vacuous(check: msgspec.Struct, value_fields: tuple[str, ...] = ()) ->
             default = field.default_factory()
         if field.name not in value_fields and value != default and value in ("", [], (), {}):
             raise ValueError(f"`{field.encode_name}` is empty and would check nothing")
+        if isinstance(value, (list, tuple)) and "" in cast("list[object]", value):
+            raise ValueError(f"`{field.encode_name}` has an empty entry")
     refuse_limits(check, value_fields)
 
 
@@ -113,7 +115,7 @@ class Assertion(Check, frozen=True):
         super().__post_init__()
         for field in PATTERN_FIELDS:
             if pattern := getattr(self, field, None):
-                compile_pattern(pattern, f"{self.__struct_config__.tag}.{field}")
+                compile_check(pattern, f"{self.__struct_config__.tag}.{field}")
 
     def requires(self) -> Iterable[Requirement]:
         """Return the collectors that `evaluate` reads, so that the trace is read once for all."""

@@ -16,6 +16,8 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar, cast
 
+import msgspec
+
 from offbook.errors import UsageError
 from offbook.files import resolve_within
 from offbook.trace.agent_output import output_bytes, payload_text, text_field
@@ -26,6 +28,7 @@ from offbook.trace.events import (
     PROCESS_EXIT,
     PROCESS_OUTPUT,
     PUBLISH,
+    REPLY,
     RUN_END,
     RUN_START,
     TERMINAL_WRITE,
@@ -253,13 +256,14 @@ class OutputMatch(Collector):
 class ToolEvents(Collector):
     """The tool calls, blocks, executions and results of the run."""
 
-    event_names = EXECUTION_EVENTS
+    event_names = (*EXECUTION_EVENTS, REPLY)  # the calls of one reply run in any order
 
     def __init__(self) -> None:
         self.events: list[Event] = []
 
     def on_event(self, event: Event) -> None:
-        self.events.append(event)
+        is_reply = event.event == REPLY  # of which only the place is needed
+        self.events.append(msgspec.structs.replace(event, data={}) if is_reply else event)
 
     def read(self) -> ExecutionReader:
         """Return the calls of the model and the executions of the tools."""

@@ -124,7 +124,8 @@ def check_golden(golden: Any, transcript: Any, where: str = "") -> None:
         shown = msgspec.json.encode(golden).decode()
         raise UsageError(f"the golden {shown} matches every transcript", where=where)
     check_sentinels(golden, where)
-    if transcript in ({}, []) and golden and type(golden) is type(transcript):
+    is_same_kind = not golden or type(golden) is type(transcript)
+    if transcript in ({}, [], "", None) and is_same_kind:
         raise CheckFailed("no data: the transcript is empty", where=where)
 
 

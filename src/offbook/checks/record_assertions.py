@@ -18,6 +18,7 @@ from offbook.errors import UsageError, did_you_mean
 from offbook.secrets import excerpt
 from offbook.trace.matching import (
     MISSING,
+    compile_check,
     compile_pattern,
     parse_pointer,
     render_value,
@@ -205,6 +206,8 @@ class RecordValue(RecordOutput, frozen=True, kw_only=True, tag="record_value"):
     def __post_init__(self) -> None:
         parse_pointer(self.path)
         super().__post_init__()
+        if not self.path and self.op == "exists":
+            raise ValueError("`path` is the whole record, which always exists")
 
     def evaluate(self, context: CheckContext) -> AssertionResult:
         actual = resolve_pointer(context.record, self.path)
@@ -232,7 +235,7 @@ def comparison_problem(check: RecordOutput) -> str:
     if op == "matches":
         if not isinstance(expected, str):
             return "the operator matches takes a regular expression"
-        compile_pattern(expected, "expected")
+        compile_check(expected, "expected")
     return ""
 
 

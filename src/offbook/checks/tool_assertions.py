@@ -352,6 +352,11 @@ class ToolBefore(ToolAssertion, frozen=True, tag="tool_before"):
     then: str
     title_fields: ClassVar[tuple[str, ...]] = ("first", "then")
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.first == self.then:
+            raise ValueError(f"`first` and `then` are the same tool, {self.first!r}")
+
     def evaluate(self, context: CheckContext) -> AssertionResult:
         calls = _read_calls(context)
         if all(call.tool != self.then for call, _ in calls.calls):

@@ -1,15 +1,16 @@
-"""Statistics of trials: Wilson intervals, pass@k, pass^k, kappa, and paired comparisons."""
+"""Statistics of trials: Wilson intervals, pass@k, pass^k, kappa, paired comparisons and power."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from math import comb, sqrt
+from math import ceil, comb, sqrt
 from statistics import NormalDist, fmean
 from typing import NamedTuple
 
 CONFIDENCE = 0.95
 Z = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)
+POWER = 0.8
 RESAMPLES = 2000
 EXACT_PAIRS = 12  # 4,096 combinations of signs
 FLIPS = 10_000
@@ -52,6 +53,22 @@ def pass_hat_k(trials: int, passes: int, k: int) -> float:
     if k > trials or trials == 0:
         raise ValueError(f"pass^{k} needs at least {k} trials, got {trials}")
     return comb(passes, k) / comb(trials, k)
+
+
+def needed_trials(before: float, after: float, power: float = POWER) -> int:
+    """Return the trials of each of two runs that show a difference of their pass rates.
+
+    A test with a confidence of 95 % then finds it with the chance `power`.
+
+    >>> needed_trials(0.9, 0.8)
+    199
+    """
+    if before == after:
+        raise ValueError("equal rates differ in no number of trials")
+    mean = (before + after) / 2
+    spread = Z * sqrt(2 * mean * (1 - mean))
+    spread += NormalDist().inv_cdf(power) * sqrt(before * (1 - before) + after * (1 - after))
+    return ceil((spread / (before - after)) ** 2)
 
 
 class PairedDifference(NamedTuple):

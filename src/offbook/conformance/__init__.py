@@ -22,13 +22,12 @@ CAPABILITY = Capability(
 __all__, __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "cases": "find_cases read_suite_settings",
-        "conformance_run": "run_cases",
+        "conformance_cli": "find_cases read_suite_settings run_cases",
     },
     "CAPABILITY",
     internal={
-        "cases": "ERROR EXPECTED ConformanceCase SuiteSettings matches_error matches_filter",
-        "conformance_run": "ConformanceResult start_worker",
+        "conformance_cli": "ConformanceCase ConformanceResult ERROR EXPECTED SuiteSettings"
+        " matches_error matches_filter start_worker",
         "case_worker": "send_message",
     },
 )

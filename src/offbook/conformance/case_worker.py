@@ -1,6 +1,6 @@
 """A process that runs one case after another, and ends all processes of each.
 
-`conformance_run.py` starts one for each job. It is the subreaper of its cases (Linux): a process
+`conformance_cli.py` starts one for each job. It is the subreaper of its cases (Linux): a process
 that a case leaves behind becomes its child, whatever it did to its group or its session, and is
 killed before the next case starts. Elsewhere the process group of a case is killed. One process for
 many cases, because starting one for each would take as long as the case itself.

@@ -22,16 +22,15 @@ __all__, __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "checks.budgets": "Budget",
-        "contracts.contracts": "enforce",
+        "contracts.contracts_cli": "enforce",
         "trace.event_contracts": "Contracts",
     },
     "CAPABILITY",
     package="offbook",
     internal={
-        "contracts.contracts": "infer_contracts",
         "checks.budgets": "Spending",
         "contracts.limits_pytest": "MARKER",
         "trace.event_contracts": "ContractFile",
-        "contracts.contracts_cli": "contract",
+        "contracts.contracts_cli": "contract infer_contracts",
     },
 )

@@ -6,11 +6,11 @@ from offbook.capability import lazy_getattr
 __getattr__ = lazy_getattr(
     __name__,
     {
-        "clock": "EPOCH FROZEN_VARIABLE FrozenClock IdCounter SITECUSTOMIZE SystemClock"
-        " freeze_time stable_id",
         "faults": "FaultInjector Faults KINDS parse_faults",
+        "frozen_time": "FROZEN_VARIABLE SITECUSTOMIZE freeze_time",
         "network_guard": "AuditHook NetworkGuard block_network is_ip_address"
         " is_this_machine watch_audit_events",
-        "run_context": "apply_patch bind_context current_llm keep_wire live_listener use_variable",
+        "run_context": "EPOCH FrozenClock IdCounter SystemClock apply_patch bind_context"
+        " current_llm keep_wire live_listener stable_id use_variable",
     },
 )

@@ -1,4 +1,9 @@
-"""The context of a run, for code that is called without a run at hand.
+"""The context of a run: its time and ids, and its variables where no run is at hand.
+
+    clock = FrozenClock(tick=5)       # every run at the same time
+    stable_id("call_", "bash", "1")   # the same id for the same parts
+
+No other module reads the clock or creates ids.
 
 A `ContextVar` is inherited by asyncio tasks and not by threads. Inside of `propagate_to_threads`,
 the variables created by `thread_variable` are set in each thread that is started, for each job of
@@ -17,14 +22,16 @@ import contextlib
 import inspect
 import sys
 import sysconfig
+import time
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar, Token, copy_context
 from functools import cache, partial, wraps
+from hashlib import blake2b
 from pathlib import Path
 from threading import Lock, Thread
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from asyncio import Task
@@ -33,6 +40,77 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+EPOCH = 1_700_000_000
+"""The second at which every rehearsal takes place."""
+
+
+class Clock(Protocol):
+    """A source of the time, in milliseconds since 1970."""
+
+    def millis(self) -> int:
+        """Return the time now."""
+        ...
+
+    def timer(self) -> float:
+        """Return a time for durations, in milliseconds."""
+        ...
+
+
+class SystemClock:
+    """The time of the machine."""
+
+    def millis(self) -> int:
+        """Return the time now."""
+        return time.time_ns() // 1_000_000
+
+    def timer(self) -> float:
+        """Return a time that never goes back."""
+        return time.perf_counter_ns() / 1_000_000
+
+
+class FrozenClock:
+    """A time that is fixed, or moves `tick` milliseconds each time it is read."""
+
+    def __init__(self, start: int = EPOCH * 1000, tick: int = 0) -> None:
+        self._now = start
+        self._tick = tick
+
+    def millis(self) -> int:
+        """Return the time now; afterwards it is one tick later."""
+        now = self._now
+        self._now += self._tick
+        return now
+
+    def timer(self) -> float:
+        """Return the time now, without a tick."""
+        return self._now
+
+    def advance(self, millis: int) -> None:
+        """Move the time forward."""
+        self._now += millis
+
+
+class IdCounter:
+    """Counted ids, for each prefix from 1: `call-1`, `call-2`, `run-1`."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+
+    def next(self, prefix: str) -> str:
+        """Return the next id with this prefix."""
+        count = self._counts.get(prefix, 0) + 1
+        self._counts[prefix] = count
+        return f"{prefix}-{count}"
+
+
+def stable_id(prefix: str, *parts: str, length: int = 24) -> str:
+    """Return an id that looks like a provider's, and is always the same for the same parts."""
+    digest = blake2b("\0".join(parts).encode(), digest_size=32).hexdigest()
+    return f"{prefix}{digest[:length]}"
+
+
+# --- Variables
 
 EMPTY: dict[str, Any] = {}
 
@@ -356,8 +434,14 @@ class _Patch:
         def replacement(*args: Any, **named: Any) -> Any:
             return self._call(*args, **named)
 
-        self._replacement = replacement
-        setattr(owner, name, replacement)
+        @wraps(self._original)
+        async def replacement_async(*args: Any, **named: Any) -> Any:
+            return await self._call(*args, **named)
+
+        # Libraries ask whether a function is async.
+        awaited = inspect.iscoroutinefunction(self._original)
+        self._replacement = replacement_async if awaited else replacement
+        setattr(owner, name, self._replacement)
 
     @property
     def in_effect(self) -> bool:

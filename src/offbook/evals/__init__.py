@@ -40,7 +40,7 @@ __all__, __getattr__, __dir__ = lazy_names(
         " render_markdown render_table report_json to_suites",
         "friction": "SuggestionExpectation SuggestionMade parse_friction_events redact_values"
         " redact_words suggest",
-        "rubrics": "CalibrationRow Evidence JudgeOptions build_judge evaluate_rubric read_target"
+        "rubrics": "CalibrationRow Evidence JudgeOptions build_judges evaluate_rubric read_target"
         " report_agreement settings_for",
         "ladder": "run_ladder",
         "live_verify": "run_command",

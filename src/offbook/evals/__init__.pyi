@@ -66,7 +66,7 @@ from offbook.evals.pack_run import run_pack as run_pack
 from offbook.evals.rubrics import CalibrationRow as CalibrationRow
 from offbook.evals.rubrics import Evidence as Evidence
 from offbook.evals.rubrics import JudgeOptions as JudgeOptions
-from offbook.evals.rubrics import build_judge as build_judge
+from offbook.evals.rubrics import build_judges as build_judges
 from offbook.evals.rubrics import evaluate_rubric as evaluate_rubric
 from offbook.evals.rubrics import read_target as read_target
 from offbook.evals.rubrics import report_agreement as report_agreement

@@ -16,7 +16,7 @@ import msgspec
 
 from offbook.errors import OffbookError
 from offbook.evals.case_kind import CaseContext, CaseOutcome, EvalOptions, kind_of
-from offbook.evals.pack import AnyCase, EvalCase, LoadedPack, Pack, Thresholds
+from offbook.evals.pack import AnyCase, EvalCase, LoadedPack, Pack, Rubric, Thresholds
 from offbook.evals.rubrics import (
     Evidence,
     JudgeScore,
@@ -62,10 +62,12 @@ def evaluate_case(
         severity=loaded.pack.severity_of(case),
         kind=case.mode,
         pack=loaded.id,
+        metadata=case.metadata,
     )
     try:
         with ExitStack() as cleanup:
-            outcome = kind_of(case).run_case(case, CaseContext(loaded, options, trial, cleanup))
+            context = CaseContext(loaded, options, trial, cleanup, number)
+            outcome = kind_of(case).run_case(case, context)
             fields = _check(loaded, case, options, outcome)
         if outcome.files and options.output:
             folder = resolve_within(Path(options.output), f"{REPORTS}/{case.id}")
@@ -118,6 +120,8 @@ def _check(
     spent = (metrics.cost_usd or 0) if outcome.spent else 0.0
     evidence = Evidence(run, outcome.trace, outcome.folder, metrics, outcome.suggestions)
     rubrics = [loaded.rubrics[name] for name in case.rubrics]
+    if case.assertions:
+        rubrics.append(Rubric("expected", assertions=case.assertions))
     for rubric in rubrics:
         if rubric.judged:
             continue
@@ -129,15 +133,17 @@ def _check(
     # A judge costs time and money: the other rubrics come first.
     scores: dict[str, JudgeScore | None] = {}
     for rubric in filter(lambda rubric: rubric.judged, rubrics):
-        found, score = judge_rubric(rubric, evidence, loaded, options.judge)
-        verdicts += found
-        scores[rubric.id] = score
-        if score is None:
+        found = judge_rubric(rubric, evidence, loaded, options.judge, case)
+        verdicts += found.verdicts
+        spent += found.cost_usd
+        if not found.scores:
+            scores[rubric.id] = None
             continue
-        spent += score.cost_usd
-        # The judge's own verdict is on the lowest score.
+        scores |= found.scores
+        # The judge's own verdicts are on the lowest score.
         other = msgspec.structs.replace(rubric.thresholds, min_score=None)
-        judged = msgspec.structs.replace(evidence, metrics=_with_score(metrics, score))
+        lowest = min(found.scores.values(), key=lambda score: score.score)
+        judged = msgspec.structs.replace(evidence, metrics=_with_score(metrics, lowest))
         verdicts += evaluate_rubric(msgspec.structs.replace(rubric, thresholds=other), judged)
     if case.mode != "friction":
         for limits, label in ((pack.defaults.thresholds, "default "), (case.thresholds, "")):
@@ -189,17 +195,17 @@ def identify_case(loaded: LoadedPack, case: AnyCase, options: EvalOptions) -> Id
     rubrics = [loaded.rubrics[name] for name in case.rubrics]
     identity.add(rubrics, pack.defaults, pack.judge, pack.prices, pack.baseline)
     for reference in filter(
-        None,
+        lambda reference: reference and isinstance(reference, str),
         (
             *(case.run, case.trace, case.friction_events, case.fixture, case.compare_to),
             *(pack.baseline, case.playbook, case.cassette, case.manifest, case.dataset),
             case.settings,
         ),
     ):
-        fixture = loaded.fixtures.get(reference)
+        fixture = loaded.fixtures.get(str(reference))
         identity.add(fixture)
         if fixture is None or fixture.inline is None:
-            identity.add_file(loaded.resolve(reference))
+            identity.add_file(loaded.resolve(str(reference)))
     if case.workspace:
         identity.add_folder(loaded.base / case.workspace)
     # The judges of the whole run belong to each of its cases.
@@ -210,12 +216,13 @@ def identify_case(loaded: LoadedPack, case: AnyCase, options: EvalOptions) -> Id
     for rubric in filter(lambda rubric: rubric.judged, rubrics):
         settings = settings_for(rubric, loaded, options.judge)
         identity.add(settings)
-        if settings.source in PROVIDERS:
-            if options.live:
-                identity.add_unknown("the judge is a real model")
-        elif settings.source:
-            base = Path() if settings.source == options.judge.source else loaded.base
-            identity.add_file(base / settings.source)
+        for source in (model.source for model in settings.panel or (settings,)):
+            if source in PROVIDERS:
+                if options.live:
+                    identity.add_unknown("the judge is a real model")
+            elif source:
+                base = Path() if source == options.judge.source else loaded.base
+                identity.add_file(base / source)
     return identity
 
 

@@ -74,6 +74,7 @@ class CaseContext(msgspec.Struct, frozen=True):
     options: EvalOptions
     trial: int
     cleanup: ExitStack
+    number: int = 0  # of the case among those of all packs
 
 
 class CaseOutcome(msgspec.Struct, frozen=True):

@@ -1,28 +1,31 @@
 """The engines that run trials: worker processes of this machine, or a Ray cluster.
 
 A worker that dies, hangs or prints anything is one failed trial: results come through a pipe of
-their own, each trial has a deadline, and a lost worker is replaced.
+their own, each trial has a deadline from its own start, and a lost worker is replaced. A task of a
+cluster runs its trials with the engine of one machine: both have the same contract.
 """
 
 from __future__ import annotations
 
 import gc
 import os
+import pickle
 import selectors
 import signal
+import subprocess
 import sys
 import tempfile
 import time
 import warnings
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 
-from offbook.errors import UsageError, signal_name
+from offbook.errors import RunError, UsageError, signal_name
 from offbook.evals.run_directory import CaseResult
 
 # A worker has so many seconds of work ahead, and not more trials: with short trials it does not
@@ -52,6 +55,7 @@ class LostTrial(NamedTuple):
 
 
 Evaluate = Callable[[Trial], CaseResult]
+Prepare = Callable[[Trial], bool]  # True if it took time that is not that of the trial
 Result = tuple[Trial, CaseResult] | LostTrial
 
 _encoder = msgspec.json.Encoder(enc_hook=repr)
@@ -61,9 +65,10 @@ _decoder = msgspec.json.Decoder(CaseResult)
 class _Worker:
     """A forked process: it reads trials from a pipe and writes their results to another."""
 
-    def __init__(self, evaluate: Evaluate) -> None:
+    def __init__(self, evaluate: Evaluate, prepare: Prepare, ahead: int) -> None:
         trials_in, trials_out = os.pipe()
         results_in, results_out = os.pipe()
+        self._ahead = ahead
         handle, name = tempfile.mkstemp(prefix="offbook-worker-")
         os.close(handle)
         self.log = Path(name)
@@ -77,7 +82,7 @@ class _Worker:
                 _end_with(parent)
                 os.close(trials_out)
                 os.close(results_in)
-                _work(evaluate, trials_in, results_out, self.log)
+                _work(evaluate, prepare, trials_in, results_out, self.log)
             finally:
                 os._exit(0)
         os.close(trials_in)
@@ -101,7 +106,7 @@ class _Worker:
     def wanted(self) -> int:
         """The number of trials to send now."""
         seconds = (time.monotonic() - self.started) / max(1, self.finished)
-        ahead = min(MAX_AHEAD, max(1, int(AHEAD_SECONDS / max(seconds, 1e-6))))
+        ahead = min(self._ahead, max(1, int(AHEAD_SECONDS / max(seconds, 1e-6))))
         # In halves: one message for several trials.
         return ahead - len(self.pending) if len(self.pending) <= ahead // 2 else 0
 
@@ -116,7 +121,10 @@ class _Worker:
             end = SIZE + int.from_bytes(self._buffer[:SIZE])
             if len(self._buffer) < end:
                 break
-            found.append(_decoder.decode(self._buffer[SIZE:end]))
+            if end == SIZE:  # its trial starts now
+                self.since = time.monotonic()
+            else:
+                found.append(_decoder.decode(self._buffer[SIZE:end]))
             self._buffer = self._buffer[end:]
         return found
 
@@ -156,7 +164,7 @@ def _end_with(parent: int) -> None:
         os._exit(1)
 
 
-def _work(evaluate: Evaluate, trials: int, results: int, log: Path) -> None:
+def _work(evaluate: Evaluate, prepare: Prepare, trials: int, results: int, log: Path) -> None:
     """The life of a worker."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
@@ -166,48 +174,101 @@ def _work(evaluate: Evaluate, trials: int, results: int, log: Path) -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(file, 1)
     os.dup2(file, 2)
-    while True:
-        head = _read_exactly(trials, SIZE)
-        if head is None:
-            return
-        body = _read_exactly(trials, int.from_bytes(head))
-        for item in msgspec.json.decode(body or b"[]", type=list[tuple[int, int, int]]):
+    while (message := _receive(trials)) is not None:
+        for item in msgspec.json.decode(message, type=list[tuple[int, int, int]]):
             if os.fstat(file).st_size:  # what the last trial has printed
                 os.ftruncate(file, 0)
-            message = _encoder.encode(evaluate(Trial(*item)))
-            _write_all(results, len(message).to_bytes(SIZE) + message)
+            trial = Trial(*item)
+            if prepare(trial):
+                _send(results, b"")
+            _send(results, _encoder.encode(evaluate(trial)))
 
 
-def run_in_fork(work: Callable[[], CaseResult]) -> CaseResult:
-    """Return the result of work in a fork of this process: all that it changes is gone then.
+class ForkServer:
+    """A process that is prepared once, and runs each trial in a fork of itself.
 
-    If the fork dies, this process dies in the same way: the trial is lost.
+    So a trial finds the process as it was prepared, whatever other trials have changed. Trials that
+    declare to share their state run in the process itself. If it dies, or a fork of it, this
+    process dies in the same way: the trial is lost.
     """
-    reading, writing = os.pipe()
+
+    def __init__(self, prepare: Callable[[], object], evaluate: Evaluate, *, shared: bool) -> None:
+        trials, self._trials = os.pipe()
+        self._results, results = os.pipe()
+        parent = os.getpid()
+        self._pid = _fork()
+        if self._pid == 0:
+            try:
+                _end_with(parent)
+                prepare()
+                _send(results, b"")
+                while (message := _receive(trials)) is not None:
+                    trial = Trial(*msgspec.json.decode(message, type=tuple[int, int, int]))
+                    if shared:
+                        _send(results, _encoder.encode(evaluate(trial)))
+                    else:
+                        _evaluate_in_fork(evaluate, trial, results)
+            finally:
+                os._exit(0)
+        os.close(trials)
+        os.close(results)
+        self._read()
+
+    def run(self, trial: Trial) -> CaseResult:
+        """Return the result of a trial."""
+        _send(self._trials, msgspec.json.encode(trial))
+        return _decoder.decode(self._read())
+
+    def _read(self) -> bytes:
+        message = _receive(self._results)
+        if message is None:
+            _die_like(self._pid)
+        return message
+
+
+def _evaluate_in_fork(evaluate: Evaluate, trial: Trial, results: int) -> None:
     parent = os.getpid()
+    pid = _fork()
+    if pid == 0:
+        try:
+            _end_with(parent)
+            _send(results, _encoder.encode(evaluate(trial)))
+        finally:
+            # Without a result, the process that waits for one has to end as well.
+            os._exit(0 if sys.exception() is None else 1)
+    _, status = os.waitpid(pid, 0)
+    if status:
+        _die_with(status)
+
+
+def _fork() -> int:
     with warnings.catch_warnings():
         # A thread of the subject is not in the fork, as after any fork.
         warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
-    if pid == 0:
-        try:
-            os.close(reading)
-            _end_with(parent)
-            _write_all(writing, _encoder.encode(work()))
-        finally:
-            os._exit(0)
-    os.close(writing)
-    parts: list[bytes] = []
-    while part := os.read(reading, 1 << 16):
-        parts.append(part)
-    os.close(reading)
-    _, status = os.waitpid(pid, 0)
+        return os.fork()
+
+
+def _die_like(pid: int) -> NoReturn:
+    """End this process in the same way as a child."""
+    _die_with(os.waitpid(pid, 0)[1])
+
+
+def _die_with(status: int) -> NoReturn:
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
-        os.kill(parent, -code)
-    if code or not parts:
-        os._exit(code)
-    return _decoder.decode(b"".join(parts))
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+def _send(file: int, message: bytes) -> None:
+    view = memoryview(len(message).to_bytes(SIZE) + message)
+    while view:
+        view = view[os.write(file, view) :]
+
+
+def _receive(file: int) -> bytes | None:
+    head = _read_exactly(file, SIZE)
+    return None if head is None else _read_exactly(file, int.from_bytes(head))
 
 
 def _read_exactly(file: int, count: int) -> bytes | None:
@@ -220,21 +281,20 @@ def _read_exactly(file: int, count: int) -> bytes | None:
     return data
 
 
-def _write_all(file: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(file, view) :]
-
-
 def run_local(
     trials: Iterable[Trial],
     evaluate: Evaluate,
     *,
     jobs: int = 1,
     timeout_of: Callable[[Trial], float] = lambda _: DEFAULT_TIMEOUT,
+    prepare: Prepare = lambda _: False,
+    ahead: int = MAX_AHEAD,
 ) -> Generator[Result]:
-    """Yield the results of the trials as they come, in any order. Closing it ends the workers."""
-    pool = _Pool(trials, evaluate, timeout_of)
+    """Yield the results of the trials as they come, in any order. Closing it ends the workers.
+
+    A worker has at most `ahead` trials whose results were not yielded.
+    """
+    pool = _Pool(trials, lambda: _Worker(evaluate, prepare, ahead), timeout_of)
     try:
         for _ in range(max(1, jobs)):
             pool.start()
@@ -250,19 +310,22 @@ class _Pool:
     """The workers of a run, and the trials that wait for one. A worker without a trial is ended."""
 
     def __init__(
-        self, trials: Iterable[Trial], evaluate: Evaluate, timeout_of: Callable[[Trial], float]
+        self,
+        trials: Iterable[Trial],
+        start_worker: Callable[[], _Worker],
+        timeout_of: Callable[[Trial], float],
     ) -> None:
         self.workers: list[_Worker] = []
         self._source = iter(trials)
         self._returned: deque[Trial] = deque()  # the trials of a lost worker
-        self._evaluate = evaluate
+        self._start_worker = start_worker
         self._timeout_of = timeout_of
         self._selector = selectors.DefaultSelector()
 
     def start(self) -> None:
         """Start a worker, if there is a trial for it."""
         if batch := self._next(1):
-            worker = _Worker(self._evaluate)
+            worker = self._start_worker()
             self.workers.append(worker)
             self._selector.register(worker.results, selectors.EVENT_READ, worker)
             worker.send(batch)
@@ -334,21 +397,47 @@ class _Pool:
 # --- The engine on a cluster
 
 
-RETRIES = 3  # of a task whose worker was lost
-BATCHES_PER_CPU = 8  # small enough to spread the work, large enough for short cases
+RETRIES = 3  # of a trial whose task was lost
+BATCHES_PER_CPU = 4  # small enough to spread the work, large enough for short cases
 MAX_BATCH = 64
-POLL_SECONDS = 1.0
-
-_decoder = msgspec.json.Decoder(CaseResult)
 
 
-def evaluate_batch(
-    evaluate: Evaluate, batch: Sequence[tuple[int, int, int]], folder: str
-) -> list[bytes]:
-    """Evaluate trials in a worker of the cluster, in the working directory of the run."""
-    os.chdir(folder)
-    encode = msgspec.json.Encoder(enc_hook=repr).encode
-    return [encode(evaluate(Trial(*item))) for item in batch]
+def evaluate_batch(work: bytes, batch: Sequence[tuple[Trial, float]], folder: str) -> Any:
+    """Yield the results of trials in a worker of the cluster, in the working directory of the run.
+
+    The worker has threads and may not be forked, so a new process forks. A trial starts when the
+    result before it is with the driver: a killed driver has to repeat no more than one trial for
+    each worker.
+    """
+    code = f"from {__name__} import serve_batch; serve_batch({os.getpid()})"
+    with subprocess.Popen(  # noqa: S603 - ourselves
+        [sys.executable, "-c", code], cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None  # noqa: S101 - for the type checker
+        assert process.stdout is not None  # noqa: S101 - as above
+        requests, results = process.stdin.fileno(), process.stdout.fileno()
+        _send(requests, work)
+        _send(requests, pickle.dumps(list(batch)))
+        while (message := _receive(results)) is not None:
+            yield pickle.loads(message)  # noqa: S301 - of our own process
+            _send(requests, b"")
+    if process.returncode:
+        raise RunError(f"the process of the trials exited with {process.returncode}")
+
+
+def serve_batch(parent: int) -> None:
+    """Run the trials of stdin with the engine of one machine; the next one after each answer."""
+    _end_with(parent)
+    requests, results = os.dup(0), os.dup(1)
+    os.dup2(2, 1)  # what anything prints is not a result
+    evaluate, prepare = pickle.loads(_receive(requests) or b"")  # noqa: S301 - of our driver
+    timeouts: dict[Trial, float] = dict(pickle.loads(_receive(requests) or b""))  # noqa: S301 - as above
+    for item in run_local(
+        [*timeouts], evaluate, timeout_of=timeouts.__getitem__, prepare=prepare, ahead=1
+    ):
+        _send(results, pickle.dumps(item))
+        if _receive(requests) is None:
+            return
 
 
 def run_on_ray(
@@ -357,6 +446,7 @@ def run_on_ray(
     *,
     address: str = "",
     timeout_of: Callable[[Trial], float],
+    prepare: Prepare = lambda _: False,
 ) -> Generator[Result]:
     """Yield the results of the trials as they come. Closing it cancels the others."""
     try:
@@ -368,10 +458,16 @@ def run_on_ray(
     cluster: Any = ray
     owned = not cluster.is_initialized()
     if owned:
-        options = {"log_to_driver": False, "logging_level": "error"}
-        cluster.init(address=address or None, **options)
+        try:
+            cluster.init(address=address or None, log_to_driver=False, logging_level="error")
+        except Exception as error:
+            raise RunError(
+                f"cannot {'connect to the Ray cluster' if address else 'start Ray'}: {error}",
+                where=address,
+                hint="check --address; `ray status` shows the cluster of this machine",
+            ) from error
     try:
-        yield from run_on(cluster, trials, evaluate, timeout_of)
+        yield from run_on(cluster, trials, evaluate, timeout_of, prepare)
     finally:
         if owned:
             cluster.shutdown()
@@ -382,45 +478,52 @@ def run_on(
     trials: Sequence[Trial],
     evaluate: Evaluate,
     timeout_of: Callable[[Trial], float],
+    prepare: Prepare = lambda _: False,
 ) -> Generator[Result]:
     """Yield the result of each trial, as the workers of a cluster finish them."""
-    task = ray.remote(max_retries=RETRIES, retry_exceptions=False)(evaluate_batch)
-    shared = ray.put(evaluate)  # the packs are sent once, not with each task
+    # A lost task is submitted again here, with the trials that it has not finished.
+    options = {
+        "num_returns": "streaming",
+        "max_retries": 0,
+        "_generator_backpressure_num_objects": 1,
+    }
+    task = ray.remote(**options)(evaluate_batch)
+    work = ray.put(pickle.dumps((evaluate, prepare)))  # the packs are sent once for all tasks
     folder = os.getcwd()  # noqa: PTH109 - a text for the workers
     cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
     size = max(1, min(MAX_BATCH, len(trials) // (cpus * BATCHES_PER_CPU)))
-    batches = [list(trials[start : start + size]) for start in range(0, len(trials), size)]
-    running: dict[Any, tuple[list[Trial], float]] = {}
+    batches = deque(list(trials[start : start + size]) for start in range(0, len(trials), size))
+    running: dict[Any, list[Trial]] = {}
+    lost: Counter[Trial] = Counter()
     try:
         while batches or running:
             # Not more tasks than the cluster has work for: a stopped run leaves little behind.
             while batches and len(running) < cpus * 2:
-                batch = batches.pop(0)
-                running[task.remote(shared, batch, folder)] = batch, time.monotonic()
-            ready, _ = ray.wait(list(running), num_returns=1, timeout=POLL_SECONDS)
-            for reference in ready:
-                batch, _ = running.pop(reference)
+                batch = batches.popleft()
+                timed = [(trial, timeout_of(trial)) for trial in batch]
+                running[task.remote(work, timed, folder)] = batch
+            ready, _ = ray.wait([*running], num_returns=1)
+            for stream in ready:
                 try:
-                    for trial, line in zip(batch, ray.get(reference), strict=True):
-                        yield trial, _decoder.decode(line)
+                    item: Result = ray.get(next(stream))
+                except StopIteration:
+                    del running[stream]
+                    continue
                 except ray.exceptions.RayError as error:
-                    # One trial of the batch ends its worker each time: find it alone.
-                    if len(batch) > 1:
-                        batches[:0] = [[trial] for trial in batch]
-                    else:
-                        reason = f"the worker of the case was lost: {type(error).__name__}"
-                        yield LostTrial(batch[0], reason)
-            now = time.monotonic()
-            for reference, (batch, since) in list(running.items()):
-                # A task may wait for a worker first, so a batch has the time of two.
-                if now - since > 2 * sum(map(timeout_of, batch)):
-                    del running[reference]
-                    ray.cancel(reference, force=True)
-                    if len(batch) > 1:
-                        batches[:0] = [[trial] for trial in batch]
-                    else:
-                        limit = timeout_of(batch[0])
-                        yield LostTrial(batch[0], f"the case did not end within {limit:g} s")
+                    batch = running.pop(stream)
+                    lost[batch[0]] += 1
+                    if lost[batch[0]] > RETRIES:
+                        yield LostTrial(batch.pop(0), _reason_of(error))
+                    if batch:
+                        batches.appendleft(batch)
+                    continue
+                running[stream].remove(item[0])
+                yield item
     finally:
-        for reference in running:
-            ray.cancel(reference, force=True)
+        for stream in running:
+            ray.cancel(stream, force=True)
+
+
+def _reason_of(error: Exception) -> str:
+    last = (str(error).strip().splitlines() or [""])[-1]
+    return f"the worker of the case was lost: {type(error).__name__}: {last}".rstrip(": ")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 from pathlib import Path
 from statistics import fmean
@@ -11,13 +11,21 @@ from typing import Any
 
 import msgspec
 
-from offbook.checks.trial_statistics import PairedDifference, compare_paired
-from offbook.errors import UsageError, counted
+from offbook.checks.trial_statistics import PairedDifference, compare_paired, needed_trials
+from offbook.errors import UsageError, counted, did_you_mean
 from offbook.evals.pack_run import FinishedRun
-from offbook.evals.run_directory import CaseResult, CaseSummary, RunSummary, read_results
+from offbook.evals.run_directory import (
+    SLICED_METRICS,
+    CaseResult,
+    CaseSummary,
+    RunSummary,
+    SliceSummary,
+    read_results,
+    slice_value,
+)
+from offbook.evals.run_directory import render_rows as render_lines
 from offbook.reports.github import AnnotationLevel, annotation, escape_markdown
 from offbook.reports.report import Attempt, Case, CaseStatus, Suite, portable_name
-from offbook.runs.result_identity import REAL_MODEL
 from offbook.trace.matching import AlignedRow, align, render_rows
 
 MAX_ROWS = 200  # passing cases in a table; failing ones are always shown
@@ -66,7 +74,26 @@ def render_table(run: FinishedRun) -> Iterator[str]:
             yield from (f"         {line}" for line in rest)
     if len(run.cases) > MAX_ROWS:
         yield f"         … and {counted(len(passing), 'passing case')}"
+    yield from render_slices(run.summary.slices)
     yield from render_counts(run.summary)
+
+
+def render_slices(slices: Sequence[SliceSummary]) -> Iterator[str]:
+    """Yield a table for each key of metadata: a row for each of its values."""
+    for by in dict.fromkeys(item.by for item in slices):
+        yield from render_lines(*slice_table([item for item in slices if item.by == by]))
+
+
+def slice_table(slices: Sequence[SliceSummary]) -> tuple[list[str], list[list[str]]]:
+    """Return the names of the columns and the rows of the slices by one key."""
+    metrics = [name for name in SLICED_METRICS if any(name in item.metrics for item in slices)]
+    rows: list[list[str]] = []
+    for item in slices:
+        low, high = item.interval
+        rate = f"{item.pass_rate:.0%} ({low:.0%} to {high:.0%})"
+        values = [f"{item.metrics[n]:.4g}" if n in item.metrics else "" for n in metrics]
+        rows.append([item.value, f"{item.passed}/{item.cases}", rate, *values])
+    return [slices[0].by, "passed", "pass rate", *metrics], rows
 
 
 def _trials(case: CaseSummary) -> str:
@@ -76,10 +103,17 @@ def _trials(case: CaseSummary) -> str:
     low, high = case.interval
     flaky = ", flaky" if case.flaky else ""
     cached = f", {case.cached} cached" if case.cached else ""
-    return (
-        f"{case.passes}/{case.trials} passed ({low:.0%} to {high:.0%}), pass@{case.trials} "
-        f"{case.pass_at_k:.2f}, pass^{case.trials} {case.pass_hat_k:.2f}{flaky}{cached}"
-    )
+    chances = render_chances(case.pass_at_k, case.pass_hat_k)
+    rate = f"{case.passes}/{case.trials} passed ({low:.0%} to {high:.0%})"
+    return f"{rate}, {chances}{flaky}{cached}"
+
+
+def render_chances(at: Sequence[float], hat: Sequence[float]) -> str:
+    """Return pass@k and pass^k for the powers of two, and for all trials."""
+    count = len(at)
+    shown = [k for k in (2, 4, 8, 16, 32, 64) if k < count] + [count]
+    parts = [f"pass@{k} {at[k - 1]:.2f}" for k in shown]
+    return ", ".join([*parts, *(f"pass^{k} {hat[k - 1]:.2f}" for k in shown)])
 
 
 def render_counts(summary: RunSummary) -> Iterator[str]:
@@ -99,6 +133,9 @@ def render_counts(summary: RunSummary) -> Iterator[str]:
     ):
         if count:
             parts.append(text)
+    if len(summary.pass_at_k) > 1:
+        yield f"all cases: {render_chances(summary.pass_at_k, summary.pass_hat_k)}"
+    yield from summary.below
     gate = "PASS" if summary.passed_gate else "FAIL"
     yield f"{gate} {', '.join(parts)}, {summary.total} total"
     if summary.changed:
@@ -160,7 +197,14 @@ def _case_json(result: CaseResult) -> dict[str, Any]:
         fields[gated] = [*fields[gated], *result.problems]
     if result.comparison is not None:
         fields["comparison"] = msgspec.to_builtins(result.comparison)
-    for name in ("trace", "error", "cached", "output", "scores", "report"):
+    reasons = {
+        verdict.check.removesuffix(": judge"): verdict.context["reasoning"]
+        for verdict in result.verdicts
+        if "reasoning" in verdict.context
+    }
+    if reasons:
+        fields["reasons"] = reasons
+    for name in ("trace", "error", "cached", "output", "scores", "metadata", "report"):
         if value := getattr(result, name):
             fields[name] = value
     return fields
@@ -217,6 +261,11 @@ def render_markdown(run: FinishedRun) -> str:
     gate = "passed" if summary.passed_gate else "failed"
     title = f"## Evals {gate}: {escape_markdown(', '.join(summary.packs))}"
     lines = [title, "", *map(escape_markdown, render_counts(summary)), ""]
+    for by in dict.fromkeys(item.by for item in summary.slices):
+        names, values = slice_table([item for item in summary.slices if item.by == by])
+        lines += [f"| {' | '.join(map(escape_markdown, names))} |", "|---" * len(names) + "|"]
+        lines += [f"| {' | '.join(map(escape_markdown, row))} |" for row in values]
+        lines.append("")
     failing = [case for case in run.cases if case.status != "pass"]
     rows = (failing + [case for case in run.cases if case.status == "pass"])[:MAX_MARKDOWN_ROWS]
     lines += ["| result | case | severity | trials | reason |", "|---|---|---|---|---|"]
@@ -286,11 +335,18 @@ class ComparedCase(msgspec.Struct, frozen=True):
 
 
 class RunComparison(msgspec.Struct, frozen=True):
-    """The differences between two runs: of metrics over the cases that both have, and of cases."""
+    """The differences between two runs: of metrics over the cases that both have, and of cases.
+
+    `needed` is the number of trials of each run that would show the difference of the pass rates,
+    if this one is not significant. `slices` are the pass rates before and after, by the value of a
+    key of metadata.
+    """
 
     cases: int
     metrics: dict[str, PairedDifference]
     changed: list[ComparedCase]
+    needed: int | None = None
+    slices: dict[str, PairedDifference] = {}
 
     @property
     def fell(self) -> bool:
@@ -311,24 +367,24 @@ class _Case:
         # Of several packs, two may have a case of the same name.
         self.id = f"{result.pack}/{result.id}" if result.pack else result.id
         self.identities: set[str] = set()
+        self.metadata = result.metadata
         self._values: dict[str, list[float]] = {}
 
     def add(self, result: CaseResult) -> None:
         self.identities.add("" if result.unidentified else result.identity)
         self._values.setdefault("pass_rate", []).append(float(result.status == "pass"))
         for metric in METRICS[1:]:
-            value = getattr(result.metrics, metric)
-            # The time of a scripted run is that of the machine.
-            scripted = result.kind == "subject" and result.unidentified != REAL_MODEL
-            if value is not None and not (metric == "latency_ms" and scripted):
+            if (value := result.measured(metric)) is not None:
                 self._values.setdefault(metric, []).append(float(value))
 
     def mean(self, metric: str) -> float | None:
         return fmean(self._values[metric]) if metric in self._values else None
 
 
-def compare_runs(before: Path, after: Path) -> RunComparison:
+def compare_runs(before: Path, after: Path, by: Sequence[str] = ()) -> RunComparison:
     """Compare two runs; the pairs are the cases with the same id in the same pack.
+
+    `by` are keys of metadata, by which the pass rates are compared as well.
 
     Results of version 0.1 have no pack: they are compared with those of any pack.
     """
@@ -347,7 +403,32 @@ def compare_runs(before: Path, after: Path) -> RunComparison:
         known = [(one, two) for one, two in pairs if one is not None and two is not None]
         if known:
             metrics[metric] = compare_paired([one for one, _ in known], [two for _, two in known])
-    return RunComparison(len(common), metrics, [*_changes(aligned)])
+    sides = zip(*common, strict=True)
+    rates = [fmean(case.mean("pass_rate") or 0.0 for case in side) for side in sides]
+    needed = None
+    if rates[0] != rates[1] and not metrics["pass_rate"].significant:
+        needed = needed_trials(*rates)
+    return RunComparison(
+        len(common), metrics, [*_changes(aligned)], needed, _compare_slices(common, by)
+    )
+
+
+def _compare_slices(
+    common: Sequence[tuple[_Case, _Case]], by: Sequence[str]
+) -> dict[str, PairedDifference]:
+    """Return the difference of the pass rates of each slice."""
+    pairs: dict[str, list[tuple[float, float]]] = {}
+    for key in by:
+        for one, two in common:
+            if key in two.metadata:
+                name = f"{key}={slice_value(two.metadata[key])}"
+                rates = one.mean("pass_rate") or 0.0, two.mean("pass_rate") or 0.0
+                pairs.setdefault(name, []).append(rates)
+        if not any(name.startswith(f"{key}=") for name in pairs):
+            known = {name for _, case in common for name in case.metadata}
+            what = f"no case has {key!r} in its metadata"
+            raise UsageError(what, hint=did_you_mean(key, known))
+    return {name: compare_paired(*zip(*values, strict=True)) for name, values in pairs.items()}
 
 
 _id_of: Callable[[_Case], str] = attrgetter("id")
@@ -378,13 +459,15 @@ def render_comparison(comparison: RunComparison) -> Iterator[str]:
     """Yield a table of the metrics, a plot of their intervals, and one of the cases that differ."""
     yield f"{counted(comparison.cases, 'case')} in both runs"
     yield f"{'metric':<12} {'difference':>12} {'95 % interval':>24} {'p':>7}"
-    for name, difference in comparison.metrics.items():
+    for name, difference in {**comparison.metrics, **comparison.slices}.items():
         low, high = difference.interval
         mark = " significant" if difference.significant else ""
         interval = f"{low:+.4g} to {high:+.4g}"
         yield (
             f"{name:<12} {difference.mean:>+12.4g} {interval:>24} {difference.p_value:>7.3f}{mark}"
         )
+    if comparison.needed is not None:
+        yield f"to see this difference of pass rates: {comparison.needed} trials of each run"
     for name, difference in comparison.metrics.items():
         yield f"{name:<12} {plot_interval(difference)}"
     rows = [

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import structs
 
 from offbook.cli_options import FILE_PATH, json_option, live_options, print_json, print_redacted
 from offbook.errors import UsageError
@@ -55,6 +56,15 @@ def _parse_shard(_ctx: click.Context, _param: click.Parameter, value: str) -> tu
     return int(first), int(count)
 
 
+def _parse_where(
+    _ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]
+) -> tuple[tuple[str, str], ...]:
+    for text in value:
+        if "=" not in text:
+            raise click.BadParameter(f"expected KEY=VALUE, got {text!r}")
+    return tuple((text.partition("=")[0], text.partition("=")[2]) for text in value)
+
+
 @evals.command("run", epilog=EXAMPLE)
 @click.argument("packs", nargs=-1, type=FILE_PATH, metavar="FILE…")
 @click.option(
@@ -65,6 +75,15 @@ def _parse_shard(_ctx: click.Context, _param: click.Parameter, value: str) -> tu
     "--resume", metavar="RUN", default="", help="Continue an interrupted run: latest, or its id."
 )
 @click.option("--case", "only", multiple=True, metavar="ID", help="Run only this case; repeatable.")
+@click.option(
+    "--where",
+    multiple=True,
+    callback=_parse_where,
+    metavar="KEY=VALUE",
+    help="Run only cases with this metadata; repeatable.",
+)
+@click.option("--by", multiple=True, metavar="KEY", help="A table by this metadata; repeatable.")
+@click.option("--retry-errors", is_flag=True, help="With --resume: run trials with an error again.")
 @click.option("--trials", type=click.IntRange(min=1), help="Run each case so many times.")
 @click.option(
     "--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Worker processes."
@@ -140,6 +159,7 @@ OPTIONS_OF = {
     "pack": {
         *("package", "output", "resume", "only", "trials", "jobs", "shard", "cost_limit", "cache"),
         *("timeout", "live", "judge", "judge_model", "engine", "address", "reports", "as_json"),
+        *("where", "by", "retry_errors"),
     },
     "context": {"output", "as_json"},
     "prompts": {"output", "settings", "max_cases", "live", "model", "as_json"},
@@ -177,6 +197,8 @@ def _run_packs(packs: tuple[Path, ...], given: dict[str, Any]) -> int:
         from offbook.evals.pack_file import find_package_packs
 
         files += find_package_packs()
+    if given["retry_errors"] and not given["resume"]:
+        raise UsageError("--retry-errors needs --resume RUN")
     if given["resume"]:
         folder = options["output"] = find_run(given["resume"])
         files = files or [Path(path) for path in read_plan(folder).packs]
@@ -220,7 +242,8 @@ def _show_progress() -> Progress | None:
         parts = [f"{state.done}/{state.total} cases", f"{state.failed} failed"]
         if state.cost_usd:
             parts.append(f"{state.cost_usd:.4f} USD")
-        parts.append(f"{state.seconds_left:.0f} s left")
+        if (seconds := state.seconds_left) is not None:
+            parts.append(f"{seconds:.0f} s left")
         click.echo(f"\r\x1b[K{', '.join(parts)}", err=True, nl=False)
 
     return show
@@ -271,7 +294,7 @@ def _render(name: str, run: FinishedRun) -> str:
     if name == "json":
         encoded = msgspec.json.encode(eval_reports.report_json(run), enc_hook=repr)
         return msgspec.json.format(encoded).decode() + "\n"
-    from offbook.reports.ci_formats import CtrfReport, JUnitReport, Tap13Report, TapReport
+    from offbook.reports.report import CtrfReport, JUnitReport, Tap13Report, TapReport
 
     kinds = {"junit": JUnitReport, "tap": TapReport, "tap13": Tap13Report, "ctrf": CtrfReport}
     return kinds[name]().render(*eval_reports.to_suites(run))
@@ -281,14 +304,21 @@ def _render(name: str, run: FinishedRun) -> str:
 
 
 @evals.command("list", epilog=EXAMPLE)
+@click.argument("runs", nargs=-1, metavar="[RUN…]")
 @click.option("--sql", metavar="QUERY", help="Query the table `results`: a row for each trial.")
 @json_option
-def list_command(*, sql: str | None, as_json: bool) -> int:
-    """List the last runs, the latest first, or the answer to a query of their results (DuckDB)."""
+def list_command(runs: tuple[str, ...], *, sql: str | None, as_json: bool) -> int:
+    """List the last runs, the latest first, or the answer to a query of their results (DuckDB).
+
+    RUN is an id, or the directory that --output named; without one, all runs are read.
+    """
+    from offbook.evals.run_directory import find_run
+
+    folders = [find_run(run) for run in runs]
     if sql is not None:
         from offbook.evals.run_directory import query_results, render_rows
 
-        names, found = query_results(sql)
+        names, found = query_results(sql, folders)
         if as_json:
             print_json([dict(zip(names, row, strict=True)) for row in found])
         else:
@@ -298,7 +328,7 @@ def list_command(*, sql: str | None, as_json: bool) -> int:
     from offbook.evals.run_directory import list_runs, read_summary
 
     rows: list[dict[str, object]] = []
-    for folder in list_runs():
+    for folder in folders or list_runs():
         try:
             summary = read_summary(folder)
         except FormatError:
@@ -320,23 +350,34 @@ def list_command(*, sql: str | None, as_json: bool) -> int:
 @evals.command("show", epilog=EXAMPLE)
 @click.argument("run", default="latest")
 @click.argument("case", required=False)
+@click.option("--by", multiple=True, metavar="KEY", help="A table by this metadata; repeatable.")
 @json_option
-def show_command(run: str, case: str | None, *, as_json: bool) -> int:
+def show_command(run: str, case: str | None, *, by: tuple[str, ...], as_json: bool) -> int:
     """Show a run, or one case of it with all its checks."""
     from offbook.errors import did_you_mean
-    from offbook.evals.eval_reports import mark_of, render_counts
-    from offbook.evals.run_directory import find_results, find_run, read_results, read_summary
+    from offbook.evals.eval_reports import mark_of, render_counts, render_slices
+    from offbook.evals.run_directory import (
+        find_results,
+        find_run,
+        read_results,
+        read_summary,
+        summarize_cases,
+        summarize_slices,
+    )
 
     folder = find_run(run)
     if case is None:
         summary = read_summary(folder)
+        if by:
+            slices = summarize_slices(summarize_cases(read_results(folder)), by)
+            summary = structs.replace(summary, slices=tuple(slices))
         if as_json:
             print_json(summary)
             return 0
         for row in summary.failing:
             print_redacted(f"{mark_of(row):<8} {row.id}: {'; '.join(row.failures)}")
-        for line in render_counts(summary):
-            click.echo(line)
+        for line in (*render_slices(summary.slices), *render_counts(summary)):
+            print_redacted(line)
         return 0
     results = find_results(folder, case)
     if not results:
@@ -368,13 +409,16 @@ def show_command(run: str, case: str | None, *, as_json: bool) -> int:
     show_default=True,
     help="Fail if the pass rate fell significantly, or if any case regressed.",
 )
+@click.option("--by", multiple=True, metavar="KEY", help="Compare by this metadata; repeatable.")
 @json_option
-def compare_command(run: str, other: str, *, fail_on: str, as_json: bool) -> int:
+def compare_command(
+    run: str, other: str, *, fail_on: str, by: tuple[str, ...], as_json: bool
+) -> int:
     """Compare two runs of the same cases."""
     from offbook.evals.eval_reports import compare_runs, render_comparison
     from offbook.evals.run_directory import find_run
 
-    comparison = compare_runs(find_run(run), find_run(other))
+    comparison = compare_runs(find_run(run), find_run(other), by)
     if as_json:
         print_json(comparison)
     else:
@@ -453,8 +497,9 @@ def _calibrate(paths: tuple[Path, ...], given: dict[str, Any]) -> int:
     from offbook.evals.pack_file import read_pack
     from offbook.evals.rubrics import (
         JudgeOptions,
-        build_judge,
+        build_judges,
         calibrate,
+        questions_of,
         render_calibration,
         settings_for,
     )
@@ -470,17 +515,18 @@ def _calibrate(paths: tuple[Path, ...], given: dict[str, Any]) -> int:
     reports: dict[str, object] = {}
     for rubric in rubrics:
         settings = settings_for(rubric, loaded, options)
-        built = build_judge(settings, loaded, options)
-        if built is None:
+        built = build_judges(settings, loaded, options)
+        if not built:
             raise UsageError(
                 "no judge is configured", hint="--judge FILE, or --judge PROVIDER --live"
             )
-        report = asyncio.run(calibrate(built, rubric, settings))
-        reports[rubric.id] = report
         least = settings.min_agreement if given["min_kappa"] is None else given["min_kappa"]
-        code |= int(least is not None and report.kappa < least)
-        if not given["as_json"]:
-            print_redacted("\n".join(render_calibration(rubric.id, report)))
+        for name, report in asyncio.run(calibrate(built, rubric, settings)).items():
+            reports[name] = report
+            gated = name in questions_of(rubric, settings)
+            code |= int(gated and least is not None and report.kappa < least)
+            if not given["as_json"]:
+                print_redacted("\n".join(render_calibration(name, report)))
     if given["as_json"]:
         print_json(reports)
     return code

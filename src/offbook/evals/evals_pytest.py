@@ -70,26 +70,19 @@ class PackCase(pytest.Item):
         self._number = number
 
     def runtest(self) -> None:
-        """Evaluate all trials of the case in this process."""
+        """Evaluate all trials of the case, as `offbook eval run` does."""
         from offbook.errors import CheckFailed
-        from offbook.evals.engines import Trial
-        from offbook.evals.pack_run import Evaluator, RunOptions
+        from offbook.evals.pack_run import run_case
 
         folder = self.config.rootpath / ".offbook" / "pytest"
-        evaluator = Evaluator([self._loaded], RunOptions(), folder)
-        cases = self._loaded.pack.cases
-        trials = (
-            self._loaded.pack.trials_of(cases[self._number]) if self._number < len(cases) else 1
-        )
-        with evaluator:
-            results = [evaluator(Trial(0, self._number, n)) for n in range(1, trials + 1)]
+        results = run_case(self._loaded, self._number, folder)
         failed = [result for result in results if result.status != "pass"]
         if not failed:
             return
         message = "; ".join(problem for result in failed for problem in result.problems)
         if failed[0].gated:
             pytest.skip(f"{failed[0].severity}: {message}")
-        raise CheckFailed(f"{len(failed)} of {trials} trials failed: {message}")
+        raise CheckFailed(f"{len(failed)} of {len(results)} trials failed: {message}")
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """Return the reason only: the lines of Offbook do not help."""

@@ -113,24 +113,45 @@ METRIC_OF: dict[str, Metric] = {
 }
 
 
-class JudgeSettings(PackStruct, frozen=True):
-    """The judge of a rubric.
+class JudgeModel(PackStruct, frozen=True):
+    """The model of a judge.
 
     `source` is a file (playbook, mocks, cassette) relative to the pack, or a provider, which needs
-    `--live`. Scores are from 0 to 1. Of several `votes`, the majority wins; `tie_break` decides if
-    there is none. `min_agreement` is the lowest kappa on the calibration examples.
+    `--live`.
     """
 
     model: str = ""
     source: str = ""
+    temperature: float | None = None
+    seed: int | None = None
+
+
+class JudgeSettings(JudgeModel, frozen=True):
+    """The judge of a rubric, or a `panel` of judges.
+
+    Scores are from 0 to 1. Of several `votes`, or judges, the majority wins; `tie_break` decides if
+    there is none. `min_agreement` is the lowest kappa on the calibration examples. With
+    `trajectory`, the judge sees the tool calls of the run as well. `pairwise` compares the output
+    with the reference of the case, in both orders: 1 is better, 0.5 as good, 0 worse.
+    """
+
     prompt_version: str = ""
     tie_break: Literal["fail", "pass", "lowest", "highest", "median", ""] = ""
     confidence_min: float | None = None
-    temperature: float | None = None
     rubric: str = ""
-    votes: int = 1
+    votes: Annotated[int, msgspec.Meta(ge=1)] = 1
     min_agreement: float | None = None
+    panel: tuple[JudgeModel, ...] = ()
+    trajectory: bool = False
+    pairwise: bool = False
     metadata: dict[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.panel and self.source:
+            raise ValueError("a judge has a source or a panel, not both")
+        if self.pairwise and self.trajectory:
+            raise ValueError("a pair has no trajectory: the reference is a text")
 
 
 class CalibrationExample(PackStruct, frozen=True):
@@ -139,6 +160,9 @@ class CalibrationExample(PackStruct, frozen=True):
     input: Any = None
     output: Any = None
     score: float | None = None
+    scores: dict[str, float] = {}  # by criterion, where they differ from `score`
+    reference: Any = None
+    trajectory: str = ""
     explanation: str = ""
 
 
@@ -219,12 +243,13 @@ class PackAssertion(PackStruct, frozen=True):
 
 
 class Rubric(PackStruct, frozen=True):
-    """A named set of conditions."""
+    """A named set of conditions; each of the `criteria` of a judged one has its own score."""
 
     id: str
     kind: RubricKind | Literal[""] = "deterministic"
     description: str = ""
     prompt: str = ""
+    criteria: dict[str, str] = {}
     thresholds: Thresholds = Thresholds()
     judge: JudgeSettings | None = None
     calibration: tuple[CalibrationExample, ...] = ()
@@ -240,7 +265,7 @@ class Rubric(PackStruct, frozen=True):
     def has_rule(self) -> bool:
         """True if the rubric checks anything. The rule of a replay is the fixture of the case."""
         if self.judged:
-            return bool(self.prompt or self.description or self.judge)
+            return bool(self.prompt or self.description or self.judge or self.criteria)
         return bool(self.assertions or self.thresholds.limits() or self.kind == "replay")
 
 
@@ -276,10 +301,13 @@ class EvalCase(PackStruct, frozen=True, gc=False):
 
     - `run`: a run record; `trace`: a trace; `friction_events`: friction events
     - `subject` with `prompt`: "module:name", "file.py:name" or a command. Its model is a
-      `playbook`, a `cassette` or, with `live` and the option `--live`, the real one. Without any of
+      `playbook` (a file, or its turns), a `cassette` or, with `live` and the option `--live`, the
+      real one. Without any of
       them, a function is called with `input`. `faults` break some of the model's responses, and
-      some tools.
+      some tools. `env` are environment variables. Each trial has a fresh subject, unless it is
+      `shared`: then a trial sees what those before it in the same worker have changed.
     - `task` with `executor` and `verify_command`: a command does the work, another one verifies it
+    - `reference`: a right answer, for judges; `assertions`: those of this case alone
     - `manifest`: a context eval; `dataset` with `settings` and `model`: an eval of a classifier
     """
 
@@ -293,6 +321,7 @@ class EvalCase(PackStruct, frozen=True, gc=False):
     fixture: str = ""
     compare_to: str = ""
     rubrics: tuple[str, ...] = ()
+    assertions: tuple[PackAssertion, ...] = ()
     severity: Severity | None = None
     thresholds: Thresholds = Thresholds()
     metadata: dict[str, Any] = {}
@@ -302,10 +331,13 @@ class EvalCase(PackStruct, frozen=True, gc=False):
     subject: str | list[str] = ""
     prompt: str = ""
     input: Any = None
-    playbook: str = ""
+    reference: Any = None
+    playbook: str | list[dict[str, Any]] = ""
     cassette: str = ""
     live: bool = False
     faults: dict[str, Any] | list[str] | None = None
+    env: dict[str, str] = {}
+    shared: bool = False
     # live-verify
     task: str = ""
     workspace: str = ""
@@ -427,6 +459,22 @@ class PackDefaults(PackStruct, frozen=True):
     thresholds: Thresholds = Thresholds()
 
 
+class Dataset(PackStruct, frozen=True):
+    """A file of rows, and a case with templates such as `{{column}}`: one case for each row."""
+
+    path: str
+    case: dict[str, Any]
+    id: str = ""
+
+
+class SliceLimit(PackStruct, frozen=True):
+    """The lowest pass rate of the cases with each value of `by` in their metadata, or with one."""
+
+    by: str
+    min_pass_rate: float
+    value: str = ""
+
+
 class Pack(PackStruct, frozen=True):
     """An eval pack."""
 
@@ -449,6 +497,9 @@ class Pack(PackStruct, frozen=True):
     rubrics: tuple[Rubric, ...] = ()
     judge: JudgeSettings | None = None
     cases: tuple[EvalCase, ...] = ()
+    datasets: tuple[Dataset, ...] = ()
+    axes: dict[str, list[Any] | dict[str, Any]] = {}
+    slices: tuple[SliceLimit, ...] = ()
     ladders: tuple[LadderSpec, ...] = ()
 
     def severity_of(self, case: AnyCase) -> str:
@@ -479,11 +530,7 @@ class LoadedPack:
         self.cases: tuple[AnyCase, ...] = (*pack.cases, *pack.ladders)
         self.fixtures = {fixture.id: fixture for fixture in pack.fixtures}
         self.rubrics = {rubric.id: rubric for rubric in pack.rubrics}
-
-    @property
-    def id(self) -> str:
-        """The id of the pack: its own, its name, or the name of the file."""
-        return self.pack.id or self.pack.name or self.path.stem
+        self.id = pack.id or pack.name or path.stem
 
     def fixture_path(self, fixture: FixtureRef) -> Path:
         """Return the file of a fixture: relative to `fixture_root`, else to the pack."""

@@ -17,7 +17,7 @@ from contextlib import suppress
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import msgspec
 
@@ -34,14 +34,23 @@ from offbook.evals.pack import (
 from offbook.evals.run_record import ROLES, check_fixture
 from offbook.files import convert, find_line, parse_json, parse_toml, read_settings, read_text
 
+if TYPE_CHECKING:
+    from offbook.evals.datasets import CaseOrigin
+
 PATTERN = "*.eval.toml"
 OTHER_PATTERNS = ("*.eval.json", "*.eval.yaml", "*.eval.yml")
 CONTEXT_TYPE = "harn.context_eval.manifest.v1"
+_CASE = re.compile(r"\$\.cases\[(\d+)\]")
 _CASES = re.compile(r"^\s*\[\[\s*(?:cases|ladders)\s*\]\]", re.MULTILINE)
 SUFFIXES = (".toml", ".json", ".yaml", ".yml")
 SUITE_TYPE = "eval_suite_manifest"
 # Values of the user: their keys are kept as they are.
 FREE_KEYS = {
+    "axes",
+    "criteria",
+    "playbook",
+    "reference",
+    "scores",
     "metadata",
     "inline",
     "expected",
@@ -76,8 +85,15 @@ def read_pack(path: Path) -> LoadedPack:
         raw = {"id": raw.get("id", path.stem), "ladders": [raw]}
     elif raw.get("_type") == SUITE_TYPE:
         raw = reader.suite_to_pack(raw)
-    pack = convert(raw, Pack, path=path, text=text, line_finder=lambda t, at: line_of(t, at, path))
-    loaded = LoadedPack(_with_ids(pack), path, hashlib.sha256(text.encode()).hexdigest())
+    digest = hashlib.sha256(text.encode())
+    if "datasets" in raw or "axes" in raw:
+        from offbook.evals.datasets import expand_cases  # most packs list their cases
+
+        base = path.parent / str(raw.get("base_dir", ""))
+        raw["cases"], reader.origins = expand_cases(raw, base, reader.fail)
+        digest.update(msgspec.json.encode(raw["cases"], enc_hook=repr))
+    pack = convert(raw, Pack, path=path, text=text, line_finder=reader.find_line)
+    loaded = LoadedPack(_with_ids(pack), path, digest.hexdigest())
     reader.check(loaded)
     return loaded
 
@@ -118,7 +134,7 @@ def find_packs(paths: Iterable[Path]) -> list[Path]:
                 hint="name the file, or write one with: offbook eval new",
             )
         found += packs
-    return found
+    return [*{path.resolve(): path for path in reversed(found)}.values()][::-1]
 
 
 def find_skipped_packs(folder: Path) -> list[Path]:
@@ -194,7 +210,7 @@ def normalize_keys(
     fields: dict[str, Any] = {}
     for key, value in raw.items():
         name = key.replace("-", "_")
-        name = ALIASES.get(name, name) if at.startswith("$.cases") else name
+        name = ALIASES.get(name, name) if at.startswith(("$.cases", "$.datasets")) else name
         if name in fields:
             fail(f"{name!r} is defined twice, as {key!r} as well", f"{at}.{key}")
         if name == "prices" and isinstance(value, dict):  # by the names of models
@@ -214,11 +230,24 @@ class _PackReader:
     def __init__(self, path: Path, text: str) -> None:
         self.path = path
         self.text = text
+        self.origins: list[CaseOrigin] = []  # of cases that were made of templates
 
     def fail(self, problem: str, at: str, hint: str = "") -> NoReturn:
         """Raise an error at a location."""
-        line = line_of(self.text, at, self.path)
-        raise FormatError(problem, path=self.path, line=line, hint=hint)
+        row = self._origin(at)[1]
+        problem = f"{problem} ({row})" if row else problem
+        raise FormatError(problem, path=self.path, line=self.find_line("", at), hint=hint)
+
+    def find_line(self, _text: str, at: str) -> int | None:
+        """Return the line of a location; that of a template for a case that was made of one."""
+        return line_of(self.text, self._origin(at)[0], self.path)
+
+    def _origin(self, at: str) -> tuple[str, str]:
+        made = _CASE.match(at) if self.origins else None
+        if made is None or int(made[1]) >= len(self.origins):
+            return at, ""
+        origin = self.origins[int(made[1])]
+        return at.replace(made[0], origin.at, 1), origin.row
 
     def suite_to_pack(self, raw: dict[str, Any]) -> dict[str, Any]:
         """Return an eval suite as a pack: its cases have a label instead of an id and a name."""
@@ -258,6 +287,11 @@ class _PackReader:
         for number, case in enumerate(pack.cases):
             self._check_case(loaded, case, f"$.cases[{number}]")
         self._check_split(pack)
+        keys = {key for case in pack.cases for key in case.metadata}
+        for number, limit in enumerate(pack.slices):
+            if limit.by not in keys:
+                problem = f"no case has {limit.by!r} in its metadata"
+                self.fail(problem, f"$.slices[{number}].by", did_you_mean(limit.by, keys))
         self._check_metrics(loaded)
         self._check_ladders(pack)
 
@@ -313,7 +347,8 @@ class _PackReader:
                 hint = did_you_mean(rubric, loaded.rubrics)
                 self.fail(f"unknown rubric {rubric!r}", f"{at}.rubrics", hint)
         for role, kinds in ROLES.items():
-            fixture = loaded.fixtures.get(getattr(case, role))
+            reference = getattr(case, role)
+            fixture = loaded.fixtures.get(reference) if isinstance(reference, str) else None
             if fixture is not None and fixture.kind not in kinds:
                 self.fail(
                     f"the fixture {fixture.id!r} is a {fixture.kind}, and {role} needs"

@@ -5,9 +5,11 @@ summary = run_pack([Path("offbook.eval.toml")], RunOptions())
 
 from __future__ import annotations
 
+import os
 import time
 import zlib
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, nullcontext, suppress
 from datetime import UTC, datetime
 from importlib import import_module
@@ -17,18 +19,19 @@ from typing import Any, Literal, Self
 import msgspec
 
 from offbook.determinism.network_guard import block_network
-from offbook.errors import UsageError
+from offbook.errors import UsageError, did_you_mean
 from offbook.evals.case_evaluation import evaluate_case, identify_case
 from offbook.evals.case_kind import KINDS, ClassifierOptions, EvalOptions
 from offbook.evals.engines import (
     DEFAULT_TIMEOUT,
+    ForkServer,
     LostTrial,
     Result,
     Trial,
-    run_in_fork,
     run_local,
+    run_on_ray,
 )
-from offbook.evals.pack import AnyCase, EvalCase, LoadedPack
+from offbook.evals.pack import AnyCase, LoadedPack
 from offbook.evals.pack_file import order_ladders, read_pack
 from offbook.evals.rubrics import JudgeOptions
 from offbook.evals.run_directory import (
@@ -41,11 +44,14 @@ from offbook.evals.run_directory import (
     RunDirectory,
     RunPlan,
     RunSummary,
+    SliceSummary,
     new_run_id,
     read_plan,
     read_results,
+    slice_value,
     summarize_cases,
     summarize_run,
+    summarize_slices,
 )
 from offbook.files import write_atomic
 from offbook.runs.result_identity import MISSING, IdentityDigest, find_change
@@ -58,7 +64,9 @@ Progress = Callable[["RunProgress"], None]
 class RunOptions(msgspec.Struct, frozen=True):
     """The options of a run.
 
-    `shard` is (i, n): every n-th case from i on. `resume` continues the run in `output`.
+    `shard` is (i, n): every n-th case from i on. `resume` continues the run in `output`, with
+    `retry_errors` also the trials that ended with an error. `where` are values of metadata that a
+    case must have, `by` the keys of metadata by which the summary has slices.
     """
 
     output: str = ""
@@ -73,6 +81,9 @@ class RunOptions(msgspec.Struct, frozen=True):
     judge: str = ""
     judge_model: str = ""
     only: tuple[str, ...] = ()
+    where: tuple[tuple[str, str], ...] = ()
+    by: tuple[str, ...] = ()
+    retry_errors: bool = False
     engine: Literal["local", "ray"] = "local"
     address: str = ""
     classifier: ClassifierOptions = ClassifierOptions()
@@ -88,12 +99,18 @@ class RunProgress(msgspec.Struct):
     tokens: int = 0
     started: float = 0
     known: int = 0
+    first: float = 0  # the time of the first result of this run
 
     @property
-    def seconds_left(self) -> float:
-        """The estimated time until the end."""
-        elapsed = time.monotonic() - self.started
-        return elapsed / max(1, self.done - self.known) * (self.total - self.done)
+    def seconds_left(self) -> float | None:
+        """The estimated time until the end, from the second result of this run on.
+
+        The time before the first one is that of the start: of processes, or of a cluster.
+        """
+        results = self.done - self.known - 1
+        if results < 1:
+            return None
+        return (time.monotonic() - self.first) / results * (self.total - self.done)
 
 
 class FinishedRun(msgspec.Struct, frozen=True):
@@ -105,12 +122,17 @@ class FinishedRun(msgspec.Struct, frozen=True):
 
 
 class Evaluator:
-    """Evaluates trials in a worker; it is made before the workers are forked."""
+    """Evaluates trials in a worker; it is made before the workers are forked.
+
+    Each Python subject is imported in a separate process, and each trial runs in a fork of that:
+    no trial sees what another one, or the import of another subject, has changed.
+    """
 
     def __init__(self, packs: Sequence[LoadedPack], options: RunOptions, folder: Path) -> None:
         self.packs = packs
         self.options = case_options(options, folder.resolve())
         self._guard: Any = None
+        self._subjects: dict[object, ForkServer] = {}
         # Imported before the workers are forked, so that each of them need not do it.
         for mode in {case.mode for loaded in packs for case in loaded.cases}:
             import_module(f"offbook.evals.{KINDS[mode]}")
@@ -125,37 +147,45 @@ class Evaluator:
         self._guard.__exit__(*error)
         self._guard = None
 
-    def __call__(self, trial: Trial) -> CaseResult:
-        """Return the result of a trial. A worker enters the guard once, for all its life."""
+    def prepare(self, trial: Trial) -> bool:
+        """Import the subject of a trial; False if that is done. It enters the guard for good."""
         if self._guard is None:
             self.__enter__()
-        return self.evaluate(trial)
+        loaded, case = self._find(trial)
+        key = self._subject_key(trial)
+        if key is None or key in self._subjects:
+            return False
 
-    def evaluate(self, trial: Trial) -> CaseResult:
-        """Return the result of a trial in this process."""
-        loaded = self.packs[trial.pack]
-        case = loaded.cases[trial.case]
-        return evaluate_case(loaded, case, self.options, trial.trial, number_of(trial))
-
-
-class IsolatedEvaluator(Evaluator):
-    """Runs each trial of a subject in a fork of the worker, which has imported the subject.
-
-    So a trial finds the subject as it was imported, whatever the trials before it have changed.
-    """
-
-    def evaluate(self, trial: Trial) -> CaseResult:
-        """Return the result of a trial."""
-        loaded = self.packs[trial.pack]
-        case = loaded.cases[trial.case]
-        if isinstance(case, EvalCase) and case.mode == "subject" and isinstance(case.subject, str):
+        def load() -> None:
             from offbook.evals.subject_cases import load_subject
 
             # An error of the import is that of the trial, which tries it again.
+            os.environ.update(case.env)
             with suppress(Exception):
-                load_subject(loaded, case.subject)
-            return run_in_fork(lambda: super(IsolatedEvaluator, self).evaluate(trial))
-        return super().evaluate(trial)
+                load_subject(loaded, case)
+
+        self._subjects[key] = ForkServer(load, self.evaluate, shared=case.shared)
+        return True
+
+    def __call__(self, trial: Trial) -> CaseResult:
+        """Return the result of a trial, which was prepared."""
+        key = self._subject_key(trial)
+        return self.evaluate(trial) if key is None else self._subjects[key].run(trial)
+
+    def evaluate(self, trial: Trial) -> CaseResult:
+        """Return the result of a trial in this process."""
+        return evaluate_case(*self._find(trial), self.options, trial.trial, number_of(trial))
+
+    def _find(self, trial: Trial) -> tuple[LoadedPack, Any]:
+        loaded = self.packs[trial.pack]
+        return loaded, loaded.cases[trial.case]
+
+    def _subject_key(self, trial: Trial) -> object:
+        """Return what the process of a Python subject depends on; None for other cases."""
+        loaded, case = self._find(trial)
+        if case.mode != "subject" or not isinstance(case.subject, str):
+            return None
+        return loaded.base, case.subject, case.shared, *sorted(case.env.items())
 
 
 def case_options(options: RunOptions, folder: Path) -> EvalOptions:
@@ -176,6 +206,7 @@ def run_pack(
     packs = [read_pack(path) for path in paths]
     if not packs:
         raise UsageError("no eval pack", hint="offbook eval new writes one")
+    name_packs(packs)
     trials = plan_trials(packs, options)
     if not trials:
         raise UsageError("no case is selected", hint="an empty run is not a pass")
@@ -186,11 +217,55 @@ def run_pack(
         return _Run(packs, options, directory, trials, progress).execute()
 
 
+def run_case(loaded: LoadedPack, number: int, folder: Path) -> list[CaseResult]:
+    """Return the results of all trials of one case of a pack, as a run has them."""
+    case = loaded.cases[number]
+    evaluator = Evaluator([loaded], RunOptions(), folder)
+    trials = [Trial(0, number, n) for n in range(1, loaded.pack.trials_of(case) + 1)]
+    results = run_local(
+        trials,
+        evaluator,
+        timeout_of=lambda _: case.timeout_seconds or DEFAULT_TIMEOUT,
+        prepare=evaluator.prepare,
+    )
+    return [
+        lost_result([loaded], item) if isinstance(item, LostTrial) else item[1] for item in results
+    ]
+
+
+def lost_result(packs: Sequence[LoadedPack], lost: LostTrial) -> CaseResult:
+    """Return the result of a trial whose process was lost."""
+    trial, loaded = lost.trial, packs[lost.trial.pack]
+    case = loaded.cases[trial.case]
+    return CaseResult(
+        case.id,
+        trial.trial,
+        number_of(trial),
+        case.label,
+        "error",
+        loaded.pack.severity_of(case),
+        error=lost.reason,
+        kind=case.mode,
+        pack=loaded.id,
+        output=lost.output,
+        metadata=case.metadata,
+    )
+
+
+def name_packs(packs: Sequence[LoadedPack]) -> None:
+    """Give packs of the same id the path of their file as id: their cases are different ones."""
+    ids = Counter(loaded.id for loaded in packs)
+    for loaded in packs:
+        if ids[loaded.id] > 1:
+            loaded.id = loaded.path.as_posix()
+
+
 def plan_trials(packs: Sequence[LoadedPack], options: RunOptions) -> list[Trial]:
     """Return the trials to run: of all cases and ladders, of this shard."""
     shard, count = options.shard
     trials: list[Trial] = []
     known: set[str] = set()
+    keys: set[str] = set()
     for number, loaded in enumerate(packs):
         pack = loaded.pack
         position = {case.id: n for n, case in enumerate(loaded.cases)}
@@ -201,15 +276,21 @@ def plan_trials(packs: Sequence[LoadedPack], options: RunOptions) -> list[Trial]
         for place, case in cases:
             if options.only and case.id not in options.only:
                 continue
+            metadata = {key: slice_value(value) for key, value in case.metadata.items()}
+            keys.update(metadata)
+            if any(metadata.get(key) != value for key, value in options.where):
+                continue
             # By the id: a case stays in its shard when another one is added.
             if count > 1 and zlib.crc32(case.id.encode()) % count != shard - 1:
                 continue
             repeats = pack.trials_of(case, options.trials)
             trials += [Trial(number, place, n) for n in range(1, repeats + 1)]
     if missing := [name for name in options.only if name not in known]:
-        from offbook.errors import did_you_mean
-
         raise UsageError(f"unknown case {missing[0]!r}", hint=did_you_mean(missing[0], known))
+    for key in (*(key for key, _ in options.where), *options.by):
+        if key not in keys:
+            hint = did_you_mean(key, keys)
+            raise UsageError(f"no case has {key!r} in its metadata", hint=hint)
     return trials
 
 
@@ -228,6 +309,7 @@ class _Run:
         self.trials = trials
         self.state = RunProgress(len(trials), started=time.monotonic())
         self.changed: list[str] = []  # the cases that a resumed run repeats
+        self.repeated = False  # errors of a resumed run
         self._progress = progress
         self._identities: dict[int, IdentityDigest] = {}
         self._case_options = case_options(options, directory.path)
@@ -300,6 +382,9 @@ class _Run:
         for result in read_results(self.directory.path):
             key = (result.number >> PACK_SHIFT, result.id, result.trial)
             trial = trials.get(key)
+            if trial is not None and self.options.retry_errors and result.status == "error":
+                self.repeated = True
+                continue
             # Of a case that is not in this part of the run, nothing is known: it is kept.
             if trial is not None and (
                 result.identity != self._identity(trial).hex
@@ -311,7 +396,7 @@ class _Run:
             done.add(key)
             kept.append(result)
             self._count(result)
-        if self.changed:
+        if self.changed or self.repeated:
             self.directory.rewrite(kept)
         return done
 
@@ -345,9 +430,9 @@ class _Run:
             return ""
         with closing(self._start_engine(trials)) as results:
             for item in results:
-                result = self._lost(item) if isinstance(item, LostTrial) else item[1]
-                trial = item.trial if isinstance(item, LostTrial) else item[0]
-                self._add(self._identified(trial, result))
+                self.state.first = self.state.first or time.monotonic()
+                result = lost_result(self.packs, item) if isinstance(item, LostTrial) else item[1]
+                self._add(self._identified(item[0], result))
                 limit = self.options.cost_limit
                 unfinished = self.state.done < self.state.total
                 if limit is not None and unfinished and self.state.cost_usd >= limit:
@@ -355,33 +440,14 @@ class _Run:
         return ""
 
     def _start_engine(self, trials: list[Trial]) -> Generator[Result]:
-        evaluator = IsolatedEvaluator(self.packs, self.options, self.directory.path)
+        evaluator = Evaluator(self.packs, self.options, self.directory.path)
+        shared: dict[str, Any] = {"timeout_of": self._timeout_of, "prepare": evaluator.prepare}
         if self.options.engine == "ray":
-            from offbook.evals.engines import run_on_ray  # an extra
-
-            return run_on_ray(
-                trials, evaluator, address=self.options.address, timeout_of=self._timeout_of
-            )
-        return run_local(trials, evaluator, jobs=self.options.jobs, timeout_of=self._timeout_of)
+            return run_on_ray(trials, evaluator, address=self.options.address, **shared)
+        return run_local(trials, evaluator, jobs=self.options.jobs, **shared)
 
     def _timeout_of(self, trial: Trial) -> float:
         return self._case(trial).timeout_seconds or self.options.timeout
-
-    def _lost(self, lost: LostTrial) -> CaseResult:
-        """Return the result of a trial whose process was lost."""
-        trial, case, loaded = lost.trial, self._case(lost.trial), self.packs[lost.trial.pack]
-        return CaseResult(
-            case.id,
-            trial.trial,
-            number_of(trial),
-            case.label,
-            "error",
-            loaded.pack.severity_of(case),
-            error=lost.reason,
-            kind=case.mode,
-            pack=loaded.id,
-            output=lost.output,
-        )
 
     def _identified(self, trial: Trial, result: CaseResult) -> CaseResult:
         """Return a result with its identity, and keep it for later runs."""
@@ -423,6 +489,42 @@ class _Run:
             not_run=len(planned - ran),
             stopped=stopped,
         )
-        summary = msgspec.structs.replace(summary, changed=tuple(self.changed))
+        summary = msgspec.structs.replace(
+            summary, changed=tuple(self.changed), slices=tuple(self._slices(cases))
+        )
+        below = tuple(self._slices_below(cases))
+        if below:
+            summary = msgspec.structs.replace(summary, below=below, passed_gate=False)
         self.directory.finish(summary)
         return FinishedRun(self.directory.path, summary, cases)
+
+    def _slices(self, cases: list[CaseSummary]) -> list[SliceSummary]:
+        """Return the slices by the axes of the packs, and by the keys of the options."""
+        known = {key for case in cases for key in case.metadata}
+        named = [key for loaded in self.packs for key in loaded.pack.axes]
+        named += [limit.by for loaded in self.packs for limit in loaded.pack.slices]
+        keys = [key for key in (*named, *self.options.by) if key in known]
+        return summarize_slices(cases, keys)
+
+    def _slices_below(self, cases: list[CaseSummary]) -> Iterator[str]:
+        """Yield the slices of each pack that have a lower pass rate than it demands."""
+        for number, loaded in enumerate(self.packs):
+            own = [case for case in cases if case.pack == number]
+            known = {key for case in own for key in case.metadata}
+            for limit in loaded.pack.slices:
+                found = summarize_slices(own, [limit.by] if limit.by in known else [])
+                chosen = [s for s in found if limit.value in {"", s.value}]
+                # A part of a run may have none of them; a whole one must.
+                if not chosen and not self._is_part:
+                    yield f"slice {limit.by}={limit.value}: no data, no case has this value"
+                for item in chosen:
+                    if item.pass_rate < limit.min_pass_rate:
+                        yield (
+                            f"slice {item.by}={item.value}: pass rate {item.pass_rate:.2f} is"
+                            f" below the minimum {limit.min_pass_rate:g}"
+                        )
+
+    @property
+    def _is_part(self) -> bool:
+        options = self.options
+        return bool(options.only or options.where or options.shard != (1, 1))

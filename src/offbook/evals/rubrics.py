@@ -16,21 +16,28 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from offbook.checks.assertion import evaluate_all
 from offbook.checks.budgets import check_limit
 from offbook.checks.context import CheckContext, NoData
-from offbook.checks.judge import MAX_SCORE, MIN_SCORE, Evaluation, Judge, ask_judge
+from offbook.checks.judge import (
+    MAX_SCORE,
+    MIN_SCORE,
+    Evaluation,
+    Judge,
+    ask_judge,
+    compare_pair,
+)
 from offbook.checks.trial_statistics import CONFIDENCE, RESAMPLES, Interval, cohen_kappa
 from offbook.errors import JudgeError, OffbookError, UsageError, counted
 from offbook.evals.friction import Suggestion
 from offbook.evals.pack import (
     FRICTION_KINDS,
     SEVERITIES,
-    CalibrationExample,
+    EvalCase,
     JudgeSettings,
     LoadedPack,
     Rubric,
@@ -38,12 +45,14 @@ from offbook.evals.pack import (
 )
 from offbook.evals.run_record import RunRecord, StoredRun
 from offbook.exchange.dialects.dialect import ModelPrice
+from offbook.exchange.messages import join_text
 from offbook.exchange.model import ModelSource, Reply, Request, Usage
 from offbook.exchange.providers import cost_of, find_price
 from offbook.runs.agents import JudgeConfig
 from offbook.secrets import outgoing
 from offbook.sources.live import PROVIDERS
-from offbook.trace.events import Verdict
+from offbook.trace.events import AGENT_START, Event, Verdict
+from offbook.trace.executions import read_executions
 from offbook.trace.reader import Trace
 
 MAX_TARGET = 200_000
@@ -78,76 +87,116 @@ def settings_for(rubric: Rubric, loaded: LoadedPack, options: JudgeOptions) -> J
     settings = rubric.judge or pack.judge or pack.defaults.judge or JudgeSettings()
     if options.source:
         settings = msgspec.structs.replace(
-            settings, source=options.source, model=options.model or settings.model
+            settings, source=options.source, model=options.model or settings.model, panel=()
         )
     return settings
 
 
-def build_judge(settings: JudgeSettings, loaded: LoadedPack, options: JudgeOptions) -> Judge | None:
-    """Return the judge, or None if none is configured."""
-    if not settings.source:
-        return None
-    if settings.source in PROVIDERS and not options.live:
-        return None
-    source = settings.source
-    if source not in PROVIDERS:
-        # A file of the options is relative to where the command runs, one of the pack to the pack.
-        base = Path() if source == options.source else loaded.base
-        source = str(base / source)
-    environment = dict(os.environ) if options.live else {}
-    config = JudgeConfig(source, model=settings.model, env=environment)
-    return config.build(loaded.base)
+def build_judges(settings: JudgeSettings, loaded: LoadedPack, options: JudgeOptions) -> list[Judge]:
+    """Return the judge, or those of a panel; none if one is not configured or not allowed."""
+    models = settings.panel or (settings,)
+    if any(not m.source or (m.source in PROVIDERS and not options.live) for m in models):
+        return []
+    judges: list[Judge] = []
+    for model in models:
+        source = model.source
+        if source not in PROVIDERS:
+            # A file of the options is relative to where the command runs, one of the pack to it.
+            base = Path() if source == options.source else loaded.base
+            source = str(base / source)
+        environment = dict(os.environ) if options.live else {}
+        config = JudgeConfig(
+            source,
+            model=model.model,
+            env=environment,
+            temperature=model.temperature,
+            seed=model.seed,
+        )
+        judge = config.build(loaded.base)
+        # Only a real model costs anything.
+        live = model.source in PROVIDERS
+        price = find_price(model.model, loaded.pack.prices) if live else None
+        judges.append(msgspec.structs.replace(judge, source=_CountedSource(judge.source, price)))
+    return judges
+
+
+class JudgedRubric(msgspec.Struct, frozen=True):
+    """The verdicts of a judge, its score by rubric or `rubric/criterion`, and its cost."""
+
+    verdicts: list[Verdict]
+    scores: dict[str, JudgeScore] = {}
+    cost_usd: float = 0
 
 
 def judge_rubric(
-    rubric: Rubric, evidence: Evidence, loaded: LoadedPack, options: JudgeOptions
-) -> tuple[list[Verdict], JudgeScore | None]:
-    """Return the verdicts of a judged rubric, and its score."""
+    rubric: Rubric, evidence: Evidence, loaded: LoadedPack, options: JudgeOptions, case: EvalCase
+) -> JudgedRubric:
+    """Return the verdicts and scores of a judged rubric."""
     settings = settings_for(rubric, loaded, options)
-    judge = build_judge(settings, loaded, options)
-    if judge is None:
-        return [_not_run(rubric, settings, options)], None
+    scores: dict[str, JudgeScore] = {}
+    judges: list[Judge] = []
     try:
+        judges = build_judges(settings, loaded, options)
+        if not judges:
+            return JudgedRubric([_not_run(rubric, settings, options)])
         if settings.min_agreement is not None:
-            require_agreement(rubric, settings, judge, loaded.base)
-        # Only a real model costs anything.
-        live = settings.source in PROVIDERS
-        price = find_price(settings.model, loaded.pack.prices) if live else None
-        counted = _CountedSource(judge.source, price)
-        judge = msgspec.structs.replace(judge, source=counted)
-        score = asyncio.run(vote(judge, rubric, settings, read_target(evidence)))
-        score = msgspec.structs.replace(score, cost_usd=counted.cost)
+            require_agreement(rubric, settings, judges, loaded.base)
+        work = read_judged_work(evidence, case, settings)
+        for name, question in questions_of(rubric, settings).items():
+            scores[name] = asyncio.run(vote(judges, rubric, settings, question, work))
     except OffbookError as error:
-        return [Verdict(f"{rubric.id}: judge", "error", str(error))], None
+        failed = Verdict(f"{rubric.id}: judge", "error", str(error))
+        return JudgedRubric([failed], {}, _cost_of(judges))
     verdicts = [
-        Verdict(
-            f"{rubric.id}: judge",
-            "pass" if score.passed else "fail",
-            "" if score.passed else f"score {score.score:.2f}: {score.reasoning}",
-            passing_score(rubric),
-            score.score,
-            {"reasoning": score.reasoning, "prompt_version": settings.prompt_version},
-        )
+        verdict
+        for name, score in scores.items()
+        for verdict in _score_verdicts(name, score, rubric, settings)
     ]
+    return JudgedRubric(verdicts, scores, _cost_of(judges))
+
+
+def _cost_of(judges: Sequence[Judge]) -> float:
+    return sum(cast("_CountedSource", judge.source).cost for judge in judges)
+
+
+def _score_verdicts(
+    name: str, score: JudgeScore, rubric: Rubric, settings: JudgeSettings
+) -> Iterator[Verdict]:
+    details: dict[str, Any] = {
+        "reasoning": score.reasoning,
+        "prompt_version": settings.prompt_version,
+    }
+    if len(score.votes) > 1:
+        details |= {"agreement": score.confidence, "votes": msgspec.to_builtins(score.votes)}
+    yield Verdict(
+        f"{name}: judge",
+        "pass" if score.passed else "fail",
+        "" if score.passed else f"score {score.score:.2f}: {score.reasoning}",
+        passing_score(rubric),
+        score.score,
+        details,
+    )
     least = settings.confidence_min
-    if least is not None:
-        name = f"{rubric.id}: confidence"
-        if score.confidence is None:
-            message = "no data: one vote has no confidence; set votes"
-            verdicts.append(Verdict(name, "no_data", message, least))
-        elif score.confidence < least:
-            message = f"confidence {score.confidence:.2f} is below {least:g}"
-            verdicts.append(Verdict(name, "fail", message, least, score.confidence))
-        else:
-            verdicts.append(Verdict(name, "pass", "", least, score.confidence))
-    return verdicts, score
+    if least is None:
+        return
+    name = f"{name}: confidence"
+    if score.confidence is None:
+        message = "no data: one vote has no confidence; set votes"
+        yield Verdict(name, "no_data", message, least)
+    elif score.confidence < least:
+        message = f"confidence {score.confidence:.2f} is below {least:g}"
+        yield Verdict(name, "fail", message, least, score.confidence)
+    else:
+        yield Verdict(name, "pass", "", least, score.confidence)
 
 
 def _not_run(rubric: Rubric, settings: JudgeSettings, options: JudgeOptions) -> Verdict:
     severity = SEVERITIES.get(rubric.thresholds.severity or "", rubric.thresholds.severity)
     reason = f"rubric {rubric.id!r} requires an LLM judge and was not run"
-    if settings.source in PROVIDERS and not options.live:
-        reason += f": {settings.source} is a real model; allow it with --live"
+    models = settings.panel or (settings,)
+    live = [model.source for model in models if model.source in PROVIDERS]
+    if live and not options.live:
+        reason += f": {live[0]} is a real model; allow it with --live"
     else:
         reason += ": configure one in [rubrics.judge] source, or with --judge"
     blocking = (severity or "blocking") == "blocking"
@@ -164,10 +213,71 @@ def read_target(evidence: Evidence) -> str:
         text = "\n\n".join(stage.visible_text for stage in record.stages if stage.visible_text)
     if not text.strip():
         raise UsageError("nothing to judge: the run has no output and no visible text")
+    return _cut(text)
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= MAX_TARGET else outgoing(text)[:MAX_TARGET]
 
 
+class JudgedWork(msgspec.Struct, frozen=True):
+    """What a judge sees: the output, the input, a reference, and how the agent worked."""
+
+    output: str
+    input: str = ""
+    reference: str = ""
+    trajectory: str = ""
+
+
+def read_judged_work(evidence: Evidence, case: EvalCase, settings: JudgeSettings) -> JudgedWork:
+    """Return what a judge sees of a run."""
+    output = read_target(evidence)
+    given = case.prompt or case.input or evidence.record.task
+    if not given and evidence.trace is not None:
+        prompts = [str(event.data["prompt"]) for event in Trace(evidence.trace) if is_prompt(event)]
+        given = "\n\n".join(prompts)
+    reference = "" if case.reference is None else to_text(case.reference)
+    if settings.pairwise and not reference:
+        raise UsageError("nothing to compare with: the case has no reference", where=case.id)
+    trajectory = read_trajectory(evidence) if settings.trajectory else ""
+    return JudgedWork(output, _cut(to_text(given)), reference, _cut(trajectory))
+
+
+def is_prompt(event: Event) -> bool:
+    """Return whether an event is a prompt to the agent."""
+    return event.event == AGENT_START and bool(event.data.get("prompt"))
+
+
+def read_trajectory(evidence: Evidence) -> str:
+    """Return the tools that a run used, each with its input and its result."""
+    lines: list[str] = []
+    if evidence.trace is not None:
+        for use in read_executions(Trace(evidence.trace)).uses:
+            content = () if use.execution is None else use.execution.content
+            result = join_text(content) or ("done" if use.ran else "not executed")
+            failed = "failed: " if use.failed else ""
+            lines.append(f"{use.tool} {to_text(use.input)}\n-> {failed}{result}")
+    else:
+        lines += [f"{t.tool_name}\n-> {to_text(t.result)}" for t in evidence.record.tool_recordings]
+    return "\n".join(lines) or "The agent used no tools."
+
+
+def to_text(value: Any) -> str:
+    """Return a text as it is, and any other value as JSON."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    return json.dumps(value)
+
+
 DEFAULT_MIN_SCORE = 0.5
+
+
+class Vote(msgspec.Struct, frozen=True):
+    """One answer of a judge."""
+
+    judge: str
+    score: float
+    reasoning: str
 
 
 class JudgeScore(msgspec.Struct, frozen=True):
@@ -177,7 +287,7 @@ class JudgeScore(msgspec.Struct, frozen=True):
     confidence: float | None
     reasoning: str
     passed: bool
-    cost_usd: float = 0
+    votes: tuple[Vote, ...] = ()
 
 
 def passing_score(rubric: Rubric) -> float:
@@ -186,29 +296,54 @@ def passing_score(rubric: Rubric) -> float:
     return DEFAULT_MIN_SCORE if limit is None else limit
 
 
-def question_of(rubric: Rubric, settings: JudgeSettings) -> Evaluation:
-    """Return the question to the judge."""
+def questions_of(rubric: Rubric, settings: JudgeSettings) -> dict[str, str]:
+    """Return the questions to the judge, by the name of their score."""
     prompt = rubric.prompt or settings.rubric or rubric.description
-    return Evaluation("custom", rubric.id, custom_prompt=prompt or f"Is {rubric.id} fulfilled?")
+    if not rubric.criteria:
+        return {rubric.id: prompt or f"Is {rubric.id} fulfilled?"}
+    return {
+        f"{rubric.id}/{name}": f"{prompt}\n\n{question}".strip()
+        for name, question in rubric.criteria.items()
+    }
 
 
 async def ask_once(
-    judge: Judge, rubric: Rubric, settings: JudgeSettings, text: str
-) -> tuple[float, str]:
+    judge: Judge, rubric: Rubric, settings: JudgeSettings, question: str, work: JudgedWork
+) -> Vote:
     """Return one score from 0 to 1, and its reasoning."""
-    judgement = await ask_judge(judge, question_of(rubric, settings), text)
-    return (judgement.score - MIN_SCORE) / (MAX_SCORE - MIN_SCORE), judgement.reasoning
+    name = judge.model or judge.dialect
+    evaluation = Evaluation("custom", rubric.id, custom_prompt=question)
+    if settings.pairwise:
+        pair = work.output, work.reference
+        score, reasoning = await compare_pair(judge, evaluation, *pair, task=work.input)
+        return Vote(name, score, reasoning)
+    evaluation = msgspec.structs.replace(evaluation, reference=work.reference)
+    judgement = await ask_judge(
+        judge, evaluation, work.output, task=work.input, trajectory=work.trajectory
+    )
+    score = (judgement.score - MIN_SCORE) / (MAX_SCORE - MIN_SCORE)
+    return Vote(name, score, judgement.reasoning)
 
 
-async def vote(judge: Judge, rubric: Rubric, settings: JudgeSettings, text: str) -> JudgeScore:
+async def vote(
+    judges: Sequence[Judge],
+    rubric: Rubric,
+    settings: JudgeSettings,
+    question: str,
+    work: JudgedWork,
+) -> JudgeScore:
     """Return the score of the majority of votes; without one, the tie-break decides."""
-    answers = [await ask_once(judge, rubric, settings, text) for _ in range(max(1, settings.votes))]
+    votes = [
+        await ask_once(judge, rubric, settings, question, work)
+        for judge in judges
+        for _ in range(settings.votes)
+    ]
     least = passing_score(rubric)
-    passes = [score >= least for score, _ in answers]
-    scores = [score for score, _ in answers]
+    passes = [vote.score >= least for vote in votes]
+    scores = [vote.score for vote in votes]
     ((majority, count),) = Counter(passes).most_common(1)
     score = median(scores)
-    if count * 2 == len(answers):
+    if count * 2 == len(votes):
         match settings.tie_break:
             case "pass" | "highest":
                 majority, score = True, max(scores)
@@ -216,14 +351,9 @@ async def vote(judge: Judge, rubric: Rubric, settings: JudgeSettings, text: str)
                 majority = score >= least
             case _:  # no benefit of doubt
                 majority, score = False, min(scores)
-    reasoning = next(text for (_, text), ok in zip(answers, passes, strict=True) if ok is majority)
-    confidence = passes.count(majority) / len(answers) if len(answers) > 1 else None
-    return JudgeScore(score, confidence, reasoning, majority)
-
-
-def target_of_example(value: Any) -> str:
-    """Return the text of a labelled example."""
-    return value if isinstance(value, str) else json.dumps(value)
+    reasoning = next(v.reasoning for v, ok in zip(votes, passes, strict=True) if ok is majority)
+    confidence = passes.count(majority) / len(votes) if len(votes) > 1 else None
+    return JudgeScore(score, confidence, reasoning, majority, tuple(votes))
 
 
 LABELS = ("fail", "pass")
@@ -259,26 +389,43 @@ class CalibrationReport(msgspec.Struct, frozen=True):
     rows: list[CalibrationRow]
 
 
-async def calibrate(judge: Judge, rubric: Rubric, settings: JudgeSettings) -> CalibrationReport:
-    """Score the labelled examples of a rubric, and compare the scores with the labels."""
-    labelled = [example for example in rubric.calibration if example.score is not None]
+async def calibrate(
+    judges: Sequence[Judge], rubric: Rubric, settings: JudgeSettings
+) -> dict[str, CalibrationReport]:
+    """Score the labelled examples of a rubric, and compare the scores with the labels.
+
+    Each criterion has a report, and so has each judge of a panel.
+    """
+    labelled = [e for e in rubric.calibration if e.score is not None or e.scores]
     if len(labelled) < MIN_EXAMPLES:
         raise UsageError(
             f"the rubric {rubric.id!r} has {counted(len(labelled), 'labelled example')}",
             hint=f"add at least {MIN_EXAMPLES} with a score to calibration",
         )
-    rows: list[CalibrationRow] = []
-    for number, example in enumerate(labelled, 1):
-        text = target_of_example(example.output)
-        score, reasoning = await ask_once(judge, rubric, settings, _with_input(example, text))
-        rows.append(CalibrationRow(number, example.score or 0.0, score, len(text), reasoning))
-    return report_agreement(rows, passing_score(rubric))
-
-
-def _with_input(example: CalibrationExample, text: str) -> str:
-    if example.input is None:
-        return text
-    return f"{target_of_example(example.input)}\n\n{text}"
+    reports: dict[str, CalibrationReport] = {}
+    for name, question in questions_of(rubric, settings).items():
+        criterion = name.removeprefix(f"{rubric.id}/")
+        rows: dict[str, list[CalibrationRow]] = {}
+        for number, example in enumerate(labelled, 1):
+            label = example.scores.get(criterion, example.score)
+            if label is None:
+                raise UsageError(
+                    f"the example {number} has no score for {criterion!r}", where=rubric.id
+                )
+            output = to_text(example.output)
+            work = JudgedWork(
+                output, to_text(example.input), to_text(example.reference), example.trajectory
+            )
+            score = await vote(judges, rubric, settings, question, work)
+            row = CalibrationRow(number, label, score.score, len(output), score.reasoning)
+            rows.setdefault(name, []).append(row)
+            for place, own in enumerate(score.votes[:: settings.votes] if settings.panel else ()):
+                title = f"{name} by {own.judge or settings.panel[place].source}"
+                row = CalibrationRow(number, label, own.score, len(output), own.reasoning)
+                rows.setdefault(title, []).append(row)
+        for title, found in rows.items():
+            reports[title] = report_agreement(found, passing_score(rubric))
+    return reports
 
 
 def report_agreement(rows: Sequence[CalibrationRow], least: float) -> CalibrationReport:
@@ -336,7 +483,9 @@ def render_calibration(name: str, report: CalibrationReport) -> Iterator[str]:
 _agreements: dict[bytes, float] = {}  # a pack calibrates its judge once for each process
 
 
-def require_agreement(rubric: Rubric, settings: JudgeSettings, judge: Judge, base: Path) -> None:
+def require_agreement(
+    rubric: Rubric, settings: JudgeSettings, judges: Sequence[Judge], base: Path
+) -> None:
     """Raise an error if a judge agrees less with the labelled examples than a rubric demands.
 
     `base` is the folder of the pack: the judge of another pack may have the same name.
@@ -344,8 +493,8 @@ def require_agreement(rubric: Rubric, settings: JudgeSettings, judge: Judge, bas
     least = settings.min_agreement or 0.0
     key = msgspec.json.encode((str(base.absolute()), rubric, settings))
     if key not in _agreements:
-        report = asyncio.run(calibrate(judge, rubric, settings))
-        _agreements[key] = report.kappa
+        reports = asyncio.run(calibrate(judges, rubric, settings))
+        _agreements[key] = min(reports[name].kappa for name in questions_of(rubric, settings))
     if _agreements[key] < least:
         raise JudgeError(
             f"the judge agrees too little with the labelled examples: kappa"
@@ -353,9 +502,6 @@ def require_agreement(rubric: Rubric, settings: JudgeSettings, judge: Judge, bas
             where=rubric.id,
             hint="offbook eval run PACK --calibrate shows where they differ",
         )
-
-
-# --- Rubrics
 
 
 # --- Limits on the metrics of a run

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Literal
 
 import msgspec
@@ -29,6 +30,7 @@ from offbook.errors import FormatError, UsageError, did_you_mean
 from offbook.evals.rubrics import RunMetrics
 from offbook.evals.run_record import BaselineDiff
 from offbook.files import read_lines, write_atomic
+from offbook.runs.result_identity import REAL_MODEL
 from offbook.secrets import hide_bytes, known_secret_bytes
 from offbook.trace.events import Verdict
 
@@ -60,7 +62,8 @@ class CaseResult(msgspec.Struct, frozen=True):
     report: dict[str, Any] | None = None  # of a ladder, a context eval or a classifier
     kind: str = ""
     pack: str = ""
-    scores: dict[str, float] = {}  # of each judged rubric
+    scores: dict[str, float] = {}  # of each judged rubric, and each of its criteria
+    metadata: dict[str, Any] = {}  # of the case: a run is sliced by it
     identity: str = ""
     unidentified: str = ""  # why the result may depend on more than its identity
     # The files that the subject used. A directory has them once, under their key.
@@ -71,6 +74,11 @@ class CaseResult(msgspec.Struct, frozen=True):
     spent_usd: float = 0  # by this run; the cost of a stored run was spent earlier
     trace: str = ""
     output: str = ""
+
+    def measured(self, metric: str) -> float | None:
+        """Return a metric; the time of a scripted run is that of the machine, and no data."""
+        scripted = self.kind == "subject" and self.unidentified != REAL_MODEL
+        return None if metric == "latency_ms" and scripted else getattr(self.metrics, metric)
 
     @property
     def gated(self) -> bool:
@@ -114,7 +122,8 @@ MAX_LISTED = 1000  # cases that a summary names; all of them are in the results
 class CaseSummary(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One case over all its trials.
 
-    `pass_at_k` is the chance that one of `trials` passes, `pass_hat_k` that all of them do.
+    `pass_at_k` has for each k up to the number of trials the chance that one of k trials passes,
+    `pass_hat_k` that all of them do. Metrics are means over the trials.
     """
 
     id: str
@@ -126,13 +135,60 @@ class CaseSummary(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     errors: int = 0
     pass_rate: float = 0
     interval: Interval = Interval(0, 1)
-    pass_at_k: float = 0
-    pass_hat_k: float = 0
+    pass_at_k: tuple[float, ...] = ()
+    pass_hat_k: tuple[float, ...] = ()
     flaky: bool = False
     gated: bool = False
     failures: tuple[str, ...] = ()
     pack: int = 0
     cached: int = 0
+    metadata: dict[str, Any] = {}
+    metrics: dict[str, float] = {}
+
+
+class SliceSummary(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The cases with one value of a key in their metadata; a metric is a mean over them."""
+
+    by: str
+    value: str
+    cases: int = 0
+    passed: int = 0
+    pass_rate: float = 0
+    interval: Interval = Interval(0, 1)
+    metrics: dict[str, float] = {}
+
+
+def summarize_slices(cases: Iterable[CaseSummary], keys: Iterable[str]) -> list[SliceSummary]:
+    """Return the slices of a run by each key, in the order of their first cases."""
+    found: dict[tuple[str, str], list[CaseSummary]] = {}
+    listed, keys = list(cases), list(dict.fromkeys(keys))
+    for key in keys:
+        for case in listed:
+            if key in case.metadata:
+                found.setdefault((key, slice_value(case.metadata[key])), []).append(case)
+    if unknown := [key for key in keys if key not in {by for by, _ in found}]:
+        known = {key for case in listed for key in case.metadata}
+        what = f"no case has {unknown[0]!r} in its metadata"
+        raise UsageError(what, hint=did_you_mean(unknown[0], known))
+    slices: list[SliceSummary] = []
+    for (by, value), members in found.items():
+        passed = sum(case.status == "pass" for case in members)
+        metrics = {
+            name: fmean(values)
+            for name in SLICED_METRICS
+            if (values := [c.metrics[name] for c in members if name in c.metrics])
+        }
+        rate = passed / len(members), wilson(passed, len(members))
+        slices.append(SliceSummary(by, value, len(members), passed, *rate, metrics))
+    return slices
+
+
+def slice_value(value: Any) -> str:
+    """Return a value of metadata as a filter or a table writes it."""
+    return value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=repr).decode()
+
+
+SLICED_METRICS = ("score", "latency_ms", "cost_usd", "tokens")
 
 
 class RunSummary(msgspec.Struct, frozen=True):
@@ -161,14 +217,18 @@ class RunSummary(msgspec.Struct, frozen=True):
     failing: tuple[CaseSummary, ...] = ()
     cached: int = 0  # trials whose results are of an earlier run
     changed: tuple[str, ...] = ()  # cases that a resumed run repeated
+    pass_at_k: tuple[float, ...] = ()  # means over the cases, for each k that all of them have
+    pass_hat_k: tuple[float, ...] = ()
+    slices: tuple[SliceSummary, ...] = ()
+    below: tuple[str, ...] = ()  # the slices below the lowest pass rate of their pack
 
 
 class _Tally:
     """The trials of one case so far: small, because a run may have 100,000 cases."""
 
     __slots__ = (
-        "cached", "errors", "failures", "id", "label", "number", "pack", "passes", "severity",
-        "statuses", "trials",
+        "cached", "errors", "failures", "id", "label", "metadata", "metrics", "number", "pack",
+        "passes", "severity", "statuses", "trials",
     )  # fmt: skip
 
     def __init__(self, result: CaseResult, pack: int) -> None:
@@ -177,6 +237,8 @@ class _Tally:
         self.trials = self.passes = self.errors = self.cached = 0
         self.statuses: set[str] = set()
         self.failures: tuple[str, ...] = ()
+        self.metadata = result.metadata
+        self.metrics: dict[str, list[float]] = {}
 
     def add(self, result: CaseResult) -> None:
         self.trials += 1
@@ -184,6 +246,9 @@ class _Tally:
         self.errors += result.status == "error"
         self.cached += result.cached
         self.statuses.add(result.status)
+        for name in SLICED_METRICS if self.metadata else ():  # most runs have no slices
+            if (value := result.measured(name)) is not None:
+                self.metrics.setdefault(name, []).append(value)
         if not self.failures:
             self.failures = tuple(result.problems)
 
@@ -224,13 +289,15 @@ def _summary(tally: _Tally) -> CaseSummary:
         tally.errors,
         passes / trials,
         wilson(passes, trials),
-        pass_at_k(trials, passes, trials),
-        pass_hat_k(trials, passes, trials),
+        tuple(pass_at_k(trials, passes, k) for k in range(1, trials + 1)),
+        tuple(pass_hat_k(trials, passes, k) for k in range(1, trials + 1)),
         0 < passes < trials,
         status != "pass" and tally.severity != "blocking",
         tally.failures,
         tally.pack,
         tally.cached,
+        tally.metadata,
+        {name: fmean(values) for name, values in tally.metrics.items()},
     )
 
 
@@ -272,7 +339,14 @@ def summarize_run(
         stopped,
         tuple(failing[:MAX_LISTED]),
         sum(case.cached for case in cases),
+        pass_at_k=_mean_of_each_k([case.pass_at_k for case in cases]),
+        pass_hat_k=_mean_of_each_k([case.pass_hat_k for case in cases]),
     )
+
+
+def _mean_of_each_k(chances: list[tuple[float, ...]]) -> tuple[float, ...]:
+    """Return the mean over the cases for each k up to the fewest trials of one."""
+    return tuple(map(fmean, zip(*chances, strict=False)))
 
 
 ROOT = Path(".offbook/evals")
@@ -492,23 +566,31 @@ def find_run(name: str, root: Path = ROOT) -> Path:
     raise UsageError(f"{problem} {name!r} in {root}", hint=did_you_mean(name, ids))
 
 
-def query_results(sql: str, root: Path = ROOT) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """Return the names of the columns, and the rows."""
+def load_duckdb(use: str) -> Any:
+    """Return the package duckdb, an extra; without it, `use` is refused."""
     try:
         import duckdb  # pyright: ignore[reportMissingImports] - an extra
     except ImportError as error:
         raise UsageError(
-            "queries need the package duckdb", hint="pip install 'offbook[duckdb]'"
+            f"{use} need the package duckdb", hint="pip install 'offbook[duckdb]'"
         ) from error
-    if not any(root.glob(f"*/{RESULTS}")):
+    return duckdb
+
+
+def query_results(
+    sql: str, runs: Sequence[Path] = (), root: Path = ROOT
+) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Return the names of the columns, and the rows: of these runs, or of all."""
+    database = load_duckdb("queries")
+    files = [str(run / RESULTS) for run in runs] or [*map(str, root.glob(f"*/{RESULTS}"))]
+    if not files:
         raise UsageError("no results to query", where=str(root), hint="offbook eval run PACK")
-    database: Any = duckdb
     connection = database.connect(":memory:")
-    pattern = str(root / "*" / RESULTS).replace("'", "''")
+    names = ", ".join("'" + file.replace("'", "''") + "'" for file in files)
     # A view: only the columns that a query names are read from the files.
     columns = "*, regexp_extract(filename, '([^/]+)/[^/]+$', 1) as run"
     options = "format='newline_delimited', union_by_name=true, filename=true, ignore_errors=true"
-    source = f"read_json('{pattern}', {options})"
+    source = f"read_json([{names}], {options})"
     connection.execute(f"create view results as select {columns} from {source}")  # noqa: S608 - ours
     try:
         cursor = connection.execute(sql)

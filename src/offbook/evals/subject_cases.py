@@ -1,7 +1,7 @@
 """Cases that run a subject now: with a playbook, a cassette, the real model, or no model at all.
 
-A subject is imported once by a worker, and each trial runs in a fork of it: no trial sees what
-another one has changed, for any number of workers.
+Each subject is imported in a separate process, and each trial runs in a fork of that: no trial
+sees what another one has changed, for any number of workers.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from offbook.determinism.run_context import live_listener
 from offbook.errors import OffbookError, UsageError, did_you_mean
 from offbook.evals.case_kind import CaseContext, CaseOutcome
 from offbook.evals.pack import EvalCase, LoadedPack
+from offbook.evals.run_directory import PACK_SHIFT
 from offbook.evals.run_record import (
     OUTCOMES,
     RecordUsage,
@@ -49,7 +50,7 @@ from offbook.trace.recorder import to_json_value
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _encoder = msgspec.json.Encoder()
 # Each is imported once for all cases of a pack in a worker.
-_subjects: dict[tuple[Path, str], Any] = {}
+_subjects: dict[object, Any] = {}
 _imported = UsedFiles()  # by the subjects, when they were imported
 
 
@@ -58,10 +59,16 @@ def run_case(case: EvalCase, context: CaseContext) -> CaseOutcome:
     if case.live and not context.options.live:
         raise UsageError("the case needs a real model", hint="allow it with --live")
     folder = _folder(context.options.traces)
-    trace = folder / f"{_UNSAFE.sub('_', case.id)[:80]}-{context.trial}.jsonl"
+    name = _UNSAFE.sub("_", case.id)[:80]
+    if name != case.id or context.number >> PACK_SHIFT:  # another case may have the same one
+        name += f"-{context.number:x}"
+    trace = folder / f"{name}-{context.trial}.jsonl"
     subject: Any = case.subject
     if isinstance(subject, str):
-        subject = load_subject(context.loaded, subject)
+        before = dict(os.environ)
+        context.cleanup.callback(_restore_environment, before)
+        os.environ.update(case.env)
+        subject = load_subject(context.loaded, case)
     used = None
     if context.options.watch and isinstance(case.subject, str):
         used = context.cleanup.enter_context(watch_used_files(_imported))
@@ -78,6 +85,8 @@ def identify_case(case: EvalCase, loaded: LoadedPack, identity: IdentityDigest) 
     """Add the code of the subject; what it imports and reads is known when it has run."""
     if case.live:
         identity.add_unknown(REAL_MODEL)
+    if case.shared:
+        identity.add_unknown("it shares its subject with other trials")
     if isinstance(case.subject, list):
         identity.add_command(_find_words(case, loaded), loaded.base)
         return
@@ -143,6 +152,12 @@ def _call_function(case: EvalCase, function: Any, trace: Path) -> CaseOutcome:
     return CaseOutcome([verdict], run, trace)
 
 
+def _restore_environment(before: dict[str, str]) -> None:
+    if os.environ != before:
+        os.environ.clear()
+        os.environ.update(before)
+
+
 async def _await(value: Any) -> Any:
     return await value
 
@@ -160,13 +175,13 @@ def _rehearse(context: CaseContext, case: EvalCase, subject: Any, trace: Path) -
     if isinstance(case.subject, list):
         from offbook.subjects.clis.clients import Command
 
-        subject = Command(_find_words(case, loaded))
+        subject = Command(_find_words(case, loaded), env=case.env)
     script: tuple[Any, ...] = (case.prompt,)
     source: Any = None
     if case.live:
         source = Live()
     else:
-        path = loaded.resolve(case.playbook or case.cassette)
+        path = _script_file(case, context)
         source = open_source(path)()
         if isinstance(source, Playbook):
             # The script has the prompts; the prompt of the case would be a second one.
@@ -188,6 +203,17 @@ def _rehearse(context: CaseContext, case: EvalCase, subject: Any, trace: Path) -
     return CaseOutcome([verdict], run, trace, folder, spent=case.live)
 
 
+def _script_file(case: EvalCase, context: CaseContext) -> Path:
+    """Return the file of the script; the turns of a case are written to one."""
+    if isinstance(case.playbook, str):
+        return context.loaded.resolve(case.playbook or case.cassette)
+    folder = make_temp_folder()
+    context.cleanup.callback(remove_temp_folder, folder)
+    path = folder / "playbook.yaml"
+    path.write_bytes(msgspec.json.encode(case.playbook))  # JSON is YAML
+    return path
+
+
 def _workspace(loaded: LoadedPack, case: EvalCase, cleanup: ExitStack) -> Path | None:
     """Return a copy of the case's workspace: two trials must not see each other's files."""
     if not case.workspace:
@@ -204,25 +230,27 @@ def _workspace(loaded: LoadedPack, case: EvalCase, cleanup: ExitStack) -> Path |
 
 
 def _find_words(case: EvalCase, loaded: LoadedPack) -> list[str]:
-    """Return the words of a command, which runs in another folder: a file of the pack by its path.
+    """Return the words of a command, which runs in another folder: a path of the pack as absolute.
 
-    A file of the workspace is found there.
+    A path of the workspace is found there.
     """
     workspace = loaded.base / case.workspace if case.workspace else None
     return [
         str((loaded.base / word).resolve())
-        if (loaded.base / word).is_file() and not (workspace and (workspace / word).exists())
+        if word.strip("./")
+        and (loaded.base / word).exists()
+        and not (workspace and (workspace / word).exists())
         else word
         for word in case.subject
     ]
 
 
-def load_subject(loaded: LoadedPack, reference: str) -> Any:
-    """Import the subject of a reference: `module:name`, or `file.py:name` relative to the pack."""
-    key = (loaded.base.absolute(), reference)
+def load_subject(loaded: LoadedPack, case: EvalCase) -> Any:
+    """Import the subject of a case: `module:name`, or `file.py:name` relative to the pack."""
+    key = (loaded.base.absolute(), case.subject, *sorted(case.env.items()))
     if key not in _subjects:
         with watch_used_files() as used:
-            _subjects[key] = _import(loaded, reference)
+            _subjects[key] = _import(loaded, str(case.subject))
         _imported.digests.update(used.digests)
         _imported.unknown = _imported.unknown or used.unknown
     return _subjects[key]

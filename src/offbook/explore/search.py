@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +16,11 @@ from offbook.errors import (
     OffbookError,
     OffbookWarning,
     RunError,
+    UnknownOutcome,
     UsageError,
     counted,
-    did_you_mean,
     explain_call,
+    require_known,
 )
 from offbook.explore.generated_model import ArgumentValues, GeneratedModel
 from offbook.explore.moves import (
@@ -52,13 +53,14 @@ if TYPE_CHECKING:
     from offbook.exchange.model import Tool
     from offbook.runs.run import Run
     from offbook.sources.playbook.actions import Turn
+    from offbook.trace.query import ExecutedTool
 
 
 def never_before(tool: str, first: str) -> Invariant:
     """Return an invariant: `tool` never succeeds before `first` has succeeded."""
 
     def check(run: Run, _: Any) -> None:
-        for executed in run.executed:
+        for executed in _known_or_decisive(run, tool):
             if executed.result.failed is True:
                 continue
             if executed.name == first:
@@ -75,7 +77,7 @@ def at_most(count: int, tool: str, *parameters: str) -> Invariant:
 
     def check(run: Run, _: Any) -> None:
         counts: dict[str, int] = {}
-        for executed in run.executed:
+        for executed in _known_or_decisive(run, tool):
             if executed.name != tool or executed.result.failed is True:
                 continue
             key = repr([executed.input.get(parameter) for parameter in parameters])
@@ -85,6 +87,13 @@ def at_most(count: int, tool: str, *parameters: str) -> Invariant:
 
     per = f" per {', '.join(parameters)}" if parameters else ""
     return _named(check, f"at most {count} {tool}{per}", tool)
+
+
+def _known_or_decisive(run: Run, tool: str) -> Iterator[ExecutedTool]:
+    """Yield the tools that ran; raise at the end if it is unknown whether this one did, too."""
+    yield from run.executed.known()
+    if tool in run.executed.unknown:
+        yield from run.executed
 
 
 def ends_within(requests: int) -> Invariant:
@@ -230,10 +239,7 @@ def explore(  # noqa: PLR0913 - the options of a search
         raise error
     if found.broken:
         name, error = next(iter(found.broken.items()))
-        raise UsageError(
-            f"the invariant {name} raised {type(error).__name__}: {error}",
-            hint="an invariant fails by an assertion, or by returning False",
-        ) from error
+        raise _not_decided(name, error) from error
     _check_tools(invariants, found.offered)
     if not found.offered:
         warnings.warn(
@@ -260,7 +266,7 @@ def replay(
     with Stage(world, script.text, invariants, kinds) as stage:
         behaviour = stage.play_script(script)
     for name, error in behaviour.broken:
-        raise UsageError(f"the invariant {name} raised {type(error).__name__}") from error
+        raise _not_decided(name, error) from error
     if not behaviour.run.events.named(REQUEST):
         raise _never_asked(behaviour)
     for violation in behaviour.violations:
@@ -326,16 +332,30 @@ def _never_asked(behaviour: Behaviour) -> OffbookError:
     return RunError("nothing was explored: the agent never called the model", hint=hint)
 
 
+def _not_decided(name: str, error: Exception) -> UsageError:
+    """Return the error for an invariant that gave no verdict."""
+    if isinstance(error, UnknownOutcome):
+        return UsageError(
+            f"the invariant {name} cannot be decided: {error.what}",
+            hint="check what the tool did: let the world return (drive(agent), state); or read"
+            " run.executed.known(), the tools that certainly ran",
+        )
+    return UsageError(
+        f"the invariant {name} raised {type(error).__name__}: {error}",
+        hint="an invariant fails by an assertion, or by returning False",
+    )
+
+
 def _check_tools(invariants: Iterable[Invariant], offered: set[str]) -> None:
     """Raise for an invariant about a tool that the agent never offered: it checked nothing."""
     for invariant in invariants:
         for tool in getattr(invariant, "tools", ()):
-            if tool not in offered:
-                raise UsageError(
-                    f"the agent never offered the tool {tool!r}",
-                    where=f"the invariant {name_of(invariant)!r}",
-                    hint=did_you_mean(tool, offered),
-                )
+            require_known(
+                "the agent never offered the tool",
+                tool,
+                offered,
+                where=f"the invariant {name_of(invariant)!r}",
+            )
 
 
 def _minimize(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard, cast
 
 import msgspec
 
-from offbook.determinism.clock import FrozenClock
+from offbook.determinism.run_context import FrozenClock
 from offbook.errors import RunError, UsageError, did_you_mean
 from offbook.goldens.components import bind_step
 from offbook.goldens.session_hub import SessionHub, event_data

@@ -15,8 +15,8 @@ import msgspec
 
 from offbook.checks.expected_files import Review
 from offbook.cli_options import describe_difference, json_option, print_json, use_colour
-from offbook.determinism.clock import SystemClock
-from offbook.errors import OffbookError, UsageError, counted, did_you_mean
+from offbook.determinism.run_context import SystemClock
+from offbook.errors import OffbookError, UsageError, counted, require_known
 from offbook.files import write_atomic
 from offbook.goldens.fixture_store import read_scenarios
 from offbook.goldens.golden_replay import replay_all
@@ -290,8 +290,7 @@ def check_command(project: Project, names: tuple[str, ...], *, live: bool, forei
 def _check_live(project: Project, components: tuple[str, ...]) -> int:
     known = project.registry.script_names()
     for name in components:
-        if name not in known:
-            raise UsageError(f"no live script of {name!r}", hint=did_you_mean(name, known))
+        require_known("no live script of", name, known)
     if not known:
         hint = "write scripts/live/NAME_live.py"
         raise UsageError("no live script", where=str(project.root), hint=hint)

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
 
-    from offbook.determinism.clock import Clock
+    from offbook.determinism.run_context import Clock
     from offbook.goldens.golden_replay import FindComponent
 
 

@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import msgspec
 
-from offbook.errors import RunError, UsageError, did_you_mean
+from offbook.errors import RunError, UsageError, did_you_mean, require_known
 from offbook.trace.hub import Hub, check_name_filter
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from offbook.determinism.clock import Clock
+    from offbook.determinism.run_context import Clock
     from offbook.trace.events import Event
 
 SessionStatus = Literal["idle", "running", "paused", "complete", "aborted"]
@@ -83,8 +83,7 @@ class SessionHub(Hub):
 
     def set_status(self, status: SessionStatus) -> None:
         """Set the status of the session; no event is emitted."""
-        if status not in STATUSES:
-            raise UsageError(f"unknown status {status!r}", hint=did_you_mean(status, STATUSES))
+        require_known("unknown status", status, STATUSES)
         self._status = status
 
     def start_session(self) -> None:

@@ -25,8 +25,7 @@ from typing import Any, Literal, cast
 
 import msgspec
 
-from offbook.determinism.clock import SystemClock
-from offbook.determinism.run_context import current_host
+from offbook.determinism.run_context import SystemClock, current_host
 from offbook.errors import (
     CheckFailed,
     HostError,
@@ -34,6 +33,7 @@ from offbook.errors import (
     UsageError,
     did_you_mean,
     explain_call,
+    require_known,
 )
 from offbook.files import resolve_within, write_atomic
 from offbook.trace.events import HostCallData
@@ -590,12 +590,12 @@ class HostProviders:
                 f"a new one: register_host_provider({capability!r}, provider)",
             )
         operations = _operations(self._providers[capability])
-        if operation not in operations:
-            raise UsageError(
-                f"the host capability {capability!r} has no operation {operation!r}",
-                where=where,
-                hint=did_you_mean(operation, operations),
-            )
+        require_known(
+            f"the host capability {capability!r} has no operation",
+            operation,
+            operations,
+            where=where,
+        )
         return operations[operation]
 
     def names(self, pattern: str) -> set[str]:

@@ -22,6 +22,7 @@ from weakref import ref
 from offbook.errors import LoopError, PatternError, UsageError
 from offbook.patterns.clock import Work
 from offbook.patterns.values import (
+    ATOMS,
     ItemKey,
     Key,
     Path,
@@ -190,11 +191,17 @@ class Computed(GraphNode):
 
     def get(self) -> Any:
         """Return the current value; a computed value or effect that reads it depends on it."""
+        # The first lines of `require_open` and `depend` are repeated here: it is called most.
         runtime = self.runtime
-        runtime.require_open()
+        if runtime.closed:
+            runtime.require_open()
         if self.stale:
             runtime.refresh(self)
-        runtime.depend(self)  # on the version that is read now
+        if runtime.reader is not None:
+            if self not in runtime.reads:
+                runtime.reads[self] = self.version  # the one that is read now
+        elif runtime.has_async:
+            runtime.depend(self)
         if self.error is not None:
             raise self.error
         return self.value
@@ -279,8 +286,8 @@ class Graph:
     def __init__(self, observer: Observer | None = None, *, check_idempotent: bool = False) -> None:
         self._observer = observer
         self._check_idempotent = check_idempotent
-        self._reader: Computed | Effect | None = None  # what is running and reads
-        self._reads: dict[GraphNode, int] = {}
+        self.reader: Computed | Effect | None = None  # what is running and reads
+        self.reads: dict[GraphNode, int] = {}
         self._nested = 0
         self.has_async = False  # without asynchronous computed values, a read is twice as fast
         self._computing: list[Computed] = []
@@ -388,9 +395,9 @@ class Graph:
 
     def depend(self, node: GraphNode) -> None:
         """Add a node to the dependencies of what is running."""
-        if self._reader is not None:
+        if self.reader is not None:
             # The version at the first read: a later write must wake the reader.
-            self._reads.setdefault(node, node.version)
+            self.reads.setdefault(node, node.version)
         elif self.has_async and (running := _async_reader.get()) is not None:
             reader, reads = running
             # What an older run reads does not matter any more.
@@ -401,16 +408,16 @@ class Graph:
     @property
     def is_tracking(self) -> bool:
         """Return whether a reader is running that may depend on what is read."""
-        return self._reader is not None or (self.has_async and _async_reader.get() is not None)
+        return self.reader is not None or (self.has_async and _async_reader.get() is not None)
 
     @contextmanager
     def untracked(self) -> Generator[None]:
         """Read inside without depending on what is read."""
-        reader, self._reader = self._reader, None
+        reader, self.reader = self.reader, None
         try:
             yield
         finally:
-            self._reader = reader
+            self.reader = reader
 
     def refresh(self, target: Computed) -> None:
         """Bring a computed value up to date, its dependencies first, without recursion."""
@@ -463,24 +470,24 @@ class Graph:
         if node.is_async:
             self._start_computing(node)
             return
-        outer = self._reader, self._reads
-        self._reader, self._reads = node, {}
+        outer = self.reader, self.reads
+        self.reader, self.reads = node, {}
         self._computing.append(node)
         error: Exception | None = None
         value: Any = None
         try:
             value = node.function()
             if self._check_idempotent:
-                reads = self._reads
+                reads = self.reads
                 self._check_twice(node, value)
-                self._reads = reads
+                self.reads = reads
         except Exception as raised:  # noqa: BLE001 - it is raised to the readers
             error = raised
             _add_note(raised, f"in the computed value {node.name}{raised_at(raised)}")
         finally:
-            reads = self._reads
+            reads = self.reads
             self._computing.pop()
-            self._reader, self._reads = outer
+            self.reader, self.reads = outer
         self._set_dependencies(node, reads)
         node.stale = False
         self._store_value(node, value, error)
@@ -495,12 +502,15 @@ class Graph:
             data: dict[str, Any] = {"computed": node.name, "value": value}
             if error is not None:
                 data = {"computed": node.name, "error": repr(error)}
-            self.report("cell.compute", data)
+            self._observer("cell.compute", data)
 
     def _check_twice(self, node: Computed, value: Any) -> None:
         """Compute again with the same inputs; a pure function gives the same value."""
+        again = node.function()
+        if type(value) in ATOMS and type(again) is type(value) and again == value:
+            return
         first = freeze(value)
-        second = freeze(node.function(), first)
+        second = freeze(again, first)
         # Objects that do not define a comparison are new each time.
         if second is not first and type(second).__eq__ is not object.__eq__:
             self.unstable.append(
@@ -544,26 +554,27 @@ class Graph:
         node.task = self._track(work, f"the computed value {node.name} ({place})")
 
     def _set_dependencies(self, node: Computed | Effect, reads: dict[GraphNode, int]) -> None:
+        before = node.dependencies or {}
+        node.dependencies = reads
+        if before.keys() == reads.keys():
+            return
         # A branch that was not taken this time is not a dependency any more.
-        for dependency in node.dependencies or ():
+        for dependency in before:
             if dependency not in reads:
                 _unlink(dependency, node)
         link = node.link
         for dependency in reads:
             dependency.dependents[link] = None
-        node.dependencies = reads
 
     # --- writing
 
     def write(self, store: Store, path: Path, value: Any) -> None:
         """Write a value to a path of a cell, and wake what depends on it."""
         self.require_open()
-        if isinstance(self._reader, Computed) or (
+        if isinstance(self.reader, Computed) or (
             self.has_async and _async_reader.get() is not None
         ):
-            name = (
-                self._reader.name if self._reader is not None else "an asynchronous computed value"
-            )
+            name = self.reader.name if self.reader is not None else "an asynchronous computed value"
             raise PatternError(
                 f"{name} writes to {store.name}{describe_path(path)}: a computed value only reads",
                 hint="write in a handler or in an effect",
@@ -625,11 +636,11 @@ class Graph:
                 if dependent is None or dependent.stale:
                     continue
                 dependent.stale = True
-                if isinstance(dependent, Effect):
-                    self._queue.append(dependent)
+                if type(dependent) is not Computed:
+                    self._queue.append(dependent)  # type: ignore[arg-type] # it is an effect
                 elif dependent.is_async:
                     restarted.append(dependent)
-                else:
+                elif dependent.dependents:
                     stack.append(dependent)
         for computed in restarted:  # without a reader, too
             self._start_computing(computed)
@@ -647,8 +658,8 @@ class Graph:
 
     def _run_effect(self, effect: Effect) -> None:
         self._clean_up(effect)
-        outer = self._reader, self._reads, self.actor
-        self._reader, self._reads, self.actor = effect, {}, effect.name
+        outer = self.reader, self.reads, self.actor
+        self.reader, self.reads, self.actor = effect, {}, effect.name
         self.report("cell.effect", {"effect": effect.name})
         try:
             result = effect.function()
@@ -656,8 +667,8 @@ class Graph:
         except Exception as error:  # noqa: BLE001 - an effect must not stop the others
             self._keep_error(error, f"in the {effect.name}{raised_at(error)}")
         finally:
-            reads = self._reads
-            self._reader, self._reads, self.actor = outer
+            reads = self.reads
+            self.reader, self.reads, self.actor = outer
         effect.stale = False
         self._set_dependencies(effect, reads)
         # What the effect itself changed after reading it wakes it again.

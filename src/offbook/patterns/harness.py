@@ -12,6 +12,9 @@ In an `async def` the same with `async with` and `await`. Everything synchronous
 Time is that of the harness: `h.advance(3)` runs the timers of the next three seconds at once, also
 those of `asyncio.sleep` in a handler.
 
+`create_harness(playbook=[…])` puts a scripted model under the patterns: the HTTP clients of their
+handlers are answered, and the trace of the run has requests, replies and cells.
+
 At the end the harness raises what the test did not see: an error of a handler or an effect, a
 warning, a computed value that is not a function of its cells, an event that was never handled.
 What a test expects, it declares (`expect_errors=1`), and then it has to happen.
@@ -43,9 +46,9 @@ import os
 import warnings
 from collections.abc import Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar, copy_context
+from contextvars import Context, ContextVar, copy_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import msgspec
 
@@ -63,13 +66,16 @@ from offbook.patterns.definition import LoadedPattern, Names, Pattern, load_patt
 from offbook.patterns.graph import Computed, PatternScope
 from offbook.patterns.runtime import Cell, Runtime, Stream
 from offbook.patterns.values import caller, format_place
+from offbook.trace.hub import current_hub
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator, Sequence
 
+    from offbook.patterns.scripted_model import ScriptedModel
     from offbook.trace.hub import Hub
+    from offbook.trace.query import Events
 
-
+T = TypeVar("T")
 __tracebackhide__ = True  # pytest shows the line of the test or the pattern
 SETTLE_TIMEOUT = 5.0
 MAX_YIELDS = 50  # rounds of the event loop in which work may go on before the clock moves
@@ -100,12 +106,20 @@ class PatternHarness:
         expect_warnings: int | bool = False,
         expect_non_idempotent: bool = False,
         hub: Hub | None = None,
+        playbook: object = None,
+        trace: Path | str | None = None,
     ) -> None:
+        if trace is not None and playbook is None:
+            raise UsageError("trace needs a playbook", hint="create_harness(playbook=[when(…)])")
         self._validate = validate_schemas
         self._expected_errors = expect_errors
         self._expected_warnings = expect_warnings
         self._expect_unstable = expect_non_idempotent
-        self._hub = hub
+        self._hub = hub or current_hub.get()  # that of the agent that uses the harness
+        self._script = playbook
+        self._trace_file = trace
+        self._model: ScriptedModel | None = None
+        self._context: Context | None = None  # of the run with the scripted model
         self.trace: list[tuple[str, dict[str, Any]]] = []
         self.warnings: list[str] = []
         self.runtime = Runtime(self._record, check_idempotent=True)
@@ -136,10 +150,13 @@ class PatternHarness:
                 f"expected a pattern, got {type(source).__name__}",
                 hint='load a function with @pattern, or a path: h.load("counter.py")',
             )
-        with self._pattern_code():
-            return source.build(
-                self.runtime, {} if state is None else state, validate=self._validate
+        if self._script is not None and self._model is None:
+            raise UsageError(
+                "the model of the harness is not started",
+                hint="write `with create_harness(playbook=…) as h:`",
             )
+        given: Mapping[str, Any] = {} if state is None else state
+        return self._run_code(lambda: source.build(self.runtime, given, validate=self._validate))
 
     def idle(self) -> Done:
         """Run effects and handlers until nothing is scheduled. Asynchronous work may go on."""
@@ -177,16 +194,15 @@ class PatternHarness:
         some: `h.subscribe(lambda: pattern.result.count, counts.append)`.
         """
         self.runtime.require_open()
-        with self._pattern_code():
-            if isinstance(target, (Cell, Computed)):
-                stop = cast("Cell[Any]", target).sink(callback)
-            elif callable(target):
-                stop = self.runtime.computed(target).sink(callback)
-            else:
+        if not isinstance(target, (Cell, Computed)):
+            if not callable(target):
                 raise UsageError(
                     f"{target!r} is a value and does not change",
                     hint="subscribe to pattern.outputs.NAME, pattern.cells.NAME, or a function",
                 )
+            target = self.runtime.computed(target)
+        watched = cast("Computed", target)
+        stop = self._run_code(lambda: watched.sink(callback))
         self._watched.append(stop)
         return stop
 
@@ -201,6 +217,13 @@ class PatternHarness:
         """Create cells and computed values of this harness outside of a pattern."""
         with PatternScope(self.runtime).entered():
             yield
+
+    @property
+    def events(self) -> Events:
+        """The events of the run with the scripted model: requests, replies and cells."""
+        if self._model is None:
+            raise UsageError("the harness has no model", hint="create_harness(playbook=…)")
+        return self._model.rehearsal.events
 
     @property
     def errors(self) -> list[Exception]:
@@ -219,10 +242,47 @@ class PatternHarness:
 
     # --- the end
 
-    def dispose(self, *, check: bool = True) -> Done:
-        """Stop everything and raise what went wrong unnoticed. Calling it twice is allowed."""
+    def dispose(self, *, check: bool = True) -> Any:
+        """Stop everything and raise what went wrong unnoticed. Calling it twice is allowed.
+
+        With a scripted model, await it in an `async def`.
+        """
         if self._disposed:
             return Done()
+        if self._model is None:
+            self._dispose(check=check)
+            return Done()
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            runner = self._loop_runner()
+            self._runner = None  # it is needed until the model has ended
+            with runner:
+                runner.run(self._dispose_with_model(check=check))
+            return Done()
+        return self._dispose_with_model(check=check)
+
+    async def _dispose_with_model(self, *, check: bool) -> None:
+        model = cast("ScriptedModel", self._model)
+        problem: OffbookError | None = None
+        try:
+            self._dispose(check=check)
+        except OffbookError as error:
+            problem = error
+        await asyncio.sleep(0)  # cancelled tasks end here
+        try:
+            await model.end(failed=problem is not None or not check)
+        except BaseException as error:
+            if not check:
+                return
+            # What the model could not answer is the cause of errors of handlers.
+            if problem is not None:
+                error.add_note(f"the pattern: {problem}")
+            raise
+        if problem is not None:
+            raise problem
+
+    def _dispose(self, *, check: bool) -> None:
         pending = self.pending_events
         running = self.running_work
         for stop in self._watched:
@@ -236,7 +296,6 @@ class PatternHarness:
             self._runner = None
         if check:
             self._raise_problems(pending, running)
-        return Done()
 
     def _raise_problems(self, pending: list[str], running: list[str]) -> None:
         problems: list[str] = []
@@ -278,24 +337,39 @@ class PatternHarness:
         try:
             asyncio.get_running_loop()
         except RuntimeError:
+            self._loop_runner().run(self._begin()) if self._script is not None else None
             return self
-        self.dispose(check=False)
+        self._dispose(check=False)
         raise UsageError("a harness in an `async def` needs `async with`")
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._leave(error)
 
+    async def _begin(self) -> None:
+        """Start the run with the scripted model."""
+        from offbook.patterns.scripted_model import ScriptedModel
+
+        try:
+            model = ScriptedModel(self._script, self._trace_file, "patterns")
+            self._context = await model.begin()
+        except BaseException:
+            self._dispose(check=False)
+            raise
+        self._model = model
+        self._hub = model.rehearsal.hub
+
     async def __aenter__(self) -> Self:
+        if self._script is not None:
+            await self._begin()
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._leave(error)
+        await self._leave(error)
         await asyncio.sleep(0)  # cancelled tasks end here, not in the next test
 
-    def _leave(self, error: BaseException | None) -> None:
+    def _leave(self, error: BaseException | None) -> Any:
         if error is None:
-            self.dispose()
-            return
+            return self.dispose()
         # The failure of the test comes first; what may explain it is added.
         if pending := self.pending_events:
             error.add_note(
@@ -307,7 +381,7 @@ class PatternHarness:
         for kept in self.errors:
             if kept is not error:
                 error.add_note(f"the pattern reported: {kept!r} {_notes(kept)}")
-        self.dispose(check=False)
+        return self.dispose(check=False)
 
     # --- inside
 
@@ -328,13 +402,24 @@ class PatternHarness:
             _current.reset(current)
             current_clock.reset(clock)
 
+    def _run_code(self, call: Callable[[], T]) -> T:
+        """Run code of patterns; with a scripted model, in the context of its run."""
+
+        def run() -> T:
+            with self._pattern_code():
+                return call()
+
+        inside = _current.get() is self
+        return run() if inside or self._context is None else self._context.run(run)
+
     def _start_task(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
             loop = self._loop_runner().get_loop()
         self.runtime.clock.attach(loop)
-        context = copy_context()
+        inside = _current.get() is self
+        context = copy_context() if inside or self._context is None else self._context.copy()
         context.run(_current.set, self)
         context.run(current_clock.set, self.runtime.clock)
         return loop.create_task(work, context=context)
@@ -401,8 +486,7 @@ class PatternHarness:
         clock.now = end
 
     def _run_timer(self) -> None:
-        with self._pattern_code():
-            self.runtime.clock.run_next()
+        self._run_code(self.runtime.clock.run_next)
         self._flush()
 
     async def _let_work_go_on(self) -> None:
@@ -420,8 +504,7 @@ class PatternHarness:
         return all(clock.completes(work.waits_for) for work in self.runtime.tasks.values())
 
     def _flush(self, *, goes_on: bool = False) -> None:
-        with self._pattern_code():
-            self.runtime.flush(goes_on=goes_on)
+        self._run_code(lambda: self.runtime.flush(goes_on=goes_on))
 
 
 class _LogCollector(logging.Handler):
@@ -455,8 +538,13 @@ def create_harness(**options: Any) -> PatternHarness:
     - `validate_schemas=True` checks values against the types of the inputs.
     - `expect_errors`, `expect_warnings`: True for any number, or the exact number.
     - `expect_non_idempotent=True`: a computed value gives two results for the same cells.
+    - `playbook`: turns and roles, a file of them, or another source, as the model of the patterns.
+      `trace` is the file of the run.
     """
-    known = ("expect_errors", "expect_non_idempotent", "expect_warnings", "hub", "validate_schemas")
+    known = (
+        *("expect_errors", "expect_non_idempotent", "expect_warnings", "hub", "playbook", "trace"),
+        "validate_schemas",
+    )
     for name in options:
         if name not in known:
             from offbook.errors import did_you_mean

@@ -436,12 +436,18 @@ class Cell(Generic[T]):
     def get(self) -> T:
         """Return the value, read-only; a computed value or effect that reads it depends on it."""
         runtime = self.runtime
-        runtime.require_open()
+        if runtime.closed:
+            runtime.require_open()
+        path = self._path
+        if not path:  # most reads
+            store = self._store
+            if runtime.reader is not None or runtime.has_async:
+                runtime.depend(store)
+            return cast("T", store.value)
         if runtime.is_tracking:
-            path = self._path
             # An index from the end means another item when the list changes.
             end = next((at for at, key in enumerate(path) if type(key) is int and key < 0), None)
-            runtime.depend(self._store.node(path[:end]) if path else self._store)
+            runtime.depend(self._store.node(path[:end]))
         return self.sample()
 
     def sample(self) -> T:

@@ -9,9 +9,9 @@ __getattr__ = lazy_getattr(
         "github": "GitHubReport MarkdownReport annotation escape_markdown fence write_step_summary"
         " NeutralStream neutralize",
         "json_report": "BadgeReport JsonReport RunCounts TraceCounts count_events",
-        "ci_formats": "JUnitReport remove_invalid Tap13Report TapReport CtrfReport",
         "otel_spans": "ATTRIBUTES PARAMETERS export_spans",
-        "report": "Attempt Case Report Suite collect_suite",
+        "report": "Attempt Case CtrfReport JUnitReport Report Suite Tap13Report TapReport"
+        " collect_suite remove_invalid",
         "styled_lines": "MAX_CHILDREN print_lines render_line",
         "terminal": "TraceTree render_last_lines",
     },

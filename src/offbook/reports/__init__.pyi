@@ -1,8 +1,3 @@
-from offbook.reports.ci_formats import CtrfReport as CtrfReport
-from offbook.reports.ci_formats import JUnitReport as JUnitReport
-from offbook.reports.ci_formats import Tap13Report as Tap13Report
-from offbook.reports.ci_formats import TapReport as TapReport
-from offbook.reports.ci_formats import remove_invalid as remove_invalid
 from offbook.reports.github import GitHubReport as GitHubReport
 from offbook.reports.github import MarkdownReport as MarkdownReport
 from offbook.reports.github import NeutralStream as NeutralStream
@@ -21,9 +16,14 @@ from offbook.reports.otel_spans import PARAMETERS as PARAMETERS
 from offbook.reports.otel_spans import export_spans as export_spans
 from offbook.reports.report import Attempt as Attempt
 from offbook.reports.report import Case as Case
+from offbook.reports.report import CtrfReport as CtrfReport
+from offbook.reports.report import JUnitReport as JUnitReport
 from offbook.reports.report import Report as Report
 from offbook.reports.report import Suite as Suite
+from offbook.reports.report import Tap13Report as Tap13Report
+from offbook.reports.report import TapReport as TapReport
 from offbook.reports.report import collect_suite as collect_suite
+from offbook.reports.report import remove_invalid as remove_invalid
 from offbook.reports.styled_lines import MAX_CHILDREN as MAX_CHILDREN
 from offbook.reports.styled_lines import print_lines as print_lines
 from offbook.reports.styled_lines import render_line as render_line

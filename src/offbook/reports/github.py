@@ -33,7 +33,7 @@ _BREAKS = re.compile(r"[\s\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
 class GitHubReport:
-    """One annotation for each failed case."""
+    """One annotation for each failed case, and a notice for each change by the agent."""
 
     suffix = "txt"
 
@@ -51,11 +51,17 @@ class GitHubReport:
             for case in suite.cases
             if case.failed
         ]
+        lines += [
+            annotation("notice", change.text, title=f"{suite.name}: the agent changed something")
+            for suite in suites
+            for change in suite.changes
+            if change.level == "shown"
+        ]
         return "".join(f"{line}\n" for line in lines)
 
 
 class MarkdownReport:
-    """A table of the cases, and the details of the failed ones."""
+    """A table of the cases, the details of the failed ones, and what the agents changed."""
 
     suffix = "md"
 
@@ -77,6 +83,11 @@ class MarkdownReport:
         for case in failed[:MAX_DETAILS]:
             if case.detail.strip():
                 lines += ["", f"### {escape_markdown(_title(case))}", "", fence(case.detail)]
+        if total.changes:
+            lines += ["", "### Changed by the agent", ""]
+            lines += [f"- {escape_markdown(one.text)}" for one in total.changes[:MAX_DETAILS]]
+            if len(total.changes) > MAX_DETAILS:
+                lines.append(f"- … and {len(total.changes) - MAX_DETAILS} more")
         return "\n".join(lines) + "\n"
 
 

@@ -42,6 +42,7 @@ def _suite_fields(suite: Suite) -> dict[str, Any]:
         "flaky": any(case.flaky for case in suite.cases),
         "duration_secs": (suite.stop - suite.start) / 1000,
         "trace": suite.trace,
+        "changes": [{"fact": change.fact, **change.as_dict()} for change in suite.changes],
         "cases": suite.cases,
     }
 

@@ -27,7 +27,7 @@ from offbook.exchange.messages import (
     ToolResult,
     to_json,
 )
-from offbook.exchange.model import Request, Usage
+from offbook.exchange.model import Request
 from offbook.exchange.providers import all_providers
 from offbook.trace import events as names
 from offbook.trace.events import Event
@@ -37,7 +37,7 @@ from offbook.trace.hub import (
     parse_traceparent,
     run_span_id,
 )
-from offbook.trace.instrument import rebuild_requests
+from offbook.trace.instrument import ReplyData, rebuild_requests
 from offbook.version import VERSION
 
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.41.0"
@@ -204,7 +204,9 @@ class _Spans:
             handler = handlers.get(event.event)
             if handler is not None:
                 handler(event)
-            elif event.event.startswith(FAULTS) and self._run is not None:
+            elif self._run is not None and (
+                event.event.startswith(FAULTS) or event.event == names.CHANGE
+            ):
                 data = {"offbook.data": to_json(event.data).decode()}
                 self._run.events.append((event.ts, event.event, data))
             if self._run is not None and event.event != names.VERDICT:
@@ -282,20 +284,19 @@ class _Spans:
         if chat is None:
             return
         chat.end = event.ts
-        data = event.data
-        blocks = msgspec.convert(data.get("blocks", ()), tuple[AnyBlock, ...])
-        stop = str(data.get("stop", "stop"))
-        finish = FINISH_REASONS.get(stop, stop)
-        message: Fields = {**_render_message(Message("assistant", blocks)), "finish_reason": finish}
+        reply = ReplyData.read(event)
+        finish = FINISH_REASONS.get(reply.stop, reply.stop)
+        message = {
+            **_render_message(Message("assistant", reply.blocks)),
+            "finish_reason": finish,
+        }
         chat.set(reply_messages=_render_messages([message]), finish=[finish])
-        for name, value in (("reply_model", "model"), ("reply_id", "id"), ("agent", "role")):
-            if data.get(value):
-                chat.set(**{name: str(data[value])})
-        if "usage" in data:
-            usage = msgspec.convert(data["usage"], Usage)
-            counts = msgspec.to_builtins(usage)
-            chat.set(**{"input": usage.input, "output": usage.output, **counts})
-        if stop == "error":
+        values = {"reply_model": reply.model, "reply_id": reply.id, "agent": reply.role}
+        chat.set(**{name: value for name, value in values.items() if value})
+        if reply.usage:
+            counts = msgspec.to_builtins(reply.usage)
+            chat.set(**{"input": reply.usage.input, "output": reply.usage.output, **counts})
+        if reply.stop == "error":
             chat.fail("error")
 
     def _on_model_error(self, event: Event) -> None:

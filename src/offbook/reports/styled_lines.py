@@ -118,6 +118,11 @@ def print_lines(lines: Iterable[StyledLine], file: IO[str], *, colour: bool) -> 
 MAX_LENGTH = 100
 _encode = msgspec.json.Encoder(enc_hook=repr).encode
 
+CELL_EVENTS = {
+    *("cell.write", "cell.compute", "cell.effect", "cell.send", "cell.handle"),
+    *("cell.cancel", "cell.undo", "cell.error"),
+}
+
 
 class EventTexts:
     """Describes single events. `full` shows long texts and values in full."""
@@ -143,8 +148,25 @@ class EventTexts:
             return Node(StyledText("error: ", "error"), error)
         if name == HOST_CALL:
             return self._describe_host_call(data)
+        if name in CELL_EVENTS:
+            return self._describe_cell(name.removeprefix("cell."), data)
         fields = f" {self.shorten_json(data)}" if data else ""
         return Node(StyledText(escape_controls(name), "faint"), StyledText(fields))
+
+    def _describe_cell(self, verb: str, data: dict[str, Any]) -> Node:
+        """Return the node of an event of a pattern: `write counter.value 3 (handler increment)`."""
+        names = (data.get(key) for key in ("cell", "computed", "effect", "stream"))
+        target = next((f" {name}" for name in names if name), "")
+        value = data.get("value", data.get("event"))
+        shown = f" {self.shorten_json(value)}" if value is not None else ""
+        by = f"({data['by']})" if data.get("by") else ""
+        error = f"{data['error']} {data.get('where', '')}".rstrip() if "error" in data else ""
+        rest = self.shorten(f"{by}{error}")
+        return Node(
+            StyledText(verb, "error" if error else "faint"),
+            StyledText(escape_controls(target), "name"),
+            StyledText(f"{shown}{' ' * bool(rest)}{escape_controls(rest)}"),
+        )
 
     def describe_call(self, tool: str, arguments: Any) -> tuple[StyledText, ...]:
         """Return the parts of a line for a call of a tool."""

@@ -137,6 +137,7 @@ class TraceTree:
         self._calls: dict[str, Node | None] = {}
         self._blocked: set[str] = set()
         self._inputs: dict[str, Any] = {}  # of the calls, as the model made them
+        self._observed: set[str] = set()  # the calls whose tools are seen, and did not start yet
         self._ended: dict[str, dict[str, Any]] = {}  # whose results the model has not got yet
         self._own: list[tuple[str, Node]] = []  # running tools that the model did not call
         self._changed_ids: dict[str, str] = {}
@@ -329,6 +330,7 @@ class TraceTree:
         self._turn = self._step = self._prompt = None
         self._calls.clear()
         self._inputs.clear()
+        self._observed.clear()
         self._own.clear()
         self._blocked.clear()
         self._asked.clear()
@@ -518,6 +520,8 @@ class TraceTree:
     def _on_tool_call(self, data: dict[str, Any]) -> Iterator[StyledLine]:
         self._called[data.get("call_id", "")] = self._now
         self._inputs[data.get("call_id", "")] = data.get("input")
+        if data.get("observed") is True:
+            self._observed.add(data.get("call_id", ""))
         # The reply of the model has announced the call; a call without a reply gets its own node.
         if data.get("call_id") in self._calls:
             return
@@ -529,6 +533,7 @@ class TraceTree:
     def _on_tool_start(self, data: dict[str, Any]) -> Iterator[StyledLine]:
         """Render the start of a tool if the line of its call does not say it."""
         call_id, given = data.get("call_id", ""), data.get("input")
+        self._observed.discard(call_id)
         if call_id in self._inputs:
             again = data.get("number", 1) != 1
             if again or given != self._inputs[call_id]:
@@ -613,12 +618,14 @@ class TraceTree:
             text = self._texts.shorten(join_texts(data.get("content", ()))) or "(nothing)"
             is_error = data.get("is_error")
             arrow = StyledText("→ error ", "error") if is_error else StyledText("→ ", "ok")
-            mocked = (StyledText(" (mocked)", "warning"),) if data.get("mocked") else ()
+            notes = [StyledText(" (mocked)", "warning")] if data.get("mocked") else []
+            if call_id in self._observed and not is_error:
+                notes.append(StyledText(" (the tool did not run)", "warning"))
             millis = None if called is None else self._now - called
             if ended is not None:
                 millis = round(ended.get("ms", 0))
             took = self._describe_details("" if millis is None else format_duration(millis))
-            outcome = Node(arrow, StyledText(text), *mocked, *took)
+            outcome = Node(arrow, StyledText(text), *notes, *took)
             yield from self._add_outcome(call_id, data, outcome)
         self._calls.pop(call_id, None)
 

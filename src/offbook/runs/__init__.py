@@ -12,7 +12,6 @@ __getattr__ = lazy_getattr(
         "benchmark": "MIN_PAIRS Sample compare measure read_baseline save_baseline summarize",
         "commands": "CommandResult MAX_OUTPUT Service record_command run_command",
         "determinism": "DeterminismTrial check_determinism resolve_target",
-        "first_test": "InstalledTool PACKAGES find_installed scan_project write_first_test",
         "mock_scopes": "ScopeManager",
         "rehearsal": "Rehearsal RehearsalDefaults use_defaults",
         "result_identity": "IdentityDigest UsedFiles find_change watch_used_files",

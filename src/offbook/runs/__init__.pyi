@@ -17,11 +17,6 @@ from offbook.runs.commands import run_command as run_command
 from offbook.runs.determinism import DeterminismTrial as DeterminismTrial
 from offbook.runs.determinism import check_determinism as check_determinism
 from offbook.runs.determinism import resolve_target as resolve_target
-from offbook.runs.first_test import PACKAGES as PACKAGES
-from offbook.runs.first_test import InstalledTool as InstalledTool
-from offbook.runs.first_test import find_installed as find_installed
-from offbook.runs.first_test import scan_project as scan_project
-from offbook.runs.first_test import write_first_test as write_first_test
 from offbook.runs.mock_scopes import ScopeManager as ScopeManager
 from offbook.runs.rehearsal import Rehearsal as Rehearsal
 from offbook.runs.rehearsal import RehearsalDefaults as RehearsalDefaults

@@ -182,7 +182,7 @@ class JudgeConfig(msgspec.Struct, frozen=True):
     `judge` is a file (a playbook, mocks, a cassette) or a provider (`anthropic`, `openai-chat`,
     `openai-responses`, `gemini`). With `backend`, a client answers, and `judge` is the file of its
     model; `command` is any command that reads the question from stdin. `reasoned` requires the
-    reasoning before the score.
+    reasoning before the score. `temperature` and `seed` are refused where they have no effect.
     """
 
     judge: str = ""
@@ -192,6 +192,8 @@ class JudgeConfig(msgspec.Struct, frozen=True):
     env: Mapping[str, str] = {}
     instructions: str = ""
     reasoned: bool = True
+    temperature: float | None = None
+    seed: int | None = None
 
     def build(self, folder: Path) -> Judge:
         """Return the judge; a name without a suffix may be a cassette in `folder`."""
@@ -213,7 +215,32 @@ class JudgeConfig(msgspec.Struct, frozen=True):
                 "evaluate needs a judge, a judge_backend or a judge_command",
                 hint="judge is the path of a playbook, mocks or a cassette, or a provider",
             )
-        return Judge(source, self.model, dialect, self.instructions, self.reasoned)
+        parameters = self._sampling(dialect)
+        return Judge(source, self.model, dialect, self.instructions, self.reasoned, parameters)
+
+    def _sampling(self, dialect: str) -> dict[str, Any]:
+        """Return the parameters of requests; a script gets them under their common names."""
+        from offbook.exchange.providers import all_providers
+
+        providers = all_providers()
+        places = {"temperature": "temperature", "seed": "seed"}
+        name = self.backend or ("command" if self.command else dialect)
+        if name:
+            places = dict(providers[name].sampling) if name in providers else dict[str, str]()
+        parameters: dict[str, Any] = {}
+        for key, value in (("temperature", self.temperature), ("seed", self.seed)):
+            if value is None:
+                continue
+            if key not in places:
+                able = [each.name for each in providers.values() if key in each.sampling]
+                hint = f"leave it out, or use {', '.join(able)}"
+                raise UsageError(f"the judge {name!r} has no {key}", hint=hint)
+            *parents, last = places[key].split(".")
+            target = parameters
+            for parent in parents:
+                target = target.setdefault(parent, {})
+            target[last] = value
+        return parameters
 
     def _provider(self) -> ModelSource:
         if not self.env:

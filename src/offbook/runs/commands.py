@@ -25,7 +25,7 @@ from offbook.runs.wiring import start_faults
 from offbook.sources.server.server import Server
 from offbook.subjects.process import ProcessResult, describe_exit, run_foreground
 from offbook.subjects.subject import PlainSubject
-from offbook.trace.events import REFUSED, Event, RefusedData, Verdict
+from offbook.trace.events import REFUSED, Event, RefusedData, Verdict, read_verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
@@ -248,7 +248,8 @@ def run_command(  # noqa: PLR0913 - the options of a run
             raise
         except BaseException as error:  # noqa: BLE001 - the caller raises it
             failure = error
-    verdicts = tuple(rehearsal.events.verdicts)
+    events = rehearsal.read_events()
+    verdicts = tuple(read_verdicts(events))
     if failure is None and faults is not None:
         failure = _find_unknown(verdicts)
     ended = subject.ended or ProcessResult(0, "", "")
@@ -258,7 +259,7 @@ def run_command(  # noqa: PLR0913 - the options of a run
         ended.stderr,
         round((time.perf_counter() - started) * 1000),
         verdicts,
-        tuple(rehearsal.events.all),
+        tuple(events),
         failure,
     )
 

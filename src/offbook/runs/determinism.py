@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from offbook.checks.comparison import without_repeated_executions
-from offbook.determinism.clock import EPOCH, frozen_environment
+from offbook.determinism.frozen_time import frozen_environment
+from offbook.determinism.run_context import EPOCH
 from offbook.errors import DeadlineExceeded, Interrupted, UsageError
 from offbook.runs.commands import ANY_EXIT_CODE, DEADLINE, NoModel, run_command
 from offbook.secrets import outgoing

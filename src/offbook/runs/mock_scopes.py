@@ -26,7 +26,13 @@ from offbook.determinism.run_context import (
     propagate_to_threads,
     use_variable,
 )
-from offbook.errors import CheckFailed, ModelError, ScriptMismatch, UsageError, did_you_mean
+from offbook.errors import (
+    CheckFailed,
+    ModelError,
+    ScriptMismatch,
+    UsageError,
+    require_known,
+)
 from offbook.exchange.messages import History, Message, user
 from offbook.exchange.model import Reply, Request
 from offbook.host.host_scope import HostScope
@@ -252,10 +258,7 @@ def with_mocks(
         kind = type(cast("object", config)).__name__
         raise UsageError(f"with_mocks needs a dict, got {kind}", hint='write {"host_mocks": […]}')
     for key in config:
-        if key not in CONFIG_KEYS:
-            raise UsageError(
-                f"with_mocks has no key {key!r}", hint=did_you_mean(str(key), CONFIG_KEYS)
-            )
+        require_known("with_mocks has no key", key, CONFIG_KEYS)
     host_entries, lines = (_require_lines(config.get(key, ()), "with_mocks") for key in CONFIG_KEYS)
     allowed = tuple(allow)
 

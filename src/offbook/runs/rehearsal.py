@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import msgspec
 
-from offbook.determinism.clock import Clock, SystemClock
-from offbook.determinism.run_context import current_llm
+from offbook.determinism.run_context import Clock, SystemClock, current_llm
 from offbook.errors import (
     CheckFailed,
     IsolationError,
@@ -54,9 +53,8 @@ from offbook.subjects.subject import (
     MOCKS_USED,
     Subject,
 )
-from offbook.trace.events import UNSET, FileLine, RunEndData, RunStartData, Verdict
+from offbook.trace.events import REQUEST, UNSET, FileLine, RunEndData, RunStartData, Verdict
 from offbook.trace.hub import Hub, run_watchers, use_hub
-from offbook.trace.query import Events
 
 if TYPE_CHECKING:
     from offbook.determinism.faults import Faults
@@ -65,6 +63,8 @@ if TYPE_CHECKING:
     from offbook.sources.playbook.playbook import Playbook
     from offbook.subjects.session.session import AgentSession
     from offbook.subjects.subject import SeenTools
+    from offbook.trace.events import Event
+    from offbook.trace.query import Events
 
     Script = Turn | Role | str
 
@@ -215,7 +215,13 @@ class Rehearsal:
     @property
     def events(self) -> Events:
         """The events of all runs so far."""
-        return self._trace.events
+        from offbook.trace.query import Events  # most commands are never queried
+
+        return Events(self.read_events)
+
+    def read_events(self) -> list[Event]:
+        """Return the events of all runs so far, as a list."""
+        return self._trace.read()
 
     @property
     def latest_run(self) -> Run | None:
@@ -246,7 +252,7 @@ class Rehearsal:
         self._state.ever_run = True
         defaults = _defaults.get()
         self.hub.place = (defaults and defaults.place) or _caller_place()
-        run = Run(lambda run: self._run(script, run), self.events)
+        run = Run(lambda run: self._run(script, run), self._trace)
         # Runs that passed need no reminder at the end.
         others = (r for r in self._runs if not r.finished or r.error is not None)
         self._runs = [*others, run]
@@ -524,7 +530,7 @@ class Rehearsal:
             # An agent that gives up after a fault leaves the rest of the script.
             self.hub.emit_verdict(Verdict("playbook consumed", "warn", unfinished.what))
         elif self._auto_assert:
-            events = [event for event in self._trace.events.all if event.seq > first]
+            events = [event for event in self._trace.read() if event.seq > first]
             unfinished.add_hint(self._wiring.describe_access())
             if left := describe_left_behind(running, events):
                 unfinished.add_hint(f"  left running: {left}; wait for it in the agent")
@@ -627,6 +633,11 @@ class Rehearsal:
         of_faults: list[Verdict] = []
         if self.hub.faults is not None and (missing := self.hub.faults.find_missing()):
             of_faults.append(Verdict("faults injected", "fail", missing))
+        # A script and mocks say it themselves, with what they expected.
+        in_process = getattr(self.subject, "model_access", "") == "transport"
+        if in_process and self._playbook is None and not of_source and not self._asked:
+            message = "nothing was tested: the agent never called the model"
+            of_faults.append(Verdict("model called", "fail", message))
         faulty = self.hub.faults is not None and self.hub.faults.injected
         for verdict in (*self.subject.verdicts(), *of_source, *of_faults):
             if verdict.holds:
@@ -642,6 +653,11 @@ class Rehearsal:
                 self.hub.emit_verdict(verdict)
                 failed.append(verdict)
         return failed
+
+    @property
+    def _asked(self) -> bool:
+        """Whether the agent sent a request to the model."""
+        return any(event.event == REQUEST for event in self.events.all)
 
     def _release(self) -> None:
         self._state.stop_watching()

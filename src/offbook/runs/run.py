@@ -43,10 +43,8 @@ from offbook.trace.events import (
     RunEndData,
     Verdict,
 )
-from offbook.trace.executions import KnownTools
 from offbook.trace.hub import Hub
 from offbook.trace.instrument import rebuild_requests
-from offbook.trace.query import Events
 from offbook.trace.recorder import KeptEvents, Recorder, traces_are_read
 
 if TYPE_CHECKING:
@@ -55,10 +53,11 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from offbook.checks.fault_outcomes import FaultOutcome
-    from offbook.determinism.clock import Clock
+    from offbook.determinism.run_context import Clock
     from offbook.exchange.model import Request
     from offbook.trace.events import ConversationChange, Event
-    from offbook.trace.query import ExecutedTool, ModelOutput, ToolResultRecord
+    from offbook.trace.executions import KnownTools
+    from offbook.trace.query import Events, ExecutedTool, ModelOutput, ToolResultRecord
 
 # Of earlier runs: their tools may run, or their results be sent, in this one.
 EARLIER = frozenset({TOOL_CALL, HOOK_TOOL_CALL})
@@ -69,9 +68,9 @@ THREAD_MODULES = frozenset({"threading", "concurrent.futures.thread"})
 class Run:
     """One run of a script. In an `async def`, await it; elsewhere it is complete."""
 
-    def __init__(self, start: Callable[[Run], Coroutine[Any, Any, None]], events: Events) -> None:
+    def __init__(self, start: Callable[[Run], Coroutine[Any, Any, None]], trace: RunTrace) -> None:
         self._work = start(self)
-        self._all_events = events
+        self._trace = trace
         self._ended: tuple[int, int, object] | None = None
         self._events: Events | None = None
         self._task: asyncio.Task[Any] | None = None
@@ -161,6 +160,8 @@ class Run:
     @property
     def tools(self) -> KnownTools[str]:
         """The names of the tools that ran, in order; unknown ones as in `executed`."""
+        from offbook.trace.executions import KnownTools
+
         executed = self.executed
         return KnownTools([tool.name for tool in executed.known()], executed.unknown)
 
@@ -178,7 +179,7 @@ class Run:
         """The requests of the agent: the system prompt, the tools and all messages of each."""
         first, last, _ = self._end()
         # A request can continue a conversation of an earlier run.
-        events = [event for event in self._all_events.all if event.seq <= last]
+        events = [event for event in self._trace.read() if event.seq <= last]
         numbers = [event.seq for event in events if event.event == REQUEST]
         requests = zip(numbers, rebuild_requests(events), strict=True)
         return [request for number, request in requests if number > first]
@@ -202,9 +203,11 @@ class Run:
     @property
     def events(self) -> Events:
         """The events of this run alone."""
+        from offbook.trace.query import Events  # most commands are never queried
+
         first, last, _ = self._end()
         if self._events is None:
-            events = self._all_events.all
+            events = self._trace.read()
             earlier = [e for e in events if e.seq <= first and e.event in EARLIER]
             self._events = Events([e for e in events if first < e.seq <= last], earlier)
         return self._events
@@ -262,8 +265,13 @@ class RunTrace:
         self._in_memory = in_memory
         self._kept = KeptEvents()
         self._recorder: Recorder | None = None
+        self._events: list[Event] = []
         self.hub = Hub(clock)
-        self.events = Events(self._kept)
+
+    def read(self) -> list[Event]:
+        """Return all events so far."""
+        self._events.extend(self._kept)
+        return list(self._events)
 
     def start(self, files: RunFiles, subject: str) -> None:
         """Record the events of the hub from now on."""

@@ -21,7 +21,7 @@ __all__, __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "sandbox_folder": "SandboxResult",
-        "verify": "verify_sandbox_install",
+        "sandbox_cli": "verify_sandbox_install",
     },
     "CAPABILITY",
     internal={

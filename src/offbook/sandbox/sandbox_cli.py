@@ -1,16 +1,268 @@
-"""`offbook sandbox`: install a package in an empty folder, and load it."""
+"""Verifies that a package installs, and that it loads what it should; `offbook sandbox`.
+
+result = verify_sandbox_install("./pi-planner", expect={"tools": ["plan_propose"]})
+assert result.loaded.extensions == 1
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, get_args
 
 import click
 
 from offbook.cli_options import FILE_PATH, json_option, print_json, print_redacted
+from offbook.errors import OffbookError, SandboxFailed, UsageError, did_you_mean, require_known
+from offbook.runs.run import sync_or_async
+from offbook.sandbox.npm_package import install_npm_package
+from offbook.sandbox.python_package import (
+    dump_smoke,
+    install_python_package,
+    smoke_python_package,
+)
+from offbook.sandbox.sandbox_folder import (
+    Kind,
+    Loaded,
+    SandboxFolder,
+    SandboxResult,
+    SmokeResult,
+    open_sandbox,
+)
+from offbook.trace.query import Events
 
 if TYPE_CHECKING:
-    from offbook.sandbox.sandbox_folder import SandboxResult
+    from offbook.sandbox.npm_package import Installation
+    from offbook.sandbox.sandbox_folder import Progress
+
+
+DEADLINE = 300.0
+WHEELS_VARIABLE = "OFFBOOK_WHEELS"
+EXPECT_KEYS = ("extensions", "skills", "tools")
+SMOKE_KEYS = ("mock_tools", "mock_ui", "script")
+
+
+class Smoke(NamedTuple):
+    """A smoke test: a script, or the file that has it, and mocks for it."""
+
+    script: Path | tuple[Any, ...]
+    mock_tools: Mapping[str, Any]
+    mock_ui: Mapping[str, Any]
+
+
+@sync_or_async
+async def verify_sandbox_install(  # noqa: PLR0913 - the options of a verification
+    package: Path | str,
+    *,
+    expect: Mapping[str, Any] | None = None,
+    smoke: Mapping[str, Any] | Iterable[Any] | Path | str | None = None,
+    kind: Literal["auto", "npm", "python"] = "auto",
+    program: str | None = None,
+    wheels: Path | str | None = None,
+    deadline: float = DEADLINE,
+    allow_home_writes: bool = False,
+    check: bool = True,
+    progress: Progress | None = None,
+) -> SandboxResult:
+    """Install a package as its users do, in an empty folder, and load its extensions.
+
+    An npm package is packed, installed and loaded in the real pi (`program`, or the installed one).
+    A Python project is built, installed in a new virtual environment, and its entry points of the
+    group `offbook.extensions` are loaded. `wheels`, or the variable OFFBOOK_WHEELS, is a folder to
+    install from without a network.
+
+    `expect` has the number of `extensions` and `skills`, and the names of `tools`. `smoke` is a
+    script, the file of a playbook, or a dict with `script`, `mock_tools` and `mock_ui`. A package
+    with a fault raises `SandboxFailed`; with `check=False` the result is returned in any case.
+    """
+    source = _absolute(package)
+    expected = _check_expect(expect or {})
+    test = _check_smoke(smoke)
+    found = _detect_kind(source, kind)
+    cache = _find_wheels(wheels)
+    if found == "python":
+        dump_smoke(test)  # what cannot be sent to the sandbox is refused now
+    if deadline <= 0:
+        raise UsageError(f"deadline must be positive, got {deadline:g}", hint="give seconds")
+    async with open_sandbox(deadline, progress) as sandbox:
+        smoked: SmokeResult | None = None
+        if found == "npm":
+            done = await install_npm_package(sandbox, source, program)
+        else:
+            done = await install_python_package(sandbox, source, cache)
+        if done.folder is not None:
+            _compare(sandbox, done.loaded, expected)
+            if test is not None and not done.loaded.extension_errors:
+                async with sandbox.step("smoke"):
+                    smoked = await _run_smoke(sandbox, found, done, test, program)
+                sandbox.check_home("in the smoke test")
+        faults = tuple(
+            fault
+            for fault in sandbox.faults
+            if not (allow_home_writes and fault.kind == "home_write")
+        )
+        result = SandboxResult(
+            found,
+            done.package,
+            done.version,
+            done.host,
+            done.loaded,
+            faults,
+            tuple(sandbox.steps),
+            smoked,
+        )
+    if check and not result.passed:
+        raise _failure(result, source)
+    return result
+
+
+def _absolute(path: Path | str) -> Path:
+    return Path(path).resolve()
+
+
+def _find_wheels(wheels: Path | str | None) -> Path | None:
+    """Return the folder to install from without a network, if there is one."""
+    found = wheels or os.environ.get(WHEELS_VARIABLE)
+    if not found:
+        return None
+    folder = Path(found).resolve()
+    if not folder.is_dir():
+        raise UsageError("the folder of wheels does not exist", where=str(folder))
+    return folder
+
+
+def _failure(result: SandboxResult, source: Path) -> SandboxFailed:
+    count = len(result.faults)
+    error = SandboxFailed(
+        f"{count} fault{'s' * (count != 1)} in the package {result.package or source.name}",
+        where=str(source),
+        hint="\n".join(map(str, result.faults)),
+    )
+    error.result = result
+    return error
+
+
+def _detect_kind(source: Path, kind: str) -> Kind:
+    if not source.is_dir():
+        raise UsageError("not a folder", where=str(source), hint="give the folder of the package")
+    if kind in get_args(Kind):
+        return cast("Kind", kind)
+    if kind != "auto":
+        raise UsageError(
+            f"unknown kind {kind!r}", hint=did_you_mean(kind, ["auto", "npm", "python"])
+        )
+    is_npm = (source / "package.json").is_file()
+    is_python = any((source / name).is_file() for name in ("pyproject.toml", "setup.py"))
+    if is_npm and is_python:
+        raise UsageError(
+            "the folder has a package.json and a pyproject.toml",
+            where=str(source),
+            hint="choose one: kind='npm' or kind='python' (--kind)",
+        )
+    if not is_npm and not is_python:
+        raise UsageError(
+            "no package.json and no pyproject.toml in the folder",
+            where=str(source),
+            hint="give the folder of an npm package or of a Python project",
+        )
+    return "npm" if is_npm else "python"
+
+
+def _check_expect(expect: Mapping[str, Any]) -> Mapping[str, Any]:
+    for key, value in expect.items():
+        require_known("expect has no key", key, EXPECT_KEYS)
+        names = key == "tools"
+        valid = (
+            isinstance(value, (list, tuple, set, frozenset))
+            if names
+            else isinstance(value, int) and not isinstance(value, bool)
+        )
+        if not valid:
+            wanted = "a list of names" if names else "a number"
+            raise UsageError(f"expect[{key!r}]: expected {wanted}, got {value!r}")
+    return expect
+
+
+def _compare(sandbox: SandboxFolder, loaded: Loaded, expect: Mapping[str, Any]) -> None:
+    """Add a fault for each expectation that does not hold; a package that loads nothing has one."""
+    shown = "\n".join(
+        [
+            f"extensions: {loaded.extensions}",
+            f"tools: {', '.join(loaded.tools) or 'none'}",
+            f"skills: {', '.join(loaded.skills) or 'none'}",
+        ]
+    )
+    counts = {"extensions": loaded.extensions, "skills": len(loaded.skills)}
+    for key, count in counts.items():
+        if key in expect and expect[key] != count:
+            noun = f"{key[:-1]}{'s' * (expect[key] != 1)}"
+            sandbox.fail("expectation", f"expected {expect[key]} {noun}, got {count}", shown)
+    for tool in expect.get("tools", ()):
+        if tool not in loaded.tools:
+            message = f"expected the tool {tool!r}: {did_you_mean(tool, loaded.tools)}"
+            sandbox.fail("expectation", message, shown)
+    if not (loaded.extensions or loaded.skills or loaded.commands or sandbox.faults):
+        sandbox.fail("expectation", "the package loads nothing", shown)
+
+
+# --- the smoke test
+
+
+def _check_smoke(smoke: object) -> Smoke | None:
+    if smoke is None:
+        return None
+    if isinstance(smoke, Mapping):
+        entries = cast("Mapping[str, Any]", smoke)
+        for key in entries:
+            require_known("smoke has no key", key, SMOKE_KEYS)
+        if "script" not in entries:
+            raise UsageError("smoke has no script", hint="{'script': [when(…)]}")
+        inner = _check_smoke(entries["script"])
+        if inner is not None:
+            mock_tools: Mapping[str, Any] = entries.get("mock_tools") or {}
+            mock_ui: Mapping[str, Any] = entries.get("mock_ui") or {}
+            return Smoke(inner.script, mock_tools, mock_ui)
+    if isinstance(smoke, (str, Path)):
+        from offbook.sources.loading import read_script
+
+        path = Path(smoke).resolve()
+        read_script(path)  # a wrong one fails now, not after the installation
+        return Smoke(path, {}, {})
+    if isinstance(smoke, Iterable):
+        script = tuple(cast("Iterable[Any]", smoke))
+        if script:
+            return Smoke(script, {}, {})
+    raise UsageError("smoke: expected a script", hint="[when('…', [call('…'), say('…')])]")
+
+
+async def _run_smoke(
+    sandbox: SandboxFolder, kind: Kind, done: Installation, smoke: Smoke, program: str | None
+) -> SmokeResult | None:
+    """Run the smoke script on the installed package; a failure is a fault."""
+    folder = done.folder or sandbox.project
+    if kind == "python":
+        return await smoke_python_package(sandbox, folder, done.package, *smoke)
+    from offbook.runs.api import drive
+    from offbook.sources.loading import read_script
+    from offbook.subjects.clis.pi import Pi
+
+    script = read_script(smoke.script) if isinstance(smoke.script, Path) else smoke.script
+    subject = Pi(
+        extensions=[folder],
+        mock_tools=smoke.mock_tools,
+        mock_ui=smoke.mock_ui,
+        program=program,
+        deadline=sandbox.remaining,
+    )
+    try:
+        async with drive(subject, trace=sandbox.root / "smoke.jsonl") as rehearsal:
+            run = await rehearsal.run(*script)
+            return SmokeResult(Events(run.events.all), run.output)
+    except (OffbookError, AssertionError) as error:
+        sandbox.fail("smoke", str(error).splitlines()[0], str(error))
+        return None
+
 
 EXAMPLE = """\b
 Example:
@@ -65,8 +317,6 @@ def sandbox(  # noqa: PLR0913 - the options of the command
     as_json: bool,
 ) -> int:
     """Install a package of extensions as its users do, in an empty folder, and load it."""
-    from offbook.sandbox.verify import verify_sandbox_install
-
     counts = {"extensions": expect_extensions, "skills": expect_skills}
     expect: dict[str, Any] = {key: count for key, count in counts.items() if count is not None}
     tools = [name.strip() for text in expect_tools for name in text.split(",") if name.strip()]

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from offbook.determinism.network_guard import permit_connections
-from offbook.errors import ModelError, RunError, UsageError, did_you_mean
+from offbook.errors import ModelError, RunError, UsageError, require_known
 from offbook.exchange.dialects.dialect import TO_HOST, HttpResponse
 from offbook.exchange.providers import all_providers, load_dialect
 
@@ -68,8 +68,8 @@ class Live:
         self._environment = os.environ if environment is None else environment
         self._deadline = deadline
         for name in self._urls:
-            if name and name not in PROVIDERS:
-                raise UsageError(f"unknown dialect {name!r}", hint=did_you_mean(name, PROVIDERS))
+            if name:
+                require_known("unknown dialect", name, PROVIDERS)
         for url in self._urls.values():
             if urlsplit(url).scheme not in {"http", "https"}:
                 raise UsageError(f"{url!r} is not a base URL", hint="write https://host/v1")

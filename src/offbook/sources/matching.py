@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
 
 import msgspec
 
-from offbook.determinism.clock import stable_id
+from offbook.determinism.run_context import stable_id
 from offbook.errors import ScriptUnfinished
 from offbook.exchange.messages import Image, RawBlock, Text, Thinking, ToolCall, ToolResult
 from offbook.exchange.model import Reply

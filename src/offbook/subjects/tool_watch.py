@@ -4,6 +4,9 @@
         return execution.returns(refund(number=7))
 
 A framework may send an exception to the model as an ordinary result. The run must know it.
+
+An SDK runs tools wherever a function uses it. `current_watch` is the watch of the run that the
+code belongs to; `ToolWatch.expects` says whether such an execution is one of the agent.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar, cast
 
 import msgspec
 
+from offbook.determinism.run_context import thread_variable, use_variable
 from offbook.errors import InjectedFault
 from offbook.exchange.messages import Content, Text, ToolCall
 from offbook.subjects.subject import ToolError
@@ -32,6 +36,7 @@ from offbook.trace.recorder import to_json_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
+    from contextvars import ContextVar
 
     from offbook.subjects.subject import RunContext
     from offbook.trace.events import Event
@@ -40,6 +45,11 @@ if TYPE_CHECKING:
 
 MAX_CALLS = 1024  # calls of the model for which a tool may still run
 T = TypeVar("T")
+
+current_watch: ContextVar[ToolWatch | None] = thread_variable("offbook_tool_watch")
+"""The watch of the run in which the current code runs, or None."""
+
+_running: ContextVar[str | None] = thread_variable("offbook_running_tool")  # its name
 
 
 class ToolWatch:
@@ -79,6 +89,17 @@ class ToolWatch:
                 oldest = next(iter(self._calls))
                 del self._calls[oldest]
                 self._counts.pop(oldest, None)
+
+    def expects(self, tool: str) -> bool:
+        """Return whether a tool that an SDK is about to run is one of the agent.
+
+        What runs inside of another tool is a part of that one, unless the model called it.
+        """
+        running = _running.get()
+        if running is None or running == tool:  # an adapter watches the tool itself
+            return running is None
+        with self._lock:
+            return any(call.call_id not in self._counts for call, _ in self._calls_of(tool, {}))
 
     def call(
         self,
@@ -120,19 +141,24 @@ class ToolWatch:
 
     def _find_call(self, tool: str, given: Any) -> str:
         """Return the id of the call that a tool runs for, or an empty string."""
-        same_tool: list[ToolCallData] = []
-        equal: list[ToolCallData] = []
-        for call in self._calls.values():
-            own = self._to_script_call(ToolCall(call.call_id, tool, given))
-            if own.name == call.tool:
-                same_tool.append(call)
-                equal += [call] * (own.arguments == call.input)
+        calls = self._calls_of(tool, given)
+        same_tool = [call for call, _ in calls]
+        equal = [call for call, arguments in calls if arguments == call.input]
         waiting = [call for call in same_tool if call.call_id not in self._counts]
         # The framework may have changed the input: the first call of the latest reply.
         latest = [call for call in waiting if call.step == waiting[-1].step]
         # No call waits: the tool runs once more for the last one.
         candidates = ([call for call in equal if call in waiting], latest, equal[-1:])
         return next((calls[0].call_id for calls in candidates if calls), "")
+
+    def _calls_of(self, tool: str, given: Any) -> list[tuple[ToolCallData, Any]]:
+        """Return the calls of the model of a tool, each with the input in the script's names."""
+        found: list[tuple[ToolCallData, Any]] = []
+        for call in self._calls.values():
+            own = self._to_script_call(ToolCall(call.call_id, tool, given))
+            if own.name == call.tool:
+                found.append((call, own.arguments))
+        return found
 
     def end(
         self,
@@ -185,8 +211,8 @@ class WatchedCall:
     """One execution of a tool, in a `with` or `async with` block; a fault may delay or end it."""
 
     __slots__ = (
-        *("_began", "_content", "_functions", "_given", "_signals", "_started", "_tool", "_watch"),
-        "failed",
+        *("_began", "_content", "_functions", "_given", "_scope", "_signals", "_started"),
+        *("_tool", "_watch", "failed"),
     )
 
     def __init__(
@@ -217,6 +243,8 @@ class WatchedCall:
         call_id = self._started.call_id
         self._started = self._watch.start(self._tool, self._given, call_id, self._functions)
         self._began = self._watch.timer()
+        self._scope = use_variable(_running, self._tool)
+        self._scope.__enter__()
 
     def __enter__(self) -> Self:
         self._start()
@@ -246,6 +274,7 @@ class WatchedCall:
 
     def _end(self, error: BaseException | None) -> None:
         milliseconds = self._watch.timer() - self._began
+        self._scope.__exit__()
         ran = error is None or isinstance(error, InjectedFault) or _passed(error, self._functions)
         outcome = Outcome(self._content, self.failed or error is not None, ran)
         self._watch.end(self._started, self._tool, milliseconds, outcome, error, self._signals)
@@ -258,7 +287,7 @@ def _to_json(value: Any) -> Any:
     """Return the input of a tool as JSON values: a snapshot, because the tool may change it."""
     try:
         return msgspec.to_builtins(value, str_keys=True, enc_hook=_to_builtins)
-    except (TypeError, ValueError, RecursionError):
+    except (TypeError, ValueError, RecursionError, NotImplementedError):
         return to_json_value(value)
 
 
@@ -321,7 +350,7 @@ def to_content(value: object) -> tuple[Content, ...] | None:
             return tuple(block for block in blocks if block is not None)
     try:
         return (Text(msgspec.json.encode(value, enc_hook=_to_builtins).decode()),)
-    except (TypeError, ValueError, RecursionError):
+    except (TypeError, ValueError, RecursionError, NotImplementedError):
         return None
 
 

@@ -7,5 +7,6 @@ __getattr__ = lazy_getattr(
     __name__,
     {
         "capabilities": "CAPABILITIES",
+        "cli.first_steps": "InstalledTool PACKAGES find_installed scan_project write_first_test",
     },
 )

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Unpack, cast
 
 from offbook.checks.expected_files import update_goldens
-from offbook.determinism.clock import stable_id
-from offbook.determinism.run_context import current_host, use_variable
+from offbook.determinism.run_context import current_host, stable_id, use_variable
 from offbook.errors import OffbookError
 from offbook.files import copy_atomic
 from offbook.host.fake_cli import FakeCli, fake_cli, mock_pi
@@ -20,7 +19,7 @@ from offbook.runs.api import drive, session
 from offbook.runs.mock_scopes import LlmScope, MockScopes, ScopeManager
 from offbook.runs.rehearsal import Rehearsal
 from offbook.runs.run import in_event_loop
-from offbook.secrets import find_secrets, hide_secrets
+from offbook.secrets import find_secrets, hide_secrets, outgoing
 from offbook.trace.reader import Trace
 from offbook.trace.steps import current_step_log
 
@@ -132,6 +131,7 @@ class Offbook:
         self._goldens: RequestGoldens | None = None
         self._open: list[_OpenRehearsal] = []
         self._traces: list[Path] = []
+        self.changes: list[str] = []  # by the agents, of the rehearsals that are closed
         self.session = self._tracked(session)
         self.drive = self._tracked(drive)
 
@@ -232,6 +232,9 @@ class Offbook:
         self, is_due: Callable[[asyncio.AbstractEventLoop | None], bool]
     ) -> list[_OpenRehearsal]:
         due = [opened for opened in self._open if is_due(opened.loop)]
+        for opened in due:
+            changes = opened.rehearsal.events.changes
+            self.changes += [outgoing(change.text) for change in changes]
         self._open = [opened for opened in self._open if opened not in due]
         return due
 

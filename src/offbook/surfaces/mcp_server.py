@@ -19,7 +19,7 @@ from typing import IO, TYPE_CHECKING, Any
 import msgspec
 
 from offbook.capability import load
-from offbook.errors import UsageError, did_you_mean
+from offbook.errors import UsageError, require_known
 from offbook.surfaces.capabilities import load_capabilities
 from offbook.version import VERSION
 
@@ -42,8 +42,7 @@ def all_tools() -> dict[str, Any]:
 def find_tool(name: str) -> Any:
     """Return the tool of this name."""
     tools = all_tools()
-    if name not in tools:
-        raise UsageError(f"unknown tool {name!r}", hint=did_you_mean(name, tools))
+    require_known("unknown tool", name, tools)
     return tools[name]
 
 

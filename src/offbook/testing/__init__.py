@@ -33,9 +33,7 @@ __all__, __getattr__, __dir__ = lazy_names(
         " with_llm_mocks with_mocks",
         "trace.steps": "persona step step_assertions step_assertions_begin step_assertions_end"
         " step_events step_events_clear",
-        "testing.dialect_conformance": "DialectConformance",
-        "testing.source_conformance": "SourceConformance",
-        "testing.subject_conformance": "SubjectConformance",
+        "testing.conformance_suites": "DialectConformance SourceConformance SubjectConformance",
     },
     package="offbook",
     internal={

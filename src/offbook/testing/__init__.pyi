@@ -48,9 +48,9 @@ from offbook.runs.mock_scopes import llm_mock as llm_mock
 from offbook.runs.mock_scopes import with_host_mocks as with_host_mocks
 from offbook.runs.mock_scopes import with_llm_mocks as with_llm_mocks
 from offbook.runs.mock_scopes import with_mocks as with_mocks
-from offbook.testing.dialect_conformance import DialectConformance as DialectConformance
-from offbook.testing.source_conformance import SourceConformance as SourceConformance
-from offbook.testing.subject_conformance import SubjectConformance as SubjectConformance
+from offbook.testing.conformance_suites import DialectConformance as DialectConformance
+from offbook.testing.conformance_suites import SourceConformance as SourceConformance
+from offbook.testing.conformance_suites import SubjectConformance as SubjectConformance
 from offbook.trace.steps import StepLog as StepLog
 from offbook.trace.steps import persona as persona
 from offbook.trace.steps import step as step

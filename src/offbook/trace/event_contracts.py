@@ -15,6 +15,7 @@
 
 A topic that no contract names breaks them, if there are contracts of topics. An event that breaks
 a contract fails the run. A contract that matched no event is `unused`: it has checked nothing.
+A contract of `tool.call` holds for what the model asks, and for what the tool gets if that differs.
 """
 
 from __future__ import annotations
@@ -32,7 +33,14 @@ from offbook.errors import ContractBroken, FormatError, UsageError, did_you_mean
 from offbook.exchange.model import SchemaValidator, compile_validator
 from offbook.files import convert, parse_json, parse_yaml, read_settings, read_text
 from offbook.secrets import excerpt
-from offbook.trace.events import PUBLISH, Event, topic_matches
+from offbook.trace.events import (
+    PUBLISH,
+    TOOL_CALL,
+    TOOL_RESULT,
+    TOOL_START,
+    Event,
+    topic_matches,
+)
 
 SHOWN_VALUE = 200
 JSON_TYPES = ("array", "boolean", "integer", "number", "object")
@@ -110,9 +118,13 @@ class Contracts:
             else _compile(name, given, where, hint)
             for name, given in (topics or {}).items()
         ]
-        self._events = [_compile(name, given, where) for name, given in (events or {}).items()]
+        self._events = [
+            _compile(name, given, where, only_objects=True)
+            for name, given in (events or {}).items()
+        ]
         if not self._topics and not self._events:
             raise UsageError("no contract is given", where=where, hint="name topics or events")
+        self._asked: dict[str, Any] = {}  # the input of each open call of the model
         self.matched = {
             **{f"topic {contract.pattern}": 0 for contract in self._topics},
             **{f"event {contract.pattern}": 0 for contract in self._events},
@@ -135,18 +147,32 @@ class Contracts:
         """Return whether events of this name are checked."""
         if name == PUBLISH and self._topics:
             return True
-        return any(topic_matches(contract.pattern, name) for contract in self._events)
+        names = (name, TOOL_CALL) if name in {TOOL_START, TOOL_RESULT} else (name,)
+        return any(topic_matches(c.pattern, n) for c in self._events for n in names)
 
     def check(self, event: Event) -> list[ContractViolation]:
         """Return what is wrong with an event."""
         found: list[ContractViolation] = []
+        names = {event.event, TOOL_CALL} if self._is_other_call(event) else {event.event}
         for contract in self._events:
-            if topic_matches(contract.pattern, event.event):
+            if any(topic_matches(contract.pattern, name) for name in names):
                 self.matched[f"event {contract.pattern}"] += 1
                 found += _violations(contract, event, event.data, "", contract.pattern)
         if event.event == PUBLISH and self._topics:
             found += self._check_topic(event)
         return found
+
+    def _is_other_call(self, event: Event) -> bool:
+        """Return whether a tool got something else than the model asked for, if it asked."""
+        call_id, given = str(event.data.get("call_id")), event.data.get("input")
+        if event.event == TOOL_CALL:
+            self._asked[call_id] = given
+        elif event.event == TOOL_START:
+            return call_id not in self._asked or self._asked[call_id] != given
+        elif event.event == TOOL_RESULT:
+            self._asked.pop(call_id, None)
+            return given is not None  # it has an input only if the agent's request has another
+        return False
 
     def _check_topic(self, event: Event) -> list[ContractViolation]:
         topic = str(event.data.get("topic", ""))
@@ -211,7 +237,9 @@ def _contracts_of(folder: str) -> Contracts | None:
     return Contracts.read(path.parent / name)
 
 
-def _compile(pattern: str, given: Any, where: str, hint: str = "") -> _Contract:
+def _compile(
+    pattern: str, given: Any, where: str, hint: str = "", *, only_objects: bool = False
+) -> _Contract:
     """Return a contract of a JSON schema or of a type."""
     if isinstance(given, Mapping):
         schema = dict(cast("Mapping[str, Any]", given))
@@ -223,15 +251,62 @@ def _compile(pattern: str, given: Any, where: str, hint: str = "") -> _Contract:
                 f"{pattern}: expected a JSON schema or a type, got {given!r}", where=where
             ) from error
     check_keywords(schema, f"{where}: {pattern}")
-    if not schema.keys() - ANNOTATIONS:
-        raise UsageError(
-            "the schema accepts every value",
-            where=f"{where}: {pattern}",
-            hint=f"name a type{hint and ', '}{hint}",
-        )
     validator = compile_validator(schema, f"{where}: {pattern}")
+    if accepts_everything(schema, validator, only_objects=only_objects):
+        every = accepts_everything(schema, validator, only_objects=False)
+        what = "every value" if every else "the data of every event"
+        raise UsageError(
+            f"the schema accepts {what}",
+            where=f"{where}: {pattern}",
+            hint=f"name a type{' of a property' * only_objects}{hint and ', '}{hint}",
+        )
     takes_json = "$ref" in schema or schema.get("type") in JSON_TYPES
     return _Contract(pattern, validator, takes_json)
+
+
+# Of these keywords it is decided by trial whether a schema accepts everything.
+TRIED_KEYWORDS = ANNOTATIONS | LIST_KEYWORDS | {
+    "additionalProperties", "items", "minItems", "minLength", "minProperties", "not", "nullable",
+    "properties", "required", "type",
+}  # fmt: skip
+TRIED_VALUES: tuple[Any, ...] = (None, False, 7.5, "", "x", [], [None, 7.5], {}, {"\0": None})
+
+
+def accepts_everything(
+    schema: Mapping[str, Any], validator: SchemaValidator, *, only_objects: bool
+) -> bool:
+    """Return whether a schema accepts every value; with `only_objects`, every object."""
+    values = _values_to_try(schema)
+    if values is None:
+        return False
+    tried: list[Any] = [v for v in values if not only_objects or isinstance(v, dict)]
+    return not any(validator(value) for value in tried)
+
+
+def _values_to_try(schema: Any) -> list[Any] | None:
+    """Return values of which a schema refuses one, if it refuses any; None if that is not known."""
+    values = list(TRIED_VALUES)
+    if not isinstance(schema, Mapping):  # true and false are schemas
+        return values
+    fields = cast("Mapping[str, Any]", schema)
+    if any(key not in TRIED_KEYWORDS and not key.startswith("x-") for key in fields):
+        return None
+    # The schemas below, and the property or the item that each is about.
+    inner: list[tuple[str | int | None, Any]] = [
+        *cast("Mapping[str, Any]", fields.get("properties", {})).items(),
+        ("\0", fields.get("additionalProperties", True)),
+        (0, fields.get("items", True)),
+        (None, fields.get("not", True)),
+        *((None, below) for key in LIST_KEYWORDS for below in fields.get(key, ())),
+    ]
+    for place, below in inner:
+        found = _values_to_try(below)
+        if found is None:
+            return None
+        for value in found:
+            values.append({place: value} if isinstance(place, str) else value)
+            values += [[value]] if place == 0 else []
+    return values
 
 
 def check_keywords(schema: Any, where: str, path: str = "$") -> None:

@@ -184,6 +184,7 @@ FACTS = {
     "parameters": "other parameters",
     "tools": "other tools",
     "input": "a tool that ran with another input than the model's",
+    "unasked": "a tool that ran without a call of the model",
     "again": "a tool that ran more than once for one call",
     "unexecuted": "a result of a tool that did not run",
     "returned": "another result than the tool returned",
@@ -211,6 +212,12 @@ class ConversationChange(EventData, frozen=True):
     def fact(self) -> str:
         """The kind of the change, in words."""
         return FACTS.get(self.what, self.what)
+
+    @property
+    def text(self) -> str:
+        """The change in one line, for a report."""
+        sides = (("expected", self.expected), ("got", self.got))
+        return f"{self.fact}: {', '.join(f'{name} {side!r}' for name, side in sides if side)}"
 
 
 class AgentStartData(EventData, frozen=True):

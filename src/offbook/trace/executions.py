@@ -354,11 +354,20 @@ class ExecutionReader:
         return [use for _, _, use in sorted(listed, key=lambda entry: entry[:2])]
 
 
-def read_executions(events: Iterable[Event], *, strict: bool = False) -> ExecutionReader:
-    """Return a reader that has read these events."""
+def read_executions(
+    events: Iterable[Event], earlier: Iterable[Event] = (), *, strict: bool = False
+) -> ExecutionReader:
+    """Return a reader that has read these events.
+
+    `earlier` are events before them: a call of theirs counts if it ran in these.
+    """
     reader = ExecutionReader(strict=strict)
+    for event in earlier:
+        reader.on_event(event)
+    before = len(reader.calls)
     for event in events:
         reader.on_event(event)
+    reader.calls[:before] = [call for call in reader.calls[:before] if call.executions]
     return reader
 
 

@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import msgspec
 
-from offbook.determinism.clock import Clock, SystemClock
 from offbook.determinism.run_context import (
     EMPTY,
+    Clock,
     ContextScope,
+    SystemClock,
     current_context,
     keep_wire,
     live_listener,

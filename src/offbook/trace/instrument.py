@@ -29,7 +29,7 @@ from offbook.exchange.messages import (
     ToolResult,
     extend_digest,
 )
-from offbook.exchange.model import REFUSED_CALLS, Conversation, Reply, Request, Tool
+from offbook.exchange.model import REFUSED_CALLS, Conversation, Reply, Request, Tool, Usage
 from offbook.trace.events import (
     REPLY,
     REQUEST,
@@ -37,6 +37,7 @@ from offbook.trace.events import (
     Event,
     EventData,
     ModelErrorData,
+    Optional,
     ToolCallData,
     ToolResultData,
 )
@@ -52,7 +53,40 @@ if TYPE_CHECKING:
 MAX_CALLS = 10_000  # whose ids are known to be those of the model
 MAX_DIGESTS = 1024  # conversations that a later request can continue without repeating them
 _encode = msgspec.json.Encoder(order="sorted", enc_hook=repr).encode
-_HEAD_FIELDS = ("system", "tools", "model", "parameters", "stream")
+
+
+class RequestData(EventData, frozen=True):
+    """A request: the new messages, and the head if no earlier event has it."""
+
+    event_name = REQUEST
+    exchange: str = ""
+    before: str = ""
+    after: str = ""
+    new: tuple[Message, ...] = ()
+    count: int = 0
+    metadata: dict[str, Any] | Optional = UNSET
+    head: str = ""
+    system: str | Optional = UNSET
+    tools: tuple[Tool, ...] | Optional = UNSET
+    model: str | Optional = UNSET
+    parameters: dict[str, Any] | Optional = UNSET
+    stream: bool | Optional = UNSET
+
+
+class ReplyData(EventData, frozen=True):
+    """A reply. A side request has its `role`, a reply with an injected fault its kind."""
+
+    event_name = REPLY
+    exchange: str = ""
+    after: str = ""
+    blocks: tuple[AnyBlock, ...] = ()
+    stop: str = "stop"
+    step: int = 0
+    role: str | Optional = UNSET
+    usage: Usage | Optional = UNSET
+    model: str | Optional = UNSET
+    id: str | Optional = UNSET
+    fault: str | Optional = UNSET
 
 
 class SeenTool(msgspec.Struct, frozen=True):
@@ -115,15 +149,15 @@ class TracedSource:
         if self._tools and self._count > 1:
             self._emit_results(request, known)
         data = self._request_data(request, exchange, known)
-        self._hub.emit(REQUEST, data)
+        self._hub.emit_data(data)
         # Where the known messages contain all that the model said, nothing can have changed but
         # the head and the results; so it is with almost every request.
-        before, head, spoken = data["before"], data["head"], False
+        before, head, spoken = data.before, data.head, False
         results: list[AnyBlock] = []
-        for message in data["new"]:
+        for message in data.new:
             if message.role == "tool":
                 results += message.blocks
-            elif message.role == "assistant":
+            elif message.role == "assistant" or (message.role == "system" and self._open):
                 spoken = True
         earlier = self._open.get(before)
         # After a change that fails the run, no other is looked for.
@@ -147,7 +181,7 @@ class TracedSource:
         self._open[after] = Conversation(request, reply, head, start)
         self._remember(after)
         self._note_said(reply, results)
-        self._hub.emit(REPLY, reply_data(reply, exchange, after))
+        self._hub.emit_data(reply_data(reply, exchange, after))
         if self._tools:
             for call in reply.calls:
                 self._calls[call.id] = (call, reply.step)
@@ -160,29 +194,26 @@ class TracedSource:
                 self._made.popitem(last=False)
         return reply
 
-    def _request_data(self, request: Request, exchange: str, known: int) -> dict[str, Any]:
+    def _request_data(self, request: Request, exchange: str, known: int) -> RequestData:
         messages = request.messages
-        count = len(messages)
-        data: dict[str, Any] = {
-            "exchange": exchange,
-            "before": messages.digest(known),
-            "after": messages.digest(),
-            "new": messages[known:] if known < count else (),
-            "count": count,
-        }
-        if request.metadata:
-            data["metadata"] = request.metadata
         head = (request.system, request.tools, request.model, request.parameters, request.stream)
         last, digest = self._last_head
         # equal, not identical: a head that came over a wire is decoded for each request
         if head != last:
             digest = blake2b(_encode(head), digest_size=8).hexdigest()
             self._last_head = (head, digest)
-        data["head"] = digest
-        if digest not in self._emitted_heads:
-            self._emitted_heads.add(digest)
-            data.update(zip(_HEAD_FIELDS, head, strict=True))
-        return data
+        shown: tuple[Any, ...] = () if digest in self._emitted_heads else head
+        self._emitted_heads.add(digest)
+        return RequestData(
+            exchange,
+            messages.digest(known),
+            messages.digest(),
+            messages[known:],
+            len(messages),
+            request.metadata or UNSET,
+            digest,
+            *shown,
+        )
 
     def _remember(self, digest: str) -> None:
         digests = self._digests
@@ -326,27 +357,21 @@ def _find_call(messages: History, length: int, call_id: str) -> ToolCall | None:
     return None
 
 
-def reply_data(reply: Reply, exchange: str, after: str) -> dict[str, Any]:
+def reply_data(reply: Reply, exchange: str, after: str) -> ReplyData:
     """Return the data of the event for a reply."""
-    data: dict[str, Any] = {
-        "exchange": exchange,
-        "after": after,
-        "blocks": reply.blocks,
-        "stop": reply.stop,
-        "step": reply.step,
-    }
     usage = reply.usage
-    if reply.role:
-        data["role"] = reply.role
-    if usage.input or usage.output:
-        data["usage"] = usage
-    if reply.model:
-        data["model"] = reply.model
-    if reply.id:
-        data["id"] = reply.id
-    if reply.fault is not None:
-        data["fault"] = reply.fault.kind
-    return data
+    return ReplyData(
+        exchange,
+        after,
+        reply.blocks,
+        reply.stop,
+        reply.step,
+        reply.role or UNSET,
+        usage if usage.input or usage.output else UNSET,
+        reply.model or UNSET,
+        reply.id or UNSET,
+        UNSET if reply.fault is None else reply.fault.kind,
+    )
 
 
 def error_data(error: ModelError, exchange: str = "") -> ModelErrorData:
@@ -360,42 +385,16 @@ def error_data(error: ModelError, exchange: str = "") -> ModelErrorData:
     )
 
 
-class _Head(EventData, frozen=True):
-    event_name = REQUEST
-    system: str = ""
-    tools: tuple[Tool, ...] = ()
-    model: str = ""
-    parameters: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
-    stream: bool = False
-
-
-class _RequestData(EventData, frozen=True):
-    event_name = REQUEST
-    exchange: str
-    before: str
-    after: str
-    head: str
-    new: tuple[Message, ...] = ()
-    metadata: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
-
-
-class _ReplyData(EventData, frozen=True):
-    event_name = REPLY
-    exchange: str
-    after: str
-    blocks: tuple[AnyBlock, ...] = ()
-
-
 def rebuild_requests(events: Iterable[Event]) -> Iterator[Request]:
     """Yield the complete requests of a trace."""
     histories = {EMPTY_DIGEST: History()}
-    heads: dict[str, _Head] = {}
+    heads: dict[str, RequestData] = {}
     unanswered: dict[str, History] = {}
     for event in events:
         if event.event == REQUEST:
-            data = _RequestData.read(event)
-            if "system" in event.data:
-                heads[data.head] = _Head.read(event)
+            data = RequestData.read(event)
+            if data.system is not UNSET:
+                heads[data.head] = data
             head = heads.get(data.head)
             before = histories.get(data.before)
             if head is None or before is None:
@@ -407,15 +406,15 @@ def rebuild_requests(events: Iterable[Event]) -> Iterator[Request]:
             histories[data.after] = unanswered[data.exchange] = messages
             yield Request(
                 messages,
-                head.system,
-                head.tools,
-                head.model,
-                head.parameters,
-                data.metadata,
-                head.stream,
+                head.system or "",
+                head.tools or (),
+                head.model or "",
+                head.parameters or {},
+                data.metadata or {},
+                head.stream or False,
             )
         elif event.event == REPLY:
-            reply = _ReplyData.read(event)
+            reply = ReplyData.read(event)
             if reply.exchange in unanswered:
                 messages = unanswered.pop(reply.exchange)
                 histories[reply.after] = messages.plus(Message("assistant", reply.blocks))

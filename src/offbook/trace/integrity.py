@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from offbook.exchange.model import Conversation, Reply, Request, Tool
     from offbook.trace.events import ChangeLevel, ToolResultData
-    from offbook.trace.executions import CallState
+    from offbook.trace.executions import ExecutionReader
 
 SHOWN_LENGTH = 120  # of an expected or actual text in a message
 MIN_ANCHOR = 6  # characters: a shorter answer, such as "ok", does not identify a conversation
@@ -81,7 +81,7 @@ UNSEEN_PARAMETERS = {
     "stream_options",
     "user",
 }
-_THOUGHTS = re.compile(r"<(think|thinking|reasoning)>.*?</\1>", re.DOTALL)
+_THOUGHTS = re.compile(r"<(think|thinking|reasoning)>(.*?)</\1>", re.DOTALL)
 _encode = msgspec.json.Encoder(order="sorted", enc_hook=repr).encode
 
 
@@ -117,7 +117,8 @@ class Parts:
     def __init__(self, messages: Iterable[Message], first: int = 1) -> None:
         self.items: list[Item] = []
         self.results: dict[str, tuple[ToolResult, int]] = {}
-        self.thoughts: list[str] = []
+        self.thoughts: list[tuple[str, int]] = []  # of the model, with the number of its message
+        self.systems: list[tuple[str, int]] = []  # system messages after the first prompt
         self._previous = ""
         self._position = first
         for number, message in enumerate(messages, first):
@@ -127,7 +128,9 @@ class Parts:
         role = message.role
         for result in message.results:
             self.results[result.call_id] = (result, number)
-        if role == "assistant":
+        if role == "system":
+            self.systems.append((message.text, number))
+        elif role == "assistant":
             # The text of a reply and its calls may be several messages, in any order.
             if self._previous != "assistant":
                 self._position = number
@@ -148,7 +151,10 @@ class Parts:
 
     def _add_reply(self, message: Message, number: int) -> None:
         text, calls = message.text, list(message.calls)
-        self.thoughts += [text_key(b.text) for b in message.blocks if isinstance(b, Thinking)]
+        # Some clients write them into the text.
+        thoughts = [b.text for b in message.blocks if isinstance(b, Thinking)]
+        thoughts += [found[2] for found in _THOUGHTS.finditer(text) if "</" in text]
+        self.thoughts += [(thought, number) for thought in thoughts]
         if TEXT_CALLS in text:
             before, _, listed = text.rpartition(TEXT_CALLS)
             if (parsed := parse_text_calls(listed, before)) is not None:
@@ -229,6 +235,7 @@ class Said(msgspec.Struct):
 
     calls: dict[str, ToolCall] = {}
     texts: set[str] = set()
+    thoughts: list[str] = []
 
     def add(self, message: Message) -> None:
         """Note a reply."""
@@ -236,6 +243,7 @@ class Said(msgspec.Struct):
             self.calls[call.id] = call
         if text := message.text:
             self.texts.add(text)
+        self.thoughts += [block.text for block in message.blocks if isinstance(block, Thinking)]
 
     def has(self, item: Item) -> bool:
         """Return whether the model said this in any conversation."""
@@ -274,6 +282,8 @@ class HistoryComparison:
         self._summaries: set[int] = set()  # the known parts after which a summary is
         self._match_items()
         self._compare_results()
+        self._compare_thoughts()
+        self._compare_systems()
         self._judge_unmatched()
         self._judge_gaps()
         self.changes = sorted(self._changes, key=lambda change: change.message)
@@ -385,8 +395,8 @@ class HistoryComparison:
     def _remove_thoughts(self, item: Item) -> bool:
         """Remove the model's thinking from a text: some clients send it back as a part of it."""
         whole = item.key
-        for thought in filter(None, self._known.thoughts):
-            item.key = item.key.removeprefix(thought)
+        for thought, _ in self._known.thoughts:
+            item.key = item.key.removeprefix(text_key(thought))
         return item.key != whole
 
     def _following_texts(self, item: Item) -> str:
@@ -411,6 +421,23 @@ class HistoryComparison:
         for call_id, (result, message) in self._request.results.items():
             if call_id in known and (change := compare_results(known[call_id][0], result)):
                 self._changes.append(msgspec.structs.replace(change, message=message))
+
+    def _compare_thoughts(self) -> None:
+        """Note thoughts that the model never had; a client may leave out or join its own."""
+        if not self.has_reply:
+            return
+        own = (*self._known.thoughts, *Parts(self._earlier).thoughts)
+        known = "".join(map(text_key, [*(text for text, _ in own), *self._said.thoughts]))
+        for thought, message in self._request.thoughts:
+            if text_key(thought) not in known:
+                self._add("text", message, "nothing", f"the thought {thought!r}", "shown")
+
+    def _compare_systems(self) -> None:
+        """Note system messages between the others: they are a part of the system prompt."""
+        known = {text for text, _ in self._known.systems}
+        for text, message in self._request.systems:
+            if text not in known:
+                self._add("system", message, "", text, "shown")
 
     def _judge_unmatched(self) -> None:
         items = self._request.items
@@ -517,9 +544,13 @@ class HistoryComparison:
 def compare_results(known: ToolResult, result: ToolResult) -> ConversationChange | None:
     """Return the difference between a result and the same one of an earlier request."""
     expected, got = result_key(known), result_key(result)
-    if expected == got:
-        return None
     texts = (_shorten(known.text), _shorten(result.text))
+    if expected == got:
+        if known.failed is None or result.failed is None or known.failed == result.failed:
+            return None
+        words = {True: " (an error)", False: " (no error)"}
+        sides = (texts[0] + words[known.failed], texts[1] + words[result.failed])
+        return ConversationChange("result", *sides, level="fails")
     if CLEARED.fullmatch(result.text.strip()):
         return ConversationChange("dropped", *texts)
     common = next(
@@ -592,9 +623,17 @@ def _shorten(text: str) -> str:
     return line if len(line) <= SHOWN_LENGTH else f"{line[: SHOWN_LENGTH - 1]}…"
 
 
-def compare_executions(calls: Sequence[CallState]) -> list[ConversationChange]:
+# -------------------------------------------------------------------------- the tools that ran
+
+
+def compare_executions(reader: ExecutionReader) -> list[ConversationChange]:
     """Return the differences between the calls and results of a conversation and what ran."""
     changes: list[ConversationChange] = []
+    calls = reader.calls
+    for run in reader.executions:
+        if run.call is None and run.seen:
+            ran = render_call(ToolCall("", run.tool, run.input))
+            changes.append(ConversationChange("unasked", "", ran))
     # smolagents sends the results of all calls of a reply as one text.
     texts = Counter((call.reply, call.result and _text_of(call.result)) for call in calls)
     for call in calls:
@@ -652,7 +691,7 @@ def find_changes(
 
     Return the changes, and the key of this conversation if the request has the end of it.
     """
-    said = Said({}, set())
+    said = Said({}, set(), [])
     for reply in replies:
         said.add(reply.message)
     best: tuple[str, HistoryComparison] | None = None
@@ -675,6 +714,8 @@ def find_changes(
             best = (key, comparison)
     if best is None:
         count = sum(message.role == "assistant" for message in messages)
+        if not count:
+            return [], ""
         text = f"{count} message{'s' * (count != 1)} of the model"
         return [ConversationChange("history", "none", text, level="allowed")], ""
     key, comparison = best

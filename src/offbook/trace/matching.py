@@ -330,6 +330,22 @@ def compile_pattern(source: str, where: str = "") -> UserPattern | LiteralPatter
         ) from error
 
 
+# Texts that have nothing in common: a pattern that is found in each is found in every text.
+UNLIKE_TEXTS = ("", "x", "7 \n", "\0é")
+
+
+def compile_check(source: str, where: str = "") -> UserPattern | LiteralPattern:
+    """Return the pattern of a check; raise if it is found in every text, as `.*` is."""
+    pattern = compile_pattern(source, where)
+    if all(pattern.search(text) is not None for text in UNLIKE_TEXTS):
+        raise UsageError(
+            f"the pattern {source!r} is found in every text and would check nothing",
+            where=where,
+            hint="write a part of the text that must be there; .+ for any text that is not empty",
+        )
+    return pattern
+
+
 # --- Alignment: the one comparison of two sequences, for events, requests, steps and lines of text.
 #
 #   expected             | actual

@@ -6,10 +6,12 @@ run.events.tool_results_for("bash")[0].text
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from offbook.errors import FormatError
 from offbook.exchange.messages import Content, Message, ToolCall, join_text, require_outcome
 from offbook.trace.events import (
     CHANGE,
@@ -18,7 +20,10 @@ from offbook.trace.events import (
     REQUEST,
     TOOL_BLOCKED,
     TOOL_CALL,
+    TOOL_END,
     TOOL_RESULT,
+    TOOL_START,
+    UNSET,
     ConversationChange,
     Event,
     ToolBlockedData,
@@ -29,14 +34,16 @@ from offbook.trace.events import (
     read_verdicts,
 )
 from offbook.trace.executions import (
+    EXECUTION_EVENTS,
     Execution,
     ExecutionReader,
     KnownTools,
     read_executions,
 )
+from offbook.trace.instrument import ReplyData, RequestData
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 
 class ToolCallRecord(msgspec.Struct, frozen=True):
@@ -110,11 +117,14 @@ class UICallRecord(msgspec.Struct, frozen=True):
 class Events:
     """The events of a trace, by the queries that tests need.
 
-    A live trace can be queried repeatedly: each query reads the events since the last one.
-    `earlier` are calls of earlier runs, whose tools may run in this one.
+    A live trace can be queried repeatedly: each query reads the events since the last one, or calls
+    a function that returns them all. `earlier` are calls of earlier runs, whose tools may run in
+    this one.
     """
 
-    def __init__(self, events: Iterable[Event], earlier: Iterable[Event] = ()) -> None:
+    def __init__(
+        self, events: Iterable[Event] | Callable[[], list[Event]], earlier: Iterable[Event] = ()
+    ) -> None:
         self._source = events
         self._earlier = earlier
         self._read: list[Event] = []
@@ -122,6 +132,8 @@ class Events:
     @property
     def all(self) -> list[Event]:
         """All events so far."""
+        if callable(self._source):
+            return self._source()
         if isinstance(self._source, (list, tuple)):
             return list(self._source)
         self._read.extend(self._source)
@@ -199,13 +211,7 @@ class Events:
         )
 
     def _read_executions(self) -> ExecutionReader:
-        reader = read_executions(self._earlier, strict=True)
-        before = len(reader.calls)
-        for event in self.all:
-            reader.on_event(event)
-        # A call of an earlier run counts here if it ran here.
-        reader.calls[:before] = [call for call in reader.calls[:before] if call.executions]
-        return reader
+        return read_executions(self.all, self._earlier, strict=True)
 
     @property
     def model_output(self) -> ModelOutput:
@@ -220,10 +226,9 @@ class Events:
         messages: list[Message] = []
         for event in self.named(REQUEST, REPLY):
             if event.event == REQUEST:
-                messages += msgspec.convert(event.data["new"], list[Message])
+                messages += RequestData.read(event).new
             else:
-                blocks = event.data["blocks"]
-                messages.append(msgspec.convert({"role": "assistant", "blocks": blocks}, Message))
+                messages.append(Message("assistant", ReplyData.read(event).blocks))
         return messages
 
     @property
@@ -233,13 +238,7 @@ class Events:
         A tool that was seen may have run with another input than the model's, more than once or
         not at all, and its result may be another one than it returned.
         """
-        from offbook.trace.integrity import compare_executions
-
-        changes = [ConversationChange.read(event) for event in self.named(CHANGE)]
-        return [
-            *(change for change in changes if change.level != "allowed"),
-            *compare_executions(self._read_executions().calls),
-        ]
+        return read_changes(self.all, self._earlier)
 
     @property
     def ui(self) -> list[UICallRecord]:
@@ -286,3 +285,56 @@ def _tool_result(data: ToolResultData) -> ToolResultRecord:
         data.mocked,
         data.step,
     )
+
+
+# --- What the agent changed
+
+CHANGE_EVENTS = frozenset({*EXECUTION_EVENTS, CHANGE, REPLY})  # those that `read_changes` reads
+
+
+def read_changes(
+    events: Iterable[Event], earlier: Iterable[Event] = ()
+) -> list[ConversationChange]:
+    """Return what an agent changed, from the events of its runs, but for what is allowed.
+
+    `earlier` are the calls of earlier runs, whose tools may run in these.
+    """
+    changes: list[ConversationChange] = []
+    tools: list[Event] = []
+    for event in events:
+        if event.event == CHANGE:
+            with suppress(FormatError):  # of another tool
+                changes.append(ConversationChange.read(event))
+        elif event.event in CHANGE_EVENTS:
+            tools.append(event)
+    changes = [change for change in changes if change.level != "allowed"]
+    # It is read once more in detail only if something differs, as in few runs.
+    if _may_differ(tools):
+        from offbook.trace.integrity import compare_executions
+
+        changes += compare_executions(read_executions(tools, earlier))
+    return changes
+
+
+def _may_differ(events: Iterable[Event]) -> bool:
+    """Return whether a tool did anything else than its call and its result say."""
+    calls: dict[str, dict[str, Any]] = {}
+    returned: dict[str, Any] = {}
+    for event in events:
+        name, data = event.event, event.data
+        key = str(data.get("call_id"))
+        if name == TOOL_CALL:
+            calls[key] = data
+        elif name == TOOL_START:
+            if key not in calls or data.get("input") != calls[key].get("input") or key in returned:
+                return True
+            returned[key] = UNSET
+        elif name == TOOL_END:
+            returned[key] = data.get("content", UNSET)
+        elif name == TOOL_RESULT:
+            if key not in returned:  # a tool that is seen did not run
+                if key in calls and calls[key].get("observed") is True:
+                    return True
+            elif returned[key] is not UNSET and returned[key] != data.get("content"):
+                return True
+    return False

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import msgspec
 
-from offbook.determinism.clock import SystemClock
+from offbook.determinism.run_context import SystemClock
 from offbook.errors import RunError, UsageError
 from offbook.secrets import hide_bytes, known_secret_bytes
 from offbook.trace.events import HEADER, Event, trace_header

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 import jsonpath_rfc9535
 import msgspec
 
-from offbook.errors import UsageError, did_you_mean
+from offbook.errors import UsageError, did_you_mean, require_known
 from offbook.secrets import (
     MASK,
     hide_secrets,
@@ -214,12 +214,7 @@ def describe_redaction(rules: RedactionRules) -> object:
 def _rule_replacements(rules: RedactionRules) -> list[Replacement]:
     replacements: list[Replacement] = []
     for preset in rules.presets:
-        if preset not in PRESETS:
-            raise UsageError(
-                f"unknown redaction preset {preset!r}",
-                where="redactions.presets",
-                hint=did_you_mean(preset, PRESETS),
-            )
+        require_known("unknown redaction preset", preset, PRESETS, where="redactions.presets")
         replacements += [_trusted(*rule) for rule in PRESETS[preset][0]]
     for name, source in rules.patterns.items():
         if source is False:

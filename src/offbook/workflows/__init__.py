@@ -24,7 +24,7 @@ CAPABILITY = Capability(
         ),
     },
     mcp_tools="offbook.workflows.workflows_mcp:TOOLS",
-    pending="offbook.workflows.snapshots:find_pending",
+    pending="offbook.workflows.result_tools:find_pending",
 )
 
 # Lazy, so that `import offbook.workflows`, which every command does, takes less than 2 ms.
@@ -32,19 +32,18 @@ CAPABILITY = Capability(
 __all__, __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "evaluation": "evaluate evaluate_with_source",
         "loop_tools": "record replay run",
-        "measuring_tools": "benchmark chaos compare coverage",
-        "snapshots": "diff list_pending review snapshot",
+        "result_tools": "benchmark chaos compare coverage diff evaluate evaluate_with_source"
+        " list_pending review snapshot",
         "tools": "check cleanup inspect report setup",
     },
     "CAPABILITY",
     internal={
-        "evaluation": "read_target",
         "hat_loop": "AgentTurn BusEvent HatBus HatLoop LoopOutcome missing_evidence",
         "loop_tools": "MockResponse MockResponses RunResult",
+        "result_tools": "read_target",
         "presets": "DEFAULT_HATS FLAT_KEYS Hat read_preset",
-        "scenario": "AttemptFailure FailureKind RetryPolicy RetryResult Scenario ScenarioResult"
+        "scenario_cli": "AttemptFailure FailureKind RetryPolicy RetryResult Scenario ScenarioResult"
         " find_scenarios read_scenario run_scenario run_scenarios run_with_retries",
         "workflows_mcp": "FUNCTIONS",
         "workspace": "MARKER WorkspaceInfo Workspaces",

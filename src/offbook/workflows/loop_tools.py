@@ -29,6 +29,7 @@ from offbook.errors import (
     ScriptMismatch,
     UsageError,
     did_you_mean,
+    require_known,
 )
 from offbook.exchange.model import Usage
 from offbook.files import convert
@@ -374,13 +375,8 @@ def _find_orchestrator(
     orchestrator: str, limits: RunLimits, env: Mapping[str, str] | None
 ) -> Subject:
     """Return the external loop of this name."""
-    if orchestrator not in ORCHESTRATORS:
-        raise UsageError(
-            f"unknown orchestrator {orchestrator!r}",
-            where="run",
-            hint=did_you_mean(orchestrator, ORCHESTRATORS),
-        )
-    from offbook.subjects.clis.ralph import Ralph  # a client that few runs need
+    require_known("unknown orchestrator", orchestrator, ORCHESTRATORS, where="run")
+    from offbook.subjects.clis.clients import Ralph  # a client that few runs need
 
     return Ralph(max_iterations=limits.iterations, deadline=limits.seconds, env=env)
 

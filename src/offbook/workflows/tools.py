@@ -21,7 +21,7 @@ import msgspec
 
 from offbook.capability import load
 from offbook.determinism.faults import KINDS
-from offbook.errors import OffbookError, UsageError, did_you_mean
+from offbook.errors import OffbookError, UsageError, did_you_mean, require_known
 from offbook.files import convert, write_atomic
 from offbook.trace.events import ITERATION, PROCESS_EXIT, RUN_START, VERDICT, FileLine, Verdict
 from offbook.trace.reader import Trace, raise_if_corrupt
@@ -42,10 +42,10 @@ INSPECT_FORMATS = ("json", "summary", "timeline")
 ReportFormat = Literal["junit", "tap", "tap13", "ctrf", "json"]
 END_ASSERTIONS = {"exit_code", "termination_reason"}  # they are about the end of a run
 REPORTS = {
-    "junit": "offbook.reports.ci_formats:JUnitReport",
-    "tap": "offbook.reports.ci_formats:TapReport",
-    "tap13": "offbook.reports.ci_formats:Tap13Report",
-    "ctrf": "offbook.reports.ci_formats:CtrfReport",
+    "junit": "offbook.reports.report:JUnitReport",
+    "tap": "offbook.reports.report:TapReport",
+    "tap13": "offbook.reports.report:Tap13Report",
+    "ctrf": "offbook.reports.report:CtrfReport",
     "json": "offbook.reports.json_report:JsonReport",
 }
 
@@ -170,8 +170,8 @@ def refuse_unknown_hat(assertion: object, preset: Preset) -> None:
         return
     hats = {*(preset.hats or {}), RALPH}
     hat = cast("dict[str, Any]", raw).get("hat")
-    if isinstance(hat, str) and hat not in hats:
-        raise UsageError(f"unknown hat {hat!r}", hint=did_you_mean(hat, sorted(hats)))
+    if isinstance(hat, str):
+        require_known("unknown hat", hat, hats)
 
 
 def _judge_agent_end(session: Path) -> list[Verdict]:
@@ -200,7 +200,7 @@ def _propose_snapshot(
     from offbook.checks.assertion import evaluate_all, parse_assertion
     from offbook.checks.expected_files import update_goldens
     from offbook.checks.run_assertions import SnapshotMatches
-    from offbook.workflows.snapshots import propose_snapshot
+    from offbook.workflows.result_tools import propose_snapshot
 
     try:
         assertion = parse_assertion(raw)
@@ -260,8 +260,7 @@ def inspect(
 
 def find_report(format: str) -> Report:  # noqa: A002 - the tool's parameter
     """Return the renderer of a report format."""
-    if format not in REPORTS:
-        raise UsageError(f"unknown report format {format!r}", hint=did_you_mean(format, REPORTS))
+    require_known("unknown report format", format, REPORTS)
     return load(REPORTS[format])()
 
 

@@ -134,6 +134,7 @@ def test_gemini_resumes_after_text_but_sends_a_tool_result_twice(tmp_path: Path)
         assert second.executed[0].input == params
         assert not any(tool.result.failed for tool in second.executed)
         assert "it is real" in second.executed[0].result.text
+        assert all("two" in tool.result.text for tool in second.executed[-2:])  # read and bash
         assert second.output == final_text(rehearsal.subject) == "I remember."
         assert min(event.data["count"] for event in second.events.named("model.request")) > 2
         with pytest.raises(RunError):

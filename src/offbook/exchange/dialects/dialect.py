@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar, TypeVarTu
 
 import msgspec
 
-from offbook.determinism.clock import stable_id
+from offbook.determinism.run_context import stable_id
 from offbook.errors import ModelError
 from offbook.exchange.messages import JSON, History, Message, ToolCall, ToolResult
 
@@ -67,6 +67,7 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     - `otel_name`: its name in OpenTelemetry's conventions.
     - `sdks`: its Python packages, and their titles.
     - `prices`: the list prices of its models.
+    - `sampling`: where its requests have the temperature and the seed, if they do.
     """
 
     name: str
@@ -88,6 +89,7 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     otel_name: str
     sdks: Mapping[str, str] = {}
     prices: Mapping[str, ModelPrice] = {}
+    sampling: Mapping[str, str] = {}
 
 
 API_KEY = "offbook"  # of clients that are pointed at Offbook

@@ -8,7 +8,7 @@ from zlib import crc32
 
 import msgspec
 
-from offbook.determinism.clock import stable_id
+from offbook.determinism.run_context import stable_id
 from offbook.errors import ModelError
 from offbook.exchange.dialects.dialect import HttpResponse, error_headers
 from offbook.exchange.dialects.wire import (

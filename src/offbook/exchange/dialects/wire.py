@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast
 import msgspec
 from msgspec import UNSET
 
-from offbook.errors import ModelError, UsageError, categorize, did_you_mean
+from offbook.errors import ModelError, UsageError, categorize, require_known
 from offbook.exchange.messages import (
     JSON,
     AnyBlock,
@@ -176,8 +176,7 @@ def rules_except(lenient: Iterable[str]) -> frozenset[str]:
         )
     disabled = list(lenient)
     for name in disabled:
-        if name not in RULES:
-            raise UsageError(f"unknown rule {name!r}", hint=did_you_mean(name, RULES))
+        require_known("unknown rule", name, RULES)
     return ALL_RULES.difference(disabled)
 
 

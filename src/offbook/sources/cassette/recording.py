@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from offbook.determinism.clock import Clock, SystemClock
+from offbook.determinism.run_context import Clock, SystemClock
 from offbook.errors import ModelError, UsageError, counted
 from offbook.exchange.model import can_relay
 from offbook.sources.cassette.format import (

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import msgspec
 
 from offbook.capability import load
-from offbook.errors import FormatError, ModelError, UsageError, did_you_mean
+from offbook.errors import FormatError, ModelError, UsageError, did_you_mean, require_known
 from offbook.exchange.model import Reply
 from offbook.files import parse_json, read_text
 from offbook.sources.cassette.format import response_from_error, response_from_reply
@@ -161,11 +161,11 @@ def as_count(value: Any) -> int:
 # In this order: the generic format accepts most files, so it comes last.
 IMPORTERS = (
     "otlp:OtlpImporter",
-    "plain_logs:RalphImporter",
+    "agent_logs:RalphImporter",
     "agent_logs:CodexImporter",
     "agent_logs:ClaudeImporter",
     "agent_logs:PiImporter",
-    "plain_logs:GenericImporter",
+    "agent_logs:GenericImporter",
 )
 
 
@@ -183,8 +183,8 @@ def read_trace(
     """
     skipped = Skipped() if skipped is None else skipped
     importers = {importer.name: importer for importer in all_importers()}
-    if kind and kind not in importers:
-        raise UsageError(f"unknown trace format {kind!r}", hint=did_you_mean(kind, importers))
+    if kind:
+        require_known("unknown trace format", kind, importers)
     records = read_records(path, skipped)
     detected = (importer for importer in importers.values() if importer.recognizes(records))
     importer = importers.get(kind) or next(detected, None)

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import msgspec
 
-from offbook.errors import FormatError, FutureVersion, ModelError, UsageError, did_you_mean
+from offbook.errors import (
+    FormatError,
+    FutureVersion,
+    ModelError,
+    UsageError,
+    did_you_mean,
+    require_known,
+)
 from offbook.exchange.messages import JSON, AnyBlock, Text, Thinking, ToolCall
 from offbook.exchange.model import StopReason, Usage
 from offbook.files import convert, parse_json, read_text
@@ -107,15 +114,10 @@ class MockError(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def validate(self) -> None:
         """Raise `UsageError` for values that no provider sends."""
-        if self.category is not None and self.category not in STATUSES:
-            raise UsageError(
-                f"unknown error category {self.category!r}",
-                hint=did_you_mean(self.category, STATUSES),
-            )
-        if self.kind is not None and self.kind not in ERROR_KINDS:
-            raise UsageError(
-                f"unknown error kind {self.kind!r}", hint=did_you_mean(self.kind, ERROR_KINDS)
-            )
+        if self.category is not None:
+            require_known("unknown error category", self.category, STATUSES)
+        if self.kind is not None:
+            require_known("unknown error kind", self.kind, ERROR_KINDS)
         if self.status is not None and not 100 <= self.status <= 999:  # noqa: PLR2004 - three digits
             raise UsageError(f"error.status must be an HTTP status code, got {self.status}")
         if self.retry_after_ms is not None and self.retry_after_ms < 0:
@@ -384,11 +386,8 @@ def _parse_line(value: JSON, versioned: bool, path: str, number: int) -> Mock:  
 
 def _check_line(line: MockLine, *, versioned: bool) -> None:
     """Raise for an unknown stop reason, and for keys of the other format."""
-    if line.stop_reason is not None and line.stop_reason not in STOP_REASONS:
-        raise UsageError(
-            f"unknown stop_reason {line.stop_reason!r}",
-            hint=did_you_mean(line.stop_reason, STOP_REASONS),
-        )
+    if line.stop_reason is not None:
+        require_known("unknown stop_reason", line.stop_reason, STOP_REASONS)
     for name in ("id", "scope", "consume"):
         value = getattr(line, name)
         if versioned and not (value or "").strip():

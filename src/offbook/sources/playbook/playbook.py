@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from asyncio import CancelledError
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Generator, Mapping
 from inspect import isawaitable
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import msgspec
 
-from offbook.errors import ModelError, PlaybookError, ScriptUnfinished
+from offbook.errors import CheckFailed, ModelError, PlaybookError, ScriptUnfinished
 from offbook.exchange.messages import (
     AnyBlock,
     Text,
@@ -388,7 +388,9 @@ class Playbook:
                 for callback in action.callbacks:
                     outcome = callback(result)
                     if isawaitable(outcome):
-                        await outcome
+                        outcome = await outcome
+                    if problem := _problem_of(outcome):
+                        raise CheckFailed(f"call({action.tool!r}, …).then(): {problem}")  # noqa: TRY301 - noted below
             except CancelledError:
                 raise
             except BaseException as error:  # pytest.fail() raises a BaseException
@@ -495,3 +497,16 @@ def _estimate_tokens(block: AnyBlock) -> int:
             return (len(name) + len(to_json(arguments).decode())) // 4 + 1
         case _:
             return 0
+
+
+def _problem_of(outcome: object) -> str:
+    """Return why the result of a `.then()` callback is a failed check, or one that never ran."""
+    match outcome:
+        case False:
+            return "it returned False"
+        case (bool() as holds, str() as reason):
+            return "" if holds else reason or "it returned False"
+        case Generator() | AsyncGenerator():
+            return "it returned a generator, which never ran"
+        case _:
+            return ""

@@ -16,7 +16,7 @@ import threading
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Self
 
-from offbook.determinism.clock import IdCounter
+from offbook.determinism.run_context import IdCounter
 from offbook.errors import UsageError
 from offbook.exchange.providers import dialect_detector
 from offbook.sources.server.connection import Connection, HeadCache, error_response

@@ -7,7 +7,6 @@ __getattr__ = lazy_getattr(
     __name__,
     {
         "cli": "AgentOutput CliAgent ClientPackage",
-        "clients": "ClaudeCode Codex Command Continue GeminiCli OpenCode QwenCode SETTINGS",
-        "ralph": "Ralph",
+        "clients": "ClaudeCode Codex Command Continue GeminiCli OpenCode QwenCode Ralph SETTINGS",
     },
 )

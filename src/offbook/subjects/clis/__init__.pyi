@@ -9,4 +9,4 @@ from offbook.subjects.clis.clients import Continue as Continue
 from offbook.subjects.clis.clients import GeminiCli as GeminiCli
 from offbook.subjects.clis.clients import OpenCode as OpenCode
 from offbook.subjects.clis.clients import QwenCode as QwenCode
-from offbook.subjects.clis.ralph import Ralph as Ralph
+from offbook.subjects.clis.clients import Ralph as Ralph

@@ -7,13 +7,15 @@ import json
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, cast
 
+from offbook.determinism.run_context import apply_patch
 from offbook.subjects.frameworks.framework import blocking, override, parameter_names
+from offbook.subjects.tool_watch import current_watch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from offbook.subjects.frameworks.framework import MockFunction
-    from offbook.subjects.tool_watch import ToolWatch
+    from offbook.subjects.tool_watch import ToolWatch, WatchedCall
     from offbook.trace.hub import Hub
 
 # ruff: noqa: SLF001 - a runner has no public attributes for what it was made of
@@ -93,6 +95,42 @@ class AnthropicRunner:
                 return execution.returns(await original(params))
 
         return override(tool, "call", call_async if iscoroutinefunction(original) else call)
+
+
+def patch_tools(module: Any) -> Iterator[Callable[[], None]]:
+    """Report the functions of `beta_tool`, whoever calls them."""
+
+    def watch(tool: Any, given: Any) -> WatchedCall | None:
+        found = current_watch.get()
+        if found is None or not found.expects(tool.name):
+            return None
+        return found.call(tool.name, given, signals=(module.ToolError,), functions=(tool.func,))
+
+    def call(original: Callable[..., Any], tool: Any, input: Any) -> Any:  # noqa: A002 - its name
+        if (watched := watch(tool, input)) is None:
+            return original(tool, input)
+        with watched as execution:
+            return execution.returns(original(tool, input))
+
+    async def call_async(original: Callable[..., Any], tool: Any, input: Any) -> Any:  # noqa: A002
+        if (watched := watch(tool, input)) is None:
+            return await original(tool, input)
+        async with watched as execution:
+            return execution.returns(await original(tool, input))
+
+    yield apply_patch(module.BetaFunctionTool, "call", call)
+    yield apply_patch(module.BetaAsyncFunctionTool, "call", call_async)
+
+
+def patch_runners(module: Any) -> Iterator[Callable[[], None]]:
+    """Note the tools of each runner: it runs them itself, so a result without a run is none."""
+
+    def start(original: Callable[..., Any], runner: Any, *args: Any, **named: Any) -> None:
+        original(runner, *args, **named)
+        if (watch := current_watch.get()) is not None:
+            watch.watched.update(runner._runnable_tools())
+
+    yield apply_patch(module.BaseToolRunner, "__init__", start)
 
 
 def _to_content(answer: Any) -> Any:

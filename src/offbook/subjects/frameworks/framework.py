@@ -11,17 +11,20 @@ To add a framework, write a file with a `FrameworkAdapter` and list it in `ADAPT
 from __future__ import annotations
 
 import asyncio
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from importlib import import_module
 from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from offbook.determinism.run_context import use_variable
 from offbook.errors import UsageError, did_you_mean
-from offbook.subjects.tool_watch import MockedTool, ToolWatch
+from offbook.subjects.tool_watch import MockedTool, ToolWatch, current_watch
 from offbook.trace.events import (
     AGENT_ERROR,
     ERROR,
+    REPLY,
     AgentEndData,
     AgentStartData,
     Verdict,
@@ -54,6 +57,15 @@ FRAMEWORKS = {name.partition(".")[0] for name in ADAPTERS}
 WRAPPERS = {"agent_framework", "instructor", "semantic_kernel"}
 HTTP_CLIENTS = {"aiohttp", "botocore", "httpx", "requests", "urllib", "urllib3"}
 FUNCTION_ADAPTER = "callable.FunctionAdapter"
+# A module that runs tools, also in a plain function -> the function here that patches it, so that
+# its executions are reported to `current_watch`. No module is imported for it.
+TOOL_RUNNERS = {
+    "anthropic.lib.tools._beta_functions": "anthropic_runner.patch_tools",
+    "anthropic.lib.tools._beta_runner": "anthropic_runner.patch_runners",
+    "google.genai._extra_utils": "google_genai.patch_function_calls",
+    "langchain_core.tools.base": "langgraph.patch_tools",
+    "mcp.client.session": "mcp_client.patch_sessions",
+}
 
 
 class FrameworkAdapter(Protocol):
@@ -164,6 +176,7 @@ class FrameworkSubject:
         """Replace the mocked tools, and watch all of them."""
         self._hub = context.hub
         self._undo.append(self.tool_watch.open(context))
+        self._undo.append(watch_tool_runners(context.hub))
         tools = self.adapter.tools()
         for name in self._mocks:
             if tools is None:
@@ -196,7 +209,8 @@ class FrameworkSubject:
         self.result, self.error = None, None
         self._hub.emit_data(AgentStartData(text))
         try:
-            self.result = await self.adapter.prompt(text, self._hub)
+            with use_variable(current_watch, self.tool_watch):
+                self.result = await self.adapter.prompt(text, self._hub)
             self._raise_mock_error()
         except Exception as error:
             self._raise_mock_error()
@@ -265,6 +279,33 @@ class FrameworkSubject:
         if unused:
             message = f"never used: mock_tools {', '.join(unused)}"
             yield Verdict("mocks used", "fail", message, actual=unused)
+
+
+def watch_tool_runners(hub: Hub) -> Callable[[], None]:
+    """Report the tools that SDKs run in this process; return a function that ends it.
+
+    An SDK that a function imports is loaded at the latest when the model has replied: before that,
+    it has no call of a tool.
+    """
+    waiting = dict(TOOL_RUNNERS)
+    undo: list[Callable[[], None]] = []
+
+    def patch_loaded(_event: object = None) -> None:
+        for name in [*waiting]:
+            module = sys.modules.get(name)
+            if module is not None and not getattr(module.__spec__, "_initializing", False):
+                file, _, function = waiting.pop(name).partition(".")
+                patch = getattr(import_module(f"offbook.subjects.frameworks.{file}"), function)
+                undo.extend(patch(module))
+
+    patch_loaded()
+    undo.append(hub.subscribe(patch_loaded, REPLY))
+
+    def end() -> None:
+        while undo:
+            undo.pop()()
+
+    return end
 
 
 def _error_status(error: BaseException) -> int | None:

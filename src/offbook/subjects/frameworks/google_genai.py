@@ -7,10 +7,12 @@ from functools import wraps
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
+from offbook.determinism.run_context import apply_patch
 from offbook.subjects.frameworks.framework import blocking, parameter_names
+from offbook.subjects.tool_watch import current_watch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from offbook.subjects.frameworks.framework import MockFunction
     from offbook.subjects.tool_watch import ToolWatch
@@ -76,17 +78,42 @@ class GoogleGenAI:
 
         return self._put_in_list(tool, call_async if iscoroutinefunction(tool) else call)
 
-    def watch_tool(self, tool: Any, watch: ToolWatch, /) -> Callable[[], None]:
-        """Replace the function in the list by one of the same signature that calls it."""
+    def watch_tool(self, _tool: Any, _watch: ToolWatch, /) -> Callable[[], None]:
+        """Do nothing: `patch_function_calls` reports what the SDK calls."""
+        return lambda: None
 
-        @wraps(tool)
-        def call(**params: Any) -> Any:
-            with watch.call(tool.__name__, params, functions=(tool,)) as execution:
-                return execution.returns(tool(**params))
 
-        @wraps(tool)
-        async def call_async(**params: Any) -> Any:
-            async with watch.call(tool.__name__, params, functions=(tool,)) as execution:
-                return execution.returns(await tool(**params))
+def patch_function_calls(module: Any) -> Iterator[Callable[[], None]]:
+    """Report the functions that the SDK calls by itself, in a chat or in `generate_content`."""
 
-        return self._put_in_list(tool, call_async if iscoroutinefunction(tool) else call)
+    def invoke(original: Callable[..., Any], args: Any, function_to_invoke: Any) -> Any:
+        return original(args, _watched(function_to_invoke))
+
+    def find_functions(original: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        functions = original(*args, **named)
+        if (watch := current_watch.get()) is not None:
+            watch.watched.update(functions)
+        return functions
+
+    yield apply_patch(module, "invoke_function_from_dict_args", invoke)
+    yield apply_patch(module, "invoke_function_from_dict_args_async", invoke)
+    yield apply_patch(module, "get_function_map", find_functions)
+
+
+def _watched(function: Any) -> Any:
+    """Return a function of the same signature that reports its calls."""
+    watch, name = current_watch.get(), function.__name__
+    if watch is None or not watch.expects(name):
+        return function
+
+    @wraps(function)
+    def call(**params: Any) -> Any:
+        with watch.call(name, params, functions=(function,)) as execution:
+            return execution.returns(function(**params))
+
+    @wraps(function)
+    async def call_async(**params: Any) -> Any:
+        async with watch.call(name, params, functions=(function,)) as execution:
+            return execution.returns(await function(**params))
+
+    return call_async if iscoroutinefunction(function) else call

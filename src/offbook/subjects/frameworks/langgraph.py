@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from functools import wraps
 from inspect import signature
 from types import CellType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, cast
 
+from offbook.determinism.run_context import apply_patch
 from offbook.errors import UsageError, did_you_mean
-from offbook.subjects.frameworks.framework import blocking, override
+from offbook.subjects.frameworks.framework import blocking
+from offbook.subjects.tool_watch import current_watch
 from offbook.trace.events import AGENT_PARTS, STEP_POST, STEP_PRE
 from offbook.trace.steps import emit_step, make_record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from offbook.subjects.frameworks.framework import MockFunction
     from offbook.subjects.tool_watch import ToolWatch, WatchedCall
@@ -143,45 +144,50 @@ class LangGraph:
 
         return undo
 
-    def watch_tool(self, tool: Any, watch: ToolWatch, /) -> Callable[[], None]:
-        """Watch `run` and `arun`, which return the result as a message with a status."""
-        run, arun = tool.run, tool.arun
+    def watch_tool(self, _tool: Any, _watch: ToolWatch, /) -> Callable[[], None]:
+        """Do nothing: `patch_tools` reports the tools of LangChain, wherever they run."""
+        return lambda: None
+
+
+def patch_tools(module: Any) -> Iterator[Callable[[], None]]:
+    """Report `run` and `arun` of a tool, which return its result as a message with a status."""
+
+    def watch(tool: Any, given: Any, call_id: str | None) -> WatchedCall | None:
+        found = current_watch.get()
+        if found is None or not found.expects(tool.name):
+            return None
+        if isinstance(given, dict):  # without what LangChain injects
+            given = tool._filter_injected_args(given)  # noqa: SLF001 - no public one
         # They are called with valid arguments only, and call the tool's own code.
         functions = tuple(
             getattr(cast("object", tool).__class__, name) for name in ("_run", "_arun")
         )
+        return found.call(tool.name, given, call_id or "", functions=functions)
 
-        def watch_call(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> WatchedCall:
-            given = args[0] if args else kwargs.get("tool_input")
-            if isinstance(given, dict):  # without what LangChain injects
-                given = tool._filter_injected_args(given)  # noqa: SLF001 - no public one
-            call_id = kwargs.get("tool_call_id") or ""
-            return watch.call(tool.name, given, call_id, functions=functions)
+    def note(execution: WatchedCall, message: Any) -> Any:
+        # The tool has a handler for the exceptions that it expects.
+        execution.failed = getattr(message, "status", "") == "error"
+        execution.returns(getattr(message, "content", message))
+        return message
 
-        def note(execution: WatchedCall, message: Any) -> Any:
-            # The tool has a handler for the exceptions that it expects.
-            execution.failed = getattr(message, "status", "") == "error"
-            execution.returns(getattr(message, "content", message))
-            return message
+    def run(
+        original: Callable[..., Any], tool: Any, tool_input: Any, *args: Any, **named: Any
+    ) -> Any:
+        if (watched := watch(tool, tool_input, named.get("tool_call_id"))) is None:
+            return original(tool, tool_input, *args, **named)
+        with watched as execution:
+            return note(execution, original(tool, tool_input, *args, **named))
 
-        @wraps(run)
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            with watch_call(args, kwargs) as execution:
-                return note(execution, run(*args, **kwargs))
+    async def arun(
+        original: Callable[..., Any], tool: Any, tool_input: Any, *args: Any, **named: Any
+    ) -> Any:
+        if (watched := watch(tool, tool_input, named.get("tool_call_id"))) is None:
+            return await original(tool, tool_input, *args, **named)
+        async with watched as execution:
+            return note(execution, await original(tool, tool_input, *args, **named))
 
-        @wraps(arun)
-        async def watched_async(*args: Any, **kwargs: Any) -> Any:
-            async with watch_call(args, kwargs) as execution:
-                return note(execution, await arun(*args, **kwargs))
-
-        undo_run = override(tool, "run", watched)
-        undo_arun = override(tool, "arun", watched_async)
-
-        def undo() -> None:
-            undo_arun()
-            undo_run()
-
-        return undo
+    yield apply_patch(module.BaseTool, "run", run)
+    yield apply_patch(module.BaseTool, "arun", arun)
 
 
 def _is_sync_only(graph: Any) -> bool:

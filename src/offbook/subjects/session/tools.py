@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from offbook.determinism.run_context import current_host
-from offbook.errors import ToolBlocked, UsageError, did_you_mean
+from offbook.errors import ToolBlocked, UsageError, did_you_mean, require_known
 from offbook.exchange.messages import Text
 from offbook.exchange.model import Tool, compile_validator
 from offbook.subjects.mock_tools import (
@@ -311,11 +311,7 @@ class ToolRegistry:
     def activate(self, names: Collection[str] | None) -> None:
         """Offer only these tools to the model; None offers all."""
         for name in names or ():
-            if name not in self.names():
-                raise UsageError(
-                    f"set_active_tools: unknown tool {name!r}",
-                    hint=did_you_mean(name, self.names()),
-                )
+            require_known("set_active_tools: unknown tool", name, self.names())
         self._active = None if names is None else set(names)
         self._offered = None
 

@@ -35,7 +35,7 @@ COMMANDS = {
         "show": CommandEntry("Show a trace as a tree, or a cassette.", "traces:show"),
         "report": CommandEntry("Write the verdicts of traces as a report.", "traces:report"),
         "compare": CommandEntry("Compare two traces, or two folders of traces.", "traces:compare"),
-        "review": CommandEntry("Accept or reject changes of expected files.", "review:review"),
+        "review": CommandEntry("Accept or reject changes of expected files.", "traces:review"),
         "determinism": CommandEntry(
             "Run a target several times and report what differs.", "recording:determinism"
         ),

@@ -25,6 +25,7 @@ PROVIDER = Provider(
     opencode={"anthropic": "{url}/v1"},
     call_id=("toolu_01", 22),
     otel_name="anthropic",
+    sampling={"temperature": "temperature"},
     sdks={"anthropic": "Anthropic SDK"},
     prices={
         "claude-fable-5": ModelPrice(10.0, 50.0, 1.0, 12.5),

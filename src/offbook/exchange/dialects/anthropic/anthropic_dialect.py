@@ -8,7 +8,7 @@ from urllib.parse import unquote
 import msgspec
 from msgspec import UNSET
 
-from offbook.determinism.clock import stable_id
+from offbook.determinism.run_context import stable_id
 from offbook.errors import ModelError
 from offbook.exchange.dialects.anthropic import anthropic_wire as wire
 from offbook.exchange.dialects.dialect import (

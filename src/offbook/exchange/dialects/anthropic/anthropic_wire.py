@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from offbook.determinism.clock import stable_id
+from offbook.determinism.run_context import stable_id
 from offbook.errors import ModelError
 from offbook.exchange.dialects.wire import (
     CallPairing,

@@ -16,5 +16,6 @@ PROVIDER = Provider(
     replaced_env={"AWS_BEDROCK_RUNTIME_ENDPOINT": "{url}"},  # litellm
     call_id=("tooluse_", 22),
     otel_name="aws.bedrock",
+    sampling={"temperature": "inferenceConfig.temperature"},
     sdks={"boto3": "Bedrock"},
 )

@@ -14,7 +14,7 @@ from urllib.parse import quote, unquote
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from offbook.determinism.clock import stable_id
+from offbook.determinism.run_context import stable_id
 from offbook.errors import ModelError
 from offbook.exchange.dialects.dialect import (
     HttpRequest,

@@ -102,6 +102,7 @@ PROVIDER = Provider(
         **dict.fromkeys(USER_KEY_VARIABLES, API_KEY),
     },
     otel_name="openai",
+    sampling={"temperature": "temperature", "seed": "seed"},
     sdks={"openai": "OpenAI SDK", "litellm": "litellm"},
     prices={
         "gpt-4.1": ModelPrice(2.0, 8.0, 0.5),

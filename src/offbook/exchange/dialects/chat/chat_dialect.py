@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 import msgspec
 
-from offbook.determinism.clock import EPOCH
+from offbook.determinism.run_context import EPOCH
 from offbook.errors import ModelError
 from offbook.exchange.dialects import openai
 from offbook.exchange.dialects.chat import chat_wire as wire

@@ -30,6 +30,7 @@ PROVIDER = Provider(
     },
     opencode={"google": "{url}/v1beta"},
     otel_name="gcp.gemini",
+    sampling={"temperature": "generationConfig.temperature", "seed": "generationConfig.seed"},
     sdks={"google.genai": "google-genai"},
     prices={
         "gemini-2.5-flash": ModelPrice(0.3, 2.5, 0.03),

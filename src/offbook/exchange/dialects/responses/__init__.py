@@ -18,4 +18,5 @@ PROVIDER = Provider(
     },
     opencode={"openai": "{url}/v1"},
     otel_name="openai",
+    sampling={"temperature": "temperature"},
 )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 import msgspec
 
-from offbook.determinism.clock import EPOCH, stable_id
+from offbook.determinism.run_context import EPOCH, stable_id
 from offbook.errors import ModelError
 from offbook.exchange.dialects import openai
 from offbook.exchange.dialects.dialect import (

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack, cast
 
 import msgspec
 
-from offbook.errors import RunError, ToolFailed, UsageError, did_you_mean
+from offbook.errors import RunError, ToolFailed, UsageError, did_you_mean, require_known
 from offbook.exchange.model import ToolAlias, ToolAliases
 from offbook.subjects.clis.cli import AgentOutput, CliAgent, ClientPackage, CliOptions
 from offbook.subjects.clis.pi.pi_process import (
@@ -99,8 +99,7 @@ class Pi(CliAgent):
         **options: Unpack[CliOptions],
     ) -> None:
         super().__init__(**options)
-        if mode not in MODES:
-            raise UsageError(f"unknown mode {mode!r}", hint=did_you_mean(str(mode), MODES))
+        require_known("unknown mode", mode, MODES)
         if warm and mode != "rpc":
             raise UsageError(
                 f"warm has no effect in mode {mode!r}: pi exits after each prompt",

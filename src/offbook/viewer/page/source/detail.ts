@@ -5,7 +5,7 @@ import { ask } from "./client.ts";
 import { renderBlock, renderContent, renderConversation, renderMessage, renderRequestDiff } from "./conversation.ts";
 import { button, clear, count, disclosure, duration, h, money, textBlock, visible } from "./dom.ts";
 import { diffHead, diffTexts, expectedBesideActual, pretty } from "./diff.ts";
-import { type Data, type TraceEvent, isRecord, list, records, str } from "./events.ts";
+import { type Data, type TraceEvent, isRecord, list, records, str, textOf } from "./events.ts";
 import type { Conversation, Moment, Row, TraceInfo } from "./store.ts";
 import { tree } from "./tree.ts";
 import { renderWire, wireOf } from "./wire.ts";
@@ -253,6 +253,8 @@ function renderTool(panel: HTMLElement, related: TraceEvent[]): void {
     const took = end ? `${str(end.ms)} ms` : "it did not end";
     panel.append(section(Number(data.number ?? 1) > 1 ? `Ran again (${took})` : `Ran (${took})`, JSON.stringify(data.input) === JSON.stringify(call?.input) ? null : tree(data.input ?? {}, 4)));
   }
+  const returned = related.findLast((each) => each.event === "tool.end" && !each.data.is_error)?.data.content;
+  if (result && returned && textOf(returned).trim() !== textOf(result.content).trim()) panel.append(section("The tool returned", renderContent(returned)));
   if (result) {
     panel.append(section(result.is_error ? "Error" : "Result", renderContent(result.content), result.mocked ? h("p", { class: "remark" }, "The result is of a mock.") : null));
     if (isRecord(result.details) ? Object.keys(result.details).length : list(result.details).length) panel.append(section("Details", tree(result.details)));

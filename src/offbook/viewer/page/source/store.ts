@@ -344,6 +344,12 @@ export class TraceStore {
         this.outcomes.set(begin, [...(this.outcomes.get(begin) ?? []), row.index]);
         break;
       }
+      case "model.change": {
+        if (data.level === "allowed") break;
+        row.status = data.level === "fails" ? "fail" : "warn";
+        this.note(row, `The agent changed: ${row.text}`, "", data.level === "fails");
+        break;
+      }
       case "tool.call":
         this.calls++;
         this.open.set(key("c", data.call_id), row.index);
@@ -364,10 +370,20 @@ export class TraceStore {
       case "tool.start":
       case "tool.end": {
         const call = this.open.get(key("c", data.call_id));
-        if (call === undefined) break;
+        if (call === undefined) {
+          if (name === "tool.start") {
+            row.status = "warn";
+            this.note(row, `The tool ${str(data.tool)} ran without a call of the model`, row.text, false);
+          }
+          break;
+        }
         row.pair = call;
         // The row of the call says it all, unless the tool ran again or with another input.
         row.folded = Number(data.number ?? 1) === 1 && (name === "tool.end" || row.text === this.rows[call]!.text);
+        if (name === "tool.start" && !row.folded) {
+          row.status = "warn";
+          this.note(row, `The tool ${str(data.tool)} ran ${Number(data.number ?? 1) > 1 ? "again" : "with another input"}`, row.text, false);
+        }
         this.outcomes.set(call, [...(this.outcomes.get(call) ?? []), row.index]);
         break;
       }
@@ -392,6 +408,13 @@ export class TraceStore {
           if (data.is_error) begin.status = "fail";
         }
         if (data.is_error && begin?.status !== "warn") this.note(row, `The tool ${str(data.tool)} returned an error`, textOf(data.content));
+        if (begin && !data.is_error && begin.status !== "warn") {
+          const seen = (this.outcomes.get(begin.index) ?? []).filter((index) => this.rows[index]!.name.startsWith("tool.") && index !== row.index);
+          if (!seen.length && this.data(begin.index).observed === true) {
+            begin.status = "warn";
+            this.note(row, `The tool ${str(data.tool)} did not run`, `the agent sent: ${result}`, false);
+          }
+        }
         break;
       }
       case "step.post": {

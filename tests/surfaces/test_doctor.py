@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from offbook.runs import PACKAGES, InstalledTool, find_installed
+from offbook.surfaces import PACKAGES, InstalledTool, find_installed
 from offbook.surfaces.cli import main
 
 

@@ -1,11 +1,8 @@
-"""Time and ids: the only module that reads the clock or creates ids.
+"""A Python process whose time stands still.
 
-    clock = FrozenClock(tick=5)       # every run at the same time
-    stable_id("call_", "bash", "1")   # the same id for the same parts
-
-A Python process can be frozen as a whole: it is started with a copy of this file as its
-`sitecustomize`, and with the second in OFFBOOK_FROZEN. So this module imports the standard library
-only. Monotonic time goes on: timeouts and event loops need it.
+It is started with a copy of this file as its `sitecustomize`, and with the second in
+OFFBOOK_FROZEN. So this module imports the standard library only. Monotonic time goes on: timeouts
+and event loops need it.
 """
 
 from __future__ import annotations
@@ -14,82 +11,10 @@ import datetime as dt
 import os
 import sys
 import time
-from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-EPOCH = 1_700_000_000
-"""The second at which every rehearsal takes place."""
-
-
-class Clock(Protocol):
-    """A source of the time, in milliseconds since 1970."""
-
-    def millis(self) -> int:
-        """Return the time now."""
-        ...
-
-    def timer(self) -> float:
-        """Return a time for durations, in milliseconds."""
-        ...
-
-
-class SystemClock:
-    """The time of the machine."""
-
-    def millis(self) -> int:
-        """Return the time now."""
-        return time.time_ns() // 1_000_000
-
-    def timer(self) -> float:
-        """Return a time that never goes back."""
-        return time.perf_counter_ns() / 1_000_000
-
-
-class FrozenClock:
-    """A time that is fixed, or moves `tick` milliseconds each time it is read."""
-
-    def __init__(self, start: int = EPOCH * 1000, tick: int = 0) -> None:
-        self._now = start
-        self._tick = tick
-
-    def millis(self) -> int:
-        """Return the time now; afterwards it is one tick later."""
-        now = self._now
-        self._now += self._tick
-        return now
-
-    def timer(self) -> float:
-        """Return the time now, without a tick."""
-        return self._now
-
-    def advance(self, millis: int) -> None:
-        """Move the time forward."""
-        self._now += millis
-
-
-class IdCounter:
-    """Counted ids, for each prefix from 1: `call-1`, `call-2`, `run-1`."""
-
-    def __init__(self) -> None:
-        self._counts: dict[str, int] = {}
-
-    def next(self, prefix: str) -> str:
-        """Return the next id with this prefix."""
-        count = self._counts.get(prefix, 0) + 1
-        self._counts[prefix] = count
-        return f"{prefix}-{count}"
-
-
-def stable_id(prefix: str, *parts: str, length: int = 24) -> str:
-    """Return an id that looks like a provider's, and is always the same for the same parts."""
-    digest = blake2b("\0".join(parts).encode(), digest_size=32).hexdigest()
-    return f"{prefix}{digest[:length]}"
-
-
-# --- A frozen Python process
 
 FROZEN_VARIABLE = "OFFBOOK_FROZEN"
 SITECUSTOMIZE = "sitecustomize"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from _pytest.pytester import LineMatcher
 
-from offbook.runs import scan_project, write_first_test
+from offbook.surfaces import scan_project, write_first_test
 from tests.forked import run_python
 
 pytest_plugins = ["pytester"]
