@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from offbook.errors import UsageError
-from offbook.subjects.process import Seal
 from offbook.subjects.subject import (
     HasMockedTools,
     HasRequestMetadata,
@@ -139,8 +138,12 @@ class Wiring:
         context = RunContext(source, self._hub, cwd, url, failure=lambda: self.failure)
         if self._endpoint is not None and self._subject.model_access == "endpoint":
             self._proxy = self._open_proxy(self._endpoint)
-            seal = Seal(self._proxy.ports, self._proxy.adopt) if self._sealed else None
-            context = msgspec.structs.replace(context, proxy_env=self._proxy.variables, seal=seal)
+            context = msgspec.structs.replace(context, proxy_env=self._proxy.variables)
+            if self._sealed:
+                from offbook.subjects.process import Seal
+
+                seal = Seal(self._proxy.ports, self._proxy.adopt)
+                context = msgspec.structs.replace(context, seal=seal)
         if isinstance(self._subject, HasRequestMetadata):
             source = SourceWithMetadata(source, self._subject)
         if self._aliases or self._own_aliases:
