@@ -297,6 +297,21 @@ PYTHON_GOOD: Files = {
 }
 
 PYTHON_BROKEN = {
+    "3: a dependency that is not declared, imported in a function": Broken(
+        "dependency",
+        "'no_such_module_7' is imported, and no dependency of the project has it",
+        "shop_ext/prices.py:2: import no_such_module_7",
+        {
+            "src/shop_ext/__init__.py": TOOL,
+            "src/shop_ext/prices.py": "def read():\n    import no_such_module_7.prices\n",
+        },
+    ),
+    "6: a tool whose schema is none": Broken(
+        "tool",
+        'a tool has an invalid schema: "objekt"',
+        "jsonschema",
+        {"src/shop_ext/__init__.py": TOOL.replace('"type": "object"', '"type": "objekt"')},
+    ),
     "no entry point": Broken(
         "no_manifest",
         "no entry point in the group offbook.extensions",

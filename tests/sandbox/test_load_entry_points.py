@@ -164,3 +164,49 @@ def test_it_runs_as_a_module(install: Install, tmp_path: Path):
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     subprocess.run(command, env=env, check=True)
     assert json.loads(report.read_text())["tools"] == ["refund"]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "try:\n    import no_such_7\nexcept ImportError:\n    no_such_7 = None\n",
+        "import typing\nif typing.TYPE_CHECKING:\n    import no_such_7\n",
+        "import sys\nif sys.platform == 'win32':\n    import no_such_7\n",
+        "def read():\n    import json, os.path, msgspec\n",
+        "def read():\n    from . import no_such_7\n",
+        "def read():\n    import extra_of_7\n",
+        "def read():\n    import yaml\n",
+    ],
+)
+def test_an_import_that_may_fail_is_not_missing(source: str, tmp_path: Path, install: Install):
+    name = install(shop=TOOL)
+    (tmp_path / "site" / "more_7.py").write_text(source)
+    info = tmp_path / "site" / f"{NAME.replace('-', '_')}-1.0.dist-info"
+    (info / "RECORD").write_text("more_7.py,,\ntests/test_more.py,,\n")
+    (info / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {NAME}\nVersion: 1.0\n"
+        "Provides-Extra: more\nRequires-Dist: extra-of-7; extra == 'more'\n"
+        "Requires-Dist: PyYAML>=6; extra == 'more'\n"
+    )
+    assert "missing_imports" not in load(name, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def read():\n    import no_such_7.part\n",
+        "class A:\n    async def b(self):\n        with self:\n            import no_such_7\n",
+        "def read(fast):\n    if fast:\n        import no_such_7\n",
+        "def read(kind):\n    match kind:\n        case 1:\n            import no_such_7\n",
+        "try:\n    import json\nfinally:\n    import no_such_7\n",
+    ],
+)
+def test_an_import_in_a_function_that_nothing_installs_is_missing(
+    source: str, tmp_path: Path, install: Install
+):
+    name = install(shop=TOOL)
+    (tmp_path / "site" / "more_7.py").write_text(source)
+    info = tmp_path / "site" / f"{NAME.replace('-', '_')}-1.0.dist-info"
+    (info / "RECORD").write_text("more_7.py,,\n")
+    line = source[: source.index("no_such_7")].count("\n") + 1
+    assert load(name, tmp_path)["missing_imports"] == {"no_such_7": f"more_7.py:{line}"}

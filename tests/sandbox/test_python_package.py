@@ -13,6 +13,7 @@ from hatchling.builders.wheel import WheelBuilder
 from offbook.errors import UsageError
 from offbook.sandbox import SandboxFolder, SandboxResult, verify_sandbox_install
 from offbook.sandbox.python_package import (
+    BUILD,
     _build,  # pyright: ignore[reportPrivateUsage] - with other installers, as all of these
     _copy_offbook,  # pyright: ignore[reportPrivateUsage]
     _explain_install,  # pyright: ignore[reportPrivateUsage]
@@ -368,6 +369,29 @@ async def test_a_backend_that_is_not_installed_is_built_by_uv(
         *("build", "--wheel", "--out-dir", str(sandbox.root / "dist")),
         *("--no-index", "--find-links", str(wheels)),
     ]
+
+
+@pytest.mark.parametrize("requirement", ["no-such-package-7", "pytest>=1"])
+async def test_a_backend_that_needs_more_is_built_in_isolation(
+    requirement: str,
+    tmp_path: Path,
+    sandbox: SandboxFolder,
+    wheels: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """As setuptools without its own `bdist_wheel` needs the package wheel."""
+    (tmp_path / "backend_7.py").write_text(
+        f"def get_requires_for_build_wheel(settings=None): return [{requirement!r}]\n"
+        "def build_wheel(*_): raise SystemExit(\"invalid command 'bdist_wheel'\")\n"
+    )
+    build = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{BUILD}"
+    monkeypatch.setattr("offbook.sandbox.python_package.BUILD", build)
+    system = '[build-system]\nrequires = ["pytest"]\nbuild-backend = "backend_7"\n'
+    source = write_package(tmp_path / "needs", {"pyproject.toml": system}, {})
+    write_program(sandbox.root / "bin", "uv", 'touch "$4/own-1-any.whl"')
+    monkeypatch.setenv("PATH", f"{sandbox.root / 'bin'}:{os.defpath}")
+    assert await _build(sandbox, source, wheels) == sandbox.root / "dist" / "own-1-any.whl"
+    assert sandbox.faults == []
 
 
 async def test_a_backend_that_is_not_installed_is_built_by_pip_without_uv(

@@ -9,20 +9,46 @@ with the extensions, and writes the trace that the job names.
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import json
 import pickle
+import re
 import sys
 import traceback
 from importlib.metadata import distribution
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from offbook.errors import OffbookError
 from offbook.runs.api import session
 from offbook.sources.loading import read_script
 from offbook.subjects.session.extensions import ENTRY_POINT_GROUP, install_extension
 from offbook.subjects.session.tools import Hooks, ToolRegistry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Import names of distributions that have another name. Only those of extras matter here: what is
+# installed is found by its import name.
+IMPORT_NAMES = {
+    "attrs": "attr",
+    "beautifulsoup4": "bs4",
+    "opencv-python": "cv2",
+    "pillow": "PIL",
+    "protobuf": "google",
+    "pyjwt": "jwt",
+    "pyserial": "serial",
+    "python-dateutil": "dateutil",
+    "python-dotenv": "dotenv",
+    "pyyaml": "yaml",
+    "pyzmq": "zmq",
+    "scikit-learn": "sklearn",
+    "websocket-client": "websocket",
+}
+# An `if` with one of these decides whether something can be imported.
+CONDITIONS = {"TYPE_CHECKING", "find_spec", "os", "platform", "sys"}
 
 
 def find_entry_points(name: str) -> dict[str, str]:
@@ -56,8 +82,77 @@ async def load_all(name: str) -> dict[str, Any]:
                 report["commands"] = sorted(rehearsal.session.commands())
         except Exception as error:  # noqa: BLE001 - as above
             errors.append(describe(error, loaded[-1], points[loaded[-1]]))
+    if not errors and (missing := find_missing_imports(name)):
+        report["missing_imports"] = missing
     report["tools"] = sorted(tools)
     return report
+
+
+# --- imports that are not installed
+
+
+def find_missing_imports(name: str) -> dict[str, str]:
+    """Return the modules that the code of a distribution imports and nothing installed has.
+
+    The source is read, so that an import inside of a function counts too. One that may fail, for
+    type checkers, in tests, or of an extra of the distribution does not count.
+    """
+    found = distribution(name)
+    optional = {_import_name(text) for text in found.requires or () if "extra ==" in text}
+    missing: dict[str, str] = {}
+    for file in found.files or ():
+        if file.suffix != ".py" or any(_is_test(part) for part in file.parts):
+            continue
+        path = Path(str(found.locate_file(file)))
+        try:
+            tree = ast.parse(path.read_bytes())
+        except (OSError, SyntaxError, ValueError):
+            continue  # a template, or code of another version of Python
+        for module, line in _list_imports(tree.body):
+            top = module.partition(".")[0]
+            if top not in missing and top not in optional and not _is_available(top):
+                missing[top] = f"{file}:{line}"
+    return missing
+
+
+def _is_test(part: str) -> bool:
+    return part in {"tests", "test", "testing", "conftest.py"} or part.startswith("test_")
+
+
+def _import_name(requirement: str) -> str:
+    match = re.match(r"[\w.-]*", requirement)
+    name = re.sub(r"[-_.]+", "-", match[0] if match else "").lower()
+    return IMPORT_NAMES.get(name, name.replace("-", "_"))
+
+
+def _is_available(module: str) -> bool:
+    if module in sys.stdlib_module_names:
+        return True
+    try:
+        return find_spec(module) is not None
+    except (ImportError, ValueError):
+        return True  # it is loaded already, or replaces itself
+
+
+def _list_imports(body: list[ast.stmt]) -> Iterator[tuple[str, int]]:
+    """Yield the absolute imports that are not expected to fail, with their lines."""
+    for node in body:
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            if node.module and not node.level:
+                yield node.module, node.lineno
+        elif isinstance(node, ast.Try) and node.handlers:
+            yield from _list_imports([*node.orelse, *node.finalbody])
+        elif not (isinstance(node, ast.If) and _is_condition(node.test)):
+            for part in (node, *getattr(node, "cases", ())):
+                for field in ("body", "orelse", "finalbody"):
+                    yield from _list_imports(getattr(part, field, None) or [])
+
+
+def _is_condition(test: ast.expr) -> bool:
+    words = {getattr(node, "id", getattr(node, "attr", "")) for node in ast.walk(test)}
+    return bool(words & CONDITIONS) or any(w.lower().startswith(("has_", "have_")) for w in words)
 
 
 def describe(error: Exception, point: str, target: str) -> dict[str, Any]:

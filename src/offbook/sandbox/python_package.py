@@ -38,13 +38,23 @@ PACKAGE = Path(__file__).resolve().parents[1]  # the code of Offbook itself
 LOADER = "offbook.sandbox.load_entry_points"
 NOT_COPIED = (".venv", "venv", "node_modules", "__pycache__", ".tox", ".nox", ".mypy_cache")
 REQUIREMENT = re.compile(r"[A-Za-z0-9][\w.-]*")
-# The backend is called as its hook of PEP 517, in the folder of the project.
-BUILD = """
-import importlib, sys
+# The backend is called by its hooks of PEP 517, in the folder of the project. If it needs more than
+# is installed here, such as `wheel`, the exit code asks for an isolated build.
+NEEDS_ISOLATION = 75
+BUILD = f"""
+import importlib, importlib.metadata, re, sys
 module, _, name = sys.argv[1].partition(":")
 backend = importlib.import_module(module)
 for part in filter(None, name.split(".")):
     backend = getattr(backend, part)
+for requirement in getattr(backend, "get_requires_for_build_wheel", list)():
+    name = re.match(r"[\\w.-]*", requirement.strip())[0]
+    try:
+        importlib.metadata.distribution(name)
+    except importlib.metadata.PackageNotFoundError:
+        sys.exit({NEEDS_ISOLATION})
+    if requirement.strip() != name:
+        sys.exit({NEEDS_ISOLATION})  # of a version that is not checked here
 print(backend.build_wheel(sys.argv[2]))
 """
 UNRESOLVED = (
@@ -94,15 +104,18 @@ async def _build(sandbox: SandboxFolder, source: Path, wheels: Path | None) -> P
     output = sandbox.root / "dist"
     output.mkdir()
     uv = shutil.which("uv")
+    result = None
     if _is_installed(requires):
         # The backend is here already: no isolated environment has to be made for it.
         command = [sys.executable, "-P", "-c", BUILD, backend, output]
-    elif uv is not None:
-        command = [uv, "build", "--wheel", "--out-dir", output, *_offline(wheels)]
-    else:
-        command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", output]
-        command += [*_offline(wheels), "."]
-    result = await sandbox.run(command, cwd=copy, installs=True)
+        result = await sandbox.run(command, cwd=copy, installs=True)
+    if result is None or result.code == NEEDS_ISOLATION:
+        if uv is not None:
+            command = [uv, "build", "--wheel", "--out-dir", output, *_offline(wheels)]
+        else:
+            command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", output]
+            command += [*_offline(wheels), "."]
+        result = await sandbox.run(command, cwd=copy, installs=True)
     if sandbox.failed(result, "the build of the wheel", "pack"):
         return None
     wheel = next(output.glob("*.whl"), None)
@@ -250,6 +263,12 @@ async def _load(
         )
     for error in data["errors"]:
         _explain_load(sandbox, error, source, _site_packages(environment))
+    for module, place in data.get("missing_imports", {}).items():
+        sandbox.fail(
+            "dependency",
+            f"{module!r} is imported, and no dependency of the project has it",
+            f"{place}: import {module}",
+        )
     failed = {error["name"] for error in data["errors"]}
     return Loaded(
         extensions=len([point for point in data["loaded"] if point not in failed]),
@@ -283,6 +302,9 @@ def _explain_load(
     elif kind == "FileNotFoundError" and Path(error["file"]).is_relative_to(packages):
         file = Path(error["file"]).relative_to(packages)
         sandbox.fail("missing_file", f"{where}: {file} is not in the wheel", error["output"])
+    elif kind == "ValidationError" and "jsonschema_rs" in error["output"]:
+        first = message.splitlines()[0]
+        sandbox.fail("tool", f"{where}: a tool has an invalid schema: {first}", error["output"])
     elif kind == "UsageError" and ("tool " in message or "tool needs" in message):
         sandbox.fail("tool", f"{where}: {message}", error["output"])
     else:
