@@ -625,7 +625,7 @@ def test_a_contract_that_accepts_the_data_of_every_event_is_refused(schema: Fiel
 
 @pytest.mark.parametrize("schema", SOME)
 def test_a_contract_that_refuses_some_data_is_one(schema: Fields):
-    Contracts(events={"a": schema})
+    assert Contracts(events={"a": schema}).wants("a")
 
 
 @pytest.mark.parametrize("empty", [[], {}, "", None])

@@ -618,7 +618,6 @@ def test_a_bound_is_inclusive(kind: str, fields: dict[str, Any]):
         ("tool_never", {"tool": "find", "input": {"id": 7}}),
         ("tool_never", {"tool": "rm", "input": {"path": "^/"}}),
         ("tool_before", {"first": "write", "then": "rm"}),
-        ("tool_before", {"first": "rm", "then": "rm"}),
         ("tool_status", {"tool": "rm", "status": "ok"}),
         ("hat_transition", {"from": "planner", "to": "planner"}),
     ],
