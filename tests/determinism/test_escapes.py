@@ -228,7 +228,9 @@ def test_a_function_that_was_registered_in_a_run_can_be_unregistered():
 
     with drive(agent, auto_assert=False) as rehearsal:
         rehearsal.run(when("Go", [say("never")]))
+    registered = atexit._ncallbacks()
     atexit.unregister(calls.append)
+    assert atexit._ncallbacks() == registered - 1
 
 
 def test_a_process_of_a_run_gets_no_key(monkeypatch: pytest.MonkeyPatch):
