@@ -122,8 +122,8 @@ def explain_refusal(
 ) -> str:
     """Return what to do about a refused connection of a run, of the rest of a test, of a command.
 
-    A client that is answered in process sends nothing to a model. So one that is refused has
-    sockets of its own, or it is not part of a run.
+    A client that is answered in process sends nothing to a model. So one that is refused
+    opens sockets itself, or it is not part of a run.
     """
     address = host if port is None else f"{host}:{port}"
     allow = {

@@ -12,8 +12,8 @@ each: `start PID` or `error ERRNO`, `exit CODE`, and at the end `leaked PID…`,
 had left the process group. Each byte that it receives is a signal for the group. The end of the
 socket kills the tree.
 
-SEAL is empty, or a socket and ports, as in `7,4111,443`. Then the command runs in a network
-namespace of its own, which has nothing but loopback. The ports are opened in it, with port 53 for
+SEAL is empty, or a socket and ports, as in `7,4111,443`. Then the command runs in a new
+network namespace, which has nothing but loopback. The ports are opened in it, with port 53 for
 names, and sent over the socket to a process that answers there.
 """
 
