@@ -53,6 +53,11 @@ def test_a_mode_selects_its_artifacts(options: dict[str, Any], ids: list[str]):
     assert selection.ids == ids
 
 
+def test_a_cold_context_has_and_drops_nothing():
+    selection = select_artifacts(ARTIFACTS, objective="Find the port", kind="cold", budget=100)
+    assert (selection.ids, selection.dropped) == ([], [])
+
+
 def test_an_artifact_that_does_not_fit_leaves_room_for_a_smaller_one():
     items = [artifact("large", "x" * 80), artifact("small", "y" * 8)]
     selection = select_artifacts(items, objective="xxx", kind="full", budget=3)
@@ -211,7 +216,7 @@ FAILURES: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "an artifact": (
         {"expected": {"expected_artifact_ids": ["a"]}},
-        ["missing artifacts: a"],
+        ["missing expected artifacts: a"],
     ),
     "a tool": ({"expected": {"expected_tools": ["read"]}}, ["missing tools: read"]),
     "tokens at the maximum": (

@@ -234,3 +234,10 @@ def test_a_ladder_whose_process_was_killed_is_an_error_of_its_severity(
     ]
     assert run.cases[0].failures == ("the process of the case was killed by SIGKILL",)
     assert run.summary.passed_gate is gate
+
+
+def test_a_turn_of_an_earlier_transcript_is_a_model_call(tmp_path: Path):
+    events = [{"index": n, "emitted_at_ms": n, "type": "turn_start"} for n in range(2)]
+    path = tmp_path / "t.jsonl"
+    path.write_text(jsonl(events))
+    assert audit_transcript(path, DEFAULT_POLICY).model_call_count == 2

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from offbook.errors import FormatError
 from offbook.evals import Pack, find_json_line, find_toml_line, order_ladders, read_pack
+from offbook.evals.pack_file import find_package_packs
 from tests.evals.conftest import RUN, Files
 
 Write = Callable[[Files], Path]
@@ -304,3 +305,36 @@ def test_the_line_of_a_nested_toml_table_is_in_its_item():
 def test_every_field_of_a_pack_has_a_type_without_any_unknown_field():
     with pytest.raises(TypeError):
         Pack(unknown=1)  # type: ignore[call-arg]
+
+
+# the files of a package of Harn -> its packs
+HARN_PACKAGES: dict[str, tuple[dict[str, str], list[str]]] = {
+    "its own file": ({"harn.eval.toml": ""}, ["harn.eval.toml"]),
+    "named files": (
+        {"harn.toml": '[package]\nevals = ["a.toml"]\n', "a.toml": "", "harn.eval.toml": ""},
+        ["a.toml"],
+    ),
+    "a manifest that names none": (
+        {"harn.toml": '[package]\nname = "x"\n', "harn.eval.toml": ""},
+        ["harn.eval.toml"],
+    ),
+    "an installed package": (
+        {".harn/packages/dep/harn.eval.toml": ""},
+        [".harn/packages/dep/harn.eval.toml"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HARN_PACKAGES)
+def test_the_packs_of_a_package_of_harn_are_found(tmp_path: Path, name: str):
+    files, packs = HARN_PACKAGES[name]
+    for file, text in files.items():
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text(text)
+    assert find_package_packs(tmp_path) == [tmp_path / pack for pack in packs]
+
+
+def test_a_missing_pack_of_a_package_of_harn_is_named(tmp_path: Path):
+    (tmp_path / "harn.toml").write_text('[package]\nevals = ["gone.toml"]\n')
+    with pytest.raises(FormatError, match=r"names a missing file: gone\.toml"):
+        find_package_packs(tmp_path)

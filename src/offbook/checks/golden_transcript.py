@@ -283,7 +283,9 @@ def _render(value: Any, suffix: str) -> str:
 # one request to the model.
 HARN_EVENTS = {
     "iteration_start": REQUEST,
+    "turn_start": REQUEST,  # of earlier versions
     "iteration_end": AGENT_END,
+    "turn_end": AGENT_END,
     "tool_call": TOOL_CALL,
     "tool_call_update": TOOL_RESULT,
     "plan": PLAN,

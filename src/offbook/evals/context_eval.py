@@ -450,7 +450,7 @@ def _failures(
     failures: list[str] = []
     for name, items in (
         ("required terms", content["required_terms_missing"]),
-        ("artifacts", content["expected_artifact_ids_missing"]),
+        ("expected artifacts", content["expected_artifact_ids_missing"]),
         ("tools", tools["missing_tools"]),
     ):
         if items:
@@ -612,7 +612,9 @@ def select_artifacts(  # noqa: PLR0913 - the options of a mode
     overlap: float = 0.85,
 ) -> Selection:
     """Return the artifacts that a mode selects."""
-    if kind == "cold" or budget == 0:
+    if kind == "cold":
+        return Selection([], [], "", 0)
+    if budget == 0:
         return Selection([], sorted(artifact.id for artifact in artifacts), "", 0)
     chosen = [a for a in artifacts if _is_wanted(a, kind, ids, include, exclude)]
     chunks = [chunk for artifact in chosen for chunk in _split(artifact, chunk_tokens)]

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("junit", "tap", "tap13", "ctrf", "json", "markdown")
 PROGRESS_SECONDS = 0.1
+RATE = click.FloatRange(min=0, min_open=True)
 EXAMPLE = """\b
 Example:
   offbook eval new evals/offbook.eval.toml
@@ -103,6 +104,15 @@ def _parse_where(
     help="Seconds for a case.",
 )
 @click.option("--live", is_flag=True, help="Allow real models.")
+@click.option("--requests-per-minute", type=RATE, help="Limit the requests to real models.")
+@click.option("--tokens-per-minute", type=RATE, help="Limit the tokens of real models.")
+@click.option(
+    "--retries",
+    type=click.IntRange(min=0),
+    default=4,
+    show_default=True,
+    help="Repeat requests that fail at a real provider, as it says in retry-after.",
+)
 @click.option("--calibrate", is_flag=True, help="Score the judges on the labelled examples.")
 @click.option("--rubric", default="", metavar="ID", help="Calibrate the judge of this rubric only.")
 @click.option("--min-kappa", type=float, help="Exit with 1 if a calibrated judge has less.")
@@ -159,7 +169,7 @@ OPTIONS_OF = {
     "pack": {
         *("package", "output", "resume", "only", "trials", "jobs", "shard", "cost_limit", "cache"),
         *("timeout", "live", "judge", "judge_model", "engine", "address", "reports", "as_json"),
-        *("where", "by", "retry_errors"),
+        *("where", "by", "retry_errors", "requests_per_minute", "tokens_per_minute", "retries"),
     },
     "context": {"output", "as_json"},
     "prompts": {"output", "settings", "max_cases", "live", "model", "as_json"},

@@ -452,11 +452,13 @@ def order_ladders(ladders: Iterable[LadderSpec]) -> list[LadderSpec]:
 
 
 GROUP = "offbook.evals"
+HARN_PACK = "harn.eval.toml"
 
 
 def find_package_packs(folder: Path | None = None) -> list[Path]:
     """Return the packs of the project and of all installed distributions; none is an error."""
-    found = [*_project_packs(folder or Path()), *_installed_packs()]
+    place = folder or Path()
+    found = [*_project_packs(place), *_harn_packs(place), *_installed_packs()]
     if not found:
         raise UsageError(
             "no package has eval packs",
@@ -471,6 +473,23 @@ def _project_packs(folder: Path) -> list[Path]:
     for pack in packs:
         if not pack.is_file():
             raise FormatError(f"[tool.offbook] evals names a missing file: {pack}", path=path)
+    return packs
+
+
+def _harn_packs(folder: Path) -> list[Path]:
+    """Return the packs of a package of Harn, and those that it has installed."""
+    packs: list[Path] = []
+    for place in (folder, *sorted((folder / ".harn" / "packages").glob("*"))):
+        manifest, names = place / "harn.toml", list[str]()
+        if manifest.is_file():
+            package: Any = parse_toml(read_text(manifest), manifest).get("package") or {}
+            names = list(package.get("evals") or ())
+        if not names and (place / HARN_PACK).is_file():
+            names = [HARN_PACK]
+        for name in names:
+            if not (place / name).is_file():
+                raise FormatError(f"[package] evals names a missing file: {name}", path=manifest)
+        packs += [place / name for name in names]
     return packs
 
 

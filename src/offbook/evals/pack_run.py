@@ -24,6 +24,7 @@ from offbook.evals.case_evaluation import evaluate_case, identify_case
 from offbook.evals.case_kind import KINDS, ClassifierOptions, EvalOptions
 from offbook.evals.engines import (
     DEFAULT_TIMEOUT,
+    MAX_AHEAD,
     ForkServer,
     LostTrial,
     Result,
@@ -55,9 +56,12 @@ from offbook.evals.run_directory import (
 )
 from offbook.files import write_atomic
 from offbook.runs.result_identity import MISSING, IdentityDigest, find_change
+from offbook.sources.live import LiveLimits
 from offbook.version import VERSION
 
 COST_LIMIT = "cost limit"
+PACE = "live.json"  # the requests of the last minute, if they are limited
+RETRIES = 4  # of a request that failed at a real provider
 Progress = Callable[["RunProgress"], None]
 
 
@@ -78,6 +82,9 @@ class RunOptions(msgspec.Struct, frozen=True):
     cache: bool = False
     timeout: float = DEFAULT_TIMEOUT
     live: bool = False
+    requests_per_minute: float | None = None
+    tokens_per_minute: float | None = None
+    retries: int = RETRIES
     judge: str = ""
     judge_model: str = ""
     only: tuple[str, ...] = ()
@@ -190,7 +197,10 @@ class Evaluator:
 
 def case_options(options: RunOptions, folder: Path) -> EvalOptions:
     """Return the options of a run that its cases need."""
-    judge = JudgeOptions(options.judge, options.judge_model, options.live)
+    limits = LiveLimits(
+        options.requests_per_minute, options.tokens_per_minute, options.retries, str(folder / PACE)
+    )
+    judge = JudgeOptions(options.judge, options.judge_model, options.live, limits)
     return EvalOptions(judge, str(folder / TRACES), str(folder), True, options.classifier)
 
 
@@ -444,7 +454,9 @@ class _Run:
         shared: dict[str, Any] = {"timeout_of": self._timeout_of, "prepare": evaluator.prepare}
         if self.options.engine == "ray":
             return run_on_ray(trials, evaluator, address=self.options.address, **shared)
-        return run_local(trials, evaluator, jobs=self.options.jobs, **shared)
+        # A run with real models that stops at its cost limit has as few trials under way as it can.
+        ahead = 1 if self.options.live else MAX_AHEAD
+        return run_local(trials, evaluator, jobs=self.options.jobs, ahead=ahead, **shared)
 
     def _timeout_of(self, trial: Trial) -> float:
         return self._case(trial).timeout_seconds or self.options.timeout

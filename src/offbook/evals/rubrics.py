@@ -50,7 +50,7 @@ from offbook.exchange.model import ModelSource, Reply, Request, Usage
 from offbook.exchange.providers import cost_of, find_price
 from offbook.runs.agents import JudgeConfig
 from offbook.secrets import outgoing
-from offbook.sources.live import PROVIDERS
+from offbook.sources.live import PROVIDERS, LimitedSource, LiveLimits
 from offbook.trace.events import AGENT_START, Event, Verdict
 from offbook.trace.executions import read_executions
 from offbook.trace.reader import Trace
@@ -64,6 +64,7 @@ class JudgeOptions(msgspec.Struct, frozen=True):
     source: str = ""
     model: str = ""
     live: bool = False
+    limits: LiveLimits = LiveLimits()
 
 
 class _CountedSource:
@@ -99,14 +100,14 @@ def build_judges(settings: JudgeSettings, loaded: LoadedPack, options: JudgeOpti
         return []
     judges: list[Judge] = []
     for model in models:
-        source = model.source
-        if source not in PROVIDERS:
+        name = model.source
+        if name not in PROVIDERS:
             # A file of the options is relative to where the command runs, one of the pack to it.
-            base = Path() if source == options.source else loaded.base
-            source = str(base / source)
+            base = Path() if name == options.source else loaded.base
+            name = str(base / name)
         environment = dict(os.environ) if options.live else {}
         config = JudgeConfig(
-            source,
+            name,
             model=model.model,
             env=environment,
             temperature=model.temperature,
@@ -116,7 +117,8 @@ def build_judges(settings: JudgeSettings, loaded: LoadedPack, options: JudgeOpti
         # Only a real model costs anything.
         live = model.source in PROVIDERS
         price = find_price(model.model, loaded.pack.prices) if live else None
-        judges.append(msgspec.structs.replace(judge, source=_CountedSource(judge.source, price)))
+        source = LimitedSource(judge.source, options.limits) if live else judge.source
+        judges.append(msgspec.structs.replace(judge, source=_CountedSource(source, price)))
     return judges
 
 

@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 
 from offbook.determinism.run_context import live_listener
-from offbook.errors import OffbookError, UsageError, did_you_mean
+from offbook.errors import ModelError, OffbookError, UsageError, did_you_mean
 from offbook.evals.case_kind import CaseContext, CaseOutcome
 from offbook.evals.pack import EvalCase, LoadedPack
 from offbook.evals.run_directory import PACK_SHIFT
@@ -167,7 +167,7 @@ async def _await(value: Any) -> Any:
 
 def _rehearse(context: CaseContext, case: EvalCase, subject: Any, trace: Path) -> CaseOutcome:
     from offbook.runs.api import drive
-    from offbook.sources.live import Live
+    from offbook.sources.live import LimitedSource, Live
     from offbook.sources.loading import open_source, read_script
     from offbook.sources.playbook.playbook import Playbook
 
@@ -179,7 +179,7 @@ def _rehearse(context: CaseContext, case: EvalCase, subject: Any, trace: Path) -
     script: tuple[Any, ...] = (case.prompt,)
     source: Any = None
     if case.live:
-        source = Live()
+        source = LimitedSource(Live(), context.options.judge.limits)
     else:
         path = _script_file(case, context)
         source = open_source(path)()
@@ -196,7 +196,9 @@ def _rehearse(context: CaseContext, case: EvalCase, subject: Any, trace: Path) -
         ) as rehearsal:
             rehearsal.run(*script)
     except OffbookError as error:
-        verdict = Verdict("run", "fail", str(error))
+        # An error of a real provider says nothing about the agent.
+        status = "error" if case.live and isinstance(error, ModelError) else "fail"
+        verdict = Verdict("run", status, str(error))
     except Exception as error:  # noqa: BLE001 - the agent failed, which is a result
         verdict = Verdict("run", "error", f"the subject raised {type(error).__name__}: {error}")
     run = record_from_trace(trace, case.id)

@@ -11,10 +11,13 @@ everything else, lets it through.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
+import random
 import re
 import ssl
 import time
+from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import TYPE_CHECKING
@@ -28,10 +31,10 @@ from offbook.exchange.dialects.dialect import TO_HOST, HttpResponse
 from offbook.exchange.providers import all_providers, load_dialect
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator, Mapping
 
     from offbook.exchange.dialects.dialect import HttpRequest
-    from offbook.exchange.model import Reply, Request
+    from offbook.exchange.model import ModelSource, Reply, Request
 
     Listener = Callable[[bytes], object]
 
@@ -201,6 +204,98 @@ def add_chunk_delays(reply: Reply, response: HttpResponse, times: tuple[float, .
     pairs = zip([0.0, *arrivals], arrivals, strict=False)
     delays = tuple(round(max(0.0, after - before), 1) for before, after in pairs)
     return msgspec.structs.replace(reply, delays=delays)
+
+
+# ------------------------------------------------------------------------------- limits
+# Many requests to a provider: not more than its limits allow, and again after its errors.
+
+RETRIED = {408, 409, 429, 500, 502, 503, 504, 529}
+FIRST_DELAY, MAX_DELAY = 0.5, 60.0
+WINDOW = 60.0
+
+
+class LiveLimits(msgspec.Struct, frozen=True):
+    """The limits of requests to real models; `file` shares them between processes."""
+
+    requests_per_minute: float | None = None
+    tokens_per_minute: float | None = None
+    retries: int = 0
+    file: str = ""
+
+
+class LimitedSource:
+    """A source that keeps limits, and repeats a request that failed at the provider.
+
+    It waits as long as `retry-after` says, otherwise twice as long each time.
+    """
+
+    relays = True
+
+    def __init__(self, source: ModelSource, limits: LiveLimits) -> None:
+        self._source = source
+        self._limits = limits
+
+    async def reply(self, request: Request, /) -> Reply:
+        """Return the reply; the last error is raised."""
+        delay = FIRST_DELAY
+        for attempt in range(self._limits.retries + 1):
+            entry = await self._wait_for_turn()
+            try:
+                reply = await self._source.reply(request)
+            except ModelError as error:
+                if error.status not in RETRIED or attempt == self._limits.retries:
+                    raise
+                wait = delay * random.uniform(1, 1.5) if error.retry_after is None else None  # noqa: S311 - not a secret
+                await asyncio.sleep(error.retry_after or wait or 0)
+                delay = min(MAX_DELAY, delay * 2)
+            else:
+                self._add_tokens(entry, reply.usage.input + reply.usage.output)
+                return reply
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _wait_for_turn(self) -> float:
+        """Wait until the limits allow a request; return the time by which it is known."""
+        if self._limits.requests_per_minute is None and self._limits.tokens_per_minute is None:
+            return 0.0
+        while True:
+            with self._sent() as sent:
+                now = time.time()
+                if (seconds := self._seconds_to_wait(sent, now)) <= 0:
+                    sent.append([now, 0])
+                    return now
+            await asyncio.sleep(min(seconds, 1.0))
+
+    def _seconds_to_wait(self, sent: list[list[float]], now: float) -> float:
+        """Return the time until so many requests have left the last minute that one may follow."""
+        sent[:] = [item for item in sent if item[0] > now - WINDOW]
+        requests, tokens = self._limits.requests_per_minute, self._limits.tokens_per_minute
+        seconds = 0.0
+        if requests is not None and len(sent) >= requests:
+            seconds = sent[len(sent) - max(1, int(requests))][0] + WINDOW - now
+        used = sum(item[1] for item in sent)
+        for since, count in sent if tokens is not None else ():
+            if used < (tokens or 0):
+                break
+            seconds, used = max(seconds, since + WINDOW - now), used - count
+        return seconds
+
+    def _add_tokens(self, entry: float, tokens: int) -> None:
+        if self._limits.tokens_per_minute is not None:
+            with self._sent() as sent:
+                for item in sent:
+                    item[1] += tokens if item[0] == entry else 0
+
+    @contextmanager
+    def _sent(self) -> Generator[list[list[float]]]:
+        """Lock and open the times and tokens of the requests of the last minute."""
+        with open(self._limits.file, "a+b") as file:  # noqa: PTH123 - as fast as it can be
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.seek(0)
+            sent = msgspec.json.decode(file.read() or b"[]", type=list[list[float]])
+            yield sent
+            file.seek(0)
+            file.truncate()
+            file.write(msgspec.json.encode(sent))
 
 
 # -------------------------------------------------------------------------------- relay
