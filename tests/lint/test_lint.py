@@ -25,6 +25,22 @@ FOUND: dict[str, tuple[Files, list[tuple[str, int, str]]]] = {
         {"test_a.py": "class TestA:\n    def test_a(self):\n        pass\n"},
         [("test_a.py", 2, "OB101")],
     ),
+    "a method of another class": (
+        {"test_a.py": "class Shop:\n    def test_a(self):\n        pass\n"},
+        [],
+    ),
+    "a file with the other name of a test": (
+        {"a_test.py": "def test_a():\n    pass\n"},
+        [("a_test.py", 1, "OB101")],
+    ),
+    "a file that is no test": ({"a.py": "def test_a():\n    pass\n"}, []),
+    "folders of others": (
+        {
+            f"{folder}/test_a.py": "def test_a():\n    pass\n"
+            for folder in (".venv", "__pycache__", "a/node_modules", "site-packages/b", "mine")
+        },
+        [("test_a.py", 1, "OB101")],
+    ),
     "tests with assertions": (
         {
             "test_a.py": "import pytest\n"
@@ -64,6 +80,14 @@ FOUND: dict[str, tuple[Files, list[tuple[str, int, str]]]] = {
         [("test_a.py", 3, "OB103")],
     ),
     "require in the code": ({"app.py": "from offbook.testing import require\nrequire(1)\n"}, []),
+    "another function of offbook.testing": (
+        {"app.py": "from offbook.testing import make\nmake.it(1)\nmake(1)\n"},
+        [],
+    ),
+    "a function of another module": (
+        {"app.py": "from my.testing import assert_eq\nassert_eq(1, 1)\n"},
+        [],
+    ),
     "a dropped then": (
         {"test_a.py": f"{IMPORTS}def test_a():\n    call('x').then(print)\n    assert x\n"},
         [("test_a.py", 3, "OB104")],
@@ -74,6 +98,17 @@ FOUND: dict[str, tuple[Files, list[tuple[str, int, str]]]] = {
             "    assert x\n"
         },
         [("test_a.py", 3, "OB104")],
+    ),
+    "a then in an attribute": (
+        {
+            "test_a.py": f"{IMPORTS}def test_a():\n    x.a = b = call('x').then(print)\n"
+            "    assert x\n"
+        },
+        [],
+    ),
+    "another method of a call": (
+        {"test_a.py": f"{IMPORTS}def test_a():\n    call('x').log().then(print)\n    assert x\n"},
+        [],
     ),
     "a then in a script": (
         {
@@ -97,6 +132,38 @@ FOUND: dict[str, tuple[Files, list[tuple[str, int, str]]]] = {
         },
         [],
     ),
+    "one of two scripts from elsewhere": (
+        {
+            "test_a.py": f"{IMPORTS}def test_a():\n"
+            "    with session(mock_tools={'bash': 'ok'}) as r:\n"
+            "        r.run(when('x', [say('y')]), SCRIPT)\n        r.run(part(SCRIPT))\n"
+            "    assert r\n"
+        },
+        [],
+    ),
+    "a name of a tool that is computed": (
+        {
+            "test_a.py": f"{IMPORTS}def test_a():\n"
+            "    with session(mock_tools={'bash': 'ok'}) as r:\n"
+            "        r.run(when('x', [call('read'), call(name), say('y')]))\n"
+        },
+        [],
+    ),
+    "mocks of a test without a run": (
+        {
+            "test_a.py": f"{IMPORTS}def test_a():\n"
+            "    assert session(mock_tools={'bash': 'ok'}, other={'raed': 'ok'})\n"
+        },
+        [],
+    ),
+    "a mocked tool behind other options": (
+        {
+            "test_a.py": f"{IMPORTS}def test_a():\n"
+            "    with session(cwd={'a': 'b'}, mock_tools={name: 'ok', 'raed': 'ok'}) as r:\n"
+            "        r.run(when('x', [call('bash'), say('y')]))\n"
+        },
+        [("test_a.py", 3, "OB105")],
+    ),
     "an unreachable mock line": (
         {"m.jsonl": MOCKS, "test_a.py": "NAME = 'm.jsonl'\n"},
         [("m.jsonl", 2, "OB201")],
@@ -109,12 +176,21 @@ FOUND: dict[str, tuple[Files, list[tuple[str, int, str]]]] = {
     "another kind of JSONL": ({"trace.jsonl": '{"ts": 1, "event": "a"}\n'}, []),
     "a playbook without use": ({"a.yaml": PLAYBOOK, "test_a.py": ""}, [("a.yaml", 1, "OB204")]),
     "a playbook with use": ({"a.yaml": PLAYBOOK, "test_a.py": "NAME = 'a.yaml'\n"}, []),
+    "a playbook with a short name": ({"a.yml": PLAYBOOK}, [("a.yml", 1, "OB204")]),
+    "a playbook by its stem": ({"a.yaml": PLAYBOOK, "test_a.py": "NAME = 'a'\n"}, []),
+    "a playbook by its stem in double quotes": (
+        {"a.yaml": PLAYBOOK, "test_a.py": 'NAME = "a"\n'},
+        [],
+    ),
+    "a playbook that another file names": ({"a.yaml": PLAYBOOK, "b.yml": "script: a.yaml\n"}, []),
+    "an empty mock file": ({"m.jsonl": ""}, []),
     "another kind of YAML": ({"a.yaml": "name: x\n"}, []),
 }
 
 
 def write(folder: Path, files: Files) -> None:
     for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
 
 
@@ -154,6 +230,11 @@ FIXED: dict[str, tuple[str, str]] = {
     ),
     "require over several lines": (f"{REQUIRE}    require(\n        1\n        < 2\n    )\n", SAME),
     "require with a keyword": (f"{REQUIRE}    require(1, message='a')\n", SAME),
+    "require of three values": (f"{REQUIRE}    require(1, 2, 3)\n", SAME),
+    "two requires in a line": (
+        f"{REQUIRE}    require(1); require(2)\n",
+        f"{REQUIRE}    assert 1; assert 2\n",
+    ),
     "require in an expression": (f"{REQUIRE}    assert require(1) is None\n", SAME),
     "the first tool": (
         TOOLS.replace("{tools}", "{'raed': 'ok', 'bash': 'ok'}"),
