@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest_run
-from operators import Mutant, list_mutants, rewrite
+from operators import WHOLE_FILE, Mutant, list_mutants, rewrite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -88,8 +88,10 @@ class Baseline:
         if len(found) == 1:
             # It may run once in a process, as a cache is filled: others may depend on it.
             found = {test for tests in lines.values() for test in tests}
-        # A file without functions runs at import only, and so do functions that make test data.
-        if every_test or (not found and self.runs_at_import(mutant)):
+        # A test may read a constant, and run no line of the file. A file without functions runs at
+        # import only, and so do functions that make test data.
+        constant = mutant.lines == WHOLE_FILE
+        if every_test or constant or (not found and self.runs_at_import(mutant)):
             found = {*self.seconds}
         return sorted(found & self.seconds.keys(), key=lambda test: (self.seconds[test], test))
 

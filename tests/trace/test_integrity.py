@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from offbook.determinism.faults import Fault
 from offbook.errors import ModelError
 from offbook.exchange import (
+    RAW_ARGUMENTS,
     History,
     Image,
     Message,
@@ -132,6 +134,14 @@ RED: dict[str, tuple[Callable[[Messages], Messages], str, str, str]] = {
         replace(4, says("", call("c3", "refund", number=7, all=True))),
         *("arguments", 'refund({"number":7})', 'refund({"number":7,"all":true})'),
     ),
+    "an added argument beside a default": (
+        replace(4, says("", call("c3", "refund", number=7, note=None, all=True))),
+        *("arguments", 'refund({"number":7})', 'refund({"number":7,"note":null,"all":true})'),
+    ),
+    "a removed argument": (
+        replace(1, says("I look it up.", FIND, call("c2", "find_price", number=7))),
+        *("arguments", 'find_price({"number":7,"currency":"EUR"})', 'find_price({"number":7})'),
+    ),
     "a number that became a boolean": (
         replace(1, says("I look it up.", FIND, call("c2", "find_price", number=True))),
         *("arguments", 'find_price({"number":7,"currency":"EUR"})', 'find_price({"number":true})'),
@@ -189,6 +199,10 @@ RED: dict[str, tuple[Callable[[Messages], Messages], str, str, str]] = {
     "a repeated exchange": (
         replace(5, TALK[5], TALK[4], TALK[5]),
         *("duplicate", "it once", 'refund({"number":7})'),
+    ),
+    "a repeated exchange of the beginning": (
+        replace(8, TALK[8], says("", FIND), TALK[2]),
+        *("duplicate", "it once", 'find_order({"number":7})'),
     ),
     "reordered words": (swap(6, 8), "order", "the order of before", "Thank you very much."),
     "reordered prompts": (swap(0, 7), "order", "the order of before", "I look it up."),
@@ -331,31 +345,223 @@ def test_another_change_is_shown(name: str):
     assert not talk.error
 
 
-HEADS: dict[str, tuple[Request, tuple[str, str]]] = {
-    "system": (Request(system="Be rude."), ("Be brief.", "Be rude.")),
-    "model": (Request(system="Be brief.", model="small"), ("large", "small")),
-    "parameters": (
-        Request(parameters={"temperature": 1}),
-        ("temperature=0", "temperature=1"),
-    ),
-    "tools": (Request(tools=(Tool("wipe"),)), ("refund", "without refund, with wipe")),
+# What a result of an earlier request became in a later one.
+RESULTS: dict[str, tuple[str, str]] = {
+    "cleared in upper case, on two lines": ("OUTPUT TRUNCATED\nby the client", "dropped"),
+    "cut": ("order 7", "dropped"),
+    "cut after its first character": ("o… [truncated]", "dropped"),
+    "cut with a remark on two lines": ("order 7 [3 lines\nTruncated]", "dropped"),
+    "whole, with a remark": ("order 7: a lamp [truncated]", "result"),
+    "a remark alone": ("[truncated]", "result"),
+    "a remark with more": (f"order 7 [truncated] {'x' * 121}", "result"),
+    "the word for it with more": (f"cleared {'x' * 81}", "result"),
+    "other words": ("order 7 and more", "result"),
 }
 
 
-@pytest.mark.parametrize("what", HEADS)
-def test_another_head_in_one_conversation_is_shown(what: str):
-    other, (expected, got) = HEADS[what]
-    parts: dict[str, Any] = {
-        "system": "Be brief.",
-        "model": "large",
-        "parameters": {"temperature": 0},
-        "tools": (Tool("refund"),),
-    }
-    first = Request(History(TALK[:1]), **parts)
-    second = Request(History(TALK[:4]), **{**parts, what: getattr(other, what)})
+@pytest.mark.parametrize("sent, what", RESULTS.values(), ids=RESULTS)
+def test_a_result_may_be_cut_or_cleared_only(sent: str, what: str):
+    changes = Talk(REPLIES).send(*last_requests(TALK, replace(2, returns("c1", sent))))
+    shown = " ".join(sent.split())
+    shown = shown if len(shown) <= 120 else f"{shown[:119]}…"
+    level = "shown" if what == "dropped" else "fails"
+    assert [(c.what, c.expected, c.got, c.message, c.level) for c in changes] == [
+        (what, "order 7: a lamp", shown, 3, level)
+    ]
+
+
+def test_several_parts_left_out_are_counted():
+    changes = Talk(REPLIES).send(*last_requests(TALK, lambda talk: [*talk[:4], *talk[7:]]))
+    assert [(found.expected, found.got, found.message) for found in changes] == [
+        ('refund({"number":7}) and 1 more', "", 5)
+    ]
+
+
+def test_the_error_has_five_other_changes():
+    def change_all(talk: Messages) -> Messages:
+        return [talk[0], *map_blocks(lambda block: [change_block(block)])(talk[1:7]), *talk[7:]]
+
+    talk = Talk(REPLIES)
+    talk.send(*last_requests(TALK, change_all))
+    assert talk.error.count("also: ") == 5
+
+
+# --- Two requests
+
+GO, NEXT = user("Go."), user("Next.")
+LISTED = "Calling tools:\n[{'id': 'c', 'function': {'name': 'python', 'arguments': 'x = 1'}}]"
+
+
+def shows(data: str) -> Message:
+    return Message("user", (Text("Look."), Image(data, "image/png")))
+
+
+# What the model said, and the same text in another form.
+SAME_TEXTS: dict[str, tuple[str, str]] = {
+    "an object": ('{"a": 1, "b": [2.0]}', '{"b":[2],"a":1.0}'),
+    "a list": ("[1, 2.0]", "[1.0,2]"),
+    "almost JSON": ("{a one]", "{a  one]"),
+    "a thought": ("<think>Hm.\nHm.</think>Done at last.", "Done at last."),
+    "other tags": ("<b>Done</b> at last.", "<b>Done</b>  at last."),
+    "code that is listed as a call": ("x = 1", f"x = 1\n{LISTED}"),
+    "no list of calls": ("Calling tools:\nnone", "Calling tools:\n none"),
+}
+OTHER_TEXTS: dict[str, tuple[str, str]] = {
+    "an object": ('{"a": 1}', '{"a": 2}'),
+    "a fraction": ('{"a": 1.5}', '{"a": 1}'),
+    "a list": ("[1, 2]", "[2, 1]"),
+    "almost JSON": ("{a one]", "{a two]"),
+    "no list of calls": ("Calling tools:\nnone", "Calling tools:\nmore"),
+}
+
+
+@pytest.mark.parametrize("said, sent", SAME_TEXTS.values(), ids=SAME_TEXTS)
+def test_a_text_in_another_form_is_the_same(said: str, sent: str):
+    assert Talk([says(said)]).send([GO], [GO, says(sent), NEXT]) == []
+
+
+@pytest.mark.parametrize("said, sent", OTHER_TEXTS.values(), ids=OTHER_TEXTS)
+def test_another_text_is_not_the_same(said: str, sent: str):
+    (change,) = Talk([says(said)]).send([GO], [GO, says(sent), NEXT])
+    assert (change.what, change.message, change.level) == ("text", 2, "fails")
+
+
+def test_code_that_the_model_never_wrote_is_a_call():
+    (change,) = Talk([says("y = 2")]).send([GO], [GO, says(f"y = 2\n{LISTED}"), NEXT])
+    assert (change.what, change.got) == ("call", 'python({"input":"x = 1"})')
+
+
+@pytest.mark.parametrize("length, shown", [(120, "w" * 120), (121, f"{'w' * 119}…")])
+def test_a_long_text_is_shown_shortened(length: int, shown: str):
+    (change,) = Talk([says("w" * length)]).send([GO], [GO, says("Another one."), NEXT])
+    assert change.expected == shown
+
+
+ONE, TWO, THREE = user("What else"), user("can you"), user("do?")
+WHOLE = user("What else can you do?")
+# The prompts of the first request, and those of the next one.
+JOINED: dict[str, tuple[Messages, Messages]] = {
+    "all as one": ([ONE, TWO, THREE], [WHOLE]),
+    "two as one": ([ONE, TWO, THREE], [user("What else can you"), THREE]),
+    "the last two as one": ([ONE, TWO, THREE], [ONE, user("can you do?")]),
+    "one as several": ([WHOLE], [ONE, TWO, THREE]),
+    "a text and an image as two": (
+        [shows("AAAA")],
+        [user("Look."), Message("user", shows("AAAA").blocks[1:])],
+    ),
+}
+
+
+@pytest.mark.parametrize("first, later", JOINED.values(), ids=JOINED)
+def test_prompts_may_be_joined_and_split(first: Messages, later: Messages):
+    answer = says("Nothing at all.")
+    assert Talk([answer]).send(first, [*later, answer, NEXT]) == []
+
+
+def test_the_text_of_a_reply_may_be_split():
+    first = says("One. Two. Three.")
+    later = [says("One."), says("Two."), says("Three.")]
+    assert Talk([first]).send([GO], [GO, *later, NEXT]) == []
+
+
+def test_a_part_of_a_prompt_is_a_change():
+    answer = says("Nothing at all.")
+    changes = Talk([answer]).send([WHOLE], [ONE, TWO, answer, NEXT])
+    assert [(found.what, found.got, found.level) for found in changes] == [
+        ("text", "a part of it", "fails"),
+        ("inserted", "can you", "shown"),
+    ]
+
+
+def test_another_image_in_a_prompt_is_a_change():
+    answer = says("It is a lamp.")
+    (change,) = Talk([answer]).send([shows("AAAA")], [shows("BBBB"), answer, NEXT])
+    assert (change.what, change.expected, change.level) == (
+        "prompt",
+        "a block of type image",
+        "fails",
+    )
+
+
+def test_arguments_that_are_invalid_json_may_be_repaired():
+    sent = call("c", "find_order", number=7)
+    made = ToolCall("c", "find_order", {RAW_ARGUMENTS: '{"number": 7'})
+    assert Talk([says("", made)]).send([GO], [GO, says("", sent), returns("c", "a lamp")]) == []
+
+
+@pytest.mark.parametrize(
+    "answer, what, level",
+    [("okays", "history", "allowed"), ("okays!", "prompt", "fails")],
+)
+def test_an_answer_of_six_characters_identifies_a_conversation(answer: str, what: str, level: str):
+    changes = Talk([says(answer)]).send([GO], [user("Another one."), says(answer), NEXT])
+    assert [(found.what, found.level) for found in changes] == [(what, level)]
+
+
+# --- The heads of two requests
+
+HEAD: dict[str, Any] = {
+    "system": "Be brief.",
+    "model": "large",
+    "parameters": {"temperature": 0, "top_p": 1},
+    "tools": (Tool("refund"), Tool("find")),
+}
+# The part of a head, its value before if it is another one, its value, and what is shown.
+HEADS: dict[str, tuple[str, Any, Any, tuple[str, str]]] = {
+    "system": ("system", None, "Be rude.", ("Be brief.", "Be rude.")),
+    "a longer system prompt": (
+        *("system", None, "Be brief. Be polite."),
+        ("Be brief.", "Be brief. Be polite."),
+    ),
+    "the end of a long system prompt": (
+        *("system", f"{'a' * 30}x", f"{'a' * 30}y"),
+        (f"{'a' * 20}x", f"{'a' * 20}y"),
+    ),
+    "model": ("model", None, "small", ("large", "small")),
+    "parameters": (
+        *("parameters", None, {"temperature": 1, "top_p": 1}),
+        ("temperature=0", "temperature=1"),
+    ),
+    "two parameters": (
+        *("parameters", None, {"temperature": 1}),
+        ("temperature=0, top_p=1", "temperature=1, top_p=None"),
+    ),
+    "tools": (
+        *("tools", None, (Tool("wipe"), Tool("find"))),
+        ("refund, find", "without refund, with wipe"),
+    ),
+    "the description of a tool": (
+        *("tools", None, (Tool("refund", "Pay."), Tool("find"))),
+        ("the same description and schema", "another one of refund"),
+    ),
+    "the order of the tools": (
+        *("tools", None, (Tool("find"), Tool("refund"))),
+        ("refund, find", "find, refund"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_another_head_in_one_conversation_is_shown(name: str):
+    what, before, after, (expected, got) = HEADS[name]
+    first = Request(History(TALK[:1]), **(HEAD if before is None else {**HEAD, what: before}))
+    second = Request(History(TALK[:4]), **{**HEAD, what: after})
     talk = Talk(REPLIES)
     assert talk.send(first, second) == [ConversationChange(what, expected, got, exchange="x2")]
     assert not talk.error
+
+
+def test_a_parameter_that_the_model_does_not_get_may_change():
+    cached = ("cachedContent", "cache_control", "prompt_cache_key")
+    cached += ("prompt_cache_options", "prompt_cache_retention", "store")
+    noted = ("client_metadata", "metadata", "safety_identifier", "user")
+    names = (*cached, *noted, "include", "service_tier", "stream_options")
+    one, other = (dict.fromkeys(names, value) for value in ("one", "other"))
+    first = Request(History(TALK[:1]), parameters=one)
+    assert Talk(REPLIES).send(first, Request(History(TALK[:4]), parameters=other)) == []
+
+
+# --- Several conversations
 
 
 def test_a_conversation_that_shares_nothing_with_another_is_new():
@@ -372,6 +578,46 @@ def test_parallel_conversations_with_one_prompt_are_told_apart():
     two = [user("Go."), says("", call("b", "find_order", number=2)), returns("b", "two")]
     talk = Talk([one[1], two[1]])
     assert talk.send(one[:1], two[:1], two, one) == []
+
+
+def test_many_conversations_with_one_prompt_are_told_apart():
+    calls = [call(f"c{number}", "find_order", number=number) for number in range(12)]
+    later = [[GO, says("I look. ", made), returns(made.id, "a lamp")] for made in calls]
+    talk = Talk([says("I look.", made) for made in calls])
+    assert talk.send(*([GO] for _ in calls), *later) == []
+
+
+def test_what_the_model_said_in_another_conversation_may_move():
+    answers = [says("The answer to one."), says("", FIND), says("The answer to three.")]
+    talk = Talk(answers)
+    prompts = [[user("One.")], [user("Two.")], [user("Three.")]]
+    moved = [answers[0], answers[1], returns("c1", "a lamp"), NEXT]
+    changes = talk.send(*prompts, [*prompts[2], answers[2], *moved])
+    assert [(found.what, found.got, found.level) for found in changes] == [
+        ("history", "The answer to one.", "allowed"),
+        ("history", 'find_order({"number":7})', "allowed"),
+    ]
+
+
+def test_a_call_that_moves_may_not_change():
+    answer, other = says("The answer to two."), says("", call("c1", "find_order", number=8))
+    talk = Talk([says("", FIND), answer])
+    changes = talk.send(
+        [user("One.")],
+        [user("Two.")],
+        [user("Two."), answer, other, returns("c1", "a lamp")],
+    )
+    assert [(found.what, found.level) for found in changes] == [("call", "fails")]
+
+
+def test_a_source_may_use_the_id_of_a_call_again():
+    calls = [says("", call("c", "find_order", number=number)) for number in (1, 2)]
+    talk = [GO, calls[0], returns("c", "one"), calls[1], returns("c", "two"), TALK[6], NEXT]
+    sent = Talk([*calls, TALK[6]])
+    changes = sent.send(talk[:1], talk[:3], talk[:5], [GO, *talk[3:]])
+    assert [(found.what, found.expected) for found in changes] == [
+        ("dropped", 'find_order({"number":1})')
+    ]
 
 
 def test_a_result_may_change_until_the_model_got_it():
@@ -397,6 +643,11 @@ def test_a_stream_that_ended_early_leaves_a_part_of_the_text():
     request = Request(History([first]), stream=True)
     talk = Talk([says("A long answer that was cut.")])
     assert talk.send(request, [first, says("A long answer"), second]) == []
+
+
+def test_a_reply_with_a_fault_leaves_a_part_of_the_text():
+    cut = Reply((Text("A long answer that was cut."),), fault=Fault("truncate", 1))
+    assert Talk([cut]).send([GO], [GO, says("A long answer"), NEXT]) == []
 
 
 def test_an_image_in_a_result_is_compared():
