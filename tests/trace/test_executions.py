@@ -306,9 +306,15 @@ CHANGED: dict[str, tuple[list[Event], list[tuple[str, str, str]]]] = {
     "an input with less": ([called(), started(input={}), ended()], []),
     "an unknown input": ([called(), started(input=None), ended()], []),
     "an input that is no object": (
-        [called(input=["a"]), started(input=["b"]), ended()],
-        [("input", "refund([\"a\"])", "refund([\"b\"])")],
+        [called(), started(input="7"), ended()],
+        [("input", 'refund({"n":7})', 'refund("7")')],
     ),
+    "an equal input that is no object": ([called(input="7"), started(input="7"), ended()], []),
+    "without a call": (
+        [started(""), ended("")],
+        [("unasked", "", 'refund({"n":7})')],
+    ),
+    "without a call, by its result": ([result("9")], []),
     "one of two inputs": (
         [called(input={"n": 7, "m": 1}), started(input={"n": 7, "m": 2}), ended()],
         [("input", 'refund({"n":7,"m":1})', 'refund({"n":7,"m":2})')],

@@ -158,6 +158,10 @@ RED: dict[str, tuple[Callable[[Messages], Messages], str, str, str]] = {
         replace(5, returns("c3", "refunded 200 EUR")),
         *("result", "refunded 20 EUR", "refunded 200 EUR"),
     ),
+    "a result that became an error": (
+        replace(5, Message("tool", (ToolResult("c3", (Text("refunded 20 EUR"),), failed=True),))),
+        *("result", "refunded 20 EUR (no error)", "refunded 20 EUR (an error)"),
+    ),
     "swapped results": (
         lambda talk: (
             [*talk[:2], returns("c1", "20 EUR"), returns("c2", "order 7: a lamp"), *talk[4:]]
@@ -281,6 +285,12 @@ ALLOWED: dict[str, Callable[[Messages], Messages]] = {
     "the thinking of the model as a text": replace(8, says("Polite.You are welcome.")),
     "a reminder beside a prompt": replace(
         7, Message("user", (*TALK[7].blocks, Text("<system-reminder>Be brief.</system-reminder>")))
+    ),
+    "a result of unknown success": replace(
+        5, Message("tool", (ToolResult("c3", (Text("refunded 20 EUR"),), failed=None),))
+    ),
+    "the thinking of the model in a text": replace(
+        8, says("<think>Polite.</think>You are welcome.")
     ),
     "two prompts as one": replace(9, user("What else"), user("can you do?")),
     "the calls as a text": replace(

@@ -224,7 +224,10 @@ def parse_text_calls(listed: str, before: str) -> list[ToolCall] | None:
 
 def render_call(call: ToolCall) -> str:
     """Return a call as `refund({"number": 7})`."""
-    return f"{call.name}({render_arguments(call.arguments)})"
+    given: Any = call.arguments
+    # A tool may get another value than an object.
+    text = render_arguments(given) if isinstance(given, dict) else _encode(given).decode()
+    return f"{call.name}({text})"
 
 
 # ------------------------------------------------------------------------------- the comparison
