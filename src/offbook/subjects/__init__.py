@@ -8,5 +8,6 @@ __getattr__ = lazy_getattr(
     {
         "process": "OutputCollector ProcessResult isolated_env run_foreground run_process",
         "subject": "MOCKS_USED ModelAccess RunContext Subject",
+        "tool_watch": "MockedTool ToolWatch",
     },
 )

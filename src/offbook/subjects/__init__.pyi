@@ -7,3 +7,5 @@ from offbook.subjects.subject import MOCKS_USED as MOCKS_USED
 from offbook.subjects.subject import ModelAccess as ModelAccess
 from offbook.subjects.subject import RunContext as RunContext
 from offbook.subjects.subject import Subject as Subject
+from offbook.subjects.tool_watch import MockedTool as MockedTool
+from offbook.subjects.tool_watch import ToolWatch as ToolWatch
