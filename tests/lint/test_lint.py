@@ -201,6 +201,12 @@ def test_a_folder_has_its_findings(tmp_path: Path, files: Files, found: list[tup
     assert [(Path(f.path).name, f.line, f.code) for f in findings] == found
 
 
+def test_a_finding_in_a_data_file_is_at_the_first_column(tmp_path: Path):
+    write(tmp_path, {"m.jsonl": '{"match": "hi", "text": "a"}\n', "shop.yaml": PLAYBOOK})
+    findings = lint_paths([tmp_path]).findings
+    assert [(f.code, f.column) for f in findings] == [("OB202", 1), ("OB203", 1), ("OB204", 1)]
+
+
 def test_every_rule_is_found_by_a_case():
     found = {code for _, found in FOUND.values() for _, _, code in found}
     assert found | {code for _, codes in EMPTY.values() for code in codes} == set(RULES)
@@ -228,6 +234,10 @@ FIXED: dict[str, tuple[str, str]] = {
         f"{REQUIRE}    require(f('é'), 'no é')  # why\n",
         f"{REQUIRE}    assert f('é'), 'no é'  # why\n",
     ),
+    "require of a value on its own line": (
+        f"{REQUIRE}    require(\n        x\n    )\n",
+        f"{REQUIRE}    assert x\n",
+    ),
     "require over several lines": (f"{REQUIRE}    require(\n        1\n        < 2\n    )\n", SAME),
     "require with a keyword": (f"{REQUIRE}    require(1, message='a')\n", SAME),
     "require of three values": (f"{REQUIRE}    require(1, 2, 3)\n", SAME),
@@ -246,6 +256,10 @@ FIXED: dict[str, tuple[str, str]] = {
     ),
     "the only tool": (
         TOOLS.replace("{tools}", "{'raed': 'ok',}"),
+        TOOLS.replace("{tools}", "{}"),
+    ),
+    "the only tool, over several lines": (
+        TOOLS.replace("{tools}", "{\n'raed': 'ok',\n}"),
         TOOLS.replace("{tools}", "{}"),
     ),
     "a comment in between": (

@@ -232,6 +232,13 @@ def test_the_input_is_that_of_the_start():
     assert watched.started == [("1", {"1": ["a"]}, 1)]
 
 
+def test_an_input_that_json_has_not_is_shown():
+    watched = Watched()
+    watched.run(order=Other())
+    (start,) = watched.named("tool.start")
+    assert "other" in str(start.data["input"]["order"])
+
+
 class Order(BaseModel):
     number: int
 
@@ -407,7 +414,15 @@ async def later(params: dict[str, Any]) -> int:
     return params["n"] + 1
 
 
-@pytest.mark.parametrize("value", ["done", lambda params: f"do{params['end']}"])
+def join(params: dict[str, Any]) -> str:
+    return f"do{params['end']}"
+
+
+def fail(params: dict[str, Any]) -> object:
+    return params["missing"]
+
+
+@pytest.mark.parametrize("value", ["done", join])
 def test_a_mock_is_a_value_or_a_function_of_the_parameters(value: Any):
     mock = MockedTool("refund", value)
     assert (mock.calls, run_mock(mock, end="ne"), mock.calls) == (0, "done", 1)
@@ -426,7 +441,7 @@ def test_an_exception_as_a_mock_is_raised_and_is_no_error_of_the_test():
 
 
 def test_the_first_exception_of_a_mock_is_kept_with_its_place():
-    mock = MockedTool("refund", lambda params: params["missing"])
+    mock = MockedTool("refund", fail)
     with pytest.raises(KeyError) as first:
         run_mock(mock)
     with pytest.raises(KeyError):

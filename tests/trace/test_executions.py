@@ -1,11 +1,13 @@
 """The events of a trace say which tools ran, and what they did other than the conversation says."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from offbook.errors import FormatError, UnknownOutcome
 from offbook.exchange import Text
+from offbook.exchange.messages import join_text
 from offbook.trace import (
     Event,
     Events,
@@ -131,8 +133,7 @@ RAN: dict[str, tuple[list[Event], list[tuple[Any, ...]]]] = {
 def test_the_evidence_says_what_ran(events: list[Event], ran: list[tuple[Any, ...]]):
     found = read_executions(events, strict=True).executions
     assert [
-        (one.input, one.failed, one.mocked, one.seconds, "".join(b.text for b in one.content))  # pyright: ignore[reportAttributeAccessIssue] - of texts
-        for one in found
+        (one.input, one.failed, one.mocked, one.seconds, join_text(one.content)) for one in found
     ] == ran
 
 
@@ -216,6 +217,12 @@ def test_without_keep_only_open_calls_and_executions_are_kept():
     assert reader.call_of(result("2")) is not None
 
 
+def test_a_call_of_an_earlier_run_counts_if_it_ran_in_this_one():
+    earlier = [REPLIED, called("1", tool="a"), called("2", tool="b")]
+    reader = read_executions([started("2", tool="b"), called("3", tool="c")], earlier)
+    assert [(use.tool, use.ran) for use in reader.uses] == [("b", True), ("c", False)]
+
+
 def test_an_event_returns_its_execution():
     reader = ExecutionReader()
     events = [called(), started(), ended(), result(), unseen("2"), result("2"), ended("9")]
@@ -236,8 +243,8 @@ def test_an_execution_ends_by_its_end_or_its_result():
 
 
 # Events of another tool, with fewer fields
-BARE = [Event(0, name, {}) for name in ("tool.call", "tool.start", "tool.end", "tool.result")]
-BARE += [Event(0, name, {}) for name in ("tool.blocked", "hook.tool_call")]
+NAMES = ("tool.call", "tool.start", "tool.end", "tool.result", "tool.blocked", "hook.tool_call")
+BARE = [Event(0, name, {}) for name in NAMES]
 
 
 def test_fields_that_are_missing_are_empty():
@@ -407,16 +414,21 @@ def test_what_is_certain_is_known_beside_an_unknown_tool():
     assert tools.known() == ["a"]
 
 
-@pytest.mark.parametrize(
-    "ask",
-    [
-        lambda tools: tools[1],
-        lambda tools: tools[-1],
-        lambda tools: tools[:1],
-        lambda tools: "b" in tools,
-        lambda tools: 1 in tools,
-    ],
-)
-def test_what_depends_on_an_unknown_tool_is_unknown(ask: Any):
+QUESTIONS: list[Callable[[Any], object]] = [
+    len,
+    list,
+    bool,
+    lambda tools: tools == ["a"],
+    lambda tools: tools != ["a"],
+    lambda tools: tools[1],
+    lambda tools: tools[-1],
+    lambda tools: tools[:1],
+    lambda tools: "b" in tools,
+    lambda tools: 1 in tools,
+]
+
+
+@pytest.mark.parametrize("ask", QUESTIONS)
+def test_what_depends_on_an_unknown_tool_is_unknown(ask: Callable[[Any], object]):
     with pytest.raises(UnknownOutcome, match="unknown whether 'b' ran"):
         ask(KnownTools(["a"], ["b", "b"]))

@@ -188,6 +188,14 @@ RED: dict[str, tuple[Callable[[Messages], Messages], str, str, str]] = {
         replace(6, says("Order 7")),
         *("text", "Order 7 is refunded.", "Order 7"),
     ),
+    "shortened words at the end": (
+        replace(8, says("You are")),
+        *("text", "You are welcome.", "You are"),
+    ),
+    "shortened words beside a call": (
+        lambda talk: [talk[0], says("I look", FIND, PRICE), *talk[2:4]],
+        *("text", "I look it up.", "I look"),
+    ),
     "a rewritten first prompt": (
         replace(0, user("Refund order 8 at once")),
         *("prompt", "Refund order 7, please.", "Refund order 8 at once"),
@@ -474,12 +482,37 @@ def test_the_text_of_a_reply_may_be_split():
     assert Talk([first]).send([GO], [GO, *later, NEXT]) == []
 
 
+def test_a_client_may_write_a_reply_in_another_form_later():
+    reply, result = says("I look it up.", FIND), returns("c1", "a lamp")
+    split = [says("I look it up."), says("", FIND)]
+    swapped = Message("assistant", (FIND, Text("I look it up.")))
+    talk = Talk([reply, says("It is a lamp.")])
+    last = [GO, swapped, result, says("It is a lamp."), NEXT]
+    assert talk.send([GO], [GO, *split, result], last) == []
+
+
+def test_words_that_were_never_said_are_compared_with_the_first_that_are_missing():
+    one, two = says("The first answer."), says("The second answer.")
+    changes = Talk([one, two]).send([GO], [GO, one, NEXT], [GO, says("Other words."), user("So?")])
+    assert [(found.expected, found.got) for found in changes if found.level == "fails"] == [
+        ("The first answer.", "Other words.")
+    ]
+
+
 def test_a_part_of_a_prompt_is_a_change():
     answer = says("Nothing at all.")
     changes = Talk([answer]).send([WHOLE], [ONE, TWO, answer, NEXT])
     assert [(found.what, found.got, found.level) for found in changes] == [
         ("text", "a part of it", "fails"),
         ("inserted", "can you", "shown"),
+    ]
+
+
+def test_a_prompt_with_more_is_shown():
+    answer = says("Nothing at all.")
+    changes = Talk([answer]).send([ONE], [WHOLE, answer, NEXT])
+    assert [(found.what, found.got, found.level) for found in changes] == [
+        ("prompt", "What else can you do?", "shown")
     ]
 
 
@@ -566,7 +599,8 @@ def test_a_parameter_that_the_model_does_not_get_may_change():
     cached += ("prompt_cache_options", "prompt_cache_retention", "store")
     noted = ("client_metadata", "metadata", "safety_identifier", "user")
     names = (*cached, *noted, "include", "service_tier", "stream_options")
-    one, other = (dict.fromkeys(names, value) for value in ("one", "other"))
+    one: dict[str, Any] = dict.fromkeys(names, "one")
+    other: dict[str, Any] = dict.fromkeys(names, "other")
     first = Request(History(TALK[:1]), parameters=one)
     assert Talk(REPLIES).send(first, Request(History(TALK[:4]), parameters=other)) == []
 
@@ -607,6 +641,23 @@ def test_what_the_model_said_in_another_conversation_may_move():
         ("history", "The answer to one.", "allowed"),
         ("history", 'find_order({"number":7})', "allowed"),
     ]
+
+
+def test_the_result_of_an_example_may_not_change():
+    example = [user("An example."), says("", FIND), returns("c1", "a lamp"), GO]
+    answer = says("The answer at last.")
+    changed = [*example[:2], returns("c1", "a chair"), GO, answer, NEXT]
+    changes = Talk([answer]).send(example, changed)
+    assert [(found.what, found.expected, found.got) for found in changes if found.message] == [
+        ("result", "a lamp", "a chair")
+    ]
+
+
+def test_of_two_conversations_the_one_with_more_in_common_is_continued():
+    one, two = says("The first answer."), says("The second answer.")
+    talk = Talk([one, two, one])
+    changes = talk.send([GO], [GO, one, NEXT], [GO, one, user("Else.")], [GO, one, NEXT, two, GO])
+    assert changes == []
 
 
 def test_a_call_that_moves_may_not_change():

@@ -54,8 +54,6 @@ MISSING: dict[type[EventData], dict[str, Any]] = {
     ToolStartData: {"call_id": "", "tool": "", "input": {}},
     ToolEndData: {"call_id": "", "tool": "", "ms": 0, "is_error": False},
     ToolResultData: {"call_id": "", "tool": "", "content": (), "is_error": None},
-    ToolBlockedData: {"call_id": ""},
-    ToolInputData: {"call_id": ""},
 }
 D = TypeVar("D", bound=EventData)
 T = TypeVar("T")
@@ -254,7 +252,7 @@ class ExecutionReader:
 
     def _read(self, kind: type[D], event: Event) -> D:
         if not self._strict:
-            event = msgspec.structs.replace(event, data={**MISSING[kind], **event.data})
+            event = msgspec.structs.replace(event, data={**MISSING.get(kind, {}), **event.data})
         return kind.read(event)
 
     def call_of(self, event: Event) -> CallState | None:

@@ -137,7 +137,7 @@ class Parts:
             self._add_reply(message, number)
         elif role == "user":
             for block in message.blocks:
-                key, shown = "", ""
+                key = shown = ""
                 if isinstance(block, Text):
                     shown = strip_injected(block.text)
                     key = text_key(shown)
@@ -224,9 +224,9 @@ def parse_text_calls(listed: str, before: str) -> list[ToolCall] | None:
 
 def render_call(call: ToolCall) -> str:
     """Return a call as `refund({"number": 7})`."""
-    given: Any = call.arguments
     # A tool may get another value than an object.
-    text = render_arguments(given) if isinstance(given, dict) else _encode(given).decode()
+    is_object = isinstance(cast("object", call.arguments), dict)
+    text = render_arguments(call.arguments) if is_object else _encode(call.arguments).decode()
     return f"{call.name}({text})"
 
 
@@ -387,8 +387,9 @@ class HistoryComparison:
                     return number
         for number, known in texts:
             following = self._following_texts(item)
+            continued = following and known.rest.startswith(item.key + following)
             if known.rest.startswith(item.key) and (  # one text as several
-                known.rest.startswith(item.key + following) or self._is_partial(item, number)
+                continued or self._is_partial(item, number)
             ):
                 known.rest = known.rest[len(item.key) :] if following else ""
                 known.used = True
@@ -512,11 +513,9 @@ class HistoryComparison:
             self._add(what, item.message, expected, item.shown)
 
     def _is_repeated(self, item: Item) -> bool:
-        earlier = Parts(self._earlier).items
+        others = (*Parts(self._earlier).items, *self._known.items)
         if item.call is not None:
-            others = (*earlier, *(known for known in self._known.items if known.used))
             return any(k.call is not None and k.call.id == item.call.id for k in others)
-        others = (*earlier, *(known for known in self._known.items if known.used))
         return any(known.kind == "text" and known.key == item.key for known in others)
 
     def _judge_gaps(self) -> None:
