@@ -1,4 +1,4 @@
-"""A real Ray cluster of two nodes: one is killed in the middle, and every case is reported once.
+"""A real Ray cluster of two nodes: a node and the driver are killed, and a case hangs.
 
 Ray has an environment of its own; `./dev cluster` installs it and runs this file.
 """
@@ -19,13 +19,16 @@ from tests.matrix.rows import WHOLE
 HOME = HOMES["ray"]
 CASES = 200
 SUBJECT = """
-import os, time, ray
+import os, time
 
 def work(value):
     with open(os.environ["OFFBOOK_TEST_LOG"], "a") as log:
-        log.write(ray.get_runtime_context().get_node_id() + "\\n")
+        log.write(os.environ["RAY_RAYLET_PID"] + "\\n")
     time.sleep(0.05)
     return value
+
+def hangs(value):
+    time.sleep(600)
 """
 RUBRIC = {"id": "same", "assertions": [{"kind": "output", "expected": "x"}]}
 CASE = {"subject": "subject.py:work", "input": "x", "rubrics": ["same"]}
@@ -90,27 +93,67 @@ def wait_for_lines(path: Path, count: int, process: subprocess.Popen[str]) -> No
         time.sleep(0.05)
 
 
+def write_pack(folder: Path, *more: dict[str, object]) -> list[str]:
+    """Write a pack of many cases; return the command that runs it."""
+    (folder / "subject.py").write_text(SUBJECT)
+    cases = [*({"id": f"case-{number}", **CASE} for number in range(CASES)), *more]
+    (folder / "pack.json").write_text(
+        json.dumps({"id": "cluster", "rubrics": [RUBRIC], "cases": cases})
+    )
+    return [HOME.python, "-m", "offbook", "eval", "run", "pack.json", "--engine", "ray"]
+
+
+def read_statuses(folder: Path) -> dict[str, str]:
+    """Return the status of each case; one that is there twice fails."""
+    lines = (folder / "run" / "results.jsonl").read_text().splitlines()
+    results = [json.loads(line) for line in lines]
+    assert max(Counter(result["id"] for result in results).values()) == 1
+    return {result["id"]: result["status"] for result in results}
+
+
+def start(command: list[str], folder: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
 def test_every_case_is_reported_once_when_a_node_is_killed(
     tmp_path: Path, cluster: Cluster, log: Path
 ):
-    (tmp_path / "subject.py").write_text(SUBJECT)
-    cases = [{"id": f"case-{number}", **CASE} for number in range(CASES)]
-    (tmp_path / "pack.json").write_text(
-        json.dumps({"id": "cluster", "rubrics": [RUBRIC], "cases": cases})
-    )
-    command = [HOME.python, "-m", "offbook", "eval", "run", "pack.json", "--output", "run"]
-    command += ["--engine", "ray", "--address", cluster.address]
+    command = write_pack(tmp_path)
     results = tmp_path / "run" / "results.jsonl"
-    with subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as run:
+    with start([*command, "--output", "run", "--address", cluster.address], tmp_path) as run:
         wait_for_lines(results, CASES // 4, run)
         cluster.kill_second_node()
         output, _ = run.communicate(timeout=200)
     assert run.returncode == 0, output
-    lines = [json.loads(line) for line in results.read_text().splitlines()]
-    assert Counter(line["id"] for line in lines) == Counter(case["id"] for case in cases)
-    assert {line.get("status", "pass") for line in lines} == {"pass"}
+    assert read_statuses(tmp_path) == {f"case-{number}": "pass" for number in range(CASES)}
     started = Counter(log.read_text().split())
     assert len(started) == 2, "both nodes worked"
-    assert started.total() > CASES, "what the killed node had begun was begun again"
+    assert CASES <= started.total() <= CASES + 1, "only the trial of the killed node ran again"
+
+
+def test_a_killed_driver_repeats_at_most_one_trial_for_each_worker(
+    tmp_path: Path, cluster: Cluster, log: Path
+):
+    command = write_pack(tmp_path)
+    address = ["--address", cluster.address]
+    with start([*command, "--output", "run", *address], tmp_path) as run:
+        wait_for_lines(tmp_path / "run" / "results.jsonl", CASES // 4, run)
+        run.kill()
+    with start([*command, "--resume", "run", *address], tmp_path) as run:
+        output, _ = run.communicate(timeout=200)
+    assert run.returncode == 0, output
+    assert read_statuses(tmp_path) == {f"case-{number}": "pass" for number in range(CASES)}
+    assert CASES <= len(log.read_text().split()) <= CASES + 2
+
+
+def test_a_hung_case_is_the_only_one_that_fails(tmp_path: Path, cluster: Cluster):
+    hung = {"id": "hung", **CASE, "subject": "subject.py:hangs", "timeout_seconds": 2}
+    command = [*write_pack(tmp_path, hung), "--output", "run", "--address", cluster.address]
+    with start(command, tmp_path) as run:
+        output, _ = run.communicate(timeout=200)
+    assert run.returncode == 1, output
+    statuses = read_statuses(tmp_path)
+    assert [name for name, status in statuses.items() if status != "pass"] == ["hung"]
+    assert len(statuses) == CASES + 1
