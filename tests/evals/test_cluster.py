@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ def hangs(value):
     time.sleep(600)
 """
 RUBRIC = {"id": "same", "assertions": [{"kind": "output", "expected": "x"}]}
-CASE = {"subject": "subject.py:work", "input": "x", "rubrics": ["same"]}
+CASE: dict[str, Any] = {"subject": "subject.py:work", "input": "x", "rubrics": ["same"]}
 
 pytestmark = [
     pytest.mark.clients,
@@ -93,7 +94,7 @@ def wait_for_lines(path: Path, count: int, process: subprocess.Popen[str]) -> No
         time.sleep(0.05)
 
 
-def write_pack(folder: Path, *more: dict[str, object]) -> list[str]:
+def write_pack(folder: Path, *more: dict[str, Any]) -> list[str]:
     """Write a pack of many cases; return the command that runs it."""
     (folder / "subject.py").write_text(SUBJECT)
     cases = [*({"id": f"case-{number}", **CASE} for number in range(CASES)), *more]
@@ -149,7 +150,12 @@ def test_a_killed_driver_repeats_at_most_one_trial_for_each_worker(
 
 
 def test_a_hung_case_is_the_only_one_that_fails(tmp_path: Path, cluster: Cluster):
-    hung = {"id": "hung", **CASE, "subject": "subject.py:hangs", "timeout_seconds": 2}
+    hung: dict[str, Any] = {
+        "id": "hung",
+        **CASE,
+        "subject": "subject.py:hangs",
+        "timeout_seconds": 2,
+    }
     command = [*write_pack(tmp_path, hung), "--output", "run", "--address", cluster.address]
     with start(command, tmp_path) as run:
         output, _ = run.communicate(timeout=200)
