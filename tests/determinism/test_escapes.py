@@ -170,25 +170,27 @@ def arrived(server: socket.socket) -> bool:
     return True
 
 
+def drive_escape(escape: str, port: int) -> None:
+    """Drive an agent that tries a way out, and swallows the refusal."""
+
+    def agent(_: str) -> str:
+        with suppress(Exception):
+            exec(PRELUDE + escape, {"PORT": port, "__name__": "agent"})  # noqa: S102 - the escape
+        return "done"
+
+    with drive(agent, source=Silent()) as rehearsal:
+        with pytest.raises(IsolationError, match="a connection was refused and the agent cont"):
+            rehearsal.run("Go")
+        assert rehearsal.events.named("isolation.refused")
+
+
 @pytest.mark.parametrize("escape", CLOSED.values(), ids=CLOSED)
 @pytest.mark.filterwarnings("ignore")  # an exception in a thread or in a finalizer is one
 def test_an_escape_is_closed_and_fails_the_run(escape: str) -> None:
     with listening() as server:
-        port = server.getsockname()[1]
-
-        def agent(_: str) -> str:
-            scope = {"PORT": port, "__name__": "agent"}
-            with suppress(Exception):  # the agent swallows the refusal
-                exec(PRELUDE + escape, scope)  # noqa: S102 - the escape
-            scope.clear()
-            gc.collect()  # here, where its warnings are ignored
-            return "done"
-
-        with drive(agent, source=Silent()) as rehearsal:
-            with pytest.raises(IsolationError, match="a connection was refused and the agent cont"):
-                rehearsal.run("Go")
-            assert rehearsal.events.named("isolation.refused")
+        drive_escape(escape, server.getsockname()[1])
         assert not arrived(server)
+    gc.collect()  # the sockets of the escape, here, where their warnings are ignored
 
 
 AT_EXIT = """
@@ -218,19 +220,24 @@ def test_a_way_that_is_open_is_named_on_the_page(name: str) -> None:
     assert name in PAGE.read_text()
 
 
-def test_a_function_that_was_registered_in_a_run_can_be_unregistered():
-    import atexit
+REGISTERED = """
+import atexit, sys
+from offbook import drive, say, when
+def agent(_):
+    atexit.register(print, "called")
+drive(agent, auto_assert=False).run(when("Go", [say("never")]))
+if sys.argv[1] == "unregister":
+    atexit.unregister(print)
+"""
 
-    calls: list[str] = []
 
-    def agent(_: str) -> None:
-        atexit.register(calls.append, "called")
-
-    with drive(agent, auto_assert=False) as rehearsal:
-        rehearsal.run(when("Go", [say("never")]))
-    registered = atexit._ncallbacks()
-    atexit.unregister(calls.append)
-    assert atexit._ncallbacks() == registered - 1
+@pytest.mark.parametrize("action, output", [("keep", "called\n"), ("unregister", "")])
+def test_a_function_that_was_registered_in_a_run_runs_unless_it_is_unregistered(
+    action: str, output: str
+) -> None:
+    command = [sys.executable, "-c", REGISTERED, action]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert ended.stdout == output
 
 
 def test_a_process_of_a_run_gets_no_key(monkeypatch: pytest.MonkeyPatch):
