@@ -211,7 +211,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_unconfigure() -> None:
-    forked.SERVER.close()
+    forked.close_servers()
 
 
 MANY_MODULES = 50
