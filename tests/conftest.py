@@ -17,6 +17,7 @@ from tests.thorough import THOROUGH
 # Compiled now rather than by the first test that uses it: in Python 3.11, a garbage collection
 # during the compilation can fail it ("AST constructor recursion depth mismatch").
 import_module("pytest_offbook.rehearsals")
+forked.import_plugins_by_name()
 
 # no deadline: no test asserts a time
 settings.register_profile(
@@ -211,7 +212,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_unconfigure() -> None:
-    forked.SERVER.close()
+    forked.close_servers()
 
 
 MANY_MODULES = 50

@@ -5,7 +5,9 @@ three. A fork takes none of it, and is a process of its own in every other respe
 folder, environment and exit code are those that a test gives it. A test of the start itself, of
 its imports or of its signals starts `sys.executable` instead.
 
-All workers of a run share one server. It ends with the last of them.
+All workers of a run share two servers: one for processes that need pytest and Offbook only, and
+one which imports SDKs and frameworks, too. To fork that one takes three times as long. They end
+with the last of the workers.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ def run_python(
 ) -> subprocess.CompletedProcess[str]:
     """Run `python ARGS` without an input, and return its exit code and output.
 
-    The modules of `imports` are imported by the server, once for all processes.
+    The modules of `imports` are imported by a server, once for all processes.
     """
     words = [str(word) for word in args]
     variables = dict(os.environ if env is None else env)
@@ -77,17 +79,19 @@ def run_python(
         Path(os.devnull).open("rb") as none,
     ):
         errors = out if stderr == subprocess.STDOUT else err
-        code = SERVER.start(job, [none.fileno(), out.fileno(), errors.fileno()], timeout)
+        code = SERVERS[bool(imports)].start(
+            job, [none.fileno(), out.fileno(), errors.fileno()], timeout
+        )
         texts = [_read(file) for file in (out, err)]
     return subprocess.CompletedProcess(["python", *words], code, *texts)
 
 
-def forked_command(*args: object, imports: Sequence[str]) -> list[str]:
-    """Return a command that runs `python ARGS` in a fork, for an agent that imports an SDK."""
+def forked_command(*args: object, imports: Sequence[str] = ()) -> list[str]:
+    """Return a command that runs `python ARGS` in a fork, and passes signals on to it."""
     words = [str(word) for word in args]
     if not AVAILABLE:
         return [sys.executable, *words]
-    path = SERVER.open()
+    path = SERVERS[bool(imports)].open()
     program = str(Path(__file__).with_name("forked_command.py"))
     return [sys.executable, "-I", "-S", program, str(path), ",".join(imports), *words]
 
@@ -154,7 +158,16 @@ class Connection:
 
 
 RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
-SERVER = Connection(Path(tempfile.gettempdir(), f"offbook-forked-{RUN[:16]}"))
+# Whether it imports more than pytest and Offbook.
+SERVERS = {
+    more: Connection(Path(tempfile.gettempdir(), f"offbook-forked-{RUN[:16]}{'-more' * more}"))
+    for more in (False, True)
+}
+
+
+def close_servers() -> None:
+    for server in SERVERS.values():
+        server.close()
 
 
 def _read(file: Any) -> str:
@@ -179,6 +192,22 @@ def _receive(channel: socket.socket) -> tuple[Any, list[int]]:
     return json.loads(data), streams
 
 
+def import_plugins_by_name() -> None:
+    """Let the runs of pytest in this process import the plugins whose name is that of a module.
+
+    For each name in PYTEST_PLUGINS, pytest first reads the entry points of all packages. That is
+    half of the time of a run with one test.
+    """
+    from pluggy import PluginManager
+
+    load = PluginManager.load_setuptools_entrypoints
+
+    def load_entry_points(self: PluginManager, group: str, name: str | None = None) -> int:
+        return 0 if name is not None and "." in name else load(self, group, name)
+
+    PluginManager.load_setuptools_entrypoints = load_entry_points
+
+
 # --- the server
 
 # A first run of pytest imports what nearly every process needs.
@@ -193,6 +222,7 @@ def test_it(offbook):
 def warm_up() -> None:
     import pytest
 
+    import_plugins_by_name()
     import_module("offbook.surfaces.cli")
 
     with (
@@ -282,6 +312,8 @@ def play(job: Job, streams: list[int]) -> None:
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
+    at_once = bool(job.env.get("PYTHONUNBUFFERED"))
+    sys.stdout.reconfigure(line_buffering=os.isatty(1), write_through=at_once)  # type: ignore[union-attr] # pyright: ignore[reportAttributeAccessIssue]
     os.chdir(job.cwd)
     os.environ.clear()
     os.environ.update(job.env)

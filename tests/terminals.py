@@ -10,12 +10,13 @@ import re
 import select
 import signal
 import subprocess
-import sys
 import termios
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
+
+from tests.forked import forked_command
 
 SECONDS = 300  # of a busy machine
 CONTROL_SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -28,7 +29,7 @@ class Terminal:
         self._master, slave = pty.openpty()
         kept = {name: value for name, value in os.environ.items() if name not in {"CI", "NO_COLOR"}}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "offbook", *map(str, args)],
+            forked_command("-m", "offbook", *args),
             stdin=slave,
             stdout=slave,
             stderr=slave,

@@ -5,7 +5,6 @@ import os
 import pty
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -13,6 +12,7 @@ import junitparser
 import pytest
 
 from offbook.surfaces.cli import main
+from tests.forked import forked_command
 
 RUN = ("--run", "sh {file}")
 
@@ -189,7 +189,7 @@ def test_settings_of_the_folder_are_used(suite: Path, conformance: Any):
 
 def test_a_terminal_gets_a_line_of_progress_that_is_removed(suite: Path):
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "offbook", "conformance", str(suite), *RUN]
+    command = forked_command("-m", "offbook", "conformance", suite, *RUN)
     run = subprocess.run(command, stdout=subprocess.PIPE, stderr=theirs, check=False)
     os.close(theirs)
     shown = b""

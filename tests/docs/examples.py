@@ -189,7 +189,7 @@ def _run_tests(page: Path, blocks: list[Block], folder: Path, run: Run) -> int:
 def find_imports(page: Path) -> list[str]:
     """Return the installed modules that the examples of a page import."""
     names = set(IMPORT.findall(page.read_text(encoding="utf-8")))
-    tops = {name.partition(".")[0] for name in names} - {"offbook"}
+    tops = {name.partition(".")[0] for name in names} - {"offbook", "pytest"}
     found = {top for top in tops if (spec := find_spec(top)) and "site-packages" in str(spec)}
     return sorted(name for name in names if name.partition(".")[0] in found)
 

@@ -19,6 +19,7 @@ from junitparser import JUnitXml
 from offbook import Mocks, Server
 from offbook.evals import RunProgress, evals_cli
 from tests.evals.conftest import RUN, Files
+from tests.forked import run_python
 from tests.surfaces.conftest import Offbook, offbook_command
 
 __all__ = ["offbook_command"]
@@ -500,9 +501,7 @@ def test_the_progress_is_not_written_to_a_file(folder: Path, offbook_command: Of
 
 
 def run_offbook(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "offbook", *words]
-    env = {**os.environ, **environment}
-    return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    return run_python("-m", "offbook", *words, env={**os.environ, **environment})
 
 
 def test_packs_of_an_installed_distribution_are_found(folder: Path):

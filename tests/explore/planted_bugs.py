@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -25,6 +24,7 @@ from pydantic_ai import Agent, UnexpectedModelBehavior
 from offbook import Command, drive
 from offbook.explore import at_most, ends_within
 from tests.explore.worlds import PROMPT, broken_shop, fixed_shop, never_twice
+from tests.forked import forked_command
 
 World = Callable[[], Any]
 
@@ -372,7 +372,7 @@ NOTES = notes.replace(
 
 
 def command(source: str, *, fixed: bool) -> Any:
-    words = [sys.executable, "-c", source, "fixed" if fixed else "broken", "{prompt}"]
+    words = forked_command("-c", source, "fixed" if fixed else "broken", "{prompt}")
     rehearsal = drive(Command(words, deadline=30))
     return rehearsal, rehearsal.cwd
 

@@ -39,6 +39,7 @@ COMMANDS = [
     *("sort -ro out a.txt", "sort a.txt --outp=out", "echo x >&2out", "ls; touch out"),
     "echo x > /dev/null",
 ]
+NOT_REFUSED_BEFORE = ["sort -ro out a.txt", "ls () ( touch out ); ls", "find . -fls$x out"]
 
 
 @pytest.fixture(autouse=True)
@@ -133,8 +134,9 @@ def test_leaving_plan_mode_without_an_approval_is_found():
 def test_the_planner_of_the_example_breaks_neither(confirm: bool):  # noqa: FBT001 - a case
     invariants = [decided_once] if confirm else [decided_once, nothing_is_written_without_approval]
     world = make_world(confirm=confirm)
-    found = explore(world, "Plan an omelette", *invariants, depth=4, runs=1200, values=VALUES)
-    assert found.behaviours == 1200
+    runs = 1200  # the bugs of both variants above are found in fewer
+    found = explore(world, "Plan an omelette", *invariants, depth=4, runs=runs, values=VALUES)
+    assert found.behaviours == runs
     assert len(found.states) > 10
     assert found.never_called == []
 
@@ -162,18 +164,16 @@ def test_no_command_writes_while_planning(guard: str, monkeypatch: pytest.Monkey
         assert files == ["a.txt"], f"files: {files}"
 
     # One finding at a time: what was found is left out of the next search.
+    commands = COMMANDS if guard == "new" else [*NOT_REFUSED_BEFORE, "echo x > /dev/null"]
     broken: list[str] = []
     while True:
-        values = {**VALUES, "bash.command": [c for c in COMMANDS if c not in broken]}
+        values = {**VALUES, "bash.command": [c for c in commands if c not in broken]}
         try:
             explore(world, "Look", only_the_first_file, depth=4, runs=100, values=values)
         except InvariantBroken as error:
             exploration: Any = error.exploration
             script = exploration.findings[0].script
-            broken.append(next(c for c in COMMANDS if json.dumps(c) in script))
+            broken.append(next(c for c in commands if json.dumps(c) in script))
         else:
             break
-    if guard == "new":
-        assert broken == []
-    else:
-        assert {"sort -ro out a.txt", "ls () ( touch out ); ls", "find . -fls$x out"} <= {*broken}
+    assert {*broken} == (set() if guard == "new" else {*NOT_REFUSED_BEFORE})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from offbook.runs import run_command
 from offbook.sources.cassette import Recording
 from offbook.surfaces.cli import main
 from offbook.trace import Events, Trace
+from tests.forked import forked_command
 from tests.runs.echo_subject import Echo
 from tests.sources.cassette.conversations import Counting
 
@@ -47,7 +47,7 @@ def scripts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def asking(code: int, *prompts: str) -> list[str]:
-    return [sys.executable, "-c", ASK, str(code), *prompts]
+    return forked_command("-c", ASK, code, *prompts)
 
 
 def run(command: str, script: Path, *words: str) -> int:

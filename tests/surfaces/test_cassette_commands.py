@@ -21,7 +21,7 @@ from offbook.exchange import Reply, Text, Thinking, ToolCall
 from offbook.sources.cassette import load_cassette
 from offbook.sources.server import Server
 from offbook.surfaces.cli import main
-from tests.forked import run_python
+from tests.forked import forked_command, run_python
 from tests.sources.cassette.conversations import (
     LOOK,
     Counting,
@@ -51,7 +51,7 @@ def run_offbook(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[st
 @pytest.fixture
 def agent(tmp_path: Path) -> list[str]:
     (tmp_path / "agent.py").write_text(AGENT)
-    return ["--", sys.executable, "agent.py"]
+    return ["--", *forked_command("agent.py")]
 
 
 def test_one_interaction_of_a_cassette_can_be_recorded_again(tmp_path: Path, agent: list[str]):

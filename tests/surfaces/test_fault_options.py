@@ -4,7 +4,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,9 +47,9 @@ class Served:
 def serve(folder: Path, *options: str) -> Generator[Served]:
     """Run `offbook serve` with a trace in the folder, and interrupt it at the end."""
     (folder / "hi.yaml").write_text(PLAYBOOK)
-    command = [sys.executable, "-m", "offbook", "serve", "hi.yaml", "--trace", "t.jsonl"]
+    command = ("-m", "offbook", "serve", "hi.yaml", "--trace", "t.jsonl")
     with subprocess.Popen(
-        [*command, *options],
+        forked_command(*command, *options),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},

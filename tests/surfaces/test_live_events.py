@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
@@ -15,9 +14,9 @@ from typing import Any
 import pytest
 
 from offbook.trace import parse_traceparent, run_span_id
+from tests.forked import forked_command
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-OFFBOOK = [sys.executable, "-m", "offbook"]
 TIMEOUT = 60
 PLAYBOOK = "- when: Hello\n  do:\n    - say: Hi!\n"
 # It asks the model once, prints the id from the variable and from the header, and waits for stdin.
@@ -44,7 +43,7 @@ def project(tmp_path: Path) -> Path:
 
 def start(*arguments: str, cwd: Path, **options: Any) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [*OFFBOOK, *arguments],
+        forked_command("-m", "offbook", *arguments),
         cwd=cwd,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -55,8 +54,8 @@ def start(*arguments: str, cwd: Path, **options: Any) -> subprocess.Popen[str]:
 
 
 def run_agent(*arguments: str) -> list[str]:
-    agent = ["--", sys.executable, "agent.py"]
-    return ["run", "--script", "shop.yaml", *arguments, *agent]
+    agent = forked_command("agent.py")
+    return ["run", "--script", "shop.yaml", *arguments, "--", *agent]
 
 
 def names(lines: list[str]) -> list[str]:

@@ -17,6 +17,7 @@ from mcp.client.stdio import StdioServerParameters
 from mcp.shared.exceptions import MCPError
 
 from offbook.surfaces.mcp_server import build_server
+from tests.forked import forked_command
 
 TASK = '<event topic="build.task">Add try/catch blocks</event>'
 DONE = '<event topic="build.done">Implemented error handling</event>\nLOOP_COMPLETE'
@@ -45,9 +46,8 @@ Connect = Callable[[], AbstractAsyncContextManager[Client]]
 
 
 def stdio(mode: Any = "auto") -> Client:
-    command = StdioServerParameters(
-        command=sys.executable, args=["-m", "offbook", "mcp"], env=dict(os.environ)
-    )
+    program, *words = forked_command("-m", "offbook", "mcp")
+    command = StdioServerParameters(command=program, args=words, env=dict(os.environ))
     return Client(command, mode=mode)
 
 
@@ -216,7 +216,7 @@ async def test_an_unknown_tool_suggests_the_nearest(workspaces: Path):
 def send_lines(*lines: str) -> list[dict[str, Any]]:
     """Send these lines to the server, close its input, and return its replies."""
     result = subprocess.run(
-        [sys.executable, "-m", "offbook", "mcp"],
+        forked_command("-m", "offbook", "mcp"),
         input="".join(f"{line}\n" for line in lines),
         capture_output=True,
         text=True,

@@ -8,7 +8,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,10 @@ import pytest
 from mcp.client.client import Client
 
 from offbook.surfaces.mcp_server import describe_tools
+from tests.forked import forked_command
 from tests.surfaces.test_mcp import FLOW, call_for_error, call_tool
 
-COMMAND = [sys.executable, "-m", "offbook", "mcp", "--http", "--port"]
+COMMAND = ["-m", "offbook", "mcp", "--http", "--port"]
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,11 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of a server for these tests."""
     env = {**os.environ, "TMPDIR": str(tmp_path_factory.mktemp("workspaces"))}
     server = subprocess.Popen(
-        [*COMMAND, "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env
+        forked_command(*COMMAND, 0),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=env,
     )
     assert server.stdout is not None
     assert server.stderr is not None
@@ -119,7 +123,11 @@ def test_a_port_in_use_is_reported_with_a_fix(workspaces: Path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         result = subprocess.run(
-            [*COMMAND, str(port)], capture_output=True, text=True, check=False, env=os.environ
+            forked_command(*COMMAND, port),
+            capture_output=True,
+            text=True,
+            check=False,
+            env=os.environ,
         )
     assert result.returncode == 2
     assert f"cannot listen on port {port}: Address already in use" in result.stderr

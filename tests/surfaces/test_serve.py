@@ -25,6 +25,7 @@ from offbook.sources.server import Server
 from offbook.surfaces.cli import main
 from offbook.trace import WIRE, Events, Trace
 from tests.clients import is_alive
+from tests.forked import forked_command
 from tests.waiting import wait_until
 
 SHOP = """
@@ -418,7 +419,7 @@ def test_a_cassette_can_be_used(shop: Path, capfd: pytest.CaptureFixture[str]):
 def test_a_served_playbook_answers_openai_clients_until_interrupted(
     shop: Path, prompt: str, code: int
 ):
-    command = [sys.executable, "-m", "offbook", "serve", str(shop), "--port", "0"]
+    command = forked_command("-m", "offbook", "serve", shop, "--port", "0")
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     with (
         subprocess.Popen(

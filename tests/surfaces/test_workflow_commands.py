@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from offbook.reports import NeutralStream, neutralize
 from offbook.trace import Event, encode_event
+from tests.forked import forked_command
 from tests.workflow_commands import read_commands
 
 pytest_plugins = ["pytester"]
@@ -43,7 +44,7 @@ def trace(tmp_path: Path) -> Path:
 
 
 def run_offbook(*arguments: object, cwd: Path, **streams: int) -> subprocess.CompletedProcess[str]:
-    words = [sys.executable, "-m", "offbook", *map(str, arguments)]
+    words = forked_command("-m", "offbook", *arguments)
     return subprocess.run(
         words,
         cwd=cwd,

@@ -6,7 +6,6 @@ The steps are data: Python and MCP receive the same ones.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -21,6 +20,7 @@ from mcp.client.stdio import StdioServerParameters
 from offbook import workflows
 from offbook.workflows import find_scenarios, run_scenarios
 from tests.clients import CLAUDE, Shell, installed
+from tests.forked import forked_command
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "scenarios"
 TASK = '<event topic="build.task">Add try/catch blocks</event>'
@@ -42,9 +42,8 @@ async def python() -> AsyncGenerator[CallTool]:
 @asynccontextmanager
 async def mcp() -> AsyncGenerator[CallTool]:
     """Call the tools over stdio with the client of the official SDK."""
-    server = StdioServerParameters(
-        command=sys.executable, args=["-m", "offbook", "mcp"], env=dict(os.environ)
-    )
+    program, *words = forked_command("-m", "offbook", "mcp")
+    server = StdioServerParameters(command=program, args=words, env=dict(os.environ))
     async with Client(server) as client:
 
         async def call_tool(tool: str, **arguments: Any) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from offbook.errors import OffbookError, UsageError
 from offbook.trace import read_trace
 from offbook.workflows import Workspaces, check, inspect, report, run, setup, snapshot
 from tests.clients import is_alive
+from tests.forked import forked_command, run_python
 from tests.thorough import THOROUGH
 from tests.waiting import wait_until
 
@@ -37,7 +38,7 @@ def file_sizes(folder: Path) -> dict[str, int]:
     return {path.name: path.stat().st_size for path in folder.iterdir()}
 
 
-HUGE = 100_000_000 if THOROUGH else 10_000_000
+HUGE = 100_000_000 if THOROUGH else 3_000_000
 
 
 @pytest.mark.slow
@@ -84,12 +85,8 @@ def test_a_full_disk_is_an_error_and_the_session_stays_readable(
 ):
     words = [{"output": f"{number} {'x' * 3000}"} for number in range(8)] + [{"output": DONE}]
     command = ["workspace", "run", "t", "--task", "Go", "--max-iterations", "20"]
-    ended = subprocess.run(
-        [sys.executable, "-c", LIMITED, *command, "--mock-responses", json.dumps(words)],
-        env=uncovered,
-        capture_output=True,
-        text=True,
-        check=False,
+    ended = run_python(
+        "-c", LIMITED, *command, "--mock-responses", json.dumps(words), env=uncovered
     )
     assert ended.returncode in {1, 2}
     assert "cannot write the trace: File too large" in ended.stderr
@@ -110,15 +107,13 @@ def test_a_report_on_a_full_disk_leaves_the_previous_one(
         ["assert", "t", json.dumps([{"type": "exit_code", "expected": 0}])],
         ["report", "t", "json"],
     ):
-        subprocess.run(
-            [sys.executable, "-m", "offbook", "workspace", *words], check=True, capture_output=True
-        )
+        assert run_python("-m", "offbook", "workspace", *words).returncode == 0
     whole = (workspace / "reports" / "report.json").read_bytes()
     tight = LIMITED.replace("20_000", "20")
     ended = subprocess.run(
-        [sys.executable, "-c", tight, "workspace", "report", "t", "json"],
+        forked_command("-c", tight, "workspace", "report", "t", "json"),
         env=uncovered,
-        capture_output=True,
+        capture_output=True,  # pipes: the limit is that of all files
         text=True,
         check=False,
     )
