@@ -140,6 +140,13 @@ def test_an_id_of_the_framework_is_kept_if_the_model_made_no_such_call():
     assert watched.started == [("mine", {}, 1)]
 
 
+def test_an_execution_without_a_call_has_no_id():
+    watched = Watched()
+    with watched.watch.call("refund", {}):
+        pass
+    assert watched.started == [("", {}, 1)]
+
+
 def test_an_unknown_id_is_replaced_by_that_of_the_call():
     watched = Watched()
     watched.called("1", n=7)

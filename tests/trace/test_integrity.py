@@ -491,6 +491,12 @@ def test_a_client_may_write_a_reply_in_another_form_later():
     assert talk.send([GO], [GO, *split, result], last) == []
 
 
+def test_words_after_a_prompt_in_another_form_are_compared():
+    sent = [user("Go.  "), says("I never said this."), NEXT]
+    (change,) = Talk([says("The answer at last.")]).send([GO], sent)
+    assert (change.what, change.got, change.level) == ("text", "I never said this.", "fails")
+
+
 def test_words_that_were_never_said_are_compared_with_the_first_that_are_missing():
     one, two = says("The first answer."), says("The second answer.")
     changes = Talk([one, two]).send([GO], [GO, one, NEXT], [GO, says("Other words."), user("So?")])

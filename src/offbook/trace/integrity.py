@@ -153,7 +153,7 @@ class Parts:
         text, calls = message.text, list(message.calls)
         # Some clients write them into the text.
         thoughts = [b.text for b in message.blocks if isinstance(b, Thinking)]
-        thoughts += [found[2] for found in _THOUGHTS.finditer(text) if "</" in text]
+        thoughts += [found[2] for found in _THOUGHTS.finditer(text)]
         self.thoughts += [(thought, number) for thought in thoughts]
         if TEXT_CALLS in text:
             before, _, listed = text.rpartition(TEXT_CALLS)
@@ -525,7 +525,7 @@ class HistoryComparison:
             return
         left_out = [item for item in self._known.items[: max(matched)] if not item.used]
         # A call that is missing from a message of which the rest is there.
-        kept = {item.position for item in self._known.items if item.used and item.kind != "user"}
+        kept = {item.position for item in self._known.items if item.used}
         for item in [item for item in self._known.items if not item.used and item.call]:
             if item.position in kept:
                 item.use()
