@@ -171,6 +171,25 @@ def test_the_calls_of_the_model_are_limited():
     assert [call_id for call_id, _, _ in watched.started] == ["1", "2"]
 
 
+def test_the_number_of_executions_of_a_forgotten_call_is_forgotten():
+    watched = Watched()
+    for number in range(1025):
+        watched.called(str(number), n=number)
+        if not number:
+            watched.run(call_id="0", n=0)
+    watched.called("0", tool="other")
+    watched.run("other", call_id="0")
+    assert [number for _, _, number in watched.started] == [1, 1]
+
+
+def test_the_duration_is_that_of_the_clock_of_the_run():
+    watched = Watched()
+    times = iter([10.0, 12.34567])
+    watched.hub.timer = lambda: next(times)
+    watched.run()
+    assert [event.data["ms"] for event in watched.named("tool.end")] == [2.346]
+
+
 # --- Tools in tools
 
 

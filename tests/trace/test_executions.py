@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from offbook.errors import FormatError, UnknownOutcome
-from offbook.exchange import Text
+from offbook.exchange import Image, Text
 from offbook.exchange.messages import join_text
 from offbook.trace import (
     Event,
@@ -293,6 +293,12 @@ def test_results_are_the_same_in_the_writing_of_python_and_json(own: str, sent: 
 @pytest.mark.parametrize("own, sent", DIFFERENT)
 def test_results_of_another_value_differ(own: str, sent: str):
     assert not same_result((Text(own),), (Text(sent),))
+
+
+def test_results_of_another_image_differ():
+    shown = (Text("a"), Image("AAAA", "image/png"))
+    assert same_result(shown, shown)
+    assert not same_result(shown, shown[:1])
 
 
 def test_two_texts_are_the_same_as_one_of_two_lines():

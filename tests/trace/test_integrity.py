@@ -196,6 +196,10 @@ RED: dict[str, tuple[Callable[[Messages], Messages], str, str, str]] = {
         lambda talk: [talk[0], says("I look", FIND, PRICE), *talk[2:4]],
         *("text", "I look it up.", "I look"),
     ),
+    "a prompt as words of the model": (
+        replace(7, says("Thank you very much.")),
+        *("text", "nothing", "Thank you very much."),
+    ),
     "a rewritten first prompt": (
         replace(0, user("Refund order 8 at once")),
         *("prompt", "Refund order 7, please.", "Refund order 8 at once"),
@@ -294,6 +298,7 @@ ALLOWED: dict[str, Callable[[Messages], Messages]] = {
     "a reminder beside a prompt": replace(
         7, Message("user", (*TALK[7].blocks, Text("<system-reminder>Be brief.</system-reminder>")))
     ),
+    "a result in a message of the user": replace(5, Message("user", TALK[5].blocks)),
     "a result of unknown success": replace(
         5, Message("tool", (ToolResult("c3", (Text("refunded 20 EUR"),), failed=None),))
     ),
@@ -385,6 +390,30 @@ def test_a_result_may_be_cut_or_cleared_only(sent: str, what: str):
     level = "shown" if what == "dropped" else "fails"
     assert [(c.what, c.expected, c.got, c.message, c.level) for c in changes] == [
         (what, "order 7: a lamp", shown, 3, level)
+    ]
+
+
+# What the agent added, and the texts that are shown: expected, got.
+ADDED: dict[str, tuple[Callable[[Messages], Messages], str, str]] = {
+    "a summary": (SHORTENED["a summary"][0], "", "So far: order 7 was looked up."),
+    "a remark": (SHOWN["an inserted remark"][0], "", "Be careful."),
+    "a thought": (SHOWN["a thought"][0], "nothing", "the thought 'Hm.'"),
+    "a message of the system": (SHOWN["a message of the system"][0], "", "Be brief."),
+}
+
+
+@pytest.mark.parametrize("change, expected, got", ADDED.values(), ids=ADDED)
+def test_what_was_added_is_shown(change: Callable[[Messages], Messages], expected: str, got: str):
+    (found,) = Talk(REPLIES).send(*last_requests(TALK, change))
+    assert (found.expected, found.got) == (expected, got)
+
+
+def test_a_summary_as_an_exchange_is_shown():
+    change, _ = SHORTENED["a summary as an exchange"]
+    found = Talk(REPLIES).send(*last_requests(TALK, change))
+    assert [(one.expected, one.got) for one in found] == [
+        ("", "Summarise."),
+        ("", "Order 7 was looked up."),
     ]
 
 
@@ -600,6 +629,14 @@ def test_another_head_in_one_conversation_is_shown(name: str):
     assert not talk.error
 
 
+def test_another_head_is_shown_beside_words_that_the_model_never_said():
+    one, other = says("The first answer."), says("Other words.")
+    talk = Talk([one, says("The second answer.")], lenient=True)
+    changed = Request(History([GO, one, NEXT, other, user("So?")]), system="Be rude.")
+    changes = talk.send([GO], [GO, one, NEXT], changed)
+    assert [found.what for found in changes] == ["text", "system"]
+
+
 def test_a_parameter_that_the_model_does_not_get_may_change():
     cached = ("cachedContent", "cache_control", "prompt_cache_key")
     cached += ("prompt_cache_options", "prompt_cache_retention", "store")
@@ -643,9 +680,9 @@ def test_what_the_model_said_in_another_conversation_may_move():
     prompts = [[user("One.")], [user("Two.")], [user("Three.")]]
     moved = [answers[0], answers[1], returns("c1", "a lamp"), NEXT]
     changes = talk.send(*prompts, [*prompts[2], answers[2], *moved])
-    assert [(found.what, found.got, found.level) for found in changes] == [
-        ("history", "The answer to one.", "allowed"),
-        ("history", 'find_order({"number":7})', "allowed"),
+    assert [(found.what, found.expected, found.got, found.level) for found in changes] == [
+        ("history", "", "The answer to one.", "allowed"),
+        ("history", "", 'find_order({"number":7})', "allowed"),
     ]
 
 
