@@ -207,7 +207,7 @@ class ParaphrasesAResult(Agent):
             request.results[0].text = "order 7 has a single lamp"
 
 
-@lie(LOOPS, shown("dropped", "order 7: one lamp"))
+@lie(LOOPS, red("a changed result", "order 7: one lamp"))
 class CutsAnEarlierResult(Agent):
     """A later request has only the beginning of a result."""
 
@@ -678,7 +678,8 @@ class NeverAsksTheModel(Agent):
         return "Refunded."
 
 
-@lie(("chat", "anthropic", "langgraph", "session"), shown("tried to look up shop.example"))
+@lie(("chat", "anthropic", "langgraph"), red("tried to look up shop.example"))
+@lie(("session",), shown("tried to look up shop.example"))
 class CallsTheNetwork(Agent):
     """A tool sends the order to somewhere else."""
 

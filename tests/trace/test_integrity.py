@@ -371,7 +371,7 @@ def test_another_change_is_shown(name: str):
 # What a result of an earlier request became in a later one.
 RESULTS: dict[str, tuple[str, str]] = {
     "cleared in upper case, on two lines": ("OUTPUT TRUNCATED\nby the client", "dropped"),
-    "cut": ("order 7", "dropped"),
+    "a part of it, without a remark": ("order 7", "result"),
     "cut after its first character": ("o… [truncated]", "dropped"),
     "cut with a remark on two lines": ("order 7 [3 lines\nTruncated]", "dropped"),
     "whole, with a remark": ("order 7: a lamp [truncated]", "result"),

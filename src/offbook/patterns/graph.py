@@ -297,6 +297,8 @@ class Graph:
         self.actor = ""  # the handler or effect that is running
         self.tasks: dict[asyncio.Task[Any], Work] = {}
         self.start_task: Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]] = _start_task
+        # Runs the functions of computed values in the context of a model, if there is one.
+        self.run_code: Callable[[Callable[[], Any]], Any] | None = None
         self.errors: list[Exception] = []
         self.unchecked: dict[int, str] = {}  # expectations of which no matcher was called
         self.unstable: list[str] = []  # computed values that give two results for the same inputs
@@ -476,7 +478,7 @@ class Graph:
         error: Exception | None = None
         value: Any = None
         try:
-            value = node.function()
+            value = self._run_function(node)
             if self._check_idempotent:
                 reads = self.reads
                 self._check_twice(node, value)
@@ -492,6 +494,9 @@ class Graph:
         node.stale = False
         self._store_value(node, value, error)
 
+    def _run_function(self, node: Computed) -> Any:
+        return node.function() if self.run_code is None else self.run_code(node.function)
+
     def _store_value(self, node: Computed, value: Any, error: Exception | None) -> None:
         value = freeze(value, node.value)
         # An equal value is the same object after `freeze`, so dependents are not woken.
@@ -506,7 +511,7 @@ class Graph:
 
     def _check_twice(self, node: Computed, value: Any) -> None:
         """Compute again with the same inputs; a pure function gives the same value."""
-        again = node.function()
+        again = self._run_function(node)
         if type(value) in ATOMS and type(again) is type(value) and again == value:
             return
         first = freeze(value)

@@ -357,6 +357,7 @@ class PatternHarness:
             raise
         self._model = model
         self._hub = model.rehearsal.hub
+        self.runtime.run_code = self._run_code
 
     async def __aenter__(self) -> Self:
         if self._script is not None:

@@ -65,6 +65,7 @@ CUT = re.compile(
     r"(?:…|\.\.\.)?(?:[\[(<{].{0,40}(?:truncated|omitted|trimmed).{0,120})?",
     re.IGNORECASE | re.DOTALL,
 )
+MIN_CUT = 100  # characters: what is left of a result that is cut without a remark
 # Parameters that change nothing of what the model gets or answers.
 UNSEEN_PARAMETERS = {
     "cachedContent",
@@ -559,8 +560,9 @@ def compare_results(known: ToolResult, result: ToolResult) -> ConversationChange
         (n for n, (a, b) in enumerate(zip(expected, got, strict=False)) if a != b),
         min(len(expected), len(got)),
     )
-    # The beginning of a result, and a remark that it was cut.
-    if 0 < common < len(expected) and CUT.fullmatch(got[common:]):
+    # The beginning of a result, and a remark that it was cut, or enough to be a limit of a client.
+    remark = got[common:]
+    if 0 < common < len(expected) and (remark or common >= MIN_CUT) and CUT.fullmatch(remark):
         return ConversationChange("dropped", *texts)
     return ConversationChange("result", *texts, level="fails")
 

@@ -292,8 +292,14 @@ def test_serve_is_refused_for_an_agent_that_is_not_answered_in_process():
         drive(Command("sh agent.sh"), serve=True)
 
 
-def test_a_refused_connection_that_is_ignored_is_a_python_warning():
-    with drive(connect_and_ignore_errors) as rehearsal:
+def test_a_refused_connection_that_is_ignored_fails_the_run():
+    rehearsal = drive(connect_and_ignore_errors)
+    with rehearsal, pytest.raises(IsolationError, match=r"offbook\.invalid:443"):
+        rehearsal.run(SCRIPT)
+
+
+def test_a_refused_connection_is_a_python_warning_without_automatic_assertions():
+    with drive(connect_and_ignore_errors, auto_assert=False) as rehearsal:
         with pytest.warns(OffbookWarning, match=r"offbook\.invalid:443"):
             rehearsal.run(SCRIPT)
         [event] = rehearsal.events.named("isolation.refused")
