@@ -374,9 +374,11 @@ def is_this_machine(host: str) -> bool:
     if name in LOCAL_NAMES or name.endswith(".localhost"):
         return True
     try:
-        return ip_address(name).is_loopback
+        address = ip_address(name)
     except ValueError:
         return False
+    # Python 3.13 counts ::ffff:127.0.0.1 as loopback, earlier versions do not.
+    return address.is_loopback and getattr(address, "ipv4_mapped", None) is None
 
 
 def is_ip_address(host: str) -> bool:
