@@ -265,6 +265,7 @@ def test_connections_to_this_machine_are_allowed():
         ("0.0.0.0", True),  # noqa: S104 - only a text
         ("::", True),
         ("::1%lo", True),
+        ("::ffff:127.0.0.1", False),
         ("0", False),
     ],
 )
