@@ -88,7 +88,8 @@ from concurrent.futures import ThreadPoolExecutor
 ThreadPoolExecutor().submit(go).result()""",
     "a thread pool of multiprocessing": """
 from multiprocessing.pool import ThreadPool
-ThreadPool(1).apply(go)""",
+with ThreadPool(1) as pool:
+    pool.apply(go)""",
     "_thread": "import _thread; wait(lambda run: _thread.start_new_thread(run, ()))",
     "a thread of a thread": """
 import _thread

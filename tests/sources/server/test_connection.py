@@ -277,6 +277,7 @@ class OneHandler:
     """The server of one connection, which answers all requests with one function."""
 
     limit = 1000
+    refuses_pages = True
 
     def __init__(self, answer: Answer) -> None:
         self.loop = asyncio.get_running_loop()
