@@ -1,4 +1,4 @@
-"""The parts of `./dev mutants` name files that exist: a missing file would be checked by nothing."""
+"""The parts of `./dev mutants` name files that exist: nothing would check a missing file."""
 
 import tomllib
 from pathlib import Path
