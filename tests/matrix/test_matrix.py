@@ -64,7 +64,8 @@ def test_the_client_sends_the_tool_result_and_receives_the_text(
         if row.results_as_text:
             assert any("21 degrees in Paris" in request.messages[-1].text for request in requests)
         else:
-            for name in {*run.tools} - {"final_answer", "submit"}:
+            # Of an output tool, and of the last call of mini-swe-agent, there is no result.
+            for name in {*run.tools.known()} - {"final_answer", "submit"}:
                 assert "21 degrees in Paris" in run.results(name)[0].text
     assert not connections.exists(), connections.read_text()
 

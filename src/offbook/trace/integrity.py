@@ -11,8 +11,8 @@ returned and what the user wrote must come back as it was. `compare` returns the
 
 Clients render a conversation in their own way, so these differences are none: white space and the
 order of keys, thinking that is left out, empty texts, other call ids, the texts of a message split
-or joined, parallel calls as several messages, reminders that a client injects
-(`strip_injected`), calls as a text (smolagents).
+or joined, parallel calls as several messages, a remark that a message has no words, reminders that
+a client injects (`strip_injected`), calls as a text (smolagents).
 """
 
 from __future__ import annotations
@@ -65,6 +65,9 @@ CUT = re.compile(
     r"(?:…|\.\.\.)?(?:[\[(<{].{0,40}(?:truncated|omitted|trimmed).{0,120})?",
     re.IGNORECASE | re.DOTALL,
 )
+# What a client writes where the model called tools and said no words, for providers that refuse an
+# empty text: litellm, Claude Code.
+NO_WORDS = re.compile(r"\[System: Empty message content sanitised[^\]]*\]|\(no content\)")
 MIN_CUT = 100  # characters: what is left of a result that is cut without a remark
 # Parameters that change nothing of what the model gets or answers.
 UNSEEN_PARAMETERS = {
@@ -160,6 +163,8 @@ class Parts:
             before, _, listed = text.rpartition(TEXT_CALLS)
             if (parsed := parse_text_calls(listed, before)) is not None:
                 text, calls = before, [*calls, *parsed]
+        if NO_WORDS.fullmatch(text.strip()):
+            text = ""
         if key := text_key(text):
             self.items.append(Item("text", key, text, number, self._position))
         for call in calls:
