@@ -13,6 +13,7 @@ from offbook.surfaces.cli import main
 from tests.goldens.sample_project import LIVE, make_project
 
 RunGolden = Callable[..., tuple[int, str]]
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "goldens"
 
 
 @pytest.fixture
@@ -277,15 +278,69 @@ def test_check_without_goldens_exits_2(tmp_path: Path, golden: RunGolden):
 
 
 @pytest.mark.external
-def test_check_foreign_skips_the_origin(shared_data: Path, tmp_path: Path, golden: RunGolden):
-    for name in ("golden", "MANIFEST.json"):
-        source = shared_data / "open-harness" / name
-        target = tmp_path / "fixtures" / name
-        target.parent.mkdir(exist_ok=True)
-        shutil.copytree(source, target) if source.is_dir() else shutil.copy(source, target)
-    names = [f"hub/{path.stem}" for path in (tmp_path / "fixtures/golden/hub").glob("*.jsonl")]
-    code, output = golden("--root", str(tmp_path), "check", "--foreign", *names)
-    assert (code, output) == (0, f"{len(names)} scenarios replayed, 0 problems\n")
+def test_goldens_of_another_project_are_checked_without_our_metadata(
+    shared_data: Path, tmp_path: Path, golden: RunGolden
+):
+    shutil.copytree(EXAMPLE / "scripts", tmp_path / "scripts")
+    shutil.copytree(shared_data / "open-harness", tmp_path / "fixtures")
+    count = len(list((tmp_path / "fixtures" / "golden").glob("*/*.jsonl")))
+    code, output = golden("--root", str(tmp_path), "check")
+    assert (code, output.splitlines()) == (
+        0,
+        [
+            f"origin not checked, not recorded by Offbook: {count}",
+            f"{count} scenarios replayed, 0 problems",
+        ],
+    )
+
+
+FOREIGN = {
+    "sessionId": "s1",
+    "scenario": "another-name",
+    "steps": [{"type": "emit", "event": {"type": "a"}}],
+    "expect": {"events": [{"event": {"type": "a"}, "context": {"sessionId": "s1"}}]},
+}
+
+
+def write_foreign(project: Path, component: str, name: str, **changes: object) -> None:
+    path = project / "fixtures" / "golden" / component / f"{name}.jsonl"
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(msgspec.json.encode({**FOREIGN, **changes}))
+
+
+def test_a_fixture_that_no_scenario_here_records_needs_no_metadata(
+    project: Path, golden: RunGolden
+):
+    write_foreign(project, "hub", "imported")
+    code, output = golden("check")
+    assert (code, output.splitlines()) == (
+        0,
+        ["origin not checked, not recorded by Offbook: 1", "2 scenarios replayed, 0 problems"],
+    )
+
+
+def test_a_fixture_that_a_scenario_here_records_needs_its_mark(project: Path, golden: RunGolden):
+    write_foreign(project, "till", "open-drawer", scenario="open-drawer")
+    code, output = golden("check")
+    assert code == 1
+    assert "not recorded: metadata.provenance is missing" in output
+
+
+@pytest.mark.parametrize("command", [("check",), ("check", "--live", "till"), ("show",)])
+def test_an_unreadable_file_does_not_hide_the_others(
+    project: Path, golden: RunGolden, command: tuple[str, ...]
+):
+    write_foreign(project, "till", "flow", cases=[])
+    code, output = golden(*command)
+    assert code == (0 if command == ("show",) else 1)
+    assert "till/flow.jsonl:1: Object contains unknown field `cases`" in output
+    assert "1 scenario replayed, 1 problem" in output or "till/open-drawer" in output
+
+
+def test_a_check_that_can_read_no_file_fails(project: Path, golden: RunGolden):
+    (project / GOLDEN).write_text("{}")
+    code, output = golden("check")
+    assert (code, output.splitlines()[-1]) == (1, "0 scenarios replayed, 1 problem")
 
 
 def test_spec_new_does_not_overwrite(project: Path, golden: RunGolden):

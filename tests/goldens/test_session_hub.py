@@ -144,7 +144,25 @@ def test_paused_session_can_be_aborted():
     hub.start_session()
     hub.abort(resumable=True)
     hub.abort("enough")
-    assert hub.status == "aborted"
+    assert (hub.status, hub.paused) == ("aborted", None)
+
+
+@pytest.mark.parametrize(
+    "scope, node",
+    [({}, {}), ({"task": {"id": "t1"}}, {"nodeId": "t1"}), ({"task": "t1"}, {})],
+)
+def test_the_node_of_a_pause_is_the_current_task_or_absent(
+    scope: dict[str, Any], node: dict[str, str]
+):
+    hub = SessionHub(session_id="s")
+    seen = collect_events(hub)
+    hub.start_session()
+    with hub.scoped(**scope):
+        hub.abort(resumable=True)
+    hub.resume("s", "go on")
+    paused, _, resumed = payloads(seen)
+    assert paused == {"type": "flow:paused", "sessionId": "s", **node}
+    assert resumed == {"type": "flow:resumed", "sessionId": "s", **node, "injectedMessages": 1}
 
 
 async def test_inbox_receives_messages_before_the_session_starts():

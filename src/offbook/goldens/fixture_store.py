@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from hashlib import sha256
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
@@ -19,7 +20,7 @@ from offbook.errors import FormatError, FutureVersion, UsageError, did_you_mean
 from offbook.files import convert, parse_json, read_document, read_text, write_atomic
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterable
 
 FIXTURE_VERSION = 1
 SIDECAR = ".match.json"
@@ -183,6 +184,20 @@ def read_scenarios(path: Path) -> list[GoldenScenario]:
                 hint=did_you_mean(name, line_of),
             )
     return scenarios
+
+
+def read_files(paths: Iterable[Path]) -> tuple[list[GoldenScenario], list[Problem]]:
+    """Read the scenarios of several files, and the problems of those that cannot be read."""
+    scenarios: list[GoldenScenario] = []
+    problems: list[Problem] = []
+    for path in paths:
+        try:
+            scenarios += read_scenarios(path)
+        except FormatError as error:  # the file itself, its sidecar or its manifest
+            problem = Problem(Path(error.path), error.line or 1, error.what, error.hint)
+            if problem not in problems:  # several files may have one manifest
+                problems.append(problem)
+    return scenarios, problems
 
 
 def sidecar_path(path: Path) -> Path:

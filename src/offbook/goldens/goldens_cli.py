@@ -18,9 +18,9 @@ from offbook.cli_options import describe_difference, json_option, print_json, us
 from offbook.determinism.run_context import SystemClock
 from offbook.errors import OffbookError, UsageError, counted, require_known
 from offbook.files import write_atomic
-from offbook.goldens.fixture_store import read_scenarios
+from offbook.goldens.fixture_store import read_files, read_scenarios
 from offbook.goldens.golden_replay import replay_all
-from offbook.goldens.live_scripts import find_problems, promote, record
+from offbook.goldens.live_scripts import find_problems, is_foreign, promote, record
 from offbook.goldens.project import Project, check_live, compare_recording, open_project
 from offbook.goldens.spec_file import write_template
 from offbook.goldens.spec_validation import (
@@ -206,7 +206,10 @@ def show_command(project: Project, name: str | None, *, scratch: bool, as_json: 
     if name is not None:
         click.echo(_indented(project.fixtures.find("scratch" if scratch else "golden", name)))
         return
-    listed = {kind: project.fixtures.scenarios(kind) for kind in KINDS}
+    read = {kind: read_files(project.fixtures.paths(kind)) for kind in KINDS}
+    listed = {kind: scenarios for kind, (scenarios, _) in read.items()}
+    for problem in (each for _, problems in read.values() for each in problems):
+        click.echo(str(problem), err=True)
     if as_json:  # these keys are a promise to scripts
         print_json(
             {
@@ -273,18 +276,22 @@ def check_command(project: Project, names: tuple[str, ...], *, live: bool, forei
     misplaced = [] if names else store.misplaced()
     if not paths and not misplaced:
         raise UsageError("no goldens to check", where=str(store.root))
-    scenarios = [scenario for path in paths for scenario in read_scenarios(path)]
+    scenarios, unreadable = read_files(paths)
     replays = asyncio.run(replay_all(scenarios, project.registry.find))
     problems = [replay.render() for replay in replays if not replay.ok]
-    problems += map(str, misplaced)
+    problems += map(str, [*unreadable, *misplaced])
     if not foreign:
-        problems += [str(problem) for path in paths for problem in find_problems(store, path)]
+        for path in dict.fromkeys(each.path for each in scenarios):
+            problems += map(str, find_problems(store, path, project.registry))
+        unknown = [each for each in scenarios if is_foreign(each, project.registry)]
+        if unknown:
+            click.echo(f"origin not checked, not recorded by Offbook: {len(unknown)}")
     for problem in problems:
         click.echo(problem)
     click.echo(
         f"{counted(len(scenarios), 'scenario')} replayed, {counted(len(problems), 'problem')}"
     )
-    return int(bool(problems))
+    return int(bool(problems) or not scenarios)
 
 
 def _check_live(project: Project, components: tuple[str, ...]) -> int:

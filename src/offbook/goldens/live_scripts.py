@@ -35,6 +35,7 @@ from offbook.goldens.fixture_store import (
     MatchRule,
     Problem,
     StepDict,
+    read_files,
     read_scenarios,
     sidecar_path,
     write_fixture,
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from offbook.determinism.run_context import Clock
+    from offbook.goldens.fixture_store import GoldenScenario
     from offbook.goldens.golden_replay import FindComponent
 
 
@@ -358,29 +360,25 @@ def provenance_digest(fixture: GoldenFixture, rule: MatchRule) -> str:
     return f"sha256:{sha256(canonical_json(content).encode()).hexdigest()}"
 
 
-def find_problems(store: FixtureStore, path: Path) -> Iterator[Problem]:
-    """Return the problems of a golden or scratch file, except for those of its replay."""
+def find_problems(
+    store: FixtureStore, path: Path, registry: ComponentRegistry | None = None
+) -> Iterator[Problem]:
+    """Return the problems of a golden or scratch file, except for those of its replay.
+
+    The name and the origin of a fixture of another project are not checked. `registry` has the
+    scenarios that this project can record; without it, every fixture must be a recording.
+    """
     scenarios = read_scenarios(path)
     golden = store.fixture_path("golden", path.parent.name, path.stem)
-    others = {_content(other.fixture): other for other in store.scenarios() if other.path != golden}
+    readable, _ = read_files(other for other in store.paths() if other != golden)
+    others = {_content(other.fixture): other for other in readable}
     for scenario in scenarios:
         fixture, line = scenario.fixture, scenario.line
-        name, stem = fixture.scenario, path.stem
-        # one of several scenarios of a file may add to the name: open-drawer, open-drawer-2
-        if name != stem and (len(scenarios) == 1 or not name.startswith(f"{stem}-")):
-            yield Problem(path, line, f"the scenario is named {name!r}, but the file {stem!r}")
-        recorded = fixture.metadata.get("component", path.parent.name)
-        if recorded != path.parent.name:
-            yield Problem(path, line, f"recorded from the component {recorded!r}")
         copy = others.get(_content(fixture))
         if copy is not None:
             yield Problem(path, line, f"duplicate of {copy.name} ({copy.location})")
-        if not fixture.metadata.get("recordedAt"):
-            yield Problem(path, line, "not recorded: metadata.recordedAt is missing")
-        if "provenance" not in fixture.metadata:
-            yield Problem(path, line, "not recorded: metadata.provenance is missing")
-        elif fixture.metadata["provenance"] != provenance_digest(fixture, scenario.rule):
-            yield Problem(path, line, "edited after it was recorded")
+        if registry is None or not is_foreign(scenario, registry):
+            yield from _find_origin_problems(scenario, single=len(scenarios) == 1)
         for field, text in _strings(msgspec.to_builtins(fixture), "$"):
             if text in VOLATILE_MARKS:
                 continue  # the type of a value, not the value
@@ -389,6 +387,36 @@ def find_problems(store: FixtureStore, path: Path) -> Iterator[Problem]:
                 yield Problem(path, line, f"contains a secret at {field}")
             elif HOME_PATH.search(text):
                 yield Problem(path, line, f"contains a path of a home folder at {field}")
+
+
+def is_foreign(scenario: GoldenScenario, registry: ComponentRegistry) -> bool:
+    """Return True for a fixture of another project: no mark of Offbook, and no scenario here."""
+    if "provenance" in scenario.fixture.metadata:
+        return False
+    component = scenario.component
+    try:
+        known = registry.scenarios(component) if component in registry.script_names() else {}
+    except UsageError:  # a broken script, which the replay reports
+        return False
+    return scenario.fixture.scenario not in known and scenario.path.stem not in known
+
+
+def _find_origin_problems(scenario: GoldenScenario, *, single: bool) -> Iterator[Problem]:
+    """Return the signs that a scenario was not recorded under its name, or was edited."""
+    fixture, path, line = scenario.fixture, scenario.path, scenario.line
+    name, stem = fixture.scenario, path.stem
+    # one of several scenarios of a file may add to the name: open-drawer, open-drawer-2
+    if name != stem and (single or not name.startswith(f"{stem}-")):
+        yield Problem(path, line, f"the scenario is named {name!r}, but the file {stem!r}")
+    recorded = fixture.metadata.get("component", path.parent.name)
+    if recorded != path.parent.name:
+        yield Problem(path, line, f"recorded from the component {recorded!r}")
+    if not fixture.metadata.get("recordedAt"):
+        yield Problem(path, line, "not recorded: metadata.recordedAt is missing")
+    if "provenance" not in fixture.metadata:
+        yield Problem(path, line, "not recorded: metadata.provenance is missing")
+    elif fixture.metadata["provenance"] != provenance_digest(fixture, scenario.rule):
+        yield Problem(path, line, "edited after it was recorded")
 
 
 def _content(fixture: GoldenFixture) -> str:

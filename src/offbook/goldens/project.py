@@ -28,6 +28,7 @@ from offbook.files import parse_toml, read_text
 from offbook.goldens.fixture_store import (
     FixtureStore,
     GoldenScenario,
+    read_files,
     read_scenarios,
     sidecar_path,
 )
@@ -156,9 +157,8 @@ async def check_live(
     A golden without a scenario fails as well: nothing shows that the component still does it.
     """
     definitions = project.registry.scenarios(component)
-    goldens = {
-        each.fixture.scenario: each for each in project.fixtures.scenarios(component=component)
-    }
+    scenarios, problems = read_files(project.fixtures.paths(component=component))
+    goldens = {each.fixture.scenario: each for each in scenarios}
     results = [
         await _check_scenario(project, component, definition, goldens.get(name), environment)
         for name, definition in definitions.items()
@@ -168,6 +168,7 @@ async def check_live(
         if name not in definitions:
             reason = f"the golden has no scenario in {script}, so it cannot be checked"
             results.append(LiveResult(f"{component}/{name}", "failed", [reason]))
+    results += [LiveResult(component, "failed", [str(problem)]) for problem in problems]
     if not results:
         results.append(LiveResult(component, "failed", [f"{script} has no scenario"]))
     return results

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import msgspec
 
@@ -78,7 +78,7 @@ class SessionHub(Hub):
 
     @property
     def paused(self) -> PausedSession | None:
-        """The point at which the session was paused last, until `forget_paused`."""
+        """The point at which the session was paused last, until `abort` or `forget_paused`."""
         return self._paused.get(self.session_id)
 
     def set_status(self, status: SessionStatus) -> None:
@@ -118,16 +118,25 @@ class SessionHub(Hub):
         )
 
     def abort(self, reason: str | None = None, *, resumable: bool = False, node: str = "") -> None:
-        """Abort the session, or pause it at a node so that it can be resumed."""
+        """Abort the session, or pause it at a node so that it can be resumed.
+
+        The default of the node is the task of the current scope.
+        """
         if not self.session_active or (resumable and self._status == "paused"):
             return
         # the status changes first: a listener of the event reads the new one
         if resumable:
             self._status = "paused"
+            task = self.current().get("task")
+            if not node and isinstance(task, dict):
+                node = str(cast("dict[str, Any]", task).get("id", ""))
             self._paused[self.session_id] = PausedSession(self.session_id, node, reason or "")
-            self._command("flow:paused", sessionId=self.session_id, nodeId=node, reason=reason)
+            self._command(
+                "flow:paused", sessionId=self.session_id, nodeId=node or None, reason=reason
+            )
         else:
             self._status = "aborted"
+            self.forget_paused(self.session_id)
             self._command("session:abort", reason=reason)
         self.signal.fire(reason or "")
 
@@ -146,8 +155,8 @@ class SessionHub(Hub):
         # the old signal stays fired for the code that was stopped by it
         self.signal = StopSignal()
         self.emit("session:message", {"content": message})
-        data = {"sessionId": session_id, "nodeId": paused.node_id, "injectedMessages": 1}
-        self.emit("flow:resumed", data)
+        node = {"nodeId": paused.node_id} if paused.node_id else {}
+        self.emit("flow:resumed", {"sessionId": session_id, **node, "injectedMessages": 1})
 
     def forget_paused(self, session_id: str) -> None:
         """Make a paused session impossible to resume. Idempotent."""

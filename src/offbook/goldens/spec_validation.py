@@ -150,7 +150,7 @@ def check_static(project: Project) -> Iterator[Problem]:
         if project.relative(path) not in named:
             yield Problem(path, 1, "no requirement names this golden")
         try:
-            yield from find_problems(project.fixtures, path)
+            yield from find_problems(project.fixtures, path, project.registry)
         except OffbookError as error:  # the problems of other files are reported as well
             yield Problem(path, 1, str(error))
     yield from project.fixtures.misplaced()
