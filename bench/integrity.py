@@ -12,7 +12,7 @@ import http.client
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from multiprocessing import get_context
 from typing import Any
@@ -33,7 +33,7 @@ TOOL = {"type": "function", "function": {"name": "read", "parameters": PARAMETER
 
 
 @contextmanager
-def without_integrity() -> Iterator[None]:
+def without_integrity() -> Generator[None]:
     """Switch the comparison off, with all that it keeps for later requests."""
 
     def find_none(_: Any, request: Request, known: int, *__: Any, **___: Any) -> str:
