@@ -1010,7 +1010,7 @@ async def test_an_unanswered_call_whose_result_comes_back_is_a_mismatch():
     turn = when("Go", [call("find", unanswered=True), say("b")])
     playbook, agent = opened(turn, tools=(Tool("find"),))
     await agent.ask()
-    with pytest.raises(ScriptMismatch, match="which is scripted as unanswered: step 1"):
+    with pytest.raises(ScriptMismatch, match="of find, which is scripted as unanswered: step 1"):
         await agent.ask("order 7")
     assert isinstance(playbook.failure, ScriptMismatch)
 
