@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from offbook.exchange.model import ModelSource, ToolAlias
     from offbook.runs.rehearsal import Rehearsal
     from offbook.subjects.clis.pi import Pi
-    from offbook.subjects.subject import Skill, Subject
+    from offbook.subjects.subject import Skill, Subject, ToolServer
 
 PI_SUFFIXES = {".ts", ".js", ".mts", ".mjs", ".cts", ".cjs"}
 
@@ -149,6 +149,7 @@ def drive(  # noqa: PLR0913 - the options of a rehearsal
     lenient: Iterable[str] = (),
     serve: bool = False,
     faults: Faults | Iterable[str] | Mapping[str, Any] | None = None,
+    mcp: Iterable[ToolServer] = (),
     **options: Any,
 ) -> Rehearsal:
     """Drive an agent with a scripted model: an agent of a framework, a function, or a `Subject`.
@@ -163,12 +164,16 @@ def drive(  # noqa: PLR0913 - the options of a rehearsal
     `lenient` names rules of the providers that are not checked: `["missing_max_tokens"]`.
     `serve` is for clients that open their own sockets: during the run, the variables for base URLs
     and keys (`OPENAI_BASE_URL`, …) name a server on loopback. `faults` break some of the model's
-    responses, and some tools and host calls: `["reset@2"]`, or `{"seed": 7}` for any.
+    responses, and some tools and host calls: `["reset@2"]`, or `{"seed": 7}` for any. `mcp` are
+    scripted MCP servers of the agent: a command-line agent is configured with them, and what they
+    execute is in the trace.
     """
     from offbook.runs.rehearsal import Rehearsal
-    from offbook.subjects.subject import Subject
+    from offbook.subjects.subject import Subject, require_list
 
     require_bools(auto_assert=auto_assert, allow_unused_mocks=allow_unused_mocks, serve=serve)
+    servers = cast("list[ToolServer]", require_list(mcp, "mcp"))
+    mock_tools = _mock_server_tools(servers, mock_tools)
     if isinstance(subject, type) or not isinstance(subject, Subject):
         # Imported here: a session does not need the frameworks.
         from offbook.subjects.frameworks.framework import wrap_agent
@@ -217,7 +222,19 @@ def drive(  # noqa: PLR0913 - the options of a rehearsal
         lenient=lenient,
         serve=serve,
         faults=faults,
+        mcp=servers,
     )
+
+
+def _mock_server_tools(
+    servers: list[ToolServer], mock_tools: Mapping[str, Any] | None
+) -> Mapping[str, Any] | None:
+    """Mock the tools of MCP servers; return the mocks of the agent's own tools."""
+    left = dict(mock_tools or {})
+    for server in servers:
+        for name in [name for name in left if name in server.tool_names]:
+            server.mock_tool(name, left.pop(name))
+    return left or None
 
 
 # `__wrapped__` is the function without its decorator.

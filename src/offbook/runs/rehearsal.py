@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from offbook.sources.playbook.actions import Role, Turn
     from offbook.sources.playbook.playbook import Playbook
     from offbook.subjects.session.session import AgentSession
-    from offbook.subjects.subject import SeenTools
+    from offbook.subjects.subject import SeenTools, ToolServer
     from offbook.trace.events import Event
     from offbook.trace.query import Events
 
@@ -142,6 +142,7 @@ class Rehearsal:
         serve: bool = False,
         sealed: bool = False,
         faults: Faults | Iterable[str] | Mapping[str, Any] | None = None,
+        mcp: Iterable[ToolServer] = (),
     ) -> None:
         self.subject = subject
         defaults = _defaults.get() or RehearsalDefaults()
@@ -179,6 +180,7 @@ class Rehearsal:
             lenient=lenient,
             serve=serve,
             sealed=sealed,
+            servers=tuple(mcp),
         )
         self._bridge = defaults.bridge or SyncBridge()
         self._runs: list[Run] = []
@@ -481,8 +483,7 @@ class Rehearsal:
 
     def _raise_tool_errors(self) -> None:
         """Raise an exception of a tool that the framework turned into a result for the model."""
-        # An isinstance() with a protocol takes 30 µs.
-        watch: SeenTools | None = getattr(self.subject, "tool_watch", None)
+        watch: SeenTools | None = self._wiring.tool_watch
         errors = [] if watch is None else watch.errors
         while errors:
             seen = errors.pop(0)
@@ -639,7 +640,8 @@ class Rehearsal:
             message = "nothing was tested: the agent never called the model"
             of_faults.append(Verdict("model called", "fail", message))
         faulty = self.hub.faults is not None and self.hub.faults.injected
-        for verdict in (*self.subject.verdicts(), *of_source, *of_faults):
+        of_subject = [*self.subject.verdicts(), *self._wiring.server_verdicts()]
+        for verdict in (*of_subject, *of_source, *of_faults):
             if verdict.holds:
                 self.hub.emit_verdict(verdict)
             elif faulty and verdict in of_source:

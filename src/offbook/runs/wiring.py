@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from offbook.errors import UsageError
+from offbook.exchange.model import ToolAlias
 from offbook.subjects.subject import (
     HasMockedTools,
     HasRequestMetadata,
     HasToolAliases,
-    HasToolWatch,
+    NamesServerTools,
     RunContext,
     Subject,
 )
@@ -34,7 +35,7 @@ from offbook.trace.instrument import TracedSource
 # The server, the dialects and the interception are imported where they are used: a scripted
 # session needs none of them, and they take half of its start-up time.
 if TYPE_CHECKING:
-    from collections.abc import Collection, Generator, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Mapping
     from pathlib import Path
 
     from offbook.determinism.faults import FaultInjector
@@ -45,12 +46,15 @@ if TYPE_CHECKING:
         ModelSource,
         Reply,
         Request,
-        ToolAlias,
         ToolAliases,
     )
+    from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
     from offbook.sources.server.endpoint import Endpoint
     from offbook.sources.server.proxy import Proxy
     from offbook.sources.server.server import Server
+    from offbook.subjects.subject import ToolServer
+    from offbook.subjects.tool_watch import ToolWatch
+    from offbook.trace.events import Verdict
     from offbook.trace.hub import Hub
 
 URLS_SHOWN = 4
@@ -64,7 +68,7 @@ class Wiring:
     providers' own; `allow` are addresses that it may reach. `refused` are the connections that
     were blocked. With `serve`, clients of this process get the address of a server in their
     environment during the run, instead of being intercepted. A subject that is `sealed` runs in a
-    network namespace.
+    network namespace. `servers` are MCP servers whose calls are part of the trace.
     """
 
     def __init__(  # noqa: PLR0913 - the options of a run
@@ -79,6 +83,7 @@ class Wiring:
         lenient: Iterable[str] = (),
         serve: bool = False,
         sealed: bool = False,
+        servers: tuple[ToolServer, ...] = (),
     ) -> None:
         if sealed and (sys.platform != "linux" or subject.model_access != "endpoint"):
             raise UsageError(
@@ -107,6 +112,11 @@ class Wiring:
         self._own_aliases: ToolAliases = (
             subject.tool_aliases if isinstance(subject, HasToolAliases) else {}
         )
+        self._servers = servers
+        if isinstance(subject, NamesServerTools):
+            names = {t: subject.server_tool_name(s.name, t) for s in servers for t in s.tool_names}
+            own = {tool: ToolAlias(name) for tool, name in names.items() if name != tool}
+            self._own_aliases = {**own, **self._own_aliases}
         self._aliases: ToolAliases = {}
         if tool_aliases:
             from offbook.exchange.model import parse_tool_aliases
@@ -117,12 +127,16 @@ class Wiring:
         self._proxy: Proxy | None = None  # of a subject with processes
         self.aliased: AliasedSource | None = None
         self.refused: list[ConnectionBlocked] = []
+        # A subject that sees its tools has a watch, which knows the calls of its clients.
+        self.tool_watch: ToolWatch | None = getattr(subject, "tool_watch", None)
+        self._undo: list[Callable[[], None]] = []
 
     def connect(self, cwd: Path) -> RunContext:
         """Return the context in which the subject is opened."""
         # The tool calls of a subject that does not emit them are read from its requests.
         read_tools = not self._subject.emits_tool_calls
         url = ""
+        watch = self._attach_servers() if self._servers else None
         if self._subject.model_access == "call":
             source: ModelSource = self._source
             if self._hub.faults is not None:
@@ -154,12 +168,30 @@ class Wiring:
             context = msgspec.structs.replace(context, to_script_call=aliased.original_call)
         if self._endpoint is not None:
             self._endpoint.source = source
+        if watch is not None:
+            variables = {_server_variable(server): server.url for server in self._servers}
+            context = msgspec.structs.replace(context, servers=self._servers, variables=variables)
+            if watch is not getattr(self._subject, "tool_watch", None):
+                self._undo.append(watch.open(context))
         return msgspec.structs.replace(context, source=source)
+
+    def _attach_servers(self) -> ToolWatch:
+        """Let the MCP servers report to the watch of the subject, or to one of their own."""
+        from offbook.subjects.tool_watch import ToolWatch
+
+        watch = self.tool_watch = self.tool_watch or ToolWatch()
+        for server in self._servers:
+            server.attach(self._hub, watch)
+            self._undo.append(server.detach)
+            watch.watched.update(server.tool_names)
+            watch.mocked.update(server.mocked)
+        return watch
 
     def _create_endpoint(self, *, tools: bool) -> Endpoint:
         # Mocked tools by the agent's names and by the script's.
         subject = self._subject
         mocked = set(subject.mocked if isinstance(subject, HasMockedTools) else ())
+        mocked.update(name for server in self._servers for name in server.mocked)
         aliases = {**self._own_aliases, **self._aliases}
         mocked |= {name for name, alias in aliases.items() if alias.tool in mocked}
         if self._serve or subject.model_access == "endpoint":
@@ -199,8 +231,7 @@ class Wiring:
         return open_proxy(_shared_server(os.getpid()), endpoint, guard)
 
     def _watch_tools(self, endpoint: Endpoint) -> None:
-        if isinstance(self._subject, HasToolWatch):
-            seen = self._subject.tool_watch
+        if (seen := self.tool_watch) is not None:
             aliases = {**self._own_aliases, **self._aliases}
             watched = _AliasedNames(seen.watched, aliases) if aliases else seen.watched
             endpoint.watch_tools(seen.failed, watched, seen.results)
@@ -307,12 +338,24 @@ class Wiring:
             lines.append(f"  fix: {self.refused[0].hint}")
         return "\n".join(lines)
 
+    def server_verdicts(self) -> Iterable[Verdict]:
+        """Return the verdicts of the MCP servers."""
+        for server in self._servers:
+            yield from server.verdicts()
+
     def close(self) -> None:
-        """Remove the endpoint and its proxy."""
+        """Remove the endpoint and its proxy, and end the recording of the MCP servers."""
+        while self._undo:
+            self._undo.pop()()
         if self._proxy is not None:
             self._proxy.close()
         if self._endpoint is not None:
             self._endpoint.close()
+
+
+def _server_variable(server: ToolServer) -> str:
+    """Return the variable in which a command finds the URL of an MCP server."""
+    return f"OFFBOOK_MCP_{''.join(c if c.isalnum() else '_' for c in server.name).upper()}"
 
 
 def _url_variables() -> set[str]:
@@ -390,6 +433,16 @@ def serve_source(
     return server.mount(
         source, run=run, hub=hub, tools=tools, lenient=lenient, mocked=mocked, faults=faults
     )
+
+
+def serve_handler(
+    answer: Callable[[HttpRequest], Awaitable[HttpResponse]],
+) -> tuple[str, Callable[[], None]]:
+    """Answer requests by a function, on the server that all runs of this process share.
+
+    Return the URL, and a function that ends it.
+    """
+    return _shared_server(os.getpid()).mount_handler(answer, token_urlsafe(12))
 
 
 @cache

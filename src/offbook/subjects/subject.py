@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from offbook.exchange.messages import ToolCall
     from offbook.exchange.model import ModelSource, ToolAliases
     from offbook.subjects.process import Seal
+    from offbook.subjects.tool_watch import ToolWatch
     from offbook.trace.events import Verdict
     from offbook.trace.hub import Hub
     from offbook.trace.instrument import SeenTool
@@ -65,7 +66,7 @@ class RunContext(msgspec.Struct, frozen=True):
     stream, `variables` are added to its environment. `proxy_env` returns the variables by which a
     process with these others finds the proxy of the run, its only way to other hosts; with a
     `seal` it runs in a network namespace. `failure` returns the error of the model that fails the
-    run, if there is one: to prompt again is useless.
+    run, if there is one: to prompt again is useless. `servers` are the MCP servers of the run.
     """
 
     source: ModelSource
@@ -79,6 +80,7 @@ class RunContext(msgspec.Struct, frozen=True):
     proxy_env: Callable[[Mapping[str, str]], Mapping[str, str]] = lambda _: {}
     seal: Seal | None = None
     failure: Callable[[], BaseException | None] = lambda: None
+    servers: tuple[ToolServer, ...] = ()
 
 
 @runtime_checkable
@@ -169,6 +171,60 @@ class HasToolAliases(Protocol):
     @property
     def tool_aliases(self) -> ToolAliases:
         """Its own tool names, by common name."""
+        ...
+
+
+class ToolServer(Protocol):
+    """An MCP server of the test, `drive(…, mcp=[server])`: its calls are part of the trace.
+
+    A client reaches it at `url` over HTTP, or by `command` over stdio.
+    """
+
+    name: str
+
+    @property
+    def url(self) -> str:
+        """Its address for streamable HTTP."""
+        ...
+
+    @property
+    def command(self) -> list[str]:
+        """The command of a client that speaks stdio."""
+        ...
+
+    @property
+    def tool_names(self) -> Collection[str]:
+        """The names of its tools."""
+        ...
+
+    @property
+    def mocked(self) -> Collection[str]:
+        """The names of the tools that are mocked."""
+        ...
+
+    def mock_tool(self, name: str, value: Any, /) -> None:
+        """Replace the result of a tool in the next run."""
+        ...
+
+    def attach(self, hub: Hub, watch: ToolWatch, /) -> None:
+        """Record its calls in the trace of a run."""
+        ...
+
+    def detach(self) -> None:
+        """End the recording."""
+        ...
+
+    def verdicts(self) -> Iterable[Verdict]:
+        """Return its verdicts at the end of the run, such as unused tools."""
+        ...
+
+
+@runtime_checkable
+class NamesServerTools(Protocol):
+    """A subject with another name for a tool of an MCP server than the server's own."""
+
+    def server_tool_name(self, server: str, tool: str, /) -> str:
+        """Return the name of the tool in the requests to the model."""
         ...
 
 

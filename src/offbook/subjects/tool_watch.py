@@ -61,11 +61,12 @@ class ToolWatch:
 
     def __init__(self, mocked: Collection[str] = ()) -> None:
         self._hub: Hub | None = None
-        self._mocked = mocked
         self._to_script_call: Callable[[ToolCall], ToolCall] = lambda call: call
         self._calls: dict[str, ToolCallData] = {}  # of the model, the latest last
         self._counts: dict[str, int] = {}  # of the executions of each call
+        self._open: list[WatchedCall] = []  # the executions that have not ended
         self._lock = Lock()
+        self.mocked = set(mocked)
         self.failed: dict[str, bool] = {}
         self.watched: set[str] = set()
         self.errors: list[ToolError] = []
@@ -116,6 +117,28 @@ class ToolWatch:
         Write `with` in a plain function, and `async with` in an `async def`.
         """
         return WatchedCall(self, tool, given, call_id, signals, functions)
+
+    def is_reported(self, tool: str, given: Any) -> bool:
+        """Return whether a client reports the execution that its server is about to start.
+
+        A client in this process does, before it sends the call; each accounts for one execution.
+        """
+        with self._lock:
+            for execution in self._open:
+                if not execution.served and (execution.tool, execution.given) == (tool, given):
+                    execution.served = True
+                    return True
+        return False
+
+    def note_open(self, execution: WatchedCall) -> None:
+        """Note that an execution has started."""
+        with self._lock:
+            self._open.append(execution)
+
+    def note_closed(self, execution: WatchedCall) -> None:
+        """Note that an execution has ended."""
+        with self._lock:
+            self._open.remove(execution)
 
     def start(
         self, tool: str, given: Any, call_id: str, functions: tuple[object, ...]
@@ -184,7 +207,7 @@ class ToolWatch:
                     started.number,
                     UNSET if outcome.content is None else outcome.content,
                     text or UNSET,
-                    True if tool in self._mocked else UNSET,
+                    True if tool in self.mocked else UNSET,
                     UNSET if outcome.ran else False,
                 )
             )
@@ -192,7 +215,7 @@ class ToolWatch:
         if (
             isinstance(error, Exception)
             and not isinstance(error, (*signals, InjectedFault))
-            and tool not in self._mocked
+            and tool not in self.mocked
         ):
             self.errors.append(ToolError(call_id, tool, error))
             if self._hub is not None:
@@ -211,8 +234,8 @@ class WatchedCall:
     """One execution of a tool, in a `with` or `async with` block; a fault may delay or end it."""
 
     __slots__ = (
-        *("_began", "_content", "_functions", "_given", "_scope", "_signals", "_started"),
-        *("_tool", "_watch", "failed"),
+        *("_began", "_content", "_functions", "_scope", "_signals", "_started", "_watch"),
+        *("failed", "given", "served", "tool"),
     )
 
     def __init__(
@@ -225,13 +248,14 @@ class WatchedCall:
         functions: tuple[object, ...],
     ) -> None:
         self._watch = watch
-        self._tool = tool
-        self._given = given
+        self.tool = tool
+        self.given = given
         self._signals = signals
         self._functions = functions
         self._content: tuple[Content, ...] | None = None
         self._started = ToolStartData(call_id, tool, given)
         self._began = 0.0
+        self.served = False  # set by the server that runs it in this process
         self.failed = False  # set by a framework that turns an exception into a result
 
     def returns(self, value: T) -> T:
@@ -241,16 +265,17 @@ class WatchedCall:
 
     def _start(self) -> None:
         call_id = self._started.call_id
-        self._started = self._watch.start(self._tool, self._given, call_id, self._functions)
+        self._started = self._watch.start(self.tool, self.given, call_id, self._functions)
         self._began = self._watch.timer()
-        self._scope = use_variable(_running, self._tool)
+        self._scope = use_variable(_running, self.tool)
         self._scope.__enter__()
+        self._watch.note_open(self)
 
     def __enter__(self) -> Self:
         self._start()
         if (faults := current_faults()) is not None:
             try:
-                faults.call_blocking("tool", self._tool, self._started.call_id)
+                faults.call_blocking("tool", self.tool, self._started.call_id)
             except InjectedFault as fault:
                 self._end(fault)
                 raise
@@ -260,7 +285,7 @@ class WatchedCall:
         self._start()
         if (faults := current_faults()) is not None:
             try:
-                await faults.call("tool", self._tool, self._started.call_id)
+                await faults.call("tool", self.tool, self._started.call_id)
             except InjectedFault as fault:
                 self._end(fault)
                 raise
@@ -275,9 +300,10 @@ class WatchedCall:
     def _end(self, error: BaseException | None) -> None:
         milliseconds = self._watch.timer() - self._began
         self._scope.__exit__()
+        self._watch.note_closed(self)
         ran = error is None or isinstance(error, InjectedFault) or _passed(error, self._functions)
         outcome = Outcome(self._content, self.failed or error is not None, ran)
-        self._watch.end(self._started, self._tool, milliseconds, outcome, error, self._signals)
+        self._watch.end(self._started, self.tool, milliseconds, outcome, error, self._signals)
 
 
 # --- Values of tools

@@ -11,6 +11,7 @@ CAPABILITIES = (
     "explore",
     "goldens",
     "lint",
+    "mcp",
     "patterns",
     "sandbox",
     "viewer",

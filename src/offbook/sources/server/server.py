@@ -73,7 +73,7 @@ class Server:
         self._detect_dialect = detect_dialect or dialect_detector(lenient)
         self._lenient = tuple(lenient)
         self._on_unknown_run = on_unknown_run
-        self._endpoints: dict[str, Endpoint] = {}
+        self._endpoints: dict[str, Handler] = {}
         self._ids = IdCounter()
         self._tasks: set[asyncio.Task[None]] = set()
         self._listener: socket.socket | None = None
@@ -206,6 +206,13 @@ class Server:
         )
         self._endpoints[name] = endpoint
         return endpoint
+
+    def mount_handler(
+        self, answer: Callable[[HttpRequest], Awaitable[HttpResponse]], run: str
+    ) -> tuple[str, Callable[[], None]]:
+        """Answer the requests below `/s/<run>` by a function; return the URL, and how to end it."""
+        self._endpoints[run] = PlainHandler(answer)
+        return f"http://{HOST}:{self.port}/s/{run}", lambda: self._endpoints.pop(run, None)
 
     def route(self, head: RequestHead) -> Handler:
         """Return the endpoint of a request, or a handler that rejects it."""

@@ -156,6 +156,10 @@ class CliAgent(PlainSubject, ABC):
         """Return the files in the home directory, by relative path."""
         return {}
 
+    def server_tool_name(self, server: str, tool: str) -> str:  # noqa: ARG002 - most clients add it
+        """Return the name that the client gives to a tool of an MCP server."""
+        return tool
+
     def parse_output(self, stdout: str, events: Sequence[dict[str, Any]]) -> AgentOutput:  # noqa: ARG002 - for clients that print JSON
         """Parse the output, given as a text and as the JSON objects on lines of their own."""
         return AgentOutput(stdout.strip())
@@ -181,6 +185,7 @@ class CliAgent(PlainSubject, ABC):
             # The client runs in another folder than the test.
             self.program = os.path.join(os.getcwd(), program) if os.sep in program else program  # noqa: PTH118, PTH109 - a join of texts
         self._context = context
+        self.mcp_servers |= _parse_mcp_servers({s.name: s.command for s in context.servers})
         self.output = AgentOutput()
         if context.deadline is not None:
             self._deadline = context.deadline

@@ -150,6 +150,10 @@ class ClaudeCode(CliAgent):
         self._model = model
         self._permissions = permissions
 
+    def server_tool_name(self, server: str, tool: str) -> str:
+        """Return the name with that of the server."""
+        return f"mcp__{server}__{tool}"
+
     def command(self, text: str, session: str) -> list[str]:
         """Return `claude --print …`, resumed by session id."""
         options = ["--model", self._model, "--output-format", "stream-json", "--verbose"]
@@ -302,6 +306,10 @@ class GeminiCli(CliAgent):
         self._model = model
         self._approval = approval
 
+    def server_tool_name(self, server: str, tool: str) -> str:
+        """Return the name with that of the server."""
+        return f"mcp_{server}_{tool}"
+
     def command(self, text: str, session: str) -> list[str]:
         """Return `gemini --prompt=…`; in an isolated home the latest session is the right one."""
         options = ["--model", self._model, "--output-format", "stream-json", "--skip-trust"]
@@ -364,6 +372,10 @@ class QwenCode(GeminiCli):
     ) -> None:
         super().__init__(model=model, approval=approval, **options)
 
+    def server_tool_name(self, server: str, tool: str) -> str:
+        """Return the name with that of the server."""
+        return f"mcp__{server}__{tool}"
+
     def command(self, text: str, session: str) -> list[str]:
         """Return `qwen --prompt=…`, resumed by session id."""
         options = ["--model", self._model, "--output-format", "stream-json"]
@@ -408,6 +420,10 @@ class OpenCode(CliAgent):
         super().__init__(**options)
         self._model = model
         self._title = title
+
+    def server_tool_name(self, server: str, tool: str) -> str:
+        """Return the name with that of the server."""
+        return f"{server}_{tool}"
 
     def command(self, text: str, session: str) -> list[str]:  # noqa: ARG002 - the prompt is on stdin
         """Return `opencode run …`, continued by session id."""

@@ -1,0 +1,131 @@
+"""JSON-RPC 2.0 between two peers, as MCP and ACP speak it: requests and notifications both ways.
+
+    peer = Peer(send=write_line, on_request=answer, on_notification=note)
+    peer.receive({"jsonrpc": "2.0", "id": 1, "method": "ping"})     # `answer` runs, `send` replies
+    result = await peer.request("tools/list")
+
+The transport is not part of it: it calls `receive` with each decoded message, and `send` writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
+from typing import Any, cast
+
+from offbook.errors import RpcError
+
+PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND = -32700, -32600, -32601
+INVALID_PARAMS, INTERNAL_ERROR = -32602, -32603
+
+JsonObject = dict[str, Any]
+RequestId = int | str
+OnRequest = Callable[[str, JsonObject], Awaitable[Any]]
+OnNotification = Callable[[str, JsonObject], None]
+
+current_request: ContextVar[RequestId | None] = ContextVar("offbook-rpc-request", default=None)
+"""The id of the other peer's request that the current code answers, or None."""
+
+
+class Peer:
+    """One side of a connection.
+
+    `on_request` returns the result of a request, or raises an `RpcError`; requests are answered
+    concurrently, each in a task of its own. `cancel` ends one of them, which then gets no response.
+    """
+
+    def __init__(
+        self,
+        send: Callable[[JsonObject], None],
+        on_request: OnRequest,
+        on_notification: OnNotification = lambda _method, _params: None,
+    ) -> None:
+        self._send = send
+        self._on_request = on_request
+        self._on_notification = on_notification
+        self._answering: dict[RequestId, asyncio.Task[None]] = {}
+        self._waiting: dict[RequestId, asyncio.Future[Any]] = {}
+        self._last_id = 0
+
+    def receive(self, message: object) -> None:
+        """Take a message of the other peer, or a batch of messages."""
+        if isinstance(message, list):
+            for item in cast("list[object]", message):
+                self.receive(item)
+            return
+        if not isinstance(message, dict):
+            self._send_error(None, RpcError("invalid request: not an object", INVALID_REQUEST))
+            return
+        fields = cast("JsonObject", message)
+        method, request_id = fields.get("method"), fields.get("id")
+        given = fields.get("params", {})
+        params = cast("JsonObject", given) if isinstance(given, dict) else {}
+        if method is None:
+            self._take_response(fields)
+        elif request_id is None:
+            self._on_notification(method, params)
+        else:
+            task = asyncio.ensure_future(self._answer(request_id, method, params))
+            self._answering[request_id] = task
+            task.add_done_callback(lambda _: self._answering.pop(request_id, None))
+
+    async def _answer(self, request_id: RequestId, method: str, params: JsonObject) -> None:
+        current_request.set(request_id)  # of this task alone
+        try:
+            result = await self._on_request(method, params)
+        except RpcError as error:
+            self._send_error(request_id, error)
+        except Exception as error:
+            self._send_error(request_id, RpcError(f"{type(error).__name__}: {error}"))
+            raise
+        else:
+            self._send({"jsonrpc": "2.0", "id": request_id, "result": result})
+
+    def _take_response(self, fields: JsonObject) -> None:
+        waiting = self._waiting.pop(cast("RequestId", fields.get("id")), None)
+        if waiting is None or waiting.done():
+            return  # the request was given up
+        if (error := fields.get("error")) is None:
+            waiting.set_result(fields.get("result"))
+        else:
+            failure: Mapping[str, Any] = error
+            text, code = str(failure.get("message", "")), failure.get("code", INTERNAL_ERROR)
+            waiting.set_exception(RpcError(text, code, failure.get("data")))
+
+    async def request(self, method: str, params: JsonObject | None = None) -> Any:
+        """Send a request and return its result; an error of the other peer is an `RpcError`."""
+        self._last_id += 1
+        request_id = self._last_id
+        waiting = self._waiting[request_id] = asyncio.get_running_loop().create_future()
+        message: JsonObject = {"jsonrpc": "2.0", "id": request_id, "method": method}
+        self._send(message if params is None else {**message, "params": params})
+        try:
+            return await waiting
+        finally:
+            self._waiting.pop(request_id, None)
+
+    def notify(self, method: str, params: JsonObject | None = None) -> None:
+        """Send a notification."""
+        message: JsonObject = {"jsonrpc": "2.0", "method": method}
+        self._send(message if params is None else {**message, "params": params})
+
+    def cancel(self, request_id: RequestId | None) -> None:
+        """Stop to answer a request of the other peer."""
+        task = None if request_id is None else self._answering.get(request_id)
+        if task is not None:
+            task.cancel()
+
+    def close(self, reason: str = "the connection was closed") -> None:
+        """Fail the requests that wait for a response, and stop to answer the others."""
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(RpcError(reason))
+        for task in self._answering.values():
+            task.cancel()
+
+    def _send_error(self, request_id: RequestId | None, error: RpcError) -> None:
+        body: JsonObject = {"code": error.code, "message": error.what}
+        if error.data is not None:
+            body["data"] = error.data
+        self._send({"jsonrpc": "2.0", "id": request_id, "error": body})
