@@ -26,7 +26,6 @@ OffbookError
 ├── RequirementFailed     a condition of `require` is false
 ├── HostError             the error response of a host capability
 ├── InjectedFault         a tool or a host call that fails on purpose
-├── RpcError              the error response of a JSON-RPC peer, such as an MCP server
 ├── CollectorError        spans that an OpenTelemetry collector did not accept
 ├── ToolBlocked           raised by a hook to block a tool call
 └── IsolationError        something tried to reach the network or to write elsewhere
@@ -215,15 +214,6 @@ class HostError(OffbookError):
 
 class InjectedFault(OffbookError):
     """A tool or a host call that fails on purpose: a fault of the run's plan."""
-
-
-class RpcError(OffbookError):
-    """The error response of a JSON-RPC peer, such as an MCP server: its code, and its data."""
-
-    def __init__(self, what: str, code: int = -32603, data: object = None) -> None:
-        self.code = code
-        self.data = data
-        super().__init__(what)
 
 
 class CollectorError(OffbookError):

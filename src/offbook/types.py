@@ -5,9 +5,8 @@ from offbook.capability import lazy_names
 __all__, __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "exchange.messages": "History Image Message RawBlock Text Thinking ToolCall ToolResult"
-        " user",
-        "exchange.model": "ModelSource Reply Request StopReason Tool Usage",
+        "exchange.messages": "History Image Message Text Thinking ToolCall ToolResult user",
+        "exchange.model": "ModelSource Reply Request Tool Usage",
         "sources.mocks.mocks": "MockRecording",
         "subjects.session.extensions": "Api",
         "subjects.session.tools": "Context HookEvent",
@@ -16,4 +15,5 @@ __all__, __getattr__, __dir__ = lazy_names(
         "subjects.subject": "RunContext Skill Subject",
     },
     package="offbook",
+    internal={"exchange.messages": "RawBlock", "exchange.model": "StopReason"},
 )

@@ -16,7 +16,7 @@ NAMES = GOLDEN.read_text().split()
 PACKAGE = Path(str(offbook.__file__)).parent
 PUBLIC_MODULES = [
     *["", "clis", "types", "errors", "testing", "conformance", "contracts", "evals", "explore"],
-    *["goldens", "patterns", "sandbox", "viewer", "workflows"],
+    *["goldens", "mcp", "patterns", "sandbox", "viewer", "workflows"],
 ]
 LAZY_MODULES = [
     ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix("__init__").rstrip(".")

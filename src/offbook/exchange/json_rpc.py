@@ -14,8 +14,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from typing import Any, cast
 
-from offbook.errors import RpcError
-
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND = -32700, -32600, -32601
 INVALID_PARAMS, INTERNAL_ERROR = -32602, -32603
 
@@ -28,11 +26,20 @@ current_request: ContextVar[RequestId | None] = ContextVar("offbook-rpc-request"
 """The id of the other peer's request that the current code answers, or None."""
 
 
+class RpcError(Exception):
+    """An error of the protocol: its code, and its data. The error of a tool is a result."""
+
+    def __init__(self, message: str, code: int = INTERNAL_ERROR, data: object = None) -> None:
+        self.code = code
+        self.data = data
+        super().__init__(message)
+
+
 class Peer:
     """One side of a connection.
 
     `on_request` returns the result of a request, or raises an `RpcError`; requests are answered
-    concurrently, each in a task of its own. `cancel` ends one of them, which then gets no response.
+    concurrently, each in a separate task. `cancel` ends one of them, which then gets no response.
     """
 
     def __init__(
@@ -125,7 +132,7 @@ class Peer:
             task.cancel()
 
     def _send_error(self, request_id: RequestId | None, error: RpcError) -> None:
-        body: JsonObject = {"code": error.code, "message": error.what}
+        body: JsonObject = {"code": error.code, "message": str(error)}
         if error.data is not None:
             body["data"] = error.data
         self._send({"jsonrpc": "2.0", "id": request_id, "error": body})

@@ -25,7 +25,7 @@ __all__, __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "moves": "find_values",
-        "search": "Exploration at_most ends_within explore never_before no_secret_in_answer replay",
+        "search": "at_most ends_within explore never_before no_secret_in_answer replay",
     },
     "CAPABILITY",
     internal={
@@ -33,6 +33,6 @@ __all__, __getattr__, __dir__ = lazy_names(
         "moves": "GeneratedCall Move Place build_turn render_script render_test resolve"
         " run_rendered shrink",
         "playing": "SdkConversions describe_form share_ssl_contexts",
-        "search": "Counterexample",
+        "search": "Counterexample Exploration",
     },
 )

@@ -1,9 +1,9 @@
 """MCP: scripted servers for the agents under test, and servers as the subject of a test.
 
-    from offbook.mcp import mcp_server
+from offbook.mcp import mcp_server
 
-    shop = mcp_server("shop", tools={"find_order": "order 7: one lamp"})
-    drive(ClaudeCode(), mcp=[shop])
+shop = mcp_server("shop", tools={"find_order": "order 7: one lamp"})
+drive(ClaudeCode(), mcp=[shop])
 """
 
 from offbook.capability import Capability, lazy_names
@@ -14,6 +14,7 @@ CAPABILITY = Capability(heading="MCP")
 # `__init__.pyi` lists the same names for type checkers.
 __all__, __getattr__, __dir__ = lazy_names(
     __name__,
-    {"scripted_server": "ScriptedServer ServerTool ToolContext load_mcp_server mcp_server"},
+    {"scripted_server": "mcp_server"},
     "CAPABILITY",
+    internal={"scripted_server": "ScriptedServer", "server_session": "ToolContext"},
 )

@@ -12,25 +12,21 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from secrets import token_urlsafe
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
-from offbook.exchange.json_rpc import JsonObject, RequestId, current_request
-from offbook.mcp.scripted_server import ServerSession
+from offbook.exchange.json_rpc import INVALID_REQUEST, JsonObject, RequestId, current_request
+from offbook.mcp.server_session import ServedParts, ServerSession
 from offbook.runs.wiring import serve_handler
 from offbook.sources.server.connection import error_response
-
-if TYPE_CHECKING:
-    from offbook.mcp.scripted_server import ScriptedServer
 
 SESSION_HEADER = "mcp-session-id"
 EVENT_STREAM = {"content-type": "text/event-stream", "cache-control": "no-cache"}
 Messages = asyncio.Queue[JsonObject | None]  # of a stream; None ends it
 
 
-def mount(server: ScriptedServer) -> tuple[str, Callable[[], None]]:
+def mount(server: ServedParts) -> tuple[str, Callable[[], None]]:
     """Serve a scripted server; return its URL, and a function that removes it."""
     sessions = _Sessions(server)
     url, remove = serve_handler(sessions.answer)
@@ -50,7 +46,7 @@ def bridge_command(url: str) -> list[str]:
 class _Sessions:
     """The clients of one scripted server, by the id of their session."""
 
-    def __init__(self, server: ScriptedServer) -> None:
+    def __init__(self, server: ServedParts) -> None:
         self._server = server
         self._sessions: dict[str, _HttpSession] = {}
 
@@ -67,7 +63,10 @@ class _Sessions:
                 self._sessions[name] = _HttpSession(self._server, name)
         session = self._sessions.get(name)
         if session is None:  # a client starts anew after 404
-            return error_response(404 if name else 400, "unknown session: send initialize first")
+            error = {"code": INVALID_REQUEST, "message": "unknown session: send initialize first"}
+            body = {"jsonrpc": "2.0", "id": message.get("id"), "error": error}
+            headers = {"content-type": "application/json"}
+            return HttpResponse(404 if name else 400, headers, msgspec.json.encode(body))
         match request.method:
             case "POST":
                 return session.receive(message)
@@ -86,9 +85,9 @@ class _Sessions:
 
 
 class _HttpSession:
-    """One client: a stream for each of its requests, and one for what the server sends by itself."""
+    """One client: a stream for each of its requests, and one for all else."""
 
-    def __init__(self, server: ScriptedServer, name: str) -> None:
+    def __init__(self, server: ServedParts, name: str) -> None:
         self._headers = {SESSION_HEADER: name}
         self._loop = asyncio.get_running_loop()
         self._streams: dict[RequestId, Messages] = {}

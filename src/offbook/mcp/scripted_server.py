@@ -6,121 +6,53 @@
 
 The server runs in the process of the test. Over HTTP a client reaches it by `url`; over stdio by
 `command`, a small program that passes the messages on. So its calls are executions in the trace,
-whatever the client is. `ServerSession` is the conversation with one client.
+whatever the client is.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from inspect import Parameter, getdoc, isawaitable, iscoroutinefunction, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_type_hints
 
 import msgspec
 
-from offbook.errors import RpcError, ToolFailed, UsageError, did_you_mean, explain_call
-from offbook.exchange.json_rpc import INVALID_PARAMS, METHOD_NOT_FOUND, JsonObject, Peer
-from offbook.exchange.messages import Image, RawBlock, Text
-from offbook.exchange.model import SchemaValidator, compile_validator
+from offbook.errors import UsageError, explain_call
+from offbook.exchange.json_rpc import JsonObject
+from offbook.exchange.messages import Text
+from offbook.exchange.model import Tool, compile_validator
 from offbook.files import read_document
+from offbook.mcp.http_sessions import bridge_command, mount
+from offbook.mcp.server_session import ANY_OBJECT, ServerSession, ServerTool, ToolContext
 from offbook.subjects.mock_tools import ToolOutcome, describe_exception, error_outcome
 from offbook.subjects.subject import MOCKS_USED
 from offbook.trace.events import Verdict
 from offbook.trace.hub import use_hub
-from offbook.version import VERSION
 
 if TYPE_CHECKING:
     from offbook.subjects.tool_watch import ToolWatch
     from offbook.trace.hub import Hub
 
-PROTOCOL_VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
-ANY_OBJECT: JsonObject = {"type": "object"}
 CONTEXT = "ctx"  # the parameter of a tool that gets the `ToolContext`
-RESOURCE_NOT_FOUND = -32002
 
 
-class ServerTool(msgspec.Struct, frozen=True):
-    """A tool of a scripted server, with the schema of its parameters.
+class FixedTool(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A tool of the file of a server: a fixed result, or the error that it always returns."""
 
-    `result` is a fixed result, or a function of the parameters. It returns a string, None, a value
-    for JSON, or a `ToolOutcome`; an exception as the result is a tool that fails with it.
-    """
-
-    result: Any = None
     description: str = ""
-    schema: JsonObject = msgspec.field(default_factory=lambda: dict(ANY_OBJECT))
-    annotations: JsonObject = {}
-
-    def describe(self, name: str) -> JsonObject:
-        """Return the tool as `tools/list` has it."""
-        described: JsonObject = {"name": name, "inputSchema": self.schema}
-        if self.description:
-            described["description"] = self.description
-        return {**described, "annotations": self.annotations} if self.annotations else described
-
-
-class ToolContext:
-    """The client, as a tool of a scripted server sees it in its parameter `ctx`.
-
-    async def refund(id: int, ctx: ToolContext) -> str:
-        answer = await ctx.elicit("Which account?", {"account": {"type": "string"}})
-        await ctx.progress(1, 2, "asked")
-    """
-
-    def __init__(self, session: ServerSession, token: object) -> None:
-        self._session = session
-        self._token = token
-
-    async def progress(self, done: float, total: float | None = None, message: str = "") -> None:
-        """Report progress, if the client asked for it."""
-        if self._token is None:
-            return
-        params: JsonObject = {"progressToken": self._token, "progress": done}
-        params |= {"total": total} if total is not None else {}
-        params |= {"message": message} if message else {}
-        self._session.peer.notify("notifications/progress", params)
-
-    async def log(self, message: Any, level: str = "info") -> None:
-        """Send a log message to the client."""
-        self._session.peer.notify("notifications/message", {"level": level, "data": message})
-
-    async def elicit(self, message: str, properties: Mapping[str, Any]) -> JsonObject:
-        """Ask the person behind the client; return the action, and the content if accepted."""
-        schema = {"type": "object", "properties": dict(properties), "required": [*properties]}
-        params = {"message": message, "requestedSchema": schema}
-        return await self._session.ask("elicitation", "elicitation/create", params)
-
-    async def sample(self, text: str, *, system: str = "", max_tokens: int = 1000) -> str:
-        """Ask the model of the client; return the text of its answer."""
-        message = {"role": "user", "content": {"type": "text", "text": text}}
-        params: JsonObject = {"messages": [message], "maxTokens": max_tokens}
-        params |= {"systemPrompt": system} if system else {}
-        answer = await self._session.ask("sampling", "sampling/createMessage", params)
-        blocks: Any = answer["content"]
-        blocks = blocks if isinstance(blocks, list) else [blocks]
-        return "\n".join(block["text"] for block in blocks if block.get("type") == "text")
-
-    async def roots(self) -> list[JsonObject]:
-        """Return the folders that the client lets the server use."""
-        return (await self._session.ask("roots", "roots/list", {}))["roots"]
+    parameters: JsonObject = {}
+    required: list[str] | None = None
+    result: Any = None
+    error: str = ""
 
 
 class ServerFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The file of a scripted server."""
 
-    class Tool(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-        """A tool with a fixed result, or with the error that it always returns."""
-
-        description: str = ""
-        parameters: JsonObject = {}
-        required: list[str] | None = None
-        result: Any = None
-        error: str = ""
-
     mcp_server: str
-    tools: dict[str, Tool] = {}
+    tools: dict[str, FixedTool] = {}
     resources: dict[str, Any] = {}
     prompts: dict[str, str] = {}
     instructions: str = ""
@@ -128,51 +60,52 @@ class ServerFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @explain_call
-def mcp_server(  # noqa: PLR0913 - what a server may have
-    name: str,
+def mcp_server(
+    name: str | Path,
     *,
-    tools: Mapping[str, Any] | Iterable[Callable[..., Any]] = (),
+    tools: Mapping[str, Any] | Iterable[Callable[..., Any] | tuple[Tool, Any]] = (),
     resources: Mapping[str, Any] | None = None,
     prompts: Mapping[str, Any] | None = None,
     instructions: str = "",
     page_size: int = 0,
 ) -> ScriptedServer:
-    """Return a scripted MCP server.
+    """Return a scripted MCP server, or the one that a YAML or JSON file defines.
 
-    `tools` are functions, with schemas from their signatures, or fixed results by the name of the
-    tool, or `ServerTool` for a schema of your own. `resources` are texts, bytes or functions by
-    their URI, and `prompts` texts or functions by their name. Lists have pages of `page_size`.
+    `tools` are functions, with schemas from their signatures, or fixed results, by the name of the
+    tool. In a list, a pair of a `Tool` and a result has a schema of your own. `resources` are
+    texts, bytes or functions by their URI, and `prompts` texts or functions by their name. Lists
+    have pages of `page_size`.
     """
+    if isinstance(name, Path) or str(name).endswith((".yaml", ".yml", ".json")):
+        return _read_server(Path(name))
     if not isinstance(name, str) or not name:
         raise UsageError("mcp_server() takes its name first", hint='mcp_server("shop", tools={…})')
     server = ScriptedServer(name, instructions, page_size)
-    named = (
-        cast("Mapping[str, Any]", tools)
-        if isinstance(tools, Mapping)
-        else {_name_of(function): function for function in tools}
-    )
-    for tool, value in named.items():
-        server.tools[tool] = _to_tool(tool, value)
+    if isinstance(tools, Mapping):
+        named = cast("Mapping[str, Any]", tools)
+        server.tools |= {tool: _to_tool(tool, value) for tool, value in named.items()}
+    else:
+        for entry in tools:
+            if isinstance(entry, tuple):
+                tool, value = cast("tuple[Tool, Any]", entry)
+                schema = tool.schema or ANY_OBJECT
+                server.tools[tool.name] = ServerTool(value, tool.description, schema, tool.more)
+            else:
+                tool_name = _name_of(entry)
+                server.tools[tool_name] = _to_tool(tool_name, entry)
     server.resources.update(resources or {})
     server.prompts.update(prompts or {})
     return server
 
 
-def load_mcp_server(path: Path | str) -> ScriptedServer:
-    """Return the scripted MCP server that a YAML or JSON file defines."""
-    file = read_document(Path(path), ServerFile)
-    tools = {
-        name: ServerTool(
-            ToolFailed(tool.error) if tool.error else tool.result,
-            tool.description,
-            {
-                "type": "object",
-                "properties": tool.parameters,
-                "required": [*tool.parameters] if tool.required is None else tool.required,
-            },
-        )
-        for name, tool in file.tools.items()
-    }
+def _read_server(path: Path) -> ScriptedServer:
+    file = read_document(path, ServerFile)
+    tools: list[tuple[Tool, Any]] = []
+    for name, tool in file.tools.items():
+        required = [*tool.parameters] if tool.required is None else tool.required
+        schema = {"type": "object", "properties": tool.parameters, "required": required}
+        result = error_outcome(tool.error) if tool.error else tool.result
+        tools.append((Tool(name, tool.description, schema), result))
     return mcp_server(
         file.mcp_server,
         tools=tools,
@@ -211,16 +144,12 @@ class ScriptedServer:
     def url(self) -> str:
         """The address for clients that speak streamable HTTP."""
         if self._mounted is None:
-            from offbook.mcp.http_sessions import mount
-
             self._mounted = mount(self)
         return self._mounted[0]
 
     @property
     def command(self) -> list[str]:
         """The command for clients that speak stdio: it passes their messages on to `url`."""
-        from offbook.mcp.http_sessions import bridge_command
-
         return bridge_command(self.url)
 
     def close(self) -> None:
@@ -298,7 +227,7 @@ class ScriptedServer:
         """Run a tool; its execution is part of the trace."""
         tool = self._mocks.get(name) or self.tools[name]
         self.calls.append((name, arguments))
-        if errors := _validator(tool, f"{self.name}.{name}")(arguments):
+        if errors := compile_validator(tool.schema, f"{self.name}.{name}")(arguments):
             problem = errors[0]
             place = ".".join(map(str, problem.path))
             return error_outcome(f"invalid arguments of {name}: {place} {problem.message}".strip())
@@ -328,8 +257,6 @@ def _name_of(function: object) -> str:
 
 
 def _to_tool(name: str, value: Any) -> ServerTool:
-    if isinstance(value, ServerTool):
-        return value
     if not callable(value):
         return ServerTool(value)
     return ServerTool(value, getdoc(value) or "", _read_schema(name, value))
@@ -360,16 +287,12 @@ def _read_schema(name: str, function: Callable[..., Any]) -> JsonObject:
     except TypeError as error:
         raise UsageError(
             f"no JSON schema for the tool {name!r}: {error}",
-            hint="give one: ServerTool(function, schema={…})",
+            hint=f"give one: tools=[(Tool({name!r}, schema={{…}}), function)]",
         ) from error
     definitions: JsonObject = schema.pop("$defs")
     own: JsonObject = definitions.pop(schema["$ref"].rpartition("/")[2])
     own.pop("title", None)
     return {**own, "$defs": definitions} if definitions else own
-
-
-def _validator(tool: ServerTool, where: str) -> SchemaValidator:
-    return compile_validator(tool.schema, where)
 
 
 async def _run_tool(tool: ServerTool, arguments: JsonObject, context: ToolContext) -> ToolOutcome:
@@ -393,165 +316,3 @@ async def _run_tool(tool: ServerTool, arguments: JsonObject, context: ToolContex
         return ToolOutcome((Text(value),))
     details: Any = msgspec.to_builtins(value)
     return ToolOutcome((Text(msgspec.json.encode(details).decode()),), details)
-
-
-# --- The conversation with one client
-
-
-class ServerSession:
-    """One client of a scripted server: the methods of the protocol.
-
-    `call_soon` runs a function in the event loop of the connection, from any thread.
-    """
-
-    def __init__(
-        self,
-        server: ScriptedServer,
-        send: Callable[[JsonObject], None],
-        call_soon: Callable[[Callable[[], None]], object],
-    ) -> None:
-        self._server = server
-        self._call_soon = call_soon
-        self._client: JsonObject = {}  # its capabilities
-        self.subscriptions: set[str] = set()
-        self.peer = Peer(send, self._respond, self._on_notification)
-        server.sessions.append(self)
-
-    def close(self) -> None:
-        """End the conversation."""
-        if self in self._server.sessions:
-            self._server.sessions.remove(self)
-        self.peer.close()
-
-    def notify_soon(self, method: str, params: JsonObject | None) -> None:
-        """Send a notification from any thread."""
-        self._call_soon(lambda: self.peer.notify(method, params))
-
-    async def ask(self, capability: str, method: str, params: JsonObject) -> JsonObject:
-        """Send a request to the client, if it has the capability for it."""
-        if capability not in self._client:
-            raise UsageError(
-                f"the client of the MCP server {self._server.name!r} does not support {capability}",
-                hint=f"let the agent declare {capability}, or remove {method} from the tool",
-            )
-        return await self.peer.request(method, params)
-
-    def _on_notification(self, method: str, params: JsonObject) -> None:
-        if method == "notifications/cancelled":
-            self.peer.cancel(params.get("requestId"))
-
-    async def _respond(self, method: str, params: JsonObject) -> JsonObject:
-        server = self._server
-        match method:
-            case "initialize":
-                return self._initialize(params)
-            case "ping" | "logging/setLevel":
-                return {}
-            case "tools/list":
-                tools = [tool.describe(name) for name, tool in server.tools.items()]
-                return self._page("tools", tools, params)
-            case "tools/call":
-                return await self._call_tool(params)
-            case "resources/list":
-                listed = [{"uri": uri, "name": uri.rpartition("/")[2]} for uri in server.resources]
-                return self._page("resources", listed, params)
-            case "resources/templates/list":
-                return {"resourceTemplates": []}
-            case "resources/read":
-                return await self._read_resource(str(params.get("uri")))
-            case "resources/subscribe":
-                self.subscriptions.add(str(params.get("uri")))
-                return {}
-            case "resources/unsubscribe":
-                self.subscriptions.discard(str(params.get("uri")))
-                return {}
-            case "prompts/list":
-                listed = [_describe_prompt(name, value) for name, value in server.prompts.items()]
-                return self._page("prompts", listed, params)
-            case "prompts/get":
-                return await self._get_prompt(str(params.get("name")), params)
-            case _:
-                raise RpcError(f"unknown method {method!r}", METHOD_NOT_FOUND)
-
-    def _initialize(self, params: JsonObject) -> JsonObject:
-        server, version = self._server, params.get("protocolVersion")
-        self._client = params.get("capabilities") or {}
-        capabilities: JsonObject = {"tools": {"listChanged": True}, "logging": {}}
-        if server.resources:
-            capabilities["resources"] = {"subscribe": True, "listChanged": True}
-        if server.prompts:
-            capabilities["prompts"] = {"listChanged": True}
-        return {
-            "protocolVersion": version if version in PROTOCOL_VERSIONS else PROTOCOL_VERSIONS[0],
-            "capabilities": capabilities,
-            "serverInfo": {"name": server.name, "version": VERSION},
-            **({"instructions": server.instructions} if server.instructions else {}),
-        }
-
-    def _page(self, key: str, items: Sequence[JsonObject], params: JsonObject) -> JsonObject:
-        cursor, size = params.get("cursor"), self._server.page_size
-        if cursor is not None and not str(cursor).isdecimal():
-            raise RpcError(f"invalid cursor {cursor!r}", INVALID_PARAMS)
-        start = int(cursor or 0)
-        end = start + size if size else len(items)
-        more = {"nextCursor": str(end)} if end < len(items) else {}
-        return {key: items[start:end], **more}
-
-    async def _call_tool(self, params: JsonObject) -> JsonObject:
-        name, tools = str(params.get("name")), self._server.tools
-        if name not in tools:
-            hint = did_you_mean(name, tools)
-            raise RpcError(f"unknown tool {name!r}: {hint}", INVALID_PARAMS)
-        context = ToolContext(self, (params.get("_meta") or {}).get("progressToken"))
-        try:
-            outcome = await self._server.call(name, params.get("arguments") or {}, context)
-        except Exception as error:  # noqa: BLE001 - the watch has noted it; the client gets a result
-            outcome = error_outcome(describe_exception(error))
-        result: JsonObject = {"content": [_to_wire(block) for block in outcome.content]}
-        if isinstance(outcome.details, dict) and outcome.details:
-            result["structuredContent"] = outcome.details
-        return {**result, "isError": True} if outcome.is_error else result
-
-    async def _read_resource(self, uri: str) -> JsonObject:
-        if uri not in (resources := self._server.resources):
-            hint = did_you_mean(uri, resources)
-            raise RpcError(f"unknown resource {uri!r}: {hint}", RESOURCE_NOT_FOUND, {"uri": uri})
-        value = await _evaluate(resources[uri], {})
-        if isinstance(value, bytes):
-            return {"contents": [{"uri": uri, "blob": base64.b64encode(value).decode()}]}
-        text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-        return {"contents": [{"uri": uri, "text": text}]}
-
-    async def _get_prompt(self, name: str, params: JsonObject) -> JsonObject:
-        if name not in (prompts := self._server.prompts):
-            hint = did_you_mean(name, prompts)
-            raise RpcError(f"unknown prompt {name!r}: {hint}", INVALID_PARAMS)
-        try:
-            text = await _evaluate(prompts[name], params.get("arguments") or {})
-        except TypeError as error:
-            raise RpcError(f"invalid arguments of {name!r}: {error}", INVALID_PARAMS) from error
-        return {"messages": [{"role": "user", "content": {"type": "text", "text": str(text)}}]}
-
-
-async def _evaluate(value: Any, arguments: JsonObject) -> Any:
-    answer = value(**arguments) if callable(value) else value
-    return await cast("Awaitable[Any]", answer) if isawaitable(answer) else answer
-
-
-def _describe_prompt(name: str, value: Any) -> JsonObject:
-    if not callable(value):
-        return {"name": name}
-    arguments = [
-        {"name": parameter.name, "required": parameter.default is Parameter.empty}
-        for parameter in signature(value).parameters.values()
-    ]
-    return {"name": name, "description": getdoc(value) or "", "arguments": arguments}
-
-
-def _to_wire(block: Text | Image | RawBlock) -> JsonObject:
-    """Return a block of a tool result as MCP writes it."""
-    if isinstance(block, Text):
-        return {"type": "text", "text": block.text}
-    if isinstance(block, Image):
-        return {"type": "image", "data": block.data, "mimeType": block.media_type}
-    return {"type": block.kind, **block.data}

@@ -32,9 +32,9 @@ def _pass_on(method: str, url: str, body: bytes | None = None) -> None:
         response = connection.getresponse()
         if session := response.getheader("mcp-session-id"):
             _headers["mcp-session-id"] = session
-        for line in response:  # a stream of server-sent events
-            if line.startswith(b"data: "):
-                _write(line[6:].strip())
+        for line in response:  # a stream of server-sent events, or an error as JSON
+            if line.startswith((b"data: ", b"{")):
+                _write(line.removeprefix(b"data: ").strip())
     except OSError as error:
         sys.stderr.write(f"the MCP server has gone: {error}\n")
     finally:

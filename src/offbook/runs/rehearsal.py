@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from offbook.sources.playbook.actions import Role, Turn
     from offbook.sources.playbook.playbook import Playbook
     from offbook.subjects.session.session import AgentSession
-    from offbook.subjects.subject import SeenTools, ToolServer
+    from offbook.subjects.subject import ToolServer
     from offbook.trace.events import Event
     from offbook.trace.query import Events
 
@@ -483,7 +483,7 @@ class Rehearsal:
 
     def _raise_tool_errors(self) -> None:
         """Raise an exception of a tool that the framework turned into a result for the model."""
-        watch: SeenTools | None = self._wiring.tool_watch
+        watch = self._wiring.tool_watch
         errors = [] if watch is None else watch.errors
         while errors:
             seen = errors.pop(0)
@@ -630,7 +630,7 @@ class Rehearsal:
         """Emit the verdicts of subject and source on all runs; return those that fail."""
         failed: list[Verdict] = []
         # A source has verdicts only if it has something to say at the end, as mocks do.
-        of_source = getattr(self._source, "verdicts", tuple)()
+        of_source: tuple[Verdict, ...] = getattr(self._source, "verdicts", tuple)()
         of_faults: list[Verdict] = []
         if self.hub.faults is not None and (missing := self.hub.faults.find_missing()):
             of_faults.append(Verdict("faults injected", "fail", missing))
@@ -640,8 +640,8 @@ class Rehearsal:
             message = "nothing was tested: the agent never called the model"
             of_faults.append(Verdict("model called", "fail", message))
         faulty = self.hub.faults is not None and self.hub.faults.injected
-        of_subject = [*self.subject.verdicts(), *self._wiring.server_verdicts()]
-        for verdict in (*of_subject, *of_source, *of_faults):
+        of_source = (*of_source, *self._wiring.server_verdicts())
+        for verdict in (*self.subject.verdicts(), *of_source, *of_faults):
             if verdict.holds:
                 self.hub.emit_verdict(verdict)
             elif faulty and verdict in of_source:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from offbook.determinism.faults import FaultInjector
     from offbook.determinism.network_guard import NetworkGuard
     from offbook.errors import ConnectionBlocked, ScriptMismatch
+    from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
     from offbook.exchange.model import (
         AliasedSource,
         ModelSource,
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
         Request,
         ToolAliases,
     )
-    from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
     from offbook.sources.server.endpoint import Endpoint
     from offbook.sources.server.proxy import Proxy
     from offbook.sources.server.server import Server
@@ -176,7 +176,7 @@ class Wiring:
         return msgspec.structs.replace(context, source=source)
 
     def _attach_servers(self) -> ToolWatch:
-        """Let the MCP servers report to the watch of the subject, or to one of their own."""
+        """Let the MCP servers report to the watch of the subject, or to a new one."""
         from offbook.subjects.tool_watch import ToolWatch
 
         watch = self.tool_watch = self.tool_watch or ToolWatch()

@@ -20,13 +20,12 @@ CAPABILITY = Capability(
 __all__, __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "sandbox_folder": "SandboxResult",
         "sandbox_cli": "verify_sandbox_install",
     },
     "CAPABILITY",
     internal={
         "load_entry_points": "find_entry_points main",
         "npm_package": "install_npm_package",
-        "sandbox_folder": "Loaded SandboxFault SandboxFolder SandboxStep SmokeResult",
+        "sandbox_folder": "Loaded SandboxFault SandboxFolder SandboxResult SandboxStep SmokeResult",
     },
 )

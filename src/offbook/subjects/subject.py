@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from offbook.exchange.messages import ToolCall
     from offbook.exchange.model import ModelSource, ToolAliases
     from offbook.subjects.process import Seal
-    from offbook.subjects.tool_watch import ToolWatch
     from offbook.trace.events import Verdict
     from offbook.trace.hub import Hub
     from offbook.trace.instrument import SeenTool
@@ -206,8 +205,8 @@ class ToolServer(Protocol):
         """Replace the result of a tool in the next run."""
         ...
 
-    def attach(self, hub: Hub, watch: ToolWatch, /) -> None:
-        """Record its calls in the trace of a run."""
+    def attach(self, hub: Hub, watch: Any, /) -> None:
+        """Record its calls in the trace of a run; `watch` is the `ToolWatch` of the agent."""
         ...
 
     def detach(self) -> None:

@@ -20,6 +20,15 @@ import msgspec
 
 from offbook.capability import load
 from offbook.errors import UsageError, require_known
+from offbook.exchange.json_rpc import (
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    PARSE_ERROR,
+    JsonObject,
+    RequestId,
+    RpcError,
+)
 from offbook.surfaces.capabilities import load_capabilities
 from offbook.version import VERSION
 
@@ -54,7 +63,6 @@ def describe_tools() -> list[dict[str, Any]]:
 # --- Over stdin and stdout
 
 PROTOCOL_VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
-PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS = -32700, -32600, -32601, -32602
 INSTRUCTIONS = (
     "Test an agent loop without its model. Call in this order: test_setup creates a workspace, "
     "test_run runs the loop in it with scripted answers, test_assert checks the run, test_inspect "
@@ -68,8 +76,6 @@ INSTRUCTIONS = (
     "the runs of two workspaces, test_benchmark runs the loop several times and measures it; "
     "test_chaos runs it with faults in the responses of its model."
 )
-JsonObject = dict[str, Any]
-RequestId = int | str
 
 
 class RpcMessage(msgspec.Struct, frozen=True):
@@ -93,14 +99,6 @@ class ToolCallParams(msgspec.Struct, frozen=True):
     meta: dict[str, Any] | None = msgspec.field(default=None, name="_meta")
 
 
-class RpcError(Exception):
-    """An error of the protocol; the error of a tool is a result."""
-
-    def __init__(self, code: int, message: str) -> None:
-        self.code = code
-        super().__init__(message)
-
-
 class StdioServer:
     """The connection of one client. Calls run concurrently; a cancelled call gets no response."""
 
@@ -121,10 +119,10 @@ class StdioServer:
         try:
             decoded = _DECODER.decode(line)
         except msgspec.ValidationError as error:
-            self._send_error(None, RpcError(INVALID_REQUEST, f"invalid request: {error}"))
+            self._send_error(None, RpcError(f"invalid request: {error}", INVALID_REQUEST))
             return
         except msgspec.DecodeError as error:
-            self._send_error(None, RpcError(PARSE_ERROR, f"invalid JSON: {error}"))
+            self._send_error(None, RpcError(f"invalid JSON: {error}", PARSE_ERROR))
             return
         for message in decoded if isinstance(decoded, list) else [decoded]:
             if message.method is None:
@@ -161,7 +159,7 @@ class StdioServer:
             call = msgspec.convert(params, ToolCallParams)
             tool = find_tool(call.name)
         except (msgspec.ValidationError, UsageError) as error:
-            raise RpcError(INVALID_PARAMS, str(error)) from error
+            raise RpcError(str(error), INVALID_PARAMS) from error
         token = (call.meta or {}).get("progressToken")
         progress = None if token is None else self._progress_reporter(token)
         return tool.call(call.arguments or {}, progress)
@@ -197,7 +195,7 @@ def respond(method: str, params: Mapping[str, Any]) -> JsonObject:
         return {}
     if method == "tools/list":
         return {"tools": describe_tools()}
-    raise RpcError(METHOD_NOT_FOUND, f"unknown method {method!r}")
+    raise RpcError(f"unknown method {method!r}", METHOD_NOT_FOUND)
 
 
 def serve_stdio() -> None:

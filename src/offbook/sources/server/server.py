@@ -212,7 +212,11 @@ class Server:
     ) -> tuple[str, Callable[[], None]]:
         """Answer the requests below `/s/<run>` by a function; return the URL, and how to end it."""
         self._endpoints[run] = PlainHandler(answer)
-        return f"http://{HOST}:{self.port}/s/{run}", lambda: self._endpoints.pop(run, None)
+
+        def remove() -> None:
+            self._endpoints.pop(run, None)
+
+        return f"http://{HOST}:{self.port}/s/{run}", remove
 
     def route(self, head: RequestHead) -> Handler:
         """Return the endpoint of a request, or a handler that rejects it."""
