@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-LOCKS = ["requirements.lock", "requirements-runtime.lock"]
+LOCKS = ["requirements.lock", "requirements-runtime.lock", "requirements-tools.lock"]
 
 
 @pytest.fixture(scope="module", params=LOCKS)
@@ -45,6 +45,12 @@ def test_every_dependency_is_locked(root: Path):
     development = names_of(settings["dependency-groups"]["dev"])
     locked = {pin.partition("==")[0] for pin in read_pins(root / "requirements.lock")}
     assert runtime | development <= locked, "run ./dev lock"
+
+
+def test_every_tool_of_releases_is_locked(root: Path):
+    settings = tomllib.loads((root / "pyproject.toml").read_text())
+    locked = {pin.partition("==")[0] for pin in read_pins(root / "requirements-tools.lock")}
+    assert names_of(settings["dependency-groups"]["tools"]) <= locked, "run ./dev lock"
 
 
 def test_the_runtime_lock_has_the_runtime_packages_in_the_versions_of_the_other(root: Path):
