@@ -32,9 +32,7 @@ def page_for_index(readme: str, repository: str, version: str) -> str:
 
     # A link inside of a code block is an example, not a link.
     parts = re.split(r"(^```.*?^```)", readme, flags=re.DOTALL | re.MULTILINE)
-    return "".join(
-        part if part.startswith("```") else LINK.sub(rewrite, part) for part in parts
-    )
+    return "".join(part if part.startswith("```") else LINK.sub(rewrite, part) for part in parts)
 
 
 def project_urls(repository: str, version: str) -> dict[str, str]:

@@ -30,11 +30,11 @@ LEFT_OVER = re.compile(r"\.(log|tmp|pyc|whl|orig|rej|swp)$|\.tar\.gz$|(^|/)(dist
 RULE = 'if params["id"] not in self.found:'  # of the agent in the README
 
 
-class CheckFailed(Exception):  # noqa: N818 - the result of a check
+class CheckFailed(Exception):
     """A check found something that must not be released."""
 
 
-class NoData(Exception):  # noqa: N818 - as CheckFailed
+class NoData(Exception):
     """A check had nothing to look at, here."""
 
 
@@ -91,6 +91,7 @@ def check_tag(root: Path, version: str) -> str:
 
 
 def git(root: Path, *args: str) -> str:
+    """Return the output of a git command in a checkout."""
     return run(["git", "-C", str(root), *args])
 
 
@@ -110,11 +111,12 @@ def build(source: Path, output: Path, epoch: str, *, umask: int, zone: str) -> d
 
 
 def sha256(file: Path) -> str:
+    """Return the digest of a file, as an index lists it."""
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def check_builds(root: Path, folder: Path) -> str:
-    """Build the commit twice and the sdist once: other folder, other zone, other umask, same bytes."""
+    """Build the commit in two folders, with other umasks and zones, and the sdist: same bytes."""
     epoch = git(root, "log", "-1", "--format=%ct").strip()
     archive = folder / "commit.tar"
     run(["git", "-C", str(root), "archive", "-o", str(archive), "HEAD"])
@@ -143,6 +145,7 @@ def compare_builds(builds: list[dict[str, str]]) -> None:
 
 
 def find_one(folder: Path, pattern: str) -> Path:
+    """Return the only file of a folder that matches."""
     [file] = folder.glob(pattern)
     return file
 
@@ -171,17 +174,20 @@ def check_page(wheel: Path) -> str:
 
 
 def check_twine(dist: Path) -> str:
+    """Hold the metadata to the rules of the index."""
     run([tool("twine"), "check", "--strict", *map(str, sorted(dist.iterdir()))])
     return "metadata is valid, and the page renders"
 
 
 def check_wheel_contents(wheel: Path, root: Path) -> str:
+    """Look for tests, caches and empty folders in the wheel."""
     run([tool("check-wheel-contents"), "--config", str(root / "pyproject.toml"), str(wheel)])
     with zipfile.ZipFile(wheel) as archive:
         return f"{len(archive.namelist())} files"
 
 
 def check_pyroma(sdist: Path, *, has_urls: bool) -> str:
+    """Look for metadata that a package should have."""
     # The project has no mail address. Its URLs are those of the repository that releases it.
     skipped = ["AuthorEmail", *([] if has_urls else ["URL"])]
     run([tool("pyroma"), "--min", "10", "--skip-tests", ",".join(skipped), str(sdist)])
@@ -286,6 +292,7 @@ def keep_needed(bill: dict[str, Any]) -> dict[str, Any]:
 
 
 def tool(name: str) -> str:
+    """Return the path of a program of the release tools."""
     return str(TOOLS / name)
 
 

@@ -245,7 +245,11 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("cassette edit a.yaml --upgrade", 0, "a.yaml: 0 interactions changed\n"),
         ("cassette verify a.yaml --against a.yaml", 0, "a.yaml: no drift\n"),
         ("cassette verify a.yaml --against a.yaml --json", 0, '"drifted": 0'),
-        ("cassette verify a.yaml", 2, "nothing to verify against"),
+        ("cassette verify a.yaml", 0, "1 cassette checked: no secrets, no edited requests\n"),
+        ("cassette verify a.yaml .", 0, "2 cassettes checked"),
+        ("cassette verify a.yaml --json", 0, '"checked": 1'),
+        ("cassette verify empty", 2, "no cassettes found"),
+        ("cassette verify a.yaml a.yaml --live", 2, "more than one cassette"),
         ("cassette verify a.yaml --upstream http://127.0.0.1:9", 2, "no request is stored"),
         ("show empty", 2, "no cassettes found"),
     ],
@@ -552,3 +556,45 @@ def test_a_recording_whose_model_cannot_be_reached_fails(
     result = run_offbook("record", file, *options, *agent, "one", cwd=tmp_path)
     assert result.returncode == 1
     assert "offbook: cannot connect to http://127.0.0.1:1" in result.stderr
+
+
+BROKEN_CASSETTES = {
+    "a secret in an answer": (
+        "output 2",
+        "use sk-proj-{key}",
+        "a.yaml:{line}: looks like a secret",
+    ),
+    "a secret that YAML escapes": (
+        "output 2",
+        '"use sk-\\x70roj-{key}"',
+        "a.yaml: interaction 2: looks like a secret",
+    ),
+    "an edited request": ("prompt: build it", "prompt: buy it", "interaction 2: the request was"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN_CASSETTES)
+def test_verify_refuses(name: str, shop: Path, offbook_command: Offbook):
+    old, new, message = BROKEN_CASSETTES[name]
+    text = shop.read_text()
+    assert text.count(old) == 1
+    key = "Zk3vQ9xLm2Rt7Wp5Yb8Nc4Jd6Hf1Gs0A"
+    line = text.count("\n", 0, text.index(old)) + 1
+    shop.write_text(text.replace(old, new.format(key=key)))
+    result = offbook_command("cassette", "verify", "a.yaml")
+    assert result.code == 1, result.err
+    assert message.format(line=line) in result.out
+    assert key not in result.out
+
+
+def test_verify_refuses_a_file_that_is_no_cassette(tmp_path: Path, offbook_command: Offbook):
+    (tmp_path / "flow.yaml").write_text("turns: []\n")
+    result = offbook_command("cassette", "verify", str(tmp_path / "flow.yaml"))
+    assert result.code == 2
+
+
+def test_verify_refuses_a_cassette_without_interactions(shop: Path, offbook_command: Offbook):
+    head, _, _ = shop.read_text().partition("interactions:")
+    shop.write_text(head + "interactions: []\n")
+    result = offbook_command("cassette", "verify", "a.yaml")
+    assert (result.code, "a.yaml: no interactions" in result.out) == (1, True)

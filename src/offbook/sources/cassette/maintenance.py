@@ -1,8 +1,9 @@
-"""Maintenance of cassettes: statistics, trimming, upgrades, edits and the detection of drift."""
+"""Maintenance of cassettes: statistics, faults, trimming, upgrades, edits, the detection of drift."""
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -13,6 +14,7 @@ from offbook.errors import FormatError, ModelError, UsageError, counted
 from offbook.exchange.messages import History, ToolCall
 from offbook.exchange.model import Request
 from offbook.files import write_atomic
+from offbook.secrets import find_secrets
 from offbook.sources.cassette.cassette_file import (
     INDENT,
     PRIVATE_MODE,
@@ -29,6 +31,7 @@ from offbook.sources.cassette.format import (
     VERSION,
     Interaction,
     Normalizer,
+    interaction_to_dict,
     merge_rules,
     number_call_ids,
     reply_from_response,
@@ -112,6 +115,33 @@ def stale_interactions(file: CassetteFile) -> list[int]:
         return []  # hashed by other rules: a replay computes all hashes again
     hashes = file.rehash(normalizer)
     return [e.number for e, hash_ in zip(file.entries, hashes, strict=True) if e.hash != hash_]
+
+
+def find_faults(path: Path) -> list[str]:
+    """Return what must not be committed: a secret, a request edited by hand, an empty cassette."""
+    file = load_cassette(path, keep=True)
+    items = list(file)  # parses every interaction
+    faults = [] if items else [f"{path}: no interactions"]
+    faults += [
+        f"{path}: interaction {number}: the request was edited; "
+        f"fix: offbook cassette edit {shlex.quote(str(path))} --upgrade"
+        for number in stale_interactions(file)
+    ]
+    text = file.raw.decode("utf-8", "replace")
+    in_text = set(find_secrets(text))
+    places = [
+        f"{path}:{text.count(chr(10), 0, found.start()) + 1}"
+        for secret in sorted(in_text)
+        for found in re.finditer(re.escape(secret), text)
+    ]
+    # YAML can fold or escape a text, so that the file does not have its characters in a row.
+    places += [
+        f"{path}: interaction {number}"
+        for number, item in enumerate(items, 1)
+        if {*find_secrets(msgspec.json.encode(interaction_to_dict(item)).decode())} - in_text
+    ]
+    fix = "fix: replace it with a redaction, and revoke the key"
+    return faults + [f"{place}: looks like a secret; {fix}" for place in places]
 
 
 # --------------------------------------------------------------------------------------- changes

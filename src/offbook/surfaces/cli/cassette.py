@@ -34,6 +34,19 @@ Example:
 `offbook show tests/` lists cassettes, and `offbook show tests/refund.yaml 2` shows one.
 """
 
+VERIFY_EXAMPLE = """\b
+Example:
+  offbook cassette verify tests/
+  offbook cassette verify tests/refund.yaml --against tests/new.yaml
+  offbook cassette verify tests/refund.yaml --live
+
+\b
+Exit codes:
+  0  every cassette can be committed, or no answer has changed
+  1  a secret, an edited request, no interactions; or a changed answer
+  2  a file that is not a cassette, or no cassette
+"""
+
 IMPORT_EXAMPLE = """\b
 Example:
   offbook import production.jsonl --trace-id t-123 -o tests/t-123.yaml
@@ -231,16 +244,25 @@ def _print_stats(stats: CassetteStats) -> None:
         click.echo(f"edited since they were hashed: {numbers}; fix: {fix}")
 
 
-@cassette.command("verify", epilog=CASSETTE_EXAMPLE)
-@click.argument("path", type=FILE_PATH)
+@cassette.command("verify", epilog=VERIFY_EXAMPLE)
+@click.argument("paths", type=FILE_PATH, nargs=-1, required=True, metavar="CASSETTE…")
 @click.option("--against", type=FILE_PATH, help="Compare with another cassette.")
 @upstream_option
 @click.option("--live", is_flag=True, help="Send the requests to the real model, with your keys.")
 @json_option
 def verify(
-    path: Path, *, against: Path | None, upstream: str | None, live: bool, as_json: bool
+    paths: tuple[Path, ...],
+    *,
+    against: Path | None,
+    upstream: str | None,
+    live: bool,
+    as_json: bool,
 ) -> int:
-    """Report the answers whose structure has changed since they were recorded."""
+    """Check that cassettes can be committed, or report answers whose structure has changed.
+
+    Without an option, each file must be readable, without a secret, and without a request that
+    was edited by hand. A folder stands for the cassettes in it.
+    """
     from offbook.sources.cassette.maintenance import (
         compare_cassettes,
         count_unverifiable,
@@ -248,18 +270,19 @@ def verify(
     )
     from offbook.sources.live import Live
 
+    if against is None and not live and not upstream:
+        return _check_files(paths, as_json=as_json)
+    if len(paths) > 1:
+        raise UsageError("more than one cassette", hint="--against and --live take one")
+    [path] = paths
     if against is not None:
         drifts = compare_cassettes(path, against)
-    elif live or upstream:
+    else:
         drifts = asyncio.run(verify_cassette(path, Live(upstream)))
         if skipped := count_unverifiable(path):
             click.echo(
                 f"{path}: not verified: {counted(skipped, 'interaction')} without a whole request"
             )
-    else:
-        raise UsageError(
-            "nothing to verify against", hint="use --live, --upstream URL or --against CASSETTE"
-        )
     if as_json:
         print_json({"drifted": len(drifts), "drifts": [str(drift) for drift in drifts]})
         return int(bool(drifts))
@@ -269,6 +292,27 @@ def verify(
         f"{path}: {counted(len(drifts), 'interaction')} drifted" if drifts else f"{path}: no drift"
     )
     return int(bool(drifts))
+
+
+def _check_files(paths: tuple[Path, ...], *, as_json: bool) -> int:
+    from offbook.sources.cassette.maintenance import find_cassettes, find_faults
+
+    files: list[Path] = []
+    for path in paths:
+        found = list(find_cassettes(path)) if path.is_dir() else [path]
+        if not found:
+            raise UsageError("no cassettes found", where=str(path))
+        files += found
+    faults = {str(path): find_faults(path) for path in files}
+    wrong = sum(map(bool, faults.values()))
+    if as_json:
+        print_json({"checked": len(files), "faults": faults})
+    else:
+        for fault in (each for found in faults.values() for each in found):
+            click.echo(fault)
+        state = f"{wrong} must not be committed" if wrong else "no secrets, no edited requests"
+        click.echo(f"{counted(len(files), 'cassette')} checked: {state}")
+    return int(wrong > 0)
 
 
 @click.command("import", epilog=IMPORT_EXAMPLE)
