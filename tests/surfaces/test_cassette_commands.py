@@ -565,8 +565,8 @@ BROKEN_CASSETTES = {
         "a.yaml:{line}: looks like a secret",
     ),
     "a secret that YAML escapes": (
-        "output 2",
-        '"use sk-\\x70roj-{key}"',
+        "prompt: build it",
+        'prompt: "use sk-\\x70roj-{key}"',
         "a.yaml: interaction 2: looks like a secret",
     ),
     "an edited request": ("prompt: build it", "prompt: buy it", "interaction 2: the request was"),

@@ -1,4 +1,4 @@
-"""Maintenance of cassettes: statistics, faults, trimming, upgrades, edits, the detection of drift."""
+"""Maintenance of cassettes: statistics, faults, trimming, upgrades, edits, and drift."""
 
 from __future__ import annotations
 
