@@ -46,7 +46,7 @@ def test_two_versions_are_refused(tmp_path: Path):
         RELEASE["check_version"](tmp_path)
 
 
-BUILDS = {
+BUILDS: dict[str, tuple[list[dict[str, str]], str]] = {
     "another digest": ([{"a.whl": "1"}, {"a.whl": "2"}], "build 2 differs .* a.whl"),
     "a missing file": ([{"a.whl": "1", "a.tar.gz": "1"}, {"a.whl": "1"}], "a.tar.gz"),
     "no file": ([{}, {}], "nothing was built"),
@@ -61,7 +61,7 @@ def test_builds_are_refused_with(name: str):
         RELEASE["compare_builds"](builds)
 
 
-AUDITS = {
+AUDITS: dict[str, tuple[list[dict[str, Any]], Any]] = {
     "a vulnerability": ([{"name": "a", "vulns": [{"id": "X"}]}], CheckFailed),
     "an unknown package": (
         [{"name": "a", "vulns": []}, {"name": "b", "skip_reason": "not found"}],

@@ -272,9 +272,9 @@ def verify(
 
     if against is None and not live and not upstream:
         return _check_files(paths, as_json=as_json)
-    if len(paths) > 1:
+    if len(paths) != 1:
         raise UsageError("more than one cassette", hint="--against and --live take one")
-    [path] = paths
+    path = paths[0]
     if against is not None:
         drifts = compare_cassettes(path, against)
     else:
