@@ -3,6 +3,7 @@
 import gc
 import sys
 
+from offbook.capability import WINDOWS
 from offbook.version import VERSION
 
 
@@ -11,6 +12,8 @@ def main() -> None:
     if sys.argv[1:] == ["--version"]:
         sys.stdout.write(f"offbook {VERSION}\n")
         return
+    if sys.platform == "win32":
+        sys.exit(f"offbook: {WINDOWS}")
     gc.set_threshold(50_000, 20, 20)  # imports make many objects and no garbage
     from offbook.surfaces.cli import main as run_command
 

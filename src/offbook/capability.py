@@ -17,6 +17,7 @@ from __future__ import annotations
 
 # Plain classes and no import of `typing` at run time: this module is imported by `import offbook`
 # and at every start of pytest, and a NamedTuple alone would take 2 ms of CPU.
+import sys
 from importlib import import_module
 
 TYPE_CHECKING = False
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 # The key of click's `meta` under which a command finds `pending` of all capabilities.
 PENDING = "offbook.pending"
+
+WINDOWS = "Offbook does not run on Windows; fix: install it in WSL, where it runs as on Linux"
 
 
 class CommandEntry:
@@ -98,6 +101,8 @@ def lazy_getattr(module: str, homes: Mapping[str, str], package: str = "") -> Ca
     def get(name: str) -> Any:
         if name not in home_of:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        if sys.platform == "win32":  # on first use: being installed breaks no other test
+            raise ImportError(WINDOWS)
         return getattr(import_module(f"{package or module}.{home_of[name]}"), name)
 
     return get
