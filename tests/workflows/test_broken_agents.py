@@ -80,12 +80,41 @@ def test_the_count_of_an_unknown_hat_is_refused(tmp_path: Path):
     assert check("w", [{**count, "hat": "builder"}]).passed
 
 
-def test_a_report_keeps_the_failed_assertions_of_earlier_runs():
+def test_a_report_keeps_the_assertions_of_earlier_runs():
+    setup("w")
+    done = {"type": "exit_code", "expected": 0}
+    for assertions in (
+        [{"type": "exit_code", "expected": 3}, {"type": "tool_called", "name": "bash"}],
+        [done],
+        [done],
+    ):
+        run("w", "Go", mock_responses=["LOOP_COMPLETE"])
+        check("w", assertions)
+    written = report("w", "tap", "flow")
+    names = ["run 1: exit_code", "run 1: tool_called", "run 2: exit_code", "exit_code"]
+    lines = Path(written.report_path).read_text().splitlines()
+    cases = [line for line in lines if line.startswith(("ok", "not ok"))]
+    assert [case.split(" - ")[1].partition(" ")[2] for case in cases] == names
+    assert [case.startswith("ok") for case in cases] == [False, False, True, True]
+
+
+def test_a_mocked_run_has_a_standard_error():
+    setup("w")
+    noisy = {"output": "LOOP_COMPLETE", "stderr": "deprecated: --fast"}
+    assert run("w", "Go", mock_responses=[noisy]).stderr == "deprecated: --fast"
+    found = check("w", [{"type": "stderr_contains", "pattern": text} for text in ("fast", "slow")])
+    assert [each.status for each in found.results] == ["pass", "fail"]
+
+
+def test_a_quiet_mocked_run_fails_an_assertion_on_its_standard_error():
     setup("w")
     run("w", "Go", mock_responses=["LOOP_COMPLETE"])
-    assert not check("w", [{"type": "exit_code", "expected": 3}]).passed
+    (result,) = check("w", [{"type": "stderr_contains", "pattern": "warning"}]).results
+    assert (result.status, result.actual) == ("fail", "")
+
+
+def test_a_mocked_run_costs_nothing():
+    setup("w")
     run("w", "Go", mock_responses=["LOOP_COMPLETE"])
-    assert check("w", [{"type": "exit_code", "expected": 0}]).passed
-    written = report("w", "json", "flow")
-    assert (written.passed, written.failed) == (1, 1)
-    assert "run 1: exit_code" in Path(written.report_path).read_text()
+    (result,) = check("w", [{"type": "cost_within", "max_dollars": 0}]).results
+    assert (result.status, result.actual) == ("pass", 0.0)

@@ -52,7 +52,7 @@ def test_a_benchmark_compares_with_its_baseline(flow: str):
     # No figure can have grown this much.
     again = benchmark(flow, "Build", from_baseline="main", min_effect_percent=1_000_000, **options)
     assert again.passed
-    metrics = ["requests", "wall_seconds", "cpu_seconds"]
+    metrics = ["requests", "cost_usd", "wall_seconds", "cpu_seconds"]
     assert [row["metric"] for row in again.compared] == metrics
     assert [row["mean"] for row in again.metrics if row["metric"] == "tokens"] == [None]
 

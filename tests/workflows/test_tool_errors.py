@@ -108,7 +108,7 @@ def test_a_report_on_a_full_disk_leaves_the_previous_one(
         ["report", "t", "json"],
     ):
         assert run_python("-m", "offbook", "workspace", *words).returncode == 0
-    whole = (workspace / "reports" / "report.json").read_bytes()
+    whole = (workspace / "reports" / "json.json").read_bytes()
     tight = LIMITED.replace("20_000", "20")
     ended = subprocess.run(
         forked_command("-c", tight, "workspace", "report", "t", "json"),
@@ -120,8 +120,8 @@ def test_a_report_on_a_full_disk_leaves_the_previous_one(
     assert ended.returncode == 1
     assert "File too large" in ended.stderr
     assert "Traceback" not in ended.stderr
-    assert (workspace / "reports" / "report.json").read_bytes() == whole
-    assert [path.name for path in (workspace / "reports").iterdir()] == ["report.json"]
+    assert (workspace / "reports" / "json.json").read_bytes() == whole
+    assert [path.name for path in (workspace / "reports").iterdir()] == ["json.json"]
 
 
 # ---------------------------------------------------------------------- Ctrl-C, and all children

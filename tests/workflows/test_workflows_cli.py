@@ -84,7 +84,7 @@ def test_inspect_prints_records_timeline_and_summary(flow: Path, workspace_comma
 def test_a_report_is_written_and_printed(flow: Path, workspace_command: Offbook):
     workspace_command("assert", "flow", HOLDS)
     path = Path(workspace_command("report", "flow", "junit", "--name", "the flow").out.strip())
-    assert path == flow / "reports" / "report.junit.xml"
+    assert path == flow / "reports" / "junit.xml"
     shown = workspace_command("report", "flow", "tap", "--print")
     assert shown.out.splitlines()[:3] == ["TAP version 14", "1..1", "ok 1 - 1 exit_code"]
 

@@ -213,8 +213,10 @@ class OutputMatch(Collector):
         self._error: UsageError | None = None
         self.tail = ""
         self.truncated = False  # the run wrote more than the trace contains
+        self.captured = False  # the trace has the output of a stream, or the end of a process
 
     def on_event(self, event: Event) -> None:
+        self.captured = True
         if event.event == PROCESS_EXIT:
             self.truncated |= event.data.get("truncated") is True
             return

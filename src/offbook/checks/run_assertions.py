@@ -100,8 +100,8 @@ class OutputAssertion(Assertion, frozen=True):
     def evaluate(self, context: CheckContext) -> AssertionResult:
         output = context.get(OutputMatch, self.stream, self.pattern)
         matched = output.matched
-        if not output.tail:
-            raise NoData(f"nothing was written to {self.stream}")
+        if not output.captured:
+            raise NoData("the run has no output")
         if output.truncated and not matched:
             raise NoData(
                 "the output was too large to be kept: the pattern may match the rest of it"

@@ -134,12 +134,13 @@ class CassetteAgent:
         return recorded if isinstance(recorded, int) and recorded > 0 else DEFAULT_ITERATIONS
 
     def prepare(self, task: str) -> None:
-        """Reject a recording of another task, and restore the recorded scratchpad.
+        """Reject a recording of another task if strict, and restore the recorded scratchpad.
 
         The scratchpad is part of the prompts, so in a used workspace its earlier text would differ
         from the recording.
         """
-        self._replay.check_task(task)
+        if self._strict:
+            self._replay.check_task(task)
         if not self._workspace.session.exists():
             return
         scratchpad = self._workspace.resolve(SCRATCHPAD)

@@ -40,9 +40,17 @@ from offbook.secrets import excerpt, extra_secrets, hide_secrets
 from offbook.sources.playbook.actions import Fail, Role, Say
 from offbook.sources.playbook.playbook import Playbook
 from offbook.trace.agent_output import output_text
-from offbook.trace.events import ITERATION, PROCESS_EXIT, TERMINATION
+from offbook.trace.events import ITERATION, PROCESS_EXIT, TERMINATION, ProcessOutputData
+from offbook.trace.hub import current_hub
 from offbook.trace.reader import Trace
-from offbook.workflows.hat_loop import EVENT_FILES, EXIT_CODE, SCRATCHPAD, AgentTurn, HatLoop
+from offbook.workflows.hat_loop import (
+    EVENT_FILES,
+    EXIT_CODE,
+    SCRATCHPAD,
+    SUMMARY,
+    AgentTurn,
+    HatLoop,
+)
 from offbook.workflows.presets import read_preset
 from offbook.workflows.workspace import Workspace, Workspaces
 
@@ -222,7 +230,8 @@ def _next_session(workspace: Workspace) -> Path:
 class MockResponse(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One scripted answer; `hat` and `trigger_pattern` restrict the prompts that it matches.
 
-    One with an `exit_code` is an error of the model: the iteration fails.
+    One with an `exit_code` is an error of the model: the iteration fails. `stderr` is written to
+    the standard error of the run.
     """
 
     output: str
@@ -230,6 +239,7 @@ class MockResponse(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     trigger_pattern: str | None = None
     exit_code: int = 0
     delay_ms: Annotated[int, msgspec.Meta(ge=0)] = 0
+    stderr: str = ""
 
 
 class MockResponses(Playbook):
@@ -246,7 +256,7 @@ class MockResponses(Playbook):
             raise UsageError("the mock backend needs mock_responses", hint=EXAMPLE)
         if not isinstance(responses, (list, tuple)):
             raise UsageError("mock_responses is a list", hint=EXAMPLE)
-        self._delays: list[int] = []
+        self._responses: list[MockResponse] = []
         self._names: list[str] = []
         for number, raw in enumerate(cast("list[Any]", responses), 1):
             where = f"mock_responses[{number}]"
@@ -262,7 +272,7 @@ class MockResponses(Playbook):
             code, text = response.exit_code, response.output
             answer = Fail(text or f"exit code {code}", 500, EXIT_CODE, None) if code else Say(text)
             self.load(Role(where, (answer,), first=first, hat=response.hat))
-            self._delays.append(response.delay_ms)
+            self._responses.append(response)
             self._names.append(f"{number} (hat {response.hat})" if response.hat else f"{number}")
 
     async def reply(self, request: Request, /) -> Reply:
@@ -289,7 +299,18 @@ class MockResponses(Playbook):
             after = {step.number for step in self.remaining_steps}
             for step in before:
                 if step.number not in after:
-                    await asyncio.sleep(self._delays[step.number - 1] / 1000)
+                    response = self._responses[step.number - 1]
+                    self._emit_facts(response, str(request.metadata.get("hat", "")))
+                    await asyncio.sleep(response.delay_ms / 1000)
+
+    def _emit_facts(self, response: MockResponse, hat: str) -> None:
+        """Emit what the process of an agent would report beside its answer."""
+        hub = current_hub.get()
+        if hub is None:
+            return
+        if response.stderr:
+            hub.emit_data(ProcessOutputData("stderr", response.stderr, hat))
+        hub.emit(SUMMARY, {"hat": hat, "cost_usd": 0.0})  # a scripted answer costs nothing
 
 
 class RunResult(LoopResult, frozen=True):

@@ -293,7 +293,7 @@ def report(
     history: tuple[Any, ...] = (),  # of Attempt; MCP evaluates annotations at run time
     trace_path: str = "",
 ) -> ReportResult:
-    """Write the verdicts of the last run, and the failed ones of earlier runs, as a report."""
+    """Write the verdicts of all runs since the setup as a report."""
     from offbook.reports.report import collect_suite
 
     renderer = find_report(format)
@@ -302,10 +302,10 @@ def report(
     trace = (trace_path or str(session)) if include_traces else ""
     events = Trace(session)
     suite = collect_suite(
-        chain(_earlier_failures(workspace), events), test_name, trace=trace, history=history
+        chain(_earlier_verdicts(workspace), events), test_name, trace=trace, history=history
     )
     raise_if_corrupt(events.faults, session)  # a lost line may be a failed verdict
-    path = workspace.resolve(output_path or f"reports/report.{report_suffix(format)}")
+    path = workspace.resolve(output_path or f"reports/{format}.{renderer.suffix}")
     write_atomic(path, renderer.render(suite))
     return ReportResult(
         str(path),
@@ -319,13 +319,13 @@ def report(
     )
 
 
-def _earlier_failures(workspace: Workspace) -> Iterator[Event]:
-    """Yield the failed verdicts of the runs before the last one, since the setup."""
+def _earlier_verdicts(workspace: Workspace) -> Iterator[Event]:
+    """Yield the verdicts of the runs before the last one, since the setup."""
     created = workspace.info.created * 1000
     number = 0
     while (path := workspace.folder / f"session-{(number := number + 1)}.jsonl").is_file():
         for event in Trace(path):
-            if event.event == VERDICT and event.ts >= created and event.data["status"] == "fail":
+            if event.event == VERDICT and event.ts >= created:
                 data = {**event.data, "check": f"run {number}: {event.data['check']}"}
                 yield msgspec.structs.replace(event, data=data)
 
@@ -411,7 +411,8 @@ PARAMETERS = {
     "scratchpad": "The initial text of .agent/scratchpad.md.",
     "seed": "The number that chooses the faults without a position; the same one repeats them.",
     "snapshot_id": "The name of the snapshot.",
-    "strict": "Fail if a prompt differs from the recorded one; else compare its position only.",
+    "strict": "Fail if the task or a prompt differs from the recorded one; else compare the "
+    "position of prompts only.",
     "task": "The task of the loop.",
     "test_name": "The name of the suite.",
     "tested_model": "The name of the model under test; it may not judge itself.",

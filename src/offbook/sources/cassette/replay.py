@@ -378,11 +378,12 @@ class Cassette:
         recorded = self.file.header.metadata.get("task")
         if not isinstance(recorded, str):
             return
-        if self._normalizer.hash_prompt(recorded) != self._normalizer.hash_prompt(task):
+        expected, got = map(self._normalizer.hash_prompt, (recorded, task))
+        if expected != got:
             raise ReplayMismatch(
                 "the task differs from the recorded one",
                 where=str(self.file.path),
-                hint=f"  expected: {recorded}\n  got:      {task}",
+                hint=f"  expected: {recorded} ({expected})\n  got:      {task} ({got})",
             )
 
     # ------------------------------------------------------------------------------ results
