@@ -20,9 +20,12 @@ from offbook.secrets import (
     known_secrets,
     outgoing,
 )
+from offbook.secrets.key_formats import KEY_FORMATS
 
 LETTERS = "aB3dE5gH7jK9mN1pQ3sT5vW7yZ"
 HEX = "0123456789abcdef0123456789abcdef"
+ALPHABET = "QwErTyUiOpAsDfGhJkLzXcVbNmqWeRtYuIoPaSdF"
+UUID = "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0"
 KEYS = {
     "openai": f"sk-proj-{LETTERS}",
     "anthropic": f"sk-ant-api03-{LETTERS}",
@@ -127,6 +130,45 @@ KEYS = {
     "a private key in base64": base64.b64encode(
         f"-----BEGIN PRIVATE KEY-----\n{LETTERS}\n".encode()
     ).decode(),
+    # letters only: the length of a whole key is enough
+    "github letters": f"ghp_{ALPHABET[:36]}",
+    "gitlab letters": f"glpat-{ALPHABET[:20]}",
+    "hugging face letters": f"hf_{ALPHABET[:34]}",
+    "hugging face small letters": f"hf_{ALPHABET[:34].lower()}",
+    "npm letters": f"npm_{ALPHABET[:36]}",
+    "stripe letters": f"sk_live_{ALPHABET[:24]}",
+    "aws letters": "AKIAQWERTYUIOPASDFGH",
+    "openai service": f"sk-svcacct-{LETTERS}",
+    "langfuse": f"sk-lf-{UUID}",
+    "gemini": f"AQ.Ab{LETTERS}{LETTERS}",
+    "discord": f"MTA4{LETTERS[:22]}.{LETTERS[:6]}.{LETTERS}{LETTERS[:12]}",
+    "asana": f"1/1199990000111122:{HEX}",
+    "airtable": f"pat{LETTERS[:14]}.{HEX}{HEX}",
+    "adobe": f"p8e-{HEX}",
+    "flutterwave": f"FLWSECK_TEST-{HEX}-X",
+    "infracost": f"ico-{LETTERS}{LETTERS[:6]}",
+    "maxmind": f"{LETTERS[:6]}_{LETTERS}{LETTERS[:3]}_mmk",
+    "octopus": f"API-{LETTERS.upper()}",
+    "openshift": f"sha256~{LETTERS}{LETTERS[:17]}",
+    "plaid": f"access-production-{UUID}",
+    "prefect": f"pnu_{LETTERS}{LETTERS[:10]}",
+    "brevo": f"xkeysib-{HEX}{HEX}-{LETTERS[:16]}",
+    "sonar": f"squ_{HEX}01234567",
+    "typeform": f"tfp_{LETTERS}{LETTERS}",
+    "razorpay": f"rzp_live_{LETTERS[:14]}",
+    "contentful": f"CFPAT-{LETTERS}{LETTERS[:17]}",
+    "hubspot": f"pat-na1-{UUID}",
+    "cloudflare user": f"cfut_{LETTERS}{LETTERS}",
+    "vercel": f"vcp_{LETTERS}{LETTERS}",
+    "resend": f"re_{LETTERS[:8]}_{LETTERS[:24]}",
+    "neon": f"napi_{HEX}{HEX}",
+    "circleci": f"CCIPAT_{LETTERS[:22]}_{HEX}01234567",
+    "launchdarkly": f"sdk-{UUID}",
+    "1password secret": "A3-ABC123-DEF456-GHI78-JKL90-MNO12-PQR34",
+    "braintree": f"access_token$production$0123456789abcdef${HEX}",
+    "secret token": f"secret-token:{LETTERS}",
+    "bcrypt": f"$2b$12${LETTERS}{LETTERS}",
+    "post-quantum age": f"AGE-SECRET-KEY-PQ-1{LETTERS.upper()}",
 }
 CONTEXTS = {
     "alone": "{}",
@@ -135,6 +177,16 @@ CONTEXTS = {
     "in JSON in JSON": '{{"arguments": "{{\\"k\\": \\"{}\\"}}"}}',
     "in a URL": "https://host/path?x={}&y=1",
     "at a line's end": "first\nkey {}\nlast",
+    "quoted in a mail": "> key {}\n",
+    "in a comment": "# {}",
+    "in Markdown": "| key | **{}** |",
+    "in a color": "\x1b[1;31m{}\x1b[0m",
+    "in an escaped color": '"\\u001b[31m{}\\u001b[0m"',
+    "in HTML": "<td>&quot;{}&quot;</td>",
+    "encoded in a URL": "https://host/?next=%2Fcb%3Fk%3D{}%26n%3D1",
+    "in a difference": "+  key: '{}'",
+    "in an error of pytest": "E   AssertionError: {}",
+    "at the end of a sentence": "use {}.",
 }
 NAMED = {
     "header": "Authorization: Bearer {}",
@@ -187,6 +239,64 @@ NAMED = {
     "Slack": "https://hooks.slack.com/workflows/T0/A0/1/{}",
     "Teams": "https://x.webhook.office.com/webhookb2/{}",
     "JSON in a query": "?data=%7B%22password%22%3A%22{}%22%7D",
+    "cookies": "Cookie: theme=dark; sessionid={}",
+    "cookie in a line": "response had Set-Cookie: sid={}; HttpOnly",
+    "cookie alone": "PHPSESSID={}",
+    "name and value": '{{"name": "API_TOKEN", "value": "{}"}}',
+    "value and name": '{{"value": "{}", "name": "API_TOKEN"}}',
+    "key and value": "{{'key': 'DB_PASSWORD', 'value': '{}'}}",
+    "name and value with a type": '{{"name": "DB_PASSWORD", "type": "text", "value": "{}"}}',
+    "environment of Kubernetes": "- name: DB_PASSWORD\n  value: {}\n",
+    "element of NuGet": '<add key="ApiKey" value="{}" />',
+    "property list": "<key>password</key>\n<string>{}</string>",
+    "element with an attribute": '<wsse:Password Type="x">{}</wsse:Password>',
+    "part of a form": 'form-data; name="password"\r\n\r\n{}\r\n--b',
+    "define": "define('DB_PASSWORD', '{}');",
+    "setenv": 'monkeypatch.setenv("OPENAI_API_KEY", "{}")',
+    "environ": "os.environ['OPENAI_API_KEY'] = '{}'",
+    "pair": '[("x-api-key", "{}")]',
+    "pair of a header": '["authorization", "Bearer {}"]',
+    "quoted prose": "the password is '{}'",
+    "password in prose": "log in with password {} please",
+    "quoted password in prose": "password '{}'",
+    "curly quotes": "access token “{}”",
+    "arrow in prose": "API key → {}",
+    "bold": "**Password:** {}",
+    "code in prose": "the token: `{}`",
+    "table": "| API_KEY | `{}` |",
+    "quoted line": "> password: {}",
+    "quoted variable": "> API_KEY={}",
+    "comment": "#   password: {}",
+    "comment of C": "// token = {}",
+    "difference": "+DB_PASSWORD={}",
+    "result of grep": "conf/app.env:12:API_KEY={}",
+    "prompt": "$ export API_KEY={}",
+    "middle of a line": "connecting with passwd={} now",
+    "header in a line": "got X-Auth-Token: {} from the client",
+    "log": "level=info token={} user=ada",
+    "line of pytest": "E   ValueError: password={}",
+    "fragment": "https://host/cb#access_token={}&n=1",
+    "encoded query": "https://host/?next=%2Fcb%3Faccess_token%3D{}%26n%3D1",
+    "encoded twice": "next%253Dcb%253Fpassword%253D{}",
+    "ini": "[db]\npassword = {}\n",
+    "flow of YAML": "{{user: ada, password: {}}}",
+    "PowerShell": '$env:API_KEY = "{}"',
+    "setx": "setx API_KEY {}",
+    "quoted option": "tool --password '{}' run",
+    "redis": "redis-cli -a {} ping",
+    "openssl": "openssl rsa -passin pass:{}",
+    "words of psql": 'psql "host=h user=a password={} dbname=x"',
+    "bot of Telegram": "https://api.telegram.org/bot123456789:{}/send",
+    "SQL": "CREATE USER a WITH PASSWORD '{}';",
+    "SQL of MySQL": "CREATE USER a IDENTIFIED BY '{}';",
+    "Rust": 'let api_key: &str = "{}";',
+    "Kotlin": 'val secretKey: String = "{}"',
+    "template of JavaScript": "const token = `{}`;",
+    "Terraform": 'variable "db_password" {{\n  default = "{}"\n}}',
+    "SecretStr": "SecretStr('{}')",
+    "JSON in HTML": "{{&quot;password&quot;:&quot;{}&quot;}}",
+    "protocol of a WebSocket": "Sec-WebSocket-Protocol: openai-insecure-api-key.{}",
+    "WireGuard": "PresharedKey = {}=",
 }
 
 
@@ -227,6 +337,50 @@ def test_a_private_key_is_hidden_completely_even_if_it_is_cut_off():
     block = "-----BEGIN RSA PRIVATE KEY-----\nMIIabc\ndef\n"
     assert hide_secrets(f"{block}-----END RSA PRIVATE KEY-----\nrest") == f"{MASK}\nrest"
     assert hide_secrets(block) == MASK
+
+
+BODY = "\n".join(f"{LETTERS}{LETTERS}{number:012d}" for number in range(4))
+PUTTY = f"PuTTY-User-Key-File-3: ssh-ed25519\nPrivate-Lines: 4\n{BODY}\nPrivate-MAC: {HEX}"
+SSH2 = "SSH2 ENCRYPTED PRIVATE KEY"
+BLOCKS = {
+    **{
+        kind: f"-----BEGIN {kind}-----\n{BODY}\n-----END {kind}-----"
+        for kind in ("RSA PRIVATE KEY", "OPENSSH PRIVATE KEY", "PGP PRIVATE KEY BLOCK")
+    },
+    "encrypted": "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n"
+    f"DEK-Info: AES-128-CBC,{HEX.upper()}\n\n{BODY}\n-----END RSA PRIVATE KEY-----",
+    "SSH2": f'---- BEGIN {SSH2} ----\nComment: "x"\n{BODY}\n---- END {SSH2} ----',
+    "PuTTY": PUTTY,
+}
+LINE_PREFIXES = ("", "> ", "E       ", "    ", "# ", "+", " * ", " 12 | ", "   12\t", "  12→")
+
+
+@pytest.mark.parametrize("prefix", LINE_PREFIXES)
+@pytest.mark.parametrize("block", BLOCKS.values(), ids=list(BLOCKS))
+def test_a_private_key_is_hidden_whatever_is_before_its_lines(block: str, prefix: str):
+    text = "\n".join(prefix + line for line in block.splitlines())
+    for shown in (hide_secrets(text), hide_secrets(msgspec.json.encode({"a": text}).decode())):
+        assert LETTERS not in shown
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"kty": "EC", "crv": "P-256", "x": LETTERS, "d": LETTERS[::-1]},
+        {"kty": "RSA", "e": "AQAB", "dp": LETTERS[::-1], "q": LETTERS[::-1]},
+        {"k": LETTERS[::-1], "kty": "oct"},
+    ],
+    ids=["EC", "RSA", "oct"],
+)
+def test_the_private_members_of_a_json_web_key_are_hidden(members: dict[str, str]):
+    text = msgspec.json.encode(members).decode()
+    for shown in (text, msgspec.json.encode({"arguments": text}).decode(), quote(text, safe="")):
+        assert LETTERS[::-1] not in hide_secrets(shown)
+
+
+def test_every_format_of_a_key_has_a_source():
+    assert all(key.source for key in KEY_FORMATS)
+    assert len({key.pattern for key in KEY_FORMATS}) > 60
 
 
 @pytest.mark.parametrize(

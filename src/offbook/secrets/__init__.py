@@ -7,8 +7,8 @@ Terminal, files, reports, pytest, MCP and exceptions use these two. What is a se
 
 1. Known values, of the environment and of headers, are hidden always and in every encoding.
 2. Keys are hidden wherever their format is certain: a prefix that a provider publishes, between
-   word borders, and a digit (`key_formats`).
-3. Other values are hidden by name, where the format separates the name from the value.
+   word borders, and a digit or the length of a whole key (`key_formats`).
+3. Other values are hidden by the name next to them, wherever in a line the two are.
 
 Everything else stays: agents write programs, and these must come out of a cassette unchanged.
 
@@ -25,16 +25,17 @@ import re
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache, lru_cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from urllib.parse import quote, quote_plus
 
-from offbook.secrets.key_formats import EDGE, END, KEYS, LOOKBEHIND, PLACES
+from offbook.secrets.key_formats import EDGE, END, KEY_FORMATS, LOOKBEHIND, PLACES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 
     Judge = Callable[[bytes], bool]
     WordFinder = Callable[[bytes], list[tuple[int, int, int]]]
+    AnyRule: TypeAlias = "_Rule | _KeyLines | _JsonWebKey | Name"
 
 MASK = "[API_KEY]"
 _MASK = MASK.encode()
@@ -52,32 +53,106 @@ class _Rule(NamedTuple):
     judge: Callable[[bytes], bool]
     lookbehind: int = 0
 
-    def find(self, raw: bytes, _lower: bytes, start: int, _end: int) -> Iterator[tuple[int, int]]:
-        """Yield the position of the secret whose word is at this position."""
+    def find(self, raw: bytes, _lower: bytes, start: int, _end: int) -> Iterable[tuple[int, int]]:
+        """Return the position of the secret whose word is at this position."""
         pattern = compile_pattern(self.pattern)
-        for at in range(max(0, start - self.lookbehind), start) if self.lookbehind else (start,):
-            match = pattern.match(raw, at)
-            if match is not None:
-                first, last = match.span(pattern.groups)
-                if self.judge(raw[first:last]):
-                    yield first, last
-                return
+        match = pattern.match(raw, start)
+        if self.lookbehind and match is None:
+            places = range(max(0, start - self.lookbehind), start)
+            match = next((found for at in places if (found := pattern.match(raw, at))), None)
+        if match is None:
+            return ()
+        first, last = match.span(pattern.groups)
+        return ((first, last),) if self.judge(raw[first:last]) else ()
+
+
+class _KeyLines(NamedTuple):
+    """The lines of a private key after its first one, whatever is in front of each.
+
+    pytest writes `E ` before each line, a mail `> `, a listing its number. A plain block matches
+    `PLACES` as a whole.
+    """
+
+    first: bytes
+
+    def find(self, raw: bytes, lower: bytes, _start: int, end: int) -> Iterator[tuple[int, int]]:
+        """Yield the lines of the key whose first line has its word at this position."""
+        head = compile_pattern(self.first).match(lower, end)
+        if head is None:
+            return
+        at, found = head.end(), False
+        # lines such as `Proc-Type: 4,ENCRYPTED` are before the key
+        start_line = compile_pattern(_KEY_LINE).search(lower, at, at + MAX_HEADERS_LENGTH)
+        if start_line:
+            at = start_line.start()
+        while (match := compile_pattern(_KEY_LINE).match(lower, at)) and _is_mixed(
+            raw[match.start(1) : match.end(1)]
+        ):
+            yield match.span(1)
+            at, found = match.end(), True
+        if found and (match := compile_pattern(_LAST_LINE).match(lower, at)):
+            ending = compile_pattern(_KEY_END).search(lower, match.end(), match.end() + 60)
+            if ending and not compile_pattern(_KEY_END).search(lower, at, match.end()):
+                yield match.span(1)
+
+
+class _JsonWebKey:
+    """The private members of a JSON Web Key, RFC 7518: `kty` says that an object is one."""
+
+    def find(self, raw: bytes, _lower: bytes, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """Yield the positions of the private members of the key with this `kty`."""
+        if raw[start - 1 : start] not in b"\"'2" or start == 0:
+            return
+        before, after = max(0, start - MAX_OBJECT_LENGTH), end + MAX_OBJECT_LENGTH
+        opening = max(raw.rfind(b"{", before, start), raw.rfind(b"%7B", before, start), before)
+        ends = (raw.find(b"}", end, after), raw.find(b"%7D", end, after))
+        closing = min((at for at in ends if at >= 0), default=after)
+        for match in compile_pattern(_JWK_MEMBER).finditer(raw, opening, closing):
+            yield match.span(1)
+
+
+# An object whose value is in front of its name: {"value": "…", "name": "API_KEY"}.
+_REVERSED = (
+    rb"(?i)value\\*[\"']\s*:\s*(\\*[\"'])(?=[^\"'\\]+\1\s*,\s*\\*[\"'](?:name|key)\\*[\"']\s*:\s*"
+    rb"\\*[\"'][\w.-]*(?:NAMES)\\*[\"'])([^\"'\\]{4,})"
+)
+_JWK_QUOTE = rb"(?:\\*[\"']|%22)"
+_JWK_MEMBER = (
+    _JWK_QUOTE + rb"(?:d|p|q|dp|dq|qi|k)" + _JWK_QUOTE + rb"(?:\s|%20|\\+[nr])*(?::|%3A)"
+    rb"(?:\s|%20|\\+[nr])*" + _JWK_QUOTE + rb"([A-Za-z0-9_-]{16,})"
+)
+# The first lines of keys in several lines: PEM, SSH2 and PuTTY.
+_BETWEEN = rb"(?s)(?:\\+[nrt]|%0[ad]|[^a-z0-9+/=\\%]|[a-z0-9]{1,5}(?![a-z0-9+/=])){0,60}?"
+_KEY_LINE = _BETWEEN + rb"((?:[a-z0-9+/=]|%2b|%2f|%3d){40,})"
+_LAST_LINE = _BETWEEN + rb"((?:[a-z0-9+/=]|%2b|%2f|%3d)+)"
+_KEY_END = rb"end(?: |%20)[a-z0-9 %]{0,40}private|private-mac"
+KEY_LINES = {
+    b"private key": _KeyLines(rb"(?: block|%20block)?(?:-----| ----|%20----)"),
+    b"private%20key": _KeyLines(rb"(?: block|%20block)?(?:-----| ----|%20----)"),
+    b"private-lines": _KeyLines(rb"(?::|%3a)(?: |%20)[0-9]+"),
+}
 
 
 @lru_cache(maxsize=1)
-def _rules_by_word() -> tuple[WordFinder, list[tuple[bytes | None, list[_Rule | Name]]]]:
+def _rules_by_word() -> tuple[WordFinder, list[tuple[bytes | None, list[AnyRule]]]]:
     """Return a finder of all words, and for each the bytes that may follow it and its rules."""
-    by_word: dict[bytes, list[_Rule | Name]] = {}
-    for word, shape in KEYS.items():
-        pattern = f"{EDGE}(?:{shape}){END}".encode()
-        rule = _Rule(pattern, has_digit, LOOKBEHIND.get(word, 0))
-        by_word.setdefault(word.encode(), []).append(rule)
+    by_word: dict[bytes, list[AnyRule]] = {}
+    for key in KEY_FORMATS:
+        pattern = f"{EDGE}(?:{key.pattern}){END}".encode()
+        rule = _Rule(pattern, partial(_is_whole_key, key.length), LOOKBEHIND.get(key.word, 0))
+        by_word.setdefault(key.word.encode(), []).append(rule)
     for word, place in PLACES.items():
         rule = _Rule(f"(?s){place}".encode(), is_secret_value, LOOKBEHIND.get(word, 0))
         by_word.setdefault(word.encode(), []).append(rule)
+    names = "|".join(name.replace("_", "[-_]?") for name in (*SECRET_NAMES, "token"))
+    reversed_pair = _Rule(_REVERSED.replace(b"NAMES", names.encode()), is_secret_value)
+    by_word |= {b"value" + quote: [reversed_pair] for quote in (b'"', b"'", b"\\")}
+    for word, lines in KEY_LINES.items():
+        by_word.setdefault(word, []).append(lines)
+    by_word[b"kty"] = [_JsonWebKey()]
     for name, rule in secret_names().items():
         by_word.setdefault(name, []).append(rule)
-    table: list[tuple[bytes | None, list[_Rule | Name]]] = []
+    table: list[tuple[bytes | None, list[AnyRule]]] = []
     for rules in by_word.values():
         names = [rule for rule in rules if isinstance(rule, Name)]
         following = bytes(byte for name in names for byte in name.formats)
@@ -304,21 +379,25 @@ SECRET_NAMES = (
     *("api_key", "apikey", "access_key", "accesskey", "account_key", "accountkey"),
     *("private_key", "privatekey", "signing_key", "encryption_key", "subscription_key"),
     *("client_key_data", "secret", "secret_key", "secretkey", "secret_key_base", "client_secret"),
-    *("password", "passwd", "passphrase"),
+    *("password", "passwd", "passphrase", "passcode", "presharedkey", "preshared_key"),
+    *("pre_shared_key", "master_key", "masterkey", "auth_key", "authkey"),
 )
 # Names of many other things, too: their value is a secret only if it looks like one.
 VAGUE_NAMES = (
     *("token", "auth", "jwt", "bearer", "authorization", "credential", "credentials"),
-    *("pass", "pwd", "pw", "ext_pat", "accessjwt", "refreshjwt", "webhook_url"),
+    *("pass", "pwd", "pw", "psk", "ext_pat", "accessjwt", "refreshjwt", "webhook_url"),
     *("accesstoken", "refreshtoken", "authtoken", "sessiontoken", "securitytoken", "bottoken"),
     *("apitoken", "usertoken", "bearertoken", "idtoken"),
 )
+# Words before a name that make it the name of a message: `invalid_auth`.
+MESSAGE_NAMES = (b"invalid_", b"missing_", b"wrong_", b"unknown_", b"expired_", b"incorrect_")
 # Words before `_token` that make it harmless: a `next_token` is the position in a list.
 PLAIN_TOKENS = (
     *("page", "next", "continuation", "sync", "eos", "bos", "pad", "unk", "sep", "cls", "mask"),
     *("special", "per", "first", "last", "stop", "start", "end", "num", "prev", "previous"),
 )
 QUERY_NAMES = ("key", "sig", "code")  # names of secrets in the query of a URL only
+SESSION_NAMES = ("sessionid", "sessid", "session_id", "connect.sid", "_session")  # in cookies only
 
 # Compiled at its first match: there are 200 patterns, and most runs contain the words of few.
 compile_pattern = cache(re.compile)
@@ -353,6 +432,8 @@ class Name(NamedTuple):
         formats = self.formats.get(lower[end]) if end < len(lower) else None
         if formats is None or (self.edge and not compile_pattern(self.edge).match(lower, start)):
             return
+        if lower.endswith(MESSAGE_NAMES, max(0, start - MAX_NAME_LENGTH), start):
+            return
         for form in formats:
             if form.upper and not raw[start:end].isupper():
                 continue
@@ -373,21 +454,30 @@ MAX_NAME_LENGTH = 60  # how far `start` looks back
 SHORT_NAME = 5  # `pass` and `token` are also parts of other words
 MIN_VALUE_LENGTH = 4
 MIN_RANDOM_LENGTH = 6
+MIN_KEY_LENGTH = 12
+MIN_SCRAMBLED_LENGTH = 16
+MAX_OBJECT_LENGTH = 4000  # of a JSON Web Key
+MAX_HEADERS_LENGTH = 400  # between the first line of a key and its text
 _BARE = r"([^\s\"'\\&|;`()<>{},]{4,})"
 _LINE_END = r"(?=[ \t]*(?:\Z|[\r\n\"'`]|\\|[ \t]#))"
 
 
 def secret_names() -> dict[bytes, Name]:
     """Return the names of secrets, in lower case, with the formats of their values."""
-    # The beginning of a line, also of one that is escaped in JSON, or of a quoted text.
-    line = rb"(?i)(?:\A|\n|\\n|[\"'`])[ \t]*(?:- |> |export |set |-[a-z] )?[\w./:@-]*\Z"
-    parameter = rb"(?:\A|\n|\\n|[\"'`?&;]|--|//)[\w./:@-]*\Z"
-    word = rb"(?:\A|\n|\\[nt]|[\s\"'`;&(=])[A-Z0-9_]*\Z"
+    # The beginning of a line, also of one that is escaped in JSON, or of a quoted text; in front
+    # of the name may be the mark of a quotation, a comment, a list, a difference or a prompt.
+    line = (
+        rb"(?i)(?:\A|\n|\\n|[\"'`{,|])[ \t]*(?:E[ \t]+)?[ \t>#*+/|$%-]*(?:export |set |-[a-z] )?"
+        rb"[\w./:@-]*\Z"
+    )
+    parameter = rb"(?:\A|\n|\\n|[\"'`?&;#]|--|//|%[0-9a-fA-F]{2}|[\n>+#-][ \t]*)[\w./:@-]*\Z"
+    word = rb"(?:\A|\\[nrt]|[^A-Za-z0-9_.])[A-Z0-9_]*\Z"
     option = rb"--[\w-]*\Z"
 
     def form(first: str, value: str, *rest: Any, **more: Any) -> Format:
         return Format(first.encode(), f"(?s){value}".encode(), *rest, **more)
 
+    quote = r"\\*[\"'`]"
     formats = (
         # JSON, and JSON in JSON, however deep: a text ends at a quote with as many backslashes as
         # the first one, at the latest at the end of its line
@@ -400,20 +490,41 @@ def secret_names() -> dict[bytes, Name]:
         # an assignment of a quoted text in code; after the quote that closes it comes no word
         form(
             "\\\"' \t:=",
-            r"(?:\\*[\"'])?[ \t]*(?::[ \t]*str[ \t]*)?(?::=|=>|[:=])[ \t]*(?:\[[ \t]*)?"
-            r"[bru]?(\\*[\"'])(?![),\]};:+ \t])([^\"'\\\n]{4,})\1(?!\w)",
+            r"(?:\\*[\"']\]?)?[ \t]*(?::[ \t]*&?[a-z]{2,12}[ \t]*(?==))?(?::=|=>|\|\||\?\?|[:=])"
+            r"[ \t]*(?:\[[ \t]*)?[bru]?(\\*[\"'`])(?![),\]};: \t]|\+[ \t\"'\\=])"
+            r"([^\"'`\\\n]{4,})\1(?!\w)",
         ),
+        form("&", r"&(?:quot|#34|#39);\s*[:=]\s*&(?:quot|#34|#39);([^&\s]{4,})"),  # JSON in HTML
         form("%", r"%22(?:%20)*(?:%3a|:)(?:%20)*%22((?:[^%\"&\s]|%(?!22)[0-9a-f]{2})+)"),  # a URL
+        form("%", r"%(?:25)*3d((?:[^%\"&\s\\]|%(?!(?:25)*26)[0-9a-f]{2})+)", strict=True),
         form("=", rf"={_BARE}", word, upper=True),  # env files and command lines
         form("=", rf"={_BARE}(?=[\s;&\"'\\]|\Z)", parameter, strict=True),  # queries, ini files
         # YAML and headers; a line of code ends with a comma
         form(":", rf":[ \t]+([^\s\"'\\`]{{3,}}[^\s\"'\\`,;]){_LINE_END}", line, strict=True),
-        # anywhere, if it cannot be a variable
+        # anywhere in a line, and in prose, if it cannot be a variable
         form(
-            " \t:=",
-            r"[ \t]*[:=][ \t]*([A-Za-z0-9+/=~.-]{12,})(?![\w(]|\[(?!api_key\]))",
-            judge=_is_key,
+            " \t:=-*",
+            r"(?:\*\*|__)?[ \t]*(?::=|==|->|=>|[:=]|\xe2\x86\x92)(?:\*\*|__)?[ \t]*\\*[`]?"
+            r"([^\s\"'\\`,;()<>{}|]{8,})(?![\w(]|\[(?!api_key\]))",
+            judge=_is_unlike_code,
         ),
+        form(
+            " \t",
+            r"[ \t]+(?:\xe2\x86\x92[ \t]*|--body[ \t]+|[0-9] )?"
+            r"([^\s\"'\\`,;()<>{}=|]{8,})(?![\w(\[=])",
+            judge=_is_unlike_code,
+        ),
+        form(
+            " \t",
+            rf"[ \t]+(?:{quote}|\xe2\x80\x9c)([^\s\"'\\`,;]{{6,}})(?:{quote}|\xe2\x80\x9d)",
+            strict=True,
+        ),
+        form(
+            " ", r" (?:is|was|to|are):? (?:\\*[\"'`]|\xe2\x80\x9c)?([^\s\"'\\,;`]{6,})", strict=True
+        ),
+        form(
+            " |", r"[ \t`*]*\|[ \t]*`?([^\s|`]{6,})`?[ \t]*\|", strict=True
+        ),  # a table of Markdown
         # a block of YAML
         form(
             ":",
@@ -421,9 +532,37 @@ def secret_names() -> dict[bytes, Name]:
             line,
         ),
         form(">", r">([^<\s]{4,})</"),  # XML
-        form("\\\"'", r"\\*[\"'],[ \t]*\\*[\"']([^\s\"'\\,]{4,})", option),
-        form(" \t", r"[ \t]+([^\s\"'\\,`]{4,})", option, strict=True),
-        form(" ", r" (?:is|was):? \\*[\"'`]?([^\s\"'\\,;`]{6,})", strict=True),  # prose
+        form(" ", r" [a-z:]+=\\*[\"'][^<>\n]{0,80}>([^<\s]{4,})</"),
+        form("<", r"</\w+>\s*<string>([^<]{4,})</"),
+        # a pair: define('X', '…'), ("x-api-key", "…"), ["--token", "…"]
+        form("\\\"'", rf"{quote},[ \t]*{quote}(?!-)([^\s\"'\\,]{{4,}}){quote}", option),
+        form(
+            "\\\"'",
+            rf"{quote}[ \t]*,\s*b?{quote}(?:[a-z]+ )?(?!-)([^\s\"'\\]{{6,}}){quote}",
+            strict=True,
+        ),
+        form(" \t", rf"[ \t]+(?:{quote})?([^\s\"'\\,`]{{4,}})", option, strict=True),
+        # an object with a name and a value, in JSON, XML and YAML; a part of a form
+        form(
+            "\\\"'",
+            r"\\*[\"'](?![ \t]*[:=)\]])(?:\s|\\+[nr])*[,;]?[^{}()]{0,80}?\bvalue(?:\\*[\"'])?"
+            r"(?:\s|\\+[nr])*[:=](?:\s|\\+[nr])*(\\*[\"'])([^\"'\\]{4,})\1",
+            strict=True,
+        ),
+        form(
+            "\n\r\\\"'",
+            r"\\*[\"']?[ \t]*(?:\r?\n|\\+n)[ \t>#+-]*value:[ \t]*\\*[\"']?([^\s\"'\\]{4,})",
+            strict=True,
+        ),
+        form(
+            "\\\"'",
+            r"\\*[\"'](?:;[^\n]{0,80})?(?:\r?\n|\\+r\\+n){2}([^\s\"'\\]{4,})",
+            rb"name=\\*[\"'][\w.-]*\Z",
+            strict=True,
+        ),
+        form(
+            '"', r"\"[ \t]*\{[^{}]{0,80}?\bdefault\s*=\s*\"([^\"\n]{4,})\"", strict=True
+        ),  # Terraform
     )
     header = form(
         "\\\"' \t:=",
@@ -431,12 +570,13 @@ def secret_names() -> dict[bytes, Name]:
         judge=_is_credential,
     )
     cookie = form(
-        "\\\"':",
-        r"\\*[\"']?:[ \t]*(?:\[[ \t]*)?\\*[\"']?([\w!#$%&*+.^|~-]+=[^\s;\"'\\]{6,}[^\r\n\"'\\]*)",
-        line,
-        judge=has_digit,
+        "\\\"':,",
+        r"\\*[\"']?[:,][ \t]*(?:\[[ \t]*)?(?:\\*[\"'])?(?:value\\*[\"']:[ \t]*\\*[\"'])?"
+        r"((?:[\w!#$%&*+.^|~-]+=[^\s;\"'\\]*;?[ \t]*)+[^\r\n\"'\\]*)",
+        judge=_has_random_cookie,
     )
     query = form("=", r"=([^&\s\"'\\<>#;]{6,})", rb"[?&;]\Z", judge=looks_random)
+    session = form("=", r"=(?:s%3a)?([^&\s\"'\\<>#;,]{8,})", judge=looks_random)
 
     def by_first_byte(*chosen: Format) -> dict[int, list[Format]]:
         table: dict[int, list[Format]] = {}
@@ -461,6 +601,7 @@ def secret_names() -> dict[bytes, Name]:
         names[name] = known._replace(formats=by_first_byte(*formats, header))
     names[b"cookie"] = Name(by_first_byte(cookie))
     names |= {name.encode(): Name(by_first_byte(query)) for name in QUERY_NAMES}
+    names |= {name.encode(): Name(by_first_byte(session)) for name in SESSION_NAMES}
     return names
 
 
@@ -497,7 +638,10 @@ def is_secret_field(name: str, value: str) -> bool:
 # The words of placeholders and of names of variables: `your-api-key`, `OPENAI_API_KEY`.
 _NOUNS = frozenset(
     b"key keys apikey token tokens secret secrets password passwords passwd passphrase pwd auth "
-    b"authorization credential credentials bearer jwt cookie header".split()
+    b"authorization credential credentials bearer jwt cookie header "
+    # the same word in forms of other languages
+    b"passwort senha salasana parola parole wachtwoord passord adgangskode heslo geslo contrasenya "
+    b"lozinka passe sandi".split()
 )
 _SUFFIXES = (b"password", b"secret", b"token", b"apikey")  # mypassword
 _FILLERS = frozenset(
@@ -510,6 +654,7 @@ _CODE_WORDS = frozenset(
     b"str string bytes int integer float number bool boolean any object none null nil true false "
     b"undefined unknown void never optional union list dict tuple set callable awaitable secretstr "
     b"annotated literal field text char varchar self cls this pass required default value values "
+    b"enable enabled disable disabled always auto guest local remote basic digest inherit "
     b"must should cannot can is was not may will incorrect invalid wrong missing empty hidden "
     b"expired".split()
 )
@@ -518,11 +663,39 @@ _PLACEHOLDER = (
     rb"<[^<>]*>?|%\(\w+\)?s?|%[sr].{0,2}|(?:[a-z]+[-_])?[*xX.\xe2\x80\xa6]{3,}|\[[A-Z_ ]+\].*)`?"
 )
 _WORDS = rb"[A-Z]+(?![a-z])[0-9]*|[A-Z]?[a-z]+[0-9]*|[0-9]+"
-_IDENTIFIER = rb"[A-Za-z0-9_ .:/<>\[\]()-]+"
+_IDENTIFIER = rb"[A-Za-z0-9_ .:/<>\[\]()-]+\??"
 _EXPRESSION = rb"(?s)[A-Za-z_][\w.]*[\[(<].*|[A-Za-z_]{1,40}(?:\.[A-Za-z_]{1,40})+"
-_ELIDED = rb"(?:\.\.\.|\xe2\x80\xa6)\Z|<[A-Za-z][\w .-]*>|\$\{"
+_ELIDED = rb"(?:\.\.\.|\xe2\x80\xa6)\Z|<[A-Za-z][\w .-]*>|\$\{|\{[\w.(]*[)}]|%[sd]\b|%\(|%key:"
+# Words of a message or a description, and words in letters that are not of ASCII.
+_PROSE = (
+    rb"(?i)(?:\A|\s)(?:the|an?|is|are|was|for|of|to|your|my|and|or|not|no|in|with|must|be|please|from|"
+    rb"this|that|on|by|can|cannot|will|has|have|invalid|failed|error|enter|password|token)"
+    rb"(?:[\s.,:!?].*\s|\s.*|[.,:!?]|\Z)|\A[^0-9!-/]*(?:[\xc3-\xf4][\x80-\xbf]|\\+u[0-9a-f]{4})"
+    rb"(?:[^0-9!-/]|\\+u[0-9a-f]{4})*\Z"
+)
 _MIXED = rb"(?=.*[a-z])(?=.*[A-Z])(?:.*[0-9].*[a-zA-Z].*[0-9]|(?=.*[0-9]).{32})"
 _SHORT_WORD = rb"[A-Za-z]{,4}"
+_CAPITAL = rb"[A-Z]"
+# few small letters between capitals; no words with hyphens
+_SCRAMBLED = rb"(?=.*[A-Z][a-z]{1,2}[A-Z])[A-Za-z0-9+/=]+"
+_MEMBER = rb"(?:self|cls|this|[a-z]\w*)\.[\w.]+[)}\]]*"  # `self.TEST_TOKEN}`
+_PATH = rb"(?:~|\.{0,2})/[a-z]{2,10}[/.]"
+_COLOR = rb"#[0-9a-fA-F]{3,8}|# .*"
+_DIGIT_RUNS = rb"[0-9]+"
+_INNER_DIGIT = rb"[0-9][a-z]"
+_PUNCTUATION = rb"[!$^*~?]|[a-zA-Z0-9][#%@][a-zA-Z0-9]"
+_COOKIE_VALUE = rb"=(?:s%3A)?([^\s;\"'\\]{6,})"
+# Dates, numbers with units, versions, addresses, calls, paths: what else follows such a name.
+_CODE = (
+    rb"[0-9][0-9.,:/+-]*[A-Za-z%]{0,3}|[0-9]{4}-[0-9]{2}-[0-9]{2}T.*|v?[0-9]+(?:\.[0-9a-z]+)+.*"
+    rb"|[A-Za-z_][\w.]*\.[A-Za-z_]+|[\w.-]+@[\w.-]+|[\w./-]*/[\w./-]*\.[a-z]{1,5}|[A-Z0-9_]+_[A-Z0-9_]+"
+    rb"|\*{1,2}[A-Za-z_.]*|0[xXbBoO][0-9a-fA-F_]+|[a-z]+(?:[-_][a-z]+)*[-_]?[0-9]{0,4}"
+)
+# Words that have a digit: they are parts of names.
+_TERMS = (
+    rb"(?i)(?<![A-Za-z])(?:sha|md|utf|iso|base|aes|rsa|hs|rs|es|ps|ed|int|uint|float|ipv|http|oauth|tls|ssl|py|"
+    rb"python|b|s|x|v|p|u|i|h|r|k|ec|win|arm|x86|amd|log|gpt|o|t|llama|claude)_?[0-9]{1,5}(?![0-9])"
+)
 _DIGIT = rb"[0-9]"
 _NO_DIGIT = rb"[^0-9]"
 
@@ -530,6 +703,11 @@ _NO_DIGIT = rb"[^0-9]"
 def has_digit(value: bytes) -> bool:
     """Return whether there is a digit: there is one in nearly every key, and in hardly a word."""
     return compile_pattern(_DIGIT).search(value) is not None
+
+
+def _has_free_digit(value: bytes) -> bool:
+    """Return whether there is a digit that is not a part of a word, as in `sha256`."""
+    return has_digit(value) and has_digit(compile_pattern(_TERMS).sub(b"", value))
 
 
 def is_placeholder(value: bytes | str) -> bool:
@@ -548,12 +726,17 @@ def is_plain(value: bytes) -> bool:
         return True
     if compile_pattern(_EXPRESSION).fullmatch(value) or compile_pattern(_ELIDED).search(value):
         return True
+    if compile_pattern(_PROSE).search(value) or compile_pattern(_PATH).match(value):
+        return True
     if not compile_pattern(_IDENTIFIER).fullmatch(value):
         return False
     words = [word.lower() for word in compile_pattern(_WORDS).findall(value)]
     if not words or (words[0] in _CODE_WORDS and len(words) == 1):
         return True
-    if not has_digit(value) and any(word in _NOUNS or word.endswith(_SUFFIXES) for word in words):
+    if not _has_free_digit(value) and (
+        any(word in _NOUNS or word.endswith(_SUFFIXES) for word in words)
+        or (b"api" in words and len(words) > 1)
+    ):
         return True
     return all(word in _NOUNS or word in _FILLERS or word.isdigit() for word in words)
 
@@ -567,18 +750,58 @@ def looks_random(value: bytes) -> bool:
     """Return whether a value looks like a key or a good password, whatever its name."""
     return (
         len(value) >= MIN_RANDOM_LENGTH
-        and has_digit(value)
+        and (_has_free_digit(value) or _is_scrambled(value))
         and compile_pattern(_NO_DIGIT).search(value) is not None
-        and not value.startswith((b"/", b"~/", b"./", b"../", b"=", b"[", b"#"))
+        and not value.startswith((b"/", b"~/", b"./", b"../", b"=", b"["))
+        and not compile_pattern(_COLOR).fullmatch(value)
         and b"://" not in value
         and not _is_name_with_digits(value)
         and not is_plain(value)
     )
 
 
-def _is_key(value: bytes) -> bool:
-    """Return whether a value mixes small letters, capitals and digits as no variable does."""
-    return compile_pattern(_MIXED).match(value) is not None and looks_random(value)
+def _is_scrambled(value: bytes) -> bool:
+    """Return whether a value without a digit mixes capitals and small letters as no name does."""
+    if len(value) < MIN_SCRAMBLED_LENGTH or not compile_pattern(_SCRAMBLED).fullmatch(value):
+        return False
+    capitals = len(compile_pattern(_CAPITAL).findall(value))
+    return 3 * len(value) < 10 * capitals < 7 * len(value)
+
+
+def _is_mixed(value: bytes) -> bool:
+    """Return whether a value mixes small letters, capitals and digits."""
+    return compile_pattern(_MIXED).match(value) is not None
+
+
+def _is_whole_key(length: int, value: bytes) -> bool:
+    """Return whether a text with the prefix of a key is one, not `ghp_xxxx` or a name."""
+    whole = 0 < length <= len(value)
+    return (has_digit(value) or whole or _is_scrambled(value)) and len(
+        {*value[-MIN_SCRAMBLED_LENGTH:]}
+    ) >= MIN_VALUE_LENGTH
+
+
+def _is_unlike_code(value: bytes) -> bool:
+    """Return whether a value that is not quoted can be no variable, date, path or number.
+
+    Digits of names are at the end of a word (`token2`), or belong to it (`sha256`).
+    """
+    if not looks_random(value) or compile_pattern(_CODE).fullmatch(value):
+        return False
+    rest = compile_pattern(_TERMS).sub(b"", value)
+    if compile_pattern(_PUNCTUATION).search(rest):
+        return has_digit(rest)
+    return (
+        len(compile_pattern(_DIGIT_RUNS).findall(rest)) > 2  # noqa: PLR2004 - names have two
+        or _is_scrambled(rest)
+        or compile_pattern(_INNER_DIGIT).search(rest) is not None
+        or (len(rest) >= MIN_KEY_LENGTH and _is_mixed(rest))
+    )
+
+
+def _has_random_cookie(value: bytes) -> bool:
+    """Return whether the cookies of a header have a value that looks like a key."""
+    return any(map(looks_random, compile_pattern(_COOKIE_VALUE).findall(value)))
 
 
 def _is_name_with_digits(value: bytes) -> bool:
@@ -597,4 +820,6 @@ def _is_credential(value: bytes) -> bool:
     key = value.rpartition(b" ")[2]
     # base64 has no digit by chance
     mixed = key.lower() != key and key.upper() != key and len(key) >= 2 * MIN_VALUE_LENGTH
-    return not is_plain(key) and (looks_random(key) or mixed)
+    if is_plain(key) or compile_pattern(_MEMBER).fullmatch(key) or key[:2].lower() == b"0x":
+        return False
+    return looks_random(key) or mixed
