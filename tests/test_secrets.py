@@ -308,12 +308,10 @@ QUOTED_ONCE = (
 )
 
 
-@pytest.mark.parametrize("context", CONTEXTS.values(), ids=list(CONTEXTS))
 @pytest.mark.parametrize("key", KEYS.values(), ids=list(KEYS))
-def test_a_key_is_found_by_its_format_in_every_context(key: str, context: str):
-    hidden = hide_secrets(context.format(key))
-    assert key not in hidden
-    assert MASK in hidden
+def test_a_key_is_found_by_its_format_in_every_context(key: str):
+    shown = {name: hide_secrets(context.format(key)) for name, context in CONTEXTS.items()}
+    assert [name for name, text in shown.items() if key in text or MASK not in text] == []
 
 
 @pytest.mark.parametrize("context", NAMED.values(), ids=list(NAMED))

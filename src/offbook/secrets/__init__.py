@@ -496,7 +496,11 @@ def secret_names() -> dict[bytes, Name]:
         ),
         form("&", r"&(?:quot|#34|#39);\s*[:=]\s*&(?:quot|#34|#39);([^&\s]{4,})"),  # JSON in HTML
         form("%", r"%22(?:%20)*(?:%3a|:)(?:%20)*%22((?:[^%\"&\s]|%(?!22)[0-9a-f]{2})+)"),  # a URL
-        form("%", r"%(?:25)*3d((?:[^%\"&\s\\]|%(?!(?:25)*26)[0-9a-f]{2})+)", strict=True),
+        form(
+            "%",
+            r"(?:%20)*%(?:25)*3d(?:%20)*((?:[^%\"&\s\\]|%(?!(?:25)*26)[0-9a-f]{2})+)",
+            strict=True,
+        ),
         form("=", rf"={_BARE}", word, upper=True),  # env files and command lines
         form("=", rf"={_BARE}(?=[\s;&\"'\\]|\Z)", parameter, strict=True),  # queries, ini files
         # YAML and headers; a line of code ends with a comma
@@ -533,13 +537,13 @@ def secret_names() -> dict[bytes, Name]:
         ),
         form(">", r">([^<\s]{4,})</"),  # XML
         form(" ", r" [a-z:]+=\\*[\"'][^<>\n]{0,80}>([^<\s]{4,})</"),
-        form("<", r"</\w+>\s*<string>([^<]{4,})</"),
+        form("<", r"</\w+>(?:\s|\\+[nr])*<string>([^<]{4,})</"),
         # a pair: define('X', '…'), ("x-api-key", "…"), ["--token", "…"]
         form("\\\"'", rf"{quote},[ \t]*{quote}(?!-)([^\s\"'\\,]{{4,}}){quote}", option),
         form(
             "\\\"'",
-            rf"{quote}[ \t]*,\s*b?{quote}(?:[a-z]+ )?(?!-)([^\s\"'\\]{{6,}}){quote}",
-            strict=True,
+            rf"{quote}[ \t]*,\s*b?{quote}(?:[a-z]+ )?(?!-)([^\s\"'\\]{{6,}}){quote}(?!\s*:)",
+            judge=_is_unlike_code,
         ),
         form(" \t", rf"[ \t]+(?:{quote})?([^\s\"'\\,`]{{4,}})", option, strict=True),
         # an object with a name and a value, in JSON, XML and YAML; a part of a form
@@ -560,9 +564,11 @@ def secret_names() -> dict[bytes, Name]:
             rb"name=\\*[\"'][\w.-]*\Z",
             strict=True,
         ),
-        form(
-            '"', r"\"[ \t]*\{[^{}]{0,80}?\bdefault\s*=\s*\"([^\"\n]{4,})\"", strict=True
-        ),  # Terraform
+        form(  # Terraform
+            '\\"',
+            r"\\*\"[ \t]*\{[^{}]{0,80}?\bdefault\s*=\s*\\*\"([^\"\\\n]{4,})",
+            strict=True,
+        ),
     )
     header = form(
         "\\\"' \t:=",
@@ -647,14 +653,14 @@ _SUFFIXES = (b"password", b"secret", b"token", b"apikey")  # mypassword
 _FILLERS = frozenset(
     b"a an the my your some test tests testing fake dummy example sample placeholder changeme foo "
     b"bar baz api app user name client server access refresh private public not set none null here "
-    b"value string xxx xxxx todo demo default github pat real new old env id".split()
+    b"value string xxx xxxx todo demo default redacted github pat real new old env id".split()
 )
 # What follows such a name in code, in schemas and in prose.
 _CODE_WORDS = frozenset(
     b"str string bytes int integer float number bool boolean any object none null nil true false "
     b"undefined unknown void never optional union list dict tuple set callable awaitable secretstr "
     b"annotated literal field text char varchar self cls this pass required default value values "
-    b"enable enabled disable disabled always auto guest local remote basic digest inherit "
+    b"redacted unavailable enable enabled disable disabled always auto guest local remote basic digest inherit "
     b"must should cannot can is was not may will incorrect invalid wrong missing empty hidden "
     b"expired".split()
 )
@@ -665,7 +671,7 @@ _PLACEHOLDER = (
 _WORDS = rb"[A-Z]+(?![a-z])[0-9]*|[A-Z]?[a-z]+[0-9]*|[0-9]+"
 _IDENTIFIER = rb"[A-Za-z0-9_ .:/<>\[\]()-]+\??"
 _EXPRESSION = rb"(?s)[A-Za-z_][\w.]*[\[(<].*|[A-Za-z_]{1,40}(?:\.[A-Za-z_]{1,40})+"
-_ELIDED = rb"(?:\.\.\.|\xe2\x80\xa6)\Z|<[A-Za-z][\w .-]*>|\$\{|\{[\w.(]*[)}]|%[sd]\b|%\(|%key:"
+_ELIDED = rb"(?:\.\.\.|\xe2\x80\xa6)\Z|<[A-Za-z][\w .-]*>|\$\{|\{[\w.]*[}(\[!:]|%[sd]\b|%\(|%key:"
 # Words of a message or a description, and words in letters that are not of ASCII.
 _PROSE = (
     rb"(?i)(?:\A|\s)(?:the|an?|is|are|was|for|of|to|your|my|and|or|not|no|in|with|must|be|please|from|"
@@ -683,12 +689,13 @@ _PATH = rb"(?:~|\.{0,2})/[a-z]{2,10}[/.]"
 _COLOR = rb"#[0-9a-fA-F]{3,8}|# .*"
 _DIGIT_RUNS = rb"[0-9]+"
 _INNER_DIGIT = rb"[0-9][a-z]"
-_PUNCTUATION = rb"[!$^*~?]|[a-zA-Z0-9][#%@][a-zA-Z0-9]"
+_PUNCTUATION = rb"[!^*~?]|[a-zA-Z0-9][#%@][a-zA-Z0-9]"
 _COOKIE_VALUE = rb"=(?:s%3A)?([^\s;\"'\\]{6,})"
 # Dates, numbers with units, versions, addresses, calls, paths: what else follows such a name.
 _CODE = (
     rb"[0-9][0-9.,:/+-]*[A-Za-z%]{0,3}|[0-9]{4}-[0-9]{2}-[0-9]{2}T.*|v?[0-9]+(?:\.[0-9a-z]+)+.*"
-    rb"|[A-Za-z_][\w.]*\.[A-Za-z_]+|[\w.-]+@[\w.-]+|[\w./-]*/[\w./-]*\.[a-z]{1,5}|[A-Z0-9_]+_[A-Z0-9_]+"
+    rb"|[A-Za-z_][\w.]*\.[A-Za-z_]+|[\w./-]+@[\w.-]+|[A-Za-z_]\w*(?:\.\w+)+:[A-Za-z_]\w*|[\w./-]*/[\w./-]*\.[a-z]{1,5}"
+    rb"|[A-Z0-9_]+_[A-Z0-9_]+"
     rb"|\*{1,2}[A-Za-z_.]*|0[xXbBoO][0-9a-fA-F_]+|[a-z]+(?:[-_][a-z]+)*[-_]?[0-9]{0,4}"
 )
 # Words that have a digit: they are parts of names.

@@ -385,7 +385,9 @@ PLACES = {
     "response=\\": r"(?i:response)=\\*\"([0-9a-f]{32,})",  # a digest of a password
     'response="': r"(?i:response)=\"([0-9a-f]{32,})",
     "insecure-api-key.": r"insecure-api-key\.([A-Za-z0-9._~+/=-]{8,})",  # a WebSocket of OpenAI
-    "identified by": r"(?i:identified by)\s+\\*[\"']([^\s\"'\\]{4,})",  # SQL
+    # SQL; in small letters it is also prose
+    "identified by": r"(?:IDENTIFIED BY|(?i:identified by)(?=\s+\\*[\"'][^\s\"'\\]*[0-9]))"
+    r"\s+\\*[\"']([^\s\"'\\]{4,})",
     "secretstr(": rf"(?i:secretstr)\({_QUOTE}([^\s\"'\\*]{{6,}})",
     "securestring": rf"(?i:securestring)\s+{_QUOTE}([^\s\"'\\]{{6,}})",
     # command lines
