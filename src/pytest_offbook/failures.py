@@ -148,11 +148,11 @@ class ReportMask:
         for other in others:
             # pytest may have cut a secret here: mask what is left of it on both sides
             for secret in self._secrets:
-                for length in range(len(secret) - 1, MIN_PART - 1, -1):
+                for length in range(len(secret), MIN_PART - 1, -1):
                     if first.endswith(secret[:length]):
                         first = f"{first[:-length]}[API_KEY]"
                         break
-                for length in range(len(secret) - 1, MIN_PART - 1, -1):
+                for length in range(len(secret), MIN_PART - 1, -1):
                     if other.startswith(secret[-length:]):
                         other = f"[API_KEY]{other[length:]}"  # noqa: PLW2901 - joined below
                         break

@@ -137,10 +137,10 @@ KEY_LINES = {
 def _rules_by_word() -> tuple[WordFinder, list[tuple[bytes | None, list[AnyRule]]]]:
     """Return a finder of all words, and for each the bytes that may follow it and its rules."""
     by_word: dict[bytes, list[AnyRule]] = {}
-    for key in KEY_FORMATS:
-        pattern = f"{EDGE}(?:{key.pattern}){END}".encode()
-        rule = _Rule(pattern, partial(_is_whole_key, key.length), LOOKBEHIND.get(key.word, 0))
-        by_word.setdefault(key.word.encode(), []).append(rule)
+    for word, key, _, *length in KEY_FORMATS:
+        pattern = f"{EDGE}(?:{key}){END}".encode()
+        rule = _Rule(pattern, partial(_is_whole_key, sum(length)), LOOKBEHIND.get(word, 0))
+        by_word.setdefault(word.encode(), []).append(rule)
     for word, place in PLACES.items():
         rule = _Rule(f"(?s){place}".encode(), is_secret_value, LOOKBEHIND.get(word, 0))
         by_word.setdefault(word.encode(), []).append(rule)
@@ -508,23 +508,26 @@ def secret_names() -> dict[bytes, Name]:
         # anywhere in a line, and in prose, if it cannot be a variable
         form(
             " \t:=-*",
-            r"(?:\*\*|__)?[ \t]*(?::=|==|->|=>|[:=]|\xe2\x86\x92)(?:\*\*|__)?[ \t]*\\*[`]?"
-            r"([^\s\"'\\`,;()<>{}|]{8,})(?![\w(]|\[(?!api_key\]))",
+            r"(?:\*\*|__)?[ \t]*(?::=|==|->|=>|[:=]|\xe2\x86\x92|\\+u2192)(?:\*\*|__)?[ \t]*\\*[`]?"
+            r"([^\s\"'\\`,;()<>{}|\[\]]{8,})(?![\w(]|\[(?!api_key\]))",
             judge=_is_unlike_code,
         ),
         form(
             " \t",
-            r"[ \t]+(?:\xe2\x86\x92[ \t]*|--body[ \t]+|[0-9] )?"
+            r"[ \t]+(?:(?:\xe2\x86\x92|\\+u2192)[ \t]*|--body[ \t]+|[0-9] )?"
             r"([^\s\"'\\`,;()<>{}=|]{8,})(?![\w(\[=])",
             judge=_is_unlike_code,
         ),
         form(
             " \t",
-            rf"[ \t]+(?:{quote}|\xe2\x80\x9c)([^\s\"'\\`,;]{{6,}})(?:{quote}|\xe2\x80\x9d)",
+            rf"[ \t]+(?:{quote}|\xe2\x80\x9c|\\+u201c)([^\s\"'\\`,;]{{6,}})"
+            rf"(?:{quote}|\xe2\x80\x9d|\\+u201d)",
             strict=True,
         ),
         form(
-            " ", r" (?:is|was|to|are):? (?:\\*[\"'`]|\xe2\x80\x9c)?([^\s\"'\\,;`]{6,})", strict=True
+            " ",
+            r" (?:is|was|to|are):? (?:\\*[\"'`]|\xe2\x80\x9c|\\+u201c)?([^\s\"'\\,;`]{6,})",
+            strict=True,
         ),
         form(
             " |", r"[ \t`*]*\|[ \t]*`?([^\s|`]{6,})`?[ \t]*\|", strict=True
@@ -560,7 +563,7 @@ def secret_names() -> dict[bytes, Name]:
         ),
         form(
             "\\\"'",
-            r"\\*[\"'](?:;[^\n]{0,80})?(?:\r?\n|\\+r\\+n){2}([^\s\"'\\]{4,})",
+            r"\\*[\"'](?:;[^\n]{0,80})?(?:\r?\n|(?:\\+r)?\\+n){2}([^\s\"'\\]{4,})",
             rb"name=\\*[\"'][\w.-]*\Z",
             strict=True,
         ),
@@ -660,7 +663,8 @@ _CODE_WORDS = frozenset(
     b"str string bytes int integer float number bool boolean any object none null nil true false "
     b"undefined unknown void never optional union list dict tuple set callable awaitable secretstr "
     b"annotated literal field text char varchar self cls this pass required default value values "
-    b"redacted unavailable enable enabled disable disabled always auto guest local remote basic digest inherit "
+    b"redacted unavailable enable enabled disable disabled always auto guest local remote basic "
+    b"digest inherit "
     b"must should cannot can is was not may will incorrect invalid wrong missing empty hidden "
     b"expired".split()
 )
@@ -686,6 +690,7 @@ _CAPITAL = rb"[A-Z]"
 _SCRAMBLED = rb"(?=.*[A-Z][a-z]{1,2}[A-Z])[A-Za-z0-9+/=]+"
 _MEMBER = rb"(?:self|cls|this|[a-z]\w*)\.[\w.]+[)}\]]*"  # `self.TEST_TOKEN}`
 _PATH = rb"(?:~|\.{0,2})/[a-z]{2,10}[/.]"
+_BLANKS = frozenset(b"xX*._-")  # ghp_xxxxxxxxxxxx
 _COLOR = rb"#[0-9a-fA-F]{3,8}|# .*"
 _DIGIT_RUNS = rb"[0-9]+"
 _INNER_DIGIT = rb"[0-9][a-z]"
@@ -783,9 +788,9 @@ def _is_mixed(value: bytes) -> bool:
 def _is_whole_key(length: int, value: bytes) -> bool:
     """Return whether a text with the prefix of a key is one, not `ghp_xxxx` or a name."""
     whole = 0 < length <= len(value)
-    return (has_digit(value) or whole or _is_scrambled(value)) and len(
-        {*value[-MIN_SCRAMBLED_LENGTH:]}
-    ) >= MIN_VALUE_LENGTH
+    return (has_digit(value) or whole or _is_scrambled(value)) and bool(
+        {*value[-MIN_KEY_LENGTH:]} - _BLANKS
+    )
 
 
 def _is_unlike_code(value: bytes) -> bool:

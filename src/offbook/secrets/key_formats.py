@@ -6,8 +6,6 @@ the word, or up to `LOOKBEHIND` bytes before it. The last group is hidden, or th
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 # No letter, digit or underscore before it, except the end of an escape: "\n", "%3D", a color.
 EDGE = (
     r"(?:(?<![A-Za-z0-9_])|(?<=\\[bfnrt])|(?<=%[0-9A-Fa-f]{2})|(?<=\\u[0-9A-Fa-f]{4})"
@@ -22,126 +20,115 @@ HEX = r"[0-9a-fA-F]"
 UUID = rf"{HEX}{{8}}-(?:{HEX}{{4}}-){{3}}{HEX}{{12}}"
 
 
-class KeyFormat(NamedTuple):
-    """A key: a word in it, its pattern, who describes it, and the length of a whole key.
-
-    A text of that `length` is a key even without a digit; a shorter one may be a word
-    (`mark_test_complete`). A length of 0 means that it varies.
-    """
-
-    word: str
-    pattern: str
-    source: str
-    length: int = 0
-
-
-_F = KeyFormat
+# A word of the key, its pattern, its source, and the length of a whole key unless that varies. A
+# text of that length is a key even without a digit; a shorter one may be a word
+# (`mark_test_complete`).
 # The sources: addresses are of the vendors; "gitleaks" and "trufflehog" name a rule of these
 # scanners, whose configurations are public; "detect-secrets" likewise.
-KEY_FORMATS = (
+KEY_FORMATS: tuple[tuple[str, str, str] | tuple[str, str, str, int], ...] = (
     # models and their tools
     # not `sk-ecdsa-sha2-nistp256`: a key has a known prefix, a long part, or capitals
-    _F(
+    (
         "sk-",
-        r"sk-(?=(?:ant|proj|or|lf|svcacct|admin)-|[A-Za-z0-9_-]*?(?:[A-Z]|[A-Za-z0-9_]{12}))"
-        rf"{TAIL}{{12,}}",
+        (
+            r"sk-(?=(?:ant|proj|or|lf|svcacct|admin)-|[A-Za-z0-9_-]*?(?:[A-Z]|[A-Za-z0-9_]{12}))"
+            rf"{TAIL}{{12,}}"
+        ),
         "gitleaks openai-api-key, anthropic-api-key; trufflehog openrouter, langfuse, deepseek",
     ),
-    _F("sess-", rf"sess-{DIGIT}{WORD}{{32,}}", "platform.openai.com: keys of a browser session"),
-    _F("aiza", rf"AIza{TAIL}{{20,}}", "gitleaks gcp-api-key", 39),
-    _F("aq.", rf"AQ\.Ab{TAIL}{{40,}}", "ai.google.dev/gemini-api/docs/api-key"),
-    _F("ya29.", rf"ya29\.{TAIL}{{16,}}", "trufflehog googleoauth2"),
-    _F("gocspx-", rf"GOCSPX-{TAIL}{{16,}}", "trufflehog googleoauth2", 35),
-    _F("1//0", rf"1//0{TAIL}{{30,}}", "developers.google.com/identity/protocols/oauth2"),
-    _F("gsk_", rf"gsk_{WORD}{{16,}}", "trufflehog groq", 56),
-    _F("xai-", rf"xai-{WORD}{{16,}}", "trufflehog xai", 84),
-    _F("hf_", rf"hf_{WORD}{{16,}}", "gitleaks huggingface-access-token", 37),
-    _F("api_org_", rf"api_org_{WORD}{{16,}}", "gitleaks huggingface-organization-api-token", 42),
-    _F("r8_", rf"r8_{TAIL}{{16,}}", "trufflehog replicate", 40),
-    _F("pplx-", rf"pplx-{WORD}{{16,}}", "gitleaks perplexity-api-key", 53),
-    _F("fw_", rf"fw_{WORD}{{16,}}", "docs.fireworks.ai: API keys", 27),
-    _F("nvapi-", rf"nvapi-{TAIL}{{16,}}", "trufflehog nvapi", 70),
-    _F("tgp_v1_", rf"tgp_v1_{TAIL}{{16,}}", "docs.together.ai: API keys", 50),
-    _F("csk-", rf"csk-{WORD}{{16,}}", "inference-docs.cerebras.ai: API keys", 52),
-    _F("pa-", rf"pa-{DIGIT}{TAIL}{{40,}}", "docs.voyageai.com: API keys"),
-    _F("jina_", rf"jina_{TAIL}{{32,}}", "jina.ai: API keys"),
-    _F("pcsk_", r"pcsk_[A-Za-z0-9_]{24,}", "trufflehog pinecone", 75),
-    _F("esecret_", rf"esecret_{WORD}{{16,}}", "docs.anyscale.com: API keys"),
-    _F("lsv2_", r"lsv2_(?:pt|sk)_[A-Za-z0-9_]{16,}", "trufflehog langsmith"),
-    _F("tvly-", r"tvly-[A-Za-z0-9-]{16,}", "trufflehog tavily"),
-    _F("fc-", r"fc-[0-9a-f]{32}", "docs.firecrawl.dev: API keys"),
-    _F("apify_api_", rf"apify_api_{WORD}{{16,}}", "trufflehog apify", 46),
-    _F("bb_live_", rf"bb_live_{TAIL}{{16,}}", "docs.browserbase.com: API keys"),
-    _F("e2b_", rf"e2b_{WORD}{{16,}}", "e2b.dev/docs: API keys", 44),
-    _F("as-", rf"as-{DIGIT}{WORD}{{22}}(?![A-Za-z0-9_-])", "modal.com/docs: token secrets"),
-    _F("ak-", rf"ak-{DIGIT}{WORD}{{22}}(?![A-Za-z0-9_-])", "modal.com/docs: token ids"),
-    _F("key_", r"key_[0-9a-f]{64}", "docs.cursor.com: API keys"),
-    _F("wandb_v1_", r"wandb_v1_[A-Za-z0-9_]{40,}", "docs.wandb.ai: API keys"),
-    _F("sk_", r"sk_[0-9a-f]{48}", "elevenlabs.io/docs: API keys"),
-    _F("salad_cloud_", r"salad_cloud_[A-Za-z0-9_]{16,}", "trufflehog saladcloudapikey"),
+    ("sess-", rf"sess-{DIGIT}{WORD}{{32,}}", "platform.openai.com: keys of a browser session"),
+    ("aiza", rf"AIza{TAIL}{{20,}}", "gitleaks gcp-api-key", 39),
+    ("aq.", rf"AQ\.Ab{TAIL}{{40,}}", "ai.google.dev/gemini-api/docs/api-key"),
+    ("ya29.", rf"ya29\.{TAIL}{{16,}}", "trufflehog googleoauth2"),
+    ("gocspx-", rf"GOCSPX-{TAIL}{{16,}}", "trufflehog googleoauth2", 35),
+    ("1//0", rf"1//0{TAIL}{{30,}}", "developers.google.com/identity/protocols/oauth2"),
+    ("gsk_", rf"gsk_{WORD}{{16,}}", "trufflehog groq", 56),
+    ("xai-", rf"xai-{WORD}{{16,}}", "trufflehog xai", 84),
+    ("hf_", rf"hf_{WORD}{{16,}}", "gitleaks huggingface-access-token", 37),
+    ("api_org_", rf"api_org_{WORD}{{16,}}", "gitleaks huggingface-organization-api-token", 42),
+    ("r8_", rf"r8_{TAIL}{{16,}}", "trufflehog replicate", 40),
+    ("pplx-", rf"pplx-{WORD}{{16,}}", "gitleaks perplexity-api-key", 53),
+    ("fw_", rf"fw_{WORD}{{16,}}", "docs.fireworks.ai: API keys", 27),
+    ("nvapi-", rf"nvapi-{TAIL}{{16,}}", "trufflehog nvapi", 70),
+    ("tgp_v1_", rf"tgp_v1_{TAIL}{{16,}}", "docs.together.ai: API keys", 50),
+    ("csk-", rf"csk-{WORD}{{16,}}", "inference-docs.cerebras.ai: API keys", 52),
+    ("pa-", rf"pa-{DIGIT}{TAIL}{{40,}}", "docs.voyageai.com: API keys"),
+    ("jina_", rf"jina_{TAIL}{{32,}}", "jina.ai: API keys"),
+    ("pcsk_", r"pcsk_[A-Za-z0-9_]{24,}", "trufflehog pinecone", 75),
+    ("esecret_", rf"esecret_{WORD}{{16,}}", "docs.anyscale.com: API keys"),
+    ("lsv2_", r"lsv2_(?:pt|sk)_[A-Za-z0-9_]{16,}", "trufflehog langsmith"),
+    ("tvly-", r"tvly-[A-Za-z0-9-]{16,}", "trufflehog tavily"),
+    ("fc-", r"fc-[0-9a-f]{32}", "docs.firecrawl.dev: API keys"),
+    ("apify_api_", rf"apify_api_{WORD}{{16,}}", "trufflehog apify", 46),
+    ("bb_live_", rf"bb_live_{TAIL}{{16,}}", "docs.browserbase.com: API keys"),
+    ("e2b_", rf"e2b_{WORD}{{16,}}", "e2b.dev/docs: API keys", 44),
+    ("as-", rf"as-{DIGIT}{WORD}{{22}}(?![A-Za-z0-9_-])", "modal.com/docs: token secrets"),
+    ("ak-", rf"ak-{DIGIT}{WORD}{{22}}(?![A-Za-z0-9_-])", "modal.com/docs: token ids"),
+    ("key_", r"key_[0-9a-f]{64}", "docs.cursor.com: API keys"),
+    ("wandb_v1_", r"wandb_v1_[A-Za-z0-9_]{40,}", "docs.wandb.ai: API keys"),
+    ("sk_", r"sk_[0-9a-f]{48}", "elevenlabs.io/docs: API keys"),
+    ("salad_cloud_", r"salad_cloud_[A-Za-z0-9_]{16,}", "trufflehog saladcloudapikey"),
     # clouds
-    *(  # with the secret half of a pair
-        _F(
+    *[  # with the secret half of a pair
+        (
             kind.lower(),
             rf"{kind}[0-9A-Z]{{16}}(?:[,:;\s]{{1,3}}{HALF}{{40}}(?!{HALF}))?",
             "gitleaks aws-access-token",
             20,
         )
         for kind in ("AKIA", "ASIA", "ABIA", "ACCA")
-    ),
-    _F("absk", r"ABSK[0-9A-Za-z+/=]{20,}", "gitleaks aws-amazon-bedrock-api-key-long-lived"),
-    _F(
+    ],
+    ("absk", r"ABSK[0-9A-Za-z+/=]{20,}", "gitleaks aws-amazon-bedrock-api-key-long-lived"),
+    (
         "bedrock-api-key-",
         r"bedrock-api-key-[0-9A-Za-z+/=_-]{16,}",
         "gitleaks aws-amazon-bedrock-api-key-short-lived",
     ),
-    _F("amzn.mws.", rf"amzn\.mws\.{UUID}", "trufflehog: Amazon MWS"),
-    _F("amzn1.oa2-cs.", r"amzn1\.oa2-cs\.v1\.[0-9a-f]{64}", "developer.amazon.com: LWA secrets"),
-    _F("q~", r"[A-Za-z0-9_~.-]{3}[0-9]Q~[A-Za-z0-9_~.-]{31,34}", "gitleaks azure-ad-client-secret"),
-    _F("ltai", rf"LTAI{WORD}{{12,}}", "gitleaks alibaba-access-key-id", 24),
-    _F("akid", rf"AKID{WORD}{{28,}}", "trufflehog tencentcloudkey", 36),
-    *(
-        _F(f"do{kind}_v1_", rf"do{kind}_v1_[a-f0-9]{{32,}}", f"gitleaks digitalocean-{name}")
+    ("amzn.mws.", rf"amzn\.mws\.{UUID}", "trufflehog: Amazon MWS"),
+    ("amzn1.oa2-cs.", r"amzn1\.oa2-cs\.v1\.[0-9a-f]{64}", "developer.amazon.com: LWA secrets"),
+    ("q~", r"[A-Za-z0-9_~.-]{3}[0-9]Q~[A-Za-z0-9_~.-]{31,34}", "gitleaks azure-ad-client-secret"),
+    ("ltai", rf"LTAI{WORD}{{12,}}", "gitleaks alibaba-access-key-id", 24),
+    ("akid", rf"AKID{WORD}{{28,}}", "trufflehog tencentcloudkey", 36),
+    *[
+        (f"do{kind}_v1_", rf"do{kind}_v1_[a-f0-9]{{32,}}", f"gitleaks digitalocean-{name}")
         for kind, name in (("o", "access-token"), ("p", "pat"), ("r", "refresh-token"))
-    ),
-    _F("hrku-", rf"HRKU-AA{TAIL}{{30,}}", "gitleaks heroku-api-key-v2"),
-    *(
-        _F(kind, rf"{kind}[A-Za-z0-9+/=_-]{{30,}}", "gitleaks flyio-access-token")
+    ],
+    ("hrku-", rf"HRKU-AA{TAIL}{{30,}}", "gitleaks heroku-api-key-v2"),
+    *[
+        (kind, rf"{kind}[A-Za-z0-9+/=_-]{{30,}}", "gitleaks flyio-access-token")
         for kind in ("fm2_", "fm1_", "fm1a_", "fm1r_", "fo1_")
-    ),
-    _F("dapi", r"dapi[0-9a-f]{32}(?:-[0-9])?", "gitleaks databricks-api-token"),
-    _F("dose", r"dose[0-9a-f]{32}(?:-[0-9])?", "docs.databricks.com: OAuth secrets"),
-    _F("v1.0-", r"v1\.0-[0-9a-f]{24}-[0-9a-f]{100,}", "gitleaks cloudflare-origin-ca-key"),
-    *(
-        _F(kind, rf"{kind}{WORD}{{40,}}", "trufflehog cloudflareapitoken")
+    ],
+    ("dapi", r"dapi[0-9a-f]{32}(?:-[0-9])?", "gitleaks databricks-api-token"),
+    ("dose", r"dose[0-9a-f]{32}(?:-[0-9])?", "docs.databricks.com: OAuth secrets"),
+    ("v1.0-", r"v1\.0-[0-9a-f]{24}-[0-9a-f]{100,}", "gitleaks cloudflare-origin-ca-key"),
+    *[
+        (kind, rf"{kind}{WORD}{{40,}}", "trufflehog cloudflareapitoken")
         for kind in ("cfk_", "cfut_", "cfat_")
-    ),
-    _F("nfp_", r"nfp_[A-Za-z0-9_]{30,}", "trufflehog netlify", 40),
-    *(
-        _F(kind, rf"{kind}{WORD}{{24,}}", "vercel.com/docs: formats of tokens")
+    ],
+    ("nfp_", r"nfp_[A-Za-z0-9_]{30,}", "trufflehog netlify", 40),
+    *[
+        (kind, rf"{kind}{WORD}{{24,}}", "vercel.com/docs: formats of tokens")
         for kind in ("vcp_", "vci_", "vca_", "vcr_", "vck_")
-    ),
-    _F("vercel_blob_rw_", r"vercel_blob_rw_[A-Za-z0-9_]{24,}", "vercel.com/docs: Blob tokens"),
-    _F("rnd_", rf"rnd_{WORD}{{20,}}", "render.com/docs: API keys", 36),
-    _F("tk-us-", rf"tk-us-{TAIL}{{30,}}", "gitleaks scalingo-api-token", 54),
-    _F("sha256~", rf"sha256~{TAIL}{{43}}", "gitleaks openshift-user-token", 50),
-    _F("aqvn", rf"AQVN{TAIL}{{35,38}}", "gitleaks yandex-api-key", 39),
-    _F("t1.", rf"t1\.{TAIL}+={{0,2}}\.{TAIL}{{86}}={{0,2}}", "gitleaks yandex-access-token"),
-    _F("4b1d", rf"4b1d{WORD}{{38}}", "gitleaks clickhouse-cloud-api-secret-key"),
-    _F("napi_", rf"napi_{WORD}{{40,}}", "neon.com/docs: API keys", 69),
-    _F(
-        "pscale_", r"pscale_(?:tkn|pw|oauth)_[A-Za-z0-9_.=-]{16,}", "gitleaks planetscale-api-token"
-    ),
-    _F("sbp_", rf"sbp_{WORD}{{16,}}", "trufflehog supabasetoken", 44),
-    _F("sb_secret_", rf"sb_secret_{TAIL}{{16,}}", "supabase.com/docs: API keys", 41),
+    ],
+    ("vercel_blob_rw_", r"vercel_blob_rw_[A-Za-z0-9_]{24,}", "vercel.com/docs: Blob tokens"),
+    ("rnd_", rf"rnd_{WORD}{{20,}}", "render.com/docs: API keys", 36),
+    ("tk-us-", rf"tk-us-{TAIL}{{30,}}", "gitleaks scalingo-api-token", 54),
+    ("sha256~", rf"sha256~{TAIL}{{43}}", "gitleaks openshift-user-token", 50),
+    ("aqvn", rf"AQVN{TAIL}{{35,38}}", "gitleaks yandex-api-key", 39),
+    ("t1.", rf"t1\.{TAIL}+={{0,2}}\.{TAIL}{{86}}={{0,2}}", "gitleaks yandex-access-token"),
+    ("4b1d", rf"4b1d{WORD}{{38}}", "gitleaks clickhouse-cloud-api-secret-key"),
+    ("napi_", rf"napi_{WORD}{{40,}}", "neon.com/docs: API keys", 69),
+    ("pscale_", r"pscale_(?:tkn|pw|oauth)_[A-Za-z0-9_.=-]{16,}", "gitleaks planetscale-api-token"),
+    ("sbp_", rf"sbp_{WORD}{{16,}}", "trufflehog supabasetoken", 44),
+    ("sb_secret_", rf"sb_secret_{TAIL}{{16,}}", "supabase.com/docs: API keys", 41),
     # code and packages
-    *(
-        _F(f"{kind}_", rf"{kind}_{WORD}{{16,}}", "github.blog: token formats of 2021", 40)
+    *[
+        (f"{kind}_", rf"{kind}_{WORD}{{16,}}", "github.blog: token formats of 2021", 40)
         for kind in ("ghp", "gho", "ghu", "ghs", "ghr")
-    ),
-    _F("github_pat_", r"github_pat_[A-Za-z0-9_]{16,}", "gitleaks github-fine-grained-pat", 93),
-    *(
-        _F(
+    ],
+    ("github_pat_", r"github_pat_[A-Za-z0-9_]{16,}", "gitleaks github-fine-grained-pat", 93),
+    *[
+        (
             f"{kind}-",
             rf"{kind}-[A-Za-z0-9_.-]{{12,}}",
             "docs.gitlab.com: token prefixes",
@@ -151,212 +138,205 @@ KEY_FORMATS = (
             *("glpat", "gldt", "glrt", "glcbt", "glft", "gloas", "glagent", "glptt", "glsoat"),
             *("glimt", "glrtr", "glffct", "glwt"),
         )
-    ),
-    _F("gr1348941", rf"GR1348941{TAIL}{{16,}}", "gitleaks gitlab-rrt"),
-    _F("_gitlab_session=", r"_gitlab_session=([0-9a-z]{32})", "gitleaks gitlab-session-cookie"),
-    _F("atatt3", r"ATATT3[A-Za-z0-9_=-]{16,}", "gitleaks atlassian-api-token"),
-    _F("atctt3", r"ATCTT3[A-Za-z0-9_=-]{16,}", "developer.atlassian.com: access tokens"),
-    _F("atbb", rf"ATBB{WORD}{{24,}}", "trufflehog bitbucketapppassword", 36),
-    _F("atta", r"ATTA[0-9a-f]{64,}", "trufflehog trelloapikey"),
-    _F("bbdc-", r"BBDC-[A-Za-z0-9+/@_-]{40,50}", "trufflehog bitbucketdatacenter", 49),
-    _F("npm_", rf"npm_{WORD}{{20,}}", "github.blog: token formats of npm", 40),
-    _F("pypi-", rf"pypi-{TAIL}{{16,}}", "gitleaks pypi-upload-token"),
-    _F("rubygems_", r"rubygems_[0-9A-Za-z]{16,}", "gitleaks rubygems-api-token", 57),
-    _F("clojars_", r"CLOJARS_[0-9a-z]{40,}", "gitleaks clojars-api-token"),
-    _F("oy2", r"oy2[a-z0-9]{43}", "trufflehog nugetapikey", 46),
-    _F("cio", rf"cio{WORD}{{32}}", "crates.io: API tokens", 35),
-    _F("dckr_", rf"dckr_(?:pat|oat)_{TAIL}{{16,}}", "trufflehog dockerhub", 36),
-    _F("akcp", r"AKCp[0-9A-Za-z]{60,}", "gitleaks artifactory-api-key"),
-    _F("cmvmd", r"cmVmd[0-9A-Za-z]{50,}", "gitleaks artifactory-reference-token"),
-    _F("bkua_", r"bkua_[a-z0-9]{30,}", "trufflehog buildkite", 45),
-    _F("ccipat_", r"CCIPAT_[A-Za-z0-9]{16,}_[0-9a-f]{40}", "trufflehog circleci"),
-    _F("sgp_", r"sgp_[a-fA-F0-9_]{32,}", "gitleaks sourcegraph-access-token"),
-    _F("sgp_local_", r"sgp_local_[a-fA-F0-9]{32,}", "gitleaks sourcegraph-access-token"),
-    _F("slk_", r"slk_[a-f0-9]{64}", "trufflehog sourcegraphcody"),
-    *(
-        _F(kind, rf"{kind}[0-9a-zA-Z]{{36,}}", "gitleaks sonar-api-token", 44)
+    ],
+    ("gr1348941", rf"GR1348941{TAIL}{{16,}}", "gitleaks gitlab-rrt"),
+    ("_gitlab_session=", r"_gitlab_session=([0-9a-z]{32})", "gitleaks gitlab-session-cookie"),
+    ("atatt3", r"ATATT3[A-Za-z0-9_=-]{16,}", "gitleaks atlassian-api-token"),
+    ("atctt3", r"ATCTT3[A-Za-z0-9_=-]{16,}", "developer.atlassian.com: access tokens"),
+    ("atbb", rf"ATBB{WORD}{{24,}}", "trufflehog bitbucketapppassword", 36),
+    ("atta", r"ATTA[0-9a-f]{64,}", "trufflehog trelloapikey"),
+    ("bbdc-", r"BBDC-[A-Za-z0-9+/@_-]{40,50}", "trufflehog bitbucketdatacenter", 49),
+    ("npm_", rf"npm_{WORD}{{20,}}", "github.blog: token formats of npm", 40),
+    ("pypi-", rf"pypi-{TAIL}{{16,}}", "gitleaks pypi-upload-token"),
+    ("rubygems_", r"rubygems_[0-9A-Za-z]{16,}", "gitleaks rubygems-api-token", 57),
+    ("clojars_", r"CLOJARS_[0-9a-z]{40,}", "gitleaks clojars-api-token"),
+    ("oy2", r"oy2[a-z0-9]{43}", "trufflehog nugetapikey", 46),
+    ("cio", rf"cio{WORD}{{32}}", "crates.io: API tokens", 35),
+    ("dckr_", rf"dckr_(?:pat|oat)_{TAIL}{{16,}}", "trufflehog dockerhub", 36),
+    ("akcp", r"AKCp[0-9A-Za-z]{60,}", "gitleaks artifactory-api-key"),
+    ("cmvmd", r"cmVmd[0-9A-Za-z]{50,}", "gitleaks artifactory-reference-token"),
+    ("bkua_", r"bkua_[a-z0-9]{30,}", "trufflehog buildkite", 45),
+    ("ccipat_", r"CCIPAT_[A-Za-z0-9]{16,}_[0-9a-f]{40}", "trufflehog circleci"),
+    ("sgp_", r"sgp_[a-fA-F0-9_]{32,}", "gitleaks sourcegraph-access-token"),
+    ("sgp_local_", r"sgp_local_[a-fA-F0-9]{32,}", "gitleaks sourcegraph-access-token"),
+    ("slk_", r"slk_[a-f0-9]{64}", "trufflehog sourcegraphcody"),
+    *[
+        (kind, rf"{kind}[0-9a-zA-Z]{{36,}}", "gitleaks sonar-api-token", 44)
         for kind in ("squ_", "sqp_", "sqa_", "sqco_")
-    ),
-    _F("snyk_", r"snyk_[a-z]{2,4}\.[A-Za-z0-9._-]{30,}", "docs.snyk.io: access tokens"),
-    _F("figd_", rf"figd_{TAIL}{{30,}}", "trufflehog figmapersonalaccesstoken"),
-    *(
-        _F(
+    ],
+    ("snyk_", r"snyk_[a-z]{2,4}\.[A-Za-z0-9._-]{30,}", "docs.snyk.io: access tokens"),
+    ("figd_", rf"figd_{TAIL}{{30,}}", "trufflehog figmapersonalaccesstoken"),
+    *[
+        (
             f"{kind}.",
             rf"{kind}\.{TAIL}{{22}}\.{WORD}{{24}}\.{WORD}{{20}}",
             "gitleaks harness-api-key",
         )
         for kind in ("pat", "sat")
-    ),
-    _F("pul-", r"pul-[0-9a-f]{40}", "gitleaks pulumi-api-token"),
-    _F(".atlasv1.", rf"{WORD}{{14}}\.atlasv1\.{TAIL}{{50,}}", "gitleaks hashicorp-tf-api-token"),
-    _F("ico-", rf"ico-{WORD}{{32}}", "gitleaks infracost-api-token", 36),
-    _F("pnu_", rf"pnu_{WORD}{{36}}", "gitleaks prefect-api-token", 40),
-    _F("api-", r"API-[A-Z0-9]{26}", "gitleaks octopus-deploy-api-key"),
-    _F("rdme_", r"rdme_[a-z0-9]{70}", "gitleaks readme-api-token", 75),
+    ],
+    ("pul-", r"pul-[0-9a-f]{40}", "gitleaks pulumi-api-token"),
+    (".atlasv1.", rf"{WORD}{{14}}\.atlasv1\.{TAIL}{{50,}}", "gitleaks hashicorp-tf-api-token"),
+    ("ico-", rf"ico-{WORD}{{32}}", "gitleaks infracost-api-token", 36),
+    ("pnu_", rf"pnu_{WORD}{{36}}", "gitleaks prefect-api-token", 40),
+    ("api-", r"API-[A-Z0-9]{26}", "gitleaks octopus-deploy-api-key"),
+    ("rdme_", r"rdme_[a-z0-9]{70}", "gitleaks readme-api-token", 75),
     # secret stores, identity and monitoring
-    *(
-        _F(f"{kind}.", rf"{kind}\.{TAIL}{{16,}}", "developer.hashicorp.com/vault: tokens")
+    *[
+        (f"{kind}.", rf"{kind}\.{TAIL}{{16,}}", "developer.hashicorp.com/vault: tokens")
         for kind in ("hvs", "hvb", "hvr")
-    ),
-    _F(
+    ],
+    (
         "dp.",
         r"dp\.(?:pt|st|ct|sa|scim|audit)\.(?:[a-z0-9_-]{2,35}\.)?[A-Za-z0-9]{16,}",
         "gitleaks doppler-api-token",
         49,
     ),
-    _F("ops_eyj", r"ops_eyJ[A-Za-z0-9+/_-]{60,}={0,3}", "gitleaks 1password-service-account-token"),
-    _F(
+    ("ops_eyj", r"ops_eyJ[A-Za-z0-9+/_-]{60,}={0,3}", "gitleaks 1password-service-account-token"),
+    (
         "a3-",
         r"A3-[A-Z0-9]{6}-(?:[A-Z0-9]{11}|[A-Z0-9]{6}-[A-Z0-9]{5})(?:-[A-Z0-9]{5}){3}",
         "gitleaks 1password-secret-key",
     ),
-    _F("age-secret-key-", r"AGE-SECRET-KEY-(?:PQ-)?1[0-9A-Z]{16,}", "gitleaks age-secret-key"),
-    _F("age-plugin-", r"AGE-PLUGIN-[A-Z0-9]+-1[0-9A-Z]{16,}", "c2sp.org/age-plugin"),
-    _F("xprv", r"xprv9?[1-9A-HJ-NP-Za-km-z]{100,}", "bips.dev/32"),
-    _F("rwrty0iy", r"RWRTY0Iy[A-Za-z0-9+/=]{100,}", "jedisct1.github.io/minisign"),
-    _F("tskey-", r"tskey-[a-z]+-[A-Za-z0-9_-]{12,}", "trufflehog tailscale"),
-    _F("dnkey-", rf"dnkey-{TAIL}{{26}}-{TAIL}{{52}}", "gitleaks defined-networking-api-token"),
-    *(
-        _F(kind, rf"{kind}{UUID}", "gitleaks launchdarkly-access-token")
+    ("age-secret-key-", r"AGE-SECRET-KEY-(?:PQ-)?1[0-9A-Z]{16,}", "gitleaks age-secret-key"),
+    ("age-plugin-", r"AGE-PLUGIN-[A-Z0-9]+-1[0-9A-Z]{16,}", "c2sp.org/age-plugin"),
+    ("xprv", r"xprv9?[1-9A-HJ-NP-Za-km-z]{100,}", "bips.dev/32"),
+    ("rwrty0iy", r"RWRTY0Iy[A-Za-z0-9+/=]{100,}", "jedisct1.github.io/minisign"),
+    ("tskey-", r"tskey-[a-z]+-[A-Za-z0-9_-]{12,}", "trufflehog tailscale"),
+    ("dnkey-", rf"dnkey-{TAIL}{{26}}-{TAIL}{{52}}", "gitleaks defined-networking-api-token"),
+    *[
+        (kind, rf"{kind}{UUID}", "gitleaks launchdarkly-access-token")
         for kind in ("sdk-", "api-", "mob-", "rel-")
-    ),
-    _F("sntry", r"sntry[su]_[A-Za-z0-9_=+/]{16,}", "gitleaks sentry-user-token, sentry-org-token"),
-    _F("phc_", rf"phc_{WORD}{{16,}}", "posthog.com/docs: API keys"),
-    _F("phx_", r"phx_[A-Za-z0-9_]{16,}", "trufflehog posthog", 47),
-    _F("glsa_", r"glsa_[A-Za-z0-9_]{16,}", "gitleaks grafana-service-account-token", 46),
-    _F("glc_", r"glc_[A-Za-z0-9+/=]{30,}", "gitleaks grafana-cloud-api-token"),
-    _F("eyjrijoi", r"eyJrIjoi[A-Za-z0-9]{40,}={0,2}", "gitleaks grafana-api-key"),
-    _F("nrak-", r"NRAK-[A-Z0-9]{16,}", "gitleaks new-relic-user-api-key", 32),
-    *(
-        _F(
+    ],
+    ("sntry", r"sntry[su]_[A-Za-z0-9_=+/]{16,}", "gitleaks sentry-user-token, sentry-org-token"),
+    ("phc_", rf"phc_{WORD}{{16,}}", "posthog.com/docs: API keys"),
+    ("phx_", r"phx_[A-Za-z0-9_]{16,}", "trufflehog posthog", 47),
+    ("glsa_", r"glsa_[A-Za-z0-9_]{16,}", "gitleaks grafana-service-account-token", 46),
+    ("glc_", r"glc_[A-Za-z0-9+/=]{30,}", "gitleaks grafana-cloud-api-token"),
+    ("eyjrijoi", r"eyJrIjoi[A-Za-z0-9]{40,}={0,2}", "gitleaks grafana-api-key"),
+    ("nrak-", r"NRAK-[A-Z0-9]{16,}", "gitleaks new-relic-user-api-key", 32),
+    *[
+        (
             kind.lower(),
             rf"{kind}{TAIL}{{19,}}",
             "gitleaks new-relic-insert-key; trufflehog newrelic",
         )
         for kind in ("NRII-", "NRIQ-", "NRJS-", "NRBR-", "NRSP-", "NRRA-")
-    ),
-    _F("dt0", r"dt0[a-z][0-9]{2}\.[A-Z0-9]{8,24}\.[A-Z0-9]{64}", "gitleaks dynatrace-api-token"),
-    *(
-        _F(kind, rf"{kind}[a-zA-Z0-9_]{{20,}}", "docs.honeycomb.io: API keys")
+    ],
+    ("dt0", r"dt0[a-z][0-9]{2}\.[A-Z0-9]{8,24}\.[A-Z0-9]{64}", "gitleaks dynatrace-api-token"),
+    *[
+        (kind, rf"{kind}[a-zA-Z0-9_]{{20,}}", "docs.honeycomb.io: API keys")
         for kind in ("hcaik_", "hcaic_", "hcamk_", "hcbik_")
-    ),
-    *(
-        _F(kind, rf"{kind}{WORD}{{30,}}", "docs.datadoghq.com: API and app keys", 40)
+    ],
+    *[
+        (kind, rf"{kind}{WORD}{{30,}}", "docs.datadoghq.com: API and app keys", 40)
         for kind in ("ddapp_", "ddapi_", "ddpat_")
-    ),
-    _F("rootly_", r"rootly_[a-f0-9]{64}", "trufflehog rootly"),
+    ],
+    ("rootly_", r"rootly_[a-f0-9]{64}", "trufflehog rootly"),
     # messages and payments
-    _F("xox", r"xox[abcdeoprs](?:-|\.xox[bp]-)[A-Za-z0-9%-]{8,}", "gitleaks slack-bot-token"),
-    _F("xapp-", r"xapp-[A-Za-z0-9-]{8,}", "gitleaks slack-app-token"),
-    _F(":a", r"[0-9]{8,10}(:A[A-Za-z0-9_-]{30,36})", "gitleaks telegram-bot-api-token", 36),
-    *(  # the number of a user in base64, a time, a signature
-        _F(
+    ("xox", r"xox[abcdeoprs](?:-|\.xox[bp]-)[A-Za-z0-9%-]{8,}", "gitleaks slack-bot-token"),
+    ("xapp-", r"xapp-[A-Za-z0-9-]{8,}", "gitleaks slack-app-token"),
+    (":a", r"[0-9]{8,10}(:A[A-Za-z0-9_-]{30,36})", "gitleaks telegram-bot-api-token", 36),
+    *[  # the number of a user in base64, a time, a signature
+        (
             number.lower(),
             rf"{number}{TAIL}{{18,24}}\.{TAIL}{{6}}\.{TAIL}{{27,40}}",
             "detect-secrets discord",
         )
         for number in (
-            *(f"{first}{third}" for first in ("MT", "Nz") for third in "AEIMQUYcgk"),
-            *(f"OD{third}{fourth}" for third in "AEIMQUYcgk" for fourth in "wxyz012345"),
+            *[f"{first}{third}" for first in ("MT", "Nz") for third in "AEIMQUYcgk"],
+            *[f"OD{third}{fourth}" for third in "AEIMQUYcgk" for fourth in "wxyz012345"],
         )
-    ),
-    *(
-        _F(f"sk{digit}", r"SK[0-9a-f]{32}", "gitleaks twilio-api-key")
-        for digit in "0123456789abcdef"
-    ),
-    _F("sg.", rf"SG\.{TAIL}{{12,}}\.{TAIL}{{12,}}", "gitleaks sendgrid-api-token", 69),
-    _F("key-", r"key-[0-9a-f]{32}", "gitleaks mailgun-private-api-token"),
-    *(
-        _F(f"-us{digit}", r"[0-9a-f]{32}-us[0-9]{1,2}\b", "gitleaks mailchimp-api-key")
+    ],
+    *[(f"sk{digit}", r"SK[0-9a-f]{32}", "gitleaks twilio-api-key") for digit in "0123456789abcdef"],
+    ("sg.", rf"SG\.{TAIL}{{12,}}\.{TAIL}{{12,}}", "gitleaks sendgrid-api-token", 69),
+    ("key-", r"key-[0-9a-f]{32}", "gitleaks mailgun-private-api-token"),
+    *[
+        (f"-us{digit}", r"[0-9a-f]{32}-us[0-9]{1,2}\b", "gitleaks mailchimp-api-key")
         for digit in range(1, 10)
-    ),
-    _F("xkeysib-", r"xkeysib-[a-f0-9]{64}-[A-Za-z0-9]{16}", "gitleaks sendinblue-api-token"),
-    _F("xsmtpsib-", r"xsmtpsib-[a-f0-9]{64}-[A-Za-z0-9]{16}", "developers.brevo.com: SMTP keys"),
-    _F("re_", rf"re_{WORD}{{8}}_{WORD}{{24}}", "resend.com/docs: API keys", 36),
-    *(
-        _F(f"k_{kind}_", rf"[sr]k_{kind}_[0-9A-Za-z]{{8,}}", "gitleaks stripe-access-token", 32)
+    ],
+    ("xkeysib-", r"xkeysib-[a-f0-9]{64}-[A-Za-z0-9]{16}", "gitleaks sendinblue-api-token"),
+    ("xsmtpsib-", r"xsmtpsib-[a-f0-9]{64}-[A-Za-z0-9]{16}", "developers.brevo.com: SMTP keys"),
+    ("re_", rf"re_{WORD}{{8}}_{WORD}{{24}}", "resend.com/docs: API keys", 36),
+    *[
+        (f"k_{kind}_", rf"[sr]k_{kind}_[0-9A-Za-z]{{8,}}", "gitleaks stripe-access-token", 32)
         for kind in ("live", "test", "prod")
-    ),
-    _F("pi_", rf"pi_{WORD}{{24}}_secret_{WORD}{{25}}", "trufflehog stripepaymentintent", 60),
-    _F("whsec_", r"whsec_[0-9A-Za-z+/=]{12,}", "docs.stripe.com/webhooks: signing secrets", 38),
-    *(
-        _F(kind, rf"{kind}{TAIL}{{24,}}(?:\.[a-z]{{2}})?", "docs.svix.com: API keys")
+    ],
+    ("pi_", rf"pi_{WORD}{{24}}_secret_{WORD}{{25}}", "trufflehog stripepaymentintent", 60),
+    ("whsec_", r"whsec_[0-9A-Za-z+/=]{12,}", "docs.stripe.com/webhooks: signing secrets", 38),
+    *[
+        (kind, rf"{kind}{TAIL}{{24,}}(?:\.[a-z]{{2}})?", "docs.svix.com: API keys")
         for kind in ("testsk_", "livesk_")
-    ),
-    _F("sq0", rf"sq0[a-z]{{3}}-{TAIL}{{20,}}", "gitleaks square-access-token", 29),
-    _F("eaaa", r"EAAA(?!A)[A-Za-z0-9_-]{60}(?![A-Za-z0-9_-])", "gitleaks square-access-token", 64),
-    _F("shp", r"shp(?:at|ca|pa|ss)_[0-9A-Za-z]{16,}", "gitleaks shopify-access-token", 38),
-    _F("eaacedeose0cba", r"EAACEdEose0cBA[0-9A-Za-z]{16,}", "detect-secrets; gitleaks facebook"),
-    *(
-        _F(
+    ],
+    ("sq0", rf"sq0[a-z]{{3}}-{TAIL}{{20,}}", "gitleaks square-access-token", 29),
+    ("eaaa", r"EAAA(?!A)[A-Za-z0-9_-]{60}(?![A-Za-z0-9_-])", "gitleaks square-access-token", 64),
+    ("shp", r"shp(?:at|ca|pa|ss)_[0-9A-Za-z]{16,}", "gitleaks shopify-access-token", 38),
+    ("eaacedeose0cba", r"EAACEdEose0cBA[0-9A-Za-z]{16,}", "detect-secrets; gitleaks facebook"),
+    *[
+        (
             f"eaa{kind}",
             rf"EAA{kind.upper()}[0-9A-Za-z]{{80,}}",
             "gitleaks facebook-page-access-token",
         )
         for kind in "mc"
-    ),
-    _F("duffel_", rf"duffel_(?:test|live)_{TAIL}{{30,}}", "gitleaks duffel-api-token", 55),
-    _F("ezak", rf"EZAK{WORD}{{40,}}", "gitleaks easypost-api-token"),
-    _F("eztk", rf"EZTK{WORD}{{40,}}", "gitleaks easypost-test-api-token"),
-    _F(
-        "flwseck", r"FLWSECK(?:_TEST)?-[0-9a-zA-Z]{12,32}(?:-X)?", "gitleaks flutterwave-secret-key"
-    ),
-    _F("rzp_", r"rzp_(?:live|test)_[A-Za-z0-9]{14}", "trufflehog razorpay", 23),
-    _F("shippo_", r"shippo_(?:live|test)_[a-fA-F0-9]{40}", "gitleaks shippo-api-token"),
-    _F("access-", rf"access-(?:sandbox|development|production)-{UUID}", "gitleaks plaid-api-token"),
-    _F(
+    ],
+    ("duffel_", rf"duffel_(?:test|live)_{TAIL}{{30,}}", "gitleaks duffel-api-token", 55),
+    ("ezak", rf"EZAK{WORD}{{40,}}", "gitleaks easypost-api-token"),
+    ("eztk", rf"EZTK{WORD}{{40,}}", "gitleaks easypost-test-api-token"),
+    ("flwseck", r"FLWSECK(?:_TEST)?-[0-9a-zA-Z]{12,32}(?:-X)?", "gitleaks flutterwave-secret-key"),
+    ("rzp_", r"rzp_(?:live|test)_[A-Za-z0-9]{14}", "trufflehog razorpay", 23),
+    ("shippo_", r"shippo_(?:live|test)_[a-fA-F0-9]{40}", "gitleaks shippo-api-token"),
+    ("access-", rf"access-(?:sandbox|development|production)-{UUID}", "gitleaks plaid-api-token"),
+    (
         "access_token$",
         r"access_token\$(?:production|sandbox)\$[0-9a-z]{16}\$[0-9a-f]{32}",
         "trufflehog: Braintree, PayPal",
     ),
-    _F("secret-token:", r"secret-token:([A-Za-z0-9_.%-]{24,})", "rfc-editor.org/rfc/rfc8959", 30),
-    _F("ramp_sec_", rf"ramp_sec_{WORD}{{48}}", "trufflehog ramp", 57),
+    ("secret-token:", r"secret-token:([A-Za-z0-9_.%-]{24,})", "rfc-editor.org/rfc/rfc8959", 30),
+    ("ramp_sec_", rf"ramp_sec_{WORD}{{48}}", "trufflehog ramp", 57),
     # documents and data
-    _F("lin_", rf"lin_(?:api|oauth)_{WORD}{{16,}}", "gitleaks linear-api-key", 48),
-    _F("ntn_", rf"ntn_{WORD}{{16,}}", "gitleaks notion-api-token"),
-    _F("secret_", rf"secret_{WORD}{{43}}(?![A-Za-z0-9])", "trufflehog notion", 50),
-    _F("pmak-", r"PMAK-[A-Za-z0-9-]{16,}", "gitleaks postman-api-token"),
-    _F("pat", rf"pat{WORD}{{14}}\.[a-f0-9]{{64}}", "gitleaks airtable-personnal-access-token"),
-    *(
-        _F(f"pat-{region}", rf"pat-{region}[0-9]-{UUID}", "trufflehog hubspotapikey")
+    ("lin_", rf"lin_(?:api|oauth)_{WORD}{{16,}}", "gitleaks linear-api-key", 48),
+    ("ntn_", rf"ntn_{WORD}{{16,}}", "gitleaks notion-api-token"),
+    ("secret_", rf"secret_{WORD}{{43}}(?![A-Za-z0-9])", "trufflehog notion", 50),
+    ("pmak-", r"PMAK-[A-Za-z0-9-]{16,}", "gitleaks postman-api-token"),
+    ("pat", rf"pat{WORD}{{14}}\.[a-f0-9]{{64}}", "gitleaks airtable-personnal-access-token"),
+    *[
+        (f"pat-{region}", rf"pat-{region}[0-9]-{UUID}", "trufflehog hubspotapikey")
         for region in ("na", "eu", "ap")
-    ),
-    _F("cfpat-", rf"CFPAT-{TAIL}{{40,}}", "trufflehog contentfulpersonalaccesstoken", 49),
-    _F("tfp_", r"tfp_[A-Za-z0-9_.=-]{40,}", "gitleaks typeform-api-token", 48),
-    _F("p8e-", r"p8e-[a-z0-9]{32}", "gitleaks adobe-client-secret", 36),
-    _F("plak", r"PLAK[0-9a-f]{32}", "trufflehog planetlabs"),
-    _F("fio-u-", rf"fio-u-{TAIL}{{64}}", "gitleaks frameio-api-token", 70),
-    _F("s-s4t2", r"s-s4t2(?:ud|af)-[0-9a-f]{64}", "gitleaks intra42-client-secret"),
-    _F("_mmk", rf"{WORD}{{6}}_{WORD}{{29}}_mmk", "gitleaks maxmind-license-key", 40),
-    _F("sm_", r"sm_(?:aat|pat|sat)_[A-Za-z0-9]{16}", "gitleaks settlemint-personal-access-token"),
-    _F("sk.eyj", rf"sk\.eyJ{TAIL}{{40,}}\.{TAIL}{{22}}", "docs.mapbox.com: secret tokens"),
-    _F("sl.", rf"sl\.{TAIL}{{100,}}", "gitleaks dropbox-short-lived-api-token"),
-    *(
-        _F(f"pk_{digit}", r"pk_[0-9]{7,9}_[0-9A-Z]{32}", "trufflehog clickup")
+    ],
+    ("cfpat-", rf"CFPAT-{TAIL}{{40,}}", "trufflehog contentfulpersonalaccesstoken", 49),
+    ("tfp_", r"tfp_[A-Za-z0-9_.=-]{40,}", "gitleaks typeform-api-token", 48),
+    ("p8e-", r"p8e-[a-z0-9]{32}", "gitleaks adobe-client-secret", 36),
+    ("plak", r"PLAK[0-9a-f]{32}", "trufflehog planetlabs"),
+    ("fio-u-", rf"fio-u-{TAIL}{{64}}", "gitleaks frameio-api-token", 70),
+    ("s-s4t2", r"s-s4t2(?:ud|af)-[0-9a-f]{64}", "gitleaks intra42-client-secret"),
+    ("_mmk", rf"{WORD}{{6}}_{WORD}{{29}}_mmk", "gitleaks maxmind-license-key", 40),
+    ("sm_", r"sm_(?:aat|pat|sat)_[A-Za-z0-9]{16}", "gitleaks settlemint-personal-access-token"),
+    ("sk.eyj", rf"sk\.eyJ{TAIL}{{40,}}\.{TAIL}{{22}}", "docs.mapbox.com: secret tokens"),
+    ("sl.", rf"sl\.{TAIL}{{100,}}", "gitleaks dropbox-short-lived-api-token"),
+    *[
+        (f"pk_{digit}", r"pk_[0-9]{7,9}_[0-9A-Z]{32}", "trufflehog clickup")
         for digit in range(1, 10)
-    ),
-    *(
-        _F(
+    ],
+    *[
+        (
             f"{kind}/1",
             rf"{kind}/[0-9]{{10,20}}(?:/[0-9]{{10,20}})?:[0-9a-f]{{32}}",
             "developers.asana.com: personal access tokens",
         )
         for kind in "012"
-    ),
-    _F("live_", r"live_[0-9a-f]{35}", "gitleaks lob-api-key"),
+    ],
+    ("live_", r"live_[0-9a-f]{35}", "gitleaks lob-api-key"),
     # of any service: a web token, "-----BEGIN " in base64 (not of a certificate), crypt(5)
-    _F(
+    (
         "eyj",
         rf"eyJ{TAIL}{{8,}}\.(?:eyJ{TAIL}{{6,}}|{TAIL}*\.{TAIL}{{8,}}\.{TAIL}+)\.{TAIL}{{6,}}",
         "rfc-editor.org/rfc/rfc7519",
     ),
-    _F(
-        "ls0tls1crudjti", r"LS0tLS1CRUdJTi(?!BD)[A-Za-z0-9+/=_-]{20,}", "rfc-editor.org/rfc/rfc7468"
-    ),
-    *(
-        _F(f"${kind}$", rf"\${kind}\$[A-Za-z0-9./=,$+-]{{22,}}", "manpages.debian.org: crypt(5)")
+    ("ls0tls1crudjti", r"LS0tLS1CRUdJTi(?!BD)[A-Za-z0-9+/=_-]{20,}", "rfc-editor.org/rfc/rfc7468"),
+    *[
+        (f"${kind}$", rf"\${kind}\$[A-Za-z0-9./=,$+-]{{22,}}", "manpages.debian.org: crypt(5)")
         for kind in ("1", "5", "6", "7", "y", "2a", "2b", "2y", "apr1", "argon2i", "argon2id")
-    ),
+    ],
 )
 
 # Secrets by what is around them. The last group is hidden, or the whole match.

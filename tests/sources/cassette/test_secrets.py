@@ -1,4 +1,4 @@
-"""Eighty secrets, in every field that can contain one: none of them reaches the disk."""
+"""Secrets of every format, in every field that can contain one: none of them reaches the disk."""
 
 from __future__ import annotations
 
@@ -28,28 +28,8 @@ from offbook.sources.cassette import Cassette, RecordedResponse, Recording, jour
 from offbook.sources.server import Server
 from offbook.trace import Hub, Recorder, TracedSource
 from tests.sources.cassette.conversations import Counting, ask
+from tests.test_secrets import CONTEXTS, KEYS, NAMED
 
-SHAPES = (
-    *("sk-proj-{}", "sk-ant-api03-{}", "AIza{}12345", "ya29.{}", "GOCSPX-{}", "ghp_{}", "ghs_{}"),
-    *("github_pat_{}", "glpat-{}", "xoxb-{}", "sk_live_{}", "rk_test_{}", "whsec_{}", "hf_{}"),
-    *("gsk_{}", "xai-{}", "r8_{}", "pplx-{}", "nvapi-{}", "npm_{}", "pypi-{}", "dckr_pat_{}"),
-    *("lsv2_pt_{}", "eyJhbGciOiJI.eyJzdWIiOiIx.{}", "tvly-{}", "e2b_{}", "ntn_{}", "lin_api_{}"),
-    *("sbp_{}", "glsa_{}", "hvs.{}", "shpat_{}", "csk-{}", "dp.st.dev.{}", "tskey-auth-{}"),
-)
-NAMED = (
-    *("Authorization: Bearer {}", "Cookie: sid={}", "password={}", "client_secret: {}"),
-    *("postgres://user:{}@host/db", "https://host/v1?api_key={}", "tool --api-key {}"),
-    *('{{"accessJwt": "{}"}}', "export AWS_SECRET_ACCESS_KEY={}", "--token {}"),
-    *("token = '{}'", "TOKEN={}", "pass: {}", "The password is {}", "secret_key_base: {}"),
-    *("PW={}", "aws_secret_access_key = {}aB1", "X-Api-Key: {}", "DB_PASS={}", 'passwd = "{}"'),
-    *("authorization: Basic {}==", "machine host login me password {}", "curl -u 'ada:{}' host"),
-    *("sshpass -p {} ssh host", "<password>{}</password>", "password: |\n  {}", "api key is {}"),
-    *("Server=db;Password={};Encrypt=1", "//registry/:_authToken={}", "'password' => '{}'"),
-    *(
-        "https://hooks.slack.com/services/T0/B0/{}",
-        "-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----",
-    ),
-)
 ENVIRONMENT = (
     *("SHOP_PASSWORD", "SHOP_API_KEY", "DB_SECRET", "MY_TOKEN", "SERVICE_CREDENTIALS"),
     *("SHOP_PW", "DB_PASS", "DATABASE_PASSWD", "SIGNING_KEY", "CLIENT_SECRET", "AUTH_JWT"),
@@ -59,10 +39,18 @@ ALPHABET = string.ascii_letters + string.digits
 
 
 def secrets() -> tuple[list[str], list[str]]:
-    """Return the bodies of eighty secrets, and texts with those that need a context."""
-    bodies = ["".join(random.choices(ALPHABET, k=26)) + f"{number:02}aB" for number in range(80)]  # noqa: S311 - a test
-    texts = [shape.format(body) for shape, body in zip(SHAPES + NAMED, bodies, strict=False)]
-    return bodies, texts
+    """Return the bodies of all secrets, and texts with those that are found by format or context.
+
+    Every format of a key is in one of the contexts, and every named context has a random value.
+    """
+    contexts = [*CONTEXTS.values()]
+    keys = [*KEYS.values()]
+    chance = random.Random(7)  # noqa: S311 - a test
+    numbers = range(len(NAMED) + len(ENVIRONMENT) + 1)
+    values = ["".join(chance.choices(ALPHABET, k=26)) + f"{at:03}aB" for at in numbers]
+    texts = [contexts[at % len(contexts)].format(key) for at, key in enumerate(keys)]
+    texts += [context.format(value) for context, value in zip(NAMED.values(), values, strict=False)]
+    return keys + values, texts
 
 
 def all_files(folder: Path) -> list[Path]:
@@ -72,8 +60,10 @@ def all_files(folder: Path) -> list[Path]:
 
 def test_there_are_enough_secrets():
     bodies, texts = secrets()
-    assert len(set(bodies)) == 80
-    assert len(texts) + len(ENVIRONMENT) + 1 == 80
+    assert len(set(bodies)) > 200
+    assert len(KEYS) > 60
+    assert len(CONTEXTS) + len(NAMED) > 20
+    assert len(texts) + len(ENVIRONMENT) + 1 == len(bodies)
 
 
 async def test_no_secret_reaches_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
