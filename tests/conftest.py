@@ -17,7 +17,10 @@ from tests.thorough import THOROUGH
 # Compiled now rather than by the first test that uses it: in Python 3.11, a garbage collection
 # during the compilation can fail it ("AST constructor recursion depth mismatch").
 import_module("pytest_offbook.rehearsals")
-forked.import_plugins_by_name()
+forked.start_pytest_faster()
+
+# Nothing of what the collection makes is garbage: enabled again when it is finished.
+gc.disable()
 
 # no deadline: no test asserts a time
 settings.register_profile(
@@ -212,6 +215,7 @@ def pytest_collection_finish() -> None:
     Python takes it for that of another version, if both have the same size and second.
     """
     sys.dont_write_bytecode = True
+    gc.enable()
 
 
 def pytest_unconfigure() -> None:
