@@ -215,6 +215,12 @@ def start_pytest_faster() -> None:
 
 # --- the server
 
+# What the commands import when they use it, besides the modules of Offbook.
+USED_LATE = (
+    *("click._textwrap", "cryptography.hazmat.backends.openssl.backend", "encodings.idna"),
+    *("cryptography.hazmat.primitives.serialization.pkcs12", "resource", "rich.console"),
+    *("ruamel.yaml", "statistics", "trustme", "uvloop", "yaml_rs"),
+)
 # A first run of pytest imports what nearly every process needs.
 FIRST_TEST = """
 from offbook import say, when
@@ -228,7 +234,13 @@ def warm_up() -> None:
     import pytest
 
     start_pytest_faster()
-    import_module("offbook.surfaces.cli")
+    source = ROOT / "src"
+    modules = [path.relative_to(source) for path in source.glob("*offbook/**/*.py")]
+    names = [".".join(path.with_suffix("").parts).removesuffix(".__init__") for path in modules]
+    for name in [*names, *USED_LATE]:
+        if not name.endswith("__main__"):
+            with contextlib.suppress(ImportError):
+                import_module(name)
 
     with (
         tempfile.TemporaryDirectory() as folder,

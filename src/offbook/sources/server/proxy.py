@@ -17,7 +17,7 @@ import shlex
 import socket
 import ssl
 from contextlib import suppress
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
@@ -130,7 +130,7 @@ class Proxy:
                 trusted = Path(system or "").read_bytes()
             authority = cast("Authority", self.authority)
             (self._folder / "bundle.pem").write_bytes(authority.pem + trusted)
-            (self._folder / "java.p12").write_bytes(authority.java_store())
+            (self._folder / "java.p12").write_bytes(authority.java_store)
         return self._folder
 
     # --- its life, in the loop of the server
@@ -486,8 +486,9 @@ class Authority:
             context.set_alpn_protocols(["http/1.1"])
         return context
 
+    @cached_property
     def java_store(self) -> bytes:
-        """Return the authority in the format of Java's key stores."""
+        """The authority in the format of Java's key stores."""
         from cryptography.hazmat.primitives.serialization import (
             BestAvailableEncryption,
             pkcs12,
