@@ -10,7 +10,6 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,8 @@ from offbook.explore import explore
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "planner"
 MOCKS = {"bash": "ok", "edit": "ok", "read": "ok", "write": "ok"}
+DECISIONS = ["plan_propose", "plan_list", "plan_approve", "plan_reject"]
+WRITES = ["plan_mode", "plan_propose", "plan_approve", "edit", "write"]
 STEPS = [{"description": "Crack eggs"}]
 # Few values, so that depth 4 can be searched: an enumeration is for order, not for values.
 VALUES = {
@@ -32,6 +33,7 @@ VALUES = {
     "reason": ["too many eggs"],
     "path": ["a"],
 }
+RUNS = 250  # the bugs of both broken variants are found in fewer
 # What a shell command can look like: each with a file that it would create.
 OPTIONS = ("-o out", "-ro out", "-fls out", "-fls$x out", "() ( touch out ); ls")
 COMMANDS = [
@@ -51,7 +53,11 @@ def example(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def make_world(
-    kind: str = "Planner", *, confirm: bool, mocks: dict[str, Any] | None = None
+    kind: str = "Planner",
+    *,
+    confirm: bool,
+    tools: list[str] | None = None,
+    mocks: dict[str, Any] | None = None,
 ) -> Callable[[], Any]:
     module: Any = import_module("planner")
 
@@ -80,8 +86,13 @@ def make_world(
 
     def world() -> Any:
         planner = kinds[kind]()
+
+        def extension(api: Any) -> None:
+            module.extension(api, planner=planner)
+            api.set_active_tools(tools)
+
         rehearsal = session(
-            extensions=[partial(module.extension, planner=planner)],
+            extensions=[extension],
             mock_tools=MOCKS if mocks is None else mocks,
             mock_ui={"confirm": answer},
         )
@@ -113,7 +124,8 @@ def find(world: Callable[[], Any], *invariants: Any, **options: Any) -> str:
 
 @pytest.mark.slow
 def test_a_plan_that_is_approved_and_rejected_in_one_message_is_found():
-    script = find(make_world("Racing", confirm=True), decided_once, depth=4, runs=1500)
+    world = make_world("Racing", confirm=True, tools=DECISIONS)
+    script = find(world, decided_once, depth=4, runs=RUNS)
     assert "plan_approve" in script
     assert "plan_reject" in script or script.count("plan_approve") == 2
 
@@ -121,23 +133,22 @@ def test_a_plan_that_is_approved_and_rejected_in_one_message_is_found():
 @pytest.mark.slow
 def test_leaving_plan_mode_without_an_approval_is_found():
     script = find(
-        make_world("Open", confirm=False),
+        make_world("Open", confirm=False, tools=WRITES),
         nothing_is_written_without_approval,
         depth=4,
-        runs=1500,
+        runs=RUNS,
     )
     assert script.count("plan_mode") == 2
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("confirm", [True, False])
-def test_the_planner_of_the_example_breaks_neither(confirm: bool):  # noqa: FBT001 - a case
+@pytest.mark.parametrize("confirm, tools", [(True, DECISIONS), (False, WRITES)])
+def test_the_planner_of_the_example_breaks_neither(confirm: bool, tools: list[str]):  # noqa: FBT001 - a case
     invariants = [decided_once] if confirm else [decided_once, nothing_is_written_without_approval]
-    world = make_world(confirm=confirm)
-    runs = 1200  # the bugs of both variants above are found in fewer
-    found = explore(world, "Plan an omelette", *invariants, depth=4, runs=runs, values=VALUES)
-    assert found.behaviours == runs
-    assert len(found.states) > 10
+    world = make_world(confirm=confirm, tools=tools)
+    found = explore(world, "Plan an omelette", *invariants, depth=4, runs=RUNS, values=VALUES)
+    assert found.behaviours == RUNS
+    assert len(found.states) > 6
     assert found.never_called == []
 
 
@@ -165,8 +176,9 @@ def test_no_command_writes_while_planning(guard: str, monkeypatch: pytest.Monkey
 
     # One finding at a time: what was found is left out of the next search.
     commands = COMMANDS if guard == "new" else [*NOT_REFUSED_BEFORE, "echo x > /dev/null"]
+    expected = set() if guard == "new" else {*NOT_REFUSED_BEFORE}
     broken: list[str] = []
-    while True:
+    while not broken or {*broken} != expected:
         values = {**VALUES, "bash.command": [c for c in commands if c not in broken]}
         try:
             explore(world, "Look", only_the_first_file, depth=4, runs=100, values=values)
@@ -176,4 +188,4 @@ def test_no_command_writes_while_planning(guard: str, monkeypatch: pytest.Monkey
             broken.append(next(c for c in commands if json.dumps(c) in script))
         else:
             break
-    assert {*broken} == (set() if guard == "new" else {*NOT_REFUSED_BEFORE})
+    assert {*broken} == expected

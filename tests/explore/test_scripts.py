@@ -27,7 +27,9 @@ VALUES = st.recursive(
     max_leaves=4,
 )
 CALLS = st.builds(
-    GeneratedCall, st.sampled_from(["refund", "find"]), st.dictionaries(st.text(max_size=3), VALUES)
+    GeneratedCall,
+    st.sampled_from(["refund", "find"]),
+    st.dictionaries(st.text(max_size=3), VALUES, max_size=2),
 )
 MOVES = st.one_of(
     st.builds(Move, st.lists(CALLS, min_size=1, max_size=3).map(tuple)),
