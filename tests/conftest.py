@@ -5,7 +5,6 @@ import gc
 import os
 import signal
 import sys
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -14,9 +13,10 @@ from hypothesis import HealthCheck, settings
 from tests import forked
 from tests.thorough import THOROUGH
 
-# Compiled now rather than by the first test that uses it: in Python 3.11, a garbage collection
-# during the compilation can fail it ("AST constructor recursion depth mismatch").
-import_module("pytest_offbook.rehearsals")
+# Imported now rather than by the first test that uses it: a run of pytest in this process forgets
+# what it has imported, and the next one would import it again. In Python 3.11, moreover, a garbage
+# collection while a module is compiled can fail it ("AST constructor recursion depth mismatch").
+forked.import_offbook()
 forked.start_pytest_faster()
 
 # Nothing of what the collection makes is garbage: enabled again when it is finished.

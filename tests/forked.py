@@ -17,6 +17,7 @@ import fcntl
 import io
 import json
 import os
+import pkgutil
 import signal
 import socket
 import struct
@@ -192,6 +193,25 @@ def _receive(channel: socket.socket) -> tuple[Any, list[int]]:
     return json.loads(data), streams
 
 
+# What Offbook imports when it is used.
+USED_LATE = (
+    *("click._textwrap", "cryptography.hazmat.backends.openssl.backend", "encodings.idna"),
+    *("cryptography.hazmat.primitives.serialization.pkcs12", "resource", "rich.console"),
+    *("ruamel.yaml", "statistics", "trustme", "uvloop", "yaml_rs"),
+)
+
+
+def import_offbook() -> None:
+    """Import all modules of Offbook and what they import late."""
+    packages = [import_module(name) for name in ("offbook", "pytest_offbook")]
+    found = [pkgutil.walk_packages(each.__path__, f"{each.__name__}.") for each in packages]
+    names = [module.name for modules in found for module in modules]
+    for name in [*names, *USED_LATE]:
+        if not name.endswith("__main__"):
+            with contextlib.suppress(ImportError):
+                import_module(name)
+
+
 def start_pytest_faster() -> None:
     """Leave out two searches of pytest in this process: half of the time of a run with one test.
 
@@ -215,12 +235,6 @@ def start_pytest_faster() -> None:
 
 # --- the server
 
-# What the commands import when they use it, besides the modules of Offbook.
-USED_LATE = (
-    *("click._textwrap", "cryptography.hazmat.backends.openssl.backend", "encodings.idna"),
-    *("cryptography.hazmat.primitives.serialization.pkcs12", "resource", "rich.console"),
-    *("ruamel.yaml", "statistics", "trustme", "uvloop", "yaml_rs"),
-)
 # A first run of pytest imports what nearly every process needs.
 FIRST_TEST = """
 from offbook import say, when
@@ -234,13 +248,7 @@ def warm_up() -> None:
     import pytest
 
     start_pytest_faster()
-    source = ROOT / "src"
-    modules = [path.relative_to(source) for path in source.glob("*offbook/**/*.py")]
-    names = [".".join(path.with_suffix("").parts).removesuffix(".__init__") for path in modules]
-    for name in [*names, *USED_LATE]:
-        if not name.endswith("__main__"):
-            with contextlib.suppress(ImportError):
-                import_module(name)
+    import_offbook()
 
     with (
         tempfile.TemporaryDirectory() as folder,

@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from offbook.workflows import Scenario, Workspaces, read_scenario, run, run_scenario, setup
+from tests.forked import forked_command
 from tests.surfaces.conftest import Offbook, offbook_command, workspaces
 
 __all__ = ["offbook_command", "workspaces"]
@@ -63,7 +63,7 @@ def test_a_command_is_held_to_the_contracts_of_an_earlier_run(
     Path("agent.py").write_text(AGENT)
     Path("go.yaml").write_text("- when: Go\n  do:\n    - say: Done.\n")
     model = ("run", "--script", "go.yaml")
-    agent = ("--", sys.executable, "agent.py")
+    agent = ("--", *forked_command("agent.py"))
     assert offbook_command(*model, "--trace", "t.jsonl", *agent, '{"temperature": 1}').code == 0
     inferred = offbook_command(
         "contract", "--infer", "t.jsonl", "--event", "model.request", "--out", "contracts.json"
@@ -73,7 +73,7 @@ def test_a_command_is_held_to_the_contracts_of_an_earlier_run(
     hold_project_to("contracts.json")
     monkeypatch.chdir(tmp_path / "next")  # contracts are read once for each folder
     result = offbook_command(
-        "run", "--script", "../go.yaml", "--", sys.executable, "../agent.py", parameters
+        "run", "--script", "../go.yaml", "--", *forked_command("../agent.py", parameters)
     )
     assert (result.code, message in result.err) == (code, True), result.err
 

@@ -3,7 +3,6 @@
 import os
 import shutil
 import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from offbook.runs import session
 from offbook.sources.playbook import call, say, when
 from offbook.testing import fake_cli, mock_pi
 from offbook.trace import Trace
+from tests.forked import run_python
 from tests.measured_scripts import measure_script
 from tests.waiting import wait_until
 
@@ -209,6 +209,6 @@ def test_gone():
 def test_the_fixtures_fail_a_test_with_an_unused_answer(tmp_path: Path):
     (tmp_path / "test_it.py").write_text(PLUGIN_TEST)
     args = ["-q", "-p", "no:randomly", "-p", "no:cacheprovider", "--no-header", str(tmp_path)]
-    result = run(sys.executable, "-m", "pytest", *args, cwd=tmp_path)
+    result = run_python("-m", "pytest", *args, cwd=tmp_path)
     assert "2 failed, 2 passed" in result.stdout, result.stdout + result.stderr
     assert "never used: 1 of 1 answers of the fake program 'pi'" in result.stdout

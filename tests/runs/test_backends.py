@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from offbook.exchange import Reply, Request, Text, Usage
 from offbook.sources.server import Server
 from offbook.workflows import check, inspect, record, replay, run, setup
 from tests.clients import CLAUDE, CODEX, PI, Shell, installed
+from tests.forked import forked_command
 from tests.subjects.clis.test_command import AGENT
 
 PLANNED = '<event topic="build.task">Write made.txt</event>'
@@ -40,7 +40,7 @@ def small_agent(tmp_path: Path) -> list[str]:
     """The command of a small_agent agent without any SDK."""
     path = tmp_path / "agent.py"
     path.write_text(AGENT)
-    return [sys.executable, str(path)]
+    return forked_command(path)
 
 
 def write_playbook(folder: Path, tool: str, params: dict[str, Any]) -> str:

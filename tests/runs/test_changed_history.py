@@ -1,7 +1,6 @@
 """An agent that changes its conversation fails, with every SDK, source and kind of run."""
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from offbook import Cassette, Mocks, Playbook, Recording, call, drive, say, when
 from offbook.errors import ScriptMismatch, UsageError
 from offbook.surfaces.cli import main
 from offbook.trace import Events, Trace
+from tests.forked import forked_command
 from tests.runs import losing_agents
 from tests.runs.echo_subject import HELLO, Echo
 
@@ -188,7 +188,7 @@ def run_command(folder: Path, *options: str) -> object:
     file = folder / "playbook.yaml"
     file.write_text(PLAYBOOK)
     agent = losing_agents.uses_one_id_for_all_calls_and_rewrites_the_arguments
-    program = [sys.executable, losing_agents.__file__, agent.__name__]
+    program = forked_command(losing_agents.__file__, agent.__name__)
     trace = ["--trace", str(folder / "t.jsonl")]
     with pytest.raises(SystemExit) as ended:
         main(["run", "--script", str(file), *trace, *options, "--", *program])

@@ -1,7 +1,6 @@
 """The result of a scripted call must come back to the model, in a run of any kind."""
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from offbook import Mocks, call, drive, say, when
 from offbook.errors import PlaybookError, ScriptMismatch, ScriptUnfinished
 from offbook.surfaces.cli import main
 from offbook.trace import Trace
+from tests.forked import forked_command
 from tests.runs import losing_agents
 from tests.runs.losing_agents import CHANGING, LOSING, RENAMING, stops_after_the_call
 
@@ -37,7 +37,7 @@ def run_command(
     """Return the exit code of `offbook run` with this script and this agent as a command."""
     file = folder / ("playbook.yaml" if option == "--playbook" else "mocks.jsonl")
     file.write_text(script)
-    program = [sys.executable, losing_agents.__file__, agent.__name__]
+    program = forked_command(losing_agents.__file__, agent.__name__)
     trace = ["--trace", str(folder / "t.jsonl")]
     with pytest.raises(SystemExit) as exit_:
         main(["run", option, str(file), *trace, *options, "--", *program])

@@ -1,6 +1,5 @@
 """Programs that send prompts of their own: one script plays them in process and as a command."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ from offbook import drive, role, say, session, when
 from offbook.errors import PlaybookError, ScriptExhausted, ScriptMismatch, ScriptUnfinished
 from offbook.sources import read_script
 from offbook.surfaces.cli import main as run_offbook
+from tests.forked import forked_command
 from tests.runs import self_prompting
 
 PROGRAMS = {
@@ -67,7 +67,7 @@ def test_a_script_plays_a_program_in_process(name: str, tmp_path: Path):
 def test_the_same_script_plays_the_program_as_a_command(name: str, tmp_path: Path):
     path = tmp_path / "script.yaml"
     path.write_text(PROGRAMS[name])
-    program = [sys.executable, self_prompting.__file__, name, *filter(None, [PROMPTS.get(name)])]
+    program = forked_command(self_prompting.__file__, name, *filter(None, [PROMPTS.get(name)]))
     with pytest.raises(SystemExit) as ended:
         run_offbook(["run", "--script", str(path), "--", *program])
     assert ended.value.code == 0

@@ -88,7 +88,7 @@ def test_a_command_reads_the_model_url_from_the_environment(shop: Path, offbook_
     trace = shop.with_name("trace.jsonl")
     agent = str(shop.with_name("agent.py"))
     code, printed = offbook_run(
-        sys.executable, agent, "Refund order 7", options=("--trace", str(trace))
+        *forked_command(agent, "Refund order 7"), options=("--trace", str(trace))
     )
     assert (code, printed) == (0, "Done.\n")
     events = Events(Trace(trace))
@@ -98,7 +98,7 @@ def test_a_command_reads_the_model_url_from_the_environment(shop: Path, offbook_
 
 
 def test_an_unexpected_prompt_is_reported_with_the_nearest_turn(shop: Path, offbook_run: Run):
-    code, printed = offbook_run(sys.executable, str(shop.with_name("agent.py")), "Refund order 8")
+    code, printed = offbook_run(*forked_command(shop.with_name("agent.py"), "Refund order 8"))
     assert code == 1
     assert "did you mean 'Refund order 7'" in printed
 
@@ -112,7 +112,7 @@ def test_remaining_actions_fail_the_run(offbook_run: Run):
 def test_a_failing_command_fails_the_run(shop: Path, offbook_run: Run):
     agent = shop.with_name("agent.py")
     agent.write_text(AGENT + "sys.exit(3)\n")
-    code, printed = offbook_run(sys.executable, str(agent), "Refund order 7")
+    code, printed = offbook_run(*forked_command(agent, "Refund order 7"))
     assert code == 1
     assert "exit code 3" in printed
 
@@ -217,7 +217,7 @@ def test_unreachable_mock_lines_are_reported(shop: Path, capfd: pytest.CaptureFi
     agent = str(shop.with_name("agent.py"))
     options = ["--mocks", str(mocks), "--allow-unused-mocks"]
     with pytest.raises(SystemExit) as exit_:
-        main(["run", *options, "--", sys.executable, agent, "Refund order 7"])
+        main(["run", *options, "--", *forked_command(agent, "Refund order 7")])
     stderr = capfd.readouterr().err
     assert exit_.value.code == 0
     assert f"{mocks}:2: unreachable: line 1 ('*') always matches first" in stderr
@@ -227,7 +227,7 @@ def test_unreachable_mock_lines_are_reported(shop: Path, capfd: pytest.CaptureFi
 def test_an_unused_mock_line_fails_the_command(shop: Path, capfd: pytest.CaptureFixture[str]):
     mocks = shop.with_name("mocks.jsonl")
     mocks.write_text('{"match": "*order*", "text": "Yes."}\n{"match": "*never*", "text": "No."}\n')
-    command = ["--", sys.executable, str(shop.with_name("agent.py")), "Refund order 7"]
+    command = ["--", *forked_command(shop.with_name("agent.py"), "Refund order 7")]
     for options, code in (([], 1), (["--allow-unused-mocks"], 0)):
         with pytest.raises(SystemExit) as exit_:
             main(["run", "--mocks", str(mocks), *options, *command])
@@ -275,7 +275,7 @@ def test_a_mock_file_can_be_used(shop: Path, capfd: pytest.CaptureFixture[str]):
     for option in ("--script", "--playbook", "--mocks"):
         for prompt, code, expected in [("order 7", 0, "From a line."), ("order 8", 1, "order 8")]:
             with pytest.raises(SystemExit) as exit_:
-                main(["run", option, str(mocks), "--", sys.executable, agent, prompt])
+                main(["run", option, str(mocks), "--", *forked_command(agent, prompt)])
             assert exit_.value.code == code
             assert expected in "".join(capfd.readouterr())
 
@@ -352,7 +352,7 @@ def test_the_trace_has_the_bytes_of_each_exchange_on_request(shop: Path, offbook
     trace = shop.with_name("trace.jsonl")
     agent = str(shop.with_name("agent.py"))
     options = ("--trace", str(trace), "--wire")
-    assert offbook_run(sys.executable, agent, "Refund order 7", options=options)[0] == 0
+    assert offbook_run(*forked_command(agent, "Refund order 7"), options=options)[0] == 0
     wires = [event.data for event in Trace(trace) if event.event == WIRE]
     assert [wire["exchange"] for wire in wires] == ["x1", "x2"]
     assert "Refund order 7" in wires[0]["request"]["start"]
@@ -410,7 +410,7 @@ def test_a_cassette_can_be_used(shop: Path, capfd: pytest.CaptureFixture[str]):
             assert answer.status == 200
     agent = str(shop.with_name("agent.py"))
     with pytest.raises(SystemExit) as exit_:
-        main(["run", "--script", str(cassette), "--", sys.executable, agent, "Refund order 7"])
+        main(["run", "--script", str(cassette), "--", *forked_command(agent, "Refund order 7")])
     assert exit_.value.code == 0
     assert "As it was." in "".join(capfd.readouterr())
 
@@ -500,7 +500,7 @@ def test_a_command_that_tries_again_survives_its_faults(offbook_run: Run, shop: 
     (shop.parent / "agent.py").write_text(RETRYING)
     options = ("--fault", "reset@1", "--fault", "truncate@3", "--fault", "status:503@4")
     code, output = offbook_run(
-        sys.executable, str(shop.parent / "agent.py"), "Refund order 7", options=options
+        *forked_command(shop.parent / "agent.py", "Refund order 7"), options=options
     )
     assert code == 0, output
     assert "3 faults: 3 retried (seed 0)" in output
@@ -509,7 +509,7 @@ def test_a_command_that_tries_again_survives_its_faults(offbook_run: Run, shop: 
 def test_a_command_that_fails_after_a_fault_has_reported_it(offbook_run: Run, shop: Path):
     agent = str(shop.parent / "agent.py")
     code, output = offbook_run(
-        sys.executable, agent, "Refund order 7", options=("--fault", "status@2")
+        *forked_command(agent, "Refund order 7"), options=("--fault", "status@2")
     )
     assert code == 1
     assert "status at request 2: reported" in output
@@ -522,9 +522,7 @@ def test_a_command_that_hides_a_fault_fails(
     swallowing = RETRYING.replace("sys.exit(3)", f"return {{'content': {answer!r}}}")
     (shop.parent / "agent.py").write_text(swallowing)
     code, output = offbook_run(
-        sys.executable,
-        str(shop.parent / "agent.py"),
-        "Refund order 7",
+        *forked_command(shop.parent / "agent.py", "Refund order 7"),
         options=("--fault", "reset", "--fault-rate", "1"),
     )
     assert code == 1

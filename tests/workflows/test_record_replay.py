@@ -12,6 +12,7 @@ import pytest
 from offbook.errors import ReplayMismatch, RunError, UsageError
 from offbook.files import parse_yaml
 from offbook.workflows import check, inspect, record, replay, run, setup
+from tests.forked import forked_command
 
 TASK = "Implement the auth spec"
 # An agent that plans, then builds: it writes files, a scratchpad and an event file.
@@ -57,7 +58,7 @@ def agent(tmp_path: Path, counter: Path) -> dict[str, Any]:
     """The options that name the real agent."""
     path = tmp_path / "agent.py"
     path.write_text(AGENT.format(counter=str(counter)))
-    return {"backend": "command", "command": [sys.executable, str(path)]}
+    return {"backend": "command", "command": forked_command(path)}
 
 
 def make_workspace(name: str = "auth", cassette: str = "", **options: Any) -> Path:

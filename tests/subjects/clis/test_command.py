@@ -13,6 +13,7 @@ from offbook.sources.playbook import call, fail, say, when
 from offbook.subjects.clis import Codex, Command
 from offbook.testing import SubjectConformance
 from tests.clients import is_alive
+from tests.forked import forked_command
 
 AGENT = """
 import json, os, pathlib, subprocess, sys, urllib.error, urllib.request
@@ -58,7 +59,7 @@ class TestConformance(SubjectConformance):
         self.agent = agent
 
     def subject(self) -> Command:
-        return Command([sys.executable, str(self.agent), "{prompt}"])
+        return Command(forked_command(self.agent, "{prompt}"))
 
     def call(self):
         return "shell", {"command": "echo it works"}
@@ -66,7 +67,7 @@ class TestConformance(SubjectConformance):
 
 @pytest.mark.parametrize("words", [["{prompt}"], []], ids=["argument", "stdin"])
 def test_the_prompt_is_an_argument_or_standard_input(agent: Path, words: list[str]):
-    command = Command([sys.executable, str(agent), *words], name="small")
+    command = Command(forked_command(agent, *words), name="small")
     with drive(command) as rehearsal:
         run = rehearsal.run(
             when("go", [call("shell", {"command": "echo here > f; cat f"}), say("Déjà vu.")]),
@@ -129,7 +130,7 @@ def test_the_deadline_kills_the_whole_tree(tmp_path: Path):
 
 
 def test_an_unmatched_request_is_the_error_and_the_exit_code_its_cause(agent: Path):
-    command = Command([sys.executable, str(agent), "{prompt}"])
+    command = Command(forked_command(agent, "{prompt}"))
     with drive(command) as rehearsal, pytest.raises(ScriptExhausted) as caught:
         rehearsal.run(when("go", [call("shell", {"command": "true"})]))
     assert isinstance(caught.value.__cause__, RunError)
@@ -137,7 +138,7 @@ def test_an_unmatched_request_is_the_error_and_the_exit_code_its_cause(agent: Pa
 
 
 def test_a_scripted_failure_reaches_the_command(agent: Path):
-    command = Command([sys.executable, str(agent), "{prompt}"])
+    command = Command(forked_command(agent, "{prompt}"))
     with drive(command) as rehearsal, pytest.raises(RunError) as caught:
         rehearsal.run(when("go", [fail("too much", status=429)]))
     assert "too much" in str(caught.value)
