@@ -65,6 +65,7 @@ SKELETON = [
     "offbook.exchange.dialects.dialect",
     "offbook.exchange.dialects.anthropic",
     "offbook.exchange.dialects.bedrock",
+    "offbook.exchange.dialects.ollama",
     "offbook.exchange.dialects.chat",
     "offbook.exchange.dialects.gemini",
     "offbook.exchange.dialects.responses",

@@ -9,14 +9,15 @@ import pytest
 
 from offbook.exchange import all_dialects, all_providers
 from offbook.exchange.dialects import Provider
+from offbook.exchange.providers import LOCAL_HOSTS
 
 # What other modules name for another reason, by module.
 EXCEPTIONS = {
     "evals/classifier_eval.py": (
-        "OLLAMA_HOST",
+        "OLLAMA_HOST ollama",
         "--model ollama:NAME reads it as Ollama's client does",
     ),
-    "exchange/providers.py": ("anthropic bedrock gemini", "the table of dialects"),
+    "exchange/providers.py": ("anthropic bedrock gemini ollama", "the table of dialects"),
     "runs/agents.py": ("gemini", "the program of the Gemini CLI"),
     "surfaces/cli/first_steps.py": ("anthropic openai", "the tested versions of the packages"),
     "sources/importers/agent_logs.py": ("anthropic openai", "Claude Code's and Codex' models"),
@@ -39,7 +40,7 @@ def parts_of(provider: Provider) -> set[str]:
         provider.name,
         provider.otel_name,
         provider.url,
-        urlsplit(provider.url).hostname or "",
+        *{urlsplit(provider.url).hostname or ""} - LOCAL_HOSTS,
         *provider.hosts,
         *provider.url_variables,
         *provider.key_variables,

@@ -167,6 +167,20 @@ HOMES = {
             "strands",
             ("strands-agents[openai,anthropic]==1.62.0", "openai==2.54.0", "anthropic==0.125.0"),
         ),
+        # the SDKs of providers with a wire format of their own, or with one like OpenAI's
+        Home(
+            "providers",
+            (
+                "ollama==0.6.3",
+                "cohere==7.3.1",
+                "mistralai==3.7.0",
+                "groq==1.7.0",
+                "together==3.0.0",
+                "openrouter==1.3.84",
+                "portkey-ai==2.3.4",
+                "anthropic[bedrock]==2.8.0",
+            ),
+        ),
         # it receives spans, and needs 600 MB
         Home("phoenix", ("arize-phoenix==20.26.1",)),
         Home(
@@ -211,6 +225,7 @@ HOMES = {
             ),
             npm=True,
         ),
+        Home("node-providers", ("ollama@0.6.4",), npm=True),
         # Other versions of pi, and published extensions. Scripts of extensions are not run, and the
         # pi that loads them is not the one that they declare.
         Home("pi-0.73", ("@mariozechner/pi-coding-agent@0.73.1",), npm=True),

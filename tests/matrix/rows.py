@@ -366,6 +366,12 @@ ROWS = [
         )
         for variant, turn in (("function", EXECUTE), ("text", EXECUTE_TEXT))
     ),
+    *_both("ollama", "ollama_sdk.py", "chat", home_name="providers"),
+    *(
+        Row("ollama", "ollama_sdk.py", "generate", stream, "providers", TEXT_ONLY)
+        for stream in (False, True)
+    ),
+    *_both("node ollama", "ollama.mjs", "chat", home_name="node-providers"),
     *_both("mirascope", "mirascope_call.py", "completions", "responses", home_name="openai-2"),
     *_both("strands", "strands_agent.py", "openai", home_name="strands"),
     Row("strands", "strands_agent.py", "anthropic", stream=True, home_name="strands"),

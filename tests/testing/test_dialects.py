@@ -18,6 +18,7 @@ from offbook.exchange.dialects.anthropic.anthropic_dialect import Anthropic
 from offbook.exchange.dialects.bedrock.bedrock_dialect import Bedrock
 from offbook.exchange.dialects.chat.chat_dialect import Chat
 from offbook.exchange.dialects.gemini.gemini_dialect import Gemini
+from offbook.exchange.dialects.ollama.ollama_dialect import Ollama
 from offbook.exchange.dialects.responses.responses_dialect import Responses
 from offbook.testing import DialectConformance
 
@@ -45,6 +46,11 @@ class TestGemini(DialectConformance):
 class TestBedrock(DialectConformance):
     def dialect(self) -> Dialect:
         return Bedrock()
+
+
+class TestOllama(DialectConformance):
+    def dialect(self) -> Dialect:
+        return Ollama()
 
 
 class ClaimingNothing(Bedrock):

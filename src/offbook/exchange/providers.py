@@ -27,6 +27,7 @@ DIALECTS = (
     "anthropic",
     "gemini",
     "bedrock",
+    "ollama",
 )
 
 

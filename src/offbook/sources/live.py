@@ -28,7 +28,7 @@ import msgspec
 from offbook.determinism.network_guard import permit_connections
 from offbook.errors import ModelError, RunError, UsageError, require_known
 from offbook.exchange.dialects.dialect import TO_HOST, HttpResponse
-from offbook.exchange.providers import all_providers, load_dialect
+from offbook.exchange.providers import LOCAL_HOSTS, all_providers, load_dialect
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator, Mapping
@@ -130,7 +130,7 @@ class Live:
         key = next(filter(None, map(env.get, keys)), None)
         if key is not None:
             return url, key
-        if url != own:
+        if url != own or urlsplit(own).hostname in LOCAL_HOSTS:
             return url, "none"  # a local server may need no key
         raise UsageError(
             f"missing API key for {own}",

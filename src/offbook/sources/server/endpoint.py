@@ -61,6 +61,8 @@ PATHS = (
     "POST /v1beta/models/{model}:streamGenerateContent",
     "POST /model/{model}/converse",
     "POST /model/{model}/converse-stream",
+    "POST /api/chat",
+    "POST /api/generate",
     "GET /v1/models",
 )
 HEALTH_PATHS = {"/", "/api/hello"}  # clients check here whether the server is up

@@ -47,7 +47,7 @@ USER_BASE_VARIABLES = ("AZURE_OPENAI_ENDPOINT", "AZURE_API_BASE", "AZURE_AI_API_
 USER_GATEWAY_VARIABLES = ("LITELLM_PROXY_API_BASE", "PORTKEY_BASE_URL")
 USER_KEY_VARIABLES = (
     *("AZURE_OPENAI_API_KEY", "AZURE_API_KEY", "AZURE_AI_API_KEY", "AZURE_OPENAI_AD_TOKEN"),
-    *("LITELLM_PROXY_API_KEY", "PORTKEY_API_KEY", "OLLAMA_API_KEY", "OR_API_KEY"),
+    *("LITELLM_PROXY_API_KEY", "PORTKEY_API_KEY", "OR_API_KEY"),
     *("TOGETHERAI_API_KEY", "TOGETHER_AI_API_KEY", "FIREWORKS_AI_API_KEY", "PERPLEXITY_API_KEY"),
     *("DEEPINFRA_TOKEN", "NVIDIA_NIM_API_KEY", "VERCEL_AI_GATEWAY_API_KEY", "V0_API_KEY"),
     *("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACEHUB_API_TOKEN", "REPLICATE_API_TOKEN"),
@@ -81,19 +81,15 @@ PROVIDER = Provider(
         r".+\.cognitiveservices\.azure\.com",
         r"[a-z]{2}\.api\.openai\.com",
     ),
-    local_ports=(11434,),  # Ollama's default
     gateway_variables=(
         "OPENAI_API_BASE",
         "AZURE_OPENAI_ENDPOINT",
-        "OLLAMA_HOST",
-        "OLLAMA_BASE_URL",
         "LITELLM_PROXY_API_BASE",
     ),
     client_env={
         "OPENAI_BASE_URL": "{url}/v1",
         "OPENAI_API_BASE": "{url}/v1",
         "OPENAI_API_KEY": API_KEY,
-        **dict.fromkeys(("OLLAMA_HOST", "OLLAMA_BASE_URL", "OLLAMA_API_BASE"), "{url}"),
     },
     host_clients=COMPATIBLE,
     replaced_env={

@@ -89,7 +89,7 @@ class Chat:
         """Return whether this is a completion, an embedding or a request for models."""
         path = http_request.path
         if path.endswith(("/chat/completions", "/embeddings")):
-            return True
+            return not path.endswith("/api/embeddings")  # Ollama's
         if path.endswith("/models") or "/models/" in path:
             # Anthropic and Google have the same paths, but send another header.
             headers = http_request.headers
