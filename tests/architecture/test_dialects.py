@@ -17,7 +17,10 @@ EXCEPTIONS = {
         "OLLAMA_HOST ollama",
         "--model ollama:NAME reads it as Ollama's client does",
     ),
-    "exchange/providers.py": ("anthropic bedrock gemini ollama", "the table of dialects"),
+    "exchange/providers.py": (
+        "anthropic bedrock cohere gemini mistral ollama",
+        "the table of dialects",
+    ),
     "runs/agents.py": ("gemini", "the program of the Gemini CLI"),
     "surfaces/cli/first_steps.py": ("anthropic openai", "the tested versions of the packages"),
     "sources/importers/agent_logs.py": ("anthropic openai", "Claude Code's and Codex' models"),

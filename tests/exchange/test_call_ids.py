@@ -14,6 +14,7 @@ FORMS = {
     "responses": r"call_[0-9A-Za-z]{24}",
     "gemini": r"call_[0-9A-Za-z]{24}",
     "anthropic": r"toolu_01[0-9A-Za-z]{22}",
+    "mistral": r"[0-9A-Za-z]{9}",
     "bedrock": r"tooluse_[0-9A-Za-z]{22}",
 }
 

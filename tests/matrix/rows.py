@@ -371,6 +371,18 @@ ROWS = [
         Row("ollama", "ollama_sdk.py", "generate", stream, "providers", TEXT_ONLY)
         for stream in (False, True)
     ),
+    *_both("cohere", "cohere_sdk.py", "chat", "documents", home_name="providers"),
+    Row("cohere", "cohere_sdk.py", "misc", False, "providers", TEXT_ONLY),
+    *_both("mistral", "mistral_sdk.py", "chat", home_name="providers"),
+    *_both(
+        "compatible",
+        "compatible_sdk.py",
+        "groq",
+        "together",
+        "portkey-ai",
+        "openrouter",
+        home_name="providers",
+    ),
     *_both("node ollama", "ollama.mjs", "chat", home_name="node-providers"),
     *_both("mirascope", "mirascope_call.py", "completions", "responses", home_name="openai-2"),
     *_both("strands", "strands_agent.py", "openai", home_name="strands"),

@@ -17,7 +17,9 @@ from offbook.exchange.dialects import (
 from offbook.exchange.dialects.anthropic.anthropic_dialect import Anthropic
 from offbook.exchange.dialects.bedrock.bedrock_dialect import Bedrock
 from offbook.exchange.dialects.chat.chat_dialect import Chat
+from offbook.exchange.dialects.cohere.cohere_dialect import Cohere
 from offbook.exchange.dialects.gemini.gemini_dialect import Gemini
+from offbook.exchange.dialects.mistral.mistral_dialect import Mistral
 from offbook.exchange.dialects.ollama.ollama_dialect import Ollama
 from offbook.exchange.dialects.responses.responses_dialect import Responses
 from offbook.testing import DialectConformance
@@ -51,6 +53,16 @@ class TestBedrock(DialectConformance):
 class TestOllama(DialectConformance):
     def dialect(self) -> Dialect:
         return Ollama()
+
+
+class TestCohere(DialectConformance):
+    def dialect(self) -> Dialect:
+        return Cohere()
+
+
+class TestMistral(DialectConformance):
+    def dialect(self) -> Dialect:
+        return Mistral()
 
 
 class ClaimingNothing(Bedrock):

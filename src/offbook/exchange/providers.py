@@ -28,6 +28,8 @@ DIALECTS = (
     "gemini",
     "bedrock",
     "ollama",
+    "cohere",
+    "mistral",
 )
 
 
@@ -55,12 +57,22 @@ def all_dialects() -> tuple[Dialect, ...]:
 def detect_dialect(
     http_request: HttpRequest, rules: frozenset[str] | None = None
 ) -> Dialect | None:
-    """Return the dialect of this request, or None if no dialect claims it."""
-    for name in all_providers():
+    """Return the dialect of this request, or None if no dialect claims it.
+
+    The provider of the host is asked first: several formats share a path.
+    """
+    owner = _host_owners().get(http_request.host)
+    for name in (owner, *all_providers()) if owner else all_providers():
         dialect = load_dialect(name, rules)
         if dialect.claims(http_request):
             return dialect
     return None
+
+
+@cache
+def _host_owners() -> Mapping[str, str]:
+    """Return the name of the dialect for each host of a provider."""
+    return {host: p.name for p in all_providers().values() for host in p.hosts}
 
 
 def dialect_detector(lenient: Iterable[str]) -> Callable[[HttpRequest], Dialect | None]:

@@ -44,7 +44,7 @@ FIRST_ERROR = 400
 READ_SIZE = 64 * 1024
 DEFAULT_DIALECT = "openai-chat"
 _EVENT_END = re.compile(rb"((?<=\n)\r?\n|(?<=\r)\r)")
-_OPENAI_PATH = re.compile(r"/(chat/completions|responses|embeddings)/?$")
+_OPENAI_PATH = re.compile(r"/(chat/completions|responses|embeddings|v2/chat)/?$")
 _NO_CHOICES = re.compile(rb'"choices": ?\[\]')
 
 

@@ -104,6 +104,13 @@ class HttpRequest(msgspec.Struct, frozen=True):
     body: bytes = b""
     query: str = ""
 
+    @property
+    def host(self) -> str:
+        """The host to which the client sent it: that in the path, or in the header."""
+        if self.path.startswith(TO_HOST):
+            return self.path.removeprefix(TO_HOST).partition("/")[0]
+        return self.headers.get("host", "")
+
 
 class HttpResponse(msgspec.Struct, frozen=True):
     """An HTTP response. A stream has its events in `chunks`, each complete, and no `body`.

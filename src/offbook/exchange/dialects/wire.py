@@ -157,6 +157,7 @@ RULES = {
     "orphan_result": "a tool result without the call that it answers",
     "missing_result": "a tool call without its result",
     "duplicate_id": "two calls, or two results, with one id",
+    "bad_call_id": "a call id in a form that the provider does not accept",
     "unknown_role": "a message with a role that the provider does not know",
     "bad_tool_schema": "a tool whose parameters are not an object",
     "missing_field": "a missing field that the provider requires",

@@ -63,6 +63,7 @@ PATHS = (
     "POST /model/{model}/converse-stream",
     "POST /api/chat",
     "POST /api/generate",
+    "POST /v2/chat",
     "GET /v1/models",
 )
 HEALTH_PATHS = {"/", "/api/hello"}  # clients check here whether the server is up

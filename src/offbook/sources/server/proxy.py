@@ -257,7 +257,10 @@ class _HostHandler:
 
 @cache
 def _own_hosts() -> frozenset[str]:
-    return frozenset(urlsplit(provider.url).hostname or "" for provider in all_providers().values())
+    """Return the hosts that speak one dialect, which is enough to know where a request goes."""
+    providers = all_providers().values()
+    shared = {host for provider in providers for host in provider.host_clients}
+    return frozenset(urlsplit(provider.url).hostname or "" for provider in providers) - shared
 
 
 class _Directed(asyncio.Protocol):

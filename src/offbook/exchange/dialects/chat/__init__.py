@@ -4,14 +4,11 @@ from offbook.exchange.dialects.dialect import API_KEY, HostClient, ModelPrice, P
 
 # The providers that copied the format: the host, its key, and the variables of its base URL with
 # the path of each. The names and the paths are those of litellm 1.108 (`…_API_BASE`) and of the
-# SDKs cerebras-cloud-sdk 1.91, cohere 7.3, fireworks-ai 1.2, groq 1.7 and together 3.0.
+# SDKs cerebras-cloud-sdk 1.91, fireworks-ai 1.2, groq 1.7 and together 3.0.
 COMPATIBLE = {
     "ai-gateway.vercel.sh": HostClient("AI_GATEWAY_API_KEY", VERCEL_AI_GATEWAY_API_BASE="/v1"),
     "api.cerebras.ai": HostClient(
         "CEREBRAS_API_KEY", CEREBRAS_BASE_URL="", CEREBRAS_API_BASE="/v1"
-    ),
-    "api.cohere.com": HostClient(
-        "CO_API_KEY", "COHERE_API_KEY", CO_API_URL="", COHERE_API_BASE="/compatibility/v1"
     ),
     "api.deepinfra.com": HostClient("DEEPINFRA_API_KEY", DEEPINFRA_API_BASE="/v1/openai"),
     "api.deepseek.com": HostClient("DEEPSEEK_API_KEY", DEEPSEEK_API_BASE="/beta"),
@@ -21,7 +18,6 @@ COMPATIBLE = {
     "api.groq.com": HostClient("GROQ_API_KEY", GROQ_BASE_URL="", GROQ_API_BASE="/openai/v1"),
     "api.hyperbolic.xyz": HostClient("HYPERBOLIC_API_KEY", HYPERBOLIC_API_BASE="/v1"),
     "api.minimax.io": HostClient("MINIMAX_API_KEY", MINIMAX_API_BASE="/v1"),
-    "api.mistral.ai": HostClient("MISTRAL_API_KEY", MISTRAL_API_BASE="/v1"),
     "api.moonshot.ai": HostClient("MOONSHOT_API_KEY", MOONSHOT_API_BASE="/v1"),
     "api.novita.ai": HostClient("NOVITA_API_KEY", NOVITA_API_BASE="/v3/openai"),
     "api.perplexity.ai": HostClient("PERPLEXITYAI_API_KEY", PERPLEXITY_API_BASE=""),
@@ -32,7 +28,6 @@ COMPATIBLE = {
     ),
     "api.x.ai": HostClient("XAI_API_KEY", XAI_API_BASE="/v1"),
     "api.z.ai": HostClient("ZAI_API_KEY", ZAI_API_BASE="/api/paas/v4"),
-    "codestral.mistral.ai": HostClient("CODESTRAL_API_KEY", CODESTRAL_API_BASE="/v1"),
     "dashscope-intl.aliyuncs.com": HostClient(
         "DASHSCOPE_API_KEY", DASHSCOPE_API_BASE="/compatible-mode/v1"
     ),
@@ -68,7 +63,6 @@ PROVIDER = Provider(
         *COMPATIBLE,
         "api.openai.com",
         "api.together.xyz",
-        "api.cohere.ai",
         "api.moonshot.cn",
         "api-inference.huggingface.co",
         "models.github.ai",
