@@ -373,6 +373,7 @@ ROWS = [
     ),
     *_both("cohere", "cohere_sdk.py", "chat", "documents", home_name="providers"),
     Row("cohere", "cohere_sdk.py", "misc", False, "providers", TEXT_ONLY),
+    *_both("AnthropicBedrock", "anthropic_sdk.py", "bedrock", home_name="providers"),
     *_both("mistral", "mistral_sdk.py", "chat", home_name="providers"),
     *_both(
         "compatible",

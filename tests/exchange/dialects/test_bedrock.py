@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+import anthropic
 import botocore.config  # pyright: ignore[reportMissingTypeStubs] - it has none
 import botocore.exceptions  # pyright: ignore[reportMissingTypeStubs] - it has none
 import botocore.session  # pyright: ignore[reportMissingTypeStubs] - it has none
@@ -13,15 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offbook.errors import ModelError
+from offbook.errors import ModelError, ScriptMismatch
 from offbook.exchange import Reply, Request, Text, Thinking, ToolCall, Usage
 from offbook.exchange.dialects import ALL_RULES, ConversationStore, HttpRequest, HttpResponse
-from offbook.exchange.dialects.bedrock.bedrock_dialect import (
-    EVENT_STREAM,
-    Bedrock,
-    encode_frame,
-    parse_frames,
-)
+from offbook.exchange.dialects.amazon import EVENT_STREAM, encode_frame, parse_frames
+from offbook.exchange.dialects.bedrock.bedrock_dialect import Bedrock
 from offbook.runs import drive
 from offbook.sources.mocks import Mocks
 from offbook.sources.playbook import call, fail, say, think, when
@@ -161,11 +159,110 @@ def test_the_server_serves_bedrock_over_a_socket():
         assert gather(built["stream"])[1]["content"] == [{"text": "FakeProvider."}]
 
 
-def test_invoke_is_rejected_with_a_message():
+# -------------------------------------------------------------------------------------- invoke
+
+
+def test_invoke_with_an_unknown_body_is_rejected_with_a_message():
     def agent(_prompt: str) -> None:
-        with pytest.raises(botocore.exceptions.ClientError, match="unsupported operation invoke"):
+        with pytest.raises(
+            botocore.exceptions.ClientError, match="Offbook does not support invoke"
+        ):
             client().invoke_model(modelId="m", body=b"{}")
         converse("Go")
+
+    with drive(agent) as rehearsal:
+        rehearsal.run(when("Go", [say("Done.")]))
+
+
+def test_titan_embeds_a_text():
+    def agent(prompt: str) -> None:
+        body = json.dumps({"inputText": prompt, "dimensions": 256})
+        built = client().invoke_model(modelId="amazon.titan-embed-text-v2:0", body=body)
+        embedded = json.loads(built["body"].read())
+        assert len(embedded["embedding"]) == 256
+        assert embedded["inputTextTokenCount"] > 0
+        converse(prompt)
+
+    with drive(agent) as rehearsal:
+        rehearsal.run(when("Go", [say("Done.")]))
+
+
+FIND: Any = [{"name": "find_order", "input_schema": {"type": "object"}}]
+
+
+def invoke(prompt: str, *, stream: bool, changed: str = "") -> str:
+    """Run an agent with Anthropic's client of Bedrock; `changed` replaces earlier results."""
+    region = "eu-west-1"
+    bedrock: Any = anthropic.AnthropicBedrock(api_key="none", aws_region=region, max_retries=0)
+    messages: Any = [{"role": "user", "content": prompt}]
+    options: Any = {"model": "eu.anthropic.claude-v9:0", "max_tokens": 99, "tools": FIND}
+    while True:
+        if stream:
+            with bedrock.messages.stream(messages=messages, **options) as events:
+                message = events.get_final_message()
+        else:
+            message = bedrock.messages.create(messages=messages, **options)
+        for sent in messages:
+            if changed and isinstance(sent["content"], list) and sent["role"] == "user":
+                sent["content"][0]["content"] = changed
+        messages.append({"role": "assistant", "content": message.content})
+        uses: Any = [block for block in message.content if block.type == "tool_use"]
+        if message.stop_reason != "tool_use":
+            return "".join(block.text for block in message.content if block.type == "text")
+        results = [
+            {
+                "type": "tool_result",
+                "tool_use_id": use.id,
+                "content": f"order {use.input['number']}",
+            }
+            for use in uses
+        ]
+        messages.append({"role": "user", "content": results})
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_anthropics_client_of_bedrock_completes_a_tool_call(*, stream: bool):
+    with drive(partial(invoke, stream=stream)) as rehearsal:
+        run = rehearsal.run(when("Find 7", [call("find_order", {"number": 7}), say("One lamp.")]))
+        assert run.results("find_order")[0].text == "order 7"
+        assert run.output == "One lamp."
+        assert (run.requests[-1].model, run.requests[-1].stream) == (
+            "eu.anthropic.claude-v9:0",
+            stream,
+        )
+
+
+def test_a_result_that_anthropics_client_changes_fails_the_run():
+    twice = when("Go", [call("find_order", {"number": n}) for n in (7, 8)] + [say("Done.")])
+    rewriting = drive(partial(invoke, stream=False, changed="order 9"))
+    with rewriting as rehearsal, pytest.raises(ScriptMismatch, match="changed"):
+        rehearsal.run(twice)
+
+
+def test_amazons_client_streams_the_body_of_anthropic():
+    def agent(prompt: str) -> None:
+        messages = [{"role": "user", "content": prompt}]
+        body = {"anthropic_version": "bedrock-2023-05-31", "max_tokens": 9, "messages": messages}
+        built = client().invoke_model_with_response_stream(
+            modelId="anthropic.claude-v9:0", body=json.dumps(body)
+        )
+        events = [json.loads(event["chunk"]["bytes"]) for event in built["body"]]
+        assert [event["type"] for event in events][0::6] == ["message_start", "message_stop"]
+        assert events[-1]["amazon-bedrock-invocationMetrics"]["outputTokenCount"] == 2
+
+    with drive(agent) as rehearsal:
+        rehearsal.run(when("Go", [say("Done.")]))
+
+
+@pytest.mark.parametrize("body", [{"max_tokens": 9, "messages": []}, {"messages": "odd"}])
+def test_an_invalid_body_of_anthropic_has_amazons_error(body: Any):
+    def agent(prompt: str) -> None:
+        sent = json.dumps({"anthropic_version": "bedrock-2023-05-31", **body})
+        with pytest.raises(botocore.exceptions.ClientError) as caught:
+            client().invoke_model(modelId="anthropic.claude-v9:0", body=sent)
+        error: Any = caught.value
+        assert error.response["Error"]["Code"] == "ValidationException"
+        converse(prompt)
 
     with drive(agent) as rehearsal:
         rehearsal.run(when("Go", [say("Done.")]))

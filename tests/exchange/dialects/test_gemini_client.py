@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import google.oauth2.credentials
 import pytest
 from google import genai
 from google.genai import errors, types
@@ -10,7 +11,10 @@ from pydantic import BaseModel
 
 from offbook.errors import ModelError
 from offbook.exchange import Reply, StopReason, Text, Thinking, ToolCall, Usage
-from offbook.exchange.dialects import wire
+from offbook.exchange.dialects import ConversationStore, HttpRequest, wire
+from offbook.exchange.dialects.gemini.gemini_dialect import Gemini
+from offbook.runs import drive
+from offbook.sources.playbook import say, when
 from tests.exchange.dialects.fake_provider import FakeProvider, ScriptedReply
 
 ASKED = "Weather in Paris?"
@@ -163,6 +167,33 @@ def test_embeddings_are_the_same_for_the_same_text():
     assert first.values == second.values != third.values
     (complete,) = client.models.embed_content(model="e", contents="hello").embeddings
     assert len(complete.values) == 768
+
+
+def test_vertex_embeds_texts_by_a_prediction():
+    def agent(_prompt: str) -> None:
+        credentials: Any = google.oauth2.credentials.Credentials("none")  # pyright: ignore[reportUnknownMemberType] - its own
+        client: Any = genai.Client(
+            vertexai=True, credentials=credentials, project="p", location="europe-west1"
+        )
+        config = types.EmbedContentConfig(output_dimensionality=16)
+        model = "text-embedding-005"
+        one, two = client.models.embed_content(
+            model=model, contents=["hello", "other"], config=config
+        ).embeddings
+        assert len(one.values) == 16
+        assert one.values != two.values
+        assert client.models.generate_content(model="m", contents=ASKED).text == "Done."
+
+    with drive(agent) as rehearsal:
+        rehearsal.run(when(ASKED, [say("Done.")]))
+
+
+def test_another_prediction_of_vertex_is_not_supported():
+    body = json.dumps({"instances": [{"prompt": "A lamp"}]}).encode()
+    http_request = HttpRequest("POST", "/v1/projects/p/models/imagen-4:predict", {}, body)
+    response = Gemini().side_response(http_request, ConversationStore())
+    assert response is not None
+    assert "Offbook does not support predictions" in json.loads(response.body)["error"]["message"]
 
 
 def test_tokens_are_counted_and_models_listed():

@@ -8,7 +8,10 @@ import anthropic
 from harness import MODEL, PROMPT, SCHEMA, STREAM, VARIANT, call_weather, get_weather, print_result
 from pydantic import BaseModel
 
-client = anthropic.Anthropic(max_retries=0)
+if VARIANT == "bedrock":
+    client: Any = anthropic.AnthropicBedrock(aws_region="eu-west-1", max_retries=0)
+else:
+    client = anthropic.Anthropic(max_retries=0)
 TOOLS: Any = [{"name": "get_weather", "description": "The weather.", "input_schema": SCHEMA}]
 
 
@@ -106,6 +109,7 @@ def other_endpoints() -> str:
 
 VARIANTS: dict[str, Callable[[], str]] = {
     "messages": messages,
+    "bedrock": messages,
     "helper": messages,
     "parse": parse,
     "runner": runner,

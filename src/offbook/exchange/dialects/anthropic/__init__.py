@@ -1,4 +1,4 @@
-"""Anthropic's Messages API, also as Google's Vertex AI serves it."""
+"""Anthropic's Messages API, also as Google's Vertex AI and Amazon's Bedrock serve it."""
 
 from offbook.exchange.dialects.dialect import API_KEY, ModelPrice, Provider
 
@@ -9,12 +9,15 @@ PROVIDER = Provider(
     url_variables=("ANTHROPIC_BASE_URL",),
     key_variables=("ANTHROPIC_API_KEY",),
     hosts=("api.anthropic.com",),
-    client_env={"ANTHROPIC_BASE_URL": "{url}", "ANTHROPIC_API_KEY": API_KEY},
+    client_env={
+        "ANTHROPIC_BASE_URL": "{url}",
+        "ANTHROPIC_BEDROCK_BASE_URL": "{url}",
+        "ANTHROPIC_API_KEY": API_KEY,
+    },
     # The names of anthropic 2.8, for the clouds that serve the model, and of litellm 1.108.
     replaced_env={
         "ANTHROPIC_API_BASE": "{url}",
         "ANTHROPIC_AWS_BASE_URL": "{url}",
-        "ANTHROPIC_BEDROCK_BASE_URL": "{url}",
         "ANTHROPIC_FOUNDRY_BASE_URL": "{url}",
         "ANTHROPIC_VERTEX_BASE_URL": "{url}/v1",
         "ANTHROPIC_AUTH_TOKEN": API_KEY,

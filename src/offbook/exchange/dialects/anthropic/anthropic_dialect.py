@@ -1,7 +1,9 @@
-"""Anthropic's Messages API, also as Google's Vertex AI serves it."""
+"""Anthropic's Messages API, also as Google's Vertex AI and Amazon's Bedrock serve it."""
 
 from __future__ import annotations
 
+import re
+from base64 import b64encode
 from typing import TYPE_CHECKING, cast
 from urllib.parse import unquote
 
@@ -9,7 +11,8 @@ import msgspec
 from msgspec import UNSET
 
 from offbook.determinism.run_context import stable_id
-from offbook.errors import ModelError
+from offbook.errors import ModelError, UsageError
+from offbook.exchange.dialects import amazon
 from offbook.exchange.dialects.anthropic import anthropic_wire as wire
 from offbook.exchange.dialects.dialect import (
     HttpRequest,
@@ -68,6 +71,10 @@ COMMON_PARAMETERS = ("max_tokens", "temperature", "top_p")
 VERTEX_VERBS = (":rawPredict", ":streamRawPredict")
 VERTEX_COUNT_TOKENS = "count-tokens"
 
+# So does Bedrock, and the body has the version: `/model/MODEL/invoke`.
+BEDROCK_PATH = re.compile(r"/model/([^/]+)/invoke(-with-response-stream)?$")
+BEDROCK_FIELD = b'"anthropic_version"'
+
 MODELS = {
     "claude-opus-4-6": "Claude Opus 4.6",
     "claude-sonnet-4-6": "Claude Sonnet 4.6",
@@ -91,6 +98,7 @@ class Anthropic:
         return (
             path.endswith(("/messages", "/messages/count_tokens", "/api/hello", *VERTEX_VERBS))
             or "anthropic-version" in http_request.headers
+            or (BEDROCK_FIELD in http_request.body and BEDROCK_PATH.search(path) is not None)
         )
 
     def side_response(
@@ -100,7 +108,7 @@ class Anthropic:
     ) -> HttpResponse | None:
         """Return models, token counts or a health check; None for a model call."""
         path = http_request.path
-        if http_request.method == "POST" and (path.endswith("/messages") or _vertex_model(path)):
+        if http_request.method == "POST" and (path.endswith("/messages") or _cloud_model(path)):
             return None
         try:
             body = _side_response(path, http_request.body)
@@ -110,7 +118,12 @@ class Anthropic:
 
     def decode(self, http_request: HttpRequest, conversations: ConversationStore) -> Request:
         """Decode a request; raise `ModelError` where Anthropic would reject it."""
-        return self._cache.decode(http_request.body, self._decode, http_request, conversations)
+        try:
+            return self._cache.decode(http_request.body, self._decode, http_request, conversations)
+        except ModelError as error:
+            if BEDROCK_PATH.search(http_request.path):
+                error.details[ON_BEDROCK] = "yes"
+            raise
 
     def _decode(
         self,
@@ -121,7 +134,7 @@ class Anthropic:
     ) -> Request:
         body, options = wire.decode_body(text)
         state = cached.state if cached else wire.EMPTY_STATE
-        model = body.model or _vertex_model(http_request.path)
+        model = body.model or _cloud_model(http_request.path)
         self._require_fields(body, state, model)
         before, reply = self._previous_exchange(body.thread, conversations)
         tools, tool_problem = wire.decode_tools(bytes(body.tools))
@@ -153,7 +166,7 @@ class Anthropic:
             model,
             options,
             metadata,
-            body.stream is True,
+            body.stream is True or http_request.path.endswith("/invoke-with-response-stream"),
         )
 
     def _require_fields(
@@ -214,13 +227,18 @@ class Anthropic:
             headers["content-type"] = EVENT_STREAM
             headers["cache-control"] = "no-cache"
             events = tuple(encode_events(reply, request, message_id))
+            if _is_on_bedrock(request):
+                headers["content-type"] = amazon.EVENT_STREAM
+                events = tuple(_encode_frames(events, reply.usage))
             return HttpResponse(200, headers, b"", events)
         if reply.stop == "error":
             return self.encode_error(ModelError(SERVER_ERROR, status=500), request)
         return HttpResponse(200, headers, encode_message(reply, request, message_id))
 
-    def encode_error(self, error: ModelError, request: Request | None = None) -> HttpResponse:  # noqa: ARG002 - the protocol's
+    def encode_error(self, error: ModelError, request: Request | None = None) -> HttpResponse:
         """Encode an error."""
+        if error.details.get(ON_BEDROCK) or (request is not None and _is_on_bedrock(request)):
+            return amazon.error_response(error)
         status = error.status
         request_id = stable_id("req_", str(status), error.message)
         headers = {"content-type": "application/json", "request-id": request_id}
@@ -231,6 +249,11 @@ class Anthropic:
 
     def build_request(self, request: Request, base_url: str, key: str) -> HttpRequest:
         """Build a request to Anthropic, without thinking that it has not signed."""
+        if _is_on_bedrock(request):
+            raise UsageError(
+                "cannot send `invoke` to Bedrock: requests with AWS signatures are not supported",
+                hint="record with Anthropic's own API, or with Bedrock's converse and an API key",
+            )
         headers = {
             "content-type": "application/json",
             "anthropic-version": VERSION,
@@ -267,8 +290,31 @@ class Anthropic:
             raise invalid_response("Anthropic", error) from error
 
 
-def _vertex_model(path: str) -> str:
-    """Return the model in a path of Vertex AI, or an empty string."""
+ON_BEDROCK = "on_bedrock"  # in the details of an error that is sent in Amazon's form
+
+
+def _is_on_bedrock(request: Request) -> bool:
+    return BEDROCK_PATH.search(str(request.metadata.get("endpoint", ""))) is not None
+
+
+def _encode_frames(events: Iterable[bytes], usage: Usage) -> Iterator[bytes]:
+    """Yield the events of a stream as Bedrock sends them; the last one has its metrics."""
+    for event in parse_sse(b"".join(events)):
+        if event.name == "error":
+            yield amazon.encode_exception(SERVER_ERROR)
+            continue
+        data = event.data.encode()
+        if event.name == "message_stop":
+            counts = {"inputTokenCount": usage.input, "outputTokenCount": usage.output}
+            metrics = {**counts, "invocationLatency": 1, "firstByteLatency": 1}
+            data = to_json({"type": "message_stop", "amazon-bedrock-invocationMetrics": metrics})
+        yield amazon.encode_event("chunk", {"bytes": b64encode(data).decode()})
+
+
+def _cloud_model(path: str) -> str:
+    """Return the model in a path of Vertex AI or Bedrock, or an empty string."""
+    if found := BEDROCK_PATH.search(path):
+        return unquote(found[1])
     before, colon, verb = path.rpartition(":")
     model = before.rpartition("/")[2]
     is_call = colon and f":{verb}" in VERTEX_VERBS and model != VERTEX_COUNT_TOKENS

@@ -1,25 +1,29 @@
 """Amazon Bedrock's Converse API: whole messages, and streams of binary frames.
 
-The APIs of the single model families (`invoke`) are not supported.
+`invoke` with the body of Anthropic is in the dialect `anthropic`, and with that of Titan's
+embeddings here; those of the other model families are not supported.
 """
 
 from __future__ import annotations
 
 import re
-import struct
-from binascii import crc32
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from offbook.determinism.run_context import stable_id
 from offbook.errors import ModelError
+from offbook.exchange.dialects.amazon import (
+    EVENT_STREAM,
+    encode_event,
+    encode_exception,
+    error_response,
+    parse_frames,
+)
 from offbook.exchange.dialects.dialect import (
     HttpRequest,
     HttpResponse,
-    error_headers,
     make_reply_id,
     request_metadata,
 )
@@ -30,6 +34,8 @@ from offbook.exchange.dialects.wire import (
     RequestDecoder,
     StreamAccumulator,
     Violation,
+    embed,
+    estimate_tokens,
     find_bad_schema,
     find_unpaired_call,
     raise_for_status,
@@ -57,7 +63,7 @@ from offbook.exchange.messages import (
 from offbook.exchange.model import Reply, Request, StopReason, Tool, Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     from offbook.exchange.dialects.dialect import ConversationStore
 
@@ -292,11 +298,7 @@ def decode_tools(config: BedrockToolConfig | None, rules: frozenset[str]) -> tup
 
 # ------------------------------------------------------------------------------- stream
 # Encoding of replies as Bedrock's messages and binary event streams.
-#
-# A frame of an event stream has its length and a checksum, string headers, a JSON payload and a
-# checksum of the whole frame.
 
-EVENT_STREAM = "application/vnd.amazon.eventstream"
 STOP_REASONS: dict[StopReason, str] = {
     "stop": "end_turn",
     "tool_use": "tool_use",
@@ -307,63 +309,6 @@ STOP_REASONS: dict[StopReason, str] = {
 }
 SERVER_ERROR = "Internal server error"
 _REDACTED = "AAAA"  # the content of redacted thinking that was scripted
-
-_STRING_TYPE = 7
-_PRELUDE = struct.Struct("!II")
-_CHECKSUM = struct.Struct("!I")
-_MIN_FRAME_SIZE = _PRELUDE.size + 2 * _CHECKSUM.size
-
-
-# ------------------------------------------------------------------------------ frames
-
-
-def encode_frame(headers: Mapping[str, str], payload: bytes) -> bytes:
-    """Encode a frame."""
-    head = b"".join(
-        bytes([len(name)])
-        + name.encode()
-        + struct.pack("!BH", _STRING_TYPE, len(value.encode()))
-        + value.encode()
-        for name, value in headers.items()
-    )
-    prelude = _PRELUDE.pack(_MIN_FRAME_SIZE + len(head) + len(payload), len(head))
-    frame = prelude + _CHECKSUM.pack(crc32(prelude)) + head + payload
-    return frame + _CHECKSUM.pack(crc32(frame))
-
-
-def parse_frames(data: bytes) -> Iterator[tuple[dict[str, str], bytes]]:
-    """Yield the headers and the payload of each frame; raise `ModelError` for a damaged one."""
-    start = 0
-    while start < len(data):
-        if len(data) - start < _MIN_FRAME_SIZE:
-            raise ModelError("the stream ended in the middle of a frame", status=500)
-        size, head_size = _PRELUDE.unpack_from(data, start)
-        frame = data[start : start + size]
-        if not _MIN_FRAME_SIZE + head_size <= size == len(frame):
-            raise ModelError("the stream ended in the middle of a frame", status=500)
-        (checksum,) = _CHECKSUM.unpack_from(frame, size - _CHECKSUM.size)
-        if checksum != crc32(frame[: -_CHECKSUM.size]):
-            raise ModelError("a frame of the stream has a wrong checksum", status=500)
-        head_start = _PRELUDE.size + _CHECKSUM.size
-        head_end = head_start + head_size
-        yield _parse_headers(frame[head_start:head_end]), frame[head_end : -_CHECKSUM.size]
-        start += size
-
-
-def _parse_headers(head: bytes) -> dict[str, str]:
-    headers: dict[str, str] = {}
-    start = 0
-    while start < len(head):
-        name_end = start + 1 + head[start]
-        value_type, size = struct.unpack_from("!BH", head, name_end)
-        if value_type != _STRING_TYPE:
-            raise ModelError(f"unsupported type {value_type} of a frame header", status=500)
-        # One byte for the type and two for the size.
-        value_start = name_end + 3
-        name = head[start + 1 : name_end].decode()
-        headers[name] = head[value_start : value_start + size].decode()
-        start = value_start + size
-    return headers
 
 
 # ----------------------------------------------------------------------------- replies
@@ -423,35 +368,21 @@ def encode_message(reply: Reply) -> bytes:
 
 def encode_frames(reply: Reply) -> Iterator[bytes]:
     """Yield the frames of a stream."""
-    yield _encode_event("messageStart", {"role": "assistant"})
+    yield encode_event("messageStart", {"role": "assistant"})
     for index, block in enumerate(reply.blocks):
         position: JSON = {"contentBlockIndex": index}
         if isinstance(block, ToolCall):
             start = {"toolUse": {"toolUseId": block.id, "name": block.name}}
-            yield _encode_event("contentBlockStart", {"start": start, **position})
+            yield encode_event("contentBlockStart", {"start": start, **position})
         for delta in _deltas(reply, block):
-            yield _encode_event("contentBlockDelta", {"delta": delta, **position})
-        yield _encode_event("contentBlockStop", position)
+            yield encode_event("contentBlockDelta", {"delta": delta, **position})
+        yield encode_event("contentBlockStop", position)
     if reply.stop == "error":
-        headers = {
-            ":exception-type": "internalServerException",
-            ":content-type": "application/json",
-            ":message-type": "exception",
-        }
-        yield encode_frame(headers, to_json({"message": SERVER_ERROR}))
+        yield encode_exception(SERVER_ERROR)
         return
-    yield _encode_event("messageStop", {"stopReason": _stop_reason(reply)})
+    yield encode_event("messageStop", {"stopReason": _stop_reason(reply)})
     metadata = {"usage": _encode_usage(reply.usage), "metrics": {"latencyMs": 0}}
-    yield _encode_event("metadata", metadata)
-
-
-def _encode_event(event_type: str, payload: JSON) -> bytes:
-    headers = {
-        ":event-type": event_type,
-        ":content-type": "application/json",
-        ":message-type": "event",
-    }
-    return encode_frame(headers, to_json(payload))
+    yield encode_event("metadata", metadata)
 
 
 def _deltas(reply: Reply, block: AnyBlock) -> Iterator[JSON]:
@@ -587,16 +518,35 @@ def _parse_usage(usage: JSON) -> Usage:
 # ------------------------------------------------------------------------------ dialect
 
 PATH = re.compile(r"/model/([^/]+)/(converse|converse-stream|invoke|invoke-with-response-stream)$")
-ERROR_TYPES = {
-    400: "ValidationException",
-    403: "AccessDeniedException",
-    404: "ResourceNotFoundException",
-    408: "ModelTimeoutException",
-    424: "ModelErrorException",
-    429: "ThrottlingException",
-    500: "InternalServerException",
-    503: "ServiceUnavailableException",
-}
+
+
+class TitanBody(msgspec.Struct):
+    """A request to Amazon's Titan for an embedding."""
+
+    inputText: str | None = None
+    dimensions: int = 1024
+    embeddingTypes: list[str] | None = None
+
+
+def _embed(raw: bytes) -> JSON:
+    """Return the embedding of Titan; raise for a body of another model family."""
+    try:
+        body = msgspec.json.decode(raw, type=TitanBody)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ModelError(f"Malformed input request: {error}", status=400) from error
+    if body.inputText is None or body.dimensions < 1:
+        message = (
+            "Offbook does not support invoke with this body: use converse, or invoke with the body"
+            " of Anthropic (anthropic_version) or of Titan's embeddings (inputText)"
+        )
+        raise ModelError(message, status=400)
+    vector = embed(body.inputText, body.dimensions)
+    count = estimate_tokens(len(body.inputText))
+    signs = [int(value > 0) for value in vector]
+    types = {
+        kind: signs if kind == "binary" else vector for kind in body.embeddingTypes or ("float",)
+    }
+    return {"embedding": vector, "embeddingsByType": types, "inputTextTokenCount": count}
 
 
 class Bedrock:
@@ -617,12 +567,15 @@ class Bedrock:
         http_request: HttpRequest,
         conversations: ConversationStore,  # noqa: ARG002 - the protocol's
     ) -> HttpResponse | None:
-        """Return an error for an unsupported operation; None for a model call."""
+        """Return the embeddings of `invoke`, or an error; None for a model call."""
         match = PATH.search(http_request.path)
         if match is None or match[2].startswith("converse"):
             return None
-        message = f"unsupported operation {match[2]}: use converse or converse-stream"
-        return self.encode_error(ModelError(message, status=400))
+        try:
+            body = _embed(http_request.body)
+        except ModelError as error:
+            return self.encode_error(error)
+        return HttpResponse(200, {"content-type": "application/json"}, to_json(body))
 
     def decode(self, http_request: HttpRequest, conversations: ConversationStore) -> Request:  # noqa: ARG002 - the protocol's
         """Decode a request; raise `ModelError` where Bedrock would reject it."""
@@ -659,14 +612,7 @@ class Bedrock:
 
     def encode_error(self, error: ModelError, request: Request | None = None) -> HttpResponse:  # noqa: ARG002 - the protocol's
         """Encode an error; its type is in a header."""
-        default = ERROR_TYPES[400 if error.status < 500 else 500]  # noqa: PLR2004 - HTTP's
-        headers = {
-            "content-type": "application/json",
-            "x-amzn-errortype": ERROR_TYPES.get(error.status, default),
-            "x-amzn-requestid": stable_id("bedrock-", str(error.status), error.message),
-        }
-        headers |= error_headers(error)
-        return HttpResponse(error.status, headers, to_json({"message": error.message}))
+        return error_response(error)
 
     def build_request(self, request: Request, base_url: str, key: str) -> HttpRequest:
         """Build a request to Bedrock with an API key; AWS signatures are not supported."""

@@ -71,7 +71,7 @@ STATUS_NAMES = {
 }
 
 MODELS = ("gemini-2.5-pro", "gemini-2.5-flash", "gemini-2.5-flash-lite", "gemini-embedding-001")
-SIDE_VERBS = frozenset({"countTokens", "embedContent", "batchEmbedContents"})
+SIDE_VERBS = frozenset({"countTokens", "embedContent", "batchEmbedContents", "predict"})
 
 _API_VERSION = re.compile(r"/v\d\w*$")
 
@@ -230,6 +230,8 @@ def _side_response(http_request: HttpRequest) -> JSON:
         case "batchEmbedContents":
             batch = wire.decode_body(wire.embedding_batch_decoder, body)
             return {"embeddings": [embedding.vector for embedding in batch.requests]}
+        case "predict":
+            return wire.decode_body(wire.prediction_decoder, body).embeddings
         case _ if path.endswith("/models"):
             return {"models": [_describe_model(name) for name in MODELS]}
         case _ if "/models/" in path:

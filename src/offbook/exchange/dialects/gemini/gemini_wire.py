@@ -20,6 +20,7 @@ from offbook.exchange.dialects.wire import (
     CallPairing,
     RequestDecoder,
     embed,
+    estimate_tokens,
     rejection,
     split_validation_error,
 )
@@ -211,9 +212,49 @@ class GeminiEmbeddingBatch(msgspec.Struct):
     requests: list[GeminiEmbedding] = []
 
 
+class VertexInstance(msgspec.Struct):
+    """A text for an embedding of Vertex AI."""
+
+    content: str | None = None
+
+
+class VertexPrediction(msgspec.Struct):
+    """A request to Vertex AI for embeddings, or for what Offbook does not support."""
+
+    instances: list[VertexInstance] = []
+    parameters: JSON | None = None
+
+    @property
+    def embeddings(self) -> JSON:
+        """The embeddings; raises for another prediction, such as an image."""
+        texts = [entry.content for entry in self.instances if entry.content is not None]
+        if not texts or len(texts) != len(self.instances):
+            message = "Offbook does not support predictions other than embeddings of texts"
+            raise ModelError(message, status=501)
+        size = (self.parameters or {}).get("outputDimensionality")
+        size = size if isinstance(size, int) and size > 0 else EMBEDDING_DIMENSIONS
+        predictions = [
+            {
+                "embeddings": {
+                    "values": embed(text, size),
+                    "statistics": {
+                        "truncated": False,
+                        "token_count": estimate_tokens(len(text)),
+                    },
+                }
+            }
+            for text in texts
+        ]
+        return {
+            "predictions": predictions,
+            "metadata": {"billableCharacterCount": sum(len(text) for text in texts)},
+        }
+
+
 body_decoder = RequestDecoder(GeminiBody, " ".join((*OPTIONS, *OPTIONS.values(), "labels")))
 embedding_decoder = msgspec.json.Decoder(GeminiEmbedding)
 embedding_batch_decoder = msgspec.json.Decoder(GeminiEmbeddingBatch)
+prediction_decoder = msgspec.json.Decoder(VertexPrediction)
 decode_response = msgspec.json.Decoder(GeminiResponse).decode
 decode_response_list = msgspec.json.Decoder(list[Raw]).decode
 
