@@ -177,7 +177,7 @@ PLANTED = [
     ("doors", [Import("pytest_offbook.plugin", "from rich.tree import Tree")]),
 ]
 
-EXEMPTED = ["plugin-opens-surfaces", "subjects", "clis", "frameworks", "reports"]
+EXEMPTED = ["plugin-opens-surfaces", "subjects", "clis", "frameworks", "reports", "dialects"]
 
 
 # The packages are found by their path, so those that the process has imported are forgotten.
