@@ -17,7 +17,7 @@ from offbook.exchange import (
     Usage,
     user,
 )
-from offbook.exchange.dialects.bedrock.bedrock_dialect import encode_frame, parse_frames
+from offbook.exchange.dialects.amazon import encode_frame, parse_frames
 from offbook.exchange.dialects.chat import chat_dialect
 from offbook.exchange.dialects.gemini.gemini_dialect import encode_parts
 from offbook.exchange.dialects.responses import responses_dialect
