@@ -6,12 +6,12 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-import anthropic
 import botocore.config  # pyright: ignore[reportMissingTypeStubs] - it has none
 import botocore.exceptions  # pyright: ignore[reportMissingTypeStubs] - it has none
 import botocore.session  # pyright: ignore[reportMissingTypeStubs] - it has none
 import msgspec
 import pytest
+from anthropic.lib.bedrock import AnthropicBedrock
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -193,7 +193,7 @@ FIND: Any = [{"name": "find_order", "input_schema": {"type": "object"}}]
 def invoke(prompt: str, *, stream: bool, changed: str = "") -> str:
     """Run an agent with Anthropic's client of Bedrock; `changed` replaces earlier results."""
     region = "eu-west-1"
-    bedrock: Any = anthropic.AnthropicBedrock(api_key="none", aws_region=region, max_retries=0)
+    bedrock: Any = AnthropicBedrock(api_key="none", aws_region=region, max_retries=0)
     messages: Any = [{"role": "user", "content": prompt}]
     options: Any = {"model": "eu.anthropic.claude-v9:0", "max_tokens": 99, "tools": FIND}
     while True:
