@@ -14,7 +14,7 @@ CAPABILITY = Capability(heading="MCP")
 # `__init__.pyi` lists the same names for type checkers.
 __all__, __getattr__, __dir__ = lazy_names(
     __name__,
-    {"scripted_server": "mcp_server"},
+    {"scripted_server": "mcp_server", "server_subject": "McpServer"},
     "CAPABILITY",
     internal={"scripted_server": "ScriptedServer", "server_session": "ToolContext"},
 )

@@ -150,7 +150,8 @@ class Wiring:
             self._endpoint = self._create_endpoint(tools=read_tools)
             source, url = self._endpoint.source, self._endpoint.url
         context = RunContext(source, self._hub, cwd, url, failure=lambda: self.failure)
-        if self._endpoint is not None and self._subject.model_access == "endpoint":
+        starts_process: bool = getattr(self._subject, "starts_process", False)
+        if starts_process or self._subject.model_access == "endpoint":
             self._proxy = self._open_proxy(self._endpoint)
             context = msgspec.structs.replace(context, proxy_env=self._proxy.variables)
             if self._sealed:
@@ -222,7 +223,7 @@ class Wiring:
         self._watch_tools(endpoint)
         return endpoint
 
-    def _open_proxy(self, endpoint: Endpoint) -> Proxy:
+    def _open_proxy(self, endpoint: Endpoint | None) -> Proxy:
         from offbook.determinism.network_guard import NetworkGuard
         from offbook.exchange.providers import explain_refusal
         from offbook.sources.server.proxy import open_proxy

@@ -1,0 +1,391 @@
+"""An MCP server as the subject of a test.
+
+    with drive(McpServer(["uvx", "mcp-server-time"])) as rehearsal:
+        rehearsal.run(when("the time", [
+            call("get_current_time", {"timezone": "UTC"}).then(check_time),
+            say("Done."),
+        ]))
+
+The subject is an agent without a will: it offers the tools of the server to the model and calls
+what the script calls. So scripts, checks, goldens of the requests (with the tools, their
+descriptions and schemas), cassettes, faults and `explore` apply to servers as to any agent.
+
+Each message of the server is held against the rules of the protocol; a broken one fails the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+from offbook.errors import CheckFailed, DeadlineExceeded, ModelError, RunError, UsageError
+from offbook.exchange.json_rpc import (
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    PARSE_ERROR,
+    JsonObject,
+    Peer,
+    RpcError,
+)
+from offbook.exchange.messages import (
+    Content,
+    History,
+    Image,
+    Message,
+    RawBlock,
+    Text,
+    ToolCall,
+    ToolResult,
+    user,
+)
+from offbook.exchange.model import Request, Tool, compile_validator
+from offbook.mcp.http_sessions import bridge_command
+from offbook.mcp.server_session import PROTOCOL_VERSIONS
+from offbook.secrets import excerpt, outgoing
+from offbook.subjects.process import StandardInput, converse, describe_exit, isolated_env
+from offbook.subjects.subject import PlainSubject
+from offbook.subjects.tool_watch import ToolWatch
+from offbook.trace.events import AgentEndData, AgentStartData, ProcessStartData, Verdict
+from offbook.version import VERSION
+
+if TYPE_CHECKING:
+    from offbook.subjects.process import ProcessResult
+    from offbook.subjects.subject import ModelAccess, RunContext
+
+DEADLINE = 30.0  # seconds for the response to one request
+CLOSE_GRACE = 2.0
+MAX_PAGES = 1000
+STDERR_LIMIT = 16_384
+LINES_SHOWN = 12
+TOOL_NAME = r"[A-Za-z0-9_.\-/]{1,128}"
+BROKEN = {INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR}  # any other error is a rejection
+BLOCK_FIELDS = {
+    "text": ("text",),
+    "image": ("data", "mimeType"),
+    "audio": ("data", "mimeType"),
+    "resource": ("resource",),
+    "resource_link": ("uri", "name"),
+}
+
+
+class McpServer(PlainSubject):
+    """An MCP server: its command, or the URL of one that runs.
+
+    Each request must be answered within `deadline` seconds. `env` is added to its environment.
+    `info` is the server's answer to `initialize`, `listed` its tools.
+    """
+
+    name = "mcp"
+    model_access: ModelAccess = "call"
+    starts_process = True
+
+    def __init__(
+        self,
+        command: str | Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        deadline: float = DEADLINE,
+    ) -> None:
+        if isinstance(command, str):
+            if not command.startswith("http://"):
+                raise UsageError(
+                    f"expected a list of words or a URL, got {command!r}",
+                    hint='write McpServer(["uvx", "mcp-server-time"])',
+                )
+            command = bridge_command(command)
+        if not command:
+            raise UsageError("the command of the MCP server is empty")
+        self._command = list(command)
+        self._env = dict(env or {})
+        self._deadline = deadline
+        self.tool_watch = ToolWatch()
+        self.info: JsonObject = {}
+        self.listed: list[JsonObject] = []
+        self.error: Exception | None = None
+        self._checked = 0
+        self._problems: list[str] = []
+        self._history = History()
+        self._undo: list[Callable[[], None]] = []
+        self._task: asyncio.Task[ProcessResult] | None = None
+
+    # --- The process
+
+    async def open(self, context: RunContext, /) -> None:
+        """Start the server, initialize it, and list its tools."""
+        self._context = context
+        self._history = History()
+        self._checked, self._problems = 0, []
+        self._undo.append(self.tool_watch.open(context))
+        home = Path(tempfile.mkdtemp(prefix="offbook-home-"))
+        self._undo.append(lambda: shutil.rmtree(home, ignore_errors=True))
+        extra = {**context.proxy_env(self._env), **context.hub.variables, **self._env}
+        self._stdin, self._rest, self._stderr = StandardInput(), b"", b""
+        self._peer = Peer(self._send, self._respond)
+        context.hub.emit_data(ProcessStartData(self._command))
+        self._task = asyncio.create_task(
+            converse(
+                self._command,
+                cwd=context.cwd,
+                env=isolated_env(home, extra),
+                stdin=self._stdin,
+                watch=self._receive,
+            )
+        )
+        client = {"name": "offbook", "version": VERSION}
+        self.info = await self._request(
+            "initialize",
+            {
+                "protocolVersion": PROTOCOL_VERSIONS[0],
+                "capabilities": {"sampling": {}, "roots": {}},
+                "clientInfo": client,
+            },
+        )
+        self._check_info()
+        self._peer.notify("notifications/initialized")
+        self._expect(await self._request("ping") == {}, "the result of ping must be empty")
+        self.listed = await self._list_tools() if "tools" in self.info["capabilities"] else []
+        self._check_tools()
+        self.tool_watch.watched.update(tool["name"] for tool in self.listed)
+        self._raise_problems()
+
+    async def close(self) -> None:
+        """End the server: the end of its input, then a kill."""
+        task, self._task = self._task, None
+        if task is not None:
+            self._stdin.close()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.shield(task), CLOSE_GRACE)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            self._peer.close()
+        while self._undo:
+            self._undo.pop()()
+
+    def _send(self, message: JsonObject) -> None:
+        self._stdin.write(msgspec.json.encode(message) + b"\n")
+
+    def _receive(self, stream: str, data: bytes) -> None:
+        if stream == "stderr":
+            self._stderr = (self._stderr + data)[-STDERR_LIMIT:]
+            return
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            if not line.strip():
+                continue
+            self._checked += 1
+            try:
+                message = msgspec.json.decode(line)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                # The most frequent mistake: a print() of the server.
+                text = excerpt(line.decode("utf-8", "replace"), 80)
+                self._problems.append(f"a line on stdout is not JSON: {text!r}")
+            else:
+                self._check_message(message)
+                self._peer.receive(message)
+
+    async def _request(self, method: str, params: JsonObject | None = None) -> Any:
+        """Return the result of a request; an end of the server fails the run."""
+        task = cast("asyncio.Task[ProcessResult]", self._task)
+        request = asyncio.ensure_future(self._peer.request(method, params))
+        done, _ = await asyncio.wait(
+            [request, task], timeout=self._deadline, return_when=asyncio.FIRST_COMPLETED
+        )
+        if request in done:
+            return request.result()
+        request.cancel()
+        printed = outgoing(self._stderr.decode("utf-8", "replace")).splitlines()
+        lines = "\n".join(f"  {line}" for line in printed[-LINES_SHOWN:])
+        if task in done:
+            end = describe_exit(task.result().code)
+            raise RunError(f"the MCP server {end} during {method}", hint=lines or "no output")
+        raise DeadlineExceeded(
+            f"the MCP server did not answer {method} within {self._deadline:g} s",
+            hint=lines or "allow more time with deadline=…",
+        )
+
+    # --- The agent
+
+    async def prompt(self, text: str, /) -> object:
+        """Send the prompt to the model, and call the tools that it calls until it says a text."""
+        hub, source = self._context.hub, self._context.source
+        instructions = self.info.get("instructions") or ""
+        tools = tuple(
+            Tool(tool["name"], tool.get("description") or "", tool["inputSchema"])
+            for tool in self.listed
+        )
+        hub.emit_data(AgentStartData(text))
+        self.error = None
+        self._history = self._history.plus(user(text))
+        while True:
+            try:
+                reply = await source.reply(Request(self._history, instructions, tools))
+            except ModelError as error:  # of the script: not a fault of the server
+                self.error = error
+                hub.emit_data(AgentEndData("error"))
+                return None
+            self._history = self._history.plus(reply.message)
+            if not reply.calls:
+                break
+            results = [await self._call_tool(call) for call in reply.calls]
+            self._history = self._history.plus(Message("tool", tuple(results)))
+        hub.emit_data(AgentEndData("stop"))
+        return reply.text
+
+    async def _call_tool(self, call: ToolCall) -> ToolResult:
+        params = {"name": call.name, "arguments": call.arguments}
+        async with self.tool_watch.call(call.name, call.arguments, call.id) as execution:
+            try:
+                result = await self._request("tools/call", params)
+            except RpcError as error:
+                if error.code in BROKEN:
+                    raise RunError(
+                        f"the MCP server failed in {call.name}: {error} (code {error.code})",
+                        hint="return a result with isError, or the code -32602 for wrong arguments",
+                    ) from error
+                execution.failed = True
+                execution.returns(str(error))
+                return ToolResult(call.id, (Text(str(error)),), failed=True, name=call.name)
+            content = self._check_result(call.name, result)
+            self._raise_problems()
+            failed = execution.failed = bool(result.get("isError"))
+            execution.returns([msgspec.to_builtins(block) for block in content])
+        return ToolResult(
+            call.id, content, failed, call.name, details=result.get("structuredContent")
+        )
+
+    async def _respond(self, method: str, params: JsonObject) -> Any:
+        """Answer a request of the server: its question to the model, or to the person."""
+        if method == "ping":
+            return {}
+        if method == "roots/list":
+            return {"roots": [{"uri": self._context.cwd.as_uri(), "name": "cwd"}]}
+        if method == "sampling/createMessage":
+            messages = [_read_sampled(message) for message in params.get("messages", ())]
+            request = Request(History(messages), params.get("systemPrompt") or "")
+            reply = await self._context.source.reply(request)
+            content = {"type": "text", "text": reply.text}
+            return {"role": "assistant", "content": content, "model": reply.model or "offbook"}
+        self._problems.append(f"the server sent {method!r}, which the client does not support")
+        raise RpcError(f"unknown method {method!r}", METHOD_NOT_FOUND)
+
+    # --- The rules of the protocol
+
+    def _expect(self, holds: bool, rule: str) -> None:  # noqa: FBT001 - the condition
+        if not holds:
+            self._problems.append(rule)
+
+    def _raise_problems(self) -> None:
+        if self._problems:
+            problems, self._problems = dict.fromkeys(self._problems), []
+            raise CheckFailed(
+                f"the MCP server breaks the protocol: {'; '.join(problems)}",
+                hint="https://modelcontextprotocol.io/specification",
+            )
+
+    def verdicts(self) -> Iterable[Verdict]:
+        """Return the verdict on all messages of the server."""
+        if self._problems:
+            yield Verdict("MCP protocol", "fail", "; ".join(dict.fromkeys(self._problems)))
+        else:
+            yield Verdict("MCP protocol", "pass", actual=self._checked)
+
+    def _check_message(self, message: Any) -> None:
+        if not isinstance(message, dict):
+            self._problems.append("a message must be an object")
+            return
+        fields = cast("JsonObject", message)
+        self._expect(fields.get("jsonrpc") == "2.0", 'a message must have "jsonrpc": "2.0"')
+        if "method" not in fields:
+            one = ("result" in fields) != ("error" in fields)
+            self._expect(one, "a response must have a result or an error")
+            if isinstance(error := fields.get("error"), dict):
+                code = cast("JsonObject", error).get("code")
+                self._expect(isinstance(code, int), "the code of an error must be an integer")
+
+    def _check_info(self) -> None:
+        version = self.info.get("protocolVersion")
+        self._expect(version in PROTOCOL_VERSIONS, f"unknown protocol version {version!r}")
+        server: JsonObject = self.info.get("serverInfo") or {}
+        named = bool(server.get("name")) and "version" in server
+        self._expect(named, "serverInfo must have a name and a version")
+        capable = isinstance(self.info.get("capabilities"), dict)
+        self._expect(capable, "the result of initialize must have capabilities")
+        self._raise_problems()
+
+    async def _list_tools(self) -> list[JsonObject]:
+        tools: list[JsonObject] = []
+        params: JsonObject = {}
+        seen: set[str] = set()
+        for _ in range(MAX_PAGES):
+            page: JsonObject = await self._request("tools/list", params)
+            tools += page.get("tools") or []
+            cursor = page.get("nextCursor")
+            if cursor is None:
+                break
+            self._expect(cursor not in seen, f"the cursor {cursor!r} comes twice")
+            self._raise_problems()
+            seen.add(cursor)
+            params = {"cursor": cursor}
+        return tools
+
+    def _check_tools(self) -> None:
+        names = [tool.get("name") for tool in self.listed]
+        for name in {name for name in names if names.count(name) > 1}:
+            self._problems.append(f"two tools are named {name!r}")
+        for tool in self.listed:
+            name = tool.get("name")
+            valid = isinstance(name, str) and re.fullmatch(TOOL_NAME, name) is not None
+            self._expect(valid, f"invalid name of a tool: {name!r}")
+            for key in ("inputSchema", "outputSchema"):
+                schema = tool.get(key, {"type": "object"} if key == "outputSchema" else None)
+                typed = isinstance(schema, dict) and cast("Any", schema).get("type") == "object"
+                self._expect(typed, f"{key} of {name} must have the type object")
+                if typed:
+                    try:
+                        compile_validator(cast("JsonObject", schema), str(name))
+                    except UsageError as error:
+                        self._problems.append(f"{key} of {name}: {error.what}")
+        self._raise_problems()
+
+    def _check_result(self, name: str, result: JsonObject) -> tuple[Content, ...]:
+        """Return the content of a result, held against the rules and the schema of its tool."""
+        blocks = result.get("content")
+        self._expect(isinstance(blocks, list), f"the result of {name} must have a list as content")
+        content: list[Content] = []
+        for block in cast("list[JsonObject]", blocks) if isinstance(blocks, list) else ():
+            kind = str(block.get("type"))
+            self._expect(kind in BLOCK_FIELDS, f"unknown type of content {kind!r} of {name}")
+            for field in BLOCK_FIELDS.get(kind, ()):
+                self._expect(field in block, f"{kind} content of {name} must have {field}")
+            content.append(_read_block(kind, block))
+        tool = next((tool for tool in self.listed if tool["name"] == name), {})
+        schema, value = tool.get("outputSchema"), result.get("structuredContent")
+        if schema is not None and not result.get("isError"):
+            errors = compile_validator(schema, name)(value)
+            wrong = errors[0].message if errors else ""
+            self._expect(not errors, f"structuredContent of {name} must match its schema: {wrong}")
+        return tuple(content)
+
+
+def _read_block(kind: str, block: JsonObject) -> Content:
+    if kind == "text":
+        return Text(str(block.get("text", "")))
+    if kind == "image":
+        return Image(str(block.get("data", "")), str(block.get("mimeType", "")))
+    return RawBlock(kind, {key: value for key, value in block.items() if key != "type"}, "mcp")
+
+
+def _read_sampled(message: JsonObject) -> Message:
+    content = message.get("content")
+    blocks = cast("list[JsonObject]", content if isinstance(content, list) else [content])
+    role = "assistant" if message.get("role") == "assistant" else "user"
+    return Message(role, tuple(_read_block(str(block.get("type")), block) for block in blocks))

@@ -1,0 +1,141 @@
+"""An MCP server as the subject: scripts, the rules of the protocol, and what explore finds."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from offbook import ToolResult, call, drive, role, say, when
+from offbook.errors import CheckFailed, DeadlineExceeded, RunError, UsageError
+from offbook.explore import explore
+from offbook.mcp import McpServer, mcp_server
+from offbook.testing import SubjectConformance
+from offbook.types import Subject
+
+FILE = str(Path(__file__).with_name("plain_server.py"))
+FIND = call("find_order", {"number": 7})
+
+
+def plain(fault: str = "", **options: Any) -> McpServer:
+    return McpServer([sys.executable, "-I", FILE, fault], **options)
+
+
+class TestServer(SubjectConformance):
+    def subject(self) -> Subject:
+        return plain()
+
+    def call(self) -> tuple[str, dict[str, Any]]:
+        return "find_order", {"number": 7}
+
+
+def test_a_script_calls_the_tools_of_a_server():
+    seen: list[ToolResult] = []
+    wrong = call("find_order", {"number": "x"}).then(seen.append)
+    with drive(plain()) as rehearsal:
+        run = rehearsal.run(when("Find", [FIND.then(seen.append), wrong, say("Done.")]))
+        assert run.output == "Done."
+        assert len(run.events.executed) == 2
+    assert [(result.text, result.is_error) for result in seen] == [
+        ("order 7", False),
+        ("number must be an integer", True),
+    ]
+
+
+def test_a_server_that_runs_is_reached_by_its_url():
+    shop = mcp_server("shop", tools={"find_order": "a lamp"}, page_size=1)
+    with drive(McpServer(shop.url)) as rehearsal:
+        run = rehearsal.run(when("Find", [FIND, say("Done.")]))
+    assert run.results("find_order")[0].text == "a lamp"
+
+
+def test_the_tools_are_part_of_the_requests():
+    with drive(plain()) as rehearsal:
+        run = rehearsal.run(when("Find", [FIND, say("Done.")]))
+        (tool,) = run.requests[0].tools
+    assert (tool.name, tool.description) == ("find_order", "Find an order.")
+    assert tool.schema["required"] == ["number"]
+
+
+def test_a_rule_that_was_checked_is_a_verdict():
+    with drive(plain()) as rehearsal:
+        rehearsal.run(when("Find", [FIND, say("Done.")]))
+        rehearsal.dispose()
+        verdicts = [v for v in rehearsal.events.verdicts if v.check == "MCP protocol"]
+    assert [(verdict.status, verdict.actual) for verdict in verdicts] == [("pass", 4)]
+
+
+BROKEN = {
+    "two tools": "two tools are named 'find_order'",
+    "a name": "invalid name of a tool: 'find order'",
+    "a schema": "inputSchema of find_order must have the type object",
+    "an invalid schema": "inputSchema of find_order: invalid JSON schema",
+    "an output": 'structuredContent of find_order must match its schema: null is not of type "obj',
+    "no version": 'a message must have "jsonrpc": "2.0"',
+    "a version": "unknown protocol version '1999-01-01'",
+    "a cursor": "the cursor '1' comes twice",
+    "a print": "a line on stdout is not JSON: 'looking for an order'",
+    "content": "unknown type of content 'txt' of find_order",
+    "no content": "the result of find_order must have a list as content",
+    "both": "a response must have a result or an error",
+}
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+def test_a_broken_rule_fails_the_run(fault: str):
+    with (
+        pytest.raises(CheckFailed) as caught,
+        drive(plain(fault)) as rehearsal,
+    ):
+        rehearsal.run(when("Find", [FIND, say("Done.")]))
+    assert BROKEN[fault] in str(caught.value)
+
+
+def test_an_internal_error_is_a_bug_of_the_server():
+    with (
+        pytest.raises(RunError, match=r"failed in find_order: KeyError: 7 \(code -32603\)"),
+        drive(plain("an internal error")) as rehearsal,
+    ):
+        rehearsal.run(when("Find", [FIND, say("Done.")]))
+
+
+def test_the_end_of_a_server_is_reported_with_its_last_lines():
+    with (
+        pytest.raises(RunError, match=r"(?s)exit code 1 during tools/call.*out of orders"),
+        drive(plain("an exit")) as rehearsal,
+    ):
+        rehearsal.run(when("Find", [FIND, say("Done.")]))
+
+
+def test_a_server_that_does_not_answer_is_reported():
+    with (
+        pytest.raises(DeadlineExceeded, match=r"did not answer tools/call within 0\.5 s"),
+        drive(plain("silence", deadline=0.5)) as rehearsal,
+    ):
+        rehearsal.run(when("Find", [FIND, say("Done.")]))
+
+
+def test_a_role_answers_the_questions_of_a_server_to_the_model():
+    with drive(plain("sampling")) as rehearsal:
+        run = rehearsal.run(
+            when("Find", [FIND, say("Done.")]),
+            role("sampling", [say("bright")], first="Describe a lamp."),
+        )
+    assert run.results("find_order")[0].text == "bright"
+
+
+@pytest.mark.parametrize("command", ["mcp-server-time", []])
+def test_a_command_is_a_list_of_words(command: Any):
+    with pytest.raises(UsageError):
+        McpServer(command)
+
+
+def test_explore_takes_an_error_result_for_a_rejection():
+    explore(lambda: drive(plain()), "Find", runs=8)
+
+
+def test_explore_finds_the_arguments_that_end_a_server():
+    with pytest.raises(CheckFailed) as caught:
+        explore(lambda: drive(plain("a crash at 13")), "Find", runs=50, values={"number": [12, 13]})
+    assert "exit code 1 during tools/call" in str(caught.value)
+    assert 'call("find_order", {"number": 13})' in str(caught.value)
