@@ -20,7 +20,7 @@ if FAULT == "a name":
 if FAULT == "a schema":
     FIND["inputSchema"] = {"type": "string"}
 if FAULT == "an invalid schema":
-    FIND["inputSchema"]["properties"] = {"number": {"type": "objekt"}}
+    FIND["inputSchema"] = {"type": "object", "properties": {"number": {"type": "objekt"}}}
 if FAULT == "an output":
     FIND["outputSchema"] = {"type": "object", "required": ["id"]}
 
@@ -68,9 +68,9 @@ for line in sys.stdin:
     if method == "initialize":
         info = {"name": "plain", "version": "1"}
         version = "1999-01-01" if FAULT == "a version" else params["protocolVersion"]
-        capabilities = {"tools": {}}
-        result = {"protocolVersion": version, "capabilities": capabilities, "serverInfo": info}
-        send(id=number, result=result)
+        capabilities: dict[str, Any] = {"tools": {}}
+        offer = {"protocolVersion": version, "capabilities": capabilities, "serverInfo": info}
+        send(id=number, result=offer)
     elif method == "ping":
         send(id=number, result={})
     elif method == "tools/list":

@@ -367,7 +367,7 @@ class McpServer(PlainSubject):
             for field in BLOCK_FIELDS.get(kind, ()):
                 self._expect(field in block, f"{kind} content of {name} must have {field}")
             content.append(_read_block(kind, block))
-        tool = next((tool for tool in self.listed if tool["name"] == name), {})
+        tool = next((tool for tool in self.listed if tool["name"] == name), JsonObject())
         schema, value = tool.get("outputSchema"), result.get("structuredContent")
         if schema is not None and not result.get("isError"):
             errors = compile_validator(schema, name)(value)
