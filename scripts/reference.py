@@ -10,10 +10,11 @@ import inspect
 import re
 import sys
 import textwrap
+import tomllib
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 import msgspec
@@ -274,6 +275,66 @@ def settings_page() -> Iterator[str]:
         yield f"| `{name}` | {meaning} |"
 
 
+def read_specifications() -> dict[str, Any]:
+    """Return the specifications with their promises, by name."""
+    return tomllib.loads((FOLDER / "specifications.toml").read_text("utf-8"))
+
+
+def parse_promise(promise: Any) -> tuple[list[str], str | None]:
+    """Return the tests of a promise as pytest names them, and the reason for a difference."""
+    fields = cast("dict[str, Any]", promise if isinstance(promise, dict) else {"tests": promise})
+    listed: str | list[str] = fields.get("tests", [])
+    names = [listed] if isinstance(listed, str) else listed
+    tests = [name if name.startswith("examples/") else f"tests/{name}" for name in names]
+    return tests, fields.get("differs")
+
+
+def unproven_promises(specifications: dict[str, Any]) -> Iterator[str]:
+    """Yield the promises without a test and a reason, and those with a test that is missing."""
+    functions: dict[str, set[str]] = {}
+    for name, specification in specifications.items():
+        for part, promises in specification["promises"].items():
+            for text, promise in promises.items():
+                where, (tests, differs) = f"{name}, {part}: {text}", parse_promise(promise)
+                if differs is not None and not differs.strip():
+                    yield f"{where}: no reason for the difference"
+                if not tests:
+                    yield f"{where}: no test"
+                for test in tests:
+                    file, _, function = test.partition("::")
+                    if file not in functions:
+                        path = ROOT / file
+                        source = path.read_text("utf-8") if path.is_file() else ""
+                        functions[file] = set(re.findall(r"def (test_\w+)\(", source))
+                    if function not in functions[file]:
+                        yield f"{where}: no test {test}"
+
+
+def specifications_page() -> Iterator[str]:
+    """Each promise of each specification, with its tests or the reason for a difference."""
+    yield "# Conformity to the specifications"
+    yield ""
+    yield "Offbook unites five specifications. This page has each of their promises in our own"
+    yield "words, with the tests that show it. Where Offbook differs, it has the reason."
+    yield "A test fails if a promise has no test, or names one that does not exist."
+    for specification in read_specifications().values():
+        yield ""
+        yield f"## {specification['title']}"
+        yield ""
+        yield f"Origin: {specification['origin']}."
+        for part, promises in specification["promises"].items():
+            yield ""
+            yield f"### {part}"
+            yield ""
+            yield "| promise | shown by |"
+            yield "|---|---|"
+            for text, promise in promises.items():
+                tests, differs = parse_promise(promise)
+                shown = "<br>".join(f"`{test}`" for test in tests)
+                reason = f"**Differs.** {differs}<br>" if differs else ""
+                yield f"| {text} | {reason}{shown} |"
+
+
 PAGES = {
     "commands.md": commands_page,
     "assertions.md": assertions_page,
@@ -281,6 +342,7 @@ PAGES = {
     "errors.md": errors_page,
     "python.md": python_page,
     "settings.md": settings_page,
+    "specifications.md": specifications_page,
 }
 
 

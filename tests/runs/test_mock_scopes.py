@@ -11,7 +11,14 @@ import httpx
 import pytest
 
 from offbook import Mocks, session
-from offbook.errors import CheckFailed, HostError, ScriptMismatch, UnmockedCall, UsageError
+from offbook.errors import (
+    CheckFailed,
+    HostError,
+    ModelError,
+    ScriptMismatch,
+    UnmockedCall,
+    UsageError,
+)
 from offbook.runs import ScopeManager
 from offbook.testing import (
     assert_host_called,
@@ -196,6 +203,21 @@ def test_a_mock_can_be_added_in_the_scope():
 def test_a_session_without_a_source_asks_the_scope():
     with with_llm_mocks([{"text": "hello"}]), session() as rehearsal:
         assert rehearsal.run("Hi").output == "hello"
+
+
+def test_lines_of_a_scope_have_all_fields_of_a_mock():
+    lines = [
+        {"match": "*plan*", "text": "first", "consume_match": True},
+        {"match": "*plan*", "text": "again"},
+        {"match": "*pay*", "error": {"category": "rate_limit", "message": "slow down"}},
+    ]
+
+    def body() -> list[str]:
+        with pytest.raises(ModelError, match="slow down"):
+            llm_call("pay")
+        return [llm_call("a plan").text for _ in range(3)]
+
+    assert with_llm_mocks(lines, body) == ["first", "again", "again"]
 
 
 def test_a_request_without_a_line_is_logged_and_fails():

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from offbook import testing as t
-from offbook.errors import CheckFailed, HostError, RequirementFailed, UnmockedCall
+from offbook.errors import CheckFailed, HostError, RequirementFailed, UnmockedCall, UsageError
 from tests.conftest import SHARED_DATA
 
 SEED = SHARED_DATA.parent / "seeds" / "002_45749e7f458ec3b6.txt"
@@ -202,3 +202,30 @@ def test_every_function_that_the_text_names_is_tested():
     named = {*called, "require"} - OTHER
     assert len(named) > 25
     assert named == {*HOLDS, *RAISES, *ASSERTS}
+
+
+SCOPES: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "runtime.pipeline_input": ("runtime", "pipeline_input", {}),
+    "project.skills": ("project", "skills", {}),
+    "project.metadata_set": ("project", "metadata_set", {"key": "a", "value": 1}),
+    "ws.read": ("ws", "read", {"path": "a.txt"}),
+}
+
+
+@pytest.mark.parametrize("name", SCOPES)
+def test_the_examples_of_scoped_mocks_work_after_the_suggested_line(name: str):
+    capability, operation, params = SCOPES[name]
+    mocks = [{"capability": capability, "operation": operation, "result": [1], "params": params}]
+
+    def call_host() -> Any:
+        return t.host_call(name, params)
+
+    with pytest.raises(UsageError) as refused:
+        t.with_host_mocks(mocks, call_host)
+    line = str(refused.value).rpartition("a new one: ")[2]
+    names = {"register_host_provider": t.register_host_provider}
+    undo: Any = eval(line, names)  # noqa: S307 - our own message
+    try:
+        assert t.with_host_mocks(mocks, call_host) == [1]
+    finally:
+        undo()

@@ -587,7 +587,8 @@ class HostProviders:
                 f"no provider knows the host capability {capability!r}",
                 where=where,
                 hint=f"{did_you_mean(capability, self._providers)}\n"
-                f"a new one: register_host_provider({capability!r}, provider)",
+                f"a new one: register_host_provider({capability!r}, "
+                f"{{{operation!r}: lambda **params: None}})",
             )
         operations = _operations(self._providers[capability])
         require_known(

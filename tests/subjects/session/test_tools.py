@@ -66,6 +66,16 @@ def test_shapes_of_a_mock(mock: Any, text: str, details: Any):
         assert (result.mocked, result.is_error) == (True, False)
 
 
+@pytest.mark.parametrize("is_error", [False, True])
+def test_then_receives_text_content_details_and_whether_it_is_an_error(*, is_error: bool):
+    received: list[Any] = []
+    with session(mock_tools={"bash": {**FULL, "isError": is_error}}) as t:
+        t.run(when("x", [call("bash", {"command": "ls"}).then(received.append), say("ok")]))
+    (result,) = received
+    assert (result.text, result.details, result.is_error) == ("full", {"n": 1}, is_error)
+    assert [block.text for block in result.content] == ["full"]
+
+
 def test_a_mock_can_return_an_image():
     picture = {"type": "image", "data": "eA==", "media_type": "image/png"}
     with session(mock_tools={"read": {"content": [picture]}}) as t:
