@@ -32,12 +32,12 @@ __all__, __getattr__, __dir__ = lazy_names(
         "runs.mock_scopes": "llm_call llm_call_count llm_calls llm_mock with_host_mocks"
         " with_llm_mocks with_mocks",
         "trace.steps": "persona step step_assertions step_assertions_begin step_assertions_end"
-        " step_events",
+        " step_events step_events_clear",
         "testing.conformance_suites": "DialectConformance SourceConformance SubjectConformance",
     },
     package="offbook",
     internal={
-        "trace.steps": "StepLog step_events_clear",
+        "trace.steps": "StepLog",
         "runs.mock_scopes": "LlmScope MockScopes clear_llm_mocks",
         "host.host_scope": "HostCall HostScope host_was_called",
         "host.fake_cli": "CliCall",
