@@ -7,6 +7,8 @@ __getattr__ = lazy_getattr(
     __name__,
     {
         "capabilities": "CAPABILITIES",
+        "cli.doctor_checks": "EnvironmentCheck check_environment check_project",
+        "cli.schemas": "KINDS make_schema",
         "cli.first_steps": "InstalledTool PACKAGES find_installed scan_project write_first_test",
     },
 )

@@ -27,7 +27,7 @@ COMMANDS = {
             "Run two examples: a test that passes, and one that fails.", "first_steps:demo"
         ),
         "init": CommandEntry("Write a first test for the agent of a project.", "first_steps:init"),
-        "doctor": CommandEntry("Show which clients and SDKs are installed.", "first_steps:doctor"),
+        "doctor": CommandEntry("Check the environment and the project.", "first_steps:doctor"),
     },
     "Run": {
         "run": CommandEntry("Run a command against a scripted model.", "run:run"),

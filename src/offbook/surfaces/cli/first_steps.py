@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import importlib.util
+import os
 import re
 import subprocess
 import sys
@@ -76,11 +77,16 @@ Exit codes:
 DOCTOR_EXAMPLE = """\b
 Example:
   offbook doctor
-  offbook doctor --json
+  offbook doctor --completion
+  offbook doctor --schemas .vscode/offbook
 
 \b
 Clients are searched in the folder that OFFBOOK_CLIENTS names, then on the PATH.
-A missing client is not an error: the exit code is 0.
+
+\b
+Exit codes:
+  0  nothing is wrong; a missing client or extra is not an error
+  1  something is wrong: settings that cannot be read, a cassette with a secret
 """
 
 
@@ -244,13 +250,50 @@ def _run_pytest(root: Path, test: Path, *, quiet: bool) -> bool | None:
 
 
 @click.command("doctor", epilog=DOCTOR_EXAMPLE)
+@click.option(
+    "--schemas",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    help="Write the JSON schemas of all files, and a catalogue, for an editor.",
+)
+@click.option("--completion", is_flag=True, help="Install the completion of your shell.")
 @json_option
-def doctor(*, as_json: bool) -> None:
-    """Show which clients and SDKs are installed, and which versions were tested."""
+@click.pass_context
+def doctor(ctx: click.Context, *, schemas: Path | None, completion: bool, as_json: bool) -> int:
+    """Check the environment and the project, and say what to do.
+
+    Lists the clients and SDKs that are installed, with the versions that were tested.
+    """
+    if schemas is not None:
+        from offbook.surfaces.cli.schemas import write_schemas
+
+        for path in write_schemas(schemas):
+            click.echo(f"wrote {path}")
+        return 0
+    from offbook.surfaces.cli import doctor_checks
+
+    if completion:
+        shell = Path(os.environ.get("SHELL", "")).name
+        file, note = doctor_checks.install_completion(ctx.find_root().command, shell, Path.home())
+        click.echo(f"wrote {file}" + (f"\n{note}" if note else ""))
+        return 0
+    checks = [*doctor_checks.check_environment(), *doctor_checks.check_project(Path.cwd())]
+    wrong = sum(check.state == "wrong" for check in checks)
     tools = find_installed()
     if as_json:
-        print_json(tools)
-        return
+        print_json([*checks, *tools])
+        return int(wrong > 0)
+    width = max(len(check.name) for check in checks)
+    marks = {"ok": " ", "missing": "-", "wrong": "!"}
+    for check in checks:
+        click.echo(f"{marks[check.state]} {check.name:<{width}}  {excerpt(str(check), 300)}")
+    click.echo()
+    _print_tools(tools)
+    click.echo("nothing is wrong" if not wrong else f"{wrong} wrong: see the lines with !")
+    return int(wrong > 0)
+
+
+def _print_tools(tools: list[InstalledTool]) -> None:
     width = max(len(tool.name) for tool in tools)
     for tool in tools:
         if tool.installed is None:
