@@ -304,6 +304,7 @@ def test_help_imports_no_stage(unwatched: dict[str, str]):
         "offbook.goldens",
         "offbook.explore",
         "offbook.lint",
+        "offbook.mcp",
         "offbook.patterns",
         "offbook.sandbox",
         "offbook.surfaces",
