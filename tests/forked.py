@@ -18,6 +18,7 @@ import io
 import json
 import os
 import pkgutil
+import shlex
 import signal
 import socket
 import struct
@@ -53,14 +54,18 @@ def run_python(
     env: Mapping[str, str] | None = None,
     stderr: int = subprocess.PIPE,
     imports: Sequence[str] = (),
+    forks: bool = False,
     timeout: float = SECONDS,
 ) -> subprocess.CompletedProcess[str]:
     """Run `python ARGS` without an input, and return its exit code and output.
 
-    The modules of `imports` are imported by a server, once for all processes.
+    The modules of `imports` are imported by a server, once for all processes. With `forks`, the
+    modules that the process runs by `sys.executable -m` are forks as well.
     """
     words = [str(word) for word in args]
     variables = dict(os.environ if env is None else env)
+    if forks:
+        variables |= forked_python()
     if not AVAILABLE:
         return subprocess.run(
             [sys.executable, *words],
@@ -95,6 +100,24 @@ def forked_command(*args: object, imports: Sequence[str] = ()) -> list[str]:
     path = SERVERS[bool(imports)].open()
     program = str(Path(__file__).with_name("forked_command.py"))
     return [sys.executable, "-I", "-S", program, str(path), ",".join(imports), *words]
+
+
+PYTHON = "OFFBOOK_TESTS_PYTHON"  # the program that is sys.executable in a fork
+
+
+def forked_python() -> dict[str, str]:
+    """Return the variable by which a fork runs modules as forks."""
+    if not AVAILABLE:
+        return {}
+    command = shlex.join(forked_command())
+    path = SERVERS[False].open().with_suffix(".python")
+    with path.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            case = f'case "$1" in -m) exec {command} "$@" ;; esac'
+            path.write_text(f'#!/bin/sh\n{case}\nexec {shlex.quote(sys.executable)} "$@"\n')
+            path.chmod(0o755)
+    return {PYTHON: str(path)}
 
 
 class Connection:
@@ -154,8 +177,8 @@ class Connection:
             self._channel.close()
         if self._server is not None:
             self._server.wait(SECONDS)
-            self._path.unlink(missing_ok=True)
-            self._path.with_suffix(".lock").unlink(missing_ok=True)
+            for path in (self._path, *map(self._path.with_suffix, (".lock", ".python"))):
+                path.unlink(missing_ok=True)
 
 
 RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
@@ -345,6 +368,7 @@ def play(job: Job, streams: list[int]) -> None:
     time.tzset()
     tempfile.tempdir = None
     random.seed()
+    sys.executable = job.env.get(PYTHON, sys.executable)
     for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
         del sys.modules[name]
     extra = [part for part in job.env.get("PYTHONPATH", "").split(os.pathsep) if part]

@@ -38,7 +38,7 @@ PLAYBOOK = "- when: Go\n  do:\n    - say: Done.\n"
 
 
 def bench(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return run_python("-m", "offbook", "bench", *arguments, cwd=folder)
+    return run_python("-m", "offbook", "bench", *arguments, cwd=folder, forks=True)
 
 
 @pytest.mark.slow
@@ -71,12 +71,12 @@ def test_a_command_is_measured_with_its_model(tmp_path: Path):
 
 @pytest.mark.slow
 def test_cpu_is_that_of_the_whole_process_tree(tmp_path: Path):
-    burn = "import time\nwhile time.process_time() < 0.5: pass"
+    burn = "import time\nwhile time.process_time() < 0.3: pass"
     script = f"import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', {burn!r}]).wait()"
     result = bench(tmp_path, "--repeat", "1", "--json", "--", sys.executable, "-c", script)
     assert result.returncode == 0, result.stderr
     [sample] = json.loads(result.stdout)["samples"]
-    assert sample["cpu_seconds"] >= 0.5
+    assert sample["cpu_seconds"] >= 0.3
 
 
 # --- A scenario file, and two targets in turns
