@@ -212,7 +212,12 @@ def _run(
         command = [sys.executable, "-m", *shlex.split(command[-1])]
     if command[0] == sys.executable and "sys.modules" not in command[-1]:
         outcome = run_python(
-            *command[1:], cwd=folder, env=environment, stderr=subprocess.STDOUT, imports=imports
+            *command[1:],
+            cwd=folder,
+            env=environment,
+            stderr=subprocess.STDOUT,
+            imports=imports,
+            forks=True,
         )
     else:
         outcome = subprocess.run(

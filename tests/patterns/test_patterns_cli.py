@@ -65,7 +65,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def offbook(project: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return run_python("-m", "offbook", "pattern", "test", *words, cwd=project)
+    return run_python("-m", "offbook", "pattern", "test", *words, cwd=project, forks=True)
 
 
 def found(project: Path, *words: str) -> list[str]:
