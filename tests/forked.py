@@ -30,7 +30,10 @@ import time
 from collections.abc import Generator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from _pytest.pytester import Pytester, RunResult
 
 ROOT = Path(__file__).resolve().parents[1]
 LENGTH = struct.Struct("!Q")
@@ -102,11 +105,22 @@ def forked_command(*args: object, imports: Sequence[str] = ()) -> list[str]:
     return [sys.executable, "-I", "-S", program, str(path), ",".join(imports), *words]
 
 
+def run_pytest(pytester: Pytester, *args: str) -> RunResult:
+    """Run pytest as `runpytest_subprocess` does, but it and its workers are forks."""
+    before = os.environ.copy()
+    os.environ.update(forked_python())
+    try:
+        return pytester.run(*forked_command("-m", "pytest"), *args)
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
 PYTHON = "OFFBOOK_TESTS_PYTHON"  # the program that is sys.executable in a fork
 
 
 def forked_python() -> dict[str, str]:
-    """Return the variable by which a fork runs modules as forks."""
+    """Return the variable by which a fork runs modules, and the workers of xdist, as forks."""
     if not AVAILABLE:
         return {}
     command = shlex.join(forked_command())
@@ -114,7 +128,7 @@ def forked_python() -> dict[str, str]:
     with path.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not path.exists():
-            case = f'case "$1" in -m) exec {command} "$@" ;; esac'
+            case = f'case "$1" in -m | -u) exec {command} "$@" ;; esac'
             path.write_text(f'#!/bin/sh\n{case}\nexec {shlex.quote(sys.executable)} "$@"\n')
             path.chmod(0o755)
     return {PYTHON: str(path)}
@@ -377,6 +391,8 @@ def play(job: Job, streams: list[int]) -> None:
         if Path(folder, "sitecustomize.py").exists():  # as at the start of Python
             runpy.run_path(str(Path(folder, "sitecustomize.py")), run_name="sitecustomize")
     kind, *rest = job.args
+    if kind == "-u":  # a worker of xdist
+        kind, *rest = rest
     if kind == "-c":
         sys.argv = ["-c", *rest[1:]]
         sys.path[:1] = ["", *extra]

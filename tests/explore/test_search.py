@@ -27,6 +27,7 @@ from offbook.explore import (
 )
 from offbook.runs import Run
 from tests.explore.worlds import MOCKS, PROMPT, Shop, broken_shop, fixed_shop, never_twice
+from tests.forked import run_python
 
 RUNS = 200
 ROOT = Path(__file__).parents[2]
@@ -335,13 +336,11 @@ def test_search(number, worker_id):
 @pytest.mark.slow
 def test_the_workers_of_xdist_find_the_same_example_and_faults(tmp_path: Path):
     (tmp_path / "test_it.py").write_text(XDIST_TEST)
-    ended = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-n", "2", "-p", "no:randomly", "test_it.py"],
+    ended = run_python(
+        *("-m", "pytest", "-q", "-n", "2", "-p", "no:randomly", "test_it.py"),
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
+        forks=True,
     )
     assert ended.returncode == 0, ended.stdout
     files = list(tmp_path.glob("*-gw*.txt"))

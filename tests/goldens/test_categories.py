@@ -3,10 +3,13 @@
 import os
 import re
 import sys
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from tests.forked import run_pytest
 
 pytest_plugins = ["pytester"]
 
@@ -221,7 +224,7 @@ def test_failing_hypothesis_test_shows_its_example(pytester: pytest.Pytester):
             assert number < 7
         """
     )
-    result = pytester.runpytest_subprocess("-p", "no:randomly", "-o", "offbook_categories=true")
+    result = run_pytest(pytester, "-p", "no:randomly", "-o", "offbook_categories=true")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*number=7*"])
     assert "only replays" not in result.stdout.str()
@@ -254,7 +257,7 @@ def test_thread_that_breaks_the_limits_after_its_test_fails_the_run(
             THREAD.join()
         """
     )
-    run = pytester.runpytest_subprocess if workers else pytester.runpytest_inprocess
+    run = partial(run_pytest, pytester) if workers else pytester.runpytest_inprocess
     result = run(*ON, *workers)
     result.assert_outcomes(passed=2)
     assert result.ret == pytest.ExitCode.TESTS_FAILED

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from offbook.goldens import SpecResult, SpecResults
+from tests.forked import run_pytest
 from tests.goldens.sample_project import PYTEST_INI, make_project
 
 pytest_plugins = ["pytester"]
@@ -40,7 +41,7 @@ def test_complete_project_passes(project: Path, pytester: pytest.Pytester, args:
 
 
 def test_complete_project_passes_under_xdist(project: Path, pytester: pytest.Pytester):
-    result = pytester.runpytest_subprocess(*QUIET, "-n", "1")
+    result = run_pytest(pytester, *QUIET, "-n", "1")
     assert result.ret == pytest.ExitCode.OK
     assert (project / ".offbook" / "outcomes.json").is_file()
 

@@ -26,6 +26,7 @@ from offbook.patterns import (
     load_pattern,
     pattern,
 )
+from tests.forked import run_pytest
 
 # ruff: noqa: PT012, SIM117 - the end of a harness raises, so its block is inside pytest.raises
 pytest_plugins = ["pytester"]
@@ -719,7 +720,7 @@ def test_a_leaked_harness_fails_the_test(pytester: pytest.Pytester):
         "def test_leak():\n    create_harness()\n"
         "def test_after(pattern_harness):\n    pattern_harness.idle()\n"
     )
-    result = pytester.runpytest_subprocess("-p", "no:randomly")
+    result = run_pytest(pytester, "-p", "no:randomly")
     result.assert_outcomes(passed=2, errors=1)
     result.stdout.fnmatch_lines(["*a harness was not disposed: created at *:3*"])
 
@@ -750,6 +751,6 @@ def test_the_fixture_checks_the_harness_at_the_end(pytester: pytest.Pytester):
         "    pattern_harness.load(p).result.bad.send()\n"
         "    pattern_harness.idle()\n"
     )
-    result = pytester.runpytest_subprocess()
+    result = run_pytest(pytester)
     result.assert_outcomes(passed=1, errors=1)
     result.stdout.fnmatch_lines(["*expected 0 errors, got 1*"])

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from tests.forked import run_pytest
+
 pytest_plugins = ["pytester"]
 
 TESTS = """
@@ -97,7 +99,7 @@ def test_wrong_options_are_usage_errors(pytester: pytest.Pytester, option: str, 
 @pytest.mark.slow
 def test_workers_are_merged_and_a_crashed_one_keeps_its_traces(pytester: pytest.Pytester):
     pytester.makepyfile(test_shop=TESTS + CRASH)
-    result = pytester.runpytest_subprocess(*OPTIONS, "-n", "1", "--offbook-coverage=coverage.json")
+    result = run_pytest(pytester, *OPTIONS, "-n", "1", "--offbook-coverage=coverage.json")
     assert result.ret == 1
     result.stdout.fnmatch_lines(["*worker 'gw0' crashed while running *test_crash*"])
     found = states(pytester)
@@ -114,7 +116,7 @@ def test_the_limit_is_that_of_all_workers_together(
     pytester: pytest.Pytester, percent: str, expected: int
 ):
     limit = f"--offbook-coverage-fail-under={percent}"
-    result = pytester.runpytest_subprocess(*OPTIONS, "-n", "2", limit)
+    result = run_pytest(pytester, *OPTIONS, "-n", "2", limit)
     assert result.ret == expected
     result.stdout.fnmatch_lines(["1 of 7 parts covered: 14.3 %, 2 traces"])
 
@@ -122,7 +124,7 @@ def test_the_limit_is_that_of_all_workers_together(
 @pytest.mark.slow
 def test_workers_without_an_agent_have_no_data_and_fail_the_limit(pytester: pytest.Pytester):
     pytester.makepyfile(test_shop="def test_nothing(): pass")
-    result = pytester.runpytest_subprocess(*OPTIONS, "-n", "2", "--offbook-coverage-fail-under=1")
+    result = run_pytest(pytester, *OPTIONS, "-n", "2", "--offbook-coverage-fail-under=1")
     assert result.ret == 1
     result.stdout.fnmatch_lines(["no data: 0 traces*", "offbook: no data for *fail-under=1"])
 

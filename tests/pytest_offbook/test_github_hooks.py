@@ -1,8 +1,11 @@
 """`pytest --offbook-github`: annotations and a step summary, in GitHub Actions only."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
+
+from tests.forked import run_pytest
 
 pytest_plugins = ["pytester"]
 OPTIONS = ["-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
@@ -56,7 +59,8 @@ def annotations(result: pytest.RunResult) -> list[str]:
 def test_failed_tests_are_annotated_at_their_lines(
     pytester: pytest.Pytester, summary: Path, workers: tuple[str, ...]
 ):
-    result = pytester.runpytest_inprocess("--offbook-github", *OPTIONS, *workers)
+    run = partial(run_pytest, pytester) if workers else pytester.runpytest_inprocess
+    result = run("--offbook-github", *OPTIONS, *workers)
     failed, hostile, error = annotations(result)
     assert failed.startswith(
         "::error file=test_shop.py,line=9,title=test_shop.py%3A%3Atest_fails::"

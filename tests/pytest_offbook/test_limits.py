@@ -4,6 +4,8 @@ from fnmatch import fnmatch
 
 import pytest
 
+from tests.forked import run_pytest
+
 pytest_plugins = ["pytester"]
 
 TESTS = """
@@ -152,7 +154,7 @@ def test_contracts_of_the_project_are_held_in_workers(pytester: pytest.Pytester)
     settings = '[tool.offbook]\ncontracts = "contracts.yaml"\n'
     (pytester.path / "pyproject.toml").write_text(text + settings)
     pytester.makepyfile(test_it=TESTS.replace("MARK", ""))
-    result = pytester.runpytest_subprocess(*OPTIONS, "-n", "1", "--offbook-budget", "requests=1")
+    result = run_pytest(pytester, *OPTIONS, "-n", "1", "--offbook-budget", "requests=1")
     assert result.ret == 1
     result.stdout.fnmatch_lines(
         [

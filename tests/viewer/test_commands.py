@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from offbook.surfaces.cli import offbook
+from tests.forked import run_pytest
 from tests.viewer.test_html_page import read_lines
 
 pytest_plugins = ["pytester"]
@@ -44,7 +45,7 @@ def test_pytest_writes_the_rehearsals_of_all_tests(
     pytester: pytest.Pytester, workers: tuple[str, ...]
 ) -> None:
     pytester.makepyfile(TEST)
-    outcome = pytester.runpytest_subprocess("--offbook-html=page.html", *workers)
+    outcome = run_pytest(pytester, "--offbook-html=page.html", *workers)
     outcome.assert_outcomes(passed=1, failed=1)
     lines = read_lines((pytester.path / "page.html").read_text("utf-8"))
     traces: list[dict[str, Any]] = [
@@ -56,7 +57,7 @@ def test_pytest_writes_the_rehearsals_of_all_tests(
 
 def test_pytest_says_if_there_is_nothing_to_show(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_plain(): pass")
-    outcome = pytester.runpytest_subprocess("--offbook-html=page.html")
+    outcome = run_pytest(pytester, "--offbook-html=page.html")
     outcome.stdout.fnmatch_lines(["*no page was written: no test used the fixture offbook*"])
     assert not (pytester.path / "page.html").exists()
 
