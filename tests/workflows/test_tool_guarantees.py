@@ -232,7 +232,10 @@ def test_an_invalid_filter_pattern_is_reported_with_its_field(workspace: Path):
 # ----------------------------------------------------------------------------- asserting
 
 
-async def test_a_pattern_that_runs_away_is_an_error_of_one_assertion(workspace: Path):
+async def test_a_pattern_that_runs_away_is_an_error_of_one_assertion(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("offbook.trace.matching.MAX_SECONDS", 0.1)
     await run("w", "Go", mock_responses=DONE)
     (workspace / "long.txt").write_text("a" * 100_000 + "!")
     checked = check(

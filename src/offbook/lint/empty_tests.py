@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, cast
 
 # Calls that fail a test by themselves: a run of a rehearsal asserts that the script was followed.
 CHECKS = re.compile(
@@ -17,6 +17,7 @@ CHECKS = re.compile(
 )
 ANY_EXCEPTION = {"Exception", "BaseException"}
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 Position = tuple[int, int]  # the line from 1, the byte in it from 0
 Replacement = tuple[Position, Position, str]
 
@@ -54,11 +55,8 @@ def find_empty_tests(tree: ast.Module, scopes: list[Scope]) -> Iterator[Found]:
 
 def scopes_in(tree: ast.AST) -> list[Scope]:
     """Return all functions, also nested ones."""
-    return [
-        Scope(node, list(ast.walk(node)), _own_nodes(node))
-        for node in ast.walk(tree)
-        if isinstance(node, Function)
-    ]
+    functions = [node for node in _walk([tree]) if isinstance(node, Function)]
+    return [Scope(node, _walk([node]), _walk(node.body, nested=False)) for node in functions]
 
 
 def call_name(node: ast.expr) -> str:
@@ -74,11 +72,20 @@ def start_of(node: ast.stmt | ast.expr) -> Position:
     return node.lineno, node.col_offset
 
 
-def _own_nodes(function: Function) -> list[ast.AST]:
-    nodes: list[ast.AST] = list(function.body)
+def _walk(roots: Sequence[ast.AST], *, nested: bool = True) -> list[ast.AST]:
+    """Return these nodes and all in them, or only those outside of nested functions and classes.
+
+    It takes half of the time of `ast.walk`, as it leaves out whether a name is read or written.
+    """
+    nodes = [*roots]
     for node in nodes:  # it grows
-        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
-            nodes.extend(ast.iter_child_nodes(node))
+        if nested or not isinstance(node, NESTED):
+            for value in vars(node).values():
+                if isinstance(value, list):
+                    items = cast("list[object]", value)
+                    nodes += [each for each in items if isinstance(each, ast.AST)]
+                elif isinstance(value, ast.AST) and not isinstance(value, ast.expr_context):
+                    nodes.append(value)
     return nodes
 
 
