@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from offbook.files import dump_yaml, parse_yaml
+from tests.docs.examples import KEPT
 from tests.workflow_commands import read_commands
 
 ROOT = Path(__file__).parents[2]
@@ -72,6 +73,7 @@ def run_shell(project: Path, script: str, **variables: str) -> subprocess.Comple
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "HOME": str(project.parent),
             "CI": "true",
+            **{name: os.environ[name] for name in KEPT},
             **variables,
         },
         capture_output=True,
