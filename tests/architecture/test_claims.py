@@ -29,9 +29,9 @@ def test_the_claimed_pythons_are_those_that_dev_pythons_runs(root: Path, classif
     assert claimed == command[1].split()
 
 
-def test_linux_and_macos_are_the_systems_that_are_claimed(classifiers: list[str]):
+def test_linux_is_the_only_system_that_is_claimed(classifiers: list[str]):
     systems = [name for name in classifiers if name.startswith("Operating System")]
-    assert systems == ["Operating System :: MacOS", "Operating System :: POSIX :: Linux"]
+    assert systems == ["Operating System :: POSIX :: Linux"]
 
 
 @pytest.mark.external
