@@ -113,6 +113,10 @@ LLAMA_REACT = when(
 )
 EXECUTE = when(PROMPT, [call("execute", {"language": "shell", "code": ECHO}), say(FINAL)])
 EXECUTE_TEXT = when(PROMPT, [say(f"Look.\n\n```shell\n{ECHO}\n```"), say(FINAL)])
+# The result of a computer is an image, and the agent sends none of a hosted tool.
+CLICK = {"type": "click", "x": 1, "y": 2, "button": "left"}
+COMPUTER = when(PROMPT, [call("computer", CLICK), say(FINAL)])
+HOSTED = when(PROMPT, [[call("web_search", {"query": "weather in Paris"}), say(FINAL)]])
 MCP = when(PROMPT, [call("mcp__wx__get_weather", {"city": "Paris"}), say(FINAL)])
 
 
@@ -129,6 +133,7 @@ class Row:
     text: str = FINAL
     results_as_text: bool = False  # it sends tool results as text, not as tool results
     roles: tuple[Role, ...] = ()
+    has_results: bool = True  # False: it sends no text of a tool
 
     def __str__(self) -> str:
         return f"{self.client} {self.variant} {self.mode}"
@@ -203,6 +208,11 @@ ROWS = [
     Row("google-genai", "genai_sdk.py", "misc", stream=False, turn=TEXT_ONLY),
     *_both("pydantic-ai", "pydantic_agent.py", "chat", "responses", "anthropic", "google"),
     *_both("openai-agents", "agents_sdk.py", "chat", "responses"),
+    *(
+        Row("openai-agents", "agents_sdk.py", variant, stream, turn=turn, has_results=False)
+        for variant, turn in (("computer", COMPUTER), ("hosted", HOSTED))
+        for stream in (False, True)
+    ),
     *_both("langchain", "langchain_agent.py", "chat", "responses", "anthropic"),
     Row("langchain", "langchain_agent.py", "embeddings", stream=False, turn=TEXT_ONLY),
     *(

@@ -17,7 +17,13 @@ from offbook.capability import load
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from offbook.exchange.dialects.dialect import Dialect, HttpRequest, ModelPrice, Provider
+    from offbook.exchange.dialects.dialect import (
+        Dialect,
+        HttpRequest,
+        HttpResponse,
+        ModelPrice,
+        Provider,
+    )
     from offbook.exchange.model import Usage
 
 # The folders in `dialects/`, in the order in which they are asked whether they claim a request.
@@ -67,6 +73,15 @@ def detect_dialect(
         if dialect.claims(http_request):
             return dialect
     return None
+
+
+def unsupported_path(http_request: HttpRequest) -> HttpResponse:
+    """Return the error for a path that no dialect claims, in the form of the host's provider."""
+    from offbook.errors import ModelError
+
+    name = _host_owners().get(http_request.host) or next(iter(all_providers()))
+    message = f"Offbook does not support {http_request.method} {http_request.path}"
+    return load_dialect(name).encode_error(ModelError(message, status=404, details={"code": ""}))
 
 
 @cache

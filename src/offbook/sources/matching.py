@@ -25,7 +25,7 @@ from offbook.exchange.model import Reply
 from offbook.secrets import word_finder
 
 if TYPE_CHECKING:
-    from offbook.exchange.messages import Message
+    from offbook.exchange.messages import AnyBlock, Message
     from offbook.exchange.model import Request
     from offbook.trace.matching import Glob
 
@@ -100,6 +100,19 @@ def make_call_id(request: Request, number: int) -> str:
         form = provider and provider.call_id
     prefix, length = form or ("call_", 24)
     return stable_id(prefix, str(number), length=length)
+
+
+def run_at_provider(request: Request, call: ToolCall) -> tuple[AnyBlock, ...]:
+    """Return the blocks of a call that the provider itself runs; none if the agent runs it."""
+    tool = next((tool for tool in request.tools if tool.name == call.name), None)
+    if tool is None or tool.kind == "function":  # the usual case
+        return ()
+    from offbook.exchange.dialects.dialect import RunsTools
+    from offbook.exchange.providers import all_providers, load_dialect
+
+    name = request.metadata.get("dialect")
+    dialect = load_dialect(name) if name in all_providers() else None
+    return dialect.run_tool(call, tool, request) if isinstance(dialect, RunsTools) else ()
 
 
 # ------------------------------------------------------------------------ side requests

@@ -125,7 +125,7 @@ def test_another_path_of_its_host_is_not_supported(path: str, *, to_host: bool):
     assert dialect is not None
     response = dialect.side_response(http_request, ConversationStore())
     assert response is not None
-    assert response.status == 501
+    assert response.status == 404
     assert "Offbook does not support POST" in json.loads(response.body)["message"]
 
 

@@ -122,11 +122,12 @@ def test_every_request_is_traced(server: Server):
     ]
 
 
-def test_the_error_for_an_unknown_path_lists_the_known_ones(server: Server):
+def test_the_error_for_an_unknown_path_says_that_offbook_does_not_support_it(server: Server):
     endpoint = server.mount(Scripted())
     status, _, answer = ask(f"{endpoint.url}/v1/nowhere", b"{}")
     assert status == 404
-    assert "POST /v1/messages" in msgspec.json.decode(answer)["error"]["known"]
+    message = msgspec.json.decode(answer)["error"]["message"]
+    assert message == "Offbook does not support POST /v1/nowhere"
     assert endpoint.failure is None
 
 

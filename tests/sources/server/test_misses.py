@@ -1,4 +1,4 @@
-"""A request without a match fails the test at once: no SDK retries it."""
+"""A request without a match, or to an unsupported endpoint, has a message and no retry."""
 
 from collections.abc import Callable, Iterator
 
@@ -84,3 +84,67 @@ def test_a_miss_is_not_retried_and_shows_the_nearest_line(
     assert 'no mock matched prompt: "Who are you?' in message
     assert "nearest" in message
     assert [request.method for request in requests] == ["POST"], "the SDK retried"
+
+
+def call_openai(endpoint: Endpoint, path: str) -> None:
+    with openai.OpenAI(base_url=endpoint.openai, api_key="x") as client:
+        match path:
+            case "/moderations":
+                client.moderations.create(input="Hi")
+            case "/images/generations":
+                client.images.generate(prompt="A lamp")
+            case "/audio/speech":
+                client.audio.speech.create(model="m", voice="alloy", input="Hi")
+            case "/files":
+                client.files.list()
+            case "/batches":
+                client.batches.list()
+            case _:
+                client.vector_stores.list()
+
+
+def call_anthropic(endpoint: Endpoint, path: str) -> None:
+    with anthropic.Anthropic(base_url=endpoint.anthropic, api_key="x") as client:
+        if path.endswith("/batches"):
+            client.messages.batches.list()
+        else:
+            client.beta.files.list()
+
+
+def call_gemini(endpoint: Endpoint, path: str) -> None:
+    client = genai.Client(api_key="x", http_options={"base_url": endpoint.gemini})
+    try:
+        if "batch" in path:
+            client.batches.create(model="m", src=[{"contents": [{"parts": [{"text": "Hi"}]}]}])
+        else:
+            client.models.generate_images(model="m", prompt="A lamp")
+    finally:
+        client.close()
+
+
+UNSUPPORTED: list[tuple[Callable[[Endpoint, str], None], str, type[Exception]]] = [
+    *(
+        (call_openai, path, openai.NotFoundError)
+        for path in (
+            *("/moderations", "/images/generations", "/audio/speech"),
+            *("/files", "/batches", "/vector_stores"),
+        )
+    ),
+    (call_anthropic, "/messages/batches", anthropic.NotFoundError),
+    (call_anthropic, "/files", anthropic.NotFoundError),
+    (call_gemini, ":batchGenerateContent", errors.ClientError),
+    (call_gemini, ":predict", errors.ClientError),
+]
+
+
+@pytest.mark.parametrize("send, path, error", UNSUPPORTED, ids=[row[1] for row in UNSUPPORTED])
+def test_an_unsupported_endpoint_says_so_in_the_providers_form(
+    all_dialects: Server,
+    send: Callable[[Endpoint, str], None],
+    path: str,
+    error: type[Exception],
+):
+    endpoint = all_dialects.mount(Mocks([{"text": "Hi."}]))
+    with pytest.raises(error, match="Offbook does not support"):
+        send(endpoint, path)
+    endpoint.close()

@@ -13,7 +13,15 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar, TypeVarTuple
+from typing import (
+    TYPE_CHECKING,
+    Generic,
+    Literal,
+    Protocol,
+    TypeVar,
+    TypeVarTuple,
+    runtime_checkable,
+)
 
 import msgspec
 
@@ -25,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Container
 
     from offbook.exchange.messages import AnyBlock
-    from offbook.exchange.model import Reply, Request
+    from offbook.exchange.model import Reply, Request, Tool
 
 
 class ModelPrice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -244,6 +252,18 @@ class Dialect(Protocol):
 
     def parse_response(self, response: HttpResponse, request: Request) -> Reply:
         """Parse a response of the real provider, streamed or not; raise its errors."""
+        ...
+
+
+@runtime_checkable
+class RunsTools(Protocol):
+    """A dialect of a provider with tools of its own, such as a web search."""
+
+    def run_tool(self, call: ToolCall, tool: Tool, request: Request) -> tuple[AnyBlock, ...]:
+        """Return the blocks of a call that the provider runs; none if the agent runs it.
+
+        Raise `UsageError` for a tool, or a field of a call, that is not supported.
+        """
         ...
 
 

@@ -32,6 +32,7 @@ from offbook.sources.matching import (
     encode_text,
     join_values,
     make_call_id,
+    run_at_provider,
 )
 from offbook.sources.mocks.mock_file import Mock, MockFile, parse_mocks, read_mocks
 from offbook.trace.events import Verdict
@@ -176,20 +177,25 @@ class Mocks:
             usage = Usage(size, usage.output, usage.cache_read, usage.cache_write)
         blocks = mock.blocks
         if find_calls(blocks):
-            blocks = tuple(self._with_call_id(block, request) for block in blocks)
+            blocks = tuple(part for block in blocks for part in self._complete_call(block, request))
             unanswered = {call.name for call in mock.line.tool_calls if call.unanswered}
             for call in find_calls(blocks):
                 if call.name not in unanswered:
                     self._awaited_results.add(call.id, call.name, mock)
         chunks = mock.line.stream_chunks or ()
-        return Reply(blocks, mock.stop, usage, mock.line.model, step=mock.number, chunks=chunks)
+        # A call that the provider ran does not end the message.
+        stop = "stop" if mock.stop == "tool_use" and not find_calls(blocks) else mock.stop
+        return Reply(blocks, stop, usage, mock.line.model, step=mock.number, chunks=chunks)
 
-    def _with_call_id(self, block: AnyBlock, request: Request) -> AnyBlock:
-        """Give a tool call without an id one that is unique in this run."""
-        if not isinstance(block, ToolCall) or block.id:
-            return block
-        self._call_count += 1
-        return msgspec.structs.replace(block, id=make_call_id(request, self._call_count))
+    def _complete_call(self, block: AnyBlock, request: Request) -> tuple[AnyBlock, ...]:
+        """Return a call with an id that is unique in this run, or as the provider runs it."""
+        if not isinstance(block, ToolCall):
+            return (block,)
+        if not block.id:
+            self._call_count += 1
+            call_id = make_call_id(request, self._call_count)
+            block = msgspec.structs.replace(block, id=call_id)
+        return run_at_provider(request, block) or (block,)
 
     @property
     def unused(self) -> list[Mock]:

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import msgspec
 
-from offbook.errors import CheckFailed, ModelError, PlaybookError, ScriptUnfinished
+from offbook.errors import (
+    CheckFailed,
+    ModelError,
+    PlaybookError,
+    ScriptUnfinished,
+    UsageError,
+)
 from offbook.exchange.messages import (
     AnyBlock,
     Text,
@@ -22,7 +28,12 @@ from offbook.exchange.messages import (
 )
 from offbook.exchange.model import Reply, StopReason, Usage
 from offbook.secrets import hide_secrets
-from offbook.sources.matching import AwaitedResults, answer_side_request, make_call_id
+from offbook.sources.matching import (
+    AwaitedResults,
+    answer_side_request,
+    make_call_id,
+    run_at_provider,
+)
 from offbook.sources.playbook.actions import (
     Action,
     Actions,
@@ -415,6 +426,9 @@ class Playbook:
                         raise unknown_tool_error(step, action, request, self._heads)
                     self._call_count += 1
                     call = ToolCall(make_call_id(request, self._call_count), tool, dict(params))
+                    if done := _run_at_provider(request, call, step, action):
+                        blocks += done
+                        continue
                     if not action.unanswered:
                         awaited = _AwaitedResult(step, action, queue)
                         self._awaited_results.add(call.id, tool, awaited)
@@ -497,6 +511,23 @@ def _estimate_tokens(block: AnyBlock) -> int:
             return (len(name) + len(to_json(arguments).decode())) // 4 + 1
         case _:
             return 0
+
+
+def _run_at_provider(
+    request: Request, call: ToolCall, step: Step, action: Call
+) -> tuple[AnyBlock, ...]:
+    """Return the blocks of a call that the provider runs; the agent sends no result of it."""
+    try:
+        blocks = run_at_provider(request, call)
+    except UsageError as error:
+        raise PlaybookError(error.what, where=step.location, hint=error.hint) from error
+    if blocks and (action.callbacks or action.raises is not None):
+        raise PlaybookError(
+            f"the provider runs {action.tool}, and the agent sends no result of it: step {step}",
+            where=step.location,
+            hint="remove .then(…) and raises=; the arguments of the call have its result",
+        )
+    return blocks
 
 
 def _problem_of(outcome: object) -> str:

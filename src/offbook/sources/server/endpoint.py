@@ -18,7 +18,7 @@ import msgspec
 from offbook.errors import ModelError, OffbookError, RunError
 from offbook.exchange.dialects.dialect import ConversationStore, HttpRequest, HttpResponse
 from offbook.exchange.model import DETAILS_OF_CALLS, FAILED_CALLS, REFUSED_CALLS, can_relay
-from offbook.exchange.providers import client_env
+from offbook.exchange.providers import client_env, unsupported_path
 from offbook.secrets import (
     MASK,
     hide_bytes,
@@ -51,21 +51,6 @@ if TYPE_CHECKING:
 
 RECENT_RESPONSES = 32
 FIRST_ERROR_STATUS = 400
-PATHS = (
-    "POST /v1/chat/completions",
-    "POST /v1/responses (or as a WebSocket)",
-    "POST /v1/embeddings",
-    "POST /v1/messages",
-    "POST /v1/messages/count_tokens",
-    "POST /v1beta/models/{model}:generateContent",
-    "POST /v1beta/models/{model}:streamGenerateContent",
-    "POST /model/{model}/converse",
-    "POST /model/{model}/converse-stream",
-    "POST /api/chat",
-    "POST /api/generate",
-    "POST /v2/chat",
-    "GET /v1/models",
-)
 HEALTH_PATHS = {"/", "/api/hello"}  # clients check here whether the server is up
 SAME_REPLY = "the same reply again"
 RETRY_HEADER = "x-stainless-retry-count"
@@ -230,8 +215,7 @@ class Endpoint:
                 if method == "HEAD" or (method == "GET" and path in HEALTH_PATHS):
                     response = HttpResponse(200 if path in HEALTH_PATHS else 404)
                 else:
-                    message = f"unknown path: {method} {path}"
-                    response = error_response(404, message, known=PATHS)
+                    response = unsupported_path(http_request)
                 return self._emit_side(http_request, response, "unknown path")
             side = dialect.side_response(http_request, self._conversations)
             if side is not None:

@@ -14,6 +14,11 @@ from offbook.determinism.run_context import stable_id
 from offbook.errors import ModelError, UsageError
 from offbook.exchange.dialects import amazon
 from offbook.exchange.dialects.anthropic import anthropic_wire as wire
+from offbook.exchange.dialects.anthropic.anthropic_tools import (
+    build_server_call,
+    cite_results,
+    count_server_calls,
+)
 from offbook.exchange.dialects.dialect import (
     HttpRequest,
     HttpResponse,
@@ -111,7 +116,7 @@ class Anthropic:
         if http_request.method == "POST" and (path.endswith("/messages") or _cloud_model(path)):
             return None
         try:
-            body = _side_response(path, http_request.body)
+            body = _side_response(http_request)
         except ModelError as error:
             return self.encode_error(error)
         return HttpResponse(200, {"content-type": "application/json"}, to_json(body))
@@ -235,6 +240,10 @@ class Anthropic:
             return self.encode_error(ModelError(SERVER_ERROR, status=500), request)
         return HttpResponse(200, headers, encode_message(reply, request, message_id))
 
+    def run_tool(self, call: ToolCall, tool: Tool, request: Request) -> tuple[AnyBlock, ...]:  # noqa: ARG002 - the protocol's
+        """Return the blocks of a tool that Anthropic runs; none if the agent runs it."""
+        return build_server_call(call, tool)
+
     def encode_error(self, error: ModelError, request: Request | None = None) -> HttpResponse:
         """Encode an error."""
         if error.details.get(ON_BEDROCK) or (request is not None and _is_on_bedrock(request)):
@@ -343,22 +352,24 @@ def _complete_calls(reply: Reply, message_id: str) -> Reply:
     return msgspec.structs.replace(reply, blocks=blocks)
 
 
-def _side_response(path: str, body: bytes) -> JSON:
+def _side_response(http_request: HttpRequest) -> JSON:
+    path, body = http_request.path, http_request.body
     if path.endswith("/messages"):
         raise ModelError("Method Not Allowed", status=405)
     if path.endswith(("/messages/count_tokens", f"{VERTEX_COUNT_TOKENS}:rawPredict")):
         request, _ = wire.decode_body(body)
         content = to_json((request.messages, request.system))
         return {"input_tokens": estimate_tokens(len(content) + len(bytes(request.tools)))}
-    if path.endswith("/models"):
+    is_model = http_request.method == "GET"
+    if is_model and path.endswith("/models"):
         data = [_describe_model(name) for name in MODELS]
         first, last = data[0]["id"], data[-1]["id"]
         return {"data": data, "has_more": False, "first_id": first, "last_id": last}
-    if "/models/" in path:
+    if is_model and "/models/" in path:
         return _describe_model(path.rpartition("/")[2])
     if path.endswith("/api/hello"):
         return {"message": "hello"}
-    raise ModelError("Not Found", status=404)
+    raise ModelError(f"Offbook does not support {http_request.method} {path}", status=404)
 
 
 def _describe_model(name: str) -> JSON:
@@ -471,12 +482,17 @@ def encode_message(reply: Reply, request: Request, message_id: str) -> bytes:
         "role": "assistant",
         "model": reply.model or request.model,
         "content": [
-            encoded
+            {**encoded, "citations": citations}
+            if (citations := cite_results(reply.blocks, block))
+            else encoded
             for block in reply.blocks
             if (encoded := encode_block(block, hide_thinking=hide)) is not None
         ],
         **_encode_stop(reply, request),
-        "usage": _encode_usage(reply.usage, reply.usage.output),
+        "usage": {
+            **_encode_usage(reply.usage, reply.usage.output),
+            **count_server_calls(reply.blocks),
+        },
     }
     return to_json(message)
 
@@ -513,6 +529,7 @@ def encode_events(reply: Reply, request: Request, message_id: str) -> Iterator[b
     total = _encode_usage(usage, usage.output)
     # The last event has fewer fields than the first.
     del total["cache_creation"], total["service_tier"]
+    total |= count_server_calls(reply.blocks)
     yield b'event: message_delta\ndata: {"type":"message_delta","delta":%b,"usage":%b}\n\n' % (
         to_json(_encode_stop(reply, request)),
         to_json(total),
@@ -523,10 +540,14 @@ def encode_events(reply: Reply, request: Request, message_id: str) -> Iterator[b
 def _encode_block_events(
     reply: Reply, block: AnyBlock, index: int, *, hide_thinking: bool
 ) -> list[bytes]:
+    citations: list[JSON] = []
     match block:
         case Text(text):
             start, delta_type, field = _EMPTY_TEXT, b"text_delta", b"text"
             chunks = split_reply_text(reply, text)
+            citations = cite_results(reply.blocks, block)
+            if citations:
+                start = b'{"type":"text","text":"","citations":[]}'
         case ToolCall(call_id, _, arguments):
             name = _full_name(block)
             empty: JSON = {"type": "tool_use", "id": call_id, "name": name, "input": {}}
@@ -535,12 +556,20 @@ def _encode_block_events(
         case Thinking(text, _, False):
             start, delta_type, field = _EMPTY_THINKING, b"thinking_delta", b"thinking"
             chunks = [] if hide_thinking else split_fixed(text)
+        case RawBlock(kind, data) if kind in {"server_tool_use", "mcp_tool_use"}:
+            start = to_json({**data, "input": {}})
+            delta_type, field = b"input_json_delta", b"partial_json"
+            chunks = ["", *split_fixed(render_arguments(data["input"]))]
         case Thinking() | RawBlock():  # sent whole
             start, delta_type, field, chunks = to_json(encode_block(block)), b"", b"", ()
         case _:
             return []
     delta = _DELTA % index + b'{"type":"%b","%b":' % (delta_type, field)
-    events = [delta + to_json(chunk) + b"}}\n\n" for chunk in chunks]
+    cited = [
+        _DELTA % index + b'{"type":"citations_delta","citation":%b}}\n\n' % to_json(citation)
+        for citation in citations
+    ]
+    events = cited + [delta + to_json(chunk) + b"}}\n\n" for chunk in chunks]
     if isinstance(block, Thinking) and not block.redacted:
         signature = to_json(block.signature or wire.sign_thinking(block.text))
         events.append(

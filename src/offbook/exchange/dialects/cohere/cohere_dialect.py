@@ -227,7 +227,7 @@ class Cohere:
         try:
             if path.endswith(OLD_CHAT):
                 message = f"Offbook does not support {OLD_CHAT}: use {CHAT} (cohere.ClientV2)"
-                raise ModelError(message, status=501)  # noqa: TRY301 - rendered below
+                raise ModelError(message, status=404)  # noqa: TRY301 - rendered below
             body = _side_response(path, http_request.body)
         except ModelError as error:
             return self.encode_error(error)

@@ -219,6 +219,7 @@ def _is_array(request: Request) -> bool:
 
 def _side_response(http_request: HttpRequest) -> JSON:
     path, body = http_request.path, http_request.body
+    is_model = http_request.method == "GET" and ":" not in path.rpartition("/")[2]
     match _find_verb(path):
         case "countTokens":
             wire.decode_body(wire.body_decoder, body)
@@ -232,12 +233,13 @@ def _side_response(http_request: HttpRequest) -> JSON:
             return {"embeddings": [embedding.vector for embedding in batch.requests]}
         case "predict":
             return wire.decode_body(wire.prediction_decoder, body).embeddings
-        case _ if path.endswith("/models"):
+        case _ if is_model and path.endswith("/models"):
             return {"models": [_describe_model(name) for name in MODELS]}
-        case _ if "/models/" in path:
+        case _ if is_model and "/models/" in path:
             return _describe_model(path.rpartition("/")[2])
         case _:
-            raise ModelError("Requested entity was not found.", status=404)
+            message = f"Offbook does not support {http_request.method} {path}"
+            raise ModelError(message, status=404)
 
 
 def _describe_model(name: str) -> JSON:

@@ -230,7 +230,7 @@ class VertexPrediction(msgspec.Struct):
         texts = [entry.content for entry in self.instances if entry.content is not None]
         if not texts or len(texts) != len(self.instances):
             message = "Offbook does not support predictions other than embeddings of texts"
-            raise ModelError(message, status=501)
+            raise ModelError(message, status=404)
         size = (self.parameters or {}).get("outputDimensionality")
         size = size if isinstance(size, int) and size > 0 else EMBEDDING_DIMENSIONS
         predictions = [

@@ -70,7 +70,7 @@ class Mistral(Chat):
         path = http_request.path
         if not path.endswith(SUPPORTED) and "/models/" not in path:
             message = f"Offbook does not support {http_request.method} {path} of Mistral"
-            return self.encode_error(ModelError(message, status=501))
+            return self.encode_error(ModelError(message, status=404))
         response = super().side_response(http_request, conversations)
         if response is None or not path.endswith("/embeddings"):
             return response

@@ -22,6 +22,13 @@ from offbook.exchange.dialects.dialect import (
     request_metadata,
 )
 from offbook.exchange.dialects.responses import responses_wire as wire
+from offbook.exchange.dialects.responses.responses_tools import (
+    STATES,
+    build_provider_call,
+    cite_sources,
+    encode_agent_call,
+    encode_agent_result,
+)
 from offbook.exchange.dialects.wire import (
     ALL_RULES,
     EVENT_STREAM,
@@ -65,6 +72,7 @@ if TYPE_CHECKING:
 
 
 ID_PREFIX = "resp_"
+RETRIEVED = "retrieved"  # in the metadata of a request whose response is asked for by its id
 CONVERSATIONS = "/conversations/"
 
 
@@ -98,13 +106,16 @@ class Responses:
         if method == "POST" and reply_id == "input_tokens":
             count = estimate_tokens(len(http_request.body))
             return _json_response({"object": "response.input_tokens", "input_tokens": count})
-        # Other methods, such as cancelling, are not supported.
-        exchange = conversations.get(reply_id) if method == "GET" else None
+        if method != "GET" or "/" in reply_id:  # cancelling, deleting, the list of items
+            message = f"Offbook does not support {method} {path}"
+            return self.encode_error(ModelError(message, status=404))
+        exchange = conversations.get(reply_id)
         if exchange is None:
             message = f"Response with id '{reply_id}' not found."
             return self.encode_error(ModelError(message, status=404, details={"code": ""}))
         request, reply = exchange
-        return self.encode(reply, msgspec.structs.replace(request, stream=False))
+        metadata = {**request.metadata, RETRIEVED: True}
+        return self.encode(reply, msgspec.structs.replace(request, stream=False, metadata=metadata))
 
     def _conversation_response(
         self, http_request: HttpRequest, conversations: ConversationStore
@@ -220,10 +231,18 @@ class Responses:
             return self.encode_error(ModelError(openai.SERVER_ERROR, status=500))
         id_ = self.reply_id(reply, request)
         builder = self._builder(id_, reply, request)
+        in_background = request.parameters.get("background") and not request.stream
+        if in_background and not request.metadata.get(RETRIEVED):
+            # The client asks for the response until it is complete.
+            return HttpResponse(200, _headers(id_, openai.JSON_TYPE), builder.encode_queued())
         if request.stream:
             headers = _headers(id_, EVENT_STREAM)
             return HttpResponse(200, headers, chunks=tuple(builder.encode_events()))
         return HttpResponse(200, _headers(id_, openai.JSON_TYPE), builder.encode())
+
+    def run_tool(self, call: ToolCall, tool: Tool, request: Request) -> tuple[AnyBlock, ...]:
+        """Return the items of a tool that OpenAI runs; none if the agent runs it."""
+        return build_provider_call(call, tool, request)
 
     def events(self, reply: Reply, request: Request) -> list[JSON]:
         """Return the events of a response; over a WebSocket each of them is a message."""
@@ -247,7 +266,8 @@ class Responses:
 
     def build_request(self, request: Request, base_url: str, key: str) -> HttpRequest:
         """Build a request; the base URL ends in `/v1`, as the client libraries take it."""
-        body: JSON = {"model": request.model, "input": encode_items(request.messages)}
+        items = encode_items(request.messages, request.tools)
+        body: JSON = {"model": request.model, "input": items}
         if request.system:
             body["instructions"] = request.system
         if request.tools:
@@ -386,6 +406,8 @@ def _fit_block(block: AnyBlock, request: Request, *, encrypt_thinking: bool) -> 
         return Thinking(block.text, stable_id("gAAAA", block.text, length=40))
     if not isinstance(block, ToolCall) or block.custom or block.namespace:
         return block
+    if (item := encode_agent_call(block, request.tools)) is not block:
+        return item
     tools = [tool for tool in request.tools if tool.name == block.name]
     if not tools or any(tool.kind == "function" and not tool.namespace for tool in tools):
         return block
@@ -423,6 +445,8 @@ class ResponseBuilder:
             encode_item(group, f"{core_id}_{index}", reply.stop)
             for index, group in enumerate(wire.group_blocks(blocks))
         ]
+        if any(isinstance(block, RawBlock) for block in blocks):
+            self._cite(blocks)
         base: JSON = {
             "id": id_,
             "object": "response",
@@ -439,6 +463,19 @@ class ResponseBuilder:
         base["previous_response_id"] = request.metadata.get("previous_response_id")
         self._base = to_json(base)[:-1]
         self._status = {"error": "failed", "length": "incomplete"}.get(reply.stop, "completed")
+
+    def _cite(self, blocks: Sequence[AnyBlock]) -> None:
+        """Add the sources of the provider's searches to the texts after them."""
+        texts = iter([block for block in blocks if isinstance(block, Text)])
+        for item in self._items:
+            for part in item["content"] if item["type"] == "message" else ():
+                text = next(texts)
+                if part["type"] == "output_text":
+                    part["annotations"] = cite_sources(blocks, text)
+
+    def encode_queued(self) -> bytes:
+        """Return the response of a request that runs in the background, before its end."""
+        return self._base + _OPENED.replace(b"in_progress", b"queued")
 
     def encode(self) -> bytes:
         """Return the complete response."""
@@ -494,6 +531,8 @@ class ResponseBuilder:
         yield {"type": "response.in_progress", "response": opened}
         for index, item in enumerate(self._items):
             started = {**item, **_EMPTY_FIELDS.get(item["type"], {})}
+            if item["type"] in STATES and "status" in item:
+                started["status"] = "in_progress"
             yield {"type": "response.output_item.added", "output_index": index, "item": started}
             yield from self._item_events(index, item)
             yield {"type": "response.output_item.done", "output_index": index, "item": item}
@@ -523,8 +562,20 @@ class ResponseBuilder:
                 name, text = "response.custom_tool_call_input", item["input"]
                 yield _DeltaRun(f"{name}.delta", position, split_fixed(text))
                 yield {"type": f"{name}.done", **position, "input": text}
-            case _:  # a raw item has no events between its start and its end
-                return
+            case kind:  # an item of the agent's tools has no events between its start and its end
+                states = STATES.get(kind, ())
+                for state in states[:-1]:
+                    yield {"type": f"response.{kind}.{state}", **position}
+                if kind == "code_interpreter_call":
+                    name, code = f"response.{kind}_code", item["code"]
+                    yield _DeltaRun(f"{name}.delta", position, split_fixed(code))
+                    yield {"type": f"{name}.done", **position, "code": code}
+                elif kind == "mcp_call":
+                    name, text = "response.mcp_call_arguments", item["arguments"]
+                    yield _DeltaRun(f"{name}.delta", position, split_fixed(text))
+                    yield {"type": f"{name}.done", **position, "arguments": text}
+                for state in states[-1:]:
+                    yield {"type": f"response.{kind}.{state}", **position}
 
     def _text_events(self, position: JSON, part: JSON) -> Iterator[JSON | _DeltaRun]:
         kind = part["type"]
@@ -547,14 +598,19 @@ _LAST_EVENTS = {"response.completed", "response.incomplete", "response.failed"}
 # ------------------------------------------------------------------- building requests
 
 
-def encode_items(messages: Sequence[Message]) -> list[JSON]:
+def encode_items(messages: Sequence[Message], tools: Sequence[Tool] = ()) -> list[JSON]:
     """Encode the conversation as items."""
     items: list[JSON] = []
+    names = {call.id: call.name for message in messages for call in message.calls}
     # The type of a result depends on the type of its call.
     custom_calls = {call.id for message in messages for call in message.calls if call.custom}
     for index, message in enumerate(messages):
         if message.role == "assistant":
-            groups = wire.group_blocks(message.blocks)
+            blocks = [
+                encode_agent_call(block, tools) if isinstance(block, ToolCall) else block
+                for block in message.blocks
+            ]
+            groups = wire.group_blocks(blocks)
             items += (
                 encode_item(group, f"in{index}_{number}", "stop")
                 for number, group in enumerate(groups)
@@ -566,7 +622,9 @@ def encode_items(messages: Sequence[Message]) -> list[JSON]:
             for block in message.blocks:
                 match block:
                     case ToolResult(call_id):
-                        items.append(_encode_result(block, is_custom=call_id in custom_calls))
+                        output = encode_agent_result(block, names.get(call_id, ""), tools)
+                        is_custom = call_id in custom_calls
+                        items.append(output or _encode_result(block, is_custom=is_custom))
                     case RawBlock():
                         items.append(raw_block_data(block, wire.NAME))
                     case _:

@@ -6,6 +6,7 @@ instructions, and system or developer messages at the start, become the one `sys
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -195,6 +196,8 @@ _RAW_MODEL_ITEMS = {
     "mcp_approval_request",
     "mcp_list_tools",
 }
+# A tool of the provider has the name of its calls: `computer` offers `computer_use_preview`.
+_PREVIEW = re.compile(r"(_use)?(_preview)?(_\d{4}_\d{2}_\d{2})?$")
 _NAMESPACE_DESCRIPTION = "namespace_description"  # in `Tool.more`
 _TOOL_FIELDS = {"description", "format", "name", "parameters", "strict", "type"}
 
@@ -428,7 +431,8 @@ def decode_tools(
             decoded.append(Tool(name, description, schema or {}, namespace, kind, strict, more))
         else:  # a tool of the provider keeps its options in place of the schema
             options = {key: value for key, value in tool.items() if key != "type"}
-            decoded.append(Tool(kind, schema=options, namespace=namespace, kind=kind))
+            short = _PREVIEW.sub("", kind)
+            decoded.append(Tool(short, schema=options, namespace=namespace, kind=kind))
     return tuple(decoded)
 
 
