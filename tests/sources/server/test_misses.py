@@ -117,7 +117,7 @@ def call_gemini(endpoint: Endpoint, path: str) -> None:
         if "batch" in path:
             client.batches.create(model="m", src=[{"contents": [{"parts": [{"text": "Hi"}]}]}])
         else:
-            client.models.generate_images(model="m", prompt="A lamp")
+            list(client.files.list())
     finally:
         client.close()
 
@@ -133,7 +133,7 @@ UNSUPPORTED: list[tuple[Callable[[Endpoint, str], None], str, type[Exception]]] 
     (call_anthropic, "/messages/batches", anthropic.NotFoundError),
     (call_anthropic, "/files", anthropic.NotFoundError),
     (call_gemini, ":batchGenerateContent", errors.ClientError),
-    (call_gemini, ":predict", errors.ClientError),
+    (call_gemini, "/v1beta/files", errors.ClientError),
 ]
 
 
