@@ -556,7 +556,7 @@ def _encode_block_events(
         case Thinking(text, _, False):
             start, delta_type, field = _EMPTY_THINKING, b"thinking_delta", b"thinking"
             chunks = [] if hide_thinking else split_fixed(text)
-        case RawBlock(kind, data) if kind in {"server_tool_use", "mcp_tool_use"}:
+        case RawBlock(_, data) if data.get("type") in {"server_tool_use", "mcp_tool_use"}:
             start = to_json({**data, "input": {}})
             delta_type, field = b"input_json_delta", b"partial_json"
             chunks = ["", *split_fixed(render_arguments(data["input"]))]
