@@ -200,6 +200,16 @@ NPM_NOT_LOADED = {
         "half",
         {"index.ts": extension('pi.registerTool({ name: "half", parameters: {} });')},
     ),
+    "6: a tool with a wrong schema": Broken(
+        "tool",
+        "the tool 'wrong' has an invalid parameter schema",
+        "objekt",
+        {
+            "index.ts": extension(
+                'pi.registerTool({ ...tool("wrong"), parameters: { type: "objekt" } });'
+            )
+        },
+    ),
     "6: two extensions with the same tool": Broken(
         "tool",
         'Tool "dummy_tool" conflicts with',

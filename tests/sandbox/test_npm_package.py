@@ -46,6 +46,7 @@ BROKEN_PI = """
 echo 'Error: Failed to load extension "FOLDER/index.ts": no API key' >&2
 echo '{"type": "extension_error", "event": "session_start", "error": "no server"}'
 """
+NOT_A_TYPE = "\"objekt\" is not valid under any of the schemas listed in the 'anyOf' keyword"
 needs_npm = pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed")
 SMOKE = when(
     "Echo",
@@ -432,6 +433,10 @@ async def test_what_pi_reports_is_what_the_package_registers(sandbox: SandboxFol
         ],
         "duplicates": ["dummy_tool"],
         "invalid": ["the tool half has no function execute"],
+        "schemas": {
+            "dummy_tool": {"type": "object", "properties": {"text": {"type": "string"}}},
+            "wrong": {"type": "objekt"},
+        },
     }
     (sandbox.root / "report.txt").write_text(json.dumps(report))
     script = f'cp {sandbox.root}/report.txt "$OFFBOOK_REPORT"'
@@ -440,6 +445,7 @@ async def test_what_pi_reports_is_what_the_package_registers(sandbox: SandboxFol
     assert [(fault.kind, fault.message) for fault in sandbox.faults] == [
         ("tool", "the tool 'dummy_tool' is registered twice"),
         ("tool", "the tool half has no function execute"),
+        ("tool", f"the tool 'wrong' has an invalid parameter schema: {NOT_A_TYPE}"),
     ]
 
 

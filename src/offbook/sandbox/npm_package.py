@@ -15,6 +15,7 @@ from offbook.files import read_text
 from offbook.sandbox.sandbox_folder import Loaded
 from offbook.subjects.clis.pi import Pi
 from offbook.subjects.clis.pi.pi_process import check_version
+from offbook.subjects.session.tools import compile_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -257,6 +258,12 @@ async def _load(sandbox: SandboxFolder, folder: Path, source: Path, pi: str) -> 
         sandbox.fail("tool", f"the tool {name!r} is registered twice", f"registerTool: {name}")
     for message in data.get("invalid", []):
         sandbox.fail("tool", message, output or f"registerTool: {message}")
+    for name, schema in cast("dict[str, Any]", data.get("schemas") or {}).items():
+        try:
+            compile_schema(schema, name)
+        except UsageError as error:
+            shown = msgspec.json.format(msgspec.json.encode(schema), indent=2).decode()
+            sandbox.fail("tool", f"the tool {name!r} has an {error.what}", shown)
     return _read_report(data, folder, errors)
 
 

@@ -3,7 +3,7 @@
 import { writeFileSync } from "node:fs";
 
 const PACKAGES = ["@earendil-works/pi-coding-agent", "@mariozechner/pi-coding-agent"];
-const state: any = { loading: true, duplicates: [], invalid: [], resolved: null };
+const state: any = { loading: true, duplicates: [], invalid: [], schemas: {}, resolved: null };
 (globalThis as any).__offbookSandbox = state;
 
 const set = Map.prototype.set;
@@ -17,6 +17,7 @@ Map.prototype.set = function (key: any, value: any) {
     else if (typeof tool?.execute !== "function") state.invalid.push(`the tool ${key} has no function execute`);
     else if (!tool.parameters || typeof tool.parameters !== "object")
       state.invalid.push(`the tool ${key} has no parameters`);
+    else state.schemas[key] = tool.parameters;
   }
   return set.call(this, key, value);
 };
