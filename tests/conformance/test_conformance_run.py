@@ -25,6 +25,7 @@ def run(folder: Path, files: dict[str, str], **options: Any) -> dict[str, Confor
     """Write a suite, run it and return the results by name."""
     limits = {name: options.pop(name) for name in ("timeout", "max_output") if name in options}
     lines = [f"{name} = {value}" for name, value in limits.items()]
+    folder.mkdir(exist_ok=True)
     (folder / "conformance.toml").write_text("\n".join(lines))
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -260,3 +261,18 @@ def test_an_interrupted_run_leaves_no_process(tmp_path: Path):
     finally:
         process.kill()
         process.communicate()
+
+
+@pytest.mark.external
+def test_the_expected_outputs_of_harn_are_compared_exactly(shared_data: Path, tmp_path: Path):
+    expected = sorted((shared_data / "harn" / "conformance").rglob("*.expected"))
+    assert len(expected) >= 9
+    files: dict[str, str] = {}
+    for path in expected:
+        files |= {f"{path.stem}.expected": path.read_text(), f"{path.stem}.sh": f"cat '{path}'"}
+    results = run(tmp_path / "same", files)
+    assert {name: result.outcome for name, result in results.items() if result.failed} == {}
+    changed = {
+        name: text + ("; echo more" if name.endswith(".sh") else "") for name, text in files.items()
+    }
+    assert all(result.failed for result in run(tmp_path / "changed", changed).values())

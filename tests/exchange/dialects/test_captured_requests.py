@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from offbook.exchange import Reply, Request, Text, ToolCall, detect_dialect
-from offbook.exchange.dialects import ConversationStore, HttpRequest
+from offbook.exchange.dialects import ConversationStore, HttpRequest, HttpResponse
 from tests.conftest import SHARED_DATA
 
 PATHS = ("/v1/chat/completions", "/v1/responses")
@@ -112,3 +112,28 @@ def test_a_prewarm_request_of_codex_asks_for_no_reply(shared_data: Path) -> None
     assert request.system.startswith(prewarm.system)
     assert "generate" not in request.metadata
     assert all(message.role != "assistant" for message in request.messages)
+
+
+ENDPOINTS = {
+    "chat": "/v1/chat/completions",
+    "responses": "/v1/responses",
+    "messages": "/v1/messages",
+    "gemini": "/v1beta/models/g:generateContent",
+}
+RESPONSES = sorted((SHARED_DATA / "wire" / "_responses").glob("*.*.*"))
+
+
+@pytest.mark.external
+@pytest.mark.parametrize("file", RESPONSES, ids=[file.name for file in RESPONSES])
+def test_every_response_that_satisfied_the_clients_is_read(file: Path) -> None:
+    provider, kind, form = file.name.split(".")
+    dialect = detect_dialect(HttpRequest("POST", ENDPOINTS[provider], {}, b"{}"))
+    assert dialect is not None
+    media = "text/event-stream" if form == "sse" else "application/json"
+    response = HttpResponse(200, {"content-type": media}, file.read_bytes())
+    reply = dialect.parse_response(response, Request(model="m", stream=form == "sse"))
+    if kind == "tool":
+        (call,) = [block for block in reply.blocks if isinstance(block, ToolCall)]
+        assert (call.name, call.arguments) == ("get_weather", {"city": "Paris"})
+    else:
+        assert reply.text.startswith("All done: the answer is ")
