@@ -33,13 +33,17 @@ WINDOWS = "Offbook does not run on Windows; fix: install it in WSL, where it run
 
 
 class CommandEntry:
-    """A command of the command line: its help line, and the click command as "module:name"."""
+    """A command of the command line: its help line, and the click command as "module:name".
 
-    __slots__ = ("help", "target")
+    `heading` is the one in `offbook --help`, if it is not that of the capability.
+    """
 
-    def __init__(self, help: str, target: str) -> None:  # noqa: A002 - click's word
+    __slots__ = ("heading", "help", "target")
+
+    def __init__(self, help: str, target: str, heading: str = "") -> None:  # noqa: A002 - click's word
         self.help = help
         self.target = target
+        self.heading = heading
 
 
 class Capability:

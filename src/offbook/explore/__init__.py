@@ -1,4 +1,4 @@
-"""Generated models: a search for the behaviour of a model that breaks an agent.
+"""Generated models: a search for the behaviour of a model that breaks an agent, and a first test.
 
 from offbook.explore import explore
 """
@@ -8,6 +8,11 @@ from offbook.capability import Capability, CommandEntry, lazy_names
 CAPABILITY = Capability(
     heading="Explore",
     commands={
+        "init": CommandEntry(
+            "Write a first test for the agent of a project.",
+            "offbook.explore.init_cli:init",
+            heading="Start",
+        ),
         "explore": CommandEntry(
             "Search for replies of the model that break an agent.",
             "offbook.explore.explore_cli:explore_command",
@@ -29,9 +34,12 @@ __all__, __getattr__, __dir__ = lazy_names(
     },
     "CAPABILITY",
     internal={
+        "broken_tools": "find_tool_code",
+        "candidates": "SDKS scan_project",
         "generated_model": "ArgumentValues Draw",
         "moves": "GeneratedCall Move Place build_turn render_script render_test resolve"
         " run_rendered shrink",
+        "observed_run": "ObligingModel Settings find_side_effect",
         "playing": "SdkConversions describe_form share_ssl_contexts",
         "search": "Counterexample Exploration",
     },

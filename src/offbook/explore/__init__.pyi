@@ -1,4 +1,7 @@
 from offbook.capability import Capability
+from offbook.explore.broken_tools import find_tool_code as find_tool_code
+from offbook.explore.candidates import SDKS as SDKS
+from offbook.explore.candidates import scan_project as scan_project
 from offbook.explore.generated_model import ArgumentValues as ArgumentValues
 from offbook.explore.generated_model import Draw as Draw
 from offbook.explore.moves import GeneratedCall as GeneratedCall
@@ -11,6 +14,9 @@ from offbook.explore.moves import render_test as render_test
 from offbook.explore.moves import resolve as resolve
 from offbook.explore.moves import run_rendered as run_rendered
 from offbook.explore.moves import shrink as shrink
+from offbook.explore.observed_run import ObligingModel as ObligingModel
+from offbook.explore.observed_run import Settings as Settings
+from offbook.explore.observed_run import find_side_effect as find_side_effect
 from offbook.explore.playing import SdkConversions as SdkConversions
 from offbook.explore.playing import describe_form as describe_form
 from offbook.explore.playing import share_ssl_contexts as share_ssl_contexts

@@ -185,3 +185,8 @@ def add_parts(folder: Path, coverage: AgentCoverage) -> list[str]:
             except msgspec.MsgspecError as error:
                 problems.append(f"the coverage of one trace is lost: {error}")
     return problems
+
+
+def run_pytest(words: list[str]) -> bool:
+    """Run pytest in this process; return whether all tests passed."""
+    return pytest.main(words) is pytest.ExitCode.OK

@@ -84,7 +84,7 @@ class ArgumentValues:
 
     def arguments(self, schema: JSON, draw: Draw, tool: str, *, odd: bool = False) -> JSON:
         """Return arguments for a tool. Of odd ones, one parameter is at its limits."""
-        resolved = self._resolve(schema, schema, tool)
+        resolved = self.resolve(schema, schema, tool)
         required = set(resolved.get("required", ()))
         properties = _properties(resolved)
         chosen = [name for name in properties if name in required or draw.happens(0.5)]
@@ -123,7 +123,7 @@ class ArgumentValues:
                 found.append(arguments)
             if len(found) == limit:
                 break
-        for name in _properties(self._resolve(schema, schema, tool)):
+        for name in _properties(self.resolve(schema, schema, tool)):
             for value in self._hints.get(f"{tool}.{name}", self._hints.get(name, ())):
                 if all(arguments.get(name) != value for arguments in found):
                     found.append({**found[0], name: value})
@@ -135,7 +135,7 @@ class ArgumentValues:
         hinted = self._hints.get(path, self._hints.get(path.rpartition(".")[2]))
         if hinted and not (odd and draw.happens(0.5)):
             return draw.choose(list(hinted))
-        schema = self._resolve(schema, root, path)
+        schema = self.resolve(schema, root, path)
         if "const" in schema:
             return schema["const"]
         if schema.get("enum"):
@@ -212,7 +212,7 @@ class ArgumentValues:
         step = schema.get("multipleOf")
         return value - value % step if step else value
 
-    def _resolve(self, schema: Any, root: JSON, path: str) -> JSON:
+    def resolve(self, schema: Any, root: JSON, path: str) -> JSON:
         """Return a schema without `$ref` and `allOf`; keywords that are not known are noted."""
         schema = cast("JSON", schema) if isinstance(schema, dict) else {}
         if schema.keys() <= PLAIN:
@@ -226,7 +226,7 @@ class ArgumentValues:
                 self.notes.setdefault(f"{path}: $ref {reference!r}", "a text is used")
             schema = {**(found or {}), **{k: v for k, v in schema.items() if k != "$ref"}}
         for part in schema.get("allOf", ()):
-            other = self._resolve(part, root, path)
+            other = self.resolve(part, root, path)
             properties = {**_properties(schema), **_properties(other)}
             required = [*schema.get("required", ()), *other.get("required", ())]
             schema = {**schema, **other, "properties": properties, "required": required}

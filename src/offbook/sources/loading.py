@@ -6,6 +6,7 @@ A playbook is a Python file with a list `playbook`, or the same in YAML or JSON:
       do:
         - call: find_order
           with: {id: 7}
+          result: one kettle                                 # a text that the result contains
         - [{call: refund, with: {id: 7}}, {call: notify}]    # two calls in one message
         - [{call: refund}, {say: "", stop: cut}]             # the stream ends in this message
         - say: Done.
@@ -26,13 +27,15 @@ import msgspec
 
 from offbook.errors import FormatError, OffbookError, PlaybookError
 from offbook.files import read_document, read_text, run_source
+from offbook.secrets import excerpt
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from offbook.exchange.messages import ToolResult
     from offbook.exchange.model import ModelSource
-    from offbook.sources.playbook.actions import Action, Role, Turn
+    from offbook.sources.playbook.actions import Action, Call, Role, Turn
     from offbook.sources.playbook.playbook import Playbook
 
 
@@ -85,7 +88,7 @@ EXAMPLE = 'playbook = [when("…", [call("…", {…}), say("…")])]'
 
 # The words, and the options that go with each.
 WORDS = {
-    "call": ("params", "unknown", "unanswered"),
+    "call": ("params", "unknown", "unanswered", "result"),
     "say": ("stop",),
     "think": (),
     "fail": ("status", "retry_after"),
@@ -102,6 +105,7 @@ class _ActionEntry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tru
     params: dict[str, Any] | None = msgspec.field(name="with", default=None)
     unknown: bool | None = None
     unanswered: bool | None = None
+    result: str | None = None
     stop: str | None = None
     status: int | None = None
     retry_after: float | None = None
@@ -208,10 +212,19 @@ def _read_action(entry: _ActionEntry, number: int, path: Path) -> Action:
         raise FormatError(
             f"an action of entry {number} is not one of call, say, think, fail",
             path=path,
-            hint="call: goes with with:, unknown: and unanswered:, say: with stop:,"
+            hint="call: goes with with:, result:, unknown: and unanswered:, say: with stop:,"
             " fail: with status: and retry_after:",
         )
     from offbook.sources.playbook import actions
 
     build: Callable[..., Action] = getattr(actions, words[0])
-    return build(given.pop(words[0]), **given)
+    expected = given.pop("result", None)
+    action = build(given.pop(words[0]), **given)
+    if expected is None:
+        return action
+
+    def check_result(result: ToolResult) -> tuple[bool, str]:
+        message = f"the result does not contain {expected!r}, got {excerpt(result.text, 200)!r}"
+        return expected in result.text, message
+
+    return cast("Call", action).then(check_result)

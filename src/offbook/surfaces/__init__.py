@@ -9,6 +9,6 @@ __getattr__ = lazy_getattr(
         "capabilities": "CAPABILITIES",
         "cli.doctor_checks": "EnvironmentCheck check_environment check_project",
         "cli.schemas": "KINDS make_schema",
-        "cli.first_steps": "InstalledTool PACKAGES find_installed scan_project write_first_test",
+        "cli.first_steps": "InstalledTool PACKAGES find_installed",
     },
 )

@@ -5,7 +5,5 @@ from offbook.surfaces.cli.doctor_checks import check_project as check_project
 from offbook.surfaces.cli.first_steps import PACKAGES as PACKAGES
 from offbook.surfaces.cli.first_steps import InstalledTool as InstalledTool
 from offbook.surfaces.cli.first_steps import find_installed as find_installed
-from offbook.surfaces.cli.first_steps import scan_project as scan_project
-from offbook.surfaces.cli.first_steps import write_first_test as write_first_test
 from offbook.surfaces.cli.schemas import KINDS as KINDS
 from offbook.surfaces.cli.schemas import make_schema as make_schema

@@ -26,7 +26,6 @@ COMMANDS = {
         "demo": CommandEntry(
             "Run two examples: a test that passes, and one that fails.", "first_steps:demo"
         ),
-        "init": CommandEntry("Write a first test for the agent of a project.", "first_steps:init"),
         "doctor": CommandEntry("Check the environment and the project.", "first_steps:doctor"),
     },
     "Run": {
@@ -98,8 +97,8 @@ def all_commands() -> dict[str, dict[str, CommandEntry]]:
         for heading, entries in COMMANDS.items()
     }
     for capability in load_capabilities():
-        if capability.commands:
-            groups.setdefault(capability.heading, {}).update(capability.commands)
+        for name, entry in capability.commands.items():
+            groups.setdefault(entry.heading or capability.heading, {})[name] = entry
     return groups
 
 

@@ -1,0 +1,928 @@
+"""One run of an agent against a model that plays along, and what the agent did in it.
+
+The model reads the tools of each request, calls each of them once with arguments that fit its
+schema, gives a structured output where one is required, and ends. A tool with side effects is not
+called, unless it is mocked.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import inspect
+import json
+import os
+import re
+import sys
+import types
+import typing
+from collections.abc import Callable as CallableType
+from importlib import import_module
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+from offbook.errors import UsageError, did_you_mean
+from offbook.exchange.messages import JSON, Text, ToolCall
+from offbook.exchange.model import Reply
+from offbook.exchange.providers import all_providers
+from offbook.explore.candidates import MESSAGE_PARAMETERS, PROMPT_PARAMETERS, Candidate
+from offbook.explore.generated_model import PATIENCE, ArgumentValues, Draw, raise_endless
+from offbook.explore.moves import LAST_WORDS, literal
+from offbook.sources.matching import answer_side_request, make_call_id
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from offbook.exchange.model import Request, Tool
+
+PROMPT = "Hello"
+MOST_CALLS = 12
+MOST_VALUES = 6  # of a parameter that are tried
+# The variables in which SDKs look for a key.
+KEYS = sorted({name for p in all_providers().values() for name in p.key_variables[:1] if p.sdks})
+# Calls that end a run in known frameworks, and those that hand over to another agent.
+LAST_TOOLS = re.compile(r"^(final_result|final_answer)|^submit$")
+HANDOFFS = re.compile(r"^(transfer|handoff|hand_off|delegate)_(back_)?to_")
+SIDE_EFFECTS = {
+    "send": "sends",
+    "email": "sends mail",
+    "mail": "sends mail",
+    "sms": "sends a message",
+    "notify": "sends a message",
+    "publish": "publishes",
+    "tweet": "publishes",
+    "upload": "uploads",
+    "deploy": "deploys",
+    "pay": "pays",
+    "payment": "pays",
+    "charge": "pays",
+    "refund": "pays",
+    "purchase": "pays",
+    "buy": "pays",
+    "checkout": "pays",
+    "write": "writes files",
+    "save": "writes files",
+    "delete": "deletes",
+    "remove": "deletes",
+    "unlink": "deletes",
+    "shell": "runs commands",
+    "bash": "runs commands",
+    "exec": "runs commands",
+    "execute": "runs commands",
+}
+READS = frozenset("get find list lookup look search read show check fetch count describe".split())  # noqa: SIM905
+EFFECTS_IN_TEXT = re.compile(
+    r"\b(?:(?P<mail>sends? (?:an? |the )?(?:e-?mail|message|sms|notification))"
+    r"|(?P<pay>(?:charges?|pays?|refunds?) (?:an? |the |money|customer|for))"
+    r"|(?P<file>writes? (?:\w+ )*(?:file|disk))|(?P<delete>(?:deletes?|removes?) (?:an? |the )))",
+    re.IGNORECASE,
+)
+EFFECT_NAMES = {
+    "mail": "sends a message",
+    "pay": "pays",
+    "file": "writes files",
+    "delete": "deletes",
+}
+# Values for parameters whose schema says no more than their type, by a part of their name.
+PLAUSIBLE: tuple[tuple[str, Any], ...] = (
+    (r"city|location|place|destination", "Paris"),
+    (r"country", "France"),
+    (r"e?mail|recipient", "ada@example.com"),
+    (r"date|day", "2024-02-29"),
+    (r"time", "12:00"),
+    (r"url|link", "https://example.com"),
+    (r"expression|formula|equation", "2 + 2"),
+    (r"currency", "EUR"),
+    (r"language|locale", "en"),
+    (r"file|path", "notes.txt"),
+    (r"(user|customer|person|full)_?name|^name$|author", "Ada"),
+    (r"query|question|search|topic|keyword|term", "tea"),
+    (r"amount|price|total|quantity|count|limit|number|days", 2),
+    (r"id$|_id$|key$|code$", "1"),
+)
+EXAMPLE_IN_TEXT = re.compile(
+    r"(?:e\.g\.,?|for example,?|such as|example:|like)\s+[\"'`]?([\w.@:/-]+(?: [A-Z][\w-]*)*)",
+    re.IGNORECASE,
+)
+
+
+# ------------------------------------------------------------------------------- the model
+
+
+def _first(values: Any) -> Any:
+    return values[0]
+
+
+class FirstChoice(Draw):
+    """The same simple choice every time: the first value, and nothing optional."""
+
+    def __init__(self) -> None:
+        super().__init__(Random(0), ())  # noqa: S311 - not for secrets
+        self.choose = _first
+
+    def happens(self, probability: float) -> bool:  # noqa: ARG002 - the signature of a draw
+        """Return False."""
+        return False
+
+
+class PlayedCall(msgspec.Struct, frozen=True):
+    """A message of the model: a call, or a text if it has no tool."""
+
+    tool: str = ""
+    arguments: JSON = {}
+    text: str = ""
+
+
+class Settings(msgspec.Struct):
+    """What an observed run should do differently from the first one.
+
+    `choices` are the numbers of the arguments that each tool gets, `values` the literals of the
+    project that may fit its parameters, `last` the tools that end the run.
+    """
+
+    root: str = ""
+    prompt: str = PROMPT
+    mocks: list[str] = []
+    skipped: list[str] = []
+    last: list[str] = []
+    choices: dict[str, int] = {}
+    values: dict[str, dict[str, list[Any]]] = {}
+    arguments: dict[str, str] = {}  # expressions of the user for parameters
+    stdin: bool = False
+
+
+class ObligingModel:
+    """A source that calls each tool once, and then ends the conversation."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self.played: list[PlayedCall] = []
+        self.alternatives: dict[str, int] = {}
+        self.effects: dict[str, str] = {}  # tools that were not called because of a side effect
+        self.offered: dict[str, Tool] = {}
+        self.systems: list[str] = []
+        self.prompts: list[str] = []
+        self.requests = 0
+
+    async def reply(self, request: Request, /) -> Reply:
+        """Return the next call, or the end."""
+        if request.metadata and (side := answer_side_request(request)) is not None:
+            return side
+        self.requests += 1
+        if self.requests > MOST_CALLS + PATIENCE:
+            raise_endless()
+        self.systems.append(request.system)
+        self.prompts.append(request.first_prompt)
+        self.offered.update({tool.name: tool for tool in request.tools})
+        tool = self._choose(request)
+        if tool is None:
+            text = self._end(request)
+            self.played.append(PlayedCall(text=text))
+            return Reply((Text(text),), "stop", model=request.model)
+        arguments = self._arguments(tool)
+        self.played.append(PlayedCall(tool.name, arguments))
+        call = ToolCall(make_call_id(request, len(self.played)), tool.name, arguments)
+        return Reply((call,), "tool_use", model=request.model)
+
+    def _choose(self, request: Request) -> Tool | None:
+        """Return the next tool to call: first those that work, then handoffs, then the last one."""
+        called = [played.tool for played in self.played]
+        waiting: list[tuple[int, int, Tool]] = []
+        functions = [tool for tool in request.tools if tool.kind == "function"]
+        for number, tool in enumerate(functions):
+            name = tool.name
+            effect = find_side_effect(tool)
+            ends = bool(LAST_TOOLS.search(name)) or name in self._settings.last
+            if effect and name not in self._settings.mocks and not ends:
+                self.effects[name] = effect
+            elif name not in called and name not in self._settings.skipped:
+                waiting.append((2 * ends + bool(HANDOFFS.search(name)), number, tool))
+        if waiting and len(called) < MOST_CALLS:
+            return min(waiting)[2]
+        forced: Any = request.parameters.get("tool_choice")
+        if isinstance(forced, dict):
+            options = cast("JSON", forced)
+            names = json.dumps(options)
+            chosen = [tool for tool in functions if f'"{tool.name}"' in names]
+            forced = chosen or options.get("type") == "any"
+            if chosen:
+                return chosen[0]
+        last = [t for t in functions if LAST_TOOLS.search(t.name) or t.name in self._settings.last]
+        if last or (forced in {"required", "any"} or forced is True):
+            return (last or functions or [None])[-1]
+        return None
+
+    def _end(self, request: Request) -> str:
+        schema = find_output_schema(request.parameters)
+        if schema is None:
+            return LAST_WORDS
+        values = ArgumentValues({}, self._settings.prompt)
+        return json.dumps(values.arguments(_require_all(schema), FirstChoice(), "output"))
+
+    def _arguments(self, tool: Tool) -> JSON:
+        """Return arguments that fit the schema; each choice has other values."""
+        ends = bool(LAST_TOOLS.search(tool.name)) or tool.name in self._settings.last
+        schema = tool.schema
+        properties = cast("dict[str, Any]", schema.get("properties") or {})
+        if ends and set(properties) == {"answer"}:
+            return {"answer": LAST_WORDS}
+        literals = self._settings.values.get(tool.name, {})
+        hints: dict[str, list[Any]] = {}
+        number = self._settings.choices.get(tool.name, 0)
+        alternatives = 1
+        for name, rules in properties.items():
+            known = cast("JSON", rules) if isinstance(rules, dict) else {}
+            values = _values_for(name, known, literals)
+            if values:
+                hints[f"{tool.name}.{name}"] = [values[min(number, len(values) - 1)]]
+                alternatives = max(alternatives, len(values))
+        self.alternatives[tool.name] = alternatives
+        values = ArgumentValues(hints, self._settings.prompt)
+        return values.arguments(schema, FirstChoice(), tool.name)
+
+
+def find_side_effect(tool: Tool) -> str:
+    """Return the side effect of a tool, by its name and description, or ""."""
+    if HANDOFFS.search(tool.name):
+        return ""
+    words = re.sub(r"([a-z])([A-Z])", r"\1_\2", tool.name).lower().replace("-", "_").split("_")
+    if words[0] not in READS:
+        for word in words:
+            if effect := SIDE_EFFECTS.get(word):
+                return effect
+    found = EFFECTS_IN_TEXT.search(tool.description) if words[0] not in READS else None
+    return EFFECT_NAMES[found.lastgroup or "mail"] if found else ""
+
+
+def find_output_schema(parameters: Any) -> JSON | None:
+    """Return the schema that the options of a request require of the answer, or None."""
+    if not isinstance(parameters, dict):
+        return None
+    for key, value in cast("JSON", parameters).items():
+        if isinstance(value, dict):
+            if key in {"schema", "responseSchema", "responseJsonSchema"} or (
+                key in {"response_schema", "response_json_schema"}
+            ):
+                return _lower_types(value)
+            inner = find_output_schema(cast("JSON", value))
+            if key not in {"tools", "tool_choice"} and (found := inner):
+                return found
+    return None
+
+
+def _lower_types(schema: Any) -> Any:
+    """Return a schema of Gemini, whose types are written in capitals, as JSON Schema."""
+    if isinstance(schema, dict):
+        return {
+            key: value.lower() if key == "type" and isinstance(value, str) else _lower_types(value)
+            for key, value in cast("JSON", schema).items()
+        }
+    return (
+        [_lower_types(item) for item in cast("list[Any]", schema)]
+        if isinstance(schema, list)
+        else schema
+    )
+
+
+def _require_all(schema: JSON) -> JSON:
+    return {**schema, "required": [*schema.get("properties", {})]}
+
+
+def _values_for(name: str, rules: JSON, literals: dict[str, list[Any]]) -> list[Any]:
+    """Return values that a parameter may take, the likeliest first; none if its schema has them."""
+    options: list[JSON] = [*rules.get("anyOf", ())] or [rules]
+    for option in reversed([o for o in options if o.get("type") != "null"]):
+        rules = {**rules, **option}
+    if rules.keys() & {"enum", "const", "format", "$ref"}:
+        return []
+    kind = str(rules.get("type", "string")).lower()
+    types_of = {"string": str, "integer": int, "number": (int, float), "boolean": bool}
+    wanted = types_of.get(kind)
+    if wanted is None or wanted is bool:
+        return []
+    found: list[Any] = [*rules.get("examples", ())]
+    if match := EXAMPLE_IN_TEXT.search(str(rules.get("description", ""))):
+        found.append(match[1].rstrip("."))
+    found += literals.get(name, [])
+    found += literals.get("", [])
+    found += [value for pattern, value in PLAUSIBLE if re.search(pattern, name.lower())]
+    found += ["test", "1"] if wanted is str else [1, 2]
+    if wanted is not str:
+        found = [int(v) if isinstance(v, str) and v.isdigit() else v for v in found]
+    # A name of the schema in the source is not a value.
+    fitting = [v for v in found if isinstance(v, wanted) and not isinstance(v, bool) and v != name]
+    low, high = rules.get("minimum", float("-inf")), rules.get("maximum", float("inf"))
+    if wanted is not str:
+        fitting = [v for v in fitting if low <= v <= high]
+    return list(dict.fromkeys(fitting))[:MOST_VALUES]
+
+
+# ------------------------------------------------------------------- the subject as a text
+
+
+class SubjectPlan(msgspec.Struct):
+    """The Python that makes the subject: import lines, the expression, and options of `drive`."""
+
+    imports: list[str] = []
+    expression: str = ""
+    options: dict[str, str] = {}
+
+    def build(self) -> tuple[Any, dict[str, Any]]:
+        """Return the subject and its options, as the test makes them."""
+        names: dict[str, Any] = {}
+        exec("\n".join(self.imports), names)  # noqa: S102 - the lines of the test
+        options = {name: eval(text, names) for name, text in self.options.items()}  # noqa: S307 - as above
+        return eval(self.expression, names), options  # noqa: S307 - as above
+
+
+class _Planner:
+    """Writes the expression for a candidate, after its module was imported."""
+
+    def __init__(self, candidate: Candidate, given: dict[str, str]) -> None:
+        self._candidate = candidate
+        self._given = given
+        self._plan = SubjectPlan()
+        self._module: Any = None
+
+    def plan(self) -> SubjectPlan:
+        """Return the plan; raise an error for a value that is not known."""
+        candidate = self._candidate
+        module_name, _, label = candidate.target.partition(":")
+        module = import_module(module_name)
+        head, _, method = label.partition(".")
+        if candidate.kind == "route":  # its function may be inside of another one
+            self._route(module_name, module)
+            return self._plan
+        if not hasattr(module, head):
+            names = [name for name in vars(module) if not name.startswith("_")]
+            raise UsageError(f"{module_name} has no {head!r}", hint=did_you_mean(head, names))
+        owner = getattr(module, head)
+        target = getattr(owner, method) if method else owner
+        self._module = module
+        if candidate.kind == "cli":
+            self._cli(module_name, head, target)
+        else:
+            self._import(module_name, head)
+            self._object(owner, target, label, method, is_factory=candidate.kind == "factory")
+        return self._plan
+
+    def _import(self, module: str, name: str) -> None:
+        if (
+            module != "builtins"
+            and (line := f"from {module} import {name}") not in self._plan.imports
+        ):
+            self._plan.imports.append(line)
+
+    def _object(
+        self, owner: Any, target: Any, label: str, method: str, *, is_factory: bool
+    ) -> None:
+        plan = self._plan
+        bound = False
+        if inspect.isclass(owner) and method:
+            bound = not isinstance(
+                inspect.getattr_static(owner, method), (staticmethod, classmethod)
+            )
+            if bound:
+                label = f"{owner.__name__}({self._call(owner)}).{method}"
+                if not is_factory:
+                    self._function(target, label, skip_self=True)
+                    return
+        if inspect.isclass(target):
+            plan.expression = f"{label}({self._call(target)})"
+        elif is_factory or (inspect.isroutine(target) and self._prompt_of(target) is None):
+            made = f"{label}({self._call(target, skip=bound)})"
+            plan.expression = made
+            if inspect.iscoroutinefunction(target):
+                self._plan.imports.insert(0, "import asyncio\n")
+                plan.expression = f"asyncio.run({made})"
+        elif inspect.isroutine(target):
+            self._function(target, label)
+            return
+        else:
+            plan.expression = label
+        agent = plan.build()[0]
+        self._options_of(agent)
+
+    def _options_of(self, agent: Any) -> None:
+        """Add the dependencies that a run of the agent needs."""
+        name, kind = "deps", getattr(agent, "deps_type", None)
+        if kind is None and type(agent).__module__.startswith("agents."):
+            made = getattr(agent, "__orig_class__", None)
+            name, kind = "context", next(iter(typing.get_args(made)), None)
+        elif type(agent).__module__.startswith("langgraph."):
+            name, kind = "context", getattr(agent, "context_schema", None)
+        if kind in {None, type(None), object, Any} or isinstance(kind, typing.TypeVar):
+            return
+        self._plan.options[name] = self._value(name, kind, inspect.Parameter.empty, 0)
+
+    def _prompt_of(self, function: Any) -> str | None:
+        """Return the parameter of a function that takes the prompt."""
+        parameters = list(inspect.signature(function).parameters.values())
+        names = [p.name for p in parameters if p.name not in {"self", "cls"}]
+        for name in names:
+            if name in PROMPT_PARAMETERS | MESSAGE_PARAMETERS:
+                return name
+        required = [
+            p
+            for p in parameters
+            if p.default is p.empty
+            and p.kind in {p.POSITIONAL_OR_KEYWORD, p.POSITIONAL_ONLY}
+            and p.name not in {"self", "cls"}
+        ]
+        return required[0].name if len(required) == 1 and _is_text(required[0]) else None
+
+    def _function(self, function: Any, label: str, *, skip_self: bool = False) -> None:
+        """Write a function of the prompt: itself, or a lambda that adds the other arguments."""
+        prompt = self._prompt_of(function)
+        parameters = [*inspect.signature(function).parameters.values()][skip_self:]
+        required = [p for p in parameters if _is_required(p)]
+        if prompt is not None and all(p.name == prompt for p in required):
+            first = next(iter(parameters)).name == prompt
+            if first and prompt not in MESSAGE_PARAMETERS:
+                self._plan.expression = label
+                return
+        inner = {} if prompt is None else {prompt: "prompt"}
+        if prompt in MESSAGE_PARAMETERS:
+            inner = {str(prompt): '[{"role": "user", "content": prompt}]'}
+        arguments = self._call(function, skip=skip_self, fixed=inner)
+        self._plan.expression = f"lambda prompt: {label}({arguments})"
+
+    def _call(
+        self, function: Any, *, skip: bool = False, fixed: dict[str, str] | None = None
+    ) -> str:
+        """Return the arguments of a call: the fixed ones, and values for those required."""
+        try:
+            parameters = [*inspect.signature(function).parameters.values()][skip:]
+        except (TypeError, ValueError):
+            return ""
+        source: Any = function.__init__ if inspect.isclass(function) else function
+        try:
+            hints = typing.get_type_hints(source)
+        except Exception:  # noqa: BLE001 - annotations of the user may name what is not imported
+            hints = {}
+        if dataclasses.is_dataclass(function) or hasattr(function, "model_fields"):
+            hints = _class_hints(function) or hints
+        written: list[str] = []
+        for parameter in parameters:
+            name = parameter.name
+            if fixed and name in fixed:
+                value = fixed[name]
+            elif name in self._given:
+                value = self._given[name]
+            elif _is_required(parameter):
+                value = self._value(name, hints.get(name, parameter.annotation), parameter.empty, 1)
+            else:
+                continue
+            only = parameter.kind is parameter.POSITIONAL_ONLY
+            written.append(value if only else f"{name}={value}")
+        if len(written) == 1 and fixed and not any(_is_keyword_only(p) for p in parameters):
+            written = [written[0].partition("=")[2] or written[0]]
+        return ", ".join(written)
+
+    def _value(  # noqa: C901, PLR0911 - one for each kind
+        self, name: str, annotation: Any, empty: Any, depth: int
+    ) -> str:
+        """Return an expression for a value of this type."""
+        if name in self._given:
+            return self._given[name]
+        origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+        if origin is typing.Annotated:
+            return self._value(name, arguments[0], empty, depth)
+        if origin in {typing.Union, types.UnionType}:
+            if type(None) in arguments:
+                return "None"
+            return self._value(name, arguments[0], empty, depth)
+        if origin is typing.Literal:
+            return literal(arguments[0])
+        kind = origin or annotation
+        if name in {"model", "model_name", "model_id"} and kind in {str, empty}:
+            return literal(self._model_name(name))
+        plausible = next((v for p, v in PLAUSIBLE if re.search(p, name.lower())), None)
+        if kind is str or (annotation is empty and plausible is not None):
+            return literal(str(plausible if plausible is not None else "test"))
+        simple = {int: "1", float: "1.0", bool: "False", list: "[]", dict: "{}", set: "set()"}
+        simple |= {tuple: "()", bytes: 'b""', type(None): "None"}
+        if kind in simple:
+            return simple[kind]
+        if kind is CallableType:
+            return "lambda *args, **kwargs: None"
+        if kind is Path:
+            self._import("pathlib", "Path")
+            return 'Path(".")'
+        if inspect.isclass(kind) and not inspect.isabstract(kind) and depth < 4:  # noqa: PLR2004 - deep enough
+            if issubclass(kind, enum.Enum):
+                self._import(kind.__module__, kind.__qualname__.partition(".")[0])
+                return f"{kind.__qualname__}.{next(iter(kind)).name}"
+            if "." not in kind.__qualname__ and not getattr(kind, "_is_protocol", False):
+                if getattr(kind, "__total__", None) is not None:  # a TypedDict
+                    fields = typing.get_type_hints(kind).items()
+                    items = [
+                        f"{literal(k)}: {self._value(k, v, empty, depth + 1)}" for k, v in fields
+                    ]
+                    return "{" + ", ".join(items) + "}"
+                try:
+                    inspect.signature(kind)
+                except (TypeError, ValueError):
+                    pass
+                else:
+                    if kind is not object:
+                        arguments_text = self._call(kind)
+                        self._import(kind.__module__, kind.__qualname__)
+                        return f"{kind.__qualname__}({arguments_text})"
+        shown = getattr(annotation, "__name__", None) or str(annotation)
+        what = "" if annotation is empty else f" ({shown})"
+        raise UsageError(
+            f"{self._candidate.target} needs {name}{what}, and no value of it can be made up",
+            hint=f"offbook init {self._candidate.target} --with {name}=EXPRESSION",
+        )
+
+    def _model_name(self, name: str) -> str:
+        """Return the model that the module uses elsewhere, or one that its library knows."""
+        text = inspect.getsource(self._module)
+        if found := re.search(rf"""\b{name}(?:: ?str)? ?= ?["']([^"']+)["']""", text):
+            return found[1]
+        prefixed = re.search(r"pydantic_ai|init_chat_model|langchain.agents", text)
+        return "openai:gpt-5" if prefixed else "gpt-5"
+
+    # --- Web applications and command lines
+
+    def _route(self, module_name: str, module: Any) -> None:
+        method, path = self._candidate.route
+        found = _find_application(module_name, module)
+        if found is None:
+            raise UsageError(
+                f"no application was found for the route {path}",
+                hint="offbook init MODULE:FUNCTION, for a function of the prompt",
+            )
+        place, name, application, factory = found
+        self._import(place, name)
+        shown = f"{name}()" if factory else name
+        kind = _framework_of(application)
+        if kind == "flask":
+            client, answer = f"{shown}.test_client()", ".get_data(as_text=True)"
+            fields = dict.fromkeys(self._candidate.fields, "prompt") or {"message": "prompt"}
+            fields = {f: "prompt" if _is_prompt(f, fields) else '"1"' for f in fields}
+            keyword = self._candidate.form
+            body = "{" + ", ".join(f"{literal(f)}: {v}" for f, v in fields.items()) + "}"
+        else:
+            package = "fastapi" if kind == "fastapi" else "starlette"
+            self._import(f"{package}.testclient", "TestClient")
+            client, answer = f"TestClient({shown})", ".json()"
+            path, keyword, body = self._body(application, path, method)
+        path = re.sub(r"[{<](?:\w+:)?(\w+)[}>]", "1", path)
+        sent = f", {keyword}={body}" if body else ""
+        self._plan.expression = f"lambda prompt: {client}.{method}({literal(path)}{sent}){answer}"
+
+    def _body(self, application: Any, path: str, method: str) -> tuple[str, str, str]:
+        """Return the path, the keyword and the body of a request, from the OpenAPI schema."""
+        describe = getattr(application, "openapi", None)
+        document: dict[str, Any] = describe() if describe else {}
+        paths: dict[str, Any] = document.get("paths", {})
+        full = next((p for p in paths if p.endswith(path) and method in paths[p]), path)
+        operation: dict[str, Any] = paths.get(full, {}).get(method, {})
+        content: dict[str, Any] = operation.get("requestBody", {}).get("content", {})
+        if content:
+            kind, media = next(iter(content.items()))
+            schema = {**media["schema"], "$defs": document.get("components", {}).get("schemas", {})}
+            text = json.dumps(schema).replace("#/components/schemas/", "#/$defs/")
+            marker = "offbook-prompt"
+            schema = json.loads(text)
+            values = ArgumentValues({}, "")
+            resolved = values.resolve(schema, schema, "body")
+            properties = resolved.get("properties", {})
+            texts = [n for n, rules in properties.items() if rules.get("type") == "string"]
+            chosen = next((n for n in texts if _is_prompt(n, texts)), None)
+            hints = {"body." + chosen: [marker]} if chosen else {}
+            if chosen:
+                schema = {
+                    **resolved,
+                    "required": [*resolved.get("required", ()), chosen],
+                    "$defs": schema["$defs"],
+                }
+            elif "messages" in properties:
+                hints = {"body.messages": [[{"role": "user", "content": marker}]]}
+            body = ArgumentValues(hints, "").arguments(schema, FirstChoice(), "body")
+            keyword = "json" if "json" in kind else "data"
+            return full, keyword, literal(body).replace(f'"{marker}"', "prompt")
+        queries = [p["name"] for p in operation.get("parameters", ()) if p.get("in") == "query"]
+        items = [
+            f"{literal(q)}: {'prompt' if _is_prompt(q, queries) else literal('1')}" for q in queries
+        ]
+        return full, "params", "{" + ", ".join(items) + "}" if items else ""
+
+    def _cli(self, module_name: str, name: str, target: Any) -> None:
+        """Write the invocation of a click command or a Typer application by its test runner."""
+        self._import(module_name, name)
+        typer = type(target).__module__.startswith("typer")
+        command = target
+        if typer:
+            self._import("typer.testing", "CliRunner")
+            command = import_module("typer.main").get_command(target)
+        else:
+            self._import("click.testing", "CliRunner")
+        words: list[str] = []
+        if commands := getattr(command, "commands", None):
+            wanted = self._candidate.fields[0].replace("_", "-") if self._candidate.fields else ""
+            chosen = wanted if wanted in commands else next(iter(commands))
+            words, command = [literal(chosen)], commands[chosen]
+        parameters = [p for p in command.params if p.required or p.param_type_name == "argument"]
+        texts = [p.name for p in command.params]
+        used = False
+        for parameter in command.params:
+            prompt = _is_prompt(parameter.name, texts) and not used
+            if parameter not in parameters and not prompt:
+                continue
+            value = "prompt" if prompt else literal("1")
+            used = used or prompt
+            words += (
+                [value]
+                if parameter.param_type_name == "argument"
+                else [
+                    literal(parameter.opts[0]),
+                    value,
+                ]
+            )
+        stdin = "" if used else ", input=prompt"
+        arguments = f"[{', '.join(words)}]"
+        self._plan.expression = (
+            f"lambda prompt: CliRunner().invoke({name}, {arguments}{stdin},"
+            " catch_exceptions=False).output"
+        )
+
+
+def _is_required(parameter: inspect.Parameter) -> bool:
+    variable = {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}
+    return parameter.default is parameter.empty and parameter.kind not in variable
+
+
+def _is_keyword_only(parameter: inspect.Parameter) -> bool:
+    return parameter.kind is parameter.KEYWORD_ONLY
+
+
+def _is_text(parameter: inspect.Parameter) -> bool:
+    return parameter.annotation in {parameter.empty, str, "str"}
+
+
+def _is_prompt(name: str, names: Sequence[str] | dict[str, str]) -> bool:
+    """Return whether a field of a form is the prompt: by its name, or as the only one."""
+    known = [other for other in names if other in PROMPT_PARAMETERS]
+    return name == known[0] if known else len(names) == 1
+
+
+def _class_hints(kind: Any) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(kind)
+    except Exception:  # noqa: BLE001 - as above
+        return {}
+
+
+def _framework_of(application: Any) -> str:
+    modules = {kind.__module__.partition(".")[0] for kind in type(application).__mro__}
+    return next(
+        (name for name in ("fastapi", "starlette", "flask", "quart") if name in modules), ""
+    )
+
+
+def _find_application(module_name: str, module: Any) -> tuple[str, str, Any, bool] | None:
+    """Return the module, name and object of the application that has the routes of a module.
+
+    A router is a part of an application in another module: `app.py`, `main.py` or one beside it.
+    """
+    package = module_name.rpartition(".")[0]
+    beside = [".".join(filter(None, (package, n))) for n in ("main", "app", "server", "api", "")]
+    above = [".".join(filter(None, (package.rpartition(".")[0], n))) for n in ("main", "app")]
+    for name in dict.fromkeys([module_name, *beside, *above, "main", "app"]):
+        if not name:
+            continue
+        try:
+            candidate = module if name == module_name else import_module(name)
+        except ImportError:
+            continue
+        for attribute, value in vars(candidate).items():
+            if _framework_of(value) and hasattr(
+                value, "test_client" if _framework_of(value) == "flask" else "add_route"
+            ):
+                return name, attribute, value, False
+        for attribute in ("create_app", "make_app", "build_app", "get_app"):
+            if callable(make := getattr(candidate, attribute, None)):
+                return name, attribute, make(), True
+    return None
+
+
+# --------------------------------------------------------------------------- the observation
+
+
+class SeenResult(msgspec.Struct, frozen=True):
+    """The result of a tool, as the agent sent it back."""
+
+    tool: str
+    text: str
+    failed: bool | None = None
+    mocked: bool = False
+
+
+class ObservedRun(msgspec.Struct):
+    """What the agent did: the model's side, the results of its tools, its answer, and its end."""
+
+    plan: SubjectPlan | None = None
+    played: list[PlayedCall] = []
+    results: list[SeenResult] = []
+    offered: list[str] = []
+    effects: dict[str, str] = {}
+    alternatives: dict[str, int] = {}
+    prompts: list[str] = []
+    systems: list[str] = []
+    output: Any = None
+    output_kind: str = "none"  # json, fields or none
+    mockable: list[str] = []
+    refused: list[str] = []
+    error: str = ""
+    error_kind: str = ""
+    where: str = ""
+    missing: str = ""  # the hint for an argument
+    logs: str = ""
+    loaded: list[str] = []  # the modules that were imported
+
+    @property
+    def last_tool(self) -> str:
+        """The tool that was called last, if no later request came."""
+        return self.played[-1].tool if self.played else ""
+
+
+def observe(candidate: Candidate, settings: Settings) -> ObservedRun:
+    """Run a candidate once, in this process; its errors are a part of what is returned."""
+    model = ObligingModel(settings)
+    seen = ObservedRun()
+    try:
+        if candidate.kind == "command":
+            _run_command(candidate, settings, model, seen)
+        else:
+            seen.plan = _Planner(candidate, settings.arguments).plan()
+            _run_subject(seen.plan, settings, model, seen)
+    except BaseException as error:  # noqa: BLE001 - SystemExit of a program, too
+        own = isinstance(error, UsageError)
+        seen.error = error.what if own else f"{type(error).__name__}: {error}"
+        seen.error_kind = type(error).__name__
+        seen.where = _place_of(error, Path(settings.root))
+        seen.missing = getattr(error, "hint", None) or ""
+    seen.played, seen.offered = model.played, [*model.offered]
+    seen.effects = {k: v for k, v in model.effects.items() if k not in settings.mocks}
+    seen.alternatives, seen.prompts, seen.systems = model.alternatives, model.prompts, model.systems
+    seen.loaded = [*sys.modules]
+    return seen
+
+
+def _run_subject(
+    plan: SubjectPlan, settings: Settings, model: ObligingModel, seen: ObservedRun
+) -> None:
+    from offbook.runs.api import drive
+    from offbook.trace.query import Events
+
+    subject, options = plan.build()
+    mocks = dict.fromkeys(settings.mocks, "done")
+    with drive(
+        subject, source=model, mock_tools=mocks or None, allow_unused_mocks=True, **options
+    ) as rehearsal:
+        adapter: Any = getattr(rehearsal.subject, "adapter", None)
+        seen.mockable = [*(adapter.tools() or {})] if adapter is not None else []
+        try:
+            run = rehearsal.run(settings.prompt)
+            _read_output(run.output, seen)
+        finally:
+            _read_events(Events(rehearsal.read_events), seen)
+
+
+def _run_command(
+    candidate: Candidate, settings: Settings, model: ObligingModel, seen: ObservedRun
+) -> None:
+    from offbook.runs.commands import run_command
+    from offbook.trace.query import Events
+
+    words = command_words(candidate, settings)
+    result = run_command(
+        model,
+        [sys.executable if word == "python" and not n else word for n, word in enumerate(words)],
+        cwd=Path(settings.root),
+        stdin=f"{settings.prompt}\n".encode() if settings.stdin else b"",
+        echo=False,
+        deadline=60,
+    )
+    _read_events(Events(result.events), seen)
+    seen.output, seen.output_kind = result.output.strip(), "json"
+    seen.logs = (result.output + result.errors)[-2000:]
+    if result.failure is not None:
+        raise result.failure
+
+
+def command_words(candidate: Candidate, settings: Settings) -> list[str]:
+    """Return the words of a command with the prompt; without it if it reads its input."""
+    words = candidate.words
+    if settings.stdin:
+        return [word for word in words if word != "{prompt}"]
+    return [word.replace("{prompt}", settings.prompt) for word in words]
+
+
+def _read_events(events: Any, seen: ObservedRun) -> None:
+    from offbook.trace.events import REFUSED, RefusedData
+
+    seen.results = [
+        SeenResult(record.tool_name, record.text, record.failed, record.mocked)
+        for record in events.tool_results
+    ]
+    seen.refused = [RefusedData.read(e).destination for e in events.all if e.event == REFUSED]
+
+
+def _read_output(output: Any, seen: ObservedRun) -> None:
+    """Note the answer: as JSON, or the simple fields of an object."""
+    if isinstance(output, (str, int, float, bool, list, dict)):
+        try:
+            seen.output, seen.output_kind = json.loads(json.dumps(output)), "json"
+        except (TypeError, ValueError):
+            return
+        if seen.output != output:
+            seen.output_kind = "none"
+        return
+    fields = getattr(output, "__dict__", {})
+    simple = {
+        name: value
+        for name, value in fields.items()
+        if isinstance(value, (str, int, float, bool)) and not name.startswith("_")
+    }
+    known = dataclasses.is_dataclass(output) or hasattr(output, "model_fields")
+    if simple and known:
+        seen.output, seen.output_kind = simple, "fields"
+
+
+def _place_of(error: BaseException, root: Path) -> str:
+    """Return the file and line of the project at which an exception was raised, or ""."""
+    from traceback import extract_tb
+
+    found = ""
+    for frame in extract_tb(error.__traceback__):
+        path = Path(frame.filename)
+        if path.is_relative_to(root) and "site-packages" not in path.parts:
+            found = f"{path.relative_to(root)}:{frame.lineno}"
+    return found
+
+
+def prepare_imports(root: Path) -> None:
+    """Make the modules of a project importable, with keys that are not used."""
+    os.chdir(root)
+    for folder in (root, root / "src"):
+        if folder.is_dir() and str(folder) not in sys.path:
+            sys.path.insert(0, str(folder))
+    for name in KEYS:
+        os.environ.setdefault(name, "not-used-in-tests")
+
+
+def in_child(function: Callable[..., Any], *arguments: Any, deadline: float = 90.0) -> Any:
+    """Call a function in a separate process, and return its value and its output.
+
+    A fork has what this process imported already; the modules of the project are imported there
+    anew each time, so that no run sees the state of another.
+    """
+    import gc
+    import multiprocessing
+    import tempfile
+
+    gc.freeze()  # a collection in the child would copy all that it shares with this process
+    context: Any = multiprocessing.get_context("fork")
+    receive, send = context.Pipe(duplex=False)
+    with tempfile.TemporaryFile() as output:
+        child = context.Process(target=_call, args=(function, arguments, send, output.fileno()))
+        child.start()
+        send.close()
+        value: Any = None
+        try:
+            if receive.poll(deadline):
+                value = msgspec.msgpack.decode(receive.recv_bytes())
+        except EOFError:
+            pass
+        timed_out = child.is_alive() and value is None
+        if timed_out:
+            child.kill()
+        child.join(10)
+        if child.is_alive():  # a thread that does not end
+            child.kill()
+            child.join()
+        output.seek(0)
+        text = output.read().decode(errors="replace")
+    return value, text
+
+
+def _call(function: Callable[..., Any], arguments: tuple[Any, ...], send: Any, output: int) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    with open(os.devnull, "rb") as nothing:  # noqa: PTH123 - a device
+        os.dup2(nothing.fileno(), 0)
+    value = function(*arguments)
+    sys.stdout.flush()
+    send.send_bytes(msgspec.msgpack.encode(value))
+    send.close()
+    # Threads and exit handlers of the agent may not end.
+    os._exit(0)

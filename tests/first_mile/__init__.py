@@ -1,0 +1,1 @@
+"""Tests of `offbook init` in projects of users."""
