@@ -47,7 +47,7 @@ class Served:
 def serve(folder: Path, *options: str) -> Generator[Served]:
     """Run `offbook serve` with a trace in the folder, and interrupt it at the end."""
     (folder / "hi.yaml").write_text(PLAYBOOK)
-    command = ("-m", "offbook", "serve", "hi.yaml", "--trace", "t.jsonl")
+    command = ("-m", "offbook", "serve", "hi.yaml", "--port", "0", "--trace", "t.jsonl")
     with subprocess.Popen(
         forked_command(*command, *options),
         stdout=subprocess.PIPE,
