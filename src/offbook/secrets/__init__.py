@@ -518,9 +518,10 @@ def secret_names() -> dict[bytes, Name]:
             r"([^\s\"'\\`,;()<>{}=|]{8,})(?![\w(\[=])",
             judge=_is_unlike_code,
         ),
+        # a quoted word; "Pass `retries=3`" is the advice to pass an argument
         form(
             " \t",
-            rf"[ \t]+(?:{quote}|\xe2\x80\x9c|\\+u201c)([^\s\"'\\`,;]{{6,}})"
+            rf"(?<!\bpass)[ \t]+(?:{quote}|\xe2\x80\x9c|\\+u201c)([^\s\"'\\`,;]{{6,}})"
             rf"(?:{quote}|\xe2\x80\x9d|\\+u201d)",
             strict=True,
         ),
