@@ -315,3 +315,17 @@ def break_line(path: Path, number: int) -> None:
     lines = path.read_text().splitlines()
     lines[number - 1] = "{oops"
     path.write_text("\n".join(lines) + "\n")
+
+
+@pytest.mark.external
+def test_the_requests_of_real_clients_are_answered(shared_data: Path):
+    logs = sorted((shared_data / "wire" / "mcp").glob("*.jsonrpc.log"))
+    assert len(logs) >= 7
+    for log in logs:
+        sent = [line[2:] for line in log.read_text().splitlines() if line.startswith("> ")]
+        requests = {each["id"]: each["method"] for each in map(json.loads, sent) if "id" in each}
+        answers = {answer["id"]: answer for answer in send_lines(*sent) if "id" in answer}
+        assert answers.keys() == requests.keys(), log.name
+        for number, method in requests.items():
+            known = method in {"initialize", "tools/list"}
+            assert ("result" in answers[number]) is known, (log.name, answers[number])

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from offbook import workflows
 from offbook.errors import UsageError
 from offbook.files import write_atomic
 from offbook.trace import WORKSPACE_FILES, Trace
@@ -179,3 +181,25 @@ async def test_a_run_records_the_files_of_each_iteration():
     seen = [event.data for event in Trace(session) if event.event == WORKSPACE_FILES]
     assert seen[0]["written"]["plan.md"] == "- one\n"
     assert [data["written"].get("log.txt") for data in seen[1:]] == ["x\n", "x\nx\n"]
+
+
+def test_a_new_workspace_has_the_folder_of_the_agent():
+    assert (Path(setup("bare").workspace_path) / ".agent").is_dir()
+
+
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "run": {"backend": "mock", "max_iterations": 5, "max_runtime_secs": 300},
+    "record": {"max_iterations": 10},
+    "replay": {"strict": True, "allow_passthrough": False},
+    "inspect": {"limit": 100, "format": "json"},
+    "cleanup": {"preserve_session": False},
+    "diff": {"compare_to": "current"},
+    "evaluate": {"chain_of_thought": True},
+    "report": {"include_traces": False},
+}
+
+
+@pytest.mark.parametrize("tool", DEFAULTS)
+def test_options_have_the_defaults_of_the_specification(tool: str):
+    parameters = signature(getattr(workflows, tool)).parameters
+    assert {name: parameters[name].default for name in DEFAULTS[tool]} == DEFAULTS[tool]
