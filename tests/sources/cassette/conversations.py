@@ -145,3 +145,18 @@ def record_prompts(path: Path, prompts: Iterable[tuple[str, str]], **options: An
             recording.record_output(
                 prompt, RecordedResponse(output=f"output {number}\n", tokens=number), hat=hat
             )
+
+
+def calling_in_sequence(count: int, prefix: str = "toolu") -> tuple[list[Request], list[Reply]]:
+    """Return the requests and replies of a conversation with one tool call after another."""
+    replies = [
+        Reply((ToolCall(f"{prefix}_{n}", "find_order", {"id": n}),), "tool_use")
+        for n in range(count)
+    ]
+    messages = [user("Refund all orders")]
+    requests = [Request(History(messages), "You help.", TOOLS, "gpt-5")]
+    for number, reply in enumerate(replies):
+        result = ToolResult(f"{prefix}_{number}", (Text(f"order {number}"),))
+        messages = [*messages, Message("assistant", reply.blocks), Message("tool", (result,))]
+        requests.append(Request(History(messages), "You help.", TOOLS, "gpt-5"))
+    return requests, [*replies, Reply((Text("done"),))]

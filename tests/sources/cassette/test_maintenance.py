@@ -21,6 +21,7 @@ from offbook.sources.cassette import (
     RecordedRequest,
     RecordedResponse,
     Rerecording,
+    add_redactions,
     cassette_stats,
     compare_cassettes,
     count_hats,
@@ -37,6 +38,7 @@ from tests.sources.cassette.conversations import (
     SEED,
     Counting,
     ask,
+    calling_in_sequence,
     looking_up,
     record,
     replay,
@@ -99,6 +101,24 @@ def test_an_edited_request_is_stale_until_the_cassette_is_upgraded(path: Path):
     assert upgrade_cassette(path) == [3]
     assert stale_interactions(load_cassette(path)) == []
     assert "# kinder" in path.read_text()
+
+
+@pytest.mark.parametrize("calls", [1, 2, 5])
+async def test_an_upgrade_leaves_the_hashes_of_calls_in_sequence(calls: int, tmp_path: Path):
+    path = tmp_path / "calls.yaml"
+    requests, replies = calling_in_sequence(calls)
+    await record(path, requests, *replies)
+    assert stale_interactions(load_cassette(path)) == []
+    assert upgrade_cassette(path) == []
+
+
+async def test_calls_in_sequence_are_replayed_after_new_redactions(tmp_path: Path):
+    path = tmp_path / "calls.yaml"
+    requests, replies = calling_in_sequence(3)
+    await record(path, requests, *replies)
+    add_redactions(path, {"patterns": {"ORDER": "order [0-9]"}})
+    again, _ = calling_in_sequence(3, prefix="other")
+    assert (await replay(path, again))[-1] == "done"
 
 
 def test_the_oldest_format_is_upgraded_with_its_comments(tmp_path: Path):

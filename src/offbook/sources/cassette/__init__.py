@@ -13,8 +13,9 @@ __getattr__ = lazy_getattr(
         "journal": "Journal JournalMerged append_interactions as_block_sequence edit_mapping"
         " load_cassette remove_interactions update_header"
         " update_interactions",
-        "maintenance": "Drift cassette_stats compare_cassettes count_hats find_cassettes"
-        " rebuild_request stale_interactions trim_cassette upgrade_cassette verify_cassette",
+        "maintenance": "Drift add_redactions cassette_stats compare_cassettes count_hats"
+        " find_cassettes rebuild_request stale_interactions trim_cassette upgrade_cassette"
+        " verify_cassette",
         "recording": "Recording Rerecording price_table",
         "replay": "Cassette ReplayCursor RequestHashes request_hat",
     },

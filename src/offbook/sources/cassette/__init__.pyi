@@ -28,6 +28,7 @@ from offbook.sources.cassette.journal import remove_interactions as remove_inter
 from offbook.sources.cassette.journal import update_header as update_header
 from offbook.sources.cassette.journal import update_interactions as update_interactions
 from offbook.sources.cassette.maintenance import Drift as Drift
+from offbook.sources.cassette.maintenance import add_redactions as add_redactions
 from offbook.sources.cassette.maintenance import cassette_stats as cassette_stats
 from offbook.sources.cassette.maintenance import compare_cassettes as compare_cassettes
 from offbook.sources.cassette.maintenance import count_hats as count_hats

@@ -607,16 +607,21 @@ def number_call_ids(message: Message, ids: dict[str, str]) -> Message:
     numbered = False
     for block in message.blocks:
         if isinstance(block, ToolCall):
-            number = ids.setdefault(block.id, f"call-{len(ids) + 1}")
-            blocks.append(msgspec.structs.replace(block, id=number))
+            blocks.append(msgspec.structs.replace(block, id=_number_of(block.id, ids)))
             numbered = True
         elif isinstance(block, ToolResult):
-            number = ids.setdefault(block.call_id, f"call-{len(ids) + 1}")
-            blocks.append(msgspec.structs.replace(block, call_id=number))
+            blocks.append(msgspec.structs.replace(block, call_id=_number_of(block.call_id, ids)))
             numbered = True
         else:
             blocks.append(block)
     return Message(message.role, tuple(blocks)) if numbered else message
+
+
+def _number_of(call_id: str, ids: dict[str, str]) -> str:
+    if call_id not in ids:
+        # A stored reply has the id of its provider, a stored result its number: one call, two keys.
+        ids[call_id] = f"call-{len({*ids.values()}) + 1}"
+    return ids[call_id]
 
 
 def register_call_ids(message: Message, ids: dict[str, str]) -> Message:
