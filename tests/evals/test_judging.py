@@ -76,6 +76,13 @@ def test_a_judge_scores_the_run(run_files: RunPack, name: str):
     assert run_files(pack(settings), {"judge.jsonl": text}).cases[0].status == status
 
 
+def test_a_score_has_the_version_of_its_prompt(run_files: RunPack):
+    run = run_files(pack({"prompt_version": "v3"}), {"judge.jsonl": answers(score(5), score(5))})
+    loaded = read_pack(run.folder / "pack.json")
+    result = evaluate_case(loaded, loaded.pack.cases[0], EvalOptions())
+    assert [v.context["prompt_version"] for v in result.verdicts if v.context] == ["v3"]
+
+
 def test_a_threshold_on_the_score_is_applied(run_files: RunPack):
     content = pack(thresholds={"min_score": 0.9})
     assert run_files(content, {"judge.jsonl": answers(score(4))}).cases[0].status == "fail"
