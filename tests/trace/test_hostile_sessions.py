@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from offbook.checks import CheckContext, evaluate_all
@@ -60,7 +60,6 @@ ASSERTIONS: list[dict[str, Any]] = [
 ]
 
 
-@settings(max_examples=60)
 @given(st.lists(rows | json_values, max_size=12), st.binary(max_size=20))
 def test_any_session_can_be_summarized_checked_and_reported(
     tmp_path_factory: pytest.TempPathFactory, records: list[Any], tail: bytes
