@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import io
-import json
+import marshal
 import os
 import pkgutil
 import shlex
@@ -156,7 +156,7 @@ class Connection:
         with self._lock:
             assert self._channel is not None
             self._channel.settimeout(timeout)
-            _send(self._channel, job, streams)
+            _send(self._channel, tuple(job), streams)
             pid = _receive(self._channel)[0]
             try:
                 return _receive(self._channel)[0]
@@ -213,8 +213,8 @@ def _read(file: Any) -> str:
     return file.read().decode(errors="replace").replace("\r\n", "\n")
 
 
-def _send(channel: socket.socket, message: object, streams: Sequence[int] = ()) -> None:
-    data = json.dumps(message).encode()
+def _send(channel: socket.socket, message: Any, streams: Sequence[int] = ()) -> None:
+    data = marshal.dumps(message)
     socket.send_fds(channel, [LENGTH.pack(len(data))], streams)
     channel.sendall(data)
 
@@ -227,7 +227,7 @@ def _receive(channel: socket.socket) -> tuple[Any, list[int]]:
     length, data = LENGTH.unpack(head)[0], b""
     while len(data) < length:
         data += channel.recv(length - len(data))
-    return json.loads(data), streams
+    return marshal.loads(data), streams  # noqa: S302 - of our own tests
 
 
 # What Offbook imports when it is used.
