@@ -267,7 +267,8 @@ CLIENTS = {
     "httpx": post_with("httpx", f"httpx.post(sys.argv[1], content={BODY!r}).text"),
     "aiohttp, which reads no proxy": (sys.executable, "-c", AIOHTTP),
     "a fixed base URL of openai": (sys.executable, "-c", OPENAI),
-    "Java": ("java", "Ask.java"),
+    # without the second compiler: it compiles itself and the program for one request
+    "Java": ("java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "Ask.java"),
 }
 
 
