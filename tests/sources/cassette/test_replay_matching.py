@@ -494,7 +494,7 @@ def test_call_ids_are_numbered_in_calls_and_results():
         "call-1",
         "call-3",
     ]
-    assert ids == {"x": "call-1", "y": "call-2", "z": "call-3"}
+    assert [ids[name] for name in "xyz"] == ["call-1", "call-2", "call-3"]
     plain = Message("user", (Text("t"),))
     assert number_call_ids(plain, ids) is plain
 
@@ -503,7 +503,23 @@ def test_numbered_call_ids_are_kept():
     ids: dict[str, str] = {}
     message = Message("assistant", (ToolCall("call-4", "a", {}), ToolResult("call-9", ())))
     assert register_call_ids(message, ids) is message
-    assert ids == {"call-4": "call-4", "call-9": "call-9"}
+    others = Message("assistant", tuple(ToolCall(f"call-{n}", "a", {}) for n in range(9, 5, -1)))
+    numbers = [call.id for call in number_call_ids(others, ids).calls]
+    assert numbers == ["call-2", "call-3", "call-5", "call-6"]
+
+
+def test_a_stored_conversation_has_the_digest_of_the_sent_one():
+    """A cassette has the ids of the model in its replies, and numbers in its requests."""
+    normalizer = Normalizer()
+    sent = stored = ConversationDigest(ids={})
+    for turn in range(1, 4):
+        reply = (ToolCall(f"id-{turn}", "find", {"order": turn}),)
+        sent = normalizer.extend_with_reply(sent, reply)
+        sent = normalizer.extend(sent, [Message("tool", (ToolResult(f"id-{turn}", ()),))])
+        stored = normalizer.extend_with_reply(stored, reply)
+        result = Message("tool", (ToolResult(f"call-{turn}", ()),))
+        stored = normalizer.extend(stored, [result], numbered=True)
+        assert stored.digest == sent.digest
 
 
 def test_a_digest_counts_its_messages():

@@ -628,10 +628,23 @@ def register_call_ids(message: Message, ids: dict[str, str]) -> Message:
     """Return a stored message unchanged, and note the numbers that it uses in `ids`."""
     for block in message.blocks:
         if isinstance(block, ToolCall):
-            ids.setdefault(block.id, block.id)
+            ids.setdefault(_USED + block.id, block.id)
         elif isinstance(block, ToolResult):
-            ids.setdefault(block.call_id, block.call_id)
+            ids.setdefault(_USED + block.call_id, block.call_id)
     return message
+
+
+_USED = "\0"  # before a number that is used: an id of a client can look like a number
+
+
+def _number_of(call_id: str, ids: dict[str, str]) -> str:
+    if (number := ids.get(call_id)) is None:
+        # A stored conversation has numbers only; in any other, each number has its id.
+        count = len(ids) // 2 + 1
+        while _USED + (number := f"call-{count}") in ids:
+            count += 1
+        ids[call_id] = ids[_USED + number] = number
+    return number
 
 
 def _strip_message(message: Message) -> Message:
