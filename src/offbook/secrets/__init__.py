@@ -83,7 +83,7 @@ class _KeyLines(NamedTuple):
         at, found = head.end(), False
         # lines such as `Proc-Type: 4,ENCRYPTED` are before the key
         start_line = compile_pattern(_KEY_LINE).search(lower, at, at + MAX_HEADERS_LENGTH)
-        if start_line:
+        if start_line and not compile_pattern(_BRACKET).search(lower, at, start_line.start(1)):
             at = start_line.start()
         while (match := compile_pattern(_KEY_LINE).match(lower, at)) and _is_mixed(
             raw[match.start(1) : match.end(1)]
@@ -122,7 +122,8 @@ _JWK_MEMBER = (
     rb"(?:\s|%20|\\+[nr])*" + _JWK_QUOTE + rb"([A-Za-z0-9_-]{16,})"
 )
 # The first lines of keys in several lines: PEM, SSH2 and PuTTY.
-_BETWEEN = rb"(?s)(?:\\+[nrt]|%0[ad]|[^a-z0-9+/=\\%]|[a-z0-9]{1,5}(?![a-z0-9+/=])){0,60}?"
+_BETWEEN = rb"(?s)(?:\\+[nrt]|%0[ad]|[^a-z0-9+/=\\%(){}<]|[a-z0-9]{1,5}(?![a-z0-9+/=])){0,60}?"
+_BRACKET = rb"[(){}<]"  # of code
 _KEY_LINE = _BETWEEN + rb"((?:[a-z0-9+/=]|%2b|%2f|%3d){40,})"
 _LAST_LINE = _BETWEEN + rb"((?:[a-z0-9+/=]|%2b|%2f|%3d)+)"
 _KEY_END = rb"end(?: |%20)[a-z0-9 %]{0,40}private|private-mac"
@@ -491,7 +492,7 @@ def secret_names() -> dict[bytes, Name]:
         form(
             "\\\"' \t:=",
             r"(?:\\*[\"']\]?)?[ \t]*(?::[ \t]*&?[a-z]{2,12}[ \t]*(?==))?(?::=|=>|\|\||\?\?|[:=])"
-            r"[ \t]*(?:\[[ \t]*)?[bru]?(\\*[\"'`])(?![),\]};: \t]|\+[ \t\"'\\=])"
+            r"[ \t]*(?:\[[ \t]*)?[bru]?(\\*[\"'`])(?![),\]};: \t]|\+[ \t\"'\\=]|(?<=`)[^`]* )"
             r"([^\"'`\\\n]{4,})\1(?!\w)",
         ),
         form("&", r"&(?:quot|#34|#39);\s*[:=]\s*&(?:quot|#34|#39);([^&\s]{4,})"),  # JSON in HTML
@@ -675,7 +676,7 @@ _PLACEHOLDER = (
 )
 _WORDS = rb"[A-Z]+(?![a-z])[0-9]*|[A-Z]?[a-z]+[0-9]*|[0-9]+"
 _IDENTIFIER = rb"[A-Za-z0-9_ .:/<>\[\]()-]+\??"
-_EXPRESSION = rb"(?s)[A-Za-z_][\w.]*[\[(<].*|[A-Za-z_]{1,40}(?:\.[A-Za-z_]{1,40})+"
+_EXPRESSION = rb"(?s)[A-Za-z_][\w.]*[\[(<].*|[A-Za-z_]{1,40}(?:\.[A-Za-z_]{1,40}[0-9]?)+"
 _ELIDED = rb"(?:\.\.\.|\xe2\x80\xa6)\Z|<[A-Za-z][\w .-]*>|\$\{|\{[\w.]*[}(\[!:]|%[sd]\b|%\(|%key:"
 # Words of a message or a description, and words in letters that are not of ASCII.
 _PROSE = (
