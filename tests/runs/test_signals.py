@@ -66,7 +66,7 @@ def command_of(runner: str, folder: Path) -> list[str]:
 
 def accept_signals() -> None:
     """Undo what nohup and the background jobs of a shell ignore."""
-    for number in SIGNALS[:-1]:
+    for number in (*SIGNALS[:-1], signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
 
 
@@ -149,3 +149,59 @@ def test_no_process_is_left_after_a_signal_and_the_trace_has_the_reason(
         "interrupted: Ctrl-C" if number == signal.SIGINT and runner == "pytest" else number.name
     )
     assert reason in events[-1].data["error"]
+
+
+# An agent in the process of Offbook: it starts daemons for ever, and does not listen to signals.
+FUNCTION = """
+import os, time
+from offbook import drive
+
+def agent(prompt):
+    while True:
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                os.execve("/bin/sleep", [{tag!r}, "300"], {{}})
+            os._exit(0)
+        os.wait()
+        time.sleep(0.05)
+
+def world():
+    return drive(agent)
+"""
+PACK = """
+id = "daemons"
+[[cases]]
+id = "one"
+subject = "shop.py:agent"
+input = "Hi"
+playbook = "playbook.yaml"
+assertions = [{ kind = "output", contains = "Hi" }]
+"""
+IN_PROCESS = {"explore": ["explore", "shop:world", "Hi"], "eval": ["eval", "run", "one.eval.toml"]}
+
+
+@pytest.mark.parametrize("number", [*SIGNALS, signal.SIGQUIT])
+@pytest.mark.parametrize("runner", IN_PROCESS)
+def test_the_daemons_of_an_agent_in_our_process_end_with_us(
+    runner: str, number: signal.Signals, tmp_path: Path
+):
+    tmp_path = tmp_path.resolve()
+    tag = tmp_path / "daemon"
+    (tmp_path / "shop.py").write_text(FUNCTION.format(tag=str(tag)))
+    (tmp_path / "one.eval.toml").write_text(PACK)
+    (tmp_path / "playbook.yaml").write_text("- when: Hi\n  do:\n    - say: Hi.\n")
+    with (tmp_path / "output").open("wb") as file:
+        runs = subprocess.Popen(
+            [sys.executable, "-m", "offbook", *IN_PROCESS[runner]],
+            cwd=tmp_path,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            preexec_fn=accept_signals,  # noqa: PLW1509 - no other thread runs here
+            env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        )
+    wait_until(lambda: len(processes_of(tag)) > 2, runs)
+    runs.send_signal(number)
+    runs.wait()
+    assert wait_until_gone(tag) == [], (tmp_path / "output").read_text()
+    assert runs.returncode in {-number, 128 + number}
