@@ -539,6 +539,14 @@ def test_a_text_that_leaves_cannot_control_a_terminal():
     assert outgoing("a\x1b[2Jb\x9b\u202ec\td\n") == "a␛[2Jb\ufffd\ufffdc\td\n"
 
 
+@pytest.mark.parametrize(
+    "code",
+    [*range(9), 0x0B, 0x1B, 0x7F, 0x9B, 0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), 0x2067],
+)
+def test_no_control_or_bidi_character_leaves(code: int):
+    assert chr(code) not in outgoing(f"a{chr(code)}b")
+
+
 def test_the_secrets_of_a_text_are_found(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("SHOP_PASSWORD", "correct horse")
     key = "ghp_" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ0123456789"

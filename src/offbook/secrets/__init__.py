@@ -235,6 +235,8 @@ def find_secrets(text: str) -> Iterator[str]:
 CONTROL_SYMBOLS = {
     **{code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"},
     **dict.fromkeys((*range(0x80, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)), 0xFFFD),
+    # marks of direction, separators of lines and paragraphs
+    **dict.fromkeys((0x061C, 0x200E, 0x200F, 0x2028, 0x2029), 0xFFFD),
     0x7F: 0x2421,
 }
 _CONTROL = re.compile(f"[{re.escape(''.join(map(chr, CONTROL_SYMBOLS)))}]")
