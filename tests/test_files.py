@@ -9,7 +9,16 @@ import msgspec
 import pytest
 
 from offbook.errors import FormatError, UsageError
-from offbook.files import copy_atomic, import_object, read_document, read_lines, write_atomic
+from offbook.files import (
+    copy_atomic,
+    import_object,
+    parse_json,
+    parse_toml,
+    read_document,
+    read_lines,
+    read_text,
+    write_atomic,
+)
 
 
 class Case(msgspec.Struct, forbid_unknown_fields=True):
@@ -113,3 +122,25 @@ def test_an_object_that_cannot_be_imported_is_reported(reference: str, message: 
     with pytest.raises(UsageError) as caught:
         import_object(reference)
     assert message in str(caught.value)
+
+
+LIMITS = {
+    "deep.json": ("[" * 100_000, "nested too deeply"),
+    "deep.toml": ("a = " + "[" * 5000, "nested too deeply"),
+    "digits.toml": ("a = " + "9" * 6000, "a number has too many digits"),
+}
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_a_file_beyond_the_limits_of_a_parser_is_an_error_of_the_file(name: str):
+    text, message = LIMITS[name]
+    parse = parse_json if name.endswith("json") else parse_toml
+    with pytest.raises(FormatError, match=message) as failed:
+        parse(text, Path(name))
+    assert name in str(failed.value)
+
+
+def test_a_device_without_an_end_is_too_large(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("offbook.files.MAX_FILE_SIZE", 1 << 20)
+    with pytest.raises(FormatError, match="larger than 1 MiB"):
+        read_text(Path("/dev/zero"))

@@ -95,20 +95,40 @@ def is_hard_linked(path: Path) -> bool:
 def read_text(path: Path) -> str:
     """Return the text of a file."""
     try:
-        if path.stat().st_size > MAX_FILE_SIZE:
-            raise FormatError(f"the file is larger than {MAX_FILE_SIZE >> 20} MiB", path=path)
-        return path.read_text(encoding="utf-8-sig")  # without the BOM
+        with path.open(encoding="utf-8-sig") as file:  # without the BOM
+            # the size of a device or a pipe is not known before
+            large = path.stat().st_size > MAX_FILE_SIZE
+            text = "" if large else file.read(MAX_FILE_SIZE + 1)
     except OSError as error:
         reason = error.strerror or str(error)
         raise FormatError(f"cannot be read: {reason}", path=path) from error
     except UnicodeDecodeError as error:
         raise FormatError(f"not a UTF-8 text: {error.reason}", path=path) from error
+    if large or len(text) > MAX_FILE_SIZE:
+        raise FormatError(f"the file is larger than {MAX_FILE_SIZE >> 20} MiB", path=path)
+    return text
+
+
+@contextmanager
+def parser_limits(path: Path | str, line: int | None = None) -> Generator[None]:
+    """Turn the limits of a parser that a file exceeds into an error of this file."""
+    try:
+        yield
+    except RecursionError as error:
+        raise FormatError("nested too deeply", path=path, line=line) from error
+    except MemoryError as error:
+        raise FormatError("too large for the memory", path=path, line=line) from error
+    except ValueError as error:
+        if "integer string conversion" not in str(error):
+            raise
+        raise FormatError("a number has too many digits", path=path, line=line) from error
 
 
 def parse_json(raw: str | bytes, path: Path | str = "", line: int | None = None) -> Any:
     """Return the value of a JSON document."""
     try:
-        return msgspec.json.decode(raw)
+        with parser_limits(path, line):
+            return msgspec.json.decode(raw)
     except msgspec.DecodeError as error:
         raise FormatError(f"invalid JSON: {error}", path=path, line=line) from error
 
@@ -118,7 +138,8 @@ def parse_toml(text: str, path: Path) -> dict[str, Any]:
     import tomllib  # most runs read no TOML
 
     try:
-        return tomllib.loads(text)
+        with parser_limits(path):
+            return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         number = str(error).partition("(at line ")[2].partition(",")[0]
         line = int(number) if number.isdigit() else None  # an error at the end has none
@@ -161,9 +182,11 @@ def read_lines(path: Path, decode: Callable[[bytes], T], what: str) -> Iterator[
             if not line.endswith(b"\n"):
                 return  # the run was killed while it wrote this line
             try:
-                yield decode(line)
+                with parser_limits(path, number):
+                    value = decode(line)
             except msgspec.MsgspecError as error:
                 raise FormatError(f"invalid {what}: {error}", path=path, line=number) from error
+            yield value
 
 
 def read_document(path: Path, kind: type[T]) -> T:
@@ -469,7 +492,8 @@ def _read(text: str, path: Path | str) -> Any:
     import yaml_rs
 
     try:
-        return yaml_rs.loads(text, alias_limits=_alias_limits(), parse_datetime=False)
+        with parser_limits(path):
+            return yaml_rs.loads(text, alias_limits=_alias_limits(), parse_datetime=False)
     except yaml_rs.YAMLDecodeError as error:
         message = str(error)
         match = re.search(r"line (\d+)", message)

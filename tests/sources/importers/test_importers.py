@@ -565,3 +565,11 @@ def test_the_last_branch_of_a_session_file_of_pi_is_imported(tmp_path: Path):
         ("Good evening", "Good evening to you")
     ]
     assert skipped == {"message of another branch": 2}
+
+
+@pytest.mark.parametrize("text", ["[]", "[" * 100_000], ids=["no records", "too deep"])
+def test_a_file_without_records_is_refused(tmp_path: Path, text: str):
+    path = tmp_path / "trace.json"
+    path.write_text(text)
+    with pytest.raises(FormatError, match=r"trace\.json"):
+        read_trace(path)

@@ -97,13 +97,15 @@ def read_records(path: Path, skipped: Skipped) -> list[TraceRecord]:
                     hint="a trace has one JSON object a line",
                 )
             records.append(TraceRecord(line, cast("dict[str, Any]", item)))
+    if not records:
+        raise FormatError("the file has no records", path=path)
     return records
 
 
 def _is_json(line: str) -> bool:
     try:
         msgspec.json.decode(line)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return False
     return True
 
