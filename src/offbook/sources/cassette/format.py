@@ -617,13 +617,6 @@ def number_call_ids(message: Message, ids: dict[str, str]) -> Message:
     return Message(message.role, tuple(blocks)) if numbered else message
 
 
-def _number_of(call_id: str, ids: dict[str, str]) -> str:
-    if call_id not in ids:
-        # A stored reply has the id of its provider, a stored result its number: one call, two keys.
-        ids[call_id] = f"call-{len({*ids.values()}) + 1}"
-    return ids[call_id]
-
-
 def register_call_ids(message: Message, ids: dict[str, str]) -> Message:
     """Return a stored message unchanged, and note the numbers that it uses in `ids`."""
     for block in message.blocks:
