@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from offbook.errors import ModelError, RunError
 from offbook.exchange.messages import JSON, RAW_ARGUMENTS
+from offbook.exchange.people import Answer, Question, allow
 from offbook.explore.moves import END, SOON, GeneratedCall, Move, Place, build_reply, find_values
 from offbook.sources.playbook.playbook import Playbook
 
@@ -292,6 +293,11 @@ class PatientPlaybook(Playbook):
     def __init__(self) -> None:
         super().__init__(strict=False)
         self._extra = 0
+
+    async def answer(self, question: Question, /) -> Answer:
+        """Allow everything: the search is for what the model does."""
+        del question
+        return allow
 
     async def reply(self, request: Request, /) -> Reply:
         """Return the next step; after the last one, the end of the conversation."""

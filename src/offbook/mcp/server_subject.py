@@ -48,6 +48,7 @@ from offbook.exchange.messages import (
     user,
 )
 from offbook.exchange.model import Request, Tool, compile_validator
+from offbook.exchange.people import Allow, Deny, Question
 from offbook.mcp.http_sessions import bridge_command
 from offbook.mcp.server_session import PROTOCOL_VERSIONS
 from offbook.secrets import excerpt, outgoing
@@ -145,7 +146,7 @@ class McpServer(PlainSubject):
             "initialize",
             {
                 "protocolVersion": PROTOCOL_VERSIONS[0],
-                "capabilities": {"sampling": {}, "roots": {}},
+                "capabilities": {"sampling": {}, "roots": {}, "elicitation": {}},
                 "clientInfo": client,
             },
         )
@@ -268,6 +269,8 @@ class McpServer(PlainSubject):
             return {}
         if method == "roots/list":
             return {"roots": [{"uri": self._context.cwd.as_uri(), "name": "cwd"}]}
+        if method == "elicitation/create":
+            return await self._ask_person(params)
         if method == "sampling/createMessage":
             messages = [_read_sampled(message) for message in params.get("messages", ())]
             request = Request(History(messages), params.get("systemPrompt") or "")
@@ -276,6 +279,17 @@ class McpServer(PlainSubject):
             return {"role": "assistant", "content": content, "model": reply.model or "offbook"}
         self._problems.append(f"the server sent {method!r}, which the client does not support")
         raise RpcError(f"unknown method {method!r}", METHOD_NOT_FOUND)
+
+    async def _ask_person(self, params: JsonObject) -> JsonObject:
+        answer = await self._context.ask(Question(str(params.get("message", ""))))
+        if isinstance(answer, Deny):
+            return {"action": "decline"}
+        if isinstance(answer, Allow):
+            return {"action": "accept", "content": dict(answer.params or {})}
+        properties: JsonObject = (params.get("requestedSchema") or {}).get("properties") or {}
+        if not isinstance(answer, dict):  # the value of the only field
+            answer = {next(iter(properties), "value"): answer}
+        return {"action": "accept", "content": answer}
 
     # --- The rules of the protocol
 

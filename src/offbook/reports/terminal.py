@@ -45,6 +45,7 @@ from offbook.trace.events import (
     FAULT,
     ITERATION,
     LOOP_START,
+    PERSON,
     PROCESS_EXIT,
     PROCESS_OUTPUT,
     PROCESS_START,
@@ -157,6 +158,7 @@ class TraceTree:
             TOOL_BLOCKED: self._on_tool_blocked,
             TOOL_ERROR: self._on_tool_error,
             REFUSED: self._on_refused,
+            PERSON: self._on_person,
             FAULT: self._on_fault,
             VERDICT: self._on_verdict,
             WIRE: self._on_wire,
@@ -506,6 +508,11 @@ class TraceTree:
             return self._add(node)
         self._step.add(node)
         return iter(())
+
+    def _on_person(self, data: dict[str, Any]) -> Iterator[StyledLine]:
+        asked = str(data.get("tool") or data.get("question", ""))
+        text = self._texts.shorten(f"{asked}: {data.get('answer', 'no answer')}")
+        return self._add(Node(StyledText("person: ", "warning"), StyledText(text)))
 
     def _on_fault(self, data: dict[str, Any]) -> Iterator[StyledLine]:
         name = f" of {data['name']}" if data.get("name") else ""

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from offbook.errors import UsageError
+from offbook.errors import ScriptMismatch, UsageError
 from offbook.exchange.model import ToolAlias
+from offbook.exchange.people import Allow, Answer, AnswersPeople, Deny, Question
 from offbook.subjects.subject import (
     HasMockedTools,
     HasRequestMetadata,
@@ -29,7 +30,7 @@ from offbook.subjects.subject import (
     RunContext,
     Subject,
 )
-from offbook.trace.events import FaultData, RefusedData
+from offbook.trace.events import UNSET, FaultData, PersonData, RefusedData
 from offbook.trace.instrument import TracedSource
 
 # The server, the dialects and the interception are imported where they are used: a scripted
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
     from offbook.determinism.faults import FaultInjector
     from offbook.determinism.network_guard import NetworkGuard
-    from offbook.errors import ConnectionBlocked, ScriptMismatch
+    from offbook.errors import ConnectionBlocked
     from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
     from offbook.exchange.model import (
         AliasedSource,
@@ -129,6 +130,7 @@ class Wiring:
         self.refused: list[ConnectionBlocked] = []
         # A subject that sees its tools has a watch, which knows the calls of its clients.
         self.tool_watch: ToolWatch | None = getattr(subject, "tool_watch", None)
+        self._unanswered: ScriptMismatch | None = None  # a question without an answer
         self._undo: list[Callable[[], None]] = []
 
     def connect(self, cwd: Path) -> RunContext:
@@ -149,7 +151,9 @@ class Wiring:
         else:
             self._endpoint = self._create_endpoint(tools=read_tools)
             source, url = self._endpoint.source, self._endpoint.url
-        context = RunContext(source, self._hub, cwd, url, failure=lambda: self.failure)
+        context = RunContext(
+            source, self._hub, cwd, url, failure=lambda: self.failure, ask=self._ask_person
+        )
         starts_process: bool = getattr(self._subject, "starts_process", False)
         if starts_process or self._subject.model_access == "endpoint":
             self._proxy = self._open_proxy(self._endpoint)
@@ -175,6 +179,34 @@ class Wiring:
             if watch is not getattr(self._subject, "tool_watch", None):
                 self._undo.append(watch.open(context))
         return msgspec.structs.replace(context, source=source)
+
+    async def _ask_person(self, question: Question, /) -> Answer:
+        """Return the answer of the script to a question of the agent; both are in the trace."""
+        tool = question.tool or UNSET
+        given = question.input if question.tool else UNSET
+        asked = PersonData(question.text, tool, given)
+        try:
+            if not isinstance(self._source, AnswersPeople):
+                kind = type(self._source).__name__
+                raise ScriptMismatch(  # noqa: TRY301 - emitted below, as that of a playbook
+                    f"the agent asked a person {question}, and {kind} has no answers",
+                    hint='script it: person("…", allow) in a playbook',
+                )
+            answer = await self._source.answer(question)
+        except ScriptMismatch as error:
+            self._unanswered = self._unanswered or error
+            self._hub.emit_data(asked)
+            raise
+        if isinstance(answer, Allow):
+            changed = UNSET if answer.params is None else answer.params
+            asked = msgspec.structs.replace(asked, answer="allow", changed=changed)
+        elif isinstance(answer, Deny):
+            reason = answer.reason or UNSET
+            asked = msgspec.structs.replace(asked, answer="deny", reason=reason)
+        else:
+            asked = msgspec.structs.replace(asked, answer=answer)
+        self._hub.emit_data(asked)
+        return answer
 
     def _attach_servers(self) -> ToolWatch:
         """Let the MCP servers report to the watch of the subject, or to a new one."""
@@ -245,6 +277,7 @@ class Wiring:
 
     def forget_history_error(self) -> None:
         """Start the next run without the error of the last one."""
+        self._unanswered = None
         if self._traced is not None:
             self._traced.history_error = None
         elif self._endpoint is not None:
@@ -252,9 +285,9 @@ class Wiring:
 
     @property
     def failure(self) -> BaseException | None:
-        """The first error at the endpoint, or the refusal of the agent's last request."""
-        if self._endpoint is None:
-            return None
+        """The first error at the endpoint, the refusal of the last request, or of a question."""
+        if self._unanswered is not None or self._endpoint is None:
+            return self._unanswered
         return self._endpoint.failure or self._endpoint.refusal
 
     @contextmanager

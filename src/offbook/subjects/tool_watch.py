@@ -109,14 +109,16 @@ class ToolWatch:
         call_id: str = "",
         signals: tuple[type[Exception], ...] = (),
         functions: tuple[object, ...] = (),
+        pauses: tuple[type[Exception], ...] = (),
     ) -> WatchedCall:
         """Watch one execution with this input, in a `with` block.
 
         `signals` are exceptions that tools raise to tell the model. `functions` are the tool's own
         code: an exception that passed through none is the framework's refusal of the input.
+        `pauses` are exceptions by which a tool waits for a person: it has not run yet.
         Write `with` in a plain function, and `async with` in an `async def`.
         """
-        return WatchedCall(self, tool, given, call_id, signals, functions)
+        return WatchedCall(self, tool, given, call_id, (*signals, *pauses), functions, pauses)
 
     def is_reported(self, tool: str, given: Any) -> bool:
         """Return whether a client reports the execution that its server is about to start.
@@ -234,7 +236,16 @@ class WatchedCall:
     """One execution of a tool, in a `with` or `async with` block; a fault may delay or end it."""
 
     __slots__ = (
-        *("_began", "_content", "_functions", "_scope", "_signals", "_started", "_watch"),
+        *(
+            "_began",
+            "_content",
+            "_functions",
+            "_pauses",
+            "_scope",
+            "_signals",
+            "_started",
+            "_watch",
+        ),
         *("failed", "given", "served", "tool"),
     )
 
@@ -246,7 +257,9 @@ class WatchedCall:
         call_id: str,
         signals: tuple[type[Exception], ...],
         functions: tuple[object, ...],
+        pauses: tuple[type[Exception], ...] = (),
     ) -> None:
+        self._pauses = pauses
         self._watch = watch
         self.tool = tool
         self.given = given
@@ -302,6 +315,7 @@ class WatchedCall:
         self._scope.__exit__()
         self._watch.note_closed(self)
         ran = error is None or isinstance(error, InjectedFault) or _passed(error, self._functions)
+        ran = ran and not isinstance(error, self._pauses)
         outcome = Outcome(self._content, self.failed or error is not None, ran)
         self._watch.end(self._started, self.tool, milliseconds, outcome, error, self._signals)
 

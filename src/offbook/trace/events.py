@@ -72,6 +72,7 @@ PLAN = "plan"  # A plan or a decision of the agent, as a structure.
 FEEDBACK = "feedback_injected"  # Feedback of a person or a gate to the agent, such as an approval.
 BUDGET_EXHAUSTED = "agent.budget_exhausted"  # The agent stopped at a limit.
 LOOP_STUCK = "agent.loop_stuck"  # The agent repeated itself until it was stopped.
+PERSON = "person.asked"  # The agent asked a person: the question, and the answer of the script.
 FAULT = "fault.injected"  # A fault of the run's plan: its kind, and where it was injected.
 HOST_CALL = "host.call"  # A call of the host: parameters, who answered, and the answer.
 CLI_CALL = "cli.call"  # A call of a fake program: its arguments and exit code.
@@ -411,6 +412,21 @@ class DriftData(EventData, frozen=True):
     hat: str
     recorded: str
     hash: str
+
+
+class PersonData(EventData, frozen=True):
+    """A question of the agent to a person: an approval of a tool call, or a text.
+
+    `answer` is `allow`, `deny` or the value; it is not set if the script has none.
+    """
+
+    event_name = PERSON
+    question: str = ""
+    tool: str | Optional = UNSET
+    input: Any = UNSET
+    answer: Any = UNSET
+    changed: Any = UNSET
+    reason: str | Optional = UNSET
 
 
 class FaultData(EventData, frozen=True):

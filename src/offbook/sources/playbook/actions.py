@@ -1,4 +1,4 @@
-"""The words of a playbook (`when`, `call`, `say`, `think`, `fail`, `role`), and its steps.
+"""The words of a playbook (`when`, `call`, `say`, `think`, `fail`, `person`, `role`), and its steps.
 
 Each word checks its arguments immediately, so a mistake is reported at the line that contains it
 and not in the middle of a run.
@@ -20,6 +20,7 @@ from offbook.errors import OffbookWarning, PlaybookError, did_you_mean, explain_
 if TYPE_CHECKING:
     from offbook.exchange.messages import ToolResult
     from offbook.exchange.model import Request
+    from offbook.exchange.people import Question
 
 
 Params = Mapping[str, Any]
@@ -141,7 +142,21 @@ class Fail(msgspec.Struct, frozen=True):
     retry_after: float | None
 
 
-Action = Call | Say | Think | Fail
+class Person(msgspec.Struct, frozen=True):
+    """A person answers a question of the agent, between two messages of the model."""
+
+    about: Match
+    answer: Any
+
+    def matches(self, question: Question) -> bool:
+        """Return whether it answers a question: by the name of the tool, or by its text."""
+        if isinstance(self.about, str) and self.about == question.tool:
+            return True
+        return _matches(self.about, question.text)
+
+
+Action = Call | Say | Think | Fail | Person
+ACTION_KINDS = (Call, Say, Think, Fail, Person)
 # Each entry is one message of the model: an action, or a list of them.
 Actions = Sequence["Action | Sequence[Action]"]
 
@@ -194,7 +209,7 @@ def _matches(match: Match | None, text: str) -> bool:
 
 def group_actions(action: Action | Sequence[Action]) -> Sequence[Action]:
     """Return the actions of one message: a list is a group, a bare action is a group of one."""
-    return (action,) if isinstance(action, (Call, Say, Think, Fail)) else action
+    return (action,) if isinstance(action, ACTION_KINDS) else action
 
 
 def list_called_tools(script: Iterable[Turn | Role]) -> set[str]:
@@ -377,6 +392,23 @@ def fail(
 
 
 @explain_call
+def person(about: Match, answer: Any) -> Person:
+    """Let a person answer a question of the agent, after the action before it.
+
+    `about` is the name of the tool that needs an approval, or a part of the question. The answer is
+    `allow`, `allow({…})` with other parameters, `deny`, `deny("reason")`, or a value.
+    """
+    if not isinstance(about, (str, re.Pattern)) or not about:
+        raise PlaybookError(
+            "person() takes a tool or a part of the question first",
+            hint='write person("refund", allow) or person("Which account?", "7")',
+        )
+    if answer is None:
+        raise PlaybookError(f"person({about!r}, …) has no answer", hint="use allow, deny or a text")
+    return Person(about, answer)
+
+
+@explain_call
 def role(
     name: str,
     actions: Actions,
@@ -425,7 +457,7 @@ def role(
 def _check_actions(actions: object, where: str) -> Actions:
     """Return the actions as tuples, or raise for anything that is not an action."""
     # The forgotten brackets of when("…", say("…")) are the most frequent mistake.
-    if isinstance(actions, (Call, Say, Think, Fail)) or not isinstance(actions, Sequence):
+    if isinstance(actions, ACTION_KINDS) or not isinstance(actions, Sequence):
         raise PlaybookError(
             f"{where} takes a list of actions, not {type(actions).__name__}",
             hint="put the actions into [ … ]",
@@ -439,6 +471,11 @@ def _check_actions(actions: object, where: str) -> Actions:
                 f"action {number} of {where} is an empty list",
                 hint="a list is one message: add an action to it",
             )
+        if len(group) > 1 and any(isinstance(action, Person) for action in group):
+            raise PlaybookError(
+                f"action {number} of {where}: person() is not part of a message of the model",
+                hint="move person(…) behind the inner list",
+            )
         # A provider sends an error in place of a message, not along with one.
         if len(group) > 1 and any(isinstance(action, Fail) for action in group):
             raise PlaybookError(
@@ -446,10 +483,11 @@ def _check_actions(actions: object, where: str) -> Actions:
                 hint="move fail(…) out of the inner list",
             )
         for action in group:
-            if not isinstance(action, (Call, Say, Think, Fail)):
+            if not isinstance(action, ACTION_KINDS):
                 raise PlaybookError(
                     f"action {number} of {where}: expected an action, got {type(action).__name__}",
-                    hint="actions are call(…), say(…), think(…), fail(…), or a list of them",
+                    hint="actions are call(…), say(…), think(…), fail(…), person(…), or a list of"
+                    " them",
                 )
             if isinstance(action, Call):
                 action.use.in_script = True
@@ -499,6 +537,11 @@ def describe(action: Action) -> str:
             return f'think("{cut_text(text)}")'
         case Fail(message, status):
             return f'fail("{cut_text(message)}", status={status})'
+        case Person(about, answer):
+            from offbook.exchange.people import describe_answer
+
+            shown = about if isinstance(about, str) else about.pattern
+            return f'person("{cut_text(shown)}", {cut_text(describe_answer(answer))})'
 
 
 def cut_text(text: str, length: int = TEXT_LIMIT) -> str:

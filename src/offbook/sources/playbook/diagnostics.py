@@ -18,6 +18,7 @@ from offbook.secrets import outgoing
 from offbook.sources.playbook.actions import (
     PARAMS_LIMIT,
     Call,
+    Person,
     Role,
     RoleConditions,
     Step,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from offbook.exchange.model import Request
+    from offbook.exchange.people import Question
 
 STEPS_SHOWN = 5
 
@@ -160,6 +162,7 @@ def unfinished_error(
 ) -> ScriptUnfinished:
     """Return the error for steps that were never requested; `unanswered` tools sent no result."""
     number = len(remaining)
+    asks = isinstance(remaining[0].actions[0], Person)
     fix = "remove the steps that are never reached, or find out why the agent stopped"
     if last is not None and last.location == remaining[0].location and last.is_answer:
         fix = "most agents stop at a text: put the rest before the say(…), or into its own when(…)"
@@ -169,7 +172,7 @@ def unfinished_error(
         hint="\n".join(
             (
                 f"  consumed: {consumed} of {consumed + number}",
-                f"  expected: a request for step {remaining[0]}",
+                f"  expected: a {'question' if asks else 'request'} for step {remaining[0]}",
                 "  got: the agent stopped "
                 + (f"after step {last}" if last else "before the first step")
                 + (f", and sent no result of {' and '.join(unanswered)}" if unanswered else ""),
@@ -177,6 +180,29 @@ def unfinished_error(
                 f"  fix: {fix}",
             )
         ),
+    )
+
+
+def person_not_asked_error(step: Step, request: Request) -> ScriptMismatch:
+    """Return the error for a request to the model where a person was to be asked."""
+    return ScriptMismatch(
+        f"the agent went on and asked no person: step {step}",
+        where=step.location,
+        hint=f"let the agent ask, or remove the step\n  got: {describe_request(request)}",
+    )
+
+
+def unanswered_question_error(
+    question: Question, waiting: Sequence[Step], location: str
+) -> ScriptMismatch:
+    """Return the error for a question to a person that the script does not answer."""
+    about = question.tool or question.text[:40]
+    lines = [f"  waiting: step {step}" for step in waiting]
+    what = "an approval of" if question.tool else "a person"
+    return ScriptMismatch(
+        f"the agent asked {what} {question}, and no person(…) of the script answers it",
+        where=location,
+        hint="\n".join([f"add person({about!r}, allow), with deny or a text", *lines]),
     )
 
 

@@ -6,6 +6,7 @@ from asyncio import CancelledError
 from collections import deque
 from collections.abc import AsyncGenerator, Generator, Mapping
 from inspect import isawaitable
+from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import msgspec
@@ -40,6 +41,7 @@ from offbook.sources.playbook.actions import (
     Call,
     Fail,
     Params,
+    Person,
     Role,
     RoleConditions,
     Say,
@@ -57,6 +59,8 @@ from offbook.sources.playbook.diagnostics import (
     exhausted_error,
     missing_exception_error,
     no_matching_role_error,
+    person_not_asked_error,
+    unanswered_question_error,
     unexpected_prompt_error,
     unfinished_error,
     unknown_tool_error,
@@ -65,6 +69,7 @@ from offbook.sources.playbook.diagnostics import (
 if TYPE_CHECKING:
     from offbook.determinism.faults import Fault
     from offbook.exchange.model import Request, Tool
+    from offbook.exchange.people import Answer, Question
 
 MAX_HEADS = 100  # kinds of requests that are remembered, for the role that a message suggests
 
@@ -184,6 +189,9 @@ class Playbook:
                 thoughts += group
                 continue
             self._step_count += 1
+            if isinstance(group[0], Person):  # not a message of the model
+                steps.append(Step(self._step_count, group, location))
+                continue
             steps.append(Step(self._step_count, thoughts + group, location))
             thoughts = ()
         if thoughts:
@@ -283,6 +291,8 @@ class Playbook:
             queue = self._choose_queue(request)
             if isinstance(queue, Reply):
                 return queue
+            if queue.steps and isinstance(queue.steps[0].actions[0], Person):
+                raise person_not_asked_error(queue.steps[0], request)  # noqa: TRY301 - as below
             if not queue.steps:
                 remaining = self.remaining_steps
                 error = exhausted_error(queue.last, queue.location, remaining, request, self._heads)
@@ -304,6 +314,25 @@ class Playbook:
             # The agent may catch and ignore the error, so the run must know it too.
             self.failure = self.failure or error
             raise
+
+    async def answer(self, question: Question, /) -> Answer:
+        """Return the answer of the person who is next in the script.
+
+        Several questions at once may come in any order.
+        """
+        waiting: list[Step] = []
+        for queue in (self._queue, *(queue for _, queue in self._roles)):
+            people = takewhile(lambda step: isinstance(step.actions[0], Person), queue.steps)
+            for step in list(people):
+                action = cast("Person", step.actions[0])
+                if action.matches(question):
+                    queue.steps.remove(step)
+                    self.consumed += 1
+                    return action.answer
+                waiting.append(step)
+        error = unanswered_question_error(question, waiting, self._queue.location)
+        self.failure = self.failure or error
+        raise error
 
     def _choose_queue(self, request: Request) -> _ScriptQueue | Reply:
         """Choose the turn or role that answers a request; a side request is answered at once."""

@@ -7,10 +7,11 @@ import tempfile
 from dataclasses import fields, replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from offbook.errors import RunError
+from offbook.errors import RunError, ScriptMismatch
 from offbook.exchange.model import CLAUDE_CODE_ALIASES, ToolAliases
+from offbook.exchange.people import Question, require_decision
 from offbook.exchange.providers import client_env
 from offbook.subjects.frameworks.framework import NoToolAccess
 from offbook.subjects.process import isolated_env
@@ -18,6 +19,7 @@ from offbook.subjects.process import isolated_env
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
+    from offbook.exchange.people import Ask
     from offbook.subjects.subject import ModelAccess, RunContext
     from offbook.trace.hub import Hub
 
@@ -37,6 +39,7 @@ class ClaudeAgent(NoToolAccess):
         self._options = options
         self._overrides = overrides
         self._session: str | None = None
+        self.ask: Ask = cast("Ask", None)  # set when it is opened
 
     def option_names(self) -> Collection[str]:
         """Return the fields of `ClaudeAgentOptions`."""
@@ -54,7 +57,24 @@ class ClaudeAgent(NoToolAccess):
             **self._options.env,
         }
         self._options = replace(self._options, cwd=self._options.cwd or context.cwd, env=env)
+        if self._options.can_use_tool is None:  # else the agent decides
+            self._options = replace(self._options, can_use_tool=self._ask_person)
         return lambda: shutil.rmtree(home, ignore_errors=True)
+
+    async def _ask_person(self, tool: str, given: dict[str, Any], _context: Any) -> Any:
+        """Ask for an approval of a tool; a question that the script does not answer is denied."""
+        sdk: Any = import_module("claude_agent_sdk")
+        common = {alias.tool: name for name, alias in self.tool_aliases.items()}
+        try:
+            answer = await self.ask(Question(common.get(tool, ""), tool, given))
+        except ScriptMismatch as error:  # it fails the run
+            return sdk.PermissionResultDeny(message=error.what, interrupt=True)
+        return require_decision(
+            answer,
+            tool,
+            allow=lambda params: sdk.PermissionResultAllow(updated_input=params),
+            deny=lambda reason: sdk.PermissionResultDeny(message=reason or "The user denied it."),
+        )
 
     async def prompt(self, text: str, _hub: Hub, /) -> object:
         """Send the prompt with a new client, so that no process runs between prompts."""

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 
     from offbook.exchange.model import ToolAliases
+    from offbook.exchange.people import Ask
     from offbook.subjects.subject import ModelAccess, RunContext
     from offbook.trace.hub import Hub
 
@@ -113,6 +114,13 @@ class EndpointAdapter(Protocol):
         ...
 
 
+@runtime_checkable
+class AsksPeople(Protocol):
+    """An adapter whose framework pauses an agent until a person has answered."""
+
+    ask: Ask
+
+
 class NoToolAccess:
     """The part of an adapter whose tools are out of reach, in a function or another process."""
 
@@ -175,6 +183,8 @@ class FrameworkSubject:
     async def open(self, context: RunContext, /) -> None:
         """Replace the mocked tools, and watch all of them."""
         self._hub = context.hub
+        if isinstance(self.adapter, AsksPeople):
+            self.adapter.ask = context.ask
         self._undo.append(self.tool_watch.open(context))
         self._undo.append(watch_tool_runners(context.hub))
         tools = self.adapter.tools()

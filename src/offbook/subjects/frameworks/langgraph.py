@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from inspect import signature
 from types import CellType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, cast
 
 from offbook.determinism.run_context import apply_patch
 from offbook.errors import UsageError, did_you_mean
+from offbook.exchange.messages import to_json
+from offbook.exchange.people import Allow, Deny, Question
 from offbook.subjects.frameworks.framework import blocking
 from offbook.subjects.tool_watch import current_watch
 from offbook.trace.events import AGENT_PARTS, STEP_POST, STEP_PRE
@@ -17,6 +20,7 @@ from offbook.trace.steps import emit_step, make_record
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
+    from offbook.exchange.people import Ask
     from offbook.subjects.frameworks.framework import MockFunction
     from offbook.subjects.tool_watch import ToolWatch, WatchedCall
     from offbook.trace.hub import Hub
@@ -49,6 +53,7 @@ class LangGraph:
                 )
         self._history: list[Any] = list(self._state.pop("messages", ()))
         self._prompted = False
+        self.ask: Ask = cast("Ask", None)  # set when it is opened
 
     def _input_keys(self) -> Collection[str]:
         # The builder of a state graph has the keys; its JSON schema takes 20 ms of CPU.
@@ -86,20 +91,60 @@ class LangGraph:
             elif not namespace:  # the state of the graph itself, not of a subgraph
                 state = chunk
 
-        def run() -> None:
-            for chunk in self._graph.stream(inputs, self._config, **options):
+        def run(given: Any) -> None:
+            for chunk in self._graph.stream(given, self._config, **options):
                 read_chunk(*chunk)
 
-        if _is_sync_only(self._graph):
-            await asyncio.to_thread(run)
-        else:
-            async for chunk in self._graph.astream(inputs, self._config, **options):
-                read_chunk(*chunk)
+        given: Any = inputs
+        while given is not None:
+            if _is_sync_only(self._graph):
+                await asyncio.to_thread(run, given)
+            else:
+                async for chunk in self._graph.astream(given, self._config, **options):
+                    read_chunk(*chunk)
+            given = await self._resume(state)
         if self._graph.checkpointer:
             self._state, self._history = {}, []
         else:
             self._history = state["messages"]
         return state
+
+    async def _resume(self, state: Any) -> Any:
+        """Return the input with the answers to the interrupts of a state, or None without any."""
+        interrupts = state.get("__interrupt__") if isinstance(state, dict) else None
+        if not interrupts:
+            return None
+        from langgraph.types import Command
+
+        answers = {each.id: await self._ask_person(each.value) for each in interrupts}
+        return Command(resume=answers)
+
+    async def _ask_person(self, value: Any) -> Any:
+        """Return the answer to an interrupt, in the form that its code expects."""
+        actions = value.get("action_requests") if isinstance(value, dict) else None
+        if not isinstance(actions, list):
+            text = value if isinstance(value, str) else to_json(value).decode()
+            answer = await self.ask(Question(text))
+            if isinstance(answer, (Allow, Deny)):  # code that asks yes or no
+                changed = answer.params if isinstance(answer, Allow) else None
+                return isinstance(answer, Allow) if changed is None else changed
+            return answer
+        # The middleware of LangChain asks for an approval of several calls at once.
+        decisions: list[Any] = []
+        for action in cast("list[dict[str, Any]]", actions):
+            name, params = action["name"], action["args"]
+            answer = await self.ask(Question(action.get("description", ""), name, params))
+            if isinstance(answer, Deny):
+                reason = {"message": answer.reason} if answer.reason else {}
+                decisions.append({"type": "reject", **reason})
+            elif not isinstance(answer, Allow):
+                decisions.append({"type": "respond", "message": str(answer)})
+            elif answer.params is None:
+                decisions.append({"type": "approve"})
+            else:
+                edited = {"name": name, "args": dict(answer.params)}
+                decisions.append({"type": "edit", "edited_action": edited})
+        return {"decisions": decisions}
 
     def output(self, result: Any, /) -> object:
         """Return the structured response of the final state, or the text of its last message."""
@@ -162,7 +207,9 @@ def patch_tools(module: Any) -> Iterator[Callable[[], None]]:
         functions = tuple(
             getattr(cast("object", tool).__class__, name) for name in ("_run", "_arun")
         )
-        return found.call(tool.name, given, call_id or "", functions=functions)
+        errors: Any = sys.modules.get("langgraph.errors")  # a tool that interrupts has it loaded
+        pauses = () if errors is None else (errors.GraphBubbleUp,)
+        return found.call(tool.name, given, call_id or "", functions=functions, pauses=pauses)
 
     def note(execution: WatchedCall, message: Any) -> Any:
         # The tool has a handler for the exceptions that it expects.

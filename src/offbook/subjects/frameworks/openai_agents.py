@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from offbook.errors import UsageError
 from offbook.exchange.messages import parse_arguments
+from offbook.exchange.people import Question, require_decision
 from offbook.subjects.frameworks.framework import override, parameter_names
 from offbook.trace.events import AGENT_PARTS, HANDOFF, STEP_POST, STEP_PRE
 from offbook.trace.steps import emit_step, make_record
@@ -14,6 +16,7 @@ from offbook.trace.steps import emit_step, make_record
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
+    from offbook.exchange.people import Ask
     from offbook.subjects.frameworks.framework import MockFunction
     from offbook.subjects.tool_watch import ToolWatch
     from offbook.trace.hub import Hub
@@ -35,6 +38,7 @@ class OpenAIAgents:
         self._agent = agent
         self._options = dict(options)
         self._history: list[Any] = []
+        self.ask: Ask = cast("Ask", None)  # set when it is opened
 
     def option_names(self) -> Collection[str] | None:
         """Return the arguments of `Runner.run`."""
@@ -72,9 +76,35 @@ class OpenAIAgents:
         options.setdefault("hooks", StepHooks())
         items: list[Any] = [*self._history, {"role": "user", "content": text}]
         result = await Runner.run(self._agent, items, **options)
+        while result.interruptions:
+            state = result.to_state()
+            for item in result.interruptions:
+                await self._ask_person(state, item)
+            result = await Runner.run(self._agent, state, **options)
         self._history = result.to_input_list()
         self._agent = result.last_agent  # after a handoff, the other agent goes on
         return result
+
+    async def _ask_person(self, state: Any, item: Any) -> None:
+        """Approve or reject a tool call that waits for a person."""
+        name = item.tool_name or "a tool"
+        given = parse_arguments(getattr(item.raw_item, "arguments", None) or "{}")
+
+        def approve(params: Mapping[str, Any] | None) -> None:
+            if params is not None:
+                raise UsageError(
+                    f"OpenAI Agents cannot change the parameters of {name}",
+                    hint=f"write person({name!r}, allow), or deny",
+                )
+            state.approve(item)
+
+        answer = await self.ask(Question("", name, given))
+        require_decision(
+            answer,
+            name,
+            allow=approve,
+            deny=lambda reason: state.reject(item, rejection_message=reason or None),
+        )
 
     def output(self, result: Any, /) -> object:
         """Return the final output of the run."""

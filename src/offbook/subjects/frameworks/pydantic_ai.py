@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from offbook.exchange.people import Question, require_decision, require_value
 from offbook.subjects.frameworks.framework import override, parameter_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
+    from offbook.exchange.people import Ask
     from offbook.subjects.frameworks.framework import MockFunction
     from offbook.subjects.tool_watch import ToolWatch
     from offbook.trace.hub import Hub
@@ -23,17 +25,44 @@ class PydanticAI:
         self._agent = agent
         self._options = options
         self._history: list[Any] = []
+        self.ask: Ask = cast("Ask", None)  # set when it is opened
 
     def option_names(self) -> Collection[str] | None:
         """Return the arguments of `Agent.run`."""
         return parameter_names(self._agent.run, reserved=["message_history"])
 
     async def prompt(self, text: str, _hub: Hub, /) -> object:
-        """Run the agent with the history and this prompt."""
+        """Run the agent with the history and this prompt; people answer its deferred calls."""
+        from pydantic_ai import DeferredToolRequests
+
         history = self._history or None
         result = await self._agent.run(text, message_history=history, **self._options)
+        while isinstance(result.output, DeferredToolRequests):
+            given = await self._ask_people(result.output)
+            history = result.all_messages()
+            result = await self._agent.run(
+                message_history=history, deferred_tool_results=given, **self._options
+            )
         self._history = result.all_messages()
         return result
+
+    async def _ask_people(self, requests: Any) -> Any:
+        """Return the answers to the calls that wait for an approval, or for a result."""
+        from pydantic_ai import DeferredToolResults, ToolApproved, ToolDenied
+
+        results = DeferredToolResults()
+        for call in requests.approvals:
+            answer = await self.ask(Question("", call.tool_name, call.args_as_dict()))
+            results.approvals[call.tool_call_id] = require_decision(
+                answer,
+                call.tool_name,
+                allow=lambda params: ToolApproved(override_args=params),
+                deny=lambda reason: ToolDenied(reason) if reason else ToolDenied(),
+            )
+        for call in requests.calls:
+            value = await self.ask(Question("", call.tool_name, call.args_as_dict()))
+            results.calls[call.tool_call_id] = require_value(value, call.tool_name)
+        return results
 
     def output(self, result: Any, /) -> object:
         """Return the output of the run."""
@@ -69,9 +98,11 @@ class PydanticAI:
         original = schema.call
 
         async def call(args: dict[str, Any], context: Any) -> Any:
-            signals = (ModelRetry, CallDeferred, ApprovalRequired)
+            pauses = (CallDeferred, ApprovalRequired)
             call_id = context.tool_call_id or ""
-            watched = watch.call(tool.name, args, call_id, signals, (schema.function,))
+            watched = watch.call(
+                tool.name, args, call_id, (ModelRetry,), (schema.function,), pauses
+            )
             async with watched as execution:
                 return execution.returns(await original(args, context))
 

@@ -1,0 +1,1 @@
+"""Tests of the answers of people, in each framework."""
