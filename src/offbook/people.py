@@ -6,5 +6,5 @@ __all__, __getattr__, __dir__ = lazy_names(
     __name__,
     {"exchange.people": "allow deny", "sources.playbook.actions": "person"},
     package="offbook",
-    internal={"exchange.people": "Allow Deny Question"},
+    internal={"exchange.people": "Allow Deny PersonQuestion"},
 )

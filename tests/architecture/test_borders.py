@@ -76,6 +76,7 @@ SKELETON = [
     "offbook.determinism",
     "offbook.determinism.run_context",
     "offbook.clis",
+    "offbook.people",
     "offbook.types",
     "offbook.errors",
     "pytest_offbook",

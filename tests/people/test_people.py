@@ -2,13 +2,13 @@
 
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from agents import Agent as OpenAIAgent
 from agents import function_tool
-from langchain.agents import create_agent
 from langchain.agents.middleware import HumanInTheLoopMiddleware
 from langchain_core.tools import tool as langchain_tool
 from langgraph.checkpoint.memory import InMemorySaver
@@ -22,6 +22,7 @@ from offbook.mcp import McpServer
 from offbook.people import allow, deny, person
 
 PAY = call("pay", {"amount": 7})
+create_agent: Any = import_module("langchain.agents").create_agent  # its types are incomplete
 
 
 @pytest.fixture(autouse=True)
@@ -76,9 +77,9 @@ def interrupting_agent(till: Till, *, asks: bool = True) -> Any:
     @langchain_tool
     def pay(amount: int) -> str:
         """Pay."""
-        answer = interrupt(f"pay {amount}?") if asks else True
+        answer: Any = interrupt(f"pay {amount}?") if asks else True
         if isinstance(answer, dict):
-            return till.pay(answer["amount"])
+            return till.pay(cast("dict[str, int]", answer)["amount"])
         return till.pay(amount) if answer else "The person refused."
 
     return create_agent("openai:gpt-4o", [pay], checkpointer=InMemorySaver())

@@ -16,7 +16,7 @@ from offbook.errors import UsageError
 T = TypeVar("T")
 
 
-class Question(msgspec.Struct, frozen=True, omit_defaults=True):
+class PersonQuestion(msgspec.Struct, frozen=True, omit_defaults=True):
     """What an agent asks a person: whether a `tool` may run with this `input`, or a `text`."""
 
     text: str = ""
@@ -63,7 +63,7 @@ Answer = Any  # `Allow`, `Deny`, or the value that the person gives
 class AnswersPeople(Protocol):
     """A source that also answers what the agent asks a person."""
 
-    async def answer(self, question: Question, /) -> Answer:
+    async def answer(self, question: PersonQuestion, /) -> Answer:
         """Return the person's answer, or raise if the script has none."""
         ...
 
@@ -71,7 +71,7 @@ class AnswersPeople(Protocol):
 class Ask(Protocol):
     """Asks a person."""
 
-    async def __call__(self, question: Question, /) -> Answer:
+    async def __call__(self, question: PersonQuestion, /) -> Answer:
         """Return the answer."""
         ...
 

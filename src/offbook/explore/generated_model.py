@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from offbook.errors import ModelError, RunError
 from offbook.exchange.messages import JSON, RAW_ARGUMENTS
-from offbook.exchange.people import Answer, Question, allow
+from offbook.exchange.people import Answer, PersonQuestion, allow
 from offbook.explore.moves import END, SOON, GeneratedCall, Move, Place, build_reply, find_values
 from offbook.sources.playbook.playbook import Playbook
 
@@ -294,7 +294,7 @@ class PatientPlaybook(Playbook):
         super().__init__(strict=False)
         self._extra = 0
 
-    async def answer(self, question: Question, /) -> Answer:
+    async def answer(self, question: PersonQuestion, /) -> Answer:
         """Allow everything: the search is for what the model does."""
         del question
         return allow

@@ -48,7 +48,7 @@ from offbook.exchange.messages import (
     user,
 )
 from offbook.exchange.model import Request, Tool, compile_validator
-from offbook.exchange.people import Allow, Deny, Question
+from offbook.exchange.people import Allow, Deny, PersonQuestion
 from offbook.mcp.http_sessions import bridge_command
 from offbook.mcp.server_session import PROTOCOL_VERSIONS
 from offbook.secrets import excerpt, outgoing
@@ -281,12 +281,13 @@ class McpServer(PlainSubject):
         raise RpcError(f"unknown method {method!r}", METHOD_NOT_FOUND)
 
     async def _ask_person(self, params: JsonObject) -> JsonObject:
-        answer = await self._context.ask(Question(str(params.get("message", ""))))
+        answer = await self._context.ask(PersonQuestion(str(params.get("message", ""))))
         if isinstance(answer, Deny):
             return {"action": "decline"}
         if isinstance(answer, Allow):
             return {"action": "accept", "content": dict(answer.params or {})}
-        properties: JsonObject = (params.get("requestedSchema") or {}).get("properties") or {}
+        schema: JsonObject = params.get("requestedSchema") or JsonObject()
+        properties: JsonObject = schema.get("properties") or JsonObject()
         if not isinstance(answer, dict):  # the value of the only field
             answer = {next(iter(properties), "value"): answer}
         return {"action": "accept", "content": answer}

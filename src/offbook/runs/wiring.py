@@ -21,7 +21,7 @@ import msgspec
 
 from offbook.errors import ScriptMismatch, UsageError
 from offbook.exchange.model import ToolAlias
-from offbook.exchange.people import Allow, Answer, AnswersPeople, Deny, Question
+from offbook.exchange.people import Allow, Answer, AnswersPeople, Deny, PersonQuestion
 from offbook.subjects.subject import (
     HasMockedTools,
     HasRequestMetadata,
@@ -180,7 +180,7 @@ class Wiring:
                 self._undo.append(watch.open(context))
         return msgspec.structs.replace(context, source=source)
 
-    async def _ask_person(self, question: Question, /) -> Answer:
+    async def _ask_person(self, question: PersonQuestion, /) -> Answer:
         """Return the answer of the script to a question of the agent; both are in the trace."""
         tool = question.tool or UNSET
         given = question.input if question.tool else UNSET

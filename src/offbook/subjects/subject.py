@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, runtime_checkabl
 import msgspec
 
 from offbook.errors import UsageError
-from offbook.exchange.people import Answer, Ask, Question
+from offbook.exchange.people import Answer, Ask, PersonQuestion
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -50,7 +50,7 @@ ModelAccess = Literal["call", "transport", "endpoint"]
 MOCKS_USED = "mocks used"  # the verdict of subjects with mocks: whether each was used
 
 
-async def _ask_nobody(question: Question, /) -> Answer:
+async def _ask_nobody(question: PersonQuestion, /) -> Answer:
     raise UsageError(f"no person answers {question}: the subject is not part of a run")
 
 
@@ -70,8 +70,8 @@ class RunContext(msgspec.Struct, frozen=True):
     stream, `variables` are added to its environment. `proxy_env` returns the variables by which a
     process with these others finds the proxy of the run, its only way to other hosts; with a
     `seal` it runs in a network namespace. `failure` returns the error of the model that fails the
-    run, if there is one: to prompt again is useless. `servers` are the MCP servers of the run. `ask`
-    asks the person of the script.
+    run, if there is one: to prompt again is useless. `servers` are the MCP servers of the run.
+    `ask` asks the person of the script.
     """
 
     source: ModelSource

@@ -1,4 +1,4 @@
-"""The words of a playbook (`when`, `call`, `say`, `think`, `fail`, `person`, `role`), and its steps.
+"""The words of a playbook (`when`, `call`, `say`, `think`, `fail`, `person`, `role`); its steps.
 
 Each word checks its arguments immediately, so a mistake is reported at the line that contains it
 and not in the middle of a run.
@@ -20,7 +20,7 @@ from offbook.errors import OffbookWarning, PlaybookError, did_you_mean, explain_
 if TYPE_CHECKING:
     from offbook.exchange.messages import ToolResult
     from offbook.exchange.model import Request
-    from offbook.exchange.people import Question
+    from offbook.exchange.people import PersonQuestion
 
 
 Params = Mapping[str, Any]
@@ -148,7 +148,7 @@ class Person(msgspec.Struct, frozen=True):
     about: Match
     answer: Any
 
-    def matches(self, question: Question) -> bool:
+    def matches(self, question: PersonQuestion) -> bool:
         """Return whether it answers a question: by the name of the tool, or by its text."""
         if isinstance(self.about, str) and self.about == question.tool:
             return True

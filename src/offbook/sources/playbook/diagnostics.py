@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from offbook.exchange.model import Request
-    from offbook.exchange.people import Question
+    from offbook.exchange.people import PersonQuestion
 
 STEPS_SHOWN = 5
 
@@ -193,7 +193,7 @@ def person_not_asked_error(step: Step, request: Request) -> ScriptMismatch:
 
 
 def unanswered_question_error(
-    question: Question, waiting: Sequence[Step], location: str
+    question: PersonQuestion, waiting: Sequence[Step], location: str
 ) -> ScriptMismatch:
     """Return the error for a question to a person that the script does not answer."""
     about = question.tool or question.text[:40]

@@ -69,7 +69,7 @@ from offbook.sources.playbook.diagnostics import (
 if TYPE_CHECKING:
     from offbook.determinism.faults import Fault
     from offbook.exchange.model import Request, Tool
-    from offbook.exchange.people import Answer, Question
+    from offbook.exchange.people import Answer, PersonQuestion
 
 MAX_HEADS = 100  # kinds of requests that are remembered, for the role that a message suggests
 
@@ -315,7 +315,7 @@ class Playbook:
             self.failure = self.failure or error
             raise
 
-    async def answer(self, question: Question, /) -> Answer:
+    async def answer(self, question: PersonQuestion, /) -> Answer:
         """Return the answer of the person who is next in the script.
 
         Several questions at once may come in any order.
@@ -478,6 +478,8 @@ class Playbook:
                         given = reason if reason != "stop" else given
                 case Think(text):
                     blocks.append(Thinking(text))
+                case Person():  # `answer` uses these steps
+                    pass
                 case Fail(message, status, category, retry_after):
                     raise ModelError(
                         message, status=status, category=category, retry_after=retry_after

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from offbook.errors import RunError, ScriptMismatch
 from offbook.exchange.model import CLAUDE_CODE_ALIASES, ToolAliases
-from offbook.exchange.people import Question, require_decision
+from offbook.exchange.people import PersonQuestion, require_decision
 from offbook.exchange.providers import client_env
 from offbook.subjects.frameworks.framework import NoToolAccess
 from offbook.subjects.process import isolated_env
@@ -66,7 +66,7 @@ class ClaudeAgent(NoToolAccess):
         sdk: Any = import_module("claude_agent_sdk")
         common = {alias.tool: name for name, alias in self.tool_aliases.items()}
         try:
-            answer = await self.ask(Question(common.get(tool, ""), tool, given))
+            answer = await self.ask(PersonQuestion(common.get(tool, ""), tool, given))
         except ScriptMismatch as error:  # it fails the run
             return sdk.PermissionResultDeny(message=error.what, interrupt=True)
         return require_decision(

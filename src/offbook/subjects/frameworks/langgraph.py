@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from importlib import import_module
 from inspect import signature
 from types import CellType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, cast
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from offbook.determinism.run_context import apply_patch
 from offbook.errors import UsageError, did_you_mean
 from offbook.exchange.messages import to_json
-from offbook.exchange.people import Allow, Deny, Question
+from offbook.exchange.people import Allow, Deny, PersonQuestion
 from offbook.subjects.frameworks.framework import blocking
 from offbook.subjects.tool_watch import current_watch
 from offbook.trace.events import AGENT_PARTS, STEP_POST, STEP_PRE
@@ -111,20 +112,22 @@ class LangGraph:
 
     async def _resume(self, state: Any) -> Any:
         """Return the input with the answers to the interrupts of a state, or None without any."""
-        interrupts = state.get("__interrupt__") if isinstance(state, dict) else None
+        values = cast("dict[str, Any]", state) if isinstance(state, dict) else {}
+        interrupts: Any = values.get("__interrupt__")
         if not interrupts:
             return None
-        from langgraph.types import Command
-
-        answers = {each.id: await self._ask_person(each.value) for each in interrupts}
-        return Command(resume=answers)
+        answers: dict[str, Any] = {}
+        for each in interrupts:
+            answers[each.id] = await self._ask_person(each.value)
+        return import_module("langgraph.types").Command(resume=answers)
 
     async def _ask_person(self, value: Any) -> Any:
         """Return the answer to an interrupt, in the form that its code expects."""
-        actions = value.get("action_requests") if isinstance(value, dict) else None
+        fields = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+        actions: Any = fields.get("action_requests")
         if not isinstance(actions, list):
             text = value if isinstance(value, str) else to_json(value).decode()
-            answer = await self.ask(Question(text))
+            answer = await self.ask(PersonQuestion(text))
             if isinstance(answer, (Allow, Deny)):  # code that asks yes or no
                 changed = answer.params if isinstance(answer, Allow) else None
                 return isinstance(answer, Allow) if changed is None else changed
@@ -133,7 +136,7 @@ class LangGraph:
         decisions: list[Any] = []
         for action in cast("list[dict[str, Any]]", actions):
             name, params = action["name"], action["args"]
-            answer = await self.ask(Question(action.get("description", ""), name, params))
+            answer = await self.ask(PersonQuestion(action.get("description", ""), name, params))
             if isinstance(answer, Deny):
                 reason = {"message": answer.reason} if answer.reason else {}
                 decisions.append({"type": "reject", **reason})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from offbook.errors import UsageError
 from offbook.exchange.messages import parse_arguments
-from offbook.exchange.people import Question, require_decision
+from offbook.exchange.people import PersonQuestion, require_decision
 from offbook.subjects.frameworks.framework import override, parameter_names
 from offbook.trace.events import AGENT_PARTS, HANDOFF, STEP_POST, STEP_PRE
 from offbook.trace.steps import emit_step, make_record
@@ -98,7 +98,7 @@ class OpenAIAgents:
                 )
             state.approve(item)
 
-        answer = await self.ask(Question("", name, given))
+        answer = await self.ask(PersonQuestion("", name, given))
         require_decision(
             answer,
             name,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from offbook.exchange.people import Question, require_decision, require_value
+from offbook.exchange.people import PersonQuestion, require_decision, require_value
 from offbook.subjects.frameworks.framework import override, parameter_names
 
 if TYPE_CHECKING:
@@ -52,15 +52,17 @@ class PydanticAI:
 
         results = DeferredToolResults()
         for call in requests.approvals:
-            answer = await self.ask(Question("", call.tool_name, call.args_as_dict()))
+            answer = await self.ask(PersonQuestion("", call.tool_name, call.args_as_dict()))
             results.approvals[call.tool_call_id] = require_decision(
                 answer,
                 call.tool_name,
-                allow=lambda params: ToolApproved(override_args=params),
+                allow=lambda params: ToolApproved(
+                    override_args=None if params is None else dict(params)
+                ),
                 deny=lambda reason: ToolDenied(reason) if reason else ToolDenied(),
             )
         for call in requests.calls:
-            value = await self.ask(Question("", call.tool_name, call.args_as_dict()))
+            value = await self.ask(PersonQuestion("", call.tool_name, call.args_as_dict()))
             results.calls[call.tool_call_id] = require_value(value, call.tool_name)
         return results
 
