@@ -9,11 +9,15 @@ __all__, __getattr__, __dir__ = lazy_names(
         "exchange.model": "ModelSource Reply Request Tool Usage",
         "sources.mocks.mocks": "MockRecording",
         "subjects.session.extensions": "Api",
-        "subjects.session.tools": "Context HookEvent",
+        "subjects.session.tools": "Context",
         "subjects.session.session": "AgentSession",
         "subjects.mock_tools": "ToolOutcome",
         "subjects.subject": "RunContext Skill Subject",
     },
     package="offbook",
-    internal={"exchange.messages": "RawBlock", "exchange.model": "StopReason"},
+    internal={
+        "exchange.messages": "RawBlock",
+        "exchange.model": "StopReason",
+        "subjects.session.tools": "HookEvent",
+    },
 )
