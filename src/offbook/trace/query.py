@@ -7,11 +7,11 @@ run.events.tool_results_for("bash")[0].text
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from offbook.errors import FormatError
+from offbook.errors import FormatError, did_you_mean
 from offbook.exchange.messages import Content, Message, ToolCall, join_text, require_outcome
 from offbook.trace.events import (
     CHANGE,
@@ -81,6 +81,26 @@ class ToolResultRecord(msgspec.Struct, frozen=True):
     def is_error(self) -> bool:
         """True if the tool failed; raises `UnknownOutcome` if that is unknown."""
         return require_outcome(self.failed, self.tool_name)
+
+
+class ToolResults(list[ToolResultRecord]):
+    """The results of one tool. An index that is too high says which tools have results."""
+
+    def __init__(self, tool: str, results: Iterable[ToolResultRecord]) -> None:
+        results = [*results]
+        super().__init__(result for result in results if result.tool_name == tool)
+        self._tool = tool
+        self._others = dict.fromkeys(result.tool_name for result in results)
+
+    def __getitem__(self, index: Any) -> Any:
+        try:
+            return cast("Any", super()).__getitem__(index)
+        except IndexError:
+            fact = f"{self._tool!r} has {len(self)} result{'s' * (len(self) != 1)}"
+            if self._tool not in self._others:
+                nearest = did_you_mean(self._tool, self._others)
+                fact += f": {nearest}" if self._others else ", and no other tool has one"
+            raise IndexError(fact) from None
 
 
 class ExecutedTool(msgspec.Struct, frozen=True):
@@ -198,8 +218,8 @@ class Events:
         return [result for _, result in sorted(results, key=lambda pair: pair[0])]
 
     def tool_results_for(self, name: str) -> list[ToolResultRecord]:
-        """Return the results of this tool."""
-        return [record for record in self.tool_results if record.tool_name == name]
+        """Return the results of this tool; the error for a missing one names the others."""
+        return ToolResults(name, self.tool_results)
 
     @property
     def executed(self) -> KnownTools[ExecutedTool]:

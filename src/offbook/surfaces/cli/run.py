@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import signal
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,7 +28,8 @@ from offbook.cli_options import (
     script_option,
     trace_option,
 )
-from offbook.errors import UsageError
+from offbook.errors import OffbookError, UsageError
+from offbook.files import make_temp_folder, remove_temp_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -94,27 +97,48 @@ def run(  # noqa: PLR0913 - one for each option
             "the real model: offbook record FILE -- COMMAND",
         )
     source = open_source(script)()
-    result = run_command(
-        source,
-        command,
-        trace=trace,
-        place=FileLine(str(script)),
-        lenient=lenient,
-        faults=faults,
-        allow_unused_mocks=allow_unused_mocks,
-        deadline=deadline,
-        # The answer of the command is the evidence of what it did about a fault.
-        max_output=MAX_OUTPUT if as_json or faults is not None else 0,
-        echo=not as_json,
-        **network,
-    )
+    # A failed run keeps its trace, also without --trace.
+    kept = Path(".offbook", "traces", f"{script.stem}.jsonl")
+    folder = make_temp_folder()
+    written = trace or folder / kept.name
+    try:
+        result = run_command(
+            source,
+            command,
+            trace=written,
+            place=FileLine(str(script)),
+            lenient=lenient,
+            faults=faults,
+            allow_unused_mocks=allow_unused_mocks,
+            deadline=deadline,
+            # The answer of the command is the evidence of what it did about a fault.
+            max_output=MAX_OUTPUT if as_json or faults is not None else 0,
+            echo=not as_json,
+            **network,
+        )
+        if trace is None and result.failure is not None and written.exists():
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            shutil.move(written, kept)
+            written = kept
+    finally:
+        remove_temp_folder(folder)
     report_faults(faults, result.events)
     for warning in warn_of_mocks(source, after_run=True):
         click.echo(f"offbook: {warning}", err=True)
     if as_json:
         print_json(result.as_json())
+    if isinstance(result.failure, OffbookError) and written.exists():
+        if script.suffix != ".py":
+            result.failure.hint = _write_as_yaml(result.failure.hint)
+        result.failure.add_hint(f"  trace: offbook show {written}")
     result.raise_failure()
     return 0
+
+
+def _write_as_yaml(hint: str) -> str:
+    """Return a fix for a playbook in the syntax of YAML: `unknown: true`, not `unknown=True`."""
+    hint = re.sub(r"\b(unknown|unanswered)=True", r"\1: true", hint)
+    return re.sub(r"\bsay\(…\)", "- say: …", hint)
 
 
 SERVE_EXAMPLE = """\b
