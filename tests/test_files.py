@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Literal
 
@@ -144,3 +145,17 @@ def test_a_device_without_an_end_is_too_large(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("offbook.files.MAX_FILE_SIZE", 1 << 20)
     with pytest.raises(FormatError, match="larger than 1 MiB"):
         read_text(Path("/dev/zero"))
+
+
+def test_a_pipe_is_written_and_stays_a_pipe(tmp_path: Path):
+    """As a report to /dev/null: a device that root replaces by a file is lost."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_atomic(pipe, "hello")
+        assert os.read(reader, 100) == b"hello"
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()
+    assert [*tmp_path.iterdir()] == [pipe]

@@ -346,8 +346,8 @@ def write_atomic(path: Path, data: str | bytes, *, mode: int = 0o644, durable: b
     """
     with _replacement(path, mode) as file:
         file.write(data.encode() if isinstance(data, str) else data)
-        if durable:
-            file.flush()
+        file.flush()
+        if durable and stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             os.fsync(file.fileno())
 
 
@@ -363,9 +363,16 @@ def copy_atomic(source: Path, target: Path) -> Path:
 
 @contextmanager
 def _replacement(path: Path, mode: int) -> Generator[BinaryIO]:
-    """Yield a temporary file that replaces `path` if the block succeeds."""
+    """Yield a temporary file that replaces `path` if the block succeeds.
+
+    A device or a pipe, such as /dev/null, is written itself: it must not become a file.
+    """
     from tempfile import mkstemp
 
+    if path.exists() and not path.is_file() and not path.is_dir():
+        with path.open("wb") as file:
+            yield file
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     # in the same folder: a file can be renamed only within a file system
     handle, name = mkstemp(prefix=f".{path.name}.", dir=path.parent)
