@@ -133,3 +133,26 @@ def test_a_pattern_that_takes_too_long_is_stopped(monkeypatch: pytest.MonkeyPatc
     redaction = Redaction({"patterns": {"x": "(a|aa)+$"}})
     with pytest.raises(UsageError, match="took longer than"):
         redaction.text("a" * 60 + "b")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"name": "API_KEY", "value": "hunter2butlonger"},
+        {"Value": "hunter2butlonger", "Key": "DB_PASSWORD"},
+        ["x-api-key", "hunter2butlonger"],
+        {"kty": "oct", "k": "hunter2butlonger"},
+    ],
+    ids=str,
+)
+def test_a_value_is_hidden_by_the_name_beside_it(value: Any):
+    assert "hunter2" not in str(Redaction(environment={}).value({"deep": [value]}))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{"name": "order", "value": "A-1234567890"}, ["password", "new_password1"], {"k": "v2abc"}],
+    ids=str,
+)
+def test_a_value_beside_another_name_is_kept(value: Any):
+    assert Redaction(environment={}).value(value) == value

@@ -513,13 +513,13 @@ def secret_names() -> dict[bytes, Name]:
             " \t:=-*",
             r"(?:\*\*|__)?[ \t]*(?::=|==|->|=>|[:=]|\xe2\x86\x92|\\+u2192)(?:\*\*|__)?[ \t]*\\*[`]?"
             r"([^\s\"'\\`,;()<>{}|\[\]]{8,})(?![\w(]|\[(?!api_key\]))",
-            judge=_is_unlike_code,
+            judge=is_unlike_code,
         ),
         form(
             " \t",
             r"[ \t]+(?:(?:\xe2\x86\x92|\\+u2192)[ \t]*|--body[ \t]+|[0-9] )?"
             r"([^\s\"'\\`,;()<>{}=|]{8,})(?![\w(\[=])",
-            judge=_is_unlike_code,
+            judge=is_unlike_code,
         ),
         # a quoted word; "Pass `retries=3`" is the advice to pass an argument
         form(
@@ -550,7 +550,7 @@ def secret_names() -> dict[bytes, Name]:
         form(
             "\\\"'",
             rf"{quote}[ \t]*,\s*b?{quote}(?:[a-z]+ )?(?!-)([^\s\"'\\]{{6,}}){quote}(?!\s*:)",
-            judge=_is_unlike_code,
+            judge=is_unlike_code,
         ),
         form(" \t", rf"[ \t]+(?:{quote})?([^\s\"'\\,`]{{4,}})", option, strict=True),
         # an object with a name and a value, in JSON, XML and YAML; a part of a form
@@ -797,7 +797,7 @@ def _is_whole_key(length: int, value: bytes) -> bool:
     )
 
 
-def _is_unlike_code(value: bytes) -> bool:
+def is_unlike_code(value: bytes) -> bool:
     """Return whether a value that is not quoted can be no variable, date, path or number.
 
     Digits of names are at the end of a word (`token2`), or belong to it (`sha256`).

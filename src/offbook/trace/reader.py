@@ -135,6 +135,8 @@ class Trace:
         """
         selection = None if names is None else _Selection(frozenset(names), tuple(fields))
         try:
+            if self.path.is_char_device():  # /dev/zero has no end
+                raise FormatError("cannot read the trace: it is a device", path=self.path)
             file = cast("BufferedReader", self.path.open("rb", buffering=BLOCK))
         except OSError as error:
             reason = error.strerror or str(error)

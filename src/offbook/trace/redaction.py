@@ -26,6 +26,7 @@ from offbook.secrets import (
     hide_secrets,
     is_secret_field,
     is_secret_name,
+    is_unlike_code,
     known_secrets,
 )
 from offbook.trace.matching import (
@@ -107,6 +108,7 @@ PRESETS: dict[str, tuple[tuple[tuple[str, str], ...], tuple[str, ...]]] = {
 REQUIRED_CHARACTERS = {ISO: ":", DATE: "-", ANY_ID: "-_", TMP: "/"}
 PROGRAMS = {"claude": "claude-code", "codex": "codex", "gemini": "gemini-cli"}
 REDACTED = "[REDACTED]"
+PRIVATE_MEMBERS = {"d", "p", "q", "dp", "dq", "qi", "k"}  # RFC 7518
 SHALLOW = 2  # the parts of a path directly below the root, such as /app
 Replacement = tuple[UserPattern | TrustedPattern | LiteralPattern, str]
 
@@ -158,12 +160,18 @@ class Redaction:
             return self.text(value)
         if isinstance(value, Mapping):
             fields = cast("Mapping[str, Any]", value)
-            return {self.text(name): self._redact_field(name, v) for name, v in fields.items()}
+            hidden = _named_values(fields)
+            return {
+                self.text(name): MASK if name in hidden else self._redact_field(name, v)
+                for name, v in fields.items()
+            }
         if isinstance(value, (list, tuple)):
             items = cast("Sequence[Any]", value)
             # in a command line, the item after an option such as --api-key is its value
             return [
-                self._redact_field(_option_name(previous), item)
+                MASK
+                if _is_named(previous, item)
+                else self._redact_field(_option_name(previous), item)
                 for previous, item in zip(("", *items), items)  # noqa: B905 - the last item precedes none
             ]
         return value
@@ -175,6 +183,26 @@ class Redaction:
             return [self._redact_field(name, item) for item in cast("Sequence[Any]", value)]
         is_secret = isinstance(value, str) and is_secret_field(name, value)
         return MASK if is_secret else self._redact(value)
+
+
+def _named_values(fields: Mapping[str, Any]) -> set[str]:
+    """Return the fields that another one names: `{"name": "API_KEY", "value": …}`, or a key."""
+    if "kty" in fields:  # a JSON Web Key
+        return {
+            name for name in fields if name in PRIVATE_MEMBERS and isinstance(fields[name], str)
+        }
+    named = next((v for name, v in fields.items() if name.lower() in {"name", "key"}), None)
+    return {n for n, v in fields.items() if n.lower() == "value" and _is_named(named, v)}
+
+
+def _is_named(name: Any, value: Any) -> bool:
+    """Return whether a text next to this one is a secret because of it."""
+    return (
+        isinstance(name, str)
+        and isinstance(value, str)
+        and is_secret_name(name)
+        and is_unlike_code(value.encode("utf-8", "surrogatepass"))
+    )
 
 
 def _option_name(item: Any) -> str:
