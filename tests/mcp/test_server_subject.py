@@ -109,7 +109,8 @@ def test_the_end_of_a_server_is_reported_with_its_last_lines():
 
 def test_a_server_that_does_not_answer_is_reported():
     with (
-        pytest.raises(DeadlineExceeded, match=r"did not answer tools/call within 0\.5 s"),
+        # On a busy machine, the server may not even have started by then.
+        pytest.raises(DeadlineExceeded, match=r"did not answer (\w+|tools/call) within 0\.5 s"),
         drive(plain("silence", deadline=0.5)) as rehearsal,
     ):
         rehearsal.run(when("Find", [FIND, say("Done.")]))
