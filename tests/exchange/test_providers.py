@@ -41,7 +41,8 @@ ANTHROPIC = {"anthropic-version": "2023-06-01"}
         ("POST", "/v2/rerank", {}, "cohere"),
         ("POST", "/chat/completions", {"host": "api.cohere.com"}, "openai-chat"),
         ("POST", "/chat/completions", {"host": "api.mistral.ai"}, "mistral"),
-        ("POST", "/moderations", {}, None),
+        ("POST", "/moderations", {}, "openai-chat"),
+        ("POST", "/batches", {}, None),
         ("GET", "/", {}, None),
     ],
 )

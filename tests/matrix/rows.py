@@ -181,6 +181,7 @@ ROWS = [
     Row("openai", "openai_sdk.py", "chat-helper", stream=True),
     Row("openai", "openai_sdk.py", "responses-helper", stream=True),
     Row("openai", "openai_sdk.py", "websocket", stream=True),
+    Row("openai", "openai_sdk.py", "realtime", stream=True),
     *(
         Row(
             "openai",

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 client = openai.OpenAI(max_retries=0)
 TOOL = {"name": "get_weather", "description": "Get the weather.", "parameters": SCHEMA}
 CHAT_TOOLS: Any = [{"type": "function", "function": TOOL}]
+SHORT_TOOL: Any = {"type": "function", **TOOL}
 RESPONSES_TOOLS: Any = [{"type": "function", "strict": False, **TOOL}]
 
 
@@ -149,6 +150,23 @@ def websocket() -> str:
             ]
 
 
+def realtime() -> str:
+    with client.realtime.connect(model=MODEL) as connection:
+        session: Any = {"type": "realtime", "output_modalities": ["text"], "tools": [SHORT_TOOL]}
+        connection.session.update(session=session)
+        content: Any = [{"type": "input_text", "text": PROMPT}]
+        item: Any = {"type": "message", "role": "user", "content": content}
+        while True:
+            connection.conversation.item.create(item=item)
+            connection.response.create()
+            done = next(event for event in connection if event.type == "response.done")
+            output: Any = (done.response.output or [])[0]
+            if output.type != "function_call":
+                return output.content[0].text
+            result = call_weather(output.arguments)
+            item = {"type": "function_call_output", "call_id": output.call_id, "output": result}
+
+
 def other_endpoints() -> str:
     assert client.models.list().data
     one, two = client.embeddings.create(model=MODEL, input=["a", "b"]).data
@@ -166,6 +184,7 @@ VARIANTS: dict[str, Callable[[], str]] = {
     "responses-parse": responses_parse,
     "previous": responses,
     "websocket": websocket,
+    "realtime": realtime,
     "misc": other_endpoints,
 }
 print_result(VARIANTS[VARIANT](), "openai")

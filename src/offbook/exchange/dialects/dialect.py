@@ -30,7 +30,7 @@ from offbook.errors import ModelError
 from offbook.exchange.messages import JSON, History, Message, ToolCall, ToolResult
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Container
+    from collections.abc import AsyncIterator, Container, Iterable
 
     from offbook.exchange.messages import AnyBlock
     from offbook.exchange.model import Reply, Request, Tool
@@ -252,6 +252,31 @@ class Dialect(Protocol):
 
     def parse_response(self, response: HttpResponse, request: Request) -> Reply:
         """Parse a response of the real provider, streamed or not; raise its errors."""
+        ...
+
+
+class LiveSession(Protocol):
+    """A conversation over a WebSocket in which the provider keeps the messages."""
+
+    def open(self) -> list[JSON]:
+        """Return the events with which it begins."""
+        ...
+
+    def receive(self, raw: bytes, /) -> tuple[list[JSON], HttpRequest | None]:
+        """Return the events that answer a message, and the request that it makes to the model."""
+        ...
+
+    def translate(self, event: JSON, /) -> Iterable[JSON]:
+        """Return the events of the conversation for an event of the model's response."""
+        ...
+
+
+@runtime_checkable
+class OpensSessions(Protocol):
+    """A dialect of a provider with such conversations."""
+
+    def open_session(self, http_request: HttpRequest) -> LiveSession | None:
+        """Return a new conversation for an upgrade to WebSocket; None if it is another one."""
         ...
 
 

@@ -232,7 +232,10 @@ class Handler(Protocol):
         ...
 
     def converse(self, request: HttpRequest, message: bytes, /) -> AsyncIterator[bytes]:
-        """Yield the messages that answer one WebSocket message, each when it is due."""
+        """Yield the messages that answer one WebSocket message, each when it is due.
+
+        An empty message is the start of the conversation.
+        """
         ...
 
 
@@ -605,6 +608,8 @@ class Connection(asyncio.Protocol):
         self._websocket = WebSocket(self._server.limit)
         self._conversation = (handler, request)
         self._transport.write(handshake(key))
+        self._messages.append(b"")  # the provider may speak first
+        self._receive_messages(b"")
 
     def _receive_messages(self, data: bytes) -> None:
         if self._websocket is None or self._conversation is None or self._lost:

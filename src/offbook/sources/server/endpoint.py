@@ -16,7 +16,12 @@ from urllib.parse import parse_qsl, urlencode
 import msgspec
 
 from offbook.errors import ModelError, OffbookError, RunError
-from offbook.exchange.dialects.dialect import ConversationStore, HttpRequest, HttpResponse
+from offbook.exchange.dialects.dialect import (
+    ConversationStore,
+    HttpRequest,
+    HttpResponse,
+    OpensSessions,
+)
 from offbook.exchange.model import DETAILS_OF_CALLS, FAILED_CALLS, REFUSED_CALLS, can_relay
 from offbook.exchange.providers import client_env, unsupported_path
 from offbook.secrets import (
@@ -43,7 +48,7 @@ if TYPE_CHECKING:
 
     from offbook.determinism.faults import Fault, FaultInjector
     from offbook.errors import ScriptMismatch
-    from offbook.exchange.dialects.dialect import Dialect
+    from offbook.exchange.dialects.dialect import Dialect, LiveSession
     from offbook.exchange.model import ModelSource, Reply, Request
     from offbook.sources.live import Relay
     from offbook.trace.hub import Hub
@@ -142,6 +147,7 @@ class Endpoint:
         self._recent: deque[tuple[Request, HttpResponse]] = deque(maxlen=RECENT_RESPONSES)
         self._undelivered: list[tuple[Request, HttpResponse]] = []
         self._stream_count = 0
+        self._sessions: dict[str, LiveSession | None] = {}  # by the key of their WebSocket
         self._keeps_wire = hub is not None and hub.keeps_wire
 
     def watch_tools(
@@ -385,11 +391,38 @@ class Endpoint:
         return self._pacing.delays(len(response.chunks), self._stream_count)
 
     def converse(self, http_request: HttpRequest, message: bytes) -> AsyncIterator[bytes]:
-        """Return the events that answer one WebSocket message of the Responses API."""
+        """Return the messages that answer one WebSocket message; an empty one opens a session."""
+        session = self._session_of(http_request)
+        if not message:
+            return _encode_all([] if session is None else session.open())
         self.received += 1
         wire = self._record_wire(http_request, message)
-        events = self._converse(http_request, message, wire)
+        if session is not None:
+            events = self._continue(session, message, wire)
+        else:
+            events = self._converse(http_request, message, wire)
         return events if wire is None else wire.follow(events, separator=b"\n")
+
+    def _session_of(self, http_request: HttpRequest) -> LiveSession | None:
+        """Return the session of a WebSocket, if its conversation is kept here."""
+        key = http_request.headers.get("sec-websocket-key", "")
+        if key not in self._sessions:
+            dialect = self._detect_dialect(http_request)
+            opens = isinstance(dialect, OpensSessions)
+            self._sessions[key] = dialect.open_session(http_request) if opens else None
+        return self._sessions[key]
+
+    async def _continue(
+        self, session: LiveSession, message: bytes, wire: WireExchange | None
+    ) -> AsyncIterator[bytes]:
+        """Yield the events that answer a message of a session."""
+        events, http_request = session.receive(message)
+        for event in events:
+            yield msgspec.json.encode(event)
+        if http_request is not None:
+            async for event in self._stream(http_request, wire):
+                for translated in session.translate(msgspec.json.decode(event)):
+                    yield msgspec.json.encode(translated)
 
     async def _converse(
         self, http_request: HttpRequest, message: bytes, wire: WireExchange | None
@@ -405,12 +438,16 @@ class Endpoint:
         # The message has the fields of a POST body, so it is answered like a POST.
         body["stream"] = True
         headers = {name: text for name, text in http_request.headers.items() if name != "upgrade"}
-        response = await self._answer(
-            HttpRequest(
-                "POST", http_request.path, headers, msgspec.json.encode(body), http_request.query
-            ),
-            wire,
-        )
+        encoded = msgspec.json.encode(body)
+        post = HttpRequest("POST", http_request.path, headers, encoded, http_request.query)
+        async for event in self._stream(post, wire):
+            yield event
+
+    async def _stream(
+        self, http_request: HttpRequest, wire: WireExchange | None
+    ) -> AsyncIterator[bytes]:
+        """Yield the events of the response to a request, each as JSON."""
+        response = await self._answer(http_request, wire)
         if response.live_chunks is not None:
             with suppress(ConnectionError):  # the client sees a stream without its last event
                 async for event in response.live_chunks:
@@ -511,6 +548,12 @@ def _error_text(error: BaseException) -> str:
 def _error_event(message: str) -> bytes:
     error = {"type": "invalid_request_error", "code": None, "message": message, "param": None}
     return msgspec.json.encode({"type": "error", "status": 400, "error": error})
+
+
+async def _encode_all(events: Iterable[Any]) -> AsyncIterator[bytes]:
+    """Yield these events as messages."""
+    for event in events:
+        yield msgspec.json.encode(event)
 
 
 def _event_data(chunk: bytes) -> bytes:

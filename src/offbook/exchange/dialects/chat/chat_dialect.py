@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, cast
 import msgspec
 
 from offbook.determinism.run_context import EPOCH
-from offbook.errors import ModelError
+from offbook.errors import ModelError, UsageError
 from offbook.exchange.dialects import openai
 from offbook.exchange.dialects.chat import chat_wire as wire
 from offbook.exchange.dialects.dialect import (
@@ -88,7 +88,7 @@ class Chat:
     def claims(self, http_request: HttpRequest) -> bool:
         """Return whether this is a completion, an embedding or a request for models."""
         path = http_request.path
-        if path.endswith(("/chat/completions", "/embeddings")):
+        if path.endswith(("/chat/completions", "/embeddings", *wire.MEDIA_PATHS)):
             return not path.endswith("/api/embeddings")  # Ollama's
         if path.endswith("/models") or "/models/" in path:
             # Anthropic and Google have the same paths, but send another header.
@@ -106,7 +106,7 @@ class Chat:
         """Return the models, or embeddings; None for a completion."""
         del conversations
         path = http_request.path
-        if path.endswith("/chat/completions"):
+        if path.endswith(("/chat/completions", *wire.MEDIA_PATHS)):
             return None
         if path.endswith("/embeddings"):
             try:
@@ -122,6 +122,10 @@ class Chat:
 
     def decode(self, http_request: HttpRequest, conversations: ConversationStore) -> Request:
         """Decode a request."""
+        if http_request.path.endswith(wire.MEDIA_PATHS):
+            from offbook.exchange.dialects.chat.chat_media import decode_media
+
+            return decode_media(http_request)
         return self._cache.decode(http_request.body, self._decode, http_request, conversations)
 
     def _decode(
@@ -173,6 +177,10 @@ class Chat:
 
     def encode(self, reply: Reply, request: Request) -> HttpResponse:
         """Encode the completion, whole or as a stream."""
+        if _is_media(request):
+            from offbook.exchange.dialects.chat.chat_media import encode_media
+
+            return encode_media(reply, request)
         id_ = reply.id if reply.id.startswith(ID_PREFIX) else self.reply_id(reply, request)
         count = count_choices(request.parameters) if request.parameters else 1
         headers = {"content-type": openai.JSON_TYPE, "x-request-id": f"req_{id_[9:]}"}
@@ -196,6 +204,11 @@ class Chat:
 
     def build_request(self, request: Request, base_url: str, key: str) -> HttpRequest:
         """Build a request; the base URL ends in `/v1`, as the client libraries take it."""
+        if _is_media(request):
+            raise UsageError(
+                f"cannot record {request.metadata['endpoint']}: only chats are recorded",
+                hint="script it by say(…), or let the agent call the real endpoint",
+            )
         body: JSON = {"model": request.model, "messages": encode_messages(request)}
         if request.tools:
             body.update(encode_tools(request.tools))
@@ -214,6 +227,10 @@ class Chat:
         if is_event_stream(response):
             return parse_stream(response_body(response), request)
         return parse_completion(response.body, request)
+
+
+def _is_media(request: Request) -> bool:
+    return str(request.metadata.get("endpoint", "")).endswith(wire.MEDIA_PATHS)
 
 
 def _describe_model(name: str) -> JSON:

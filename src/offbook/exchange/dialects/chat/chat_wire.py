@@ -46,6 +46,10 @@ if TYPE_CHECKING:
     from offbook.exchange.dialects.dialect import ConversationStore
 
 NAME = "openai-chat"
+MEDIA_PATHS = (  # the endpoints of `chat_media.py`, which few agents use
+    *("/moderations", "/images/generations", "/images/edits"),
+    *("/audio/transcriptions", "/audio/translations", "/audio/speech"),
+)
 
 
 # The options that are kept unchanged: OpenAI's own, then those of compatible servers.

@@ -68,12 +68,13 @@ from offbook.exchange.model import Reply, Request, StopReason, Tool, Usage
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from offbook.exchange.dialects.dialect import CachedPrefix
+    from offbook.exchange.dialects.dialect import CachedPrefix, LiveSession
 
 
 ID_PREFIX = "resp_"
 RETRIEVED = "retrieved"  # in the metadata of a request whose response is asked for by its id
 CONVERSATIONS = "/conversations/"
+REALTIME = "/realtime/"
 
 
 class Responses:
@@ -91,13 +92,16 @@ class Responses:
     def claims(self, http_request: HttpRequest) -> bool:
         """Return whether this is a request for a response or a stored conversation."""
         path = f"{http_request.path}/"
-        return "/responses/" in path or CONVERSATIONS in path
+        return "/responses/" in path or CONVERSATIONS in path or path.endswith(REALTIME)
 
     def side_response(
         self, http_request: HttpRequest, conversations: ConversationStore
     ) -> HttpResponse | None:
         """Return an earlier response, a conversation or a token count; None for a model call."""
         path, method = http_request.path, http_request.method
+        if f"{path}/".endswith(REALTIME):
+            message = f"Offbook supports {path} as a WebSocket only"
+            return self.encode_error(ModelError(message, status=404))
         if CONVERSATIONS in f"{path}/":
             return self._conversation_response(http_request, conversations)
         reply_id = path.rpartition("/responses")[2].strip("/")
@@ -239,6 +243,14 @@ class Responses:
             headers = _headers(id_, EVENT_STREAM)
             return HttpResponse(200, headers, chunks=tuple(builder.encode_events()))
         return HttpResponse(200, _headers(id_, openai.JSON_TYPE), builder.encode())
+
+    def open_session(self, http_request: HttpRequest) -> LiveSession | None:
+        """Return a new conversation of the Realtime API."""
+        if not f"{http_request.path}/".endswith(REALTIME):
+            return None
+        from offbook.exchange.dialects.responses.realtime import RealtimeSession
+
+        return RealtimeSession(http_request)
 
     def run_tool(self, call: ToolCall, tool: Tool, request: Request) -> tuple[AnyBlock, ...]:
         """Return the items of a tool that OpenAI runs; none if the agent runs it."""

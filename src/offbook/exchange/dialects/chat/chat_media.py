@@ -1,0 +1,143 @@
+"""OpenAI's other endpoints that return one value: moderations, images, speech to text and back.
+
+Each is a model call whose prompt is the input, so a script answers it with a plain value:
+
+    role("moderation", [say("violence")], model="moderation")  # or say("ok")
+    role("image", [say("iVBORw0KGgo=")], model="image")  # base64, or a URL
+    role("transcript", [say("Hello.")], model="transcribe")
+    role("voice", [say("Hello.")], model="tts")  # the bytes of the text are the audio
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from offbook.determinism.run_context import EPOCH
+from offbook.errors import ModelError, UsageError
+from offbook.exchange.dialects import openai
+from offbook.exchange.dialects.chat import chat_wire as wire
+from offbook.exchange.dialects.dialect import HttpResponse, request_metadata
+from offbook.exchange.dialects.wire import EVENT_STREAM, encode_sse, split_words
+from offbook.exchange.messages import JSON, History, to_json, user
+from offbook.exchange.model import Request
+
+if TYPE_CHECKING:
+    from offbook.exchange.dialects.dialect import HttpRequest
+    from offbook.exchange.model import Reply
+
+MODERATIONS = "/moderations"
+IMAGES = ("/images/generations", "/images/edits")
+TRANSCRIPTS = ("/audio/transcriptions", "/audio/translations")
+SPEECH = "/audio/speech"
+ALLOWED = "ok"  # what a script says of a text without a violation
+CATEGORIES = (
+    *("harassment", "harassment/threatening", "hate", "hate/threatening", "illicit"),
+    *("illicit/violent", "self-harm", "self-harm/instructions", "self-harm/intent", "sexual"),
+    *("sexual/minors", "violence", "violence/graphic"),
+)
+
+
+def decode_media(http_request: HttpRequest) -> Request:
+    """Decode a request; its prompt is the text, or the name of the file, that it sends."""
+    content_type = http_request.headers.get("content-type", "")
+    if content_type.startswith("multipart/"):
+        body = _decode_form(content_type, http_request.body)
+    else:
+        try:
+            body = msgspec.json.decode(http_request.body, type=JSON)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            message = f"We could not parse the JSON body of your request: {error}."
+            raise ModelError(message, status=400) from error
+    prompt = body.get("prompt") or body.get("input") or body.get("file") or ""
+    if not prompt:
+        field = "input" if http_request.path.endswith((MODERATIONS, SPEECH)) else "prompt"
+        raise openai.missing_parameter(field)
+    options = {name: body[name] for name in body.keys() - {"model", "stream"}}
+    return Request(
+        History([user(_text_of(prompt))]),
+        model=str(body.get("model") or _default_model(http_request.path)),
+        parameters=options,
+        metadata=request_metadata(http_request, wire.NAME),
+        stream=body.get("stream") in (True, "true"),
+    )
+
+
+def _default_model(path: str) -> str:
+    return "omni-moderation-latest" if path.endswith(MODERATIONS) else "gpt-image-1"
+
+
+def _text_of(value: Any) -> str:
+    """Return the text of an input: a string, a list of strings, or a list of parts."""
+    if isinstance(value, list):
+        return "\n".join(_text_of(entry) for entry in value)  # pyright: ignore[reportUnknownVariableType] - any JSON
+    if isinstance(value, dict):
+        return str(value.get("text", ""))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType] - any JSON
+    return str(value)
+
+
+def _decode_form(content_type: str, body: bytes) -> JSON:
+    """Return the fields of a form; a file is its name."""
+    from email.parser import BytesParser  # late: few requests are forms
+
+    head = f"content-type: {content_type}\r\n\r\n".encode()
+    fields: JSON = {}
+    for part in BytesParser().parsebytes(head + body).walk():
+        name = part.get_param("name", header="content-disposition")
+        if isinstance(name, str):
+            raw = part.get_payload(decode=True)
+            text = raw.decode("utf-8", "replace") if isinstance(raw, bytes) else ""
+            fields[name.removesuffix("[]")] = part.get_filename() or text.strip()
+    return fields
+
+
+def encode_media(reply: Reply, request: Request) -> HttpResponse:
+    """Encode the value that the script says."""
+    path = str(request.metadata.get("endpoint", ""))
+    if reply.calls:
+        raise UsageError(
+            f"cannot script a tool call for {path}: it has no tools", hint="script say(…)"
+        )
+    text, headers = reply.text, {"content-type": openai.JSON_TYPE}
+    if path.endswith(SPEECH):
+        return HttpResponse(200, {"content-type": "audio/mpeg"}, text.encode())
+    if path.endswith(TRANSCRIPTS):
+        if request.stream:
+            kind = "transcript.text"
+            chunks: list[JSON] = [
+                {"type": f"{kind}.delta", "delta": word} for word in split_words(text)
+            ]
+            chunks.append({"type": f"{kind}.done", "text": text})
+            events = tuple(encode_sse(to_json(chunk)) for chunk in chunks)
+            return HttpResponse(200, {"content-type": EVENT_STREAM}, b"", events)
+        if request.parameters.get("response_format") in ("text", "srt", "vtt"):
+            return HttpResponse(200, {"content-type": "text/plain"}, text.encode())
+        return HttpResponse(200, headers, to_json({"text": text}))
+    if path.endswith(IMAGES):
+        field = "url" if text.startswith(("http://", "https://")) else "b64_json"
+        count = request.parameters.get("n")
+        images = [{field: text}] * (count if isinstance(count, int) and count > 0 else 1)
+        return HttpResponse(200, headers, to_json({"created": EPOCH, "data": images}))
+    return HttpResponse(200, headers, to_json(_moderate(text, reply, request)))
+
+
+def _moderate(text: str, reply: Reply, request: Request) -> JSON:
+    """Return the result of a moderation: `text` is `ok`, or the violated categories."""
+    flagged = [] if text.strip() == ALLOWED else [name.strip() for name in text.split(",")]
+    for name in flagged:
+        if name not in CATEGORIES:
+            raise UsageError(
+                f"unknown category {name!r} of a moderation",
+                hint=f'say("{ALLOWED}"), or: {", ".join(CATEGORIES)}',
+            )
+    result = {
+        "flagged": bool(flagged),
+        "categories": {name: name in flagged for name in CATEGORIES},
+        "category_scores": {name: 0.99 if name in flagged else 0.01 for name in CATEGORIES},
+        "category_applied_input_types": {name: ["text"] for name in CATEGORIES},
+    }
+    inputs = request.parameters.get("input")
+    count = len(inputs) if isinstance(inputs, list) and isinstance(inputs[0], str) else 1  # pyright: ignore[reportUnknownArgumentType] - any JSON
+    moderation_id = f"modr-{reply.id.removeprefix('chatcmpl-')}"
+    return {"id": moderation_id, "model": request.model, "results": [result] * count}
