@@ -206,6 +206,7 @@ ROWS = [
     ),
     Row("anthropic", "anthropic_sdk.py", "misc", stream=False, turn=TEXT_ONLY),
     *_both("google-genai", "genai_sdk.py", "auto"),
+    Row("google-genai", "genai_sdk.py", "live", stream=True),
     Row("google-genai", "genai_sdk.py", "misc", stream=False, turn=TEXT_ONLY),
     *_both("pydantic-ai", "pydantic_agent.py", "chat", "responses", "anthropic", "google"),
     *_both("openai-agents", "agents_sdk.py", "chat", "responses"),

@@ -309,7 +309,9 @@ class OneHandler:
     def mark_undelivered(self, response: HttpResponse) -> None:
         self.undelivered.append(response)
 
-    async def converse(self, request: HttpRequest, _: bytes) -> AsyncIterator[bytes]:
+    async def converse(self, request: HttpRequest, message: bytes) -> AsyncIterator[bytes]:
+        if not message:  # the start of the conversation
+            return
         response = await self._answer(request)
         for chunk in response.chunks:
             yield chunk

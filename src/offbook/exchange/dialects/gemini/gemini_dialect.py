@@ -50,7 +50,7 @@ from offbook.exchange.model import Reply, Request, StopReason, Usage
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from offbook.exchange.dialects.dialect import ConversationStore
+    from offbook.exchange.dialects.dialect import ConversationStore, LiveSession
     from offbook.exchange.model import Tool
 
 
@@ -71,6 +71,7 @@ STATUS_NAMES = {
 }
 
 MODELS = ("gemini-2.5-pro", "gemini-2.5-flash", "gemini-2.5-flash-lite", "gemini-embedding-001")
+LIVE = "BidiGenerateContent"  # at the end of the path of a WebSocket
 SIDE_VERBS = frozenset({"countTokens", "embedContent", "batchEmbedContents", "predict"})
 
 _API_VERSION = re.compile(r"/v\d\w*$")
@@ -92,7 +93,16 @@ class Gemini:
             verb in wire.MODEL_CALLS
             or verb in SIDE_VERBS
             or "x-goog-api-key" in http_request.headers
+            or http_request.path.endswith(LIVE)
         )
+
+    def open_session(self, http_request: HttpRequest) -> LiveSession | None:
+        """Return a new conversation of the Live API."""
+        if not http_request.path.endswith(LIVE):
+            return None
+        from offbook.exchange.dialects.gemini.gemini_live import GeminiLiveSession
+
+        return GeminiLiveSession(http_request)
 
     def side_response(
         self,
