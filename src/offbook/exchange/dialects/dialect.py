@@ -282,7 +282,7 @@ class OpensSessions(Protocol):
 
 @runtime_checkable
 class RunsTools(Protocol):
-    """A dialect of a provider with tools of its own, such as a web search."""
+    """A dialect of a provider that runs tools itself, such as a web search."""
 
     def run_tool(self, call: ToolCall, tool: Tool, request: Request) -> tuple[AnyBlock, ...]:
         """Return the blocks of a call that the provider runs; none if the agent runs it.
