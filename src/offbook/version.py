@@ -1,3 +1,3 @@
 """The version of Offbook. It is repeated in pyproject.toml: reading that takes 35 ms."""
 
-VERSION = "0.1.0"
+VERSION = "1.0.0"

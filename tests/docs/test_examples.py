@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from _pytest.mark import ParameterSet
 
+from offbook.version import VERSION
 from tests.docs.examples import Block, ExampleError, parse_blocks, run_page
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,7 +52,7 @@ PASSING = {
     "a script": "```python\nassert 1 + 1 == 2\n```\n",
     "a test": "```python\ndef test_sum():\n    assert 1 + 1 == 2\n```\n",
     "an async test": "```python\nasync def test_sum():\n    assert 1 + 1 == 2\n```\n",
-    "a command": "```console\n$ offbook --version\noffbook 0.1.0\n```\n",
+    "a command": f"```console\n$ offbook --version\noffbook {VERSION}\n```\n",
     "a command with a nonzero exit code": "```console\n$ offbook no-such-command  # exit 2\n```\n",
     "a file for a later block": (
         "<!-- file: shop.py -->\n```python\nPRICE = 7\n```\n"

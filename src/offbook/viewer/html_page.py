@@ -4,7 +4,7 @@ The data are lines of JSON, compressed with gzip and written in base 85: a quart
 compressed bytes, where base 64 is a third larger. An object is a record, an array an event of the
 last trace:
 
-    {"page": {"title": "…", "offbook": "0.1.0"}}          about the page
+    {"page": {"title": "…", "offbook": "1.0.0"}}          about the page
     {"trace": {"name": "…", "path": "…"}}                 a trace begins
     [12, "agent.step", {…}]                               12 ms after the event before
     [0, "ui.confirm", {…}, {"id": "…", "parent": "…"}]    with further fields, if it has any
