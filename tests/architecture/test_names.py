@@ -15,7 +15,18 @@ GOLDEN = Path(__file__).with_name("public_names.txt")
 NAMES = GOLDEN.read_text().split()
 PACKAGE = Path(str(offbook.__file__)).parent
 PUBLIC_MODULES = [
-    *["", "clis", "people", "types", "errors", "testing", "conformance", "contracts", "evals", "explore"],
+    *[
+        "",
+        "clis",
+        "people",
+        "types",
+        "errors",
+        "testing",
+        "conformance",
+        "contracts",
+        "evals",
+        "explore",
+    ],
     *["goldens", "mcp", "patterns", "sandbox", "viewer", "workflows"],
 ]
 LAZY_MODULES = [
