@@ -13,7 +13,7 @@ from typing import NamedTuple, cast
 
 # Calls that fail a test by themselves: a run of a rehearsal asserts that the script was followed.
 CHECKS = re.compile(
-    r"(assert|expect|check|verify|validate|replay|raises|warns|deprecated_call|fail|run|xfail|skip|wait)"
+    r"(assert|expect|explore|check|verify|validate|replay|raises|warns|deprecated_call|fail|run|xfail|skip|wait)"
 )
 ANY_EXCEPTION = {"Exception", "BaseException"}
 Function = ast.FunctionDef | ast.AsyncFunctionDef
