@@ -176,7 +176,7 @@ def test_no_command_writes_while_planning(guard: str, monkeypatch: pytest.Monkey
 
     # One finding at a time: what was found is left out of the next search.
     commands = COMMANDS if guard == "new" else [*NOT_REFUSED_BEFORE, "echo x > /dev/null"]
-    expected = set() if guard == "new" else {*NOT_REFUSED_BEFORE}
+    expected: set[str] = set() if guard == "new" else {*NOT_REFUSED_BEFORE}
     broken: list[str] = []
     while not broken or {*broken} != expected:
         values = {**VALUES, "bash.command": [c for c in commands if c not in broken]}

@@ -59,14 +59,17 @@ LAYOUT = {
             publish task.start
             iteration 1 planner
               model “
+              iteration.summary
               stdout
               publish build.task
             iteration 2 builder
               model “
+              iteration.summary
               stdout
               publish build.done
             iteration 3 planner
               model “
+              iteration.summary
               stdout LOOP_COMPLETE
           loop ended CompletionPromise · exit code 0
         run passed
@@ -145,7 +148,7 @@ def test_the_trace_of_a_subject_has_its_layout(
     opened.page.locator(".list .row").first.wait_for()
     rows = opened.page.locator(".list .row").evaluate_all(ROWS)
     expected = [line[8:] for line in LAYOUT[name].splitlines() if line.strip()]
-    assert len(rows) == len(expected), rows
+    assert len(rows) == len(expected), "\n".join(rows)
     assert [
         row for row, start in zip(rows, expected, strict=True) if not row.startswith(start)
     ] == []
