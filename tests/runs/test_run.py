@@ -99,7 +99,7 @@ def test_a_call_that_was_blocked_or_had_wrong_parameters_was_not_executed():
         run = rehearsal.run(
             when("Refund", [
                 call("refund", {"id": 7}),
-                call("refund", {"id": "eight"}),
+                call("refund", {"id": "eight"}, invalid=True),
                 call("refund", {"id": 9}),
                 say("Done."),
             ])

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, cast, runt
 
 import msgspec
 
-from offbook.errors import UsageError
+from offbook.errors import UsageError, did_you_mean
 from offbook.exchange.messages import (
     JSON,
+    RAW_ARGUMENTS,
     AnyBlock,
     History,
     Message,
@@ -264,6 +265,26 @@ def _compile(raw: bytes, where: str, kind: str, hint: str) -> SchemaValidator:
     return find_errors
 
 
+def find_argument_problem(tool: Tool, arguments: Mapping[str, Any]) -> str:
+    """Return why a model that follows the schema of a tool does not send these arguments, or ""."""
+    if tool.kind != "function" or RAW_ARGUMENTS in arguments:
+        return ""
+    schema = tool.schema
+    known: Any = schema.get("properties")
+    if known and not schema.get("additionalProperties") and "patternProperties" not in schema:
+        for name in arguments:
+            if name not in known:
+                return f"it has no {name!r}; {did_you_mean(name, known)}"
+    try:
+        errors = compile_validator(schema, tool.name)(arguments)
+    except UsageError:  # the schema itself is invalid: an error of the agent, not of the script
+        return ""
+    if not errors:
+        return ""
+    place = ".".join(str(part) for part in errors[0].path)
+    return f"{place}: {errors[0].message}" if place else errors[0].message
+
+
 # ------------------------------------------------------------------------- tool aliases
 # Tool aliases: one script for agents that have different names for the same tool.
 #
@@ -285,6 +306,19 @@ class ToolAlias(msgspec.Struct, frozen=True):
         """Return the call with the agent's names."""
         arguments = {self.params.get(key, key): value for key, value in call.arguments.items()}
         return msgspec.structs.replace(call, name=self.tool, arguments=arguments)
+
+    def rename(self, schema: JSON) -> JSON:
+        """Return the schema of the agent's tool with the names of the script."""
+        names = {given: name for name, given in self.params.items()}
+        properties = cast("JSON", schema.get("properties") or {})
+        if names.keys().isdisjoint(properties):
+            return schema
+        required = cast("list[str]", schema.get("required") or [])
+        return {
+            **schema,
+            "properties": {names.get(key, key): value for key, value in properties.items()},
+            "required": [names.get(key, key) for key in required],
+        }
 
 
 ToolAliases = Mapping[str, ToolAlias]
@@ -381,7 +415,7 @@ class AliasedSource:
         tools: list[Tool] = []
         for tool in request.tools:
             aliased = [
-                msgspec.structs.replace(tool, name=name)
+                msgspec.structs.replace(tool, name=name, schema=alias.rename(tool.schema))
                 for name, alias in self._active.items()
                 if alias.tool == tool.name and name not in offered
             ]

@@ -88,7 +88,7 @@ EXAMPLE = 'playbook = [when("…", [call("…", {…}), say("…")])]'
 
 # The words, and the options that go with each.
 WORDS = {
-    "call": ("params", "unknown", "unanswered", "result"),
+    "call": ("params", "unknown", "invalid", "unanswered", "result"),
     "say": ("stop",),
     "think": (),
     "fail": ("status", "retry_after"),
@@ -104,6 +104,7 @@ class _ActionEntry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tru
     fail: str | None = None
     params: dict[str, Any] | None = msgspec.field(name="with", default=None)
     unknown: bool | None = None
+    invalid: bool | None = None
     unanswered: bool | None = None
     result: str | None = None
     stop: str | None = None
@@ -212,8 +213,8 @@ def _read_action(entry: _ActionEntry, number: int, path: Path) -> Action:
         raise FormatError(
             f"an action of entry {number} is not one of call, say, think, fail",
             path=path,
-            hint="call: goes with with:, result:, unknown: and unanswered:, say: with stop:,"
-            " fail: with status: and retry_after:",
+            hint="call: goes with with:, result:, unknown:, invalid: and unanswered:, say: with"
+            " stop:, fail: with status: and retry_after:",
         )
     from offbook.sources.playbook import actions
 

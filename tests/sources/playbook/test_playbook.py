@@ -1208,3 +1208,75 @@ async def test_a_request_costs_the_same_after_any_number_of_messages():
         history = history.plus(reply.message)
         counted.append(calls)
     assert counted[-1] <= counted[20] + counted[20] / 10
+
+
+NUMBER = Tool(
+    "find",
+    schema={
+        "type": "object",
+        "properties": {"number": {"type": "integer"}},
+        "required": ["number"],
+    },
+)
+ARGUMENTS: dict[str, tuple[Tool, dict[str, Any], str]] = {
+    "a misspelt name": (NUMBER, {"numbr": 7}, "it has no 'numbr'; did you mean 'number'"),
+    "a name that is missing": (NUMBER, {}, '"number" is a required property'),
+    "another type": (NUMBER, {"number": "7"}, 'number: "7" is not of type "integer"'),
+    "a name of no parameter": (
+        Tool("find", schema={"properties": {"number": {}}}),
+        {"numbr": 7},
+        "it has no 'numbr'",
+    ),
+}
+
+
+@pytest.mark.parametrize("tool, arguments, problem", ARGUMENTS.values(), ids=ARGUMENTS)
+async def test_arguments_that_the_schema_forbids_are_an_error_of_the_script(
+    tool: Tool, arguments: dict[str, Any], problem: str
+):
+    _, agent = opened(when("Go", [call("find", arguments), say("b")]), tools=(tool,))
+    with pytest.raises(ScriptMismatch) as caught:
+        await agent.ask()
+    assert problem in str(caught.value)
+    assert "add invalid=True" in str(caught.value)
+
+
+@pytest.mark.parametrize("tool, arguments, _", ARGUMENTS.values(), ids=ARGUMENTS)
+async def test_a_model_can_send_invalid_arguments_on_purpose(
+    tool: Tool, arguments: dict[str, Any], _: str
+):
+    turn = when("Go", [call("find", arguments, invalid=True), say("b")])
+    _, agent = opened(turn, tools=(tool,))
+    assert (await agent.ask()).calls[0].arguments == arguments
+
+
+async def test_arguments_that_the_schema_allows_are_not_invalid():
+    turn = when("Go", [call("find", {"number": 7}, invalid=True), say("b")])
+    _, agent = opened(turn, tools=(NUMBER,))
+    with pytest.raises(ScriptMismatch, match="allows the arguments of step 1"):
+        await agent.ask()
+
+
+ALLOWED_ARGUMENTS: dict[str, tuple[Tool, dict[str, Any]]] = {
+    "no schema": (Tool("find"), {"any": 1}),
+    "other names allowed": (
+        Tool("find", schema={"properties": {"number": {}}, "additionalProperties": True}),
+        {"any": 1},
+    ),
+    "names by a pattern": (
+        Tool("find", schema={"properties": {"a": {}}, "patternProperties": {"^b": {}}}),
+        {"b1": 1},
+    ),
+    "an invalid schema of the agent": (Tool("find", schema={"type": "nonsense"}), {"any": 1}),
+    "arguments that are not JSON": (NUMBER, {"$raw": '{"number": '}),
+    "a tool that is no function": (
+        Tool("find", schema=NUMBER.schema, kind="custom"),
+        {"input": "a"},
+    ),
+}
+
+
+@pytest.mark.parametrize("tool, arguments", ALLOWED_ARGUMENTS.values(), ids=ALLOWED_ARGUMENTS)
+async def test_other_arguments_are_sent(tool: Tool, arguments: dict[str, Any]):
+    _, agent = opened(when("Go", [call("find", arguments), say("b")]), tools=(tool,))
+    assert (await agent.ask()).calls[0].arguments == arguments

@@ -15,10 +15,12 @@ from offbook.subjects.session import Context, run_bash, tools
 JSON = dict[str, Any]
 
 
-def run_tool(tmp_path: Path, tool: str, params: JSON) -> tuple[str, bool, Any]:
+def run_tool(
+    tmp_path: Path, tool: str, params: JSON, *, invalid: bool = False
+) -> tuple[str, bool, Any]:
     """Run a tool in this folder; return its text, its error flag and its details."""
     with session(cwd=tmp_path) as t:
-        t.run(when("x", [call(tool, params), say("ok")]))
+        t.run(when("x", [call(tool, params, invalid=invalid), say("ok")]))
         (result,) = t.events.tool_results
         assert not result.mocked
         return result.text, result.is_error, result.details
@@ -174,7 +176,7 @@ def test_edit_replaces_a_text_that_occurs_once(tmp_path: Path):
     ],
 )
 def test_invalid_parameters_are_error_results(tmp_path: Path, tool: str, params: JSON):
-    text, is_error, _ = run_tool(tmp_path, tool, params)
+    text, is_error, _ = run_tool(tmp_path, tool, params, invalid=True)
     assert is_error
     assert f"Validation failed for tool '{tool}'" in text
 

@@ -226,7 +226,7 @@ def test_a_missing_extension_is_an_error():
 )
 def test_invalid_parameters_are_an_error_result(params: JSON, expected: str):
     with session(extensions=[breaking]) as t:
-        t.run(when("x", [call("count", params), say("ok")]))
+        t.run(when("x", [call("count", params, invalid=True), say("ok")]))
         (result,) = t.events.tool_results
         assert result.is_error
         assert "Validation failed for tool 'count'" in result.text
@@ -236,7 +236,7 @@ def test_invalid_parameters_are_an_error_result(params: JSON, expected: str):
 def test_invalid_parameters_for_a_mocked_tool_do_not_call_the_mock():
     ran: list[JSON] = []
     with session(mock_tools={"read": ran.append}) as t:
-        t.run(when("x", [call("read", {"file": "a"}), say("ok")]))
+        t.run(when("x", [call("read", {"file": "a"}, invalid=True), say("ok")]))
         assert t.events.tool_results[0].is_error
     assert ran == []
 

@@ -82,6 +82,7 @@ class Call(msgspec.Struct, frozen=True):
     unanswered: bool = False
     raises: Raises | None = None
     unknown: bool = False
+    invalid: bool = False
     use: _ScriptUse = msgspec.field(default_factory=_ScriptUse)
 
     def then(self, callback: Callback) -> Call:
@@ -250,18 +251,21 @@ def call(
     *,
     unanswered: bool = False,
     unknown: bool = False,
+    invalid: bool = False,
     raises: Raises | None = None,
 ) -> Call:
     """Let the model call `tool`. A function as `params` is called when the step is reached.
 
     The run fails if the result never comes back. `unanswered=True` is for a call with which the
     agent ends, such as that of an output tool. With `unknown=True` the model calls a tool that the
-    agent does not offer. The run also fails if the tool raises an exception other than those of
-    `raises`, even if the framework turns it into a result.
+    agent does not offer, with `invalid=True` it sends arguments that the tool's schema forbids. The
+    run also fails if the tool raises an exception other than those of `raises`, even if the
+    framework turns it into a result.
     """
     if not isinstance(tool, str) or not tool:
         raise PlaybookError("call() takes the tool's name first", hint='write call("bash", {…})')
-    for option, value in (("unanswered", unanswered), ("unknown", unknown)):
+    flags = {"unanswered": unanswered, "unknown": unknown, "invalid": invalid}
+    for option, value in flags.items():
         if not isinstance(value, bool):
             raise PlaybookError(
                 f"expected a bool: call({tool!r}, {option}={value!r})", hint=f"write {option}=True"
@@ -272,7 +276,7 @@ def call(
                 f"call({tool!r}, …, raises=…) takes a class of exceptions, not {kind!r}",
                 hint=f"write call({tool!r}, …, raises=ValueError)",
             )
-    options: Any = {"unanswered": unanswered, "unknown": unknown, "raises": raises}
+    options: Any = {**flags, "raises": raises}
     if params is None:
         return Call(tool, {}, **options)
     if callable(params):

@@ -125,6 +125,16 @@ def exhausted_error(
     )
 
 
+def invalid_arguments_error(step: Step, action: Call, problem: str) -> ScriptMismatch:
+    """Return the error for arguments that the schema forbids, or allows with `invalid=True`."""
+    fact = f"the schema of {action.tool!r} forbids the arguments of step {step}: {problem}"
+    hint = "correct the arguments; for a model that errs on purpose, add invalid=True to the call"
+    if action.invalid:
+        fact = f"the schema of {action.tool!r} allows the arguments of step {step}"
+        hint = "remove invalid=True"
+    return ScriptMismatch(fact, where=step.location, hint=hint)
+
+
 def unknown_tool_error(
     step: Step, action: Call, request: Request, others: Collection[RoleConditions]
 ) -> ScriptMismatch:

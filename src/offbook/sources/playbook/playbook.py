@@ -27,7 +27,7 @@ from offbook.exchange.messages import (
     to_json,
     written_text,
 )
-from offbook.exchange.model import Reply, StopReason, Usage
+from offbook.exchange.model import Reply, StopReason, Usage, find_argument_problem
 from offbook.secrets import hide_secrets
 from offbook.sources.matching import (
     AwaitedResults,
@@ -57,6 +57,7 @@ from offbook.sources.playbook.actions import (
 from offbook.sources.playbook.diagnostics import (
     answered_error,
     exhausted_error,
+    invalid_arguments_error,
     missing_exception_error,
     no_matching_role_error,
     person_not_asked_error,
@@ -453,6 +454,10 @@ class Playbook:
                         params = await self._late_params(step, action)
                     if (tool in request.tool_names) == action.unknown:
                         raise unknown_tool_error(step, action, request, self._heads)
+                    if self._strict and not action.unknown:
+                        problem = self._find_problem(request, tool, params)
+                        if bool(problem) != action.invalid:
+                            raise invalid_arguments_error(step, action, problem)
                     self._call_count += 1
                     call = ToolCall(make_call_id(request, self._call_count), tool, dict(params))
                     if done := _run_at_provider(request, call, step, action):
@@ -512,6 +517,11 @@ class Playbook:
             self._counted_tools = (request.tools, size if request.tools else 0)
         self._latest = _Conversation(length, messages.digest(), tokens, kind)
         return tokens + len(request.system) // 4 + self._counted_tools[1]
+
+    def _find_problem(self, request: Request, name: str, params: Params) -> str:
+        """Return what the schema of a tool forbids of these arguments."""
+        tool = next((tool for tool in request.tools if tool.name == name), None)
+        return "" if tool is None else find_argument_problem(tool, params)
 
     async def _late_params(self, step: Step, action: Call) -> Params:
         """Call the function that was given as the parameters of a call."""

@@ -137,7 +137,7 @@ def run(  # noqa: PLR0913 - one for each option
 
 def _write_as_yaml(hint: str) -> str:
     """Return a fix for a playbook in the syntax of YAML: `unknown: true`, not `unknown=True`."""
-    hint = re.sub(r"\b(unknown|unanswered)=True", r"\1: true", hint)
+    hint = re.sub(r"\b(unknown|unanswered|invalid)=True", r"\1: true", hint)
     return re.sub(r"\bsay\(…\)", "- say: …", hint)
 
 
