@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -44,8 +45,13 @@ def killed(workspaces: Path) -> Path:
     words = ["workspace", "run", "w", "--task", "Go", "--command", f"sh {agent}"]
     running = subprocess.Popen([sys.executable, "-m", "offbook", *words])
     agent_pid = int(pipe.read_text())
+    # The run is in a child of the command, which ends when the command is killed.
+    [child] = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
+    run_ended = os.pidfd_open(int(child))
     running.kill()
     running.wait()
+    select.select([run_ended], [], [])
+    os.close(run_ended)
     with suppress(ProcessLookupError):  # it may have died with its parent
         os.killpg(agent_pid, signal.SIGKILL)
     return folder

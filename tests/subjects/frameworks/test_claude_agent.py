@@ -23,6 +23,7 @@ class Options:
     env: dict[str, str] = field(default_factory=dict[str, str])
     resume: str | None = None
     model: str = ""
+    can_use_tool: Any = None
 
 
 @dataclass
