@@ -311,7 +311,8 @@ def test_a_decision_is_final(planner, ids, first, second, status):
     ],
 )
 def test_an_invalid_plan_is_rejected(planner, params):
-    run = planner().run(when("Plan", [call("plan_propose", params), call("plan_list"), say("ok")]))
+    wrong = call("plan_propose", params, invalid=True)
+    run = planner().run(when("Plan", [wrong, call("plan_list"), say("ok")]))
     assert run.results("plan_propose")[0].is_error
     assert result_text(run, "plan_list") == "No plans found."
 

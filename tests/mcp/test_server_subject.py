@@ -31,7 +31,7 @@ class TestServer(SubjectConformance):
 
 def test_a_script_calls_the_tools_of_a_server():
     seen: list[ToolResult] = []
-    wrong = call("find_order", {"number": "x"}).then(seen.append)
+    wrong = call("find_order", {"number": "x"}, invalid=True).then(seen.append)
     with drive(plain()) as rehearsal:
         run = rehearsal.run(when("Find", [FIND.then(seen.append), wrong, say("Done.")]))
         assert run.output == "Done."

@@ -373,7 +373,7 @@ class SessionComponent(Component):
                     hint='write {"say": "Done."} or {"call": "bash", "input": {"command": "ls"}}',
                 )
             actions.append(
-                call(action.call, action.input)
+                msgspec.structs.replace(call(action.call, action.input), invalid=None)
                 if action.call is not None
                 else say(action.say or "")
             )

@@ -82,7 +82,7 @@ class Call(msgspec.Struct, frozen=True):
     unanswered: bool = False
     raises: Raises | None = None
     unknown: bool = False
-    invalid: bool = False
+    invalid: bool | None = False  # None in a recorded script: its arguments are not checked
     use: _ScriptUse = msgspec.field(default_factory=_ScriptUse)
 
     def then(self, callback: Callback) -> Call:

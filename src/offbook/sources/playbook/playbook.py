@@ -454,7 +454,7 @@ class Playbook:
                         params = await self._late_params(step, action)
                     if (tool in request.tool_names) == action.unknown:
                         raise unknown_tool_error(step, action, request, self._heads)
-                    if self._strict and not action.unknown:
+                    if self._strict and not action.unknown and action.invalid is not None:
                         problem = self._find_problem(request, tool, params)
                         if bool(problem) != action.invalid:
                             raise invalid_arguments_error(step, action, problem)
