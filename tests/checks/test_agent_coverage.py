@@ -61,7 +61,12 @@ def shop(api: Any) -> None:
 @pytest.fixture
 def shop_coverage(tmp_path: Path) -> AgentCoverage:
     with session(extensions=[shop], trace=tmp_path / "t.jsonl") as rehearsal:
-        steps = [call("find"), call("broken"), call("guarded"), call("strict", {"n": "x"})]
+        steps = [
+            call("find"),
+            call("broken"),
+            call("guarded"),
+            call("strict", {"n": "x"}, invalid=True),
+        ]
         rehearsal.run(when("Go", [*steps, say("Done.")]))
     return coverage_of(tmp_path / "t.jsonl")
 
@@ -162,7 +167,7 @@ def test_arguments_that_pydantic_ai_rejects_do_not_cover_the_tool(tmp_path: Path
         return f"order {number}"
 
     with drive(agent, trace=tmp_path / "t.jsonl") as rehearsal:
-        rehearsal.run(when("Go", [call("find", {"number": "x"}), say("Done.")]))
+        rehearsal.run(when("Go", [call("find", {"number": "x"}, invalid=True), say("Done.")]))
     assert state(coverage_of(tmp_path / "t.jsonl"), "tool", "find") == "only refused"
 
 

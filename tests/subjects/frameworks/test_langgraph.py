@@ -139,7 +139,10 @@ def test_a_tool_class_can_be_mocked():
 
     found = create_agent("openai:m", tools=[Find()])
     with drive(found, mock_tools={"find_order": "7"}) as rehearsal:
-        assert rehearsal.run(SCRIPT).results("find_order")[0].text == "7"
+        run = rehearsal.run(SCRIPT)
+        assert run.results("find_order")[0].text == "7"
+        [offered] = run.requests[0].tools
+        assert [*offered.schema["properties"]] == ["number"]
 
 
 def test_a_failing_node_is_emitted_and_fails_the_run():

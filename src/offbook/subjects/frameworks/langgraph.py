@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from functools import wraps
 from importlib import import_module
 from inspect import signature
 from types import CellType, FunctionType, MethodType
@@ -177,9 +178,12 @@ class LangGraph:
             pair = tool.response_format == "content_and_artifact"
             return (answer, None) if pair else answer
 
+        # LangChain reads the schema of a class of tools from the signature of its function.
+        @wraps(tool._run)  # noqa: SLF001 - what a class of tools implements
         def run(*args: Any, **kwargs: Any) -> Any:
             return result(call_blocking(params(args, kwargs)))
 
+        @wraps(tool._arun)  # noqa: SLF001 - as above
         async def arun(*args: Any, **kwargs: Any) -> Any:
             return result(await mock(params(args, kwargs)))
 
