@@ -156,7 +156,7 @@ def test_f11_a_blocked_mock_is_one_error_result_and_never_runs(world: World):
 
 def test_a_failed_call_is_not_a_blocked_one(world: World):
     with world.open(mock_tools={"bash": "blocked by nobody"}) as t:
-        t.run(when("x", [call("bash", {"command": "ls"}), call("greet"), say("ok")]))
+        t.run(when("x", [call("bash", {"command": "ls"}), call("greet", invalid=True), say("ok")]))
         assert t.events.blocked_calls() == []
         assert [r.is_error for r in t.events.tool_results] == [False, True]
         assert [tool.name for tool in t.events.executed] == ["bash"]
@@ -255,7 +255,7 @@ def test_an_unknown_tool_is_refused_before_the_run(world: World):
 
 def test_wrong_parameters_are_an_error_result(world: World):
     with world.open() as t:
-        run = t.run(when("x", [call("greet"), say("ok")]))
+        run = t.run(when("x", [call("greet", invalid=True), say("ok")]))
         assert "Validation failed" in run.results("greet")[0].text
         assert run.tools == []
 
