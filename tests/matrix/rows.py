@@ -60,7 +60,7 @@ COMMITS = role("commits", [say("Guess"), say("Correct it")], system="commit mess
 OBJECT = when(
     PROMPT,
     [
-        call("Weather", {"city": "Paris", "degrees": "21 degrees in Paris"}),
+        call("Weather", {"city": "Paris", "degrees": "21 degrees in Paris"}, invalid=True),
         call("Weather", {"city": "Paris", "degrees": 21}, unanswered=True),
     ],
 )
