@@ -225,14 +225,14 @@ def serve(  # noqa: PLR0913 - one for each option
         ) as service,
         _stop_signal() as wait_for_stop,  # before the first line, which a caller may wait for
     ):
+        if faults is not None:  # before the first line, too: a client may ask at once
+            hub.subscribe(events.append)
         for warning in warn_of_mocks(make_source(), after_run=False):
             click.echo(f"offbook: {warning}", err=True)
         click.echo(f"serving {file}; stop with Ctrl-C\n")
         for name, value in service.endpoint.variables.items():
             if name.endswith(("_BASE_URL", "_API_KEY")):
                 click.echo(f"export {name}={value}")
-        if faults is not None:
-            hub.subscribe(events.append)
         wait_for_stop()
         if faults is not None:
             # A bad one fails nothing: what a client that we did not start did is often unknown.
