@@ -901,3 +901,10 @@ def test_anything_left_out_between_other_parts_is_found(talk: Messages, data: st
     ids = {made.id for made in talk[index].calls}
     kept = [m for m in kept if not any(result.call_id in ids for result in m.results)]
     assert "dropped" in {found.what for found in send_talk(talk, "as it is", kept)}
+
+
+def test_other_quotes_are_no_change():
+    asked = user("Go")
+    written = says("Input: {'city': 'Paris'}")  # as LlamaIndex writes what its model said
+    talk = Talk([says('Input: {"city": "Paris"}')])
+    assert talk.send([asked], [asked, written, user("And now?")]) == []

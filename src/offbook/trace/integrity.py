@@ -174,7 +174,10 @@ class Parts:
 
 
 def text_key(text: str) -> str:
-    """Return a text without what clients change: white space, thoughts, the form of JSON."""
+    """Return a text without what clients change: white space, thoughts, the form of JSON.
+
+    Quotes are equal: LlamaIndex writes the JSON in a text of its model as Python.
+    """
     if "</" in text:
         text = _THOUGHTS.sub("", text)
     stripped = text.strip()
@@ -182,7 +185,7 @@ def text_key(text: str) -> str:
         # A text may only look like JSON.
         with suppress(msgspec.MsgspecError, RecursionError, ValueError):
             text = _encode(_whole_numbers(msgspec.json.decode(stripped))).decode()
-    return "".join(text.split())
+    return "".join(text.split()).replace('"', "'")
 
 
 def call_key(call: ToolCall) -> str:
