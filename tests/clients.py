@@ -58,7 +58,7 @@ GEMINI = Shell(
 )
 # To start pi takes three seconds of the processor: one process serves the tests of a worker.
 PI = Shell(Pi, "bash", "command", slow=True, options={"warm": True})
-OPENCODE = Shell(OpenCode, "bash", "command", (("description", "Try it"),), slow=True)
+OPENCODE = Shell(OpenCode, "bash", "command", slow=True)
 QWEN = Shell(QwenCode, "run_shell_command", "command", (("is_background", False),), slow=True)
 CONTINUE = Shell(Continue, "Bash", "command", slow=True)
 
