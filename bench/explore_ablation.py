@@ -22,7 +22,7 @@ os.environ["OPENAI_API_KEY"] = "none"
 from offbook.exchange.model import Tool
 from offbook.explore.generated_model import ArgumentValues, GeneratedModel
 from offbook.explore.moves import Move
-from offbook.explore.playing import Stage
+from offbook.explore.playing import Job, Stage
 from tests.explore.planted_bugs import PLANTED, PlantedBug
 
 LIMIT, STEPS = 200, 5
@@ -53,7 +53,7 @@ def count_behaviours(bug: PlantedBug, seed: int, *, guided: bool) -> int:
                 moves = random.choice(kept)
                 first = [*moves[: random.randint(1, len(moves))]]
             model = GuidedModel(values, seed=f"{seed}:{number}", steps=STEPS, first=first)
-            behaviour = stage.play(model, lambda model=model: model.moves)
+            behaviour = stage.play_model(model, Job())
             if behaviour.violations:
                 return number + 1
             if behaviour.state not in states and behaviour.moves:

@@ -89,13 +89,32 @@ def test_a_command_finds_its_files_and_its_saved_test_fails_until_it_is_fixed(fo
     (folder / "agent.py").write_text(AGENT)
     command = [sys.executable, "agent.py", "{prompt}"]
     run(folder, "Divide 100", "--runs", "40", "--save", "test_found.py", "--", *command)
-    assert 'str(Path("agent.py").absolute())' in (folder / "test_found.py").read_text()
+    assert 'str(HERE / "agent.py")' in (folder / "test_found.py").read_text()
     broken = run_python(*PYTEST, cwd=folder)
     careful = "by = dict(json.loads(call['function']['arguments'])).get('by') or 1"
     fixed_agent = AGENT.replace('by = json.loads(call["function"]["arguments"])["by"]', careful)
     (folder / "agent.py").write_text(fixed_agent)
     fixed = run_python(*PYTEST, cwd=folder)
     assert (broken.returncode, fixed.returncode) == (1, 0), broken.stdout + fixed.stdout
+
+
+def test_a_saved_test_does_not_depend_on_the_folder_where_it_is_started(folder: Path):
+    (folder / "agent.py").write_text(AGENT)
+    elsewhere = folder / "elsewhere"
+    elsewhere.mkdir()
+    command = [sys.executable, "agent.py", "{prompt}"]
+    tests = ("tests/test_command.py", "tests/test_world.py")
+    run(folder, "Divide 100", "--runs", "40", "--save", tests[0], "--", *command)
+    run(folder, "shop:broken_shop", *OPTIONS, "--save", tests[1])
+    outcome = run_python(*PYTEST, *(str(folder / test) for test in tests), cwd=elsewhere)
+    assert outcome.stdout.count("InvariantBroken: ") == 2, outcome.stdout
+
+
+def test_a_command_that_hangs_is_found_within_the_deadline(folder: Path):
+    (folder / "agent.py").write_text(AGENT.replace("str(100 / by)", "by or [*iter(int, 1)]"))
+    command = [sys.executable, "agent.py", "{prompt}"]
+    outcome = run(folder, "Divide 100", "--runs", "15", "--deadline", "5", "--", *command)
+    assert "no hang: the agent did not end within 5 s" in outcome.stdout
 
 
 def test_a_command_that_fails_before_it_calls_the_model_is_no_finding(folder: Path):

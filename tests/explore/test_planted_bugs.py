@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from offbook.errors import InvariantBroken
-from offbook.explore import Counterexample, Exploration, explore, render_test
+from offbook.explore import Counterexample, Exploration, explore, render_tests
 from tests.explore.planted_bugs import PLANTED, PlantedBug
 
 RUNS = 400
@@ -37,9 +37,8 @@ def find(bug: PlantedBug) -> Counterexample:
 
 def save(name: str, script: str, path: Path) -> Callable[[], None]:
     """Write the test for a finding; return its function."""
-    text = render_test(
-        name,
-        script,
+    text = render_tests(
+        [(name, script, None)],
         imports=[
             "from tests.explore.planted_bugs import PLANTED",
             "",

@@ -44,7 +44,7 @@ def test_each_behaviour_begins_in_an_empty_folder():
     def note_files(_: Run, rehearsal: Rehearsal) -> None:
         written.append(any(rehearsal.cwd.iterdir()))
 
-    explore(world, "Note it", note_files, runs=30)
+    explore(world, "Note it", note_files, runs=30, deadline=None)
     assert any(written)
     assert not any(before)
 
@@ -59,7 +59,7 @@ def test_two_rehearsals_at_once_have_different_folders():
         other.dispose(failed=True)
         return rehearsal, state
 
-    explore(world, "Note it", runs=3)
+    explore(world, "Note it", runs=3, deadline=None)
     assert all(one != other for one, other in folders)
 
 
@@ -69,7 +69,7 @@ def test_the_folder_is_removed_after_the_search():
     def note_folder(_: Run, rehearsal: Rehearsal) -> None:
         folders.append(rehearsal.cwd)
 
-    explore(writing_world, "Note it", note_folder, runs=3)
+    explore(writing_world, "Note it", note_folder, runs=3, deadline=None)
     assert not any(folder.parent.exists() for folder in folders)
 
 
@@ -83,7 +83,7 @@ def count_traces(runs: int) -> int:
     def note_trace(_: Run, rehearsal: Rehearsal) -> None:
         written.append(rehearsal.trace.is_file())
 
-    explore(world, "Note it", note_trace, runs=runs)
+    explore(world, "Note it", note_trace, runs=runs, deadline=None)
     return sum(written)
 
 
@@ -121,6 +121,6 @@ def test_a_task_that_the_agent_left_running_ends_with_its_behaviour():
         assert not running
         return session(extensions=[extension], mock_tools=MOCKS)
 
-    explore(world, "Start it", runs=30)
+    explore(world, "Start it", runs=30, deadline=None)
     assert tasks
     assert all(task.cancelled() for task in tasks)

@@ -365,14 +365,15 @@ def call_site() -> str:
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - the only way to see the caller
     while frame is not None:
         code = frame.f_code
-        if not _is_library(code.co_filename):
+        if not is_library(code.co_filename):
             return f"{code.co_filename}:{frame.f_lineno} in {code.co_name}"
         frame = frame.f_back
     return ""
 
 
 @cache
-def _is_library(file: str) -> bool:
+def is_library(file: str) -> bool:
+    """Return whether a file is one of Python, of an installed package or of Offbook."""
     return file.startswith(("<", *_library_folders()))
 
 

@@ -29,18 +29,20 @@ CAPABILITY = Capability(
 __all__, __getattr__, __dir__ = lazy_names(
     __name__,
     {
+        "invariants": "at_most ends_within never_before no_secret_in_answer",
         "moves": "find_values",
-        "search": "at_most ends_within explore never_before no_secret_in_answer replay",
+        "search": "explore replay",
     },
     "CAPABILITY",
     internal={
         "broken_tools": "find_tool_code",
         "candidates": "SDKS scan_project",
         "generated_model": "ArgumentValues Draw",
-        "moves": "GeneratedCall Move Place build_turn render_script render_test resolve"
-        " run_rendered shrink",
+        "moves": "GeneratedCall Move Place build_turn render_script render_tests resolve"
+        " run_rendered",
         "observed_run": "ObligingModel Settings find_side_effect",
-        "playing": "SdkConversions describe_form share_ssl_contexts",
+        "sdk_conversions": "SdkConversions describe_form share_ssl_contexts",
         "search": "Counterexample Exploration",
+        "shrinking": "shrink",
     },
 )

@@ -21,7 +21,9 @@ from offbook.errors import InvariantBroken, RunError, UsageError
 from offbook.files import import_object, make_temp_folder, remove_temp_folder, write_atomic
 
 if TYPE_CHECKING:
-    from offbook.explore.search import Counterexample, Exploration
+    from offbook.explore.search import Exploration
+
+COMMAND_DEADLINE = 60.0  # seconds: a program starts first
 
 EXPLORE_EXAMPLE = """\b
 Example:
@@ -37,7 +39,7 @@ Each invariant is a function of the run and the state.
 \b
 Exit codes:
   0  no behaviour broke an invariant
-  1  one did; the smallest script is printed
+  1  some did; the smallest script for each cause is printed
   2  wrong usage, or a module that cannot be imported
 """
 
@@ -52,7 +54,12 @@ Exit codes:
 @click.option("--gives-up", multiple=True, metavar="MODULE:NAME", help="An exception to allow.")
 @click.option("--save", type=FILE_PATH, metavar="FILE", help="Write a test for what is found.")
 @click.option("--trace", type=FILE_PATH, metavar="FILE", help="Write the trace of what is found.")
-@deadline_option
+@click.option(
+    "--deadline",
+    default=None,
+    type=click.FloatRange(min=0, min_open=True),
+    help="Seconds for one behaviour before it counts as a hang.  [default: 20, 60 for a command]",
+)
 @json_option
 def explore_command(  # noqa: PLR0913 - the options of the command
     arguments: tuple[str, ...],
@@ -65,14 +72,16 @@ def explore_command(  # noqa: PLR0913 - the options of the command
     gives_up: tuple[str, ...],
     save: Path | None,
     trace: Path | None,
-    deadline: float,
+    deadline: float | None,
     as_json: bool,
 ) -> int:
-    """Play generated models against an agent, and print the smallest script that breaks it."""
-    from offbook.explore.search import explore
+    """Play generated models against an agent, and print the smallest scripts that break it."""
+    from offbook.explore.search import DEADLINE, explore
 
     sys.path.insert(0, "")
-    world, prompt, source = _read_target(arguments, deadline)
+    world, prompt, source = _read_target(arguments, save)
+    if deadline is None:
+        deadline = COMMAND_DEADLINE if source.startswith("drive(") else DEADLINE
     exceptions = [import_object(name) for name in gives_up]
     live = sys.stderr.isatty() and not as_json
     try:
@@ -85,14 +94,14 @@ def explore_command(  # noqa: PLR0913 - the options of the command
             seed=seed,
             depth=depth,
             gives_up=exceptions,
+            deadline=deadline,
             trace=trace,
             progress=_show_progress if live else None,
         )
     except InvariantBroken as error:
         found = cast("Exploration", error.exploration)
         if save is not None:
-            # One test: the others are found again when this one is fixed.
-            _save(save, found.findings[0], source, invariant, gives_up)
+            _save(save, found, source, invariant, gives_up, deadline)
         if as_json:
             print_json(_as_json(found))
         else:
@@ -114,7 +123,7 @@ def explore_command(  # noqa: PLR0913 - the options of the command
     return 0
 
 
-def _read_target(arguments: tuple[str, ...], deadline: float) -> tuple[Any, str, str]:
+def _read_target(arguments: tuple[str, ...], save: Path | None) -> tuple[Any, str, str]:
     """Return the world, the prompt, and the source text of the world for a saved test."""
     separator = sys.argv.index("--") if "--" in sys.argv else 0
     command = sys.argv[separator + 1 :] if separator else []
@@ -126,12 +135,14 @@ def _read_target(arguments: tuple[str, ...], deadline: float) -> tuple[Any, str,
 
         # Each behaviour runs in an empty folder; the files of the command stay where they are.
         found = [str(Path(word).absolute()) if Path(word).is_file() else word for word in command]
+        # A saved test finds them beside itself, wherever it is started.
         shown = ", ".join(
-            literal(word) if word == path else f"str(Path({literal(word)}).absolute())"
+            literal(word)
+            if word == path
+            else f"str(HERE / {literal(_relative(word, save or Path()))})"
             for word, path in zip(command, found, strict=True)
         )
-        source = f"drive(Command([{shown}], deadline={deadline:g}))"
-        return (lambda: drive(Command(found, deadline=deadline))), words[0], source
+        return (lambda: drive(Command(found))), words[0], f"drive(Command([{shown}]))"
     if command or len(words) != 2:  # noqa: PLR2004 - the world and the prompt
         raise UsageError(
             "expected a world and a prompt, or a prompt and a command",
@@ -140,24 +151,35 @@ def _read_target(arguments: tuple[str, ...], deadline: float) -> tuple[Any, str,
     return import_object(words[0]), words[1], words[0]
 
 
+def _relative(path: str, save: Path) -> str:
+    """Return a path as it is seen from the folder of a saved test."""
+    return os.path.relpath(Path(path).absolute(), save.absolute().parent)
+
+
 def _save(
     path: Path,
-    finding: Counterexample,
+    found: Exploration,
     source: str,
     invariants: tuple[str, ...],
     gives_up: tuple[str, ...],
+    deadline: float,
 ) -> None:
-    """Write the test for a finding."""
-    from offbook.explore.moves import render_test
+    """Write a test for each finding."""
+    from offbook.explore.moves import literal, render_tests
+    from offbook.explore.worker import HANG
 
     is_command = source.startswith("drive(")
     targets = [*invariants, *gives_up, *([] if is_command else [source])]
     imports = [f"from {t.partition(':')[0]} import {t.partition(':')[2]}" for t in targets]
+    if targets and (folder := _relative(".", path)) != ".":  # where their modules were found
+        imports = [f"sys.path.insert(0, str(HERE / {literal(folder)}))", *imports]
     if is_command:
         imports += ["", "", "def world():", f"    return {source}"]
-    text = render_test(
-        finding.invariant,
-        finding.script,
+    text = render_tests(
+        [
+            (finding.invariant, finding.script, deadline if finding.invariant == HANG else None)
+            for finding in found.findings
+        ],
         imports=imports,
         uses=("Command", "drive") if is_command else (),
         world="world" if is_command else source.partition(":")[2],
@@ -187,6 +209,7 @@ def _as_json(found: Exploration) -> dict[str, Any]:
                 "message": finding.message,
                 "script": finding.script,
                 "run": finding.run,
+                "broken_by": found.broken_by[finding.key],
                 "repeats": finding.repeats,
             }
             for finding in found.findings

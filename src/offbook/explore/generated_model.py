@@ -18,7 +18,7 @@ from offbook.explore.moves import END, SOON, GeneratedCall, Move, Place, build_r
 from offbook.sources.playbook.playbook import Playbook
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from offbook.exchange.model import Reply, Request, Tool
 
@@ -328,6 +328,7 @@ class GeneratedModel:
         self._chosen: tuple[str, ...] = ()
         self._offered: tuple[Tool, ...] = ()
         self.requests = 0
+        self.announce: Callable[[Move], object] = id
         self.moves: list[Move] = []
         self.tools: dict[str, Tool] = {}
 
@@ -347,6 +348,7 @@ class GeneratedModel:
             return build_reply(END, request, (), 0)
         move = self._choose(request.tools, STREAM_DRAWS if request.stream else DRAWS)
         self.moves.append(move)
+        self.announce(move)
         if move.status:
             raise ModelError("the model is overloaded", status=move.status, retry_after=SOON)
         reply = build_reply(move, request, self._seen, self._calls + 1)

@@ -8,6 +8,7 @@ those that the results contained. Ids differ from run to run, places do not.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -20,7 +21,7 @@ from offbook.sources.matching import make_call_id
 from offbook.sources.playbook.actions import ScriptedStop, call, fail, say, when
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from offbook.sources.playbook.actions import Action, Call, Turn
 
@@ -239,9 +240,8 @@ def run_rendered(script: str) -> Turn:
     return eval(script, {**names, "find_values": find_values, "seen": []})  # noqa: S307 - our own text
 
 
-def render_test(
-    name: str,
-    script: str,
+def render_tests(
+    findings: Sequence[tuple[str, str, float | None]],
     *,
     imports: Sequence[str],
     world: str,
@@ -249,34 +249,38 @@ def render_test(
     gives_up: Sequence[str] = (),
     uses: Sequence[str] = (),
 ) -> str:
-    """Return a test file that plays the script and checks the invariants.
+    """Return a test file that plays scripts and checks the invariants.
 
-    `uses` are the names of `offbook` that the world needs.
+    A finding is what was broken, its script, and the deadline if it hangs. `uses` are the names of
+    `offbook` that the world needs.
     """
-    words = [word for word in ("call", "fail", "say", "when") if f"{word}(" in script]
-    words = sorted([*uses, *words])
-    paths = ["from pathlib import Path", ""] if any("Path(" in line for line in imports) else []
-    seen = "seen" if "seen[" in script else ""
-    own = ["find_values", "replay"] if seen else ["replay"]
-    allowed = [f"gives_up=({', '.join(gives_up)},)"] if gives_up else []
-    arguments = ", ".join([world, "script", *invariants, *allowed])
-    body = [
-        f"script = {line}" if not number else line for number, line in enumerate(script.split("\n"))
-    ]
+    scripts = "".join(script for _, script, _ in findings)
+    words = [word for word in ("call", "fail", "say", "when") if f"{word}(" in scripts]
+    here = any("HERE" in line for line in imports)
+    modules = ["import sys"] if any("sys.path" in line for line in imports) else []
+    modules += ["from pathlib import Path", ""] if here else []
+    own = ["find_values", "replay"] if "seen[" in scripts else ["replay"]
+    names = dict.fromkeys(name for name, _, _ in findings)
     lines = [
-        f'"""Found by `offbook explore`: {name}."""',
+        f'"""Found by `offbook explore`: {", ".join(names)}."""',
         "",
-        *paths,
-        f"from offbook import {', '.join(words)}",
+        *modules,
+        f"from offbook import {', '.join(sorted([*uses, *words]))}",
         f"from offbook.explore import {', '.join(own)}",
+        *(["", "HERE = Path(__file__).parent"] if here else []),
         *imports,
-        "",
-        "",
-        f"def test_{_identifier(name)}():",
-        *([f"{INDENT}seen = []"] if seen else []),
-        *[f"{INDENT}{line}" for line in body],
-        f"{INDENT}replay({arguments})",
     ]
+    counts: Counter[str] = Counter()
+    for name, script, deadline in findings:
+        counts[name] += 1
+        number = f"_{counts[name]}" if counts[name] > 1 else ""
+        options = [f"gives_up=({', '.join(gives_up)},)"] if gives_up else []
+        options += [f"deadline={deadline:g}"] if deadline is not None else []
+        arguments = ", ".join([world, "script", *invariants, *options])
+        lines += ["", "", f"def test_{_identifier(name)}{number}():"]
+        lines += [f"{INDENT}seen = []"] if "seen[" in script else []
+        lines += [f"{INDENT}{line}" for line in f"script = {script}".split("\n")]
+        lines.append(f"{INDENT}replay({arguments})")
     return "\n".join(lines) + "\n"
 
 
@@ -309,82 +313,3 @@ def literal(value: Any) -> str:
             return "[" + ", ".join(map(literal, cast("list[Any]", value))) + "]"
         case _:
             return repr(value)
-
-
-# ---------------------------------------------------------------------------- shrinking
-# Makes a script that breaks an invariant smaller, as long as it breaks the same one.
-#
-# The script is shortened, not the random choices behind it: that takes a few runs instead of a few
-# hundred, and what is left has no superfluous step.
-
-MAX_RUNS = 300
-SIMPLE_VALUES: tuple[Any, ...] = (None, 0, 1, "", "a", [], {})
-
-
-def shrink(
-    moves: tuple[Move, ...], fails: Callable[[tuple[Move, ...]], bool]
-) -> tuple[tuple[Move, ...], int]:
-    """Return the smallest moves for which `fails` still holds, and the number of tries."""
-    tries = 0
-    changed = True
-    while changed and tries < MAX_RUNS:
-        changed = False
-        for candidate in _smaller(moves):
-            if _size(candidate) >= _size(moves):
-                continue
-            tries += 1
-            if fails(candidate):
-                moves, changed = candidate, True
-                break
-            if tries >= MAX_RUNS:
-                break
-    return moves, tries
-
-
-def _size(moves: tuple[Move, ...]) -> int:
-    return sum(move.size for move in moves)
-
-
-def _smaller(moves: tuple[Move, ...]) -> Iterator[tuple[Move, ...]]:
-    """Yield shorter and simpler scripts, those that remove most first."""
-    # 1. Half of the moves, then a quarter, then single ones.
-    length = len(moves) // 2 or 1
-    while length and moves:
-        for start in range(0, len(moves), length):
-            yield moves[:start] + moves[start + length :]
-        length //= 2
-    # 2. One call of several, or no text with the calls.
-    for index, move in enumerate(moves):
-        before, after = moves[:index], moves[index + 1 :]
-        if len(move.calls) > 1:
-            for skipped in range(len(move.calls)):
-                calls = move.calls[:skipped] + move.calls[skipped + 1 :]
-                yield (*before, msgspec.structs.replace(move, calls=calls), *after)
-        if move.calls and move.text:
-            yield (*before, msgspec.structs.replace(move, text=""), *after)
-        if not move.calls and not move.status and move.stop == "stop":
-            yield (*before, END, *after)
-    # 3. Simpler arguments.
-    for index, move in enumerate(moves):
-        for number, made in enumerate(move.calls):
-            for arguments in _simpler(made.arguments):
-                calls = list(move.calls)
-                calls[number] = GeneratedCall(made.tool, arguments, made.unknown)
-                changed = msgspec.structs.replace(move, calls=tuple(calls))
-                yield (*moves[:index], changed, *moves[index + 1 :])
-
-
-def _simpler(value: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the arguments without one of them, and with a simpler one."""
-    for name, item in value.items():
-        rest = {key: other for key, other in value.items() if key != name}
-        yield rest
-        simple = [candidate for candidate in SIMPLE_VALUES if type(candidate) is type(item)]
-        for candidate in simple:
-            if candidate != item:
-                yield {**value, name: candidate}
-        if isinstance(item, dict):
-            for inner in _simpler(cast("dict[str, Any]", item)):
-                yield {**value, name: inner}
-        if isinstance(item, list) and len(cast("list[Any]", item)) > 1:
-            yield {**value, name: cast("list[Any]", item)[:1]}

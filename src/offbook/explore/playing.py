@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import marshal
-import ssl
-import sys
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextvars import copy_context
-from copy import copy
 from inspect import (
     isasyncgenfunction,
     iscoroutine,
@@ -19,149 +15,25 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import msgspec
 
-from offbook.determinism.run_context import apply_patch, snapshot_variables
-from offbook.errors import PlaybookError, UsageError
-from offbook.explore.generated_model import PatientPlaybook
-from offbook.explore.moves import find_values
+from offbook.determinism.run_context import is_library, snapshot_variables
+from offbook.errors import PlaybookError, UnknownOutcome, UsageError
+from offbook.exchange.model import Tool
+from offbook.explore.generated_model import ArgumentValues, GeneratedModel, PatientPlaybook
+from offbook.explore.moves import Move, build_turn, find_values, run_rendered
+from offbook.explore.sdk_conversions import SdkConversions, share_ssl_contexts
 from offbook.files import ReusedFolder
 from offbook.runs.api import drive
 from offbook.runs.rehearsal import Rehearsal, RehearsalDefaults, use_defaults
 from offbook.runs.run import Run, SyncBridge, watch_termination
+from offbook.subjects.frameworks.framework import is_documented_end
+from offbook.trace.events import REQUEST
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from types import TracebackType
 
     from offbook.exchange.model import ModelSource
-    from offbook.explore.moves import Move
     from offbook.sources.playbook.actions import Turn
-
-
-MODULES = ("openai._utils._transform",)
-SCALARS = frozenset({str, int, float, bool, type(None)})
-DISCRIMINATORS = frozenset({"type", "role"})  # the keys whose values choose a type
-MOST_FORMS = 4096
-MARSHAL = 2  # the version: the bytes of later ones depend on more than the value
-
-
-class SdkConversions:
-    """Skips the conversions that are known to change nothing, in the SDKs that are loaded."""
-
-    def __init__(self) -> None:
-        self._unchanged: set[tuple[int, int, object]] = set()
-        self._types: dict[int, object] = {}  # kept, so that no other type gets the id of one
-        self._undo: dict[str, list[Callable[[], None]]] = {}
-
-    def start(self) -> None:
-        """Patch the SDKs that were loaded since the last call."""
-        for name in MODULES:
-            module = sys.modules.get(name)
-            if module is not None and name not in self._undo:
-                wrappers = {
-                    "_transform_recursive": self._convert,
-                    "_async_transform_recursive": self._convert_async,
-                }
-                self._undo[name] = [
-                    apply_patch(module, function, wrapper)
-                    for function, wrapper in wrappers.items()
-                    if hasattr(module, function)  # another version may not have it
-                ]
-
-    def stop(self) -> None:
-        """Remove the patches."""
-        for undo in [undo for patches in self._undo.values() for undo in patches]:
-            undo()
-        self._undo.clear()
-
-    def _convert(
-        self, original: Callable[..., Any], data: object, *, annotation: Any, inner_type: Any = None
-    ) -> Any:
-        key = self._key(data, annotation, inner_type)
-        if key in self._unchanged:
-            return copy(data)
-        converted = original(data, annotation=annotation, inner_type=inner_type)
-        return self._note(key, data, converted)
-
-    async def _convert_async(
-        self, original: Callable[..., Any], data: object, *, annotation: Any, inner_type: Any = None
-    ) -> Any:
-        key = self._key(data, annotation, inner_type)
-        if key in self._unchanged:
-            return copy(data)
-        converted = await original(data, annotation=annotation, inner_type=inner_type)
-        return self._note(key, data, converted)
-
-    def _key(
-        self, data: object, annotation: object, inner_type: object
-    ) -> tuple[int, int, object] | None:
-        """Return the types and the form of JSON; None for anything else."""
-        try:
-            form = describe_form(data)
-        except (TypeError, RecursionError):
-            return None
-        # The ids of the types: the hash of a union is computed from all its members.
-        self._types[id(annotation)] = annotation
-        self._types[id(inner_type)] = inner_type
-        return id(annotation), id(inner_type), form
-
-    def _note(self, key: tuple[int, int, object] | None, data: object, converted: Any) -> Any:
-        if key is not None and len(self._unchanged) < MOST_FORMS and _same(data, converted):
-            self._unchanged.add(key)
-        return converted
-
-
-def describe_form(value: object) -> object:
-    """Return the keys and types of JSON, with the values of discriminators.
-
-    Raises TypeError for other values: files, dates, models, and the SDK's marks for no value.
-    """
-    kind = type(value)
-    if kind in SCALARS:
-        return kind
-    if kind is list:  # each item is converted alone, so their number and order do not matter
-        return list, frozenset(map(describe_form, cast("list[object]", value)))
-    if kind is not dict:
-        raise TypeError(f"{kind.__name__} is not JSON")
-    form: list[object] = []
-    for key, item in cast("dict[object, object]", value).items():
-        if type(key) is not str:
-            raise TypeError(f"{type(key).__name__} is not a key of JSON")
-        chosen = key in DISCRIMINATORS and type(item) is str
-        form += (key, item if chosen else describe_form(item))
-    return (dict, *form)
-
-
-def _same(data: Any, converted: Any) -> bool:
-    """Return whether two values are equal, in the types and the order of keys too."""
-    try:
-        return marshal.dumps(data, MARSHAL) == marshal.dumps(converted, MARSHAL)
-    except ValueError:
-        return False
-
-
-# ------------------------------------------------------------------------- ssl contexts
-# TLS contexts that are made once for a search.
-#
-# A client of an SDK reads the certificates of all authorities when it is made: up to 50 ms of CPU,
-# several times what a behaviour takes. A search makes a client for each behaviour.
-
-
-def share_ssl_contexts() -> Callable[[], None]:
-    """Let equal calls of `ssl.create_default_context` return one context; return the undo."""
-    made: dict[Any, ssl.SSLContext] = {}
-
-    def create(original: Callable[..., ssl.SSLContext], *args: Any, **options: Any) -> Any:
-        try:
-            key = (args, *sorted(options.items()))
-            if key not in made:
-                made[key] = original(*args, **options)
-        except TypeError:  # an option without a hash
-            return original(*args, **options)
-        return made[key]
-
-    return apply_patch(ssl, "create_default_context", create)
-
-
-# ------------------------------------------------------------------------------ playing
 
 T = TypeVar("T")
 World = Callable[[], object]
@@ -181,19 +53,40 @@ class BrokenInvariant(msgspec.Struct, frozen=True):
     key: str
 
 
+class Job(msgspec.Struct, frozen=True):
+    """A behaviour to play: that of a seed, the moves of a script, or its text as it is pasted.
+
+    Only with `records`, a trace is written. With `announces`, each move is reported when it is
+    made: of a behaviour that hangs, this is all that is known.
+    """
+
+    seed: str = ""
+    steps: int = 0
+    moves: tuple[Move, ...] = ()
+    text: str = ""
+    records: bool = False
+    announces: bool = False
+
+
 class Behaviour(msgspec.Struct, frozen=True):
     """A played behaviour: the moves of the model, what the agent did, and the violations.
 
-    `gave_up` is the error with which the agent ended in a documented way. `broken` are errors of
-    the invariants themselves. `state` is a text that is equal for equal states of the world.
+    It is plain data, so that it can come from another process. `gave_up` is the error with which
+    the agent ended in a documented way. `undecided` are the invariants that gave no verdict, each
+    with the error. `state` is a text that is equal for equal states of the world, and `seen` are
+    the values in the results of the tools.
     """
 
     moves: tuple[Move, ...]
-    run: Run
     violations: tuple[BrokenInvariant, ...] = ()
     gave_up: str = ""
-    broken: tuple[tuple[str, Exception], ...] = ()
+    undecided: tuple[tuple[str, UsageError], ...] = ()
     state: str = ""
+    requests: int = 0
+    tools: tuple[Tool, ...] = ()
+    seen: tuple[Any, ...] = ()
+    notes: Mapping[str, str] = {}
+    trace: str = ""
 
 
 class _SharedLoop(SyncBridge):
@@ -237,8 +130,8 @@ class Stage:
     """Plays behaviours against new worlds, in one event loop. Close it at the end.
 
     `world` returns a rehearsal or an agent to drive, and the state that the invariants read:
-    `(rehearsal, state)`. An exception of `gives_up` is a documented way to end. Traces are
-    written while `records` is true; `trace` is the file of worlds that name none.
+    `(rehearsal, state)`. An exception of `gives_up` is a documented way to end. `trace` is the file
+    of worlds that name none. `last_run` is the run of the last behaviour.
     """
 
     def __init__(
@@ -247,20 +140,22 @@ class Stage:
         prompt: str,
         invariants: Iterable[Invariant],
         gives_up: tuple[type[BaseException], ...] = (),
+        values: Mapping[str, Sequence[Any]] | None = None,
         trace: Path | None = None,
     ) -> None:
         self.prompt = prompt
-        self.invariants = {name_of(invariant): invariant for invariant in invariants}
+        self.script: Turn | None = None  # what a job without moves plays
+        self.last_run: Run | None = None
+        self._invariants = {name_of(invariant): invariant for invariant in invariants}
+        self._arguments = ArgumentValues(values or {}, prompt)
         self._world = world
         self._gives_up = gives_up
         self._bridge = _SharedLoop()
         self._folder = ReusedFolder()
         self._trace = trace
-        self.records = False
         self._stop_watching = watch_termination()
         self._stop_sharing = share_ssl_contexts()
         self._conversions = SdkConversions()
-        self.played = 0
 
     def __enter__(self) -> Self:
         return self
@@ -272,71 +167,89 @@ class Stage:
         self._stop_sharing()
         self._conversions.stop()
 
-    def play(self, model: ModelSource, moves: Callable[[], Iterable[Move]]) -> Behaviour:
-        """Play a model that makes its own moves."""
-        return self._play(model, self.prompt, moves)
+    def play(self, job: Job, announce: Callable[[Move], object] | None = None) -> Behaviour:
+        """Play a behaviour; `announce` gets each move that a generated model makes."""
+        if job.seed:
+            model = GeneratedModel(self._arguments, seed=job.seed, steps=job.steps)
+            if announce is not None:
+                model.announce = announce
+            return self.play_model(model, job)
+        turn = run_rendered(job.text) if job.text else self.script
+        turn = build_turn(self.prompt, job.moves, []) if turn is None else turn
+        # Without the automatic assertions of a test.
+        return self._play(PatientPlaybook(), turn, job, lambda: job.moves)
 
-    def play_script(self, turn: Turn, moves: Iterable[Move] = ()) -> Behaviour:
-        """Play a script, without the automatic assertions of a test."""
-        return self._play(PatientPlaybook(), turn, lambda: moves)
+    def play_model(self, model: GeneratedModel, job: Job) -> Behaviour:
+        """Play a model that makes its own moves."""
+        return self._play(model, self.prompt, job, lambda: model.moves)
 
     def _play(
-        self, source: ModelSource, script: Turn | str, moves: Callable[[], Iterable[Move]]
+        self, source: ModelSource, script: Turn | str, job: Job, moves: Callable[[], Iterable[Move]]
     ) -> Behaviour:
-        self.played += 1
         defaults = RehearsalDefaults(
             source,
             self._bridge,
             auto_assert=False,
             folder=self._folder,
-            in_memory=not self.records,
-            trace=self._trace if self.records else None,
+            in_memory=not job.records,
+            trace=self._trace if job.records else None,
         )
         with use_defaults(defaults):
             rehearsal, state = _open(self._world)
         self._conversions.start()  # the world may have loaded an SDK
-        error: Exception | None = None
+        error: BaseException | None = None
         try:
             try:
                 run = rehearsal.run(script)
             # Errors of the test end the search; those of the agent are what it looks for.
             except (UsageError, PlaybookError):
                 raise
-            except Exception as raised:  # noqa: BLE001 - whatever the agent does wrong
+            except (Exception, SystemExit) as raised:  # noqa: BLE001 - whatever the agent does wrong
                 error = raised
                 run = cast("Run", rehearsal.latest_run)
-            violations, broken = self._check(run, state)
-            gave_up = error is not None and isinstance(error, self._gives_up)
+            self.last_run = run
+            violations, undecided = self._check(run, state)
+            error = None if error is None else _innermost(error)
+            gave_up = error is not None and (
+                isinstance(error, self._gives_up) or is_documented_end(error)
+            )
             if error is not None and not gave_up:
                 violations.append(_crash(error))
+            results = run.events.tool_results
             return Behaviour(
                 tuple(moves()),
-                run,
                 tuple(violations),
                 type(error).__name__ if gave_up else "",
-                tuple(broken),
+                tuple(undecided),
                 describe_state(state, run),
+                len(run.events.named(REQUEST)),
+                # Only what is asked for: it is sent to another process.
+                _list_tools(run, source),
+                () if job.seed else tuple(v for result in results for v in find_values(result)),
+                self._arguments.notes,
+                str(rehearsal.trace) if job.records else "",
             )
         finally:
             rehearsal.dispose(failed=True)
 
     def _check(
         self, run: Run, state: object
-    ) -> tuple[list[BrokenInvariant], list[tuple[str, Exception]]]:
+    ) -> tuple[list[BrokenInvariant], list[tuple[str, UsageError]]]:
         violations: list[BrokenInvariant] = []
-        broken: list[tuple[str, Exception]] = []
-        for name, invariant in self.invariants.items():
+        undecided: list[tuple[str, UsageError]] = []
+        for name, invariant in [*self._invariants.items()]:
             try:
                 holds = invariant(run, state)
             except AssertionError as error:
                 message = str(error).strip() or "the assertion failed"
                 violations.append(BrokenInvariant(name, message, name))
             except Exception as error:  # noqa: BLE001 - an error of the test, reported as one
-                broken.append((name, error))
+                undecided.append((name, _not_decided(name, error)))
+                del self._invariants[name]  # the others go on
             else:
                 if message := _read_result(name, holds):
                     violations.append(BrokenInvariant(name, message, name))
-        return violations, broken
+        return violations, undecided
 
 
 def _open(world: World) -> tuple[Rehearsal, object]:
@@ -352,16 +265,54 @@ def _open(world: World) -> tuple[Rehearsal, object]:
     return (subject if isinstance(subject, Rehearsal) else drive(subject)), state
 
 
-def _crash(error: Exception) -> BrokenInvariant:
-    """Return the violation for an exception; its key is where it was raised."""
-    # The function that raised identifies the bug; the message and the line may change.
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    code = trace.tb_frame.f_code if trace is not None else None
-    place = f"{code.co_filename}:{code.co_name}" if code is not None else ""
+def _list_tools(run: Run, source: ModelSource) -> tuple[Tool, ...]:
+    """Return the tools that the agent offered."""
+    if isinstance(source, GeneratedModel):
+        return tuple(source.tools.values())
+    return tuple({tool.name: tool for request in run.requests for tool in request.tools}.values())
+
+
+def _innermost(error: BaseException) -> BaseException:
+    """Return the error, or the first one of a group of them."""
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    return error
+
+
+def _crash(error: BaseException) -> BrokenInvariant:
+    """Return the violation for an exception.
+
+    The function of the user in which it was raised identifies the bug: the message and the line may
+    change.
+    """
     kind = type(error).__name__
-    return BrokenInvariant(CRASH, f"the agent raised {kind}: {error}", f"{CRASH}: {kind} {place}")
+    message = f"the agent raised {kind}: {error}"
+    return BrokenInvariant(CRASH, message, f"{CRASH}: {kind} {_place_of(error.__traceback__)}")
+
+
+def _place_of(trace: TracebackType | None) -> str:
+    """Return the innermost function of the user in a traceback; without one, the innermost."""
+    place = last = ""
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        last = f"{code.co_filename}:{code.co_name}"
+        place = place if is_library(code.co_filename) else last
+        trace = trace.tb_next
+    return place or last
+
+
+def _not_decided(name: str, error: Exception) -> UsageError:
+    """Return the error for an invariant that gave no verdict."""
+    if isinstance(error, UnknownOutcome):
+        return UsageError(
+            f"the invariant {name} cannot be decided: {error.what}",
+            hint="check what the tool did: let the world return (drive(agent), state); or read"
+            " run.executed.known(), the tools that certainly ran",
+        )
+    return UsageError(
+        f"the invariant {name} raised {type(error).__name__}: {error}",
+        hint="an invariant fails by an assertion, or by returning False",
+    )
 
 
 def check_invariant(invariant: object) -> None:

@@ -1,38 +1,33 @@
-"""The search for a behaviour of the model that makes the agent break an invariant."""
+"""The search for the behaviours of a model that make an agent break an invariant."""
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
 from offbook.errors import (
-    CheckFailed,
     InvariantBroken,
     OffbookError,
     OffbookWarning,
     RunError,
-    UnknownOutcome,
     UsageError,
     counted,
     explain_call,
     require_known,
 )
-from offbook.explore.generated_model import ArgumentValues, GeneratedModel
+from offbook.explore.generated_model import ArgumentValues
 from offbook.explore.moves import (
     END,
     GeneratedCall,
     Move,
-    build_turn,
-    find_values,
     render_script,
     resolve,
-    run_rendered,
-    shrink,
     uses_results,
 )
 from offbook.explore.playing import (
@@ -40,96 +35,27 @@ from offbook.explore.playing import (
     Behaviour,
     BrokenInvariant,
     Invariant,
+    Job,
     Stage,
     World,
     check_invariant,
     name_of,
 )
+from offbook.explore.shrinking import MAX_RUNS, shrink
+from offbook.explore.worker import HANG, Player
 from offbook.runs.run import in_event_loop
-from offbook.secrets import hide_secrets
-from offbook.trace.events import REQUEST
 
 if TYPE_CHECKING:
-    from offbook.exchange.model import Tool
     from offbook.runs.run import Run
     from offbook.sources.playbook.actions import Turn
-    from offbook.trace.query import ExecutedTool
-
-
-def never_before(tool: str, first: str) -> Invariant:
-    """Return an invariant: `tool` never succeeds before `first` has succeeded."""
-
-    def check(run: Run, _: Any) -> None:
-        for executed in _known_or_decisive(run, tool):
-            if executed.result.failed is True:
-                continue
-            if executed.name == first:
-                return
-            if executed.name == tool:
-                raise CheckFailed(f"{tool} succeeded with {executed.input} before {first}")
-
-    return _named(check, f"never {tool} before {first}", tool, first)
-
-
-def at_most(count: int, tool: str, *parameters: str) -> Invariant:
-    """Return an invariant: `tool` succeeds at most `count` times with equal `parameters`."""
-    _check_limit(count)
-
-    def check(run: Run, _: Any) -> None:
-        counts: dict[str, int] = {}
-        for executed in _known_or_decisive(run, tool):
-            if executed.name != tool or executed.result.failed is True:
-                continue
-            key = repr([executed.input.get(parameter) for parameter in parameters])
-            counts[key] = counts.get(key, 0) + 1
-            if counts[key] > count:
-                raise CheckFailed(f"{tool} succeeded {counts[key]} times with {executed.input}")
-
-    per = f" per {', '.join(parameters)}" if parameters else ""
-    return _named(check, f"at most {count} {tool}{per}", tool)
-
-
-def _known_or_decisive(run: Run, tool: str) -> Iterator[ExecutedTool]:
-    """Yield the tools that ran; raise at the end if it is unknown whether this one did, too."""
-    yield from run.executed.known()
-    if tool in run.executed.unknown:
-        yield from run.executed
-
-
-def ends_within(requests: int) -> Invariant:
-    """Return an invariant: a run sends at most this many requests."""
-    _check_limit(requests)
-
-    def check(run: Run, _: Any) -> None:
-        count = len(run.events.named(REQUEST))
-        if count > requests:
-            raise CheckFailed(f"the agent sent {count} requests")
-
-    return _named(check, f"ends within {requests} requests")
-
-
-def no_secret_in_answer(run: Run, _: Any) -> None:
-    """The answer of the agent contains no secret: no known value, and no token."""
-    text = str(run.output or "")
-    if hide_secrets(text) != text:
-        raise CheckFailed("the answer contains a secret")
-
-
-def _check_limit(limit: object) -> None:
-    if type(limit) is not int or limit < 0:
-        raise UsageError(f"expected a number of 0 or more, got {limit!r}")
-
-
-def _named(check: Invariant, name: str, *tools: str) -> Invariant:
-    check.__name__ = name
-    vars(check)["tools"] = tools  # without them it would check nothing
-    return check
-
-
-# ------------------------------------------------------------------------------- search
 
 Progress = Callable[["Exploration"], object]
+DEADLINE = 20.0  # seconds for one behaviour
 ARGUMENTS_PER_TOOL = 3  # that an exhaustive search tries
+CHUNK_SECONDS, LARGEST_CHUNK = 0.2, 32  # behaviours that are played before the next look at them
+MAX_FINDINGS = 10  # different ones; then the search ends
+MAX_SHRUNK = 4  # of one invariant: most behaviours that break it have the same cause
+MAX_HANGS = 30  # tries to shorten a script that hangs: each takes a second
 
 
 class Counterexample(msgspec.Struct, frozen=True):
@@ -145,6 +71,17 @@ class Counterexample(msgspec.Struct, frozen=True):
     moves: tuple[Move, ...]
     found_with: int
     repeats: bool = True
+    key: str = ""
+
+    @property
+    def cause(self) -> tuple[str, frozenset[str]]:
+        """The invariant with the tools of the script: equal for equal bugs."""
+        tools = {made.tool for move in self.moves for made in move.calls}
+        return self.key, frozenset() if _names_place(self.key) else frozenset(tools)
+
+
+def _names_place(key: str) -> bool:
+    return key.startswith((f"{CRASH}:", f"{HANG}:"))
 
 
 class Exploration(msgspec.Struct):
@@ -152,7 +89,9 @@ class Exploration(msgspec.Struct):
 
     `states` are the different states of the world that were reached, and `never_called` the tools
     that the agent offered and no behaviour called. `notes` are keywords of schemas that could not
-    be generated from, with what was done instead.
+    be generated from, with what was done instead. `findings` have different causes; `broken_by`
+    counts the behaviours that broke each invariant. `trace` is the file of the first finding, or of
+    the last behaviour.
     """
 
     prompt: str
@@ -165,7 +104,9 @@ class Exploration(msgspec.Struct):
     gave_up: Counter[str] = msgspec.field(default_factory=Counter)
     notes: dict[str, str] = msgspec.field(default_factory=dict)
     findings: list[Counterexample] = msgspec.field(default_factory=list)
-    broken: dict[str, Exception] = msgspec.field(default_factory=dict)
+    broken_by: Counter[str] = msgspec.field(default_factory=Counter)
+    undecided: dict[str, UsageError] = msgspec.field(default_factory=dict)
+    trace: str = ""
 
     @property
     def never_called(self) -> list[str]:
@@ -195,10 +136,11 @@ def explore(  # noqa: PLR0913 - the options of a search
     depth: int = 0,
     gives_up: type[BaseException] | Sequence[type[BaseException]] = (),
     values: Mapping[str, Sequence[Any]] | None = None,
+    deadline: float | None = DEADLINE,
     trace: Path | str | None = None,
     progress: Progress | None = None,
 ) -> Exploration:
-    """Play generated models against an agent, and fail with the smallest script that breaks it.
+    """Play generated models against an agent, and fail with the smallest scripts that break it.
 
         def world():
             shop = Shop()
@@ -209,37 +151,31 @@ def explore(  # noqa: PLR0913 - the options of a search
     Each of `runs` behaviours has up to `steps` messages of the model, chosen by `seed`. With
     `depth`, all scripts of that many messages are tried instead, except those that lead to a state
     which was reached before. That the agent raises no exception is an invariant of every search,
-    except for those in `gives_up`. `values` are arguments to try, by parameter. `trace` is the file
-    for the trace of the smallest script; without a violation, for that of the last behaviour.
+    except for those in `gives_up`. `values` are arguments to try, by parameter. The world runs in a
+    process of its own, which is killed if a behaviour takes longer than `deadline` seconds: that is
+    a finding, too. With `deadline=None` it runs in this process, for a debugger. `trace` is the
+    file for the trace of the smallest script; without a violation, for that of the last behaviour.
     """
-    _check_arguments(world, prompt, invariants, runs, steps, values)
+    _check_arguments(world, prompt, invariants, runs, steps, values, deadline)
+    path = None if trace is None else Path(trace).absolute()
     kinds = (gives_up,) if isinstance(gives_up, type) else tuple(gives_up)
+
+    def open_stage() -> Stage:
+        return Stage(world, prompt, invariants, kinds, values, path)
+
     found = Exploration(prompt, seed)
-    arguments = ArgumentValues(values or {}, prompt)
-    path = None if trace is None else Path(trace)
-    with Stage(world, prompt, invariants, kinds, path) as stage:
+    with Player(open_stage, deadline) as player:
+        search = Search(player, prompt, found)
         if depth:
-            _enumerate(stage, found, arguments, depth, runs, progress)
+            search.enumerate(ArgumentValues(values or {}, prompt), depth, runs, progress)
         else:
-            for number in range(runs):
-                model = GeneratedModel(arguments, seed=f"{seed}:{number}", steps=steps)
-                stage.records = number == runs - 1
-                behaviour = stage.play(model, lambda model=model: model.moves)
-                found.offered |= set(model.tools)
-                _note(stage, found, behaviour, number)
-                if progress is not None:
-                    progress(found)
-                # One bug at a time: it may be behind what other behaviours do wrong.
-                if found.findings:
-                    break
-    found.notes = dict(arguments.notes)
+            search.draw(seed, runs, steps, progress)
     if found.findings:
-        error = InvariantBroken(_describe(found))
+        error = InvariantBroken(describe(found))
         error.exploration = found
         raise error
-    if found.broken:
-        name, error = next(iter(found.broken.items()))
-        raise _not_decided(name, error) from error
+    for undecided in found.undecided.values():
+        raise undecided
     _check_tools(invariants, found.offered)
     if not found.offered:
         warnings.warn(
@@ -255,24 +191,40 @@ def replay(
     script: Turn,
     *invariants: Invariant,
     gives_up: type[BaseException] | Sequence[type[BaseException]] = (),
+    deadline: float | None = None,
 ) -> Run:
     """Play one script against a new world and check the invariants: a saved finding is such a test.
 
-    Unlike a test of a script, it does not fail if the agent ends before the script does.
+    Unlike a test of a script, it does not fail if the agent ends before the script does. With
+    `deadline`, it is played in another process first, which is killed after so many seconds.
     """
     kinds = (gives_up,) if isinstance(gives_up, type) else tuple(gives_up)
     for invariant in invariants:
         check_invariant(invariant)
-    with Stage(world, script.text, invariants, kinds) as stage:
-        behaviour = stage.play_script(script)
-    for name, error in behaviour.broken:
-        raise _not_decided(name, error) from error
-    if not behaviour.run.events.named(REQUEST):
+
+    def open_stage() -> Stage:
+        stage = Stage(world, script.text, invariants, kinds)
+        stage.script = script
+        return stage
+
+    if deadline is not None:
+        with Player(open_stage, deadline) as player:
+            _raise_violation(player.play_one(Job(records=False)))
+    with open_stage() as stage:
+        behaviour = stage.play(Job())
+        run = stage.last_run
+    _raise_violation(behaviour)
+    _check_tools(invariants, {tool.name for tool in behaviour.tools})
+    return cast("Run", run)
+
+
+def _raise_violation(behaviour: Behaviour) -> None:
+    for _, error in behaviour.undecided:
+        raise error
+    if not behaviour.requests:
         raise _never_asked(behaviour)
     for violation in behaviour.violations:
         raise InvariantBroken(f"{violation.invariant}: {violation.message}")
-    _check_tools(invariants, {t.name for r in behaviour.run.requests for t in r.tools})
-    return behaviour.run
 
 
 def _check_arguments(
@@ -282,6 +234,7 @@ def _check_arguments(
     runs: int,
     steps: int,
     values: Mapping[str, Sequence[Any]] | None,
+    deadline: float | None,
 ) -> None:
     if in_event_loop():
         raise UsageError("explore() cannot be used in an `async def`", hint="write a plain `def`")
@@ -296,30 +249,14 @@ def _check_arguments(
         check_invariant(invariant)
     if runs < 1 or steps < 1:
         raise UsageError("runs and steps must be 1 or more")
+    if deadline is not None and not deadline > 0:
+        raise UsageError(f"the deadline must be more than 0 seconds, not {deadline!r}")
     for name, choices in (values or {}).items():
         if isinstance(choices, str) or not choices:
             raise UsageError(
                 f"values[{name!r}] must be a list of values, not {choices!r}",
                 hint=f"write values={{{name!r}: [{choices!r}]}}",
             )
-
-
-def _note(stage: Stage, found: Exploration, behaviour: Behaviour, number: int) -> None:
-    """Add a behaviour to what was tried; make a new violation small and keep it."""
-    found.requests += len(behaviour.run.events.named(REQUEST))
-    if not found.requests:
-        raise _never_asked(behaviour)
-    found.behaviours += 1
-    found.states.add(behaviour.state)
-    found.called |= {made.tool for move in behaviour.moves for made in move.calls}
-    if behaviour.gave_up:
-        found.gave_up[behaviour.gave_up] += 1
-    for name, error in behaviour.broken:
-        found.broken[name] = error
-        # The others go on.
-        stage.invariants.pop(name, None)
-    for violation in behaviour.violations:
-        found.findings.append(_minimize(stage, behaviour, violation, number))
 
 
 def _never_asked(behaviour: Behaviour) -> OffbookError:
@@ -330,20 +267,6 @@ def _never_asked(behaviour: Behaviour) -> OffbookError:
             what = "nothing was explored: the agent failed before it called the model"
             return UsageError(f"{what}\n  {violation.message}", hint=hint)
     return RunError("nothing was explored: the agent never called the model", hint=hint)
-
-
-def _not_decided(name: str, error: Exception) -> UsageError:
-    """Return the error for an invariant that gave no verdict."""
-    if isinstance(error, UnknownOutcome):
-        return UsageError(
-            f"the invariant {name} cannot be decided: {error.what}",
-            hint="check what the tool did: let the world return (drive(agent), state); or read"
-            " run.executed.known(), the tools that certainly ran",
-        )
-    return UsageError(
-        f"the invariant {name} raised {type(error).__name__}: {error}",
-        hint="an invariant fails by an assertion, or by returning False",
-    )
 
 
 def _check_tools(invariants: Iterable[Invariant], offered: set[str]) -> None:
@@ -358,102 +281,203 @@ def _check_tools(invariants: Iterable[Invariant], offered: set[str]) -> None:
             )
 
 
-def _minimize(
-    stage: Stage, behaviour: Behaviour, violation: BrokenInvariant, number: int
-) -> Counterexample:
-    """Return the finding for a violation, with the smallest script that repeats it."""
+class Search:
+    """Plays behaviours, and makes the violations of each cause small once."""
 
-    def fails(moves: tuple[Move, ...]) -> bool:
-        played = stage.play_script(build_turn(stage.prompt, moves, []), moves)
-        return any(other.key == violation.key for other in played.violations)
+    def __init__(self, player: Player, prompt: str, found: Exploration) -> None:
+        self._player = player
+        self._prompt = prompt
+        self._found = found
+        self._shrunk: Counter[str] = Counter()
 
-    moves, length = behaviour.moves, len(behaviour.moves)
-    stage.records = True
-    # Twice: what fails only now and then cannot be made smaller, only noise would be left.
-    if not (fails(moves) and fails(moves)):
-        script = render_script(stage.prompt, moves)
+    def draw(self, seed: int, runs: int, steps: int, progress: Progress | None) -> None:
+        """Play the behaviours of a seed."""
+        found = self._found
+        for numbers in _chunks(runs):
+            jobs = [
+                # The trace of the last one is kept, unless there is one of a finding.
+                Job(f"{seed}:{n}", steps, records=n == runs - 1 and not found.findings)
+                for n in numbers
+            ]
+            # All of them before the first look: a violation is played again, many times.
+            played = [*self._player.play(*jobs)]
+            for number, behaviour in zip(numbers, played, strict=True):
+                self._note(behaviour, number)
+                if progress is not None:
+                    progress(found)
+                if len(found.findings) >= MAX_FINDINGS:
+                    return
+
+    def enumerate(
+        self, arguments: ArgumentValues, depth: int, runs: int, progress: Progress | None
+    ) -> None:
+        """Try all scripts up to a depth, the shortest first; equal states are continued once."""
+        found = self._found
+        queue: deque[tuple[Move, ...]] = deque([()])
+        while queue and found.behaviours < runs and not found.findings:
+            moves = queue.popleft()
+            records = not queue or found.behaviours == runs - 1
+            behaviour = self._player.play_one(Job(moves=moves, records=records))
+            is_new = behaviour.state not in found.states
+            self._note(behaviour, found.behaviours)
+            if progress is not None:
+                progress(found)
+            if not is_new or len(moves) == depth:
+                continue
+            queue.extend((*moves, move) for move in _list_moves(behaviour, arguments))
+
+    def _note(self, behaviour: Behaviour, number: int) -> None:
+        """Add a behaviour to what was tried; keep a violation with a new cause."""
+        found = self._found
+        found.requests += behaviour.requests
+        if not found.requests:
+            raise _never_asked(behaviour)
+        found.behaviours += 1
+        found.states.add(behaviour.state)
+        found.called |= {made.tool for move in behaviour.moves for made in move.calls}
+        found.offered |= {tool.name for tool in behaviour.tools}
+        found.notes.update(behaviour.notes)
+        found.trace = behaviour.trace or found.trace
+        if behaviour.gave_up:
+            found.gave_up[behaviour.gave_up] += 1
+        found.undecided.update(behaviour.undecided)
+        for violation in behaviour.violations:
+            found.broken_by[violation.key] += 1
+            if self._is_known(violation, behaviour.moves):
+                continue
+            self._shrunk[violation.key] += 1
+            finding = self._minimize(behaviour, violation, number)
+            if finding.cause not in {other.cause for other in found.findings}:
+                found.findings.append(finding)
+            if violation.invariant == HANG:
+                self._player.known_hangs.add(violation.key)
+
+    def _is_known(self, violation: BrokenInvariant, moves: tuple[Move, ...]) -> bool:
+        """Return whether a violation has the cause of a finding, as far as the moves show it."""
+        known = [other for other in self._found.findings if other.key == violation.key]
+        if known and (
+            _names_place(violation.key)
+            or not known[-1].repeats
+            or self._shrunk[violation.key] >= MAX_SHRUNK
+        ):
+            return True
+        return any(_contains(moves, other.moves) for other in known)
+
+    def _minimize(
+        self, behaviour: Behaviour, violation: BrokenInvariant, number: int
+    ) -> Counterexample:
+        """Return the finding for a violation, with the smallest script that repeats it."""
+        player = self._player
+        records = not self._found.findings  # the trace is that of the first one
+
+        def play(moves: tuple[Move, ...], *, text: str = "", records: bool = False) -> Behaviour:
+            return player.play_one(Job(moves=moves, text=text, records=records), player.patience)
+
+        def find(behaviour: Behaviour) -> BrokenInvariant | None:
+            same = (other for other in behaviour.violations if other.key == violation.key)
+            return next(same, None)
+
+        def fails(moves: tuple[Move, ...]) -> bool:
+            return find(play(moves)) is not None
+
+        moves, length = behaviour.moves, len(behaviour.moves)
+        # Twice: what fails only now and then cannot be made smaller, only noise would be left.
+        if not (fails(moves) and fails(moves)):
+            self._found.trace = play(moves, records=records).trace or self._found.trace
+            script = render_script(self._prompt, moves)
+            return Counterexample(
+                violation.invariant,
+                violation.message,
+                script,
+                number,
+                moves,
+                length,
+                repeats=False,
+                key=violation.key,
+            )
+        # Before: a value of a result would be another one without the results that came first.
+        # After: a value that is needed may be the same in every run now.
+        moves = _fix_values(moves, play, fails)
+        limit = MAX_HANGS if violation.invariant == HANG else MAX_RUNS
+        moves, _ = shrink(moves, fails, limit)
+        moves = _fix_values(moves, play, fails)
+        script = render_script(self._prompt, moves)
+        # The text itself is what a person pastes, so it is what must fail.
+        played = play(moves, text=script, records=records)
+        self._found.trace = played.trace or self._found.trace
+        same = find(played)
         return Counterexample(
-            violation.invariant, violation.message, script, number, moves, length, repeats=False
+            violation.invariant,
+            violation.message if same is None or violation.invariant == HANG else same.message,
+            script,
+            number,
+            moves,
+            length,
+            repeats=same is not None,
+            key=violation.key,
         )
-    stage.records = False
-    # Before: a value of a result would be another one without the results that came first.
-    # After: a value that is needed may be the same in every run now.
-    moves = _fix_values(stage, moves, fails)
-    moves, _ = shrink(moves, fails)
-    moves = _fix_values(stage, moves, fails)
-    script = render_script(stage.prompt, moves)
-    # The text itself is what a person pastes, so it is what must fail.
-    stage.records = True
-    played = stage.play_script(run_rendered(script))
-    same = [other for other in played.violations if other.key == violation.key]
-    message = same[0].message if same else violation.message
-    return Counterexample(
-        violation.invariant, message, script, number, moves, length, repeats=bool(same)
+
+
+def _chunks(runs: int) -> Iterator[range]:
+    """Yield the numbers of the behaviours, in chunks that take a fraction of a second."""
+    first, size = 0, 1
+    while first < runs:
+        began = time.monotonic()
+        yield (numbers := range(first, min(first + size, runs)))
+        first = numbers.stop
+        seconds = (time.monotonic() - began) / len(numbers)
+        size = max(1, min(2 * size, LARGEST_CHUNK, int(CHUNK_SECONDS / max(seconds, 1e-6))))
+
+
+def _contains(moves: Sequence[Move], smaller: Sequence[Move]) -> bool:
+    """Return whether moves have those of a script in them, in their order, whatever the values."""
+    rest = iter(moves)
+    return all(
+        any(
+            not Counter(made.tool for made in move.calls) - Counter(o.tool for o in other.calls)
+            and (move.stop, bool(move.status)) == (other.stop, bool(other.status))
+            for other in rest
+        )
+        for move in smaller
+        if move != END
     )
 
 
 def _fix_values(
-    stage: Stage, moves: tuple[Move, ...], fails: Callable[[tuple[Move, ...]], bool]
+    moves: tuple[Move, ...],
+    play: Callable[[tuple[Move, ...]], Behaviour],
+    fails: Callable[[tuple[Move, ...]], bool],
 ) -> tuple[Move, ...]:
     """Return the moves with the values of results as constants, if they still fail."""
     if not uses_results(moves):
         return moves
-    played = stage.play_script(build_turn(stage.prompt, moves, []), moves)
-    results = played.run.events.tool_results
-    seen = [value for result in results for value in find_values(result)]
+    seen = play(moves).seen
     fixed = tuple(_with_values(move, seen) for move in moves)
     return fixed if fails(fixed) else moves
 
 
-def _with_values(move: Move, seen: list[Any]) -> Move:
+def _with_values(move: Move, seen: Sequence[Any]) -> Move:
     calls = tuple(
         GeneratedCall(made.tool, resolve(made.arguments, seen), made.unknown) for made in move.calls
     )
     return msgspec.structs.replace(move, calls=calls)
 
 
-def _enumerate(
-    stage: Stage,
-    found: Exploration,
-    arguments: ArgumentValues,
-    depth: int,
-    runs: int,
-    progress: Progress | None,
-) -> None:
-    """Try all scripts up to a depth, the shortest first; equal states are continued once."""
-    queue: deque[tuple[Move, ...]] = deque([()])
-    while queue and found.behaviours < runs and not found.findings:
-        moves = queue.popleft()
-        stage.records = not queue or found.behaviours == runs - 1
-        behaviour = stage.play_script(build_turn(stage.prompt, moves, []), moves)
-        is_new = behaviour.state not in found.states
-        _note(stage, found, behaviour, found.behaviours)
-        tools = {tool.name: tool for request in behaviour.run.requests for tool in request.tools}
-        found.offered |= set(tools)
-        if progress is not None:
-            progress(found)
-        if not is_new or len(moves) == depth:
-            continue
-        queue.extend((*moves, move) for move in _list_moves(tools, behaviour, arguments))
-
-
-def _list_moves(
-    tools: Mapping[str, Tool], behaviour: Behaviour, arguments: ArgumentValues
-) -> list[Move]:
+def _list_moves(behaviour: Behaviour, arguments: ArgumentValues) -> list[Move]:
     """Return the moves that an exhaustive search tries next."""
-    results = behaviour.run.events.tool_results
-    seen = [value for result in results for value in find_values(result)]
     calls = [
         GeneratedCall(tool.name, values)
-        for tool in tools.values()
+        for tool in behaviour.tools
         if tool.kind == "function"
-        for values in arguments.few_arguments(tool.schema, seen, tool.name, ARGUMENTS_PER_TOOL)
+        for values in arguments.few_arguments(
+            tool.schema, behaviour.seen, tool.name, ARGUMENTS_PER_TOOL
+        )
     ]
     pairs = [(one, other) for one in calls for other in calls if one.tool <= other.tool]
     return [*(Move((made,)) for made in calls), *(Move(pair) for pair in pairs)]
 
 
-def _describe(found: Exploration) -> str:
+def describe(found: Exploration) -> str:
     """Return the message for the findings: the script first, then how to repeat it."""
     parts: list[str] = []
     for finding in found.findings:
@@ -467,7 +491,9 @@ def _describe(found: Exploration) -> str:
                 "the agent is not deterministic: the same script did not break it again, so it was"
                 " not made smaller:"
             )
+        times = found.broken_by[finding.key]
+        often = f"; {counted(times, 'behaviour')} broke it" if times > 1 else ""
         parts.append(
-            f"{head}\n{how}\n\n{indented}\n\nfound by run {finding.run}, seed={found.seed}"
+            f"{head}\n{how}\n\n{indented}\n\nfound by run {finding.run}, seed={found.seed}{often}"
         )
     return "\n\n".join([*parts, f"explored: {found.summary}"])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Unpack, cast
 
 from offbook.checks.expected_files import update_goldens
 from offbook.determinism.run_context import current_host, stable_id, use_variable
-from offbook.errors import OffbookError
+from offbook.errors import InvariantBroken, OffbookError
 from offbook.files import copy_atomic
 from offbook.host.fake_cli import FakeCli, fake_cli, mock_pi
 from offbook.host.host_scope import HostScope
@@ -198,14 +198,21 @@ class Offbook:
         from offbook.explore import explore
 
         opened, traces = len(self._open), len(self._traces)
+        found: Any = None
         try:
-            return explore(world, prompt, *invariants, **options)
+            found = explore(world, prompt, *invariants, **options)
+        except InvariantBroken as error:
+            found = error.exploration
+            raise
         finally:
-            # The search has closed them, and the last one is what the report shows.
+            # The search has closed them, and its trace is what the report shows.
             del self._open[opened:]
-            for trace in self._traces[traces:-1]:
-                trace.unlink(missing_ok=True)
-            del self._traces[traces:-1]
+            kept = Path(found.trace) if found is not None and found.trace else None
+            for trace in self._traces[traces:]:
+                if trace != kept:
+                    trace.unlink(missing_ok=True)
+            self._traces[traces:] = [] if kept is None else [kept]
+        return found
 
     async def close_in_loop(self, *, failed: bool = False) -> list[Exception]:
         """Close the rehearsals of the running event loop, and return their errors."""

@@ -57,6 +57,25 @@ FRAMEWORKS = {name.partition(".")[0] for name in ADAPTERS}
 # Other packages whose exceptions wrap the error of a client; their agents are driven as functions.
 WRAPPERS = {"agent_framework", "instructor", "semantic_kernel"}
 HTTP_CLIENTS = {"aiohttp", "botocore", "httpx", "requests", "urllib", "urllib3"}
+# The exceptions with which a framework ends a run by design when the model misbehaves, by the
+# package of their class. They reach a function around such an agent, too.
+DOCUMENTED_ENDS = {
+    "agents": "MaxTurnsExceeded ModelBehaviorError ModelRefusalError ModelTimeoutError"
+    " InputGuardrailTripwireTriggered OutputGuardrailTripwireTriggered"
+    " ToolInputGuardrailTripwireTriggered ToolOutputGuardrailTripwireTriggered",
+    "crewai": "OutputParserError OutputParserException ConverterError",
+    "google": "UnknownFunctionCallArgumentError UnknownApiResponseError",
+    "haystack": "MaxAgentStepsExceeded",
+    "instructor": "InstructorRetryException IncompleteOutputException",
+    "langchain_core": "OutputParserException",
+    "langchain": "StructuredOutputError StructuredOutputValidationError"
+    " MultipleStructuredOutputsError ModelCallLimitExceededError ToolCallLimitExceededError",
+    "langgraph": "GraphRecursionError",
+    "llama_index": "WorkflowTimeoutError WorkflowRuntimeError",
+    "openai": "LengthFinishReasonError ContentFilterFinishReasonError",
+    "pydantic_ai": "UnexpectedModelBehavior UsageLimitExceeded",
+    "smolagents": "AgentParsingError AgentMaxStepsError AgentGenerationError AgentToolCallError",
+}
 FUNCTION_ADAPTER = "callable.FunctionAdapter"
 # A module that runs tools, also in a plain function -> the function here that patches it, so that
 # its executions are reported to `current_watch`. No module is imported for it.
@@ -67,6 +86,14 @@ TOOL_RUNNERS = {
     "langchain_core.tools.base": "langgraph.patch_tools",
     "mcp.client.session": "mcp_client.patch_sessions",
 }
+
+
+def is_documented_end(error: BaseException) -> bool:
+    """Return whether a framework ends a run with this exception when the model misbehaves."""
+    return any(
+        kind.__name__ in DOCUMENTED_ENDS.get(kind.__module__.partition(".")[0], "").split()
+        for kind in type(error).__mro__
+    )
 
 
 class FrameworkAdapter(Protocol):

@@ -1,0 +1,197 @@
+"""Makes a script that breaks an invariant smaller, as long as it breaks the same one.
+
+The script is shortened, not the random choices behind it: that takes a few runs instead of a few
+hundred. At the end, each step, call, argument and option was left out once, and each value replaced
+by a simpler one, and what was left no longer failed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+import msgspec
+
+from offbook.explore.moves import END, GeneratedCall, Move, Place
+
+MAX_RUNS = 400
+SIMPLE_VALUES: tuple[Any, ...] = (None, False, 0, 1, "", "a", [], {})
+SCALARS = (bool, int, float, str, Place)
+Moves = tuple[Move, ...]
+
+
+def shrink(
+    moves: Moves, fails: Callable[[Moves], bool], max_runs: int = MAX_RUNS
+) -> tuple[Moves, int]:
+    """Return the smallest moves for which `fails` still holds, and the number of tries."""
+    tried = {repr(moves)}
+    changed = True
+    while changed and len(tried) <= max_runs:
+        changed = False
+        for candidate in _smaller(moves):
+            key = repr(candidate)
+            if key in tried or _size(candidate) >= _size(moves):
+                continue
+            tried.add(key)
+            if fails(candidate):
+                moves, changed = candidate, True
+                break
+            if len(tried) > max_runs:
+                break
+    return moves, len(tried) - 1
+
+
+def _size(moves: Moves) -> int:
+    """Return how much a reader has to understand."""
+    size = 0
+    for move in moves:
+        options = (move.stop != "stop") + (move.status not in {0, 500}) + bool(move.status)
+        size += 1000 + 20 * options + (len(move.text) if move != END else 1)
+        for made in move.calls:
+            size += 200 + 20 * made.unknown + _value_size(made.arguments)
+    return size
+
+
+def _value_size(value: Any) -> int:
+    match value:
+        case dict():
+            items = cast("dict[str, Any]", value).items()
+            return sum(10 + len(name) + _value_size(item) for name, item in items)
+        case list():
+            return sum(5 + _value_size(item) for item in cast("list[Any]", value))
+        case Place():
+            return 60
+        case None | "" | 0 | False:
+            return 1
+        case 1 | "a" | True:
+            return 2
+        case _:
+            return 3 + len(repr(value))
+
+
+def _smaller(moves: Moves) -> Iterator[Moves]:
+    """Yield shorter and simpler scripts, those that remove most first."""
+    # 1. Half of the moves, then a quarter, then single ones.
+    length = len(moves) // 2 or 1
+    while length and moves:
+        for start in range(0, len(moves), length):
+            yield moves[:start] + moves[start + length :]
+        length //= 2
+    # 2. Of one message: one call of several, its text, the way it stops.
+    for index, move in enumerate(moves):
+        for simpler in _simpler_messages(move):
+            yield (*moves[:index], simpler, *moves[index + 1 :])
+    # 3. Equal values together: a bug may need two that are the same.
+    for value in _repeated_values(moves):
+        for simple in _simpler_scalars(value):
+            yield tuple(
+                _map_arguments(move, lambda v, s=simple, o=value: s if v == o else v)
+                for move in moves
+            )
+    # 4. Simpler arguments.
+    for index, move in enumerate(moves):
+        for number, made in enumerate(move.calls):
+            for arguments in _simpler_objects(made.arguments):
+                calls = list(move.calls)
+                calls[number] = GeneratedCall(made.tool, arguments, made.unknown)
+                changed = msgspec.structs.replace(move, calls=tuple(calls))
+                yield (*moves[:index], changed, *moves[index + 1 :])
+
+
+def _simpler_messages(move: Move) -> Iterator[Move]:
+    replace = msgspec.structs.replace
+    if len(move.calls) > 1:
+        for skipped in range(len(move.calls)):
+            yield replace(move, calls=move.calls[:skipped] + move.calls[skipped + 1 :])
+    if move.stop != "stop":
+        yield replace(move, stop="stop")
+        yield replace(move, stop="stop", text="" if move.calls else END.text)
+    if move.text and (move.calls or move.stop != "stop"):
+        yield replace(move, text="")
+    if move.status:
+        yield replace(move, status=500)
+    elif not move.calls and move.stop == "stop":
+        yield END
+
+
+def _simpler_objects(value: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the arguments without one of them, and with a simpler one."""
+    for name, item in value.items():
+        yield {key: other for key, other in value.items() if key != name}
+        match item:
+            case dict():
+                for inner in ({}, *_simpler_objects(cast("dict[str, Any]", item))):
+                    yield {**value, name: inner}
+            case list():
+                items = cast("list[Any]", item)
+                yield {**value, name: []}
+                for index, one in enumerate(items):
+                    rest = items[:index], items[index + 1 :]
+                    yield {**value, name: [*rest[0], *rest[1]]}
+                    if isinstance(one, dict):
+                        for inner in _simpler_objects(cast("dict[str, Any]", one)):
+                            yield {**value, name: [*rest[0], inner, *rest[1]]}
+                    else:
+                        for simple in _simpler_scalars(one):
+                            yield {**value, name: [*rest[0], simple, *rest[1]]}
+            case _:
+                for simple in _simpler_scalars(item):
+                    yield {**value, name: simple}
+
+
+def _simpler_scalars(value: Any) -> Iterator[Any]:
+    """Yield simpler values of the same type."""
+    yield from (
+        simple for simple in SIMPLE_VALUES if type(simple) is type(value) and simple != value
+    )
+    match value:
+        case bool():
+            return
+        case int() if abs(value) > 9:  # noqa: PLR2004 - a shorter number
+            yield value // 10 if value > 0 else -1
+            yield 10 ** (len(str(abs(value))) - 1) * (1 if value > 0 else -1)
+        case int() if value < -1:
+            yield -1
+        case float():
+            yield float(int(value)) if abs(value) < 1e15 else 0.0  # noqa: PLR2004 - as an integer
+        case str() if len(value) > 2:  # noqa: PLR2004 - a shorter text
+            yield value[: len(value) // 2]
+            yield value[len(value) // 2 :]
+        case _:
+            return
+
+
+def _repeated_values(moves: Moves) -> list[Any]:
+    """Return the values that occur more than once."""
+    counts: Counter[str] = Counter()
+    values: dict[str, Any] = {}
+
+    def note(text: str, value: Any) -> Any:
+        counts[text] += 1
+        return values.setdefault(text, value)
+
+    for move in moves:
+        _map_arguments(move, note)
+    return [values[text] for text, count in counts.items() if count > 1]
+
+
+def _map_arguments(move: Move, change: Callable[[str, Any], Any]) -> Move:
+    """Return the move with each plain value changed; `change` gets its text and the value."""
+
+    def apply(value: Any) -> Any:
+        match value:
+            case dict():
+                items = cast("dict[str, Any]", value).items()
+                return {name: apply(item) for name, item in items}
+            case list():
+                return [apply(item) for item in cast("list[Any]", value)]
+            case _:
+                return change(repr(value), value) if isinstance(value, SCALARS) else value
+
+    if not move.calls:
+        return move
+    calls = tuple(
+        GeneratedCall(made.tool, apply(made.arguments), made.unknown) for made in move.calls
+    )
+    return msgspec.structs.replace(move, calls=calls)

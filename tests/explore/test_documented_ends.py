@@ -1,0 +1,62 @@
+"""A framework that ends a run by design is no finding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from agents import Agent as OpenAIAgent
+from agents import function_tool
+from pydantic_ai import Agent
+
+from offbook import drive
+from offbook.explore import explore
+from offbook.subjects.frameworks.framework import is_documented_end
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "x")
+
+
+def find_order(number: int) -> str:
+    """Find an order."""
+    return f"order {number}"
+
+
+def pydantic_agent() -> Any:
+    return drive(Agent("openai-chat:gpt-4o", tools=[find_order]))
+
+
+def openai_agent() -> Any:
+    return drive(OpenAIAgent(name="shop", tools=[function_tool(find_order)]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "world, end",
+    [(pydantic_agent, "UnexpectedModelBehavior"), (openai_agent, "ModelBehaviorError")],
+)
+def test_the_documented_end_of_a_framework_is_counted_and_no_finding(world: Any, end: str):
+    found = explore(world, "Find order 7", runs=40)
+    assert (found.behaviours, found.findings) == (40, [])
+    assert found.gave_up[end] > 0
+
+
+def make(module: str, name: str) -> BaseException:
+    return type(name, (Exception,), {"__module__": module})()
+
+
+@pytest.mark.parametrize(
+    "module, name, known",
+    [
+        ("langgraph.errors", "GraphRecursionError", True),
+        ("smolagents.utils", "AgentMaxStepsError", True),
+        ("shop", "GraphRecursionError", False),
+        ("langgraph.errors", "InvalidUpdateError", False),
+    ],
+)
+def test_an_end_is_known_by_the_package_and_the_name_of_its_class(
+    module: str, name: str, *, known: bool
+):
+    assert is_documented_end(make(module, name)) == known

@@ -1,0 +1,183 @@
+"""An agent that hangs, or ends its process, is a finding: the search goes on."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from offbook import session
+from offbook.errors import InvariantBroken, RunError, UsageError
+from offbook.explore import Counterexample, Exploration, explore, replay, run_rendered
+from offbook.runs import Run
+from tests.explore.worlds import MOCKS, PROMPT, broken_shop, fixed_shop
+
+ROOT = Path(__file__).parents[2]
+NUMBER = {"type": "object", "properties": {"number": {"type": "integer"}}, "required": ["number"]}
+SOON = 0.5  # seconds: the behaviours of a session take milliseconds
+
+
+def world_with(tool: Callable[[], object]) -> Callable[[], Any]:
+    """Return a world whose tool `refund` calls this function for order 7."""
+
+    def extension(api: Any) -> None:
+        @api.tool("refund", parameters=NUMBER)
+        def refund(params: Any, ctx: Any) -> str:
+            if params["number"] == 7:
+                tool()
+            return "refunded"
+
+    return lambda: session(extensions=[extension], mock_tools=MOCKS)
+
+
+def wait_for_ever() -> None:
+    threading.Event().wait()
+
+
+def loop_for_ever() -> None:
+    while True:
+        pass
+
+
+def loop_in_c() -> None:
+    sum(itertools.repeat(0))  # it holds the lock of Python and looks at no signal
+
+
+def ignore_signals() -> None:
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: None)
+    while True:
+        time.sleep(1)
+
+
+def find(world: Any, *invariants: Any, **options: Any) -> list[Counterexample]:
+    arguments: dict[str, Any] = {"runs": 30, "deadline": SOON, **options}
+    with pytest.raises(InvariantBroken) as caught:
+        explore(world, PROMPT, *invariants, **arguments)
+    return cast("Exploration", caught.value.exploration).findings
+
+
+@pytest.mark.parametrize("hang", [wait_for_ever, loop_for_ever, loop_in_c, ignore_signals])
+def test_a_hang_is_found_with_its_place_and_its_script(hang: Callable[[], None]):
+    (finding,) = find(world_with(hang))
+    assert finding.invariant == "no hang"
+    assert finding.script == (
+        'when("Refund order 7", [\n    call("refund", {"number": 7}),\n    say("Done."),\n])'
+    )
+    assert re.search(
+        rf"within 0.5 s: it is in .*test_worker.py:\d+ in {hang.__name__}", finding.message
+    )
+
+
+def test_the_search_goes_on_after_a_hang():
+    def never_two(run: Run, _: Any) -> None:
+        assert not any(tool.input.get("number") == 2 for tool in run.executed), "two"
+
+    names = {finding.invariant for finding in find(world_with(wait_for_ever), never_two, runs=60)}
+    assert names == {"no hang", "never_two"}
+
+
+@pytest.mark.parametrize(
+    "end, message",
+    [
+        (lambda: os._exit(3), "the process of the agent exited with code 3"),
+        (lambda: os.kill(os.getpid(), signal.SIGKILL), "was killed by SIGKILL"),
+    ],
+)
+def test_an_agent_that_ends_its_process_is_found(end: Callable[[], None], message: str):
+    (finding,) = find(world_with(end))
+    assert (finding.invariant, message in finding.message) == ("no unhandled exception", True)
+    assert 'call("refund", {"number": 7})' in finding.script
+
+
+def test_a_saved_script_that_hangs_fails_within_its_deadline():
+    script = run_rendered(find(world_with(wait_for_ever))[0].script)
+    with pytest.raises(InvariantBroken, match=r"no hang: the agent did not end within 0\.5 s"):
+        replay(world_with(wait_for_ever), script, deadline=SOON)
+    assert replay(fixed_shop, script, deadline=SOON).tools == ["refund"]
+
+
+def test_an_error_of_the_world_is_raised_by_the_search():
+    def world() -> Any:
+        raise KeyError("no such file")
+
+    with pytest.raises(KeyError, match="no such file"):
+        explore(world, PROMPT, runs=1)
+
+
+def test_an_error_that_cannot_be_sent_is_raised_with_its_text():
+    class OddError(Exception):
+        def __init__(self, one: int, two: int) -> None:
+            super().__init__(f"{one} and {two}")
+
+    def world() -> Any:
+        raise OddError(1, 2)
+
+    with pytest.raises(RunError, match="the world raised OddError: 1 and 2"):
+        explore(world, PROMPT, runs=1)
+
+
+def test_an_error_of_usage_keeps_its_kind():
+    with pytest.raises(UsageError, match="the world has 3 parts"):
+        explore(lambda: (1, 2, 3), PROMPT, runs=1)
+
+
+def test_without_a_deadline_the_world_runs_in_this_process():
+    processes: list[int] = []
+
+    def world() -> Any:
+        processes.append(os.getpid())
+        return broken_shop()
+
+    explore(world, PROMPT, runs=2, deadline=None)
+    explore(world, PROMPT, runs=2)
+    assert processes == [os.getpid()] * 2
+
+
+def test_nothing_is_left_of_a_worker_that_was_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    find(world_with(wait_for_ever), runs=10)
+    assert not [*tmp_path.iterdir()]
+
+
+HANGING = """
+import os, sys, time
+from offbook import session
+
+def extension(api):
+    @api.tool("wait", parameters={"type": "object", "properties": {}})
+    def wait(params, ctx):
+        print("waiting", os.getpid(), file=sys.stderr, flush=True)
+        while True:
+            time.sleep(1)
+
+def world():
+    tools = dict.fromkeys(("bash", "edit", "read", "write"), "ok")
+    return session(extensions=[extension], mock_tools=tools)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_search_that_hangs_and_its_worker(tmp_path: Path, number: signal.Signals):
+    (tmp_path / "hanging.py").write_text(HANGING)
+    command = [sys.executable, "-m", "offbook", "explore", "hanging:world", "Go"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        line = next(line for line in process.stderr if line.startswith("waiting"))
+        process.send_signal(number)
+        assert process.wait(30) != 0
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(line.split()[1]), 0)
