@@ -71,6 +71,7 @@ ASSERTION_EXAMPLES = {
 VARIABLES = {
     "OFFBOOK_CLIENTS": "A folder that is searched for command-line clients before PATH.",
     "NO_COLOR": "Print no colours.",
+    "FORCE_COLOR": "Print colours also where the output is not a terminal; `NO_COLOR` wins.",
 }
 
 

@@ -307,8 +307,9 @@ def read_redactions(texts: tuple[str, ...], presets: tuple[str, ...]) -> dict[st
 
 
 def use_colour() -> bool:
-    """Return whether to print colours: on a terminal, unless NO_COLOR is set."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    """Return whether to print colours: on a terminal or with FORCE_COLOR, never with NO_COLOR."""
+    wanted = sys.stdout.isatty() or os.environ.get("FORCE_COLOR", "0") not in {"", "0"}
+    return wanted and not os.environ.get("NO_COLOR")
 
 
 def describe_difference(difference: SnapshotDiff) -> Iterator[StyledLine]:

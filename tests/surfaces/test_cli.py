@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from offbook import call, say, session, when
+from offbook.reports import StyledText, render_line, wrap_line
 from offbook.surfaces.cli import all_commands
+from tests.forked import run_python
 from tests.surfaces.conftest import Offbook
 from tests.terminals import Terminal
 
@@ -135,7 +137,7 @@ BROKEN = {
     "only broken lines": ("{]\n" * 30, 2, "", "… and 20 more unreadable lines"),
     "no events": (HEADER, 2, "", "no events in this trace"),
     "an empty file": ("", 2, "", "no events in this trace"),
-    "another format": ('{"name": "package"}\n', 2, "", ":1: Object missing required field `ts`"),
+    "another format": ('{"name": "package"}\n', 2, "", ":1: missing key 'ts'"),
     "a newer version": (
         HEADER.replace('"version":1', '"version":999') + EVENT,
         2,
@@ -342,4 +344,35 @@ def test_a_killed_run_is_shown_up_to_its_last_event(offbook_command: Offbook, tm
         "│  │  └─ → alive",
         "│  └─ 2. call die {}",
         "└─ the trace ends here, before the end of the run: it was killed, or still runs",
+    ]
+
+
+@pytest.mark.parametrize("forced, expected", [("1", True), ("0", False), ("", False)])
+def test_force_color_prints_colours_without_a_terminal(
+    trace: Path,
+    forced: str,
+    expected: bool,  # noqa: FBT001 - a column
+):
+    environment = {**os.environ, "FORCE_COLOR": forced, "NO_COLOR": ""}
+    outcome = run_python("-m", "offbook", "show", trace, env=environment)
+    assert ("\x1b[" in outcome.stdout) is expected
+
+
+NARROW = 36
+
+
+@pytest.mark.parametrize("command", ["show", "--help", "view"])
+def test_a_narrow_terminal_breaks_lines_between_words(command: str, trace: Path):
+    words = [command] if command == "--help" else [command, "missing.jsonl"]
+    words = ["show", trace] if command == "show" else words
+    with Terminal(*words, cwd=trace.parent, COLUMNS=str(NARROW), NO_COLOR="1") as terminal:
+        terminal.end()
+    assert max(map(len, terminal.text.splitlines())) <= NARROW
+
+
+def test_the_parts_of_a_broken_line_stay_behind_the_guides():
+    line = (StyledText("├─ ", "faint"), StyledText("one "), StyledText("two three", "ok"))
+    assert [render_line(piece) for piece in wrap_line(line, 12)] == [
+        "├─ one two",
+        "│    three",
     ]

@@ -12,7 +12,7 @@ __getattr__ = lazy_getattr(
         "otel_spans": "ATTRIBUTES PARAMETERS export_spans",
         "report": "Attempt Case CtrfReport JUnitReport Report Suite Tap13Report TapReport"
         " collect_suite remove_invalid",
-        "styled_lines": "MAX_CHILDREN print_lines render_line",
+        "styled_lines": "MAX_CHILDREN StyledText print_lines render_line wrap_line",
         "terminal": "TraceTree render_last_lines",
     },
 )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import IO, Any, NamedTuple
 
 import msgspec
@@ -97,8 +99,33 @@ def render_line(line: StyledLine) -> str:
     return "".join(span.text for span in line).rstrip()
 
 
+def wrap_line(line: StyledLine, width: int) -> Iterator[StyledLine]:
+    """Yield a line in pieces that fit a width, broken between words, each behind the guides."""
+    text = render_line(line)
+    guide = re.match("[│├└─ ]*", text)[0]  # type: ignore[index] - it always matches
+    below = guide.replace("├─", "│ ").replace("└─", "  ") + "  "
+    starts = [0]
+    for word in re.finditer(r"\S+", text):
+        used = word.end() - starts[-1] + len(below) * (len(starts) > 1)
+        if used > width and word.start() > max(starts[-1], len(guide)):
+            starts.append(word.start())
+    for start, end in pairwise([*starts, len(text)]):
+        piece = [StyledText(below, "faint")] if start else []
+        offset = 0
+        for span in line:
+            part = span.text[max(0, start - offset) : max(0, end - offset)]
+            piece.append(StyledText(part, span.style))
+            offset += len(span.text)
+        yield tuple(piece)
+
+
 def print_lines(lines: Iterable[StyledLine], file: IO[str], *, colour: bool) -> None:
-    """Write lines to a file, with colours on request."""
+    """Write lines to a file, with colours on request; on a terminal, broken between words."""
+    if file.isatty():
+        from shutil import get_terminal_size  # late, as below
+
+        width = get_terminal_size().columns
+        lines = (piece for line in lines for piece in wrap_line(line, width))
     if not colour:
         for line in lines:
             file.write(f"{render_line(line)}\n")

@@ -85,6 +85,7 @@ MOVED = {
     "workspace replay": "offbook workspace run ID --replay CASSETTE",
 }
 FAILED, MISUSED, SIGNALLED = 1, 2, 128
+NARROW = 60  # columns of a terminal
 
 
 def all_commands() -> dict[str, dict[str, CommandEntry]]:
@@ -210,8 +211,12 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
 
 def _run(args: Sequence[str] | None) -> int:
     try:
-        code = offbook.main(args, prog_name="offbook", standalone_mode=False) or 0
+        # click makes help at least 50 columns wide: a narrow terminal would break its words
+        width = {"terminal_width": columns - 2} if (columns := _narrow_columns()) else {}
+        code = offbook.main(args, prog_name="offbook", standalone_mode=False, **width) or 0
     except click.ClickException as error:
+        if isinstance(error, click.NoSuchOption) and not error.possibilities:
+            error.message += _explain_separator(error.ctx)
         error.show()
         code = error.exit_code
     except Exception as error:
@@ -219,6 +224,25 @@ def _run(args: Sequence[str] | None) -> int:
         if code is None:
             raise
     return code
+
+
+def _narrow_columns() -> int:
+    """Return the width of a narrow terminal; 0 for any other, and without a terminal."""
+    if not sys.stdout.isatty():
+        return 0
+    from shutil import get_terminal_size  # late: most output is not for a terminal
+
+    columns = get_terminal_size().columns
+    return max(columns, 20) if columns < NARROW else 0
+
+
+def _explain_separator(ctx: click.Context | None) -> str:
+    """Return a hint for an option that may belong to the command that a command runs."""
+    parameters = () if ctx is None else ctx.command.params
+    takes_command = any(
+        isinstance(p, click.Argument) and "--" in (p.metavar or "") for p in parameters
+    )
+    return " Write -- before the command to run." if takes_command else ""
 
 
 def _explain(error: Exception) -> int | None:
@@ -229,7 +253,16 @@ def _explain(error: Exception) -> int | None:
 
     # First ours: some are errors of the system, too, such as a refused connection.
     if isinstance(error, OffbookError):
-        click.echo(f"offbook: {error}", err=True)
+        text = f"offbook: {error}"
+        if columns := _narrow_columns():
+            from textwrap import fill
+
+            options = {"break_long_words": False, "break_on_hyphens": False}
+            text = "\n".join(
+                fill(line, columns, subsequent_indent="    ", **options)
+                for line in text.splitlines()
+            )
+        click.echo(text, err=True)
         return FAILED if isinstance(error, (RunError, ModelError)) else MISUSED
     if not isinstance(error, OSError):
         return None
