@@ -106,7 +106,7 @@ class RehearsalHooks:
         try:
             result = yield
         except BaseException as error:
-            _add_notes(error, opened.close(failed=True))
+            _add_notes(error, opened.close(error))
             if not self._full_traceback:
                 hide_internal_frames(error)
             raise
@@ -173,7 +173,7 @@ def _close_in_test(test: Callable[..., Any], opened: Offbook) -> Callable[..., A
         try:
             result = await test(*args, **kwargs)
         except BaseException as error:
-            _add_notes(error, await opened.close_in_loop(failed=True))
+            _add_notes(error, await opened.close_in_loop(error))
             raise
         raise_errors(await opened.close_in_loop())
         return result

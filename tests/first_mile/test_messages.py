@@ -59,3 +59,34 @@ def test_a_missing_result_names_the_nearest_tool():
         run.results("bahs")[0]
     with pytest.raises(IndexError, match=r"'bash' has 1 result$"):
         run.results("bash")[1]
+
+
+FAILING_TEST = """
+from offbook import say, when
+
+def test_greeting(offbook):
+    run = offbook.session().run(when("Hi", [say("Hi.")]))
+    assert run.output == "Bye.", object()
+"""
+
+
+@pytest.fixture
+def failed_test(tmp_path: Path) -> str:
+    (tmp_path / "test_shop.py").write_text(FAILING_TEST)
+    words = ("-p", "no:cacheprovider", "-p", "no:randomly", "-p", "no:xdist")
+    return run_python("-m", "pytest", "test_shop.py", *words, cwd=tmp_path).stdout
+
+
+def test_the_trace_under_a_failed_test_ends_in_its_verdict(failed_test: str):
+    lines = failed_test.partition("offbook trace")[2].partition("kept:")[0].splitlines()
+    assert lines[-2:] == ["└─ passed", "✗ test: AssertionError: <object object>"]
+
+
+def test_a_kept_trace_ends_in_the_verdict_of_the_test(failed_test: str, tmp_path: Path):
+    kept = failed_test.partition("kept: ")[2].splitlines()[0]
+    shown = run_python("-m", "offbook", "show", kept, cwd=tmp_path).stdout
+    assert "✗ test: AssertionError: <object object>" in shown
+
+
+def test_a_failed_test_shows_the_fixture_without_an_address(failed_test: str):
+    assert "offbook = <offbook of test_shop-test_greeting>" in failed_test

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 from contextlib import contextmanager
 from functools import wraps
@@ -20,6 +21,7 @@ from offbook.runs.mock_scopes import LlmScope, MockScopes, ScopeManager
 from offbook.runs.rehearsal import Rehearsal
 from offbook.runs.run import in_event_loop
 from offbook.secrets import find_secrets, hide_secrets, outgoing
+from offbook.trace.events import RUN_END, Verdict
 from offbook.trace.reader import Trace
 from offbook.trace.steps import current_step_log
 
@@ -214,15 +216,23 @@ class Offbook:
             self._traces[traces:] = [] if kept is None else [kept]
         return found
 
-    async def close_in_loop(self, *, failed: bool = False) -> list[Exception]:
+    def __repr__(self) -> str:
+        return f"<offbook of {self._test}>"  # pytest shows it: without an address
+
+    async def close_in_loop(self, failure: BaseException | None = None) -> list[Exception]:
         """Close the rehearsals of the running event loop, and return their errors."""
         loop = asyncio.get_running_loop()
-        return await _close_all(self._pop_open(lambda opened: opened is loop), failed=failed)
+        due = self._pop_open(lambda opened: opened is loop, failure)
+        return await _close_all(due, failed=failure is not None)
 
-    def close(self, *, failed: bool = False) -> list[Exception]:
-        """Close everything that is still open, and return the errors."""
+    def close(self, failure: BaseException | None = None) -> list[Exception]:
+        """Close everything that is still open, and return the errors.
+
+        `failure` is the error of the test: a trace ends in it.
+        """
+        failed = failure is not None
         errors: list[Exception] = []
-        for opened in self._pop_open(lambda _: True):
+        for opened in self._pop_open(lambda _: True, failure):
             loop = opened.loop
             if loop is not None and not loop.is_closed():
                 errors += loop.run_until_complete(_close_all([opened], failed=failed))
@@ -236,10 +246,14 @@ class Offbook:
         return errors
 
     def _pop_open(
-        self, is_due: Callable[[asyncio.AbstractEventLoop | None], bool]
+        self,
+        is_due: Callable[[asyncio.AbstractEventLoop | None], bool],
+        failure: BaseException | None,
     ) -> list[_OpenRehearsal]:
         due = [opened for opened in self._open if is_due(opened.loop)]
         for opened in due:
+            if failure is not None:
+                _emit_test_failure(opened.rehearsal, failure)
             changes = opened.rehearsal.events.changes
             self.changes += [outgoing(change.text) for change in changes]
         self._open = [opened for opened in self._open if opened not in due]
@@ -278,6 +292,15 @@ class Offbook:
     def clear(self) -> None:
         """Remove the traces."""
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _emit_test_failure(rehearsal: Rehearsal, failure: BaseException) -> None:
+    """End the trace of a run that passed in a test that did not."""
+    ends = [event.data.get("ok") for event in rehearsal.events.named(RUN_END)]
+    if ends and ends[-1]:
+        message = f"{type(failure).__name__}: {failure}".partition("\n")[0]
+        message = re.sub(r" at 0x[0-9a-fA-F]+", "", message)  # another one in each run
+        rehearsal.hub.emit_verdict(Verdict("test", "fail", outgoing(message)))
 
 
 async def _close_all(due: Iterable[_OpenRehearsal], *, failed: bool) -> list[Exception]:
