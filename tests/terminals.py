@@ -75,6 +75,11 @@ class Terminal:
             self._read(0.01)
         os.write(self._master, key.encode())
 
+    def enter(self, line: str, *, prompt: str) -> None:
+        """Wait for a prompt, then type a line."""
+        self.expect(prompt)
+        os.write(self._master, f"{line}\n".encode())
+
     def end(self) -> int:
         """Wait for the end of the command and return its exit code."""
         while self._read(SECONDS):

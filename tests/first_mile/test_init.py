@@ -9,6 +9,7 @@ import pytest
 from offbook.exchange.model import Tool
 from offbook.explore import find_side_effect
 from tests.forked import run_python
+from tests.terminals import Terminal
 
 AGENT = """
 import json
@@ -165,3 +166,50 @@ def test_json_lists_the_candidates(tmp_path: Path):
 )
 def test_a_side_effect_is_known_by_name_and_description(name: str, description: str, effect: str):
     assert find_side_effect(Tool(name, description)) == effect
+
+
+PLAIN_AGENT = """
+import json
+import urllib.request
+
+def ask(prompt):
+    body = {"model": "m", "messages": [{"role": "user", "content": prompt}]}
+    url = "https://api.openai.com/v1/chat/completions"
+    reply = json.load(urllib.request.urlopen(url, json.dumps(body).encode()))
+    return reply["choices"][0]["message"]["content"]
+"""
+
+
+@pytest.fixture
+def two_agents(tmp_path: Path) -> Path:
+    (tmp_path / "first.py").write_text(PLAIN_AGENT)
+    (tmp_path / "second.py").write_text(PLAIN_AGENT.replace("def ask", "def answer"))
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_a_terminal_is_asked_which_agent_to_test(two_agents: Path):
+    with Terminal("init", cwd=two_agents) as terminal:
+        terminal.enter("2", prompt=r"which one\? \[1\]: ")
+        assert terminal.end() == 0
+    assert "1. first:ask" in terminal.text
+    assert "running second:answer" in terminal.text
+    assert (two_agents / "test_answer.py").exists()
+    assert not (two_agents / "test_ask.py").exists()
+
+
+@pytest.mark.slow
+def test_a_wrong_answer_is_asked_again_and_enter_takes_the_first(two_agents: Path):
+    with Terminal("init", cwd=two_agents) as terminal:
+        terminal.enter("7", prompt=r"which one\?")
+        terminal.expect("7 is not in the range")
+        terminal.enter("", prompt=r"which one\?")
+        assert terminal.end() == 0
+    assert (two_agents / "test_ask.py").exists()
+
+
+def test_ctrl_c_at_the_question_writes_nothing(two_agents: Path):
+    with Terminal("init", cwd=two_agents) as terminal:
+        terminal.enter("\x03", prompt=r"which one\?")
+        assert terminal.end() != 0
+    assert sorted(path.name for path in two_agents.glob("*.py")) == ["first.py", "second.py"]
