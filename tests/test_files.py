@@ -37,7 +37,7 @@ class Pack(msgspec.Struct, forbid_unknown_fields=True):
     "text, line, message",
     [
         ("title: t\ncases:\n  - name: a\n  - nam: b\n", 4, "did you mean 'name'"),
-        ("title: t\ncases:\n  - name: a\n    limit: x\n", 4, "Expected `int`"),
+        ("title: t\ncases:\n  - name: a\n    limit: x\n", 4, "expected an integer"),
         ("titel: t\n", 1, "did you mean 'title'"),
         ("title: t\nname: x\n", 2, r"available: 'cases', 'title'"),
         (
@@ -50,7 +50,7 @@ class Pack(msgspec.Struct, forbid_unknown_fields=True):
             4,
             r"invalid value 'fsat'.*\ndid you mean 'fast'\? expected one of: fast, slow",
         ),
-        ("cases: []\n", None, "missing required field `title`"),
+        ("cases: []\n", None, "missing key 'title'"),
     ],
 )
 def test_a_wrong_field_is_reported_with_its_line_and_the_nearest_name(

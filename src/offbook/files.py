@@ -29,6 +29,7 @@ from typing import (
     Any,
     BinaryIO,
     Literal,
+    NamedTuple,
     TypeVar,
     Union,
     cast,
@@ -101,12 +102,130 @@ def read_text(path: Path) -> str:
             text = "" if large else file.read(MAX_FILE_SIZE + 1)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise FormatError(f"cannot be read: {reason}", path=path) from error
+        hint = suggest_file(path)
+        raise FormatError(f"cannot be read: {reason}", path=path, hint=hint) from error
     except UnicodeDecodeError as error:
-        raise FormatError(f"not a UTF-8 text: {error.reason}", path=path) from error
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise FormatError(
+            f"not a UTF-8 text: {error.reason}",
+            path=path,
+            line=line,
+            hint="save the file in the encoding UTF-8",
+        ) from error
     if large or len(text) > MAX_FILE_SIZE:
         raise FormatError(f"the file is larger than {MAX_FILE_SIZE >> 20} MiB", path=path)
     return text
+
+
+def suggest_file(path: Path) -> str:
+    """Return a hint for a path that is no file: the nearest names in its folder."""
+    if path.is_dir():
+        files = sorted(child.name for child in path.iterdir() if child.is_file())
+        return f"it is a folder; name a file in it: {', '.join(files[:5]) or 'it has none'}"
+    if path.exists():
+        return ""
+    folder = next(parent for parent in path.parents if parent.is_dir())
+    names = [child.name for child in folder.iterdir() if not child.name.startswith(".")]
+    close = did_you_mean(path.name, names)
+    if folder == path.parent and close.startswith("did you mean"):
+        return close
+    return f"the current folder is {Path.cwd()}"
+
+
+# A line of a mock file begins with one of these keys.
+_MOCK_KEYS = {"schemaVersion", "text", "tool_calls", "blocks", "match", "error", "id", "scope"}
+_PROGRAMS = {
+    ".py": "python",
+    ".js": "node",
+    ".mjs": "node",
+    ".cjs": "node",
+    ".ts": "npx tsx",
+    ".sh": "bash",
+}
+_PLAYBOOK = re.compile(  # in YAML or JSON: a list whose first item is a turn or a role
+    r"""(\s*(\#.*|---.*)?\n)*\s*(\[\s*\{|-\s*\{?)\s*["']?(when|role)["']?\s*:""", re.VERBOSE
+)
+# The keys of a mapping in YAML, the first key of an object in JSON, the names in TOML.
+_OUTER_KEY = re.compile(r"""^(?:\{\s*|\[\[?)?["']?(\w+)["']?(?:\s*:|\]|\s*=)""", re.MULTILINE)
+_HEAD = 64 * 1024  # bytes of a file from which its kind is known
+
+
+class RecognizedKind(NamedTuple):
+    """A kind of file, with its article, and the command that uses it."""
+
+    name: str
+    command: str
+
+
+KINDS = {
+    "trace": RecognizedKind("a trace", "offbook show {path}"),
+    "mocks": RecognizedKind("a mock file", "offbook run --script {path} -- COMMAND"),
+    "playbook": RecognizedKind("a playbook", "offbook run --script {path} -- COMMAND"),
+    "cassette": RecognizedKind("a cassette", "offbook replay {path} -- COMMAND"),
+    "scenario": RecognizedKind("a scenario", "offbook scenario run {path}"),
+    "pack": RecognizedKind("an eval pack", "offbook eval run {path}"),
+    "test": RecognizedKind("a test file", "pytest {path}"),
+    "program": RecognizedKind("a program", "offbook run --script PLAYBOOK -- {program} {path}"),
+}
+
+
+def require_kind(path: Path, *expected: str) -> None:
+    """Raise if a file is known to be of another kind of `KINDS`, with the command that uses it."""
+    kind = find_kind(path)
+    if kind and kind not in expected:
+        got = KINDS[kind]
+        program = _PROGRAMS.get(path.suffix, "")
+        raise FormatError(
+            f"expected {KINDS[expected[0]].name}, got {got.name}",
+            path=path,
+            hint=f"to use {got.name}: {got.command.format(path=path, program=program)}",
+        )
+
+
+def find_kind(path: Path) -> str:
+    """Return the key of the kind of a file in `KINDS`, by its name and its beginning, or ""."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD).decode("utf-8-sig", "replace")
+    except OSError:
+        return ""
+    match path.suffix:
+        case ".jsonl":
+            return _kind_of_lines(head)
+        case ".yaml" | ".yml" | ".json" | ".toml":
+            return _kind_of_document(head)
+        case ".py" if re.search(r"\bplaybook\b", head):
+            return "playbook"
+        case ".py" if re.search(r"^\s*(async )?def test_", head, re.MULTILINE):
+            return "test"
+        case suffix:
+            return "program" if suffix in _PROGRAMS else ""
+
+
+def _kind_of_lines(head: str) -> str:
+    line = next((line for line in head.splitlines() if line.strip()), "")
+    try:
+        keys = msgspec.json.decode(line, type=dict[str, Any]).keys()
+    except msgspec.MsgspecError:
+        return ""
+    if keys & {"event", "topic"}:
+        return "trace"
+    return "mocks" if keys & _MOCK_KEYS else ""
+
+
+def _kind_of_document(head: str) -> str:
+    """Return the kind of a document in YAML, JSON or TOML, by its outer keys."""
+    if _PLAYBOOK.match(head) and re.search(r"""\bdo["']?\s*:""", head):
+        return "playbook"
+    keys: set[str] = {*_OUTER_KEY.findall(head)}
+    if head.startswith("{"):
+        with suppress(msgspec.MsgspecError):  # a part of a longer file
+            keys |= msgspec.json.decode(head, type=dict[str, Any]).keys()
+    if "interactions" in keys:
+        return "cassette"
+    if "cases" in keys:
+        return "pack"
+    return "scenario" if {"run", "assert"} <= keys else ""
 
 
 @contextmanager
@@ -227,20 +346,47 @@ def explain_invalid(error: msgspec.ValidationError, kind: Any) -> tuple[str, str
     problem, _, location = str(error).partition(" - at ")
     location = location.strip("`") or "$"
     found = _types_at(kind, location)
+    names = [name for each in found for name in getattr(each, "__struct_encode_fields__", ())]
     hint = ""
     if unknown := re.search(r"unknown field `(.*)`", problem):
-        names = [name for each in found for name in getattr(each, "__struct_encode_fields__", ())]
+        problem = f"unknown key {unknown[1]!r}"
         hint = did_you_mean(unknown[1], names)
         location = f"{location}.{unknown[1]}"
+    elif missing := re.search(r"missing required field `(.*)`", problem):
+        problem = f"missing key {missing[1]!r}"
+        hint = f"add {missing[1]}; the keys are {', '.join(names)}"
     elif wrong := re.search(r"Invalid enum value '(.*)'", problem):
         values = [str(v) for each in found if get_origin(each) is Literal for v in get_args(each)]
         problem = f"invalid value {wrong[1]!r}"
         close = did_you_mean(wrong[1], values)
         hint = f"expected one of: {', '.join(values)}"
         hint = f"{close} {hint}" if close.startswith("did you mean") else hint
-    elif re.match(r"Expected `str.*got `(?:int|float|bool)`", problem):
-        hint = "put the value in quotes to make it a text"
+    elif mixed := re.match(r"Expected `(.*)`, got `(.*)`", problem):
+        expected, got = (_plain_type(name) for name in mixed.groups())
+        problem = f"expected {expected}, got {got}"
+        if mixed[1].startswith("str") and mixed[2] in {"int", "float", "bool"}:
+            hint = "put the value in quotes to make it a text"
+        elif mixed[1].startswith("array"):
+            hint = "write it as a list: [ … ], or lines that begin with -"
+        elif mixed[1].startswith("object"):
+            hint = f"write it with keys: {', '.join(names)}" if names else "write it as key: value"
     return problem, location, hint
+
+
+_PLAIN_TYPES = {
+    "array": "a list",
+    "object": "a mapping",
+    "str": "a text",
+    "int": "an integer",
+    "float": "a number",
+    "bool": "true or false",
+    "null": "nothing",
+}
+
+
+def _plain_type(name: str) -> str:
+    """Return the type of a message of msgspec in plain words: `str | null` is a text or nothing."""
+    return " or ".join(_PLAIN_TYPES.get(part, part) for part in name.split(" | "))
 
 
 def _types_at(kind: Any, location: str) -> list[Any]:
@@ -510,6 +656,12 @@ def _read(text: str, path: Path | str) -> Any:
             line = _line_of_alias(text)
             hint = ALIAS_HINT
         problem = message.strip().splitlines()[-1].strip()
+        if "\t" in text and "tab" in problem:
+            rows = enumerate(text.splitlines(), 1)
+            line = next((n for n, row in rows if "\t" in row and n >= (line or 1)), line)
+            hint = "indent by spaces instead of tabs"
+        elif "mapping values are not allowed" in problem:
+            hint = 'put a text with ": " in it in quotes, and check the indentation'
         raise FormatError(f"invalid YAML: {problem}", path=path, line=line, hint=hint) from error
 
 

@@ -280,7 +280,7 @@ def test_all_are_evaluated_although_one_fails_and_one_is_invalid(context: CheckC
             "did you mean 'payload_pattern'",
         ),
         ({"expected": 0}, "needs a type"),
-        ({"type": "exit_code", "expected": "zero"}, "Expected `int`"),
+        ({"type": "exit_code", "expected": "zero"}, "expected an integer"),
     ],
 )
 def test_an_invalid_assertion_suggests_the_nearest_valid_one(raw: dict[str, Any], message: str):

@@ -246,7 +246,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         {"rules": [{"rule": "repeated_read", "maxx": 2}]},
         "(at $.rules[0].maxx)\ndid you mean 'max'",
     ),
-    "a missing setting": ({"rules": [{"rule": "forbidden"}]}, "missing required field `tools`"),
+    "a missing setting": ({"rules": [{"rule": "forbidden"}]}, "missing key 'tools'"),
     "no rule": ({"rules": []}, "needs a rule"),
     "no forbidden tool": ({"rules": [{"rule": "forbidden", "tools": []}]}, "`tools` is empty"),
     "no tool that needs an approval": (

@@ -847,7 +847,7 @@ def test_an_invalid_assertion_is_an_error_with_its_type_and_number():
         [{"type": "exit_code", "expected": 0}, {"type": "exit_code"}], CheckContext(RUN)
     )
     assert verdict.check == "exit_code"
-    assert verdict.message.startswith("assertion 2: exit_code: Object missing")
+    assert verdict.message.startswith("assertion 2: exit_code: missing key")
 
 
 def test_an_assertion_may_be_parsed_without_a_place():
@@ -924,8 +924,8 @@ def test_steps_that_match_by_a_predicate_are_aligned_like_equal_ones(actual: str
 @pytest.mark.parametrize(
     "fields, problem",
     [
-        ({"expected": "0"}, "exit_code: Expected `int`, got `str` (at $.expected)"),
-        ({}, "exit_code: Object missing required field `expected`"),
+        ({"expected": "0"}, "exit_code: expected an integer, got a text (at $.expected)"),
+        ({}, "exit_code: missing key 'expected'"),
     ],
 )
 def test_the_place_of_a_wrong_field_is_named(fields: dict[str, Any], problem: str):

@@ -139,7 +139,7 @@ def test_a_bad_pack_is_refused_with_its_line(write: Write, name: str):
 FIXTURES: dict[str, tuple[str, Any, str]] = {
     "a run record without a status": ("run-record", {"id": "x"}, "not a run record"),
     "a list as a run record": ("recorded-run", [1], "expected a run record"),
-    "a run record with a wrong type": ("run-record", {"status": 1}, "Expected `str`"),
+    "a run record with a wrong type": ("run-record", {"status": 1}, "expected a text"),
     "a replay fixture without expectations": (
         "replay-fixture",
         {"id": "x"},

@@ -42,14 +42,14 @@ BROKEN = {
     "blank lines": ("\n\n", 1, "empty fixture file"),
     "bad JSON": (to_jsonl({}) + "{oops\n", 2, "invalid JSON"),
     "torn line": (to_jsonl({}) + to_jsonl({})[:40], 2, "invalid JSON"),
-    "no expect": (to_jsonl({}) + fixture_without("expect"), 2, "missing required field `expect`"),
-    "no steps": (fixture_without("steps"), 1, "missing required field `steps`"),
-    "no session": (fixture_without("sessionId"), 1, "missing required field `sessionId`"),
+    "no expect": (to_jsonl({}) + fixture_without("expect"), 2, "missing key 'expect'"),
+    "no steps": (fixture_without("steps"), 1, "missing key 'steps'"),
+    "no session": (fixture_without("sessionId"), 1, "missing key 'sessionId'"),
     "unknown key": (to_jsonl({"senario": "x"}), 1, "did you mean 'scenario'"),
     "step without type": (to_jsonl({"steps": [{"typ": "send"}]}), 1, "step 1 has no type"),
-    "step is not an object": (to_jsonl({"steps": ["send"]}), 1, "Expected `object`"),
+    "step is not an object": (to_jsonl({"steps": ["send"]}), 1, "expected a mapping"),
     "duplicate name": (to_jsonl({}, {}), 2, "duplicate scenario 'basic'"),
-    "list": ("[]\n", 1, "Expected `object`"),
+    "list": ("[]\n", 1, "expected a mapping"),
 }
 
 

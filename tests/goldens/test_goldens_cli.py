@@ -333,7 +333,7 @@ def test_an_unreadable_file_does_not_hide_the_others(
     write_foreign(project, "till", "flow", cases=[])
     code, output = golden(*command)
     assert code == (0 if command == ("show",) else 1)
-    assert "till/flow.jsonl:1: Object contains unknown field `cases`" in output
+    assert "till/flow.jsonl:1: unknown key 'cases'" in output
     assert "1 scenario replayed, 1 problem" in output or "till/open-drawer" in output
 
 

@@ -109,7 +109,7 @@ BROKEN: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str]] = {
     "missing field": (
         [START, {"type": "send"}],
         {"events": []},
-        "step 2: step 'send' missing required field `message`",
+        "step 2: missing key 'message'",
     ),
     "unknown field": (
         [{"type": "send", "mesage": "m", "message": "m"}],
@@ -119,7 +119,7 @@ BROKEN: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str]] = {
     "wrong type of a field": (
         [{"type": "send", "message": 3}],
         {"events": []},
-        "Expected `str`, got `int`",
+        "expected a text, got an integer",
     ),
     "event without type": (
         [{"type": "emit", "event": {"typ": "a"}}],

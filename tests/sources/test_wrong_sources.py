@@ -89,7 +89,7 @@ def test_a_wrong_argument_of_fail_is_named(make: Callable[[], Any], message: str
 
 
 def test_an_exception_of_a_script_file_is_reported_with_the_file(tmp_path: Path):
-    path = write(tmp_path, "script.py", "1 / 0")
+    path = write(tmp_path, "script.py", "playbook = 1 / 0")
     with pytest.raises(FormatError, match="it raised ZeroDivisionError: division by zero"):
         read_script(path)
 

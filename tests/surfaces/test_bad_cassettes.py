@@ -17,11 +17,11 @@ from tests.surfaces.test_cassette_commands import run_offbook
 
 WITH_REDACTIONS = GOOD.replace("interactions:", "redactions:\n  {}\ninteractions:")
 INVALID = {
-    "truncated": (GOOD[:140], 4, "missing required field `response`"),
+    "truncated": (GOOD[:140], 4, "missing key 'response'"),
     "hand-broken": (GOOD.replace("output: hi again", "output: [hi"), 18, "YAML"),
     "newer": (GOOD.replace("version: 1", "version: 99"), 2, "upgrade Offbook"),
     "alias bomb": (BOMB, 2, "write out the values of the aliases"),
-    "wrong type": (GOOD.replace("sha256:bb", "7"), 13, "Expected `str`"),
+    "wrong type": (GOOD.replace("sha256:bb", "7"), 13, "expected a text"),
     "number instead of text": (GOOD.replace("output: hi again", "output: 42"), 18, "in quotes"),
     "NUL byte": (GOOD.replace("hi again", "hi\0again"), 18, "contains a NUL byte"),
     "duplicate id": (GOOD.replace("id: 2", "id: 1"), 11, "change one of them"),

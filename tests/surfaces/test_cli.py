@@ -137,7 +137,7 @@ BROKEN = {
     "only broken lines": ("{]\n" * 30, 2, "", "… and 20 more unreadable lines"),
     "no events": (HEADER, 2, "", "no events in this trace"),
     "an empty file": ("", 2, "", "no events in this trace"),
-    "another format": ('{"name": "package"}\n', 2, "", ":1: missing key 'ts'"),
+    "another format": ('{"name": "package"}\n', 2, "", ":1: Object missing required field `ts`"),
     "a newer version": (
         HEADER.replace('"version":1', '"version":999') + EVENT,
         2,

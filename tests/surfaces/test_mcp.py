@@ -150,8 +150,8 @@ async def test_no_result_of_a_tool_contains_a_secret(connect: Connect):
     "tool, arguments, expected",
     [
         ("test_setup", {"workspace": "x"}, "did you mean 'workspace_id'?"),
-        ("test_setup", {}, "missing required field `workspace_id`"),
-        ("test_setup", {"workspace_id": 7}, "Expected `str`, got `int`"),
+        ("test_setup", {}, "missing key 'workspace_id'"),
+        ("test_setup", {"workspace_id": 7}, "expected a text, got an integer"),
         ("test_setup", {"workspace_id": "../x"}, "invalid workspace name"),
         ("test_run", {"workspace_id": "gone", "task": "x"}, "available: here"),
         ("test_run", {"workspace_id": "here", "task": "x"}, "needs mock_responses"),

@@ -355,7 +355,7 @@ def test_every_reason_is_recognized_in_all_spellings(reason: str):
 def test_an_invalid_preset_is_reported_with_its_line(tmp_path: Path):
     path = tmp_path / "preset.yml"
     path.write_text("event_loop:\n  max_iterations: many\n")
-    with pytest.raises(FormatError, match=r"preset\.yml:2: Expected `int`"):
+    with pytest.raises(FormatError, match=r"preset\.yml:2: expected an integer"):
         read_preset(path)
 
 

@@ -121,11 +121,11 @@ def test_a_preset_without_hats_has_planner_and_builder(tmp_path: Any, text: str)
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("hats:\n  builder:\n    triggers: work.start\n", "preset.yml:3: Expected `array`"),
-        ("hats: [builder]\n", "preset.yml:1: Expected `object"),
-        ("event_loop: 7\n", "preset.yml:1: Expected `object`"),
+        ("hats:\n  builder:\n    triggers: work.start\n", "preset.yml:3: expected a list"),
+        ("hats: [builder]\n", "preset.yml:1: expected a mapping"),
+        ("event_loop: 7\n", "preset.yml:1: expected a mapping"),
         ("hats:\n\tbuilder: {}\n", "preset.yml:2"),
-        ("hats:\n  builder:\n", "preset.yml:1: Expected `object`, got `null`"),
+        ("hats:\n  builder:\n", "preset.yml:1: expected a mapping, got nothing"),
         ("event_loop:\n  max_iterations: -1\n", "preset.yml:2: Expected `int` >= 0"),
         ("cli: {}\n---\nhats: {}\n", "preset.yml:2: 2 YAML documents, expected one"),
     ],

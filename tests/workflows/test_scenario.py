@@ -121,7 +121,7 @@ async def test_flakiness_is_in_every_report(
     "old, new, line, message",
     [
         ("task: Go", "tsk: Go", 2, "did you mean 'task'"),
-        ("task: Go", "task: 7", 2, "Expected `str`, got `int`"),
+        ("task: Go", "task: 7", 2, "expected a text, got an integer"),
         ("exit_code", "exit_cod", 6, "did you mean 'exit_code'"),
         ("expected: 0", "expcted: 0", 6, "did you mean 'expected'"),
         (
@@ -137,7 +137,12 @@ async def test_flakiness_is_in_every_report(
             6,
             "did you mean 'triggers'",
         ),
-        ("run:", "setup:\n  config:\n    hats: 7\nrun:", 3, "Expected `object | null`, got `int`"),
+        (
+            "run:",
+            "setup:\n  config:\n    hats: 7\nrun:",
+            3,
+            "expected a mapping or nothing, got an integer",
+        ),
         (
             "run:",
             "retry:\n  retry_on: [timeot]\nrun:",

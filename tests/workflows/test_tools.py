@@ -153,14 +153,14 @@ async def test_a_corrupt_session_is_reported_with_its_line():
 @pytest.mark.parametrize(
     "tool, options, message",
     [
-        (setup, {"config": {"hats": 5}}, "config: Expected `object"),
+        (setup, {"config": {"hats": 5}}, "config: expected a mapping"),
         (setup, {"config": {"event_loop": {"max_iterations": -1}}}, "Expected `int` >= 0"),
         (setup, {"config": [1]}, "config must be an object"),
         (setup, {"scratchpad": 5}, "must map paths to texts"),
         (inspect, {"limit": 0}, "limit must be at least 1, got 0"),
         (inspect, {"limit": -1, "format": "summary"}, "limit must be at least 1, got -1"),
         (inspect, {"limit": "5"}, "limit must be at least 1, got '5'"),
-        (inspect, {"filter": [1]}, "filter: Expected `object`"),
+        (inspect, {"filter": [1]}, "filter: expected a mapping"),
         (inspect, {"filter": {"topcs": []}}, "did you mean 'topics'"),
     ],
 )

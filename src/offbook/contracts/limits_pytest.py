@@ -97,11 +97,14 @@ def _make_budget(limits: Any, where: str) -> Budget:
     import msgspec
 
     from offbook.checks.budgets import FIELDS, Budget
+    from offbook.files import explain_invalid
 
     try:
         return msgspec.convert(limits, Budget)
     except msgspec.ValidationError as error:
-        raise pytest.UsageError(f"{where}: {error}; the limits are {', '.join(FIELDS)}") from error
+        problem, _, hint = explain_invalid(error, Budget)
+        fix = f"{hint} the limits are {', '.join(FIELDS)}".strip()
+        raise pytest.UsageError(f"{where}: {problem}; {fix}") from None
 
 
 class LimitHooks:

@@ -32,7 +32,15 @@ from offbook.evals.pack import (
     Rubric,
 )
 from offbook.evals.run_record import ROLES, check_fixture
-from offbook.files import convert, find_line, parse_json, parse_toml, read_settings, read_text
+from offbook.files import (
+    convert,
+    find_line,
+    parse_json,
+    parse_toml,
+    read_settings,
+    read_text,
+    require_kind,
+)
 
 if TYPE_CHECKING:
     from offbook.evals.datasets import CaseOrigin
@@ -73,6 +81,7 @@ def read_pack(path: Path) -> LoadedPack:
 
     A context manifest or the data set of a classifier is a pack with one case.
     """
+    require_kind(path, "pack")
     text = read_text(path)
     value = _parse(text, path)
     if key := single_case_key(value):

@@ -211,7 +211,9 @@ def _read_words(words: tuple[str, ...]) -> tuple[Path, str, list[str]]:
         shown = rest[0] if rest else target
         raise UsageError(
             f"expected a folder or MODULE:NAME, got {shown!r}",
-            hint="offbook init shop.agent:build_agent",
+            hint=f"offbook init {Path(shown).stem}:NAME; offbook init --no-run lists the names"
+            if Path(shown).suffix == ".py"
+            else "for example offbook init shop.agent:build_agent",
         )
     return root.resolve(), target, command
 

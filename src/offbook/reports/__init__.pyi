@@ -25,7 +25,9 @@ from offbook.reports.report import TapReport as TapReport
 from offbook.reports.report import collect_suite as collect_suite
 from offbook.reports.report import remove_invalid as remove_invalid
 from offbook.reports.styled_lines import MAX_CHILDREN as MAX_CHILDREN
+from offbook.reports.styled_lines import StyledText as StyledText
 from offbook.reports.styled_lines import print_lines as print_lines
 from offbook.reports.styled_lines import render_line as render_line
+from offbook.reports.styled_lines import wrap_line as wrap_line
 from offbook.reports.terminal import TraceTree as TraceTree
 from offbook.reports.terminal import render_last_lines as render_last_lines

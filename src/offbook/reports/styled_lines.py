@@ -102,7 +102,7 @@ def render_line(line: StyledLine) -> str:
 def wrap_line(line: StyledLine, width: int) -> Iterator[StyledLine]:
     """Yield a line in pieces that fit a width, broken between words, each behind the guides."""
     text = render_line(line)
-    guide = re.match("[│├└─ ]*", text)[0]  # type: ignore[index] - it always matches
+    guide = text[: len(text) - len(text.lstrip("│├└─ "))]
     below = guide.replace("├─", "│ ").replace("└─", "  ") + "  "
     starts = [0]
     for word in re.finditer(r"\S+", text):

@@ -398,8 +398,8 @@ def _replace_handlers(old: object, new: Any) -> None:
 # --- What an agent leaves running when it returns: threads, tasks and processes. Only an agent that
 # did not follow its script is asked: the work is then often still to come.
 
-# The idle threads of a pool wait for work; they have none.
-POOLS = ("asyncio_", "AnyIO", "ThreadPoolExecutor")
+# The idle threads of a pool wait for work; those of Offbook are not the agent's.
+POOLS = ("asyncio_", "AnyIO", "ThreadPoolExecutor", "offbook-")
 
 
 def list_running() -> set[object]:

@@ -357,6 +357,10 @@ class Wiring:
     def describe_access(self) -> str:
         """Return lines on the ways of the agent to its model: those that were set, and tried."""
         endpoint, lines = self._endpoint, list[str]()
+        if endpoint is not None and 0 < endpoint.received == len(endpoint.unknown_paths):
+            lines.append(f"  unsupported: {', '.join(dict.fromkeys(endpoint.unknown_paths))}")
+            lines.append("  fix: check the URL in the agent; for example /v1/chat/completions")
+            return "\n".join(lines)
         if endpoint is None or (endpoint.received and not self.refused):
             return ""
         if not endpoint.received:
@@ -365,6 +369,7 @@ class Wiring:
             urls = [n for n, value in endpoint.variables.items() if value.startswith(endpoint.url)]
             first = sorted(urls, key=lambda name: name not in _url_variables())[:URLS_SHOWN]
             lines.append(f"  set: {', '.join(first)} and {len(urls) - len(first)} more")
+            lines.append("  fix: let the agent read its base URL from one of them")
         destinations = dict.fromkeys(error.destination for error in self.refused)
         if self._proxy is not None or destinations:
             lines.append(f"  tried: {', '.join(destinations) or 'no other host'}")

@@ -21,28 +21,31 @@ from __future__ import annotations
 import re
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 
-from offbook.errors import FormatError, OffbookError, PlaybookError
-from offbook.files import read_document, read_text, run_source
+from offbook.errors import FormatError, OffbookError, PlaybookError, ScriptError
+from offbook.files import find_kind, read_document, read_text, require_kind, run_source
 from offbook.secrets import excerpt
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from offbook.errors import ScriptUnfinished
     from offbook.exchange.messages import ToolResult
-    from offbook.exchange.model import ModelSource
+    from offbook.exchange.model import ModelSource, Reply, Request
     from offbook.sources.playbook.actions import Action, Call, Role, Turn
     from offbook.sources.playbook.playbook import Playbook
 
 
+E = TypeVar("E", bound=OffbookError)
+
 # The code of a source is imported when a file needs it: a server starts 15 ms earlier.
 
+SCRIPT_KINDS = ("playbook", "mocks", "cassette")
 SCRIPT_SUFFIXES = {".py", ".yaml", ".yml", ".json"}
-_INTERACTIONS_KEY = re.compile(r"^(?:\{\s*)?[\"']?interactions[\"']?:", re.MULTILINE)
 
 
 def open_source(path: Path) -> Callable[[], ModelSource]:
@@ -51,19 +54,23 @@ def open_source(path: Path) -> Callable[[], ModelSource]:
     The file is read and checked now, so that an error appears before a run starts.
     """
     if path.suffix == ".jsonl":
+        require_kind(path, "mocks")
         from offbook.sources.mocks.mock_file import read_mocks
         from offbook.sources.mocks.mocks import Mocks
 
         mocks = read_mocks(path)
         return lambda: Mocks(mocks)
     if path.suffix not in SCRIPT_SUFFIXES:
+        if not path.is_file():
+            read_text(path)  # it names the nearest file
+        require_kind(path, *SCRIPT_KINDS)
         raise FormatError(
             f"unsupported file type {path.suffix!r}" if path.suffix else "file without a suffix",
             path=path,
             hint="mocks are a .jsonl file, a cassette a .yaml, a playbook a .py, .yaml or .json",
         )
     # A cassette and a playbook may both be YAML: only a cassette has interactions.
-    if path.suffix != ".py" and _INTERACTIONS_KEY.search(read_text(path)):
+    if find_kind(path) == "cassette":
         from offbook.sources.cassette.journal import load_cassette
         from offbook.sources.cassette.replay import Cassette
 
@@ -73,12 +80,52 @@ def open_source(path: Path) -> Callable[[], ModelSource]:
 
     script = read_script(path)
 
+    class FilePlaybook(Playbook):
+        """A playbook whose errors name its file, with fixes in the syntax of the file."""
+
+        async def reply(self, request: Request, /) -> Reply:
+            try:
+                return await super().reply(request)
+            except ScriptError as error:
+                raise _locate(error, path)  # noqa: B904 - it is the same error
+
+        def unfinished(self) -> ScriptUnfinished | None:
+            error = super().unfinished()
+            return None if error is None else _locate(error, path)
+
     def make_playbook() -> Playbook:
-        playbook = Playbook()
+        playbook = FilePlaybook()
         playbook.load(*script)
         return playbook
 
     return make_playbook
+
+
+def _locate(error: E, path: Path) -> E:
+    """Add the file to an error of its script, and write the fix in the syntax of the file."""
+    yaml = path.suffix != ".py"
+    where = _as_yaml(error.where) if yaml else error.where
+    hint = _as_yaml(error.hint) if yaml else error.hint
+    OffbookError.__init__(
+        error, error.what, where=f"{path}: {where}" if where else str(path), hint=hint
+    )
+    return error
+
+
+def _as_yaml(text: str) -> str:
+    """Return a fix with `unknown: true` for `unknown=True`, and so on."""
+    text = re.sub(r"\b(unknown|unanswered|invalid)=True", r"\1: true", text)
+    text = re.sub(
+        r"""role\("([^"]*)", \[say\("…"\)\], (.*)\)""",
+        lambda found: (
+            f"- {{role: {found[1]}, "
+            + re.sub(r"\b(system|first|model|tools)=", r"\1: ", found[2])
+            + ", do: [{say: …}]}"
+        ),
+        text,
+    )
+    text = re.sub(r"""\bwhen\((['"])(.*?)\1(, …)?\)""", r"when: \2", text)
+    return re.sub(r"\b(when|role|call|say|think|fail)\(…\)", r"- \1: …", text)
 
 
 # ---------------------------------------------------------------------------- playbooks
@@ -129,13 +176,13 @@ def read_script(path: Path) -> tuple[Turn | Role, ...]:
     from offbook.sources.playbook.actions import validate
     from offbook.sources.playbook.playbook import Playbook
 
+    require_kind(path, "playbook")
     try:
         script = _run_python(path) if path.suffix == ".py" else _read_data(path)
         validate(script)
         Playbook().load(*script)  # it checks what concerns the order of the actions
     except PlaybookError as error:
-        where = f"{path}: {error.where}" if error.where else str(path)
-        raise PlaybookError(error.what, where=where, hint=error.hint) from error
+        raise _locate(error, path) from error
     if not script:
         raise FormatError("the playbook is empty", path=path, hint=f"write {EXAMPLE}")
     return script
@@ -155,13 +202,30 @@ def _run_python(path: Path) -> tuple[Turn | Role, ...]:
     except OffbookError:
         raise
     except Exception as error:
-        raise FormatError(f"it raised {type(error).__name__}: {error}", path=path) from error
+        line, hint = _explain_exception(error, path)
+        problem = f"it raised {type(error).__name__}: {error}"
+        raise FormatError(problem, path=path, line=line, hint=hint) from error
     finally:
         sys.path.pop(0)
     script = getattr(module, "playbook", None)
     if not isinstance(script, (list, tuple)):
         raise FormatError("missing a list called playbook", path=path, hint=f"write {EXAMPLE}")
     return tuple(cast("list[Turn | Role]", script))
+
+
+def _explain_exception(error: Exception, path: Path) -> tuple[int | None, str]:
+    """Return the line of the file that raised, and a fix."""
+    from traceback import extract_tb
+
+    from offbook.sources.playbook import actions
+
+    if isinstance(error, SyntaxError):
+        return error.lineno, "correct the syntax of this line"
+    lines = [f.lineno for f in extract_tb(error.__traceback__) if f.filename == str(path)]
+    line = lines[-1] if lines else None
+    if isinstance(error, NameError) and hasattr(actions, str(error.name)):
+        return line, f"add: from offbook import {error.name}"
+    return line, f"run it to see the whole traceback: python {path}"
 
 
 def _read_data(path: Path) -> tuple[Turn | Role, ...]:
@@ -171,11 +235,12 @@ def _read_data(path: Path) -> tuple[Turn | Role, ...]:
     # First without a type: the message for a file with another outer shape shows an example.
     document = read_document(path, cast("Any", Any))
     if not isinstance(document, list):
-        kind = "an empty file" if document is None else type(document).__name__
+        kind = "an empty file" if document is None else "a mapping"
+        kind = kind if document is None or isinstance(document, dict) else "a single value"
         raise FormatError(
             f"a playbook must be a list of turns and roles, got {kind}",
             path=path,
-            hint='write - {when: "…", do: [{call: …, with: {…}}, {say: "…"}]}',
+            hint='begin each turn with a dash: - {when: "…", do: [{say: "…"}]}',
         )
     entries = cast("list[_ScriptEntry]", read_document(path, cast("Any", list[_ScriptEntry])))
     script: list[Turn | Role] = []
@@ -209,18 +274,27 @@ def _read_action(entry: _ActionEntry, number: int, path: Path) -> Action:
     }
     words = [name for name in given if name in WORDS]
     # Exactly one word, and no option of another: `{say: a, call: b}` is an error.
-    if len(words) != 1 or not given.keys() <= {words[0], *WORDS[words[0]]}:
+    if len(words) != 1:
+        shown = " and ".join(f"{word}:" for word in words) or "none"
         raise FormatError(
-            f"an action of entry {number} is not one of call, say, think, fail",
+            f"an action of entry {number} has {shown}, expected one of call:, say:, think:, fail:",
             path=path,
-            hint="call: goes with with:, result:, unknown:, invalid: and unanswered:, say: with"
-            " stop:, fail: with status: and retry_after:",
+            hint="begin each action with its own dash: - say: …",
+        )
+    word = words[0]
+    if wrong := given.keys() - {word, *WORDS[word]}:
+        names = [f"{name.replace('params', 'with')}:" for name in (*WORDS[word], *sorted(wrong))]
+        known, extra = names[: len(WORDS[word])], names[len(WORDS[word]) :]
+        raise FormatError(
+            f"{word}: of entry {number} does not go with {', '.join(extra)}",
+            path=path,
+            hint=f"{word}: goes with {', '.join(known) or 'nothing else'}",
         )
     from offbook.sources.playbook import actions
 
-    build: Callable[..., Action] = getattr(actions, words[0])
+    build: Callable[..., Action] = getattr(actions, word)
     expected = given.pop("result", None)
-    action = build(given.pop(words[0]), **given)
+    action = build(given.pop(word), **given)
     if expected is None:
         return action
 

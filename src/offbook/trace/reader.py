@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import msgspec
 
 from offbook.errors import FormatError, FutureVersion, UsageError
-from offbook.files import BOM
+from offbook.files import BOM, require_kind
 from offbook.secrets import excerpt
 from offbook.trace.agent_output import payload_text, text_field, truncate_texts
 from offbook.trace.events import (
@@ -230,6 +230,8 @@ class Trace:
         except UNREADABLE as error:
             converted = convert_line(raw, self._now)
             if converted is None:
+                if not self.total and not self.faults and not torn:
+                    require_kind(self.path, "trace")
                 reason = "the line is incomplete" if torn else str(error)
                 shown = excerpt(raw.decode("utf-8", "replace"), MAX_EXCERPT)
                 self.faults.append(LineFault(line, reason, torn, shown))

@@ -42,6 +42,7 @@ from offbook.files import (
     parse_json,
     parse_yaml,
     read_text,
+    require_kind,
     write_atomic,
 )
 from offbook.reports.report import Attempt, Case, Suite, collect_suite
@@ -158,6 +159,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 def read_scenario(path: Path) -> Scenario:
     """Return the scenario of a file, with the files that it names as full paths."""
+    require_kind(path, "scenario")
     text = read_text(path)
     value = parse_json(text, path) if path.suffix == ".json" else parse_yaml(text, path)
     scenario = convert(value, Scenario, path=path, text=text)

@@ -22,7 +22,7 @@ def parse_single(text: str) -> Mock:
     [
         ('{"text": "a"}\n\n{"text": ', 3, "invalid JSON"),
         ('{"txt": "a"}', 1, "did you mean 'text'"),
-        ('{"text": 5}', 1, "Expected `str`"),
+        ('{"text": 5}', 1, "expected a text"),
         ('{"input_tokens": "x"}', 1, "input_tokens"),
         ('{"input_tokens": -1}', 1, "input_tokens"),
         ('{"match": "*", "consume_match": "yes"}', 1, "consume_match"),

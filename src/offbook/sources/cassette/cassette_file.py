@@ -19,7 +19,7 @@ import msgspec
 
 from offbook.errors import FormatError, FutureVersion, UsageError, did_you_mean
 from offbook.exchange.messages import Message
-from offbook.files import BOM, MAX_FILE_SIZE, convert, parse_yaml, write_atomic
+from offbook.files import BOM, MAX_FILE_SIZE, convert, parse_yaml, require_kind, write_atomic
 from offbook.sources.cassette.format import (
     ANY_HASH,
     FORMAT,
@@ -134,6 +134,7 @@ class CassetteFile:
         text = self._decode(0, len(self.raw))
         document = parse_yaml(text, self.path)
         if not isinstance(document, dict) or "interactions" not in document:
+            require_kind(self.path, "cassette")
             raise FormatError(
                 "not a cassette: the key 'interactions' is missing", path=self.path, hint=_FIX
             )
@@ -502,9 +503,10 @@ def read_cassette_bytes(path: Path) -> bytes:
         return normalize_newlines(path.read_bytes())
     except FileNotFoundError as error:
         known = sorted(other.name for other in path.parent.glob(f"*{path.suffix or '.yaml'}"))
-        raise FormatError(
-            "no such cassette", path=path, hint=did_you_mean(path.name, known)
-        ) from error
+        hint = did_you_mean(path.name, known)
+        if not hint.startswith("did you mean"):
+            hint = f"record it: offbook record {path} -- COMMAND"
+        raise FormatError("no such cassette", path=path, hint=hint) from error
     except OSError as error:
         reason = error.strerror or str(error)
         raise FormatError(f"cannot read the cassette: {reason}", path=path) from error

@@ -75,6 +75,8 @@ def unexpected_prompt_error(
     added = suggest_role(request, others) or "a role(…)"
     # A turn out of order is the likelier mistake than a misspelt prompt.
     later = next((turn for turn in turns if turn.text in prompt), None)
+    close = did_you_mean(prompt, texts)
+    nearest = f"{turn_location(later)} comes later" if later else close
     return ScriptMismatch(
         "the prompt does not match the next turn",
         where=turn_location(turns[0]),
@@ -82,9 +84,7 @@ def unexpected_prompt_error(
             (
                 f"  expected: a user message that contains {cut_text(texts[0], PARAMS_LIMIT)!r}",
                 f"  got: {describe_request(request)}",
-                f"  nearest: {turn_location(later)} comes later"
-                if later
-                else f"  nearest: {did_you_mean(prompt, texts)}",
+                *([f"  nearest: {nearest}"] if not nearest.startswith("available") else []),
                 "  fix: change the prompt or the playbook, or, for a side request, add",
                 f"    {added}",
             )

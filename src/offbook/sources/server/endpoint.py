@@ -130,6 +130,7 @@ class Endpoint:
             )
         self.failure: BaseException | None = None
         self.received = 0  # requests, of any kind
+        self.unknown_paths: list[str] = []  # of those that no dialect claims
         # What the subject saw of its tools, by call id.
         self.failed_calls: Mapping[str, bool] = {}
         self._seen: Mapping[str, SeenTool] = {}
@@ -222,6 +223,7 @@ class Endpoint:
                     response = HttpResponse(200 if path in HEALTH_PATHS else 404)
                 else:
                     response = unsupported_path(http_request)
+                    self.unknown_paths.append(f"{method} {path}")
                 return self._emit_side(http_request, response, "unknown path")
             side = dialect.side_response(http_request, self._conversations)
             if side is not None:

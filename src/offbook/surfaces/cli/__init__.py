@@ -212,12 +212,13 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
 def _run(args: Sequence[str] | None) -> int:
     try:
         # click makes help at least 50 columns wide: a narrow terminal would break its words
-        width = {"terminal_width": columns - 2} if (columns := _narrow_columns()) else {}
-        code = offbook.main(args, prog_name="offbook", standalone_mode=False, **width) or 0
+        if columns := _narrow_columns():
+            offbook.context_settings["terminal_width"] = columns - 2
+        code = offbook.main(args, prog_name="offbook", standalone_mode=False) or 0
     except click.ClickException as error:
-        if isinstance(error, click.NoSuchOption) and not error.possibilities:
-            error.message += _explain_separator(error.ctx)
         error.show()
+        if isinstance(error, click.NoSuchOption) and _runs_command(error.ctx):
+            click.echo("Write -- before the command to run.", err=True)
         code = error.exit_code
     except Exception as error:
         code = _explain(error)
@@ -236,13 +237,10 @@ def _narrow_columns() -> int:
     return max(columns, 20) if columns < NARROW else 0
 
 
-def _explain_separator(ctx: click.Context | None) -> str:
-    """Return a hint for an option that may belong to the command that a command runs."""
+def _runs_command(ctx: click.Context | None) -> bool:
+    """Return whether a command takes another one, to which an unknown option may belong."""
     parameters = () if ctx is None else ctx.command.params
-    takes_command = any(
-        isinstance(p, click.Argument) and "--" in (p.metavar or "") for p in parameters
-    )
-    return " Write -- before the command to run." if takes_command else ""
+    return any(isinstance(p, click.Argument) and "--" in (p.metavar or "") for p in parameters)
 
 
 def _explain(error: Exception) -> int | None:
@@ -257,9 +255,8 @@ def _explain(error: Exception) -> int | None:
         if columns := _narrow_columns():
             from textwrap import fill
 
-            options = {"break_long_words": False, "break_on_hyphens": False}
             text = "\n".join(
-                fill(line, columns, subsequent_indent="    ", **options)
+                fill(line, columns, break_long_words=False, break_on_hyphens=False)
                 for line in text.splitlines()
             )
         click.echo(text, err=True)

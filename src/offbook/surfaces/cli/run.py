@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import signal
 from contextlib import contextmanager
@@ -128,17 +127,9 @@ def run(  # noqa: PLR0913 - one for each option
     if as_json:
         print_json(result.as_json())
     if isinstance(result.failure, OffbookError) and written.exists():
-        if script.suffix != ".py":
-            result.failure.hint = _write_as_yaml(result.failure.hint)
         result.failure.add_hint(f"  trace: offbook show {written}")
     result.raise_failure()
     return 0
-
-
-def _write_as_yaml(hint: str) -> str:
-    """Return a fix for a playbook in the syntax of YAML: `unknown: true`, not `unknown=True`."""
-    hint = re.sub(r"\b(unknown|unanswered|invalid)=True", r"\1: true", hint)
-    return re.sub(r"\bsay\(…\)", "- say: …", hint)
 
 
 SERVE_EXAMPLE = """\b
