@@ -1,16 +1,27 @@
-"""The example projects pass, by the steps of their own workflows; a broken agent fails them."""
+"""The example projects pass, by the steps of their own workflows; a broken agent fails them.
+
+Their steps run pytest and offbook as forks that have imported the framework (tests/forked.py);
+`./dev examples` runs them with the commands of an installed wheel.
+"""
 
 import runpy
+import shlex
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.forked import forked_command
+
 ROOT = Path(__file__).parents[2]
 EXAMPLES: dict[str, Any] = runpy.run_path(str(ROOT / "scripts" / "examples.py"))
 PROJECTS: list[str] = EXAMPLES["list_projects"]()
+IMPORTS = {
+    "node-agent": [],
+    "researcher": ["langchain.agents", "langchain_openai"],
+    "support": ["pydantic_ai.models.openai"],
+}
 # A change of each agent that its workflow has to notice, and the program that it needs.
 BROKEN = {
     "node-agent": ("agent.mjs", "seen.has(order) ? `refunded", "true ? `returned", "node"),
@@ -20,8 +31,14 @@ BROKEN = {
 
 
 def run_project(name: str, folder: Path) -> int:
+    programs = folder / "programs"
+    programs.mkdir()
+    for module in ("offbook", "pytest"):
+        command = shlex.join(forked_command("-m", module, imports=IMPORTS[name]))
+        (programs / module).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+        (programs / module).chmod(0o755)
     _, steps = EXAMPLES["read_steps"](name)
-    return EXAMPLES["run_steps"](steps, folder / name, Path(sys.executable).parent)
+    return EXAMPLES["run_steps"](steps, folder / name, programs)
 
 
 def skip_without(program: str) -> None:
