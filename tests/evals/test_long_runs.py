@@ -43,6 +43,11 @@ def fails(value):
 def hangs(value):
     time.sleep(60)
 
+def gate(path):
+    while not os.path.exists(path):
+        time.sleep(0.01)
+    return "hello"
+
 def waits(path):
     with open(path, "w") as file:
         file.write(f"{os.getpid()}\\n")
@@ -298,9 +303,10 @@ def without_times(report: dict[str, Any]) -> dict[str, Any]:
 def test_a_killed_run_is_resumed_and_gives_the_same_report(
     write: Callable[[Files], Path], unwatched: dict[str, str]
 ):
-    count = 200
-    content = pack(*(case(f"echo-{number}") for number in range(count)))
-    folder = write({"pack.json": content, **FILES})
+    count, noted = 40, 10
+    cases = [case(f"echo-{number}") for number in range(count)]
+    cases[-1] = case("gate", input="open")  # the first run cannot end
+    folder = write({"pack.json": pack(*cases), **FILES})
 
     def run(*options: str) -> dict[str, Any]:
         done = run_python(*command, "--json", *options, cwd=folder, env=unwatched)
@@ -311,13 +317,14 @@ def test_a_killed_run_is_resumed_and_gives_the_same_report(
     killed = [sys.executable, *command, "--output", "killed"]
     process = subprocess.Popen(killed, cwd=folder, stdout=subprocess.DEVNULL, env=unwatched)
     results = folder / "killed" / RESULTS
-    wait_until(lambda: results.exists() and results.read_bytes().count(b"\n") > 20, process)
+    wait_until(lambda: results.exists() and results.read_bytes().count(b"\n") > noted, process)
     process.kill()
     process.wait()
+    (folder / "open").touch()
     with results.open("ab") as file:
         file.write(b'{"id":"torn')  # as a machine that stops in the middle of a line
     done = results.read_bytes().count(b"\n")
-    assert 20 < done < count
+    assert noted < done < count
     resumed = run("--resume", "killed")
     assert len(list(read_results(folder / "killed"))) == count
     assert resumed["changed"] == []

@@ -16,6 +16,7 @@ from offbook import Command, Playbook, Server, Trace, call, drive, say, session,
 from offbook.checks import find_outcomes, judge_faults
 from offbook.errors import CheckFailed, InjectedFault, OffbookWarning, UsageError
 from offbook.trace import FAULT
+from tests.forked import forked_command
 
 TEXT = "Hello there, my dear good old friend."
 SCRIPT = when("Hi", [say(TEXT)])
@@ -30,7 +31,7 @@ def no_retry_delay(monkeypatch: pytest.MonkeyPatch):
 
 
 def openai_plain(prompt: str) -> str | None:
-    with openai.OpenAI(api_key="none", timeout=5) as client:
+    with openai.OpenAI(api_key="none", timeout=300) as client:
         reply = client.chat.completions.create(
             model="m", messages=[{"role": "user", "content": prompt}]
         )
@@ -38,7 +39,7 @@ def openai_plain(prompt: str) -> str | None:
 
 
 def openai_stream(prompt: str) -> str:
-    with openai.OpenAI(api_key="none", timeout=5) as client:
+    with openai.OpenAI(api_key="none", timeout=300) as client:
         chunks = client.chat.completions.create(
             model="m", messages=[{"role": "user", "content": prompt}], stream=True
         )
@@ -47,7 +48,7 @@ def openai_stream(prompt: str) -> str:
 
 async def anthropic_stream(prompt: str) -> str:
     async with (
-        anthropic.AsyncAnthropic(api_key="none", timeout=5) as client,
+        anthropic.AsyncAnthropic(api_key="none", timeout=300) as client,
         client.messages.stream(
             model="m", max_tokens=9, messages=[{"role": "user", "content": prompt}]
         ) as stream,
@@ -141,7 +142,7 @@ def test_a_rate_limit_has_the_header_retry_after():
 def swallow(prompt: str) -> str:
     """Return as much of the stream as arrives."""
     text = ""
-    with openai.OpenAI(api_key="none", timeout=5) as client, suppress(openai.OpenAIError):
+    with openai.OpenAI(api_key="none", timeout=300) as client, suppress(openai.OpenAIError):
         for chunk in client.chat.completions.create(
             model="m", messages=[{"role": "user", "content": prompt}], stream=True
         ):
@@ -532,10 +533,8 @@ except Exception:
 
 @pytest.mark.slow
 def test_a_command_gets_faults_over_the_wire(tmp_path: Path):
-    import sys
-
     (tmp_path / "agent.py").write_text(AGENT)
-    command = Command([sys.executable, str(tmp_path / "agent.py"), "2"])
+    command = Command(forked_command(tmp_path / "agent.py", "2", imports=["openai"]))
     with drive(command, faults=["status@1"]) as rehearsal:
         run = rehearsal.run(SCRIPT)
     assert run.faults[0].outcome == "retried"

@@ -1,7 +1,6 @@
 """Scenario files are decoded strictly, run in parallel and reported with their history."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from offbook.workflows import (
     run_scenario,
     run_scenarios,
 )
+from tests.forked import forked_command
 from tests.streaming_agent import streaming_agent
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "scenarios"
@@ -250,7 +250,7 @@ COMMAND = """\
 run:
   task: Go
   backend: command
-  command: [{python}, {agent}, {option}]
+  command: {command}
   playbook: book.yaml
   max_iterations: 1
   faults: [{fault}]
@@ -270,7 +270,7 @@ async def test_a_scenario_passes_if_the_sdk_of_its_command_handles_the_faults(
     text = "The work that you asked for is done.\nLOOP_COMPLETE"
     (tmp_path / "book.yaml").write_text(f"- when: Go\n  do:\n    - say: {json.dumps(text)}\n")
     (tmp_path / "agent.py").write_text(streaming_agent("Go"))
-    values = {"python": sys.executable, "agent": tmp_path / "agent.py"}
-    scenario = COMMAND.format(**values, option=option, fault=fault)
+    command = forked_command(tmp_path / "agent.py", option, imports=["openai"])
+    scenario = COMMAND.format(command=json.dumps(command), fault=fault)
     result = await run_scenario(read_scenario(write(tmp_path, scenario)))
     assert (result.passed, error in result.error) == (not error, True), result.error
