@@ -13,12 +13,6 @@ from hypothesis import HealthCheck, settings
 from tests import forked
 from tests.thorough import THOROUGH
 
-# Imported now rather than by the first test that uses it: a run of pytest in this process forgets
-# what it has imported, and the next one would import it again. In Python 3.11, moreover, a garbage
-# collection while a module is compiled can fail it ("AST constructor recursion depth mismatch").
-forked.import_offbook()
-forked.start_pytest_faster()
-
 # Nothing of what the collection makes is garbage: enabled again when it is finished.
 gc.disable()
 
@@ -201,12 +195,19 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Set the environment of what tests start, but not that of xdist's own workers."""
+    """Prepare the process of tests, and the environment of what they start."""
     if not hasattr(session.config, "workerinput"):
         # The processes that tests start write no bytecode, so they would compile again and again.
         compileall.compile_dir(ROOT / "src", quiet=1)
-    if not session.config.pluginmanager.has_plugin("dsession"):
-        os.environ.update(PYTEST_VARIABLES, PYTHONDONTWRITEBYTECODE="1")
+    if session.config.pluginmanager.has_plugin("dsession"):
+        return  # the process that starts xdist's workers runs no test
+    os.environ.update(PYTEST_VARIABLES, PYTHONDONTWRITEBYTECODE="1")
+    # Imported now rather than by the first test that uses it: a run of pytest in this process
+    # forgets what it has imported, and the next one would import it again. In Python 3.11, a
+    # garbage collection while a module is compiled can fail it, too ("AST constructor recursion
+    # depth mismatch").
+    forked.import_offbook()
+    forked.start_pytest_faster()
 
 
 def pytest_collection_finish() -> None:
