@@ -41,10 +41,10 @@ def test_a_long_file_with_many_repeated_lines_is_compared_in_time():
     lines = ["repeated\n" if number % 3 else f"{number}\n" for number in range(30_000)]
     before = "".join(["first\n", *lines, "last\n"])
     after = "".join(["second\n", *lines, "end\n"])
-    started = time.perf_counter()
+    started = time.process_time()
     diff = diff_texts(before, after)
     assert (diff.additions, diff.deletions) == (2, 2)
-    assert time.perf_counter() - started < 10
+    assert time.process_time() - started < 10  # of this process: others may be busy
 
 
 @given(st.text(st.sampled_from("ab\n\r\f\x85\u2028")))

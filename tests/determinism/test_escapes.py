@@ -36,7 +36,7 @@ def wait(start):
         finally:
             done.set()
     start(run)
-    done.wait(20)
+    done.wait(300)
 """
 CLOSED = {
     # sockets

@@ -373,7 +373,7 @@ NOTES = notes.replace(
 
 def command(source: str, *, fixed: bool) -> Any:
     words = forked_command("-c", source, "fixed" if fixed else "broken", "{prompt}")
-    rehearsal = drive(Command(words, deadline=30))
+    rehearsal = drive(Command(words, deadline=300))
     return rehearsal, rehearsal.cwd
 
 

@@ -409,7 +409,7 @@ def test_no_timer_is_left_after_the_block():
             thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)
         ]
         assert timer.daemon
-    timer.join(10)
+    timer.join(300)
     assert not timer.is_alive()
 
 

@@ -400,7 +400,7 @@ def test_a_thread_that_threading_does_not_know_is_guarded(outside: Path):
 
     with guard_replay() as guard:
         _thread.start_new_thread(work, ())
-        done.wait(30)
+        done.wait(300)
     assert len(guard.violations) == 1
 
 

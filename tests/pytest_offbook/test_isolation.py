@@ -80,7 +80,7 @@ ended = threading.Event()
 threads = []
 
 def send_telemetry():
-    ended.wait(20)
+    ended.wait(300)
     try:
         socket.create_connection(("offbook.invalid", 443))
     except OSError:

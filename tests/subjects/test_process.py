@@ -40,7 +40,9 @@ def measured(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathF
     )
 
 
-async def run(tmp_path: Path, code: str, deadline: float = 20, stdin: bytes = b"") -> ProcessResult:
+async def run(
+    tmp_path: Path, code: str, deadline: float = 300, stdin: bytes = b""
+) -> ProcessResult:
     command = [sys.executable, "-c", code]
     env = isolated_env(tmp_path / "home")
     return await run_process(command, cwd=tmp_path, env=env, deadline=deadline, stdin=stdin)
@@ -64,7 +66,7 @@ async def test_a_character_split_between_two_chunks_is_emitted_whole(tmp_path: P
     hub, texts = Hub(), list[str]()
     hub.subscribe(lambda event: texts.append(event.data.get("text", "")))
     command, env = [sys.executable, "-c", code], isolated_env(tmp_path / "home")
-    result = await run_process(command, cwd=tmp_path, env=env, deadline=20, hub=hub)
+    result = await run_process(command, cwd=tmp_path, env=env, deadline=300, hub=hub)
     assert "".join(texts) == result.stdout == "x" + "é" * 100_000
 
 
@@ -138,7 +140,7 @@ async def test_events_are_emitted_in_order_even_if_the_loop_is_busy(tmp_path: Pa
     if pause:
         block_the_loop()
     env = isolated_env(tmp_path / "home")
-    await run_process(["echo", "x"], cwd=tmp_path, env=env, deadline=20, hub=hub)
+    await run_process(["echo", "x"], cwd=tmp_path, env=env, deadline=300, hub=hub)
     assert events == ["process.start", "process.output", "process.exit"]
 
 
@@ -173,9 +175,9 @@ def test_a_foreground_command_returns_its_exit_code_and_the_first_bytes_of_outpu
 ):
     command = [sys.executable, "-c", "import sys; print('abcdef'); sys.exit(3)"]
     kept = [
-        asyncio.run(run_foreground(command, os.environ, 20)),
-        asyncio.run(run_foreground(command, os.environ, 20, keep=100)),
-        asyncio.run(run_foreground(command, os.environ, 20, keep=4, echo=False)),
+        asyncio.run(run_foreground(command, os.environ, 300)),
+        asyncio.run(run_foreground(command, os.environ, 300, keep=100)),
+        asyncio.run(run_foreground(command, os.environ, 300, keep=4, echo=False)),
     ]
     assert [result.code for result in kept] == [3, 3, 3]
     assert [result.stdout for result in kept] == ["", "abcdef\n", "abcd\n… 3 more bytes\n"]
@@ -185,8 +187,8 @@ def test_a_foreground_command_returns_its_exit_code_and_the_first_bytes_of_outpu
 def test_the_deadline_of_a_foreground_command_kills_its_tree(tmp_path: Path):
     pid_file = tmp_path / "pid"
     script = f"setsid sleep 300 & echo $! > {pid_file}; sleep 300"
-    with pytest.raises(DeadlineExceeded, match=r"still running after 1\.5 s"):
-        asyncio.run(run_foreground(["sh", "-c", script], os.environ, 1.5))
+    with pytest.raises(DeadlineExceeded, match=r"still running after 5 s"):
+        asyncio.run(run_foreground(["sh", "-c", script], os.environ, 5))
     assert not is_alive(int(pid_file.read_text()))
 
 
@@ -233,7 +235,7 @@ def test_a_signal_that_does_not_interrupt_the_wait_for_the_command_is_forwarded_
     thread = threading.Thread(target=send)
     thread.start()
     command = ["sh", "-c", f"echo up > {up}; sleep 60"]
-    result = asyncio.run(run_foreground(command, os.environ, 20))
+    result = asyncio.run(run_foreground(command, os.environ, 300))
     thread.join()
     assert (result.code, result.interrupted_by) == (-signal.SIGHUP, signal.SIGHUP)
 
@@ -269,9 +271,9 @@ def test_the_wakeup_file_of_the_program_is_kept():
     with reader, writer:
         writer.setblocking(False)
         signal.set_wakeup_fd(writer.fileno())
-        asyncio.run(run_foreground(["true"], os.environ, 20))
+        asyncio.run(run_foreground(["true"], os.environ, 300))
         assert signal.set_wakeup_fd(-1) == writer.fileno()
-    asyncio.run(run_foreground(["true"], os.environ, 20))
+    asyncio.run(run_foreground(["true"], os.environ, 300))
     assert signal.set_wakeup_fd(-1) == -1
 
 
@@ -296,7 +298,7 @@ def test_a_signal_just_after_the_end_of_the_command_keeps_its_exit_code(
     monkeypatch.setattr(process, "OutputCollector", SignalledCollector)
     # The process above the command ends after it.
     command = ["sh", "-c", f"cat {started}; echo $PPID; exit 3"]
-    result = asyncio.run(run_foreground(command, os.environ, 20, keep=100, echo=False))
+    result = asyncio.run(run_foreground(command, os.environ, 300, keep=100, echo=False))
     assert (result.code, result.interrupted_by) == (3, signal.SIGHUP)
 
 

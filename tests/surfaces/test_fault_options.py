@@ -72,7 +72,7 @@ def serve(folder: Path, *options: str) -> Generator[Served]:
 
 
 def ask_openai(base: str) -> str | None:
-    with openai.OpenAI(base_url=f"{base}/v1", api_key="x", timeout=10) as client:
+    with openai.OpenAI(base_url=f"{base}/v1", api_key="x", timeout=300) as client:
         reply = client.chat.completions.create(
             model="m", messages=[{"role": "user", "content": "Hi"}]
         )
@@ -81,7 +81,7 @@ def ask_openai(base: str) -> str | None:
 
 def ask_anthropic(base: str) -> str | None:
     with (
-        anthropic.Anthropic(base_url=base, api_key="x", timeout=10) as client,
+        anthropic.Anthropic(base_url=base, api_key="x", timeout=300) as client,
         client.messages.stream(
             model="m", max_tokens=9, messages=[{"role": "user", "content": "Hi"}]
         ) as stream,

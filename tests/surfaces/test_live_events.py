@@ -17,7 +17,7 @@ from offbook.trace import parse_traceparent, run_span_id
 from tests.forked import forked_command
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-TIMEOUT = 60
+TIMEOUT = 300
 PLAYBOOK = "- when: Hello\n  do:\n    - say: Hi!\n"
 # It asks the model once, prints the id from the variable and from the header, and waits for stdin.
 AGENT = """

@@ -66,7 +66,7 @@ async def test_leaving_the_block_of_a_stream_ends_it():
 
 async def test_a_stream_gets_the_events_of_another_thread():
     hub = Hub()
-    waiting = hub.wait_for("far", timeout=5)
+    waiting = hub.wait_for("far", timeout=300)
     threading.Thread(target=hub.emit, args=("far",)).start()
     assert (await waiting).event == "far"
 

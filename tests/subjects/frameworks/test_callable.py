@@ -152,12 +152,12 @@ def with_retries(_prompt: str) -> object:
         session.mount("https://", requests.adapters.HTTPAdapter(max_retries=retry))
         body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
         url = "https://api.openai.com/v1/chat/completions"
-        return session.post(url, json=body, timeout=10).json()
+        return session.post(url, json=body, timeout=300).json()
 
 
 def with_requests(_prompt: str) -> object:
     body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
-    response = requests.post("https://api.openai.com/v1/chat/completions", json=body, timeout=10)
+    response = requests.post("https://api.openai.com/v1/chat/completions", json=body, timeout=300)
     response.raise_for_status()
     return response.json()
 

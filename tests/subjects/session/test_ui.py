@@ -233,7 +233,7 @@ def test_a_question_can_be_awaited_in_a_task():
         @api.tool("ask")
         async def ask(params: JSON, ctx: Context) -> str:
             task = asyncio.create_task(ctx.ui.confirm("Sure?"))
-            return str(await asyncio.wait_for(task, 10))
+            return str(await asyncio.wait_for(task, 300))
 
     with session(extensions=[patient]) as t:
         t.run(when("x", [call("ask"), say("ok")]))
