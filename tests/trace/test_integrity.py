@@ -15,6 +15,7 @@ from offbook.exchange import (
     History,
     Image,
     Message,
+    RawBlock,
     Reply,
     Request,
     Text,
@@ -228,6 +229,18 @@ RED: dict[str, tuple[Callable[[Messages], Messages], str, str, str]] = {
         replace(8, TALK[8], says("", FIND), TALK[2]),
         *("duplicate", "it once", 'find_order({"number":7})'),
     ),
+    "a changed result under the ids of the client": (
+        lambda talk: with_ids([*talk[:5], returns("c3", "refunded 200 EUR"), *talk[6:]]),
+        *("result", "refunded 20 EUR", "refunded 200 EUR"),
+    ),
+    "a thought in a result": (
+        replace(5, returns("c3", "refunded 20 EUR<think>Again.</think>")),
+        *("result", "refunded 20 EUR", "refunded 20 EUR<think>Again.</think>"),
+    ),
+    "words of the model as a prompt": (
+        lambda talk: [user("I look it up."), says("", FIND, PRICE), *talk[2:]],
+        *("prompt", "Refund order 7, please.", "I look it up."),
+    ),
     "reordered words": (swap(6, 8), "order", "the order of before", "Thank you very much."),
     "reordered prompts": (swap(0, 7), "order", "the order of before", "I look it up."),
     "reordered calls": (
@@ -355,6 +368,14 @@ SHOWN: dict[str, tuple[Callable[[Messages], Messages], str]] = {
     "a cleared result": (replace(3, returns("c2", "[Old tool result content cleared]")), "dropped"),
     "a cut result": (replace(2, returns("c1", "order 7… [truncated]")), "dropped"),
     "a thought": (replace(4, Message("assistant", (Thinking("Hm."), REFUND))), "text"),
+    "the beginning of a thought": (
+        replace(8, Message("assistant", (Thinking("Pol"), *REPLIES[3].blocks[1:]))),
+        "text",
+    ),
+    "the end of a thought": (
+        replace(8, Message("assistant", (Thinking("lite."), *REPLIES[3].blocks[1:]))),
+        "text",
+    ),
     "a thought in a text": (replace(8, says("<think>Rude.</think>You are welcome.")), "text"),
     "a message of the system": (
         replace(7, Message("system", (Text("Be brief."),)), TALK[7]),
@@ -403,6 +424,26 @@ def test_a_result_may_be_cut_or_cleared_only(sent: str, what: str):
     assert [(c.what, c.expected, c.got, c.message, c.level) for c in changes] == [
         (what, "order 7: a lamp", shown, 3, level)
     ]
+
+
+@pytest.mark.parametrize("kept, what", [(99, "result"), (100, "dropped")])
+def test_a_hundred_characters_without_a_remark_are_a_cut(kept: int, what: str):
+    made, answer = call("c", "find_order"), says("A lamp.")
+    before, after = ([GO, says("", made), returns("c", "x" * size)] for size in (200, kept))
+    changes = Talk([says("", made), answer]).send([GO], before, [*after, answer, NEXT])
+    assert [found.what for found in changes] == [what]
+
+
+def test_a_conversation_in_another_form_is_the_same_one_in_its_third_request():
+    looks, found = says("I look it up."), says("It is a lamp.")
+    other_form = says("I look it  up.")
+    talk = Talk([looks, found])
+    talk.send([GO], [GO, other_form, NEXT])
+    (change,) = talk.send([GO, looks, user("Tell me now."), says("It is a chair.")])
+    assert (change.what, change.expected, change.got) == (
+        *("text", "It is a lamp."),
+        "It is a chair.",
+    )
 
 
 # What the agent added, and the texts that are shown: expected, got.
@@ -568,9 +609,149 @@ def test_another_image_in_a_prompt_is_a_change():
     (change,) = Talk([answer]).send([shows("AAAA")], [shows("BBBB"), answer, NEXT])
     assert (change.what, change.expected, change.level) == (
         "prompt",
-        "a block of type image",
+        "an image image/png AAAA",
         "fails",
     )
+
+
+def test_images_in_another_order_are_a_change():
+    answer = says("It is a lamp.")
+    one, two = shows("AAAA").blocks[-1:], shows("BBBB").blocks[-1:]
+    sent, swapped = Message("user", one + two), Message("user", two + one)
+    (change,) = Talk([answer]).send([sent], [swapped, answer, NEXT])
+    assert (change.what, change.got, change.level) == ("order", "an image image/png AAAA", "fails")
+
+
+def test_a_long_result_is_shown_from_the_place_where_it_differs():
+    made, answer = call("c", "find_order"), says("A lamp.")
+    long = "paid in cash, " * 20
+    before, after = (
+        [GO, says("", made), returns("c", f"{long}{end}")] for end in ("lost", "found")
+    )
+    talk = Talk([says("", made), answer])
+    (change,) = talk.send([GO], before, [*after, answer, NEXT])
+    assert change.expected.endswith("in cash, lost")
+    assert change.got.endswith("in cash, found")
+
+
+def test_a_result_under_another_name_is_a_change():
+    def named(name: str) -> Message:
+        return Message("tool", (ToolResult("c", (Text("a lamp"),), name=name),))
+
+    made, answer = call("c", "find_order"), says("A lamp.")
+    start = [GO, says("", made)]
+    for first, second, sides in (
+        ("find_order", "refund", [("find_order: a lamp", "refund: a lamp")]),
+        ("find_order", "", []),
+        ("", "refund", []),
+    ):
+        talk = Talk([says("", made), answer])
+        changes = talk.send([GO], [*start, named(first)], [*start, named(second), answer, NEXT])
+        assert [(found.expected, found.got) for found in changes] == sides
+
+
+# --- What the tools of the provider did
+
+
+def search(item_id: str = "ws_1", **fields: Any) -> RawBlock:
+    return RawBlock("web_search_call", {"id": item_id, "note": None, **fields}, "responses")
+
+
+SEARCH = search(query="lamps", pages=[{"url": "a"}, {"url": "b"}], count=2)
+FOUND = Message("assistant", (SEARCH, Text("It is a lamp.")))
+ITEMS: dict[str, tuple[tuple[RawBlock, ...], list[tuple[str, str]]]] = {
+    "the same": ((SEARCH,), []),
+    "fields left out": ((RawBlock("web_search_call", {"id": "ws_1", "query": "lamps"}),), []),
+    "empty fields added": ((search(query="lamps", error=None, tags=[]),), []),
+    "a number in another form": ((search(count=2.0),), []),
+    "another query": ((search(query="prices"),), [("item", "fails")]),
+    "a field that was empty": ((search(note="new"),), [("item", "fails")]),
+    "a field that was not there": ((search(error="none"),), [("item", "fails")]),
+    "an emptied field": ((search(query=None),), [("item", "fails")]),
+    "another page": ((search(pages=[{"url": "a"}, {"url": "c"}]),), [("item", "fails")]),
+    "a page less": ((search(pages=[{"url": "a"}]),), [("item", "fails")]),
+    "a search that never was": ((SEARCH, search("ws_2")), [("item", "fails")]),
+    "a search twice": ((SEARCH, SEARCH), [("duplicate", "fails")]),
+    "no search": ((), [("dropped", "shown")]),
+    "a block without an id": ((SEARCH, RawBlock("document", {"text": "a"})), []),
+}
+
+
+@pytest.mark.parametrize("name", ITEMS)
+def test_an_item_of_a_tool_of_the_provider_is_compared(name: str):
+    items, expected = ITEMS[name]
+    talk = Talk([FOUND])
+    changes = talk.send([GO], [GO, Message("assistant", (*items, *FOUND.blocks[1:])), NEXT])
+    assert [(found.what, found.level) for found in changes] == expected
+    if ("item", "fails") in expected:
+        assert "another item of a tool of the provider" in talk.error
+
+
+def test_the_error_has_both_sides_of_an_item():
+    talk = Talk([FOUND])
+    talk.send([GO], [GO, Message("assistant", (search(query="prices"), *FOUND.blocks[1:])), NEXT])
+    assert '"query":"lamps"' in talk.error
+    assert '"query":"prices"' in talk.error
+
+
+def test_an_item_is_found_by_the_id_of_its_call_too():
+    def result(text: str) -> Message:
+        block = RawBlock("web_search_tool_result", {"tool_use_id": "s1", "content": text})
+        return Message("assistant", (block, Text("It is a lamp.")))
+
+    (change,) = Talk([result("a lamp")]).send([GO], [GO, result("a chair"), NEXT])
+    assert (change.what, change.level) == ("item", "fails")
+
+
+def test_an_item_of_another_conversation_is_no_invention():
+    other = user("Another one.")
+    answer = says("It is a chair.")
+    moved = Message("assistant", (SEARCH, *answer.blocks))
+    assert Talk([FOUND, answer]).send([GO], [other], [other, moved, NEXT]) == []
+
+
+def test_an_item_is_repeated_later_in_the_conversation():
+    later = says("It is a chair.")
+    again = Message("assistant", (SEARCH, *later.blocks))
+    changes = Talk([FOUND, later]).send(
+        [GO], [GO, FOUND, NEXT], [GO, FOUND, NEXT, again, user("And then?")]
+    )
+    assert [(found.what, found.message) for found in changes] == [("duplicate", 4)]
+
+
+def test_the_answer_of_a_person_to_the_provider_is_compared():
+    def answers(approve: bool) -> Message:  # noqa: FBT001 - a value
+        block = RawBlock("mcp_approval_response", {"approve": approve})
+        return Message("tool", (block,))
+
+    asked, done = says("May I refund it?"), says("Order 7 is refunded.")
+    talk = Talk([asked, done])
+    changes = talk.send([GO], [GO, asked, answers(False)], [GO, asked, answers(True), done, NEXT])
+    assert [(found.what, found.level) for found in changes] == [("prompt", "fails")]
+    assert "mcp_approval_response" in talk.error
+
+
+# --- Attempts that failed
+
+
+def test_the_head_of_the_next_attempt_is_compared():
+    class Failing(Talk):
+        failures = 1
+
+        async def reply(self, request: Request, /) -> Reply:
+            if len(request.messages) > 1 and self.failures:
+                self.failures = 0
+                raise ModelError("overloaded", status=529)
+            return await super().reply(request)
+
+    answer = says("It is a lamp.")
+    talk = Failing([answer])
+    messages = [GO, answer, NEXT]
+    talk.send(Request(History([GO]), "Be brief."))
+    with pytest.raises(ModelError):
+        talk.send(Request(History(messages), "Be brief."))
+    (change,) = talk.send(Request(History(messages), "Be rude."))
+    assert (change.what, change.expected, change.got) == ("system", "Be brief.", "Be rude.")
 
 
 def test_arguments_that_are_invalid_json_may_be_repaired():
@@ -604,7 +785,7 @@ HEADS: dict[str, tuple[str, Any, Any, tuple[str, str]]] = {
         ("Be brief.", "Be brief. Be polite."),
     ),
     "the end of a long system prompt": (
-        *("system", f"{'a' * 30}x", f"{'a' * 30}y"),
+        *("system", f"{'a' * 120}x", f"{'a' * 120}y"),
         (f"{'a' * 20}x", f"{'a' * 20}y"),
     ),
     "model": ("model", None, "small", ("large", "small")),
@@ -686,15 +867,15 @@ def test_many_conversations_with_one_prompt_are_told_apart():
     assert talk.send(*([GO] for _ in calls), *later) == []
 
 
-def test_what_the_model_said_in_another_conversation_may_move():
+def test_what_the_model_said_in_another_conversation_is_shown():
     answers = [says("The answer to one."), says("", FIND), says("The answer to three.")]
     talk = Talk(answers)
     prompts = [[user("One.")], [user("Two.")], [user("Three.")]]
     moved = [answers[0], answers[1], returns("c1", "a lamp"), NEXT]
     changes = talk.send(*prompts, [*prompts[2], answers[2], *moved])
     assert [(found.what, found.expected, found.got, found.level) for found in changes] == [
-        ("history", "", "The answer to one.", "allowed"),
-        ("history", "", 'find_order({"number":7})', "allowed"),
+        ("history", "", "The answer to one.", "shown"),
+        ("history", "", 'find_order({"number":7})', "shown"),
     ]
 
 
@@ -736,7 +917,7 @@ def test_a_source_may_use_the_id_of_a_call_again():
     ]
 
 
-def test_a_result_may_change_until_the_model_got_it():
+def test_a_result_that_changes_before_the_model_got_it_is_shown():
     class Failing(Talk):
         failures = 1
 
@@ -750,8 +931,12 @@ def test_a_result_may_change_until_the_model_got_it():
     talk.send(TALK[:1])
     with pytest.raises(ModelError):
         talk.send(TALK[:4])
-    assert talk.send([*TALK[:3], returns("c2", "21 EUR")]) == []
-    assert [found.what for found in talk.send([*TALK[:3], returns("c2", "22 EUR")])] == ["result"]
+    talk.send([*TALK[:3], returns("c2", "21 EUR")])
+    changes = talk.send([*TALK[:3], returns("c2", "22 EUR")])
+    assert [(found.expected, found.got, found.level) for found in changes] == [
+        ("20 EUR", "21 EUR", "shown"),
+        ("21 EUR", "22 EUR", "fails"),
+    ]
 
 
 def test_a_stream_that_ended_early_leaves_a_part_of_the_text():

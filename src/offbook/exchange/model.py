@@ -437,9 +437,10 @@ class AliasedSource:
             if isinstance(block, ToolCall):
                 blocks.append(self.original_call(block))
             elif isinstance(block, ToolResult) and block.call_id in originals:
-                # Dialects that send no tool name with a result leave it empty.
-                name = originals[block.call_id].name if block.name else ""
-                blocks.append(msgspec.structs.replace(block, name=name))
+                # Another name than that of the call is kept, and an empty one.
+                original = originals[block.call_id].name
+                is_own = block.name == self._active[original].tool
+                blocks.append(msgspec.structs.replace(block, name=original) if is_own else block)
             else:
                 blocks.append(block)
         return Message(message.role, tuple(blocks))

@@ -172,6 +172,7 @@ FACTS = {
     "call": "a call that the model never made",
     "arguments": "changed arguments of a call",
     "result": "a changed result of a tool",
+    "item": "another item of a tool of the provider",
     "text": "words that the model never said",
     "prompt": "a rewritten prompt",
     "order": "messages in another order",

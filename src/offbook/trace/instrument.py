@@ -129,6 +129,7 @@ class TracedSource:
         self._replies: deque[Reply] = deque(maxlen=MAX_DIGESTS)
         # Of each call of the model by its id: its result, None before it came.
         self._results: dict[str, ToolResult | None] = {}
+        self._unread: set[str] = set()  # of calls whose results only failed requests have
         self._lenient = lenient
         self.history_error: ScriptMismatch | None = None
         self._emitted_heads: set[str] = set()
@@ -171,6 +172,9 @@ class TracedSource:
         try:
             reply = await self._source.reply(request)
         except ModelError as error:
+            self._unread |= self._note_results(results)
+            if before in self._open:  # which the next attempt continues
+                self._open[digest] = self._open[before]
             self._hub.emit_data(error_data(error, exchange))
             raise
         finally:
@@ -255,7 +259,8 @@ class TracedSource:
                 if (sent := self._results.get(result.call_id)) is not None and (
                     change := compare_results(sent, result)
                 ):
-                    changes.append(msgspec.structs.replace(change, message=number))
+                    level = "shown" if result.call_id in self._unread else change.level
+                    changes.append(msgspec.structs.replace(change, message=number, level=level))
         self._emit_changes(changes, exchange)
         return before
 
@@ -275,16 +280,26 @@ class TracedSource:
     def _note_said(self, reply: Reply, results: list[AnyBlock]) -> None:
         """Note a reply, and the results to which it is the answer."""
         self._replies.append(reply)
+        self._note_results(results)
+        self._unread.clear()
         known = self._results
-        for result in results:
-            # A call may also be of an earlier run, or an example.
-            if isinstance(result, ToolResult) and known.get(result.call_id, result) is None:
-                known[result.call_id] = result
         for block in reply.blocks:
             if isinstance(block, ToolCall):  # a source may use an id again
                 known[block.id] = None
         while len(known) > MAX_DIGESTS:
             del known[next(iter(known))]
+
+    def _note_results(self, results: list[AnyBlock]) -> set[str]:
+        """Note results that the model has not read before; return the ids of their calls."""
+        known, new = self._results, set[str]()
+        for result in results:
+            # A call may also be of an earlier run, or an example.
+            if isinstance(result, ToolResult) and (
+                known.get(result.call_id, result) is None or result.call_id in self._unread
+            ):
+                known[result.call_id] = result
+                new.add(result.call_id)
+        return new
 
     def _emit_results(self, request: Request, known: int) -> None:
         """Emit the results of the request that no earlier one had.

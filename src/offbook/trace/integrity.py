@@ -4,7 +4,8 @@ An agent sends the whole conversation with every request. What the model said, w
 returned and what the user wrote must come back as it was. `compare` returns the differences:
 
 - those that *fail* the run: a call that the model never made, changed arguments, a changed result,
-  words that the model never said, a rewritten prompt, a repeated or reordered message;
+  words that the model never said, another item of a tool of the provider, a rewritten prompt, a
+  repeated or reordered message;
 - those that are *shown*: messages left out, a summary in their place, messages from elsewhere,
   (`compare_heads`) another system prompt, model, parameters or tools, and (`compare_executions`)
   a tool that did something else than its call and its result say.
@@ -122,6 +123,7 @@ class Parts:
         self.items: list[Item] = []
         self.results: dict[str, tuple[ToolResult, int]] = {}
         self.thoughts: list[tuple[str, int]] = []  # of the model, with the number of its message
+        self.provided: list[tuple[RawBlock, int]] = []  # likewise: what the provider's tools did
         self.systems: list[tuple[str, int]] = []  # system messages after the first prompt
         self._previous = ""
         self._position = first
@@ -139,14 +141,14 @@ class Parts:
             if self._previous != "assistant":
                 self._position = number
             self._add_reply(message, number)
-        elif role == "user":
+        else:
             for block in message.blocks:
                 key = shown = ""
                 if isinstance(block, Text):
                     shown = strip_injected(block.text)
                     key = text_key(shown)
                 elif isinstance(block, (Image, RawBlock)):
-                    shown = f"a block of type {type(block).__name__.lower()}"
+                    shown = render_block(block)
                     key = _encode(block).decode()
                 if key:
                     self.items.append(Item("user", key, shown, number, number))
@@ -155,6 +157,8 @@ class Parts:
 
     def _add_reply(self, message: Message, number: int) -> None:
         text, calls = message.text, list(message.calls)
+        blocks = (block for block in message.blocks if isinstance(block, RawBlock))
+        self.provided += [(block, number) for block in blocks if _item_id(block)]
         # Some clients write them into the text.
         thoughts = [b.text for b in message.blocks if isinstance(b, Thinking)]
         thoughts += [found[2] for found in _THOUGHTS.finditer(text)]
@@ -165,7 +169,7 @@ class Parts:
                 text, calls = before, [*calls, *parsed]
         if NO_WORDS.fullmatch(text.strip()):
             text = ""
-        if key := text_key(text):
+        if key := reply_key(text):
             self.items.append(Item("text", key, text, number, self._position))
         for call in calls:
             item = Item("call", call_key(call), render_call(call), number, self._position)
@@ -174,18 +178,21 @@ class Parts:
 
 
 def text_key(text: str) -> str:
-    """Return a text without what clients change: white space, thoughts, the form of JSON.
+    """Return a text without what clients change: white space and the form of JSON.
 
     Quotes are equal: LlamaIndex writes the JSON in a text of its model as Python.
     """
-    if "</" in text:
-        text = _THOUGHTS.sub("", text)
     stripped = text.strip()
     if stripped[:1] in {"{", "["} and stripped[-1:] in {"}", "]"}:
         # A text may only look like JSON.
         with suppress(msgspec.MsgspecError, RecursionError, ValueError):
             text = _encode(_whole_numbers(msgspec.json.decode(stripped))).decode()
     return "".join(text.split()).replace('"', "'")
+
+
+def reply_key(text: str) -> str:
+    """Return a text of the model in one form, without the thoughts that clients write into it."""
+    return text_key(_THOUGHTS.sub("", text) if "</" in text else text)
 
 
 def call_key(call: ToolCall) -> str:
@@ -239,6 +246,39 @@ def render_call(call: ToolCall) -> str:
     return f"{call.name}({text})"
 
 
+def render_block(block: Image | RawBlock) -> str:
+    """Return an image, or a block that only one provider has, as a short text."""
+    if isinstance(block, RawBlock):
+        return f"{block.kind} {_encode(block.data).decode()}"
+    return f"an image {block.url or f'{block.media_type} {block.data[-40:]}'}"
+
+
+def render_result(result: ToolResult) -> str:
+    """Return the content of a result as a text."""
+    blocks = (b.text if isinstance(b, Text) else render_block(b) for b in result.content)
+    return "\n".join(blocks)
+
+
+def _item_id(block: RawBlock) -> str:
+    """Return the id of an item of a provider's tool, of its call or its result, or ""."""
+    item_id = block.data.get("id") or block.data.get("tool_use_id")
+    return f"{block.kind} {item_id}" if item_id else ""
+
+
+def _is_same_item(known: Any, sent: Any) -> bool:
+    """Return whether two JSON values are equal but for fields left out, and empty ones added."""
+    if isinstance(known, dict) and isinstance(sent, dict):
+        fields = cast("dict[str, Any]", known)
+        return all(
+            _is_same_item(fields.get(name), value)
+            for name, value in cast("dict[str, Any]", sent).items()
+        )
+    if isinstance(known, list) and isinstance(sent, list):
+        items, others = cast("list[Any]", known), cast("list[Any]", sent)
+        return len(items) == len(others) and all(map(_is_same_item, items, others))
+    return not sent if known is None else _whole_numbers(known) == _whole_numbers(sent)
+
+
 # ------------------------------------------------------------------------------- the comparison
 
 
@@ -248,9 +288,13 @@ class Said(msgspec.Struct):
     calls: dict[str, ToolCall] = {}
     texts: set[str] = set()
     thoughts: list[str] = []
+    items: dict[str, RawBlock] = {}  # of the provider's tools
 
     def add(self, message: Message) -> None:
         """Note a reply."""
+        for block in message.blocks:
+            if isinstance(block, RawBlock):
+                self.items[_item_id(block)] = block
         for call in message.calls:
             self.calls[call.id] = call
         if text := message.text:
@@ -262,7 +306,7 @@ class Said(msgspec.Struct):
         if item.call is not None:
             call = self.calls.get(item.call.id)
             return call is not None and call_key(call) == item.key
-        return any(text_key(text) == item.key for text in self.texts)
+        return any(reply_key(text) == item.key for text in self.texts)
 
 
 class HistoryComparison:
@@ -294,6 +338,7 @@ class HistoryComparison:
         self._summaries: set[int] = set()  # the known parts after which a summary is
         self._match_items()
         self._compare_results()
+        self._compare_provided()
         self._compare_thoughts()
         self._compare_systems()
         self._judge_unmatched()
@@ -342,7 +387,7 @@ class HistoryComparison:
 
     def _match_items(self) -> None:
         known = self._known.items
-        reached = 0
+        reached, latest_prompt = 0, -1
         for item in self._request.items:
             if item.call is None:
                 match = self._find_text(item, reached)
@@ -354,9 +399,13 @@ class HistoryComparison:
             if match is None:
                 continue
             position = known[match].position
-            if position < reached:
+            # The parts of a prompt, such as two images, have an order; those of a reply do not.
+            moved = item.kind == "user" and match < latest_prompt
+            if position < reached or moved:
                 self._add("order", item.message, "the order of before", item.shown)
             reached = max(reached, position)
+            if item.kind == "user":
+                latest_prompt = max(latest_prompt, match)
 
     def _find_call(self, item: Item, call: ToolCall, reached: int) -> int | None:
         """Return the call of the known conversation that this one is."""
@@ -431,18 +480,48 @@ class HistoryComparison:
 
     def _compare_results(self) -> None:
         known = self._known.results
-        for call_id, (result, message) in self._request.results.items():
+        own_ids: dict[str, str] = {}  # by the id that the client made of it
+        for item, match in zip(self._request.items, self._matches, strict=True):
+            if match is not None and item.call and (call := self._known.items[match].call):
+                own_ids[item.call.id] = call.id
+        for sent_id, (result, message) in self._request.results.items():
+            call_id = own_ids.get(sent_id, sent_id)
             if call_id in known and (change := compare_results(known[call_id][0], result)):
                 self._changes.append(msgspec.structs.replace(change, message=message))
+
+    def _compare_provided(self) -> None:
+        """Compare what the tools of the provider did; a client may leave out empty fields."""
+        known = {_item_id(block): block for block, _ in self._known.provided}
+        earlier = {_item_id(block) for block, _ in Parts(self._earlier).provided}
+        found: set[str] = set()
+        for block, message in self._request.provided:
+            item_id = _item_id(block)
+            own = known.get(item_id) or self._said.items.get(item_id)
+            if item_id in found or item_id in earlier:
+                self._add("duplicate", message, "it once", render_block(block))
+            elif own is None and self.has_reply:
+                self._add("item", message, "nothing", render_block(block))
+            elif own is not None and not _is_same_item(own.data, block.data):
+                self._add("item", message, *_differing(render_block(own), render_block(block)))
+            found.add(item_id)
+        kept = {item.message for item in self._known.items if item.used}
+        for block, message in self._known.provided:
+            if message in kept and _item_id(block) not in found:
+                self._add("dropped", message, render_block(block), "", "shown")
 
     def _compare_thoughts(self) -> None:
         """Note thoughts that the model never had; a client may leave out or join its own."""
         if not self.has_reply:
             return
         own = (*self._known.thoughts, *Parts(self._earlier).thoughts)
-        known = "".join(map(text_key, [*(text for text, _ in own), *self._said.thoughts]))
+        known, ends = "", {0}
+        for text in (*(text for text, _ in own), *self._said.thoughts):
+            known += text_key(text)
+            ends.add(len(known))
         for thought, message in self._request.thoughts:
-            if text_key(thought) not in known:
+            key = text_key(thought)
+            whole = (end for end in ends if known.startswith(key, end))
+            if not any(self._partial or end + len(key) in ends for end in whole):
                 self._add("text", message, "nothing", f"the thought {thought!r}", "shown")
 
     def _compare_systems(self) -> None:
@@ -471,13 +550,15 @@ class HistoryComparison:
         if after is None:  # a new prompt
             return
         gap = self._gap(before, after)
-        if any(other.kind != "user" for other in gap):
+        kept = {other.position for other in self._known.items if other.used}
+        # A summary stands in place of whole messages of the model.
+        if any(other.kind != "user" and other.position not in kept for other in gap):
             self._add("summary", item.message, "", item.shown, "allowed")
             self._summaries.add(before)
             for other in gap:
                 other.use()
-        elif gap:
-            replaced = gap[0]
+        elif prompts := [other for other in gap if other.kind == "user"]:
+            replaced = prompts[0]
             replaced.use()
             # A client may add its context to the latest prompt only, or remove it later.
             contained = item.key in replaced.key or replaced.key in item.key
@@ -500,7 +581,7 @@ class HistoryComparison:
             return
         is_copy = self._is_repeated(item)
         if not is_copy and self._said.has(item):
-            self._add("history", item.message, "", item.shown, "allowed")
+            self._add("history", item.message, "", item.shown, "shown")
             return
         if is_copy:
             self._add("duplicate", item.message, "it once", item.shown)
@@ -555,7 +636,10 @@ class HistoryComparison:
 def compare_results(known: ToolResult, result: ToolResult) -> ConversationChange | None:
     """Return the difference between a result and the same one of an earlier request."""
     expected, got = result_key(known), result_key(result)
-    texts = (_shorten(known.text), _shorten(result.text))
+    texts = _differing(render_result(known), render_result(result))
+    if known.name != result.name and known.name and result.name:
+        sides = (f"{known.name}: {texts[0]}", f"{result.name}: {texts[1]}")
+        return ConversationChange("result", *sides, level="fails")
     if expected == got:
         if known.failed is None or result.failed is None or known.failed == result.failed:
             return None
@@ -608,12 +692,13 @@ def _differing_tools(known: tuple[Tool, ...], tools: tuple[Tool, ...]) -> tuple[
 
 
 def _differing(expected: str, got: str) -> tuple[str, str]:
-    """Return two texts from the place where they differ."""
+    """Return two texts, from the place where they differ if they are long."""
     start = next(
         (n for n, pair in enumerate(zip(expected, got, strict=False)) if pair[0] != pair[1]),
         min(len(expected), len(got)),
     )
-    start = max(0, start - 20)
+    is_long = max(len(expected), len(got)) > SHOWN_LENGTH
+    start = max(0, start - 20) if is_long else 0
     return _shorten(expected[start:]), _shorten(got[start:])
 
 
@@ -703,7 +788,7 @@ def find_changes(
 
     Return the changes, and the key of this conversation if the request has the end of it.
     """
-    said = Said({}, set(), [])
+    said = Said({}, set(), [], {})
     for reply in replies:
         said.add(reply.message)
     best: tuple[str, HistoryComparison] | None = None

@@ -262,7 +262,10 @@ def decode_messages(
             has_tools = True
             call_id = message.tool_call_id or ""
             content = cast("tuple[Content, ...]", _decode_content(message, raw, path))
-            result = ToolResult(call_id, content, None, tool_names.get(call_id, ""))
+            name = message.name or ""  # clients also write the name of an agent here
+            if name not in tool_names.values():
+                name = tool_names.get(call_id, "")
+            result = ToolResult(call_id, content, None, name)
             decoded.append(Message("tool", (result,)))
         elif role == "assistant":
             has_tools = has_tools or bool(message.tool_calls)

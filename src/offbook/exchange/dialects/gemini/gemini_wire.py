@@ -446,7 +446,7 @@ class GeminiMessageReader:
     def _read_result(self, response: GeminiFunctionResponse, path: JsonPath) -> ToolResult:
         pending, names = self._pairing.pending, self._pairing.names
         call_id = response.id or ""
-        name = names[call_id] if call_id in pending else response.name
+        name = response.name or names.get(call_id, "")
         if not call_id:
             call_id = next((id_ for id_ in pending if names[id_] == response.name), "")
         if violation := self._pairing.add_result(call_id, len(self._messages)):
