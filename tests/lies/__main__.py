@@ -12,8 +12,8 @@ os.environ["SSL_CERT_FILE"] = str(Path(__file__).parents[1] / "authority.pem")  
 os.environ["PYDANTIC_AI_NO_BANNER"] = "1"
 warnings.simplefilter("ignore")
 
-from tests.lies.honest_frameworks import HONEST
-from tests.lies.lies import LIES
+from tests.lies.dialect_lies import LIES
+from tests.lies.honest_dialects import HONEST
 from tests.lies.verdicts import GROUPS, Lie, Outcome, rehearse, try_lie
 
 WIDTH = 100

@@ -48,12 +48,16 @@ class User:
 
 @dataclass
 class Model:
-    """A message of the model; `origin` is what the SDK returned, for fields that only it has."""
+    """A message of the model; `origin` is what the SDK returned, for fields that only it has.
+
+    `items` are what the tools of the provider did, as the SDK returned it.
+    """
 
     text: str
     calls: list[Call] = field(default_factory=list[Call])
     thinking: str = ""
     origin: Any = None
+    items: list[JSON] = field(default_factory=list[JSON])
 
 
 @dataclass

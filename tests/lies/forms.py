@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from offbook import Command, call, drive, say, session, when
 from offbook.types import Api, Context
 from tests.lies.agent import PROMPT, SCHEMA, SYSTEM, TOOLS, Agent, Call
+from tests.lies.dialects import DIALECTS
 from tests.lies.frameworks import FRAMEWORKS
 from tests.lies.loops import LOOPS, make_loop
 
@@ -46,7 +47,8 @@ class Form(NamedTuple):
 
 
 def open_loop(name: str, agent: Agent) -> Any:
-    return drive(make_loop(agent, LOOPS[name]))
+    loop = make_loop(agent, (LOOPS | DIALECTS)[name])
+    return drive(loop, serve=name == "realtime")  # a WebSocket needs a server
 
 
 def open_framework(name: str, agent: Agent) -> Any:
@@ -79,7 +81,7 @@ def missing(program: str) -> str:
 FORMS = {
     form.name: form
     for form in [
-        *(Form(name, partial(open_loop, name)) for name in LOOPS),
+        *(Form(name, partial(open_loop, name)) for name in (*LOOPS, *DIALECTS)),
         *(Form(name, partial(open_framework, name), name == "smolagents") for name in FRAMEWORKS),
         Form("session", open_session),
         *(Form(name, partial(open_command, name), missing=missing(name)) for name in PROGRAMS),

@@ -243,7 +243,7 @@ class KeepsTheConversationAtTheProvider(Agent):
         request.wire = write
 
     def goes_on(self, reply: Model) -> bool:
-        self.notes["last"] = reply.origin
+        self.notes["last"] = reply.origin.id
         return super().goes_on(reply)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from copy import deepcopy
 from functools import cache
 from typing import Any, cast
@@ -135,6 +135,7 @@ def response_items(items: list[Item]) -> list[JSON]:
             one = {"type": "function_call_output", "call_id": item.call_id, "output": item.text}
             sent.append(one)
         else:
+            sent += item.items
             if item.text:
                 sent.append({"role": "assistant", "content": item.text})
             sent += [
@@ -149,7 +150,7 @@ def response_items(items: list[Item]) -> list[JSON]:
     return sent
 
 
-def send_responses(request: Request) -> Model:
+def responses_options(request: Request) -> JSON:
     options: JSON = {
         "model": request.model,
         "instructions": request.system or openai.omit,
@@ -161,13 +162,23 @@ def send_responses(request: Request) -> Model:
         ],
     }
     request.wire(options)
-    reply = cast("Any", openai_client().responses).create(**options)
+    return options
+
+
+def send_responses(request: Request) -> Model:
+    options = responses_options(request)
+    return read_responses(cast("Any", openai_client().responses).create(**options))
+
+
+def read_responses(reply: Any) -> Model:
     calls = [
         Call(item.call_id, item.name, json.loads(item.arguments))
         for item in reply.output
         if item.type == "function_call"
     ]
-    return Model(reply.output_text, calls, origin=reply.id)
+    others = [item for item in reply.output if item.type not in {"message", "function_call"}]
+    items = [item.to_dict(exclude_none=True) for item in others]
+    return Model(reply.output_text, calls, origin=reply, items=items)
 
 
 # --- Anthropic
@@ -198,6 +209,7 @@ def anthropic_messages(items: list[Item]) -> list[JSON]:
                 signature = item.origin or "signed"
                 thought = {"type": "thinking", "thinking": item.thinking, "signature": signature}
                 content.append(thought)
+            content += item.items
             if item.text:
                 content.append({"type": "text", "text": item.text})
             content += [
@@ -208,7 +220,7 @@ def anthropic_messages(items: list[Item]) -> list[JSON]:
     return messages
 
 
-def send_anthropic(request: Request) -> Model:
+def anthropic_options(request: Request) -> JSON:
     options: JSON = {
         "model": request.model,
         "max_tokens": 2048,
@@ -221,15 +233,25 @@ def send_anthropic(request: Request) -> Model:
         ],
     }
     request.wire(options)
-    reply = cast("Any", anthropic_client().messages).create(**options)
+    return options
+
+
+def send_anthropic(request: Request) -> Model:
+    options = anthropic_options(request)
+    return read_anthropic(cast("Any", anthropic_client().messages).create(**options))
+
+
+def read_anthropic(reply: Any) -> Model:
     model = Model("")
     for block in reply.content:
         if block.type == "text":
             model.text += block.text
         elif block.type == "thinking":
             model.thinking, model.origin = block.thinking, block.signature
-        else:
+        elif block.type == "tool_use":
             model.calls.append(Call(block.id, block.name, dict(block.input)))
+        else:
+            model.items.append(block.to_dict())
     return model
 
 
@@ -265,23 +287,33 @@ def gemini_contents(items: list[Item]) -> list[JSON]:
     return contents
 
 
-def send_gemini(request: Request) -> Model:
+def gemini_options(request: Request) -> JSON:
     functions = [
         types.FunctionDeclaration(name=name, description=text, parameters_json_schema=SCHEMA)
         for name, text in request.tools.items()
     ]
-    reply: Any = google_client().models.generate_content(
-        model=request.model,
-        contents=cast("Any", gemini_contents(request.items)),
-        config=types.GenerateContentConfig(
+    options: JSON = {
+        "model": request.model,
+        "contents": gemini_contents(request.items),
+        "config": types.GenerateContentConfig(
             system_instruction=request.system or None,
             temperature=request.temperature,
             tools=[types.Tool(function_declarations=functions)] if functions else None,
             automatic_function_calling=types.AutomaticFunctionCallingConfig(disable=True),
         ),
-    )
+    }
+    request.wire(options)
+    return options
+
+
+def send_gemini(request: Request) -> Model:
+    reply: Any = google_client().models.generate_content(**gemini_options(request))
+    return read_gemini(reply.candidates[0].content.parts or ())
+
+
+def read_gemini(parts: Iterable[Any]) -> Model:
     model = Model("")
-    for part in reply.candidates[0].content.parts or ():
+    for part in parts:
         if part.function_call:
             made = part.function_call
             model.calls.append(Call(made.id or "", made.name, dict(made.args)))

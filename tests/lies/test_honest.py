@@ -3,7 +3,7 @@
 import pytest
 
 from tests.lies.honest import Honest
-from tests.lies.honest_frameworks import HONEST
+from tests.lies.honest_dialects import HONEST
 from tests.lies.verdicts import rehearse
 
 

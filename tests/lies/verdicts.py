@@ -139,15 +139,25 @@ def try_lie(one: Lie) -> Outcome:
     return outcome._replace(group="unseen" if same else "green")
 
 
-TWINS: dict[tuple[str, str], Outcome] = {}
+TWINS: dict[tuple[str, str, str], Outcome] = {}
 
 
 def honest_twin(one: Lie) -> Outcome:
-    """Drive the same agent without the lie, with the assertions of all lies of its form."""
-    key = one.form.name, repr((one.agent.steps, one.agent.last))
+    """Drive the same agent without the lie, with the assertions of all lies of its form.
+
+    It is the class that the lie changes, with the script of the lie.
+    """
+    honest = one.agent.__base__ or Agent
+    key = one.form.name, honest.__name__, repr((one.agent.steps, one.agent.last))
     if key not in TWINS:
         changed = {"steps": one.agent.steps, "last": one.agent.last}
-        same = [lie for lie in LIES if lie.form == one.form and lie.agent.steps is one.agent.steps]
+        same = [
+            other
+            for other in LIES
+            if other.form == one.form
+            and other.agent.steps is one.agent.steps
+            and other.agent.__base__ is one.agent.__base__
+        ]
         texts = {lie.expected.text for lie in same if lie.expected.group == "assertion"}
-        TWINS[key] = rehearse(type("Twin", (Agent,), changed)(), one.form, texts)
+        TWINS[key] = rehearse(type("Twin", (honest,), changed)(), one.form, texts)
     return TWINS[key]
