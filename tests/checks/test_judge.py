@@ -1,5 +1,8 @@
 """A judge reasons before it scores, and only a valid answer is a score."""
 
+import json
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +13,7 @@ from offbook.checks import (
     Judge,
     Judgement,
     ask_judge,
+    compare_pair,
     parse_judgement,
     reject_self_judging,
     write_prompt,
@@ -259,3 +263,69 @@ def test_an_answer_without_reasoning_or_with_more_than_the_object_is_invalid(
 ):
     with pytest.raises(ValueError, match=problem):
         parse_judgement(text)
+
+
+# --- Pairs: each is judged in both orders
+
+
+def winner(name: object, reasoning: object = "because") -> str:
+    return json.dumps({"reasoning": reasoning, "winner": name})
+
+
+# The winners of both orders, in which the new one is A and then B -> its score.
+PAIRS = [
+    ("A", "B", 1.0),
+    ("B", "A", 0.0),
+    ("A", "A", 0.5),
+    ("B", "B", 0.5),
+    ("tie", "tie", 0.5),
+    ("A", "tie", 0.5),
+    ("tie", "A", 0.5),
+]
+
+
+@pytest.mark.parametrize("first, second, score", PAIRS)
+async def test_a_pair_is_won_or_lost_in_both_orders_else_it_is_a_tie(
+    first: str, second: str, score: float
+):
+    source = Answers(winner(first, "one"), winner(second, "two"))
+    found, reasons = await compare_pair(Judge(source), PLAN, "new", "old")
+    assert found == score
+    one, two = (name if name == "tie" else f"{name} wins" for name in (first, second))
+    assert reasons == f"as A, {one}: one; as B, {two}: two"
+
+
+async def test_the_prompt_of_a_pair_has_the_question_the_task_and_both_texts():
+    source = Answers(winner("A"), winner("B"))
+    await compare_pair(Judge(source), PLAN, "the new plan", "", task="Plan it")
+    first, second = (request.prompt for request in source.requests)
+    question = (
+        f"# Question: which one is better?\n{CRITERIA['plan_quality'].question}\n\n# Task\n<task-"
+    )
+    for prompt, (one, two) in ((first, ("the new plan", " ")), (second, (" ", "the new plan"))):
+        assert prompt.startswith(question)
+        titles = [line for line in prompt.splitlines() if line.startswith("# ")]
+        assert titles[1:] == ["# Task", "# A", "# B"]
+        assert re.search(rf"# A\n<A-(\w{{16}})>\n{one}\n</A-\1>", prompt)
+        assert re.search(rf"# B\n<B-(\w{{16}})>\n{two}\n</B-\1>", prompt)
+    assert all('"winner"' in request.system for request in source.requests)
+
+
+@pytest.mark.parametrize(
+    "text, problem",
+    [
+        (winner("C"), "expected a winner that is A, B or tie, got 'C'"),
+        (winner(None), "expected a winner that is A, B or tie, got None"),
+        (winner("A", ""), "the reasoning is missing"),
+        (winner("A", " "), "the reasoning is missing"),
+        (winner("A", 7), "the reasoning is missing"),
+        ('{"winner": "A"}', "the reasoning is missing"),
+        ("A", "expected a JSON object, got 'A'"),
+    ],
+)
+async def test_an_answer_without_a_winner_or_a_reason_is_requested_again(text: str, problem: str):
+    source = Answers(text, winner("A"), winner("B"))
+    assert (await compare_pair(Judge(source), PLAN, "new", "old"))[0] == 1.0
+    assert source.requests[1].prompt.endswith(f"Your last answer was invalid: {problem}")
+    with pytest.raises(JudgeError, match="plan_quality of scratchpad: the judge gave no valid"):
+        await compare_pair(Judge(Answers(*[text] * 3)), PLAN, "new", "old")

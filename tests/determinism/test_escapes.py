@@ -6,18 +6,24 @@ is closed, nothing arrives and the run fails, although the agent swallows the re
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import os
+import shlex
 import socket
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
+from multiprocessing.util import spawnv_passfds
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 
 from offbook import drive, say, when
-from offbook.errors import IsolationError
+from offbook.determinism import block_network
+from offbook.errors import ConnectionBlocked, IsolationError
 from offbook.exchange import Reply, Request
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "determinism.md"
@@ -253,3 +259,78 @@ def test_a_process_of_a_run_gets_no_key(monkeypatch: pytest.MonkeyPatch):
         rehearsal.run(when("Go", [say("never")]))
     assert "gsk-of-the-user" not in seen[0]
     assert "HTTPS_PROXY=http://127.0.0.1:" in seen[0]
+
+
+# The ways to start a process that this table names are those of the standard library.
+STARTS: dict[str, Callable[[list[str]], int]] = {
+    "os.system": lambda command: os.system(shlex.join(command)),  # noqa: S605 - our own words
+    "os.posix_spawn": lambda command: wait(os.posix_spawn(command[0], command, os.environ)),
+    "os.posix_spawnp": lambda command: wait(os.posix_spawnp(command[0], command, os.environ)),
+    "multiprocessing": lambda command: wait(
+        spawnv_passfds(os.fsencode(command[0]), [os.fsencode(word) for word in command], [])
+    ),
+}
+
+
+def wait(process_id: int) -> int:
+    return os.waitpid(process_id, 0)[1]
+
+
+@pytest.mark.parametrize("way", STARTS)
+def test_a_process_that_is_started_in_another_way_gets_no_key_either(
+    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("GROQ_API_KEY", "gsk-of-the-user")
+    shown = tmp_path / "environment"
+    statuses: list[int] = []
+
+    def agent(_: str) -> str:
+        statuses.append(STARTS[way](["/bin/sh", "-c", f"env > {shown}; exit 3"]))
+        return "done"
+
+    with drive(agent, auto_assert=False) as rehearsal:
+        rehearsal.run(when("Go", [say("never")]))
+    assert [os.waitstatus_to_exitcode(status) for status in statuses] == [3]
+    assert "gsk-of-the-user" not in shown.read_text()
+
+
+def test_a_shell_of_a_thread_outside_of_a_run_is_left_alone(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("GROQ_API_KEY", "gsk-of-the-user")
+    begin, statuses = Event(), list[int]()
+
+    def older_thread() -> None:
+        begin.wait()
+        statuses.append(os.system('test "$GROQ_API_KEY" = gsk-of-the-user && exit 3'))  # noqa: S605, S607
+
+    thread = Thread(target=older_thread)
+    thread.start()
+
+    def agent(_: str) -> str:
+        begin.set()
+        thread.join()
+        return "done"
+
+    with drive(agent, auto_assert=False) as rehearsal:
+        rehearsal.run(when("Go", [say("never")]))
+    assert [os.waitstatus_to_exitcode(status) for status in statuses] == [3]
+
+
+NATIVE = """connect sendto sendmsg getaddrinfo gethostbyname system popen fork vfork posix_spawn
+posix_spawnp execv execve execvp syscall"""
+
+
+@pytest.mark.parametrize("name", NATIVE.split())
+def test_a_function_of_the_c_library_that_reaches_out_is_refused(name: str):
+    library = ctypes.CDLL(None)
+    with (
+        block_network() as guard,
+        pytest.raises(ConnectionBlocked, match=f"called {name} of the C"),
+    ):
+        getattr(library, name)
+    assert [error.destination for error in guard.refused] == [f"{name}()"]
+
+
+def test_another_function_of_the_c_library_is_not_refused():
+    library = ctypes.CDLL(None)
+    with block_network():
+        assert library.abs(-7) == 7

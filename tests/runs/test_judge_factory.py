@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from offbook.errors import FormatError, ModelError, UsageError
+from offbook.errors import FormatError, ModelError, ScriptMismatch, UsageError
 from offbook.runs import JudgeConfig
 from offbook.sources import Live
+from tests.subjects.clis.test_command import AGENT
 
 PLAYBOOK = """- when: Is it good?
   do:
@@ -105,3 +106,55 @@ async def test_a_command_that_fails_is_an_error_with_the_end_of_its_output(
 ):
     with pytest.raises(ModelError, match=shown):
         await answer(JudgeConfig(command=[sys.executable, "-c", program]), tmp_path)
+
+
+SHOWS = "import os; print(*(os.environ.get(name) for name in ('OPENAI_API_KEY', 'SHOP')))"
+URL = "import os; print('OPENAI_BASE_URL' in os.environ)"
+
+
+async def test_a_command_with_a_script_does_not_get_the_real_key(folder: Path):
+    env = {"OPENAI_API_KEY": "sk-real", "SHOP": "lamps"}
+    plain = JudgeConfig(command=[sys.executable, "-c", SHOWS], env=env)
+    assert await answer(plain, folder) == "sk-real lamps"
+    scripted = JudgeConfig("strict", command=[sys.executable, "-c", SHOWS], env=env)
+    key, shop = (await answer(scripted, folder)).split()
+    assert key != "sk-real"
+    assert shop == "lamps"
+
+
+async def test_a_command_without_a_script_has_no_server(folder: Path):
+    assert await answer(JudgeConfig(command=[sys.executable, "-c", URL]), folder) == "False"
+    scripted = JudgeConfig("strict", command=[sys.executable, "-c", URL])
+    assert await answer(scripted, folder) == "True"
+
+
+async def test_an_error_of_the_script_of_a_command_is_raised(folder: Path):
+    (folder / "agent.py").write_text(AGENT)
+    (folder / "other.yaml").write_text(PLAYBOOK.replace("Is it good?", "Is it bad?"))
+    command = [sys.executable, str(folder / "agent.py")]
+    with pytest.raises(ScriptMismatch, match=r"Is it bad\?"):
+        await answer(JudgeConfig("other", command=command), folder)
+
+
+@pytest.mark.parametrize(
+    "config, message",
+    [
+        (JudgeConfig(command=["x"], temperature=1), "the judge 'command' has no temperature"),
+        (JudgeConfig(backend="codex", seed=1), "the judge 'codex' has no seed"),
+        (
+            JudgeConfig("anthropic", model="m", env={"K": "v"}, seed=1),
+            "the judge 'anthropic' has no seed",
+        ),
+    ],
+)
+def test_a_parameter_that_the_judge_does_not_have_is_refused(
+    config: JudgeConfig, message: str, tmp_path: Path
+):
+    with pytest.raises(UsageError, match=message):
+        config.build(tmp_path)
+
+
+def test_the_parameters_of_a_script_have_their_common_names(folder: Path):
+    judge = JudgeConfig("strict", temperature=0, seed=7).build(folder)
+    assert judge.build_request("Is it good?").parameters == {"temperature": 0, "seed": 7}
+    assert JudgeConfig("strict", seed=7).build(folder).parameters == {"seed": 7}

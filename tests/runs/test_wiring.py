@@ -12,6 +12,7 @@ import httpx
 import openai
 import pytest
 
+from offbook.clis import Command
 from offbook.errors import OffbookWarning, RunError, ScriptExhausted, ScriptUnfinished, UsageError
 from offbook.exchange import ToolAlias, ToolAliases, ToolResult
 from offbook.runs import drive
@@ -340,3 +341,33 @@ def test_a_refused_connection_is_an_event_with_its_line():
         [event] = rehearsal.events.named("isolation.refused")
     assert event.data["destination"] == "192.0.2.1:443"
     assert event.data["where"].endswith(" in reach_out")
+
+
+# --- What an error says of the ways to the model
+
+SET = (
+    "  no request arrived at the model\n"
+    "  set: OPENAI_BASE_URL, ANTHROPIC_BASE_URL, GOOGLE_GEMINI_BASE_URL,"
+    r" AWS_ENDPOINT_URL_BEDROCK_RUNTIME and \d\d more"
+)
+
+
+@pytest.mark.parametrize(
+    "subject, lines",
+    [
+        (Command(["true"]), rf"{SET}\n  tried: no other host"),
+        (lambda _: None, "  no request arrived at the model"),
+    ],
+    ids=["a command", "a function"],
+)
+def test_an_agent_that_never_asked_is_told_the_ways_that_it_had(subject: Any, lines: str):
+    with pytest.raises(ScriptUnfinished, match=rf"stopped\n{lines}$"), drive(subject) as rehearsal:
+        rehearsal.run(when("Go", [say("Hi.")]))
+
+
+def test_a_served_function_is_told_its_variables():
+    with (
+        pytest.raises(ScriptUnfinished, match=rf"stopped\n{SET}$"),
+        drive(lambda _: None, serve=True) as rehearsal,
+    ):
+        rehearsal.run(when("Go", [say("Hi.")]))

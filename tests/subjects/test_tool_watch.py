@@ -210,6 +210,16 @@ def test_a_tool_inside_of_another_one_is_a_part_of_it_unless_the_model_called_it
     assert watch.expects("find")
 
 
+def test_an_execution_of_a_client_accounts_for_one_of_its_server():
+    watch = Watched().watch
+    assert not watch.is_reported("refund", {"n": 7})
+    with watch.call("refund", {"n": 7}, ""):
+        assert not watch.is_reported("refund", {"n": 8})
+        assert not watch.is_reported("find", {"n": 7})
+        assert watch.is_reported("refund", {"n": 7})
+        assert not watch.is_reported("refund", {"n": 7})
+
+
 # --- Inputs
 
 

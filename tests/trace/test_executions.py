@@ -317,6 +317,7 @@ CHANGED: dict[str, tuple[list[Event], list[tuple[str, str, str]]]] = {
     "an input that was converted": ([called(), started(input={"n": "7"}), ended()], []),
     "an input with a default": ([called(), started(input={"n": 7, "m": 1}), ended()], []),
     "an input with less": ([called(), started(input={}), ended()], []),
+    "another input, by its result": ([unseen(), result(input={"n": 8})], []),
     "an unknown input": ([called(), started(input=None), ended()], []),
     "an input that is no object": (
         [called(), started(input="7"), ended()],

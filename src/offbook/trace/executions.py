@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex, TypeVar, cast,
 import msgspec
 
 from offbook.errors import FormatError, UnknownOutcome
-from offbook.exchange.messages import Content, Text
+from offbook.exchange.messages import Content, Text, join_text
 from offbook.trace.events import (
     HOOK_TOOL_CALL,
     REPLY,
@@ -380,10 +380,7 @@ def same_result(own: tuple[Content, ...], sent: tuple[Content, ...]) -> bool:
         return True
     if not all(isinstance(block, Text) for block in (*own, *sent)):
         return False
-    texts = [
-        "\n".join(block.text for block in side if isinstance(block, Text)) for side in (own, sent)
-    ]
-    return _parse(texts[0]) == _parse(texts[1])
+    return _parse(join_text(own)) == _parse(join_text(sent))
 
 
 def _parse(text: str) -> object:
