@@ -348,7 +348,8 @@ def test_a_refused_connection_is_an_event_with_its_line():
 SET = (
     "  no request arrived at the model\n"
     "  set: OPENAI_BASE_URL, ANTHROPIC_BASE_URL, GOOGLE_GEMINI_BASE_URL,"
-    r" AWS_ENDPOINT_URL_BEDROCK_RUNTIME and \d\d more"
+    r" AWS_ENDPOINT_URL_BEDROCK_RUNTIME and \d\d more\n"
+    "  fix: let the agent read its base URL from one of them"
 )
 
 
