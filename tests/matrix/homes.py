@@ -272,6 +272,8 @@ HOMES = {
                 "@langchain/openai@1.5.8",
                 "@langchain/anthropic@1.5.11",
                 "@langchain/langgraph@1.4.18",
+                # A later one needs a version of @langchain/core that is not published.
+                "@langchain/langgraph-sdk@1.12.7",
                 "zod@4.6.7",
             ),
             npm=True,
