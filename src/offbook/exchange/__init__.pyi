@@ -34,3 +34,7 @@ from offbook.exchange.providers import client_env as client_env
 from offbook.exchange.providers import detect_dialect as detect_dialect
 from offbook.exchange.providers import explain_refusal as explain_refusal
 from offbook.exchange.providers import list_prices as list_prices
+from offbook.exchange.tool_track import RecordedException as RecordedException
+from offbook.exchange.tool_track import ToolEnd as ToolEnd
+from offbook.exchange.tool_track import ToolRun as ToolRun
+from offbook.exchange.tool_track import ToolTrack as ToolTrack

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
-from offbook.errors import UsageError
+from offbook.errors import ScriptMismatch, UsageError
 
 T = TypeVar("T")
 
@@ -66,6 +66,16 @@ class AnswersPeople(Protocol):
     async def answer(self, question: PersonQuestion, /) -> Answer:
         """Return the person's answer, or raise if the script has none."""
         ...
+
+
+async def ask_source(source: object, question: PersonQuestion) -> Answer:
+    """Return the answer of a source to a question, or raise if it answers none."""
+    if not isinstance(source, AnswersPeople):
+        raise ScriptMismatch(
+            f"the agent asked a person {question}, and {type(source).__name__} has no answers",
+            hint='script it: person("…", allow) in a playbook',
+        )
+    return await source.answer(question)
 
 
 class Ask(Protocol):

@@ -32,7 +32,7 @@ from offbook.trace.events import Verdict
 from offbook.trace.hub import use_hub
 
 if TYPE_CHECKING:
-    from offbook.subjects.tool_watch import ToolWatch
+    from offbook.subjects.tool_watch import ToolWatch, WatchedCall
     from offbook.trace.hub import Hub
 
 CONTEXT = "ctx"  # the parameter of a tool that gets the `ToolContext`
@@ -240,11 +240,13 @@ class ScriptedServer:
                 return await _run_tool(tool, arguments, context)
             watched = watch.call(name, arguments)
             watched.served = True
-            async with watched as execution:
-                outcome = await _run_tool(tool, arguments, context)
-                execution.failed = outcome.is_error
-                execution.returns([msgspec.to_builtins(block) for block in outcome.content])
-                return outcome
+            return await watched.run_async(lambda: _run_tool(tool, arguments, context), _note)
+
+
+def _note(execution: WatchedCall, outcome: ToolOutcome) -> ToolOutcome:
+    execution.failed = outcome.is_error
+    execution.returns([msgspec.to_builtins(block) for block in outcome.content])
+    return outcome
 
 
 def _name_of(function: object) -> str:

@@ -21,7 +21,7 @@ import msgspec
 
 from offbook.errors import ScriptMismatch, UsageError
 from offbook.exchange.model import ToolAlias
-from offbook.exchange.people import Allow, Answer, AnswersPeople, Deny, PersonQuestion
+from offbook.exchange.people import Allow, Answer, Deny, PersonQuestion, ask_source
 from offbook.subjects.subject import (
     HasMockedTools,
     HasRequestMetadata,
@@ -138,6 +138,8 @@ class Wiring:
         # The tool calls of a subject that does not emit them are read from its requests.
         read_tools = not self._subject.emits_tool_calls
         url = ""
+        # A tape has the tools of the run, beside the model.
+        self._hub.tool_track = getattr(self._source, "tool_track", None)
         watch = self._attach_servers() if self._servers else None
         if self._subject.model_access == "call":
             source: ModelSource = self._source
@@ -186,13 +188,7 @@ class Wiring:
         given = question.input if question.tool else UNSET
         asked = PersonData(question.text, tool, given)
         try:
-            if not isinstance(self._source, AnswersPeople):
-                kind = type(self._source).__name__
-                raise ScriptMismatch(  # noqa: TRY301 - emitted below, as that of a playbook
-                    f"the agent asked a person {question}, and {kind} has no answers",
-                    hint='script it: person("…", allow) in a playbook',
-                )
-            answer = await self._source.answer(question)
+            answer = await ask_source(self._source, question)
         except ScriptMismatch as error:
             self._unanswered = self._unanswered or error
             self._hub.emit_data(asked)
@@ -286,8 +282,10 @@ class Wiring:
     @property
     def failure(self) -> BaseException | None:
         """The first error at the endpoint, the refusal of the last request, or of a question."""
-        if self._unanswered is not None or self._endpoint is None:
-            return self._unanswered
+        track = self._hub.tool_track
+        known = self._unanswered or (None if track is None else track.failure)
+        if known is not None or self._endpoint is None:
+            return known
         return self._endpoint.failure or self._endpoint.refusal
 
     @contextmanager

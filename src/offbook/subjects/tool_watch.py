@@ -1,12 +1,14 @@
 """Watches the tools of an agent in this process: each execution is emitted when it starts and ends.
 
-    with watch.call("refund", {"number": 7}, call_id) as execution:
-        return execution.returns(refund(number=7))
+    return watch.call("refund", {"number": 7}, call_id).run(lambda: refund(number=7))
 
 A framework may send an exception to the model as an ordinary result. The run must know it.
 
 An SDK runs tools wherever a function uses it. `current_watch` is the watch of the run that the
 code belongs to; `ToolWatch.expects` says whether such an execution is one of the agent.
+
+With a tape, an execution that was recorded returns what it returned then, and the tool does not
+run; see `exchange.tool_track`.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import msgspec
 from offbook.determinism.run_context import thread_variable, use_variable
 from offbook.errors import InjectedFault
 from offbook.exchange.messages import Content, Text, ToolCall
+from offbook.exchange.tool_track import ToolRun, running_tool
 from offbook.subjects.subject import ToolError
 from offbook.trace.events import (
     TOOL_CALL,
@@ -35,9 +38,10 @@ from offbook.trace.hub import current_faults
 from offbook.trace.recorder import to_json_value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Awaitable, Callable, Collection
     from contextvars import ContextVar
 
+    from offbook.exchange.tool_track import ToolTrack
     from offbook.subjects.subject import RunContext
     from offbook.trace.events import Event
     from offbook.trace.hub import Hub
@@ -45,11 +49,11 @@ if TYPE_CHECKING:
 
 MAX_CALLS = 1024  # calls of the model for which a tool may still run
 T = TypeVar("T")
+if TYPE_CHECKING:
+    Note = Callable[["WatchedCall", T], T]
 
 current_watch: ContextVar[ToolWatch | None] = thread_variable("offbook_tool_watch")
 """The watch of the run in which the current code runs, or None."""
-
-_running: ContextVar[str | None] = thread_variable("offbook_running_tool")  # its name
 
 
 class ToolWatch:
@@ -78,6 +82,11 @@ class ToolWatch:
         self._to_script_call = context.to_script_call
         return context.hub.subscribe(self._note_call, TOOL_CALL)
 
+    @property
+    def track(self) -> ToolTrack | None:
+        """The tape of the run that records the executions, or answers them."""
+        return None if self._hub is None else self._hub.tool_track
+
     def timer(self) -> float:
         """Return a time for durations, in milliseconds."""
         return 0.0 if self._hub is None else self._hub.timer()
@@ -96,7 +105,7 @@ class ToolWatch:
 
         What runs inside of another tool is a part of that one, unless the model called it.
         """
-        running = _running.get()
+        running = running_tool.get()
         if running is None or running == tool:  # an adapter watches the tool itself
             return running is None
         with self._lock:
@@ -116,7 +125,8 @@ class ToolWatch:
         `signals` are exceptions that tools raise to tell the model. `functions` are the tool's own
         code: an exception that passed through none is the framework's refusal of the input.
         `pauses` are exceptions by which a tool waits for a person: it has not run yet.
-        Write `with` in a plain function, and `async with` in an `async def`.
+        Call `run` in a plain function, and `run_async` in an `async def`. A `with` block is only
+        watched, and not part of a tape.
         """
         return WatchedCall(self, tool, given, call_id, (*signals, *pauses), functions, pauses)
 
@@ -209,7 +219,7 @@ class ToolWatch:
                     started.number,
                     UNSET if outcome.content is None else outcome.content,
                     text or UNSET,
-                    True if tool in self.mocked else UNSET,
+                    True if tool in self.mocked or outcome.replayed else UNSET,
                     UNSET if outcome.ran else False,
                 )
             )
@@ -217,7 +227,7 @@ class ToolWatch:
         if (
             isinstance(error, Exception)
             and not isinstance(error, (*signals, InjectedFault))
-            and tool not in self.mocked
+            and not (tool in self.mocked or outcome.replayed)
         ):
             self.errors.append(ToolError(call_id, tool, error))
             if self._hub is not None:
@@ -225,11 +235,15 @@ class ToolWatch:
 
 
 class Outcome(NamedTuple):
-    """The end of an execution: its content if it is known, and whether the tool's own code ran."""
+    """The end of an execution: its content if it is known, and whether the tool's own code ran.
+
+    One that is `replayed` has its end from a tape.
+    """
 
     content: tuple[Content, ...] | None
     failed: bool
     ran: bool
+    replayed: bool = False
 
 
 class WatchedCall:
@@ -246,7 +260,7 @@ class WatchedCall:
             "_started",
             "_watch",
         ),
-        *("failed", "given", "served", "tool"),
+        *("failed", "given", "replayed", "served", "tool"),
     )
 
     def __init__(
@@ -270,6 +284,89 @@ class WatchedCall:
         self._began = 0.0
         self.served = False  # set by the server that runs it in this process
         self.failed = False  # set by a framework that turns an exception into a result
+        self.replayed = False  # its end is that of a tape
+
+    def run(self, call: Callable[[], T], note: Note[T] | None = None) -> T:
+        """Run the tool, or return what it returned on the tape.
+
+        `note` gets the execution and what was returned, and says what its content is.
+        """
+        with self:
+            recorded = self._find_recorded()
+            if recorded is None:
+                return self._noted(self._recorded(call), note)
+            return self._noted(cast("T", recorded[0]), note)
+
+    async def run_async(self, call: Callable[[], Awaitable[T]], note: Note[T] | None = None) -> T:
+        """Run the tool, or return what it returned on the tape, in an `async def`."""
+        async with self:
+            recorded = self._find_recorded()
+            if recorded is not None:
+                return self._noted(cast("T", recorded[0]), note)
+            if (track := self._watch.track) is None:
+                return self._noted(await call(), note)
+            try:
+                value = await call()
+            except Exception as error:
+                self._record_exception(track, error)
+                raise
+            self._record_value(track, value)
+            return self._noted(value, note)
+
+    def _noted(self, value: T, note: Note[T] | None) -> T:
+        return self.returns(value) if note is None else note(self, value)
+
+    def _find_recorded(self) -> tuple[object] | None:
+        """Return the value of the tape, or raise its exception; None if the tool has to run."""
+        if (track := self._watch.track) is None or not track.replays:
+            return None
+        end = track.find(self._tool_run)
+        if end is None or end.real:
+            return None
+        from offbook.subjects.tool_values import restore_exception, restore_value
+
+        self.replayed = True
+        if end.error is not None:
+            raise restore_exception(end.error)
+        return (restore_value(end),)
+
+    def _recorded(self, call: Callable[[], T]) -> T:
+        if (track := self._watch.track) is None:
+            return call()
+        try:
+            value = call()
+        except Exception as error:
+            self._record_exception(track, error)
+            raise
+        self._record_value(track, value)
+        return value
+
+    @property
+    def call_id(self) -> str:
+        """The id of the model's call, if there is one."""
+        return self._started.call_id
+
+    @property
+    def _tool_run(self) -> ToolRun:
+        return ToolRun(self._started.tool, self._started.input, self._started.call_id)
+
+    def _record_value(self, track: ToolTrack, value: object) -> None:
+        from offbook.subjects.tool_values import record_value
+
+        track.add(self._tool_run, record_value(value))
+
+    def _record_exception(self, track: ToolTrack, error: Exception) -> None:
+        from offbook.subjects.tool_values import record_exception
+
+        if isinstance(error, InjectedFault):
+            return
+        end = record_exception(error)
+        # A pause that cannot be made again, or a refusal of the input, has to happen again.
+        again = (isinstance(error, self._pauses) and not end.exact) or not self._own(error)
+        track.add(self._tool_run, msgspec.structs.replace(end, real=again))
+
+    def _own(self, error: BaseException) -> bool:
+        return isinstance(error, InjectedFault) or _passed(error, self._functions)
 
     def returns(self, value: T) -> T:
         """Note what the tool returned."""
@@ -280,7 +377,7 @@ class WatchedCall:
         call_id = self._started.call_id
         self._started = self._watch.start(self.tool, self.given, call_id, self._functions)
         self._began = self._watch.timer()
-        self._scope = use_variable(_running, self.tool)
+        self._scope = use_variable(running_tool, self.tool)
         self._scope.__enter__()
         self._watch.note_open(self)
 
@@ -314,9 +411,10 @@ class WatchedCall:
         milliseconds = self._watch.timer() - self._began
         self._scope.__exit__()
         self._watch.note_closed(self)
-        ran = error is None or isinstance(error, InjectedFault) or _passed(error, self._functions)
+        ran = error is None or self.replayed or self._own(error)
         ran = ran and not isinstance(error, self._pauses)
-        outcome = Outcome(self._content, self.failed or error is not None, ran)
+        failed = self.failed or error is not None
+        outcome = Outcome(self._content, failed, ran, self.replayed)
         self._watch.end(self._started, self.tool, milliseconds, outcome, error, self._signals)
 
 

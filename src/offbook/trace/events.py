@@ -415,6 +415,14 @@ class DriftData(EventData, frozen=True):
     hash: str
 
 
+class ForkData(EventData, frozen=True):
+    """The run leaves a tape, its `parent`, after this interaction; another source goes on."""
+
+    event_name = "cassette.fork"
+    parent: str
+    step: int
+
+
 class PersonData(EventData, frozen=True):
     """A question of the agent to a person: an approval of a tool call, or a text.
 

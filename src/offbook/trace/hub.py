@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from contextvars import Context, ContextVar
 
     from offbook.determinism.faults import FaultInjector
+    from offbook.exchange.tool_track import ToolTrack
     from offbook.trace.async_listeners import AsyncListeners, AsyncSubscription, EventStream
 
     Listener = Callable[[Event], object]
@@ -112,6 +113,7 @@ class Hub:
         self.correlation: Correlation | None = None
         self.place: FileLine | None = None  # where the present run is written
         self.faults: FaultInjector | None = None  # what breaks the tools and host calls of the run
+        self.tool_track: ToolTrack | None = None  # what records the tools of the run, or answers
         # set here: a server creates endpoints in another thread
         self.keeps_wire = keep_wire.get() or os.environ.get(KEEP_WIRE, "0") not in {"", "0"}
         # replaced, never changed in place: a delivery goes on with the tuple that it started with

@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-from offbook.exchange import Reply, Request, Text, Usage
+from offbook.exchange import Reply, Request, Text, ToolCall, ToolEnd, ToolRun, Usage
 from offbook.sources.cassette import Recording, journal_path, load_cassette
 from tests.sources.cassette.conversations import ask
 
@@ -24,18 +24,25 @@ ROUNDS = 12
 
 class Model:
     async def reply(self, request: Request, /) -> Reply:
-        return Reply((Text(f"about {request.prompt} " + "and so on " * 200),), usage=Usage(1, 1))
+        call = ToolCall(f"call {request.prompt}", "look", {"at": request.prompt})
+        text = Text(f"about {request.prompt} " + "and so on " * 200)
+        return Reply((text, call), usage=Usage(1, 1))
 
 
 def record(path: Path, pipe: int) -> None:
-    """Append several recordings; write a dot to the pipe for each finished interaction."""
+    """Append several recordings; write a dot for each interaction and a t for each tool."""
 
     async def work() -> None:
         for round_ in range(ROUNDS):
-            with Recording(Model(), path, append=True) as recording:
+            with Recording(Model(), path, append=True, tracks="all") as recording:
                 for number in range(3):
-                    await recording.reply(ask(f"question {round_}.{number}"))
+                    reply = await recording.reply(ask(f"question {round_}.{number}"))
                     os.write(pipe, b".")
+                    assert recording.tool_track is not None
+                    (call,) = reply.calls
+                    run = ToolRun(call.name, call.arguments, call.id)
+                    recording.tool_track.add(run, ToolEnd("seen " * 200))
+                    os.write(pipe, b"t")
 
     asyncio.run(work())
 
@@ -50,14 +57,14 @@ def try_once(path: Path, moments: random.Random) -> str:
         finally:
             os._exit(0)
     os.close(writer)
-    os.read(reader, 1)
+    marks = os.read(reader, 1)
     time.sleep(moments.random() * 0.05)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    finished = 1
-    while dots := os.read(reader, 4096):
-        finished += len(dots)
+    while more := os.read(reader, 4096):
+        marks += more
     os.close(reader)
+    finished, executed = marks.count(b"."), marks.count(b"t")
     file = load_cassette(path)
     if journal_path(path).exists():
         return "the journal is still there"
@@ -66,6 +73,13 @@ def try_once(path: Path, moments: random.Random) -> str:
         return f"{finished} finished, {len(texts)} stored"
     if len({item.request.prompt_preview for item in file}) != len(texts):
         return "an interaction is there twice"
+    tools = [[tool.input["at"] for tool in item.tools] for item in file]
+    if not executed <= sum(map(len, tools)) <= executed + 1:
+        return f"{executed} executed, {sum(map(len, tools))} stored"
+    if any(
+        at not in ([], [item.request.prompt_preview]) for at, item in zip(tools, file, strict=True)
+    ):
+        return "an execution is after another interaction"
     return ""
 
 

@@ -9,7 +9,8 @@ __getattr__ = lazy_getattr(
         "cassette_file": "CassetteFile journal_path read_cassette_bytes try_lock",
         "format": "CassetteTitle Interaction RecordedRequest RecordedResponse format_chunks"
         " parse_chunks shift_chunks ConversationDigest Normalizer collapse_whitespace hide_roots"
-        " merge_rules number_call_ids register_call_ids request_as_json restore_roots",
+        " merge_rules number_call_ids parse_tracks register_call_ids request_as_json restore_roots"
+        " RecordedTool",
         "journal": "Journal JournalMerged append_interactions as_block_sequence edit_mapping"
         " load_cassette remove_interactions update_header"
         " update_interactions",
@@ -18,5 +19,6 @@ __getattr__ = lazy_getattr(
         " verify_cassette",
         "recording": "Recording Rerecording price_table",
         "replay": "Cassette ReplayCursor RequestHashes request_hat",
+        "tracks": "PeopleReplay ToolReplay TrackRecorder",
     },
 )

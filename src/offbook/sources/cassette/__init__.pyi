@@ -8,12 +8,14 @@ from offbook.sources.cassette.format import Interaction as Interaction
 from offbook.sources.cassette.format import Normalizer as Normalizer
 from offbook.sources.cassette.format import RecordedRequest as RecordedRequest
 from offbook.sources.cassette.format import RecordedResponse as RecordedResponse
+from offbook.sources.cassette.format import RecordedTool as RecordedTool
 from offbook.sources.cassette.format import collapse_whitespace as collapse_whitespace
 from offbook.sources.cassette.format import format_chunks as format_chunks
 from offbook.sources.cassette.format import hide_roots as hide_roots
 from offbook.sources.cassette.format import merge_rules as merge_rules
 from offbook.sources.cassette.format import number_call_ids as number_call_ids
 from offbook.sources.cassette.format import parse_chunks as parse_chunks
+from offbook.sources.cassette.format import parse_tracks as parse_tracks
 from offbook.sources.cassette.format import register_call_ids as register_call_ids
 from offbook.sources.cassette.format import request_as_json as request_as_json
 from offbook.sources.cassette.format import restore_roots as restore_roots
@@ -45,3 +47,6 @@ from offbook.sources.cassette.replay import Cassette as Cassette
 from offbook.sources.cassette.replay import ReplayCursor as ReplayCursor
 from offbook.sources.cassette.replay import RequestHashes as RequestHashes
 from offbook.sources.cassette.replay import request_hat as request_hat
+from offbook.sources.cassette.tracks import PeopleReplay as PeopleReplay
+from offbook.sources.cassette.tracks import ToolReplay as ToolReplay
+from offbook.sources.cassette.tracks import TrackRecorder as TrackRecorder

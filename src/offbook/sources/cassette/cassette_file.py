@@ -66,7 +66,8 @@ class Entry(msgspec.Struct, frozen=True):
     """The index entry of an interaction: everything that a replay needs to choose it.
 
     `start`, `end` and `line` are its position in the file. `has_request` is false if only the
-    hash of the request is stored; `prompt_only` is true if the hash is that of a prompt.
+    hash of the request is stored; `prompt_only` is true if the hash is that of a prompt. `inside`
+    is the tool that sent the request.
     """
 
     number: int
@@ -83,6 +84,7 @@ class Entry(msgspec.Struct, frozen=True):
     duration_ms: float
     has_request: bool
     prompt_only: bool
+    inside: str = ""
 
 
 class CassetteFile:
@@ -251,6 +253,7 @@ class CassetteFile:
             interaction.response.duration_ms,
             has_request,
             request.prompt is not None or not has_request,
+            interaction.inside,
         )
 
     def _number_entries(self) -> dict[int, int]:

@@ -16,6 +16,26 @@
 An agent repeats the whole conversation in each request. The file stores only the new messages:
 `after` names the interaction whose conversation, reply included, comes first; `again` names one
 whose conversation comes first without its reply (a retry, for example).
+
+A tape is a cassette with more tracks. Beside the model, it has the executions of tools and the
+answers of people, each with the interaction that it follows:
+
+    version: 2
+    tracks: [model, tools, people]
+
+    interactions:
+      - id: 1
+        request: …
+        response: …
+        tools:
+          - tool: refund
+            call: call-7
+            input: {number: 7}
+            result: refunded
+        people:
+          - tool: refund
+            input: {number: 7}
+            decision: allow
 """
 
 from __future__ import annotations
@@ -23,11 +43,11 @@ from __future__ import annotations
 import re
 from hashlib import blake2b, sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
 
-from offbook.errors import ModelError
+from offbook.errors import ModelError, UsageError, did_you_mean
 from offbook.exchange.messages import (
     AnyBlock,
     Image,
@@ -39,6 +59,8 @@ from offbook.exchange.messages import (
     ToolResult,
 )
 from offbook.exchange.model import Reply, StopReason, Tool, Usage
+from offbook.exchange.people import PersonQuestion
+from offbook.exchange.tool_track import RecordedException
 from offbook.secrets import excerpt
 from offbook.trace.redaction import (
     PRESETS,
@@ -57,8 +79,11 @@ if TYPE_CHECKING:
     from offbook.exchange.messages import History
     from offbook.exchange.model import Request
 
+    Tracks = Iterable[str] | str
+
 FORMAT = "offbook.cassette"
-VERSION = 1
+VERSION = 2
+MODEL_VERSION = 1  # of a cassette with the model track only
 MAIN_HAT = "main"
 ANY_HASH = "sha256:..."  # matches every request: only the order of the interactions counts
 PREVIEW_LENGTH = 100
@@ -144,15 +169,70 @@ class RecordedResponse(
         return "".join(block.text for block in self.reply_blocks if isinstance(block, Text))
 
 
+class RecordedTool(
+    msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True
+):
+    """An execution of a tool: its input, and its result or its error.
+
+    `call` is the id of the model's call, `input` is normalized. `before` is true if the tool ran
+    before the first request. `type`, `exact` and `real` are those of `ToolEnd`.
+    """
+
+    tool: str
+    call: str = ""
+    input: Any = None
+    result: Any = None
+    error: RecordedException | None = None
+    type: str = ""
+    exact: bool = True
+    real: bool = False
+    before: bool = False
+    roots: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """One line that identifies the execution for a reader."""
+        return preview(f"{self.tool} {_encode(self.input).decode()}")
+
+
+class RecordedAnswer(
+    msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True
+):
+    """An answer of a person to a question, or to the call of a tool with this input.
+
+    A `decision` may have changed `params`, or a `reason`; every other answer is a value.
+    """
+
+    question: str = ""
+    tool: str = ""
+    input: Any = None
+    decision: Literal["allow", "deny", ""] = ""
+    params: dict[str, Any] | None = None
+    reason: str = ""
+    answer: Any = None
+
+    @property
+    def title(self) -> str:
+        """One line that identifies the question for a reader."""
+        return preview(str(PersonQuestion(self.question, self.tool, self.input)))
+
+
 class Interaction(
     msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True
 ):
-    """One request and its response; `at_ms` is its start, counted from that of the recording."""
+    """One request and its response; `at_ms` is its start, counted from that of the recording.
+
+    `tools` and `people` are the executions and the answers that follow it. `inside` is the tool
+    that sent the request.
+    """
 
     id: int = 0
     at_ms: int | None = None
+    inside: str = ""
     request: RecordedRequest
     response: RecordedResponse
+    tools: tuple[RecordedTool, ...] = ()
+    people: tuple[RecordedAnswer, ...] = ()
 
 
 class CassetteTitle(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -163,6 +243,7 @@ class CassetteTitle(msgspec.Struct, frozen=True, omit_defaults=True):
     backend: str = ""
     hashed: str = ""
     redactions: dict[str, Any] = {}
+    tracks: tuple[str, ...] = ()
 
 
 class CassetteHeader(
@@ -170,15 +251,32 @@ class CassetteHeader(
 ):
     """All keys of a cassette except its interactions.
 
-    `hashed` is the fingerprint of the rules by which the stored hashes were computed.
+    `hashed` is the fingerprint of the rules by which the stored hashes were computed. `tracks` are
+    those that were recorded; without any, it is the model alone.
     """
 
     format: str = FORMAT
     version: int = 0
+    tracks: tuple[str, ...] = ()
     hashed: str = ""
     redactions: dict[str, Any] = {}
     interactions: None = None
     metadata: dict[str, Any] = {}
+
+
+TRACKS = ("model", "tools", "people")
+
+
+def parse_tracks(tracks: Tracks) -> tuple[str, ...]:
+    """Return the tracks of `"all"`, `"model,tools"`, or a list of them."""
+    names = tracks.split(",") if isinstance(tracks, str) else [*tracks]
+    names = [name.strip() for name in names if name.strip()]
+    for name in names:
+        if name not in (*TRACKS, "all"):
+            raise UsageError(f"unknown track {name!r}", hint=did_you_mean(name, (*TRACKS, "all")))
+    if not names:
+        raise UsageError("no tracks", hint=f"write {', '.join(TRACKS)}, or all")
+    return TRACKS if "all" in names else tuple(name for name in TRACKS if name in names)
 
 
 # ---------------------------------------------------------------------------- short messages

@@ -29,9 +29,12 @@ from offbook.sources.cassette.cassette_file import (
 )
 from offbook.sources.cassette.format import (
     FORMAT,
+    MODEL_VERSION,
     VERSION,
     CassetteTitle,
     Interaction,
+    RecordedAnswer,
+    RecordedTool,
     interaction_to_dict,
 )
 from offbook.trace.recorder import encode_unknown, write_line
@@ -58,7 +61,10 @@ def new_cassette(title: CassetteTitle) -> bytes:
     comments = "".join(
         f"# {key}: {' '.join(note.split())}\n" for key, note in notes.items() if note
     )
-    header: dict[str, Any] = {"format": FORMAT, "version": VERSION, "hashed": title.hashed}
+    header: dict[str, Any] = {"format": FORMAT, "version": MODEL_VERSION}
+    if title.tracks:
+        header |= {"version": VERSION, "tracks": list(title.tracks)}
+    header["hashed"] = title.hashed
     if title.redactions:
         header["redactions"] = title.redactions
     return f"{comments}{dump_yaml(header)}\ninteractions:\n".encode()
@@ -317,13 +323,27 @@ class JournalInteraction(msgspec.Struct, frozen=True, tag="finished"):
     interaction: Interaction
 
 
+class JournalTool(msgspec.Struct, frozen=True, tag="tool"):
+    """An execution of a tool; `after` is the id of the interaction that it follows, or 0."""
+
+    after: int
+    tool: RecordedTool
+
+
+class JournalAnswer(msgspec.Struct, frozen=True, tag="answer"):
+    """An answer of a person; `after` is the id of the interaction that it follows, or 0."""
+
+    after: int
+    answer: RecordedAnswer
+
+
 class JournalMerged(msgspec.Struct, frozen=True, tag="folded"):
     """The last line: the cassette with this digest contains everything above."""
 
     digest: str
 
 
-JournalLine = JournalOpening | JournalInteraction | JournalMerged
+JournalLine = JournalOpening | JournalInteraction | JournalTool | JournalAnswer | JournalMerged
 _decode = msgspec.json.Decoder(JournalLine).decode
 
 
@@ -346,6 +366,14 @@ class Journal:
     def add(self, place: int, interaction: Interaction) -> None:
         """Write a finished interaction."""
         self._write(JournalInteraction(place, interaction))
+
+    def add_tool(self, after: int, tool: RecordedTool) -> None:
+        """Write an execution of a tool."""
+        self._write(JournalTool(after, tool))
+
+    def add_answer(self, after: int, answer: RecordedAnswer) -> None:
+        """Write an answer of a person."""
+        self._write(JournalAnswer(after, answer))
 
     def _write(self, line: JournalLine) -> None:
         if not self._is_open:
@@ -478,16 +506,43 @@ def _merged_text(
     if not raw or (opening is not None and opening.fresh):
         raw = new_cassette(opening.title if opening else CassetteTitle(path.name))
     finished.sort(key=lambda line: line.place)
-    raw = append_interactions(raw, [line.interaction for line in finished])
-    if not finished and not metadata:
+    added: dict[int, list[JournalTool | JournalAnswer]] = {}
+    for line in lines:
+        if isinstance(line, (JournalTool, JournalAnswer)):
+            added.setdefault(line.after, []).append(line)
+    new = [_add_tracks(i.interaction, added.pop(i.interaction.id, [])) for i in finished]
+    if 0 in added and new:  # what happened before the first request is kept with it
+        new[0] = _add_tracks(new[0], added.pop(0))
+    raw = append_interactions(raw, new)
+    if not finished and not metadata and not added:
         return raw
     file = CassetteFile(raw, path)
+    known = {entry.id: entry for entry in file.entries}
+    changed = {
+        known[after].number: _add_tracks(file.read(known[after]), more)
+        for after, more in added.items()
+        if after in known
+    }
+    if changed:
+        file = CassetteFile(update_interactions(as_block_sequence(file), changed), path)
+    if opening is not None and opening.title.tracks and not file.header.tracks:
+        fields = {"version": VERSION, "tracks": list(opening.title.tracks)}
+        file = CassetteFile(update_header(file, fields), path)
     responses = [interaction.response for interaction in file]
     totals: dict[str, Any] = {"total_tokens": sum(response.tokens for response in responses)}
     costs = [response.cost_dollars for response in responses if response.cost_dollars is not None]
     if costs:
         totals["total_cost_dollars"] = round(sum(costs), 8)
     return update_header(file, {"metadata": {**file.header.metadata, **totals, **metadata}})
+
+
+def _add_tracks(item: Interaction, lines: Iterable[JournalTool | JournalAnswer]) -> Interaction:
+    """Return an interaction with the executions and answers that follow it."""
+    tools = tuple(line.tool for line in lines if isinstance(line, JournalTool))
+    people = tuple(line.answer for line in lines if isinstance(line, JournalAnswer))
+    return msgspec.structs.replace(
+        item, tools=(*item.tools, *tools), people=(*item.people, *people)
+    )
 
 
 def load_cassette(path: Path, *, keep: bool = False) -> CassetteFile:

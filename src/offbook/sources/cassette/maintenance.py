@@ -28,6 +28,7 @@ from offbook.sources.cassette.cassette_file import (
 from offbook.sources.cassette.format import (
     FORMAT,
     MAIN_HAT,
+    MODEL_VERSION,
     VERSION,
     Interaction,
     Normalizer,
@@ -66,6 +67,9 @@ class CassetteStats(msgspec.Struct, frozen=True):
     cost_dollars: float | None
     bytes: int
     stale: tuple[int, ...]
+    tracks: tuple[str, ...] = ("model",)
+    tools: int = 0
+    limits: tuple[str, ...] = ()
 
 
 def cassette_stats(path: Path) -> CassetteStats:
@@ -88,7 +92,29 @@ def cassette_stats(path: Path) -> CassetteStats:
         round(sum(costs), 8) if costs else None,
         len(file.raw),
         tuple(stale_interactions(file)),
+        file.header.tracks or ("model",),
+        sum(len(interaction.tools) for interaction in file),
+        tuple(describe_limits(file)),
     )
+
+
+def describe_limits(file: CassetteFile) -> list[str]:
+    """Return what a replay of all tracks of a tape cannot answer, a line for each tool."""
+    if "tools" not in file.header.tracks:
+        return []
+    limits: dict[str, str] = {}
+    for item in file:
+        seen = {tool.call for tool in item.tools}
+        for block in item.response.reply_blocks:
+            if isinstance(block, ToolCall) and block.id not in seen:
+                limits[block.name] = "was called, but not seen to run: it may run for real"
+        for tool in item.tools:
+            if tool.real:
+                limits[tool.tool] = "pauses or refuses its input: it runs again up to there"
+            elif not tool.exact:
+                kind = tool.type or (tool.error and tool.error.type) or "a value"
+                limits[tool.tool] = f"returned {kind}, which is not restored exactly"
+    return [f"{tool} {limit}" for tool, limit in limits.items()]
 
 
 def count_hats(path: Path) -> Counter[str]:
@@ -197,7 +223,8 @@ def upgrade_cassette(path: Path) -> list[int]:
     if changed:
         file = CassetteFile(update_interactions(file, changed), path)
     # With the fingerprint of today's rules, the next replay trusts the stored hashes.
-    header = {"format": FORMAT, "version": VERSION, "hashed": normalizer.fingerprint}
+    version = VERSION if file.header.tracks else MODEL_VERSION
+    header = {"format": FORMAT, "version": version, "hashed": normalizer.fingerprint}
     raw = update_header(file, header)
     CassetteFile(raw, path)
     write_cassette_bytes(path, raw)

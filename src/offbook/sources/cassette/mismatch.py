@@ -247,6 +247,12 @@ def _compare(
         yield f"  offbook cassette edit {path} --redact {shlex.quote(rules)}"
 
 
+def describe_differences(differences: list[Difference]) -> Iterator[str]:
+    """Yield where two values differ, and the diff of the first differences."""
+    yield f"Differs at: {', '.join(d.path for d in differences[:MAX_DIFFERENCES])}"
+    yield from _diff_lines(differences[:MAX_DIFFERENCES], titled=len(differences) > 1)
+
+
 def _values_hidden_by_recording(differences: list[Difference]) -> Iterator[str]:
     """Yield the texts of the request where the recording has a mask.
 

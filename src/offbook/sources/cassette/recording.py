@@ -21,6 +21,8 @@ import msgspec
 from offbook.determinism.run_context import Clock, SystemClock
 from offbook.errors import ModelError, UsageError, counted
 from offbook.exchange.model import can_relay
+from offbook.exchange.people import ask_source
+from offbook.exchange.tool_track import running_tool
 from offbook.sources.cassette.format import (
     ANY_HASH,
     MAIN_HAT,
@@ -33,6 +35,7 @@ from offbook.sources.cassette.format import (
     hide_roots,
     merge_rules,
     number_call_ids,
+    parse_tracks,
     preview,
     response_from_error,
     response_from_reply,
@@ -41,6 +44,7 @@ from offbook.sources.cassette.format import (
 from offbook.sources.cassette.journal import Journal, load_cassette
 from offbook.sources.cassette.maintenance import replace_interaction
 from offbook.sources.cassette.replay import Cassette, request_hat
+from offbook.sources.cassette.tracks import ToolReplay, TrackRecorder
 from offbook.sources.matching import answer_prewarm
 from offbook.trace.redaction import Redaction, RedactionRules, parse_redaction_rules
 
@@ -48,6 +52,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from offbook.exchange.model import ModelSource, Reply, Request, Usage
+    from offbook.exchange.people import Answer, PersonQuestion
+    from offbook.sources.cassette.format import Tracks
 
     Price = Callable[[str, Usage], float | None]
 
@@ -73,7 +79,9 @@ class Recording:
     An existing cassette is refused, unless the recording is to `append` to it or to `replace`
     it. Appending extends it: requests that it has are answered from it, new ones are recorded.
     `redactions` are stored in the cassette; `roots` are folders that have another path in every
-    run, and are stored as placeholders. `price` returns the cost of a reply, if known.
+    run, and are stored as placeholders. `price` returns the cost of a reply, if known. `tracks`
+    are recorded: the model, and with `"all"` or `"model,tools,people"` also the tools that the
+    agent runs in this process and the answers of people.
     """
 
     def __init__(  # noqa: PLR0913 - the options of a recording
@@ -89,8 +97,12 @@ class Recording:
         task: str = "",
         price: Price | None = None,
         clock: Clock | None = None,
+        tracks: Tracks = "model",
     ) -> None:
         self.path = Path(cassette)
+        recorded = parse_tracks(tracks)
+        if "model" not in recorded:
+            raise UsageError("a recording has the track 'model'", hint="write tracks='model,tools'")
         self.interrupted = False
         self.relays = can_relay(source)
         self._source = source
@@ -119,6 +131,7 @@ class Recording:
             backend,
             self._normalizer.fingerprint,
             {name: rule for name, rule in msgspec.to_builtins(rules).items() if rule},
+            recorded if len(recorded) > 1 else (),
         )
         self._journal = Journal(self.path, title, fresh=replace)
         # Known conversations by their digest: how a request can refer to one, and to which.
@@ -141,13 +154,30 @@ class Recording:
                 if entry.head is None and entry.has_request:
                     digest = self._normalizer.settings_digest(existing.read(entry).request)
                     self._settings_ids.setdefault(digest, entry.id)
+        self._tracks: TrackRecorder | None = None
+        self._records_people = "people" in recorded
+        if len(recorded) > 1:
+            known = None
+            if self._known is not None and "tools" in (file := self._known.file).header.tracks:
+                known = ToolReplay(file, file.entries, self._normalizer, self._known.is_used)
+            self._tracks = TrackRecorder(
+                self._journal,
+                self._normalizer,
+                self._redaction,
+                known=known,
+                inner=getattr(source, "tool_track", None),
+            )
+        self.tool_track = self._tracks if "tools" in recorded else None
 
     # --------------------------------------------------------------------------- recording
 
     async def reply(self, request: Request, /) -> Reply:
         """Return the reply of the source, and store it; the errors of a provider are stored too."""
         if self._known is not None and (entry := self._known.take(request)) is not None:
-            return self._known.replay(entry)
+            reply = self._known.replay(entry)
+            if self._tracks is not None:
+                self._tracks.note_reply(reply, entry.id)
+            return reply
         if (prewarmed := answer_prewarm(request)) is not None:
             return prewarmed
         if self._journal.failure is not None:  # do not pay for a reply that cannot be stored
@@ -167,7 +197,16 @@ class Recording:
         cost = self._price(reply.model or request.model, reply.usage) if self._price else None
         response = response_from_reply(reply, duration=_milliseconds_since(start), cost=cost)
         self._record(identity, started_ms, request, response)
+        if self._tracks is not None:
+            self._tracks.note_reply(reply, identity)
         return reply
+
+    async def answer(self, question: PersonQuestion, /) -> Answer:
+        """Return the answer of the source to a question, and store it."""
+        answer = await ask_source(self._source, question)
+        if self._tracks is not None and self._records_people:
+            self._tracks.add_answer(question, answer)
+        return answer
 
     def record_output(
         self, prompt: str | None, response: RecordedResponse, *, hat: str = MAIN_HAT
@@ -188,7 +227,8 @@ class Recording:
         self, identity: int, started_ms: int, request: Request, response: RecordedResponse
     ) -> None:
         recorded, conversation = self._normalize_request(request, identity)
-        self._store(identity, started_ms, recorded, response)
+        inside = (running_tool.get() or "") if self.tool_track is not None else ""
+        self._store(identity, started_ms, recorded, response, inside)
         self._conversations.setdefault(conversation.digest, ("again", identity))
         if response.error is None:
             after = self._normalizer.extend_with_reply(conversation, response.reply_blocks)
@@ -238,6 +278,7 @@ class Recording:
         started_ms: int,
         request: RecordedRequest,
         response: RecordedResponse,
+        inside: str = "",
     ) -> None:
         value = self._redaction.value(msgspec.to_builtins(response, enc_hook=repr))
         hidden, roots = hide_roots(value, self._normalizer.roots)
@@ -248,7 +289,9 @@ class Recording:
 
         chunks = shift_chunks(response.chunks, response.text, stored.text, hide)
         stored = msgspec.structs.replace(stored, chunks=chunks)
-        interaction = Interaction(id=identity, at_ms=started_ms, request=request, response=stored)
+        interaction = Interaction(
+            id=identity, at_ms=started_ms, inside=inside, request=request, response=stored
+        )
         self._journal.add(identity, interaction)
         self._responses.append(stored)
 
@@ -367,6 +410,7 @@ class Rerecording:
             (new,) = load_cassette(self._temporary)
             entry = self._replay.file.entries[self._number - 1]
             # The id and the start keep the references of other interactions and their order.
-            new = msgspec.structs.replace(new, id=entry.id, at_ms=entry.started_ms)
+            tools = self._replay.file.read(entry).tools
+            new = msgspec.structs.replace(new, id=entry.id, at_ms=entry.started_ms, tools=tools)
             replace_interaction(self._path, self._number, new)
         self._temporary.unlink(missing_ok=True)

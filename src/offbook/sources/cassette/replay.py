@@ -25,11 +25,13 @@ from offbook.errors import (
     FormatError,
     ReplayMismatch,
     ScriptExhausted,
+    ScriptMismatch,
     ScriptUnfinished,
     UsageError,
     counted,
 )
 from offbook.exchange.model import Request, can_relay
+from offbook.exchange.people import ask_source
 from offbook.sources.cassette.cassette_file import journal_path, locked, open_cassette_file
 from offbook.sources.cassette.format import (
     MAIN_HAT,
@@ -37,6 +39,7 @@ from offbook.sources.cassette.format import (
     RecordedResponse,
     merge_rules,
     number_call_ids,
+    parse_tracks,
     reply_from_response,
     request_as_json,
     restore_roots,
@@ -49,8 +52,16 @@ from offbook.sources.cassette.mismatch import (
     record_again,
     recorded_body,
 )
+from offbook.sources.cassette.tracks import PeopleReplay, ToolReplay
 from offbook.sources.matching import answer_side_request
-from offbook.trace.events import DriftData, EventData, PassthroughData, ReorderedData, Verdict
+from offbook.trace.events import (
+    DriftData,
+    EventData,
+    ForkData,
+    PassthroughData,
+    ReorderedData,
+    Verdict,
+)
 from offbook.trace.hub import Hub, current_hub
 from offbook.trace.redaction import RedactionRules, parse_redaction_rules
 
@@ -59,7 +70,9 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from offbook.exchange.model import ModelSource, Reply
+    from offbook.exchange.people import Answer, PersonQuestion
     from offbook.sources.cassette.cassette_file import CassetteFile, Entry
+    from offbook.sources.cassette.format import Tracks
 
 MAX_LISTED = 5
 VERDICT_NAME = "cassette replayed"
@@ -74,6 +87,8 @@ class ReplaySummary(msgspec.Struct, frozen=True):
     drifted: int
     reordered: int
     cost_dollars: float = 0.0
+    tools_replayed: int | msgspec.UnsetType = msgspec.UNSET
+    tools_unused: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class RequestHashes(msgspec.Struct, frozen=True):
@@ -98,6 +113,12 @@ class Cassette:
     with the recorded delays when it is served over a wire. A recording that is older than
     `max_age` is refused. At the end of a rehearsal all interactions must be used, unless the
     cassette is `continued` by another one.
+
+    Of a tape, `tracks` are replayed. With `"model"`, the tools run for real. With `"all"`, tools
+    return what they returned in the recording, and their own code does not run. With `"tools"`,
+    `passthrough` is the model. The replay ends after the interaction `until`: `passthrough`
+    answers the requests after it, and without one the next request stops the run. `fork` is short
+    for that.
     """
 
     def __init__(  # noqa: PLR0913 - the options of a replay
@@ -113,6 +134,8 @@ class Cassette:
         record_command: str = "",
         timed: bool = False,
         max_age: timedelta | None = None,
+        tracks: Tracks = "model",
+        until: int | None = None,
     ) -> None:
         is_path = isinstance(cassette, (str, Path))
         self.file = _open(Path(cassette)) if is_path else cassette
@@ -133,12 +156,22 @@ class Cassette:
         self._cursor = ReplayCursor(cursor, cassette=self.file.digest)
         with self._cursor.turn():  # refuse the cursor of another cassette before the agent starts
             pass
+        self._tracks = parse_tracks(tracks)
+        self._until = self._check_until(until)
+        self.forked = False  # a request came after the last interaction of the replay
         self._queues: dict[str, deque[Entry]] = {}
         self._by_hash: dict[tuple[str, str], list[Entry]] = {}
-        for entry in self.file.entries:
+        until = len(self.file) if self._until is None else self._until
+        self._later = {self._hashes[e.number - 1] for e in self.file.entries[until:]}
+        for entry in self.entries:
             key = (entry.hat, self._hashes[entry.number - 1])
             self._queues.setdefault(entry.hat, deque()).append(entry)
             self._by_hash.setdefault(key, []).append(entry)
+        self._require_tracks()
+        self.tool_track = self._open_tools() if "tools" in self._tracks else None
+        self._people: PeopleReplay | None = None
+        if "people" in self._tracks:
+            self._people = PeopleReplay(self.file, self.entries, self._normalizer)
         self._needs_prompt_hash = any(entry.prompt_only for entry in self.file.entries)
         self._replayed = 0
         if max_age is not None:
@@ -149,6 +182,76 @@ class Cassette:
                 path=self.file.path,
                 hint=f"record it: offbook record {shlex.quote(str(self.file.path))} -- COMMAND",
             )
+
+    def _require_tracks(self) -> None:
+        stored = self.file.header.tracks or ("model",)
+        for track in self._tracks:
+            if track not in stored:
+                raise UsageError(
+                    f"the cassette has no track {track!r}, only {', '.join(stored)}",
+                    where=str(self.file.path),
+                    hint="record it with tracks='all' (offbook record --tracks all)",
+                )
+
+    def _open_tools(self) -> ToolReplay:
+        if "model" in self._tracks:
+            return ToolReplay(self.file, self.entries, self._normalizer, self.is_used)
+        return ToolReplay(self.file, self.file.entries, self._normalizer)
+
+    def _check_until(self, until: int | None) -> int | None:
+        if "model" not in self._tracks:
+            if self._passthrough is None or until is not None:
+                raise UsageError(
+                    "the track 'tools' alone has no model",
+                    where=str(self.file.path),
+                    hint="give one: passthrough=Live(), or a playbook",
+                )
+            return 0
+        if until is not None and not 1 <= until <= len(self.file):
+            raise UsageError(
+                f"no interaction {until}",
+                where=str(self.file.path),
+                hint=f"interactions are numbered from 1 to {len(self.file)}",
+            )
+        return until
+
+    @property
+    def entries(self) -> list[Entry]:
+        """The interactions that are replayed: all of them, or those before a fork.
+
+        What a tool asked the model is part of the tool, if that is replayed.
+        """
+        entries = self.file.entries[: self._until]
+        return [e for e in entries if not e.inside] if "tools" in self._tracks else entries
+
+    def fork(self, step: int, source: ModelSource) -> Cassette:
+        """Return a replay of the first interactions, up to this one, that `source` continues.
+
+        The agent runs from the beginning. The tracks are those of this replay; after the fork, the
+        tools run for real.
+
+            drive(agent, source=Cassette("run.yaml", tracks="all").fork(39, Live())).run("Go on")
+        """
+        return Cassette(
+            self.file,
+            strict=self.strict,
+            passthrough=source,
+            redactions=self._normalizer.rules,
+            roots=self._normalizer.roots,
+            hub=self._hub,
+            record_command=self._record_command,
+            timed=self.timed,
+            tracks=self._tracks,
+            until=step,
+        )
+
+    @property
+    def _first_failure(self) -> Exception | None:
+        return self.failure or (None if self.tool_track is None else self.tool_track.failure)
+
+    def is_used(self, entry: Entry) -> bool:
+        """Return whether an interaction was replayed."""
+        return entry.number in self._cursor.used
 
     # ------------------------------------------------------------------------------ replies
 
@@ -166,6 +269,17 @@ class Cassette:
             assert self._passthrough is not None  # noqa: S101 - otherwise take() has raised
             return await self._passthrough.reply(request)
         return self.replay(entry)
+
+    async def answer(self, question: PersonQuestion, /) -> Answer:
+        """Return the recorded answer of a person to a question of the agent."""
+        if self._people is not None and not self.forked:
+            return self._people.answer(question)
+        if self._passthrough is not None:
+            return await ask_source(self._passthrough, question)
+        raise ScriptMismatch(
+            f"the agent asked a person {question}, and Cassette has no answers",
+            hint="record and replay the track people: tracks='all'",
+        )
 
     def replay(self, entry: Entry) -> Reply:
         """Return the reply of an interaction, or raise the error that was recorded."""
@@ -222,21 +336,24 @@ class Cassette:
     def _choose(self, hat: str, hashes: RequestHashes, request: Request | str) -> Entry | None:
         """Return the matching interaction, now used; None to pass through; raise on a mismatch."""
         # After one mismatch the agent is on another path: a later match would be chance.
-        if self.failure is not None:
-            raise self.failure
+        if (failure := self._first_failure) is not None:
+            raise failure
         with self._cursor.turn() as used:
             entry, kind = self._match(hat, hashes, used)
             if entry is not None:
                 self._cursor.take(entry.number)
                 self._replayed += 1
-            elif self._passthrough is None:
+            elif self._is_fork(hat, hashes, used):
+                self._note_fork(request)
+            elif self._passthrough is None or self._until is not None:
                 self.failure = self._explain(hat, hashes, request, used)
                 raise self.failure
         if entry is None:
-            hash_ = hashes.request or hashes.prompt
-            self.passed_through.append(hash_)
-            count = len(self.passed_through) + self._replayed
-            self._emit(PassthroughData(count, hat, hash_))
+            if self._until is None:
+                hash_ = hashes.request or hashes.prompt
+                self.passed_through.append(hash_)
+                count = len(self.passed_through) + self._replayed
+                self._emit(PassthroughData(count, hat, hash_))
         elif kind == "reordered":
             self.reordered.append(entry.number)
             self._emit(ReorderedData(entry.number, hat))
@@ -245,6 +362,29 @@ class Cassette:
             recorded, hash_ = self._hashes[entry.number - 1], hashes.comparable_to(entry)
             self._emit(DriftData(entry.number, hat, recorded, hash_))
         return entry
+
+    def _is_fork(self, hat: str, hashes: RequestHashes, used: set[int]) -> bool:
+        """Return whether a request comes after the last interaction that is replayed."""
+        if self._until is None:
+            return False
+        # Of two conversations at once, one may be past the fork before the other.
+        return not self._remaining(hat, used) or hashes.request in self._later
+
+    def _note_fork(self, request: Request | str) -> None:
+        """Note where the run leaves the tape; stop it if nothing continues it."""
+        if not self.forked and self._until:
+            self._emit(ForkData(str(self.file.path), self._until))
+            # A playbook finds its turn by the prompt, which is in the past.
+            if (join := getattr(self._passthrough, "join", None)) is not None:
+                join(request)
+        self.forked = True
+        if self.tool_track is not None and self._until:
+            self.tool_track.ended = True
+        if self._passthrough is None:
+            self.failure = ScriptExhausted(
+                f"the replay ends after interaction {self._until}", where=str(self.file.path)
+            )
+            raise self.failure
 
     def _match(
         self, hat: str, hashes: RequestHashes, used: set[int]
@@ -332,7 +472,7 @@ class Cassette:
     def unused(self) -> list[Entry]:
         """The interactions that were not replayed."""
         with self._cursor.turn() as used:
-            return [entry for entry in self.file.entries if entry.number not in used]
+            return [entry for entry in self.entries if entry.number not in used]
 
     def unfinished(self) -> ScriptUnfinished | None:
         """Return an error if interactions are left over, otherwise None."""
@@ -351,7 +491,8 @@ class Cassette:
             f"offbook cassette edit {shlex.quote(str(self.file.path))} --trim {numbers}"
         )
         return ScriptUnfinished(
-            f"cassette not fully replayed: {len(unused)} of {len(self.file)} interactions unused",
+            f"cassette not fully replayed: {len(unused)} of {len(self.entries)} "
+            "interactions unused",
             where=str(self.file.path),
             hint="\n".join(lines),
         )
@@ -389,18 +530,30 @@ class Cassette:
     # ------------------------------------------------------------------------------ results
 
     def verdicts(self) -> list[Verdict]:
-        """Return the verdict at the end of a rehearsal."""
-        return [] if self.continued else [self.verdict()]
+        """Return the verdicts at the end of a rehearsal, also those of the source of a fork."""
+        if self.continued:
+            return []
+        verdicts = [self.verdict()]
+        # A playbook has an error in place of verdicts.
+        verdicts += getattr(self._passthrough, "verdicts", tuple)()
+        if (error := getattr(self._passthrough, "unfinished", lambda: None)()) is not None:
+            verdicts.append(Verdict("playbook consumed", "fail", str(error)))
+        return verdicts
 
     def verdict(self) -> Verdict:
         """Return whether everything was replayed as it was recorded."""
         summary = msgspec.to_builtins(self.summary())
-        if self.failure is not None:
-            return Verdict(VERDICT_NAME, "fail", str(self.failure), context=summary)
+        if (failure := self._first_failure) is not None:
+            return Verdict(VERDICT_NAME, "fail", str(failure), context=summary)
         unfinished = self.unfinished()
         if unfinished is not None:
             status = "fail" if self.strict else "warn"
             return Verdict(VERDICT_NAME, status, str(unfinished), context=summary)
+        if (problem := self._judge_tools() or self._judge_people()) is not None:
+            return Verdict(VERDICT_NAME, "fail", problem, context=summary)
+        if self._until and not self.forked and self._passthrough is not None:
+            message = f"the agent ended at interaction {self._until}: the fork was never reached"
+            return Verdict(VERDICT_NAME, "fail", message, context=summary)
         if self.passed_through or self.drifted:
             message = (
                 f"{counted(len(self.passed_through), 'request')} went to the real model, "
@@ -409,14 +562,37 @@ class Cassette:
             return Verdict(VERDICT_NAME, "warn", message, context=summary)
         return Verdict(VERDICT_NAME, "pass", context=summary)
 
+    def _judge_tools(self) -> str | None:
+        """Return what is wrong with the executions of tools at the end, or None."""
+        tools = self.tool_track
+        if tools is None:
+            return None
+        if "model" not in self._tracks:  # another model may call fewer tools
+            return None if tools.answered else "no tool was answered from the tape"
+        if not tools.unused:
+            return None
+        fact = f"tape not fully replayed: {len(tools.unused)} of {len(tools)} executions of tools"
+        fix = "  fix: find out why the agent ran fewer tools, or record the tape again"
+        return "\n".join([f"{fact} did not happen", *tools.describe_unused(), fix])
+
+    def _judge_people(self) -> str | None:
+        if self._people is None or "model" not in self._tracks or not self._people.unused:
+            return None
+        return "tape not fully replayed: never asked: " + "; ".join(self._people.unused)
+
     def summary(self) -> ReplaySummary:
         """Return the numbers of this replay."""
-        return ReplaySummary(
+        summary = ReplaySummary(
             len(self._cursor.used),
             len(self.passed_through),
             len(self.unused),
             len(self.drifted),
             len(self.reordered),
+        )
+        if (tools := self.tool_track) is None:
+            return summary
+        return msgspec.structs.replace(
+            summary, tools_replayed=tools.answered, tools_unused=len(tools.unused)
         )
 
     def close(self) -> None:

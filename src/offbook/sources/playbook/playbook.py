@@ -213,6 +213,12 @@ class Playbook:
         self._open_next()
         self._prompted = True
 
+    def join(self, request: Request) -> None:
+        """Open the turn of a conversation that another source has begun."""
+        turn = self._find_upcoming(request.latest_prompt) if self._turn is None else None
+        while turn is not None and self._turn is not turn:
+            self._open_next()
+
     def _open_next(self) -> None:
         if self._queue.steps:
             self._abandoned.append(self._queue)

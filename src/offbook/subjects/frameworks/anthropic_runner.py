@@ -87,12 +87,12 @@ class AnthropicRunner:
         original, functions = tool.call, (getattr(tool, "func", None),)
 
         def call(params: Any) -> Any:
-            with watch.call(tool.name, params, functions=functions) as execution:
-                return execution.returns(original(params))
+            watched = watch.call(tool.name, params, functions=functions)
+            return watched.run(lambda: original(params))
 
         async def call_async(params: Any) -> Any:
-            async with watch.call(tool.name, params, functions=functions) as execution:
-                return execution.returns(await original(params))
+            watched = watch.call(tool.name, params, functions=functions)
+            return await watched.run_async(lambda: original(params))
 
         return override(tool, "call", call_async if iscoroutinefunction(original) else call)
 
@@ -109,14 +109,12 @@ def patch_tools(module: Any) -> Iterator[Callable[[], None]]:
     def call(original: Callable[..., Any], tool: Any, input: Any) -> Any:  # noqa: A002 - its name
         if (watched := watch(tool, input)) is None:
             return original(tool, input)
-        with watched as execution:
-            return execution.returns(original(tool, input))
+        return watched.run(lambda: original(tool, input))
 
     async def call_async(original: Callable[..., Any], tool: Any, input: Any) -> Any:  # noqa: A002
         if (watched := watch(tool, input)) is None:
             return await original(tool, input)
-        async with watched as execution:
-            return execution.returns(await original(tool, input))
+        return await watched.run_async(lambda: original(tool, input))
 
     yield apply_patch(module.BetaFunctionTool, "call", call)
     yield apply_patch(module.BetaAsyncFunctionTool, "call", call_async)

@@ -108,12 +108,11 @@ def _watched(function: Any) -> Any:
 
     @wraps(function)
     def call(**params: Any) -> Any:
-        with watch.call(name, params, functions=(function,)) as execution:
-            return execution.returns(function(**params))
+        return watch.call(name, params, functions=(function,)).run(lambda: function(**params))
 
     @wraps(function)
     async def call_async(**params: Any) -> Any:
-        async with watch.call(name, params, functions=(function,)) as execution:
-            return execution.returns(await function(**params))
+        watched = watch.call(name, params, functions=(function,))
+        return await watched.run_async(lambda: function(**params))
 
     return call_async if iscoroutinefunction(function) else call

@@ -222,6 +222,8 @@ def patch_tools(module: Any) -> Iterator[Callable[[], None]]:
         # The tool has a handler for the exceptions that it expects.
         execution.failed = getattr(message, "status", "") == "error"
         execution.returns(getattr(message, "content", message))
+        if execution.replayed and hasattr(message, "tool_call_id"):
+            message.tool_call_id = execution.call_id  # another model has other ids
         return message
 
     def run(
@@ -229,16 +231,14 @@ def patch_tools(module: Any) -> Iterator[Callable[[], None]]:
     ) -> Any:
         if (watched := watch(tool, tool_input, named.get("tool_call_id"))) is None:
             return original(tool, tool_input, *args, **named)
-        with watched as execution:
-            return note(execution, original(tool, tool_input, *args, **named))
+        return watched.run(lambda: original(tool, tool_input, *args, **named), note)
 
     async def arun(
         original: Callable[..., Any], tool: Any, tool_input: Any, *args: Any, **named: Any
     ) -> Any:
         if (watched := watch(tool, tool_input, named.get("tool_call_id"))) is None:
             return await original(tool, tool_input, *args, **named)
-        async with watched as execution:
-            return note(execution, await original(tool, tool_input, *args, **named))
+        return await watched.run_async(lambda: original(tool, tool_input, *args, **named), note)
 
     yield apply_patch(module.BaseTool, "run", run)
     yield apply_patch(module.BaseTool, "arun", arun)

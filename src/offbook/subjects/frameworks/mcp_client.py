@@ -10,6 +10,8 @@ from offbook.subjects.tool_watch import current_watch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from offbook.subjects.tool_watch import WatchedCall
+
 
 def patch_sessions(module: Any) -> Iterator[Callable[[], None]]:
     """Report each call of a tool by a session.
@@ -28,13 +30,16 @@ def patch_sessions(module: Any) -> Iterator[Callable[[], None]]:
         watch = current_watch.get()
         if watch is None or not watch.expects(name):
             return await original(session, name, arguments, *args, **named)
-        async with watch.call(name, arguments or {}) as execution:
-            result = await original(session, name, arguments, *args, **named)
-            execution.failed = bool(getattr(result, "is_error", getattr(result, "isError", False)))
-            content = getattr(result, "content", None)  # None: the server asks for more
-            if content is not None:
-                execution.returns([block.model_dump(mode="json") for block in content])
-            return result
+        return await watch.call(name, arguments or {}).run_async(
+            lambda: original(session, name, arguments, *args, **named), note
+        )
+
+    def note(execution: WatchedCall, result: Any) -> Any:
+        execution.failed = bool(getattr(result, "is_error", getattr(result, "isError", False)))
+        content = getattr(result, "content", None)  # None: the server asks for more
+        if content is not None:
+            execution.returns([block.model_dump(mode="json") for block in content])
+        return result
 
     async def list_tools(original: Callable[..., Any], *args: Any, **named: Any) -> Any:
         listed = await original(*args, **named)

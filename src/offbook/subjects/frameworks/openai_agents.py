@@ -152,8 +152,8 @@ class OpenAIAgents:
         async def invoke(context: Any, arguments: str) -> Any:
             call_id = getattr(context, "tool_call_id", "")
             given = parse_arguments(arguments)
-            async with watch.call(tool.name, given, call_id, functions=functions) as execution:
-                return execution.returns(await original(context, arguments))
+            watched = watch.call(tool.name, given, call_id, functions=functions)
+            return await watched.run_async(lambda: original(context, arguments))
 
         if inside:
             return override(invoker, "_invoke_tool_impl", invoke)

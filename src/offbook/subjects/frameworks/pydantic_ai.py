@@ -105,7 +105,6 @@ class PydanticAI:
             watched = watch.call(
                 tool.name, args, call_id, (ModelRetry,), (schema.function,), pauses
             )
-            async with watched as execution:
-                return execution.returns(await original(args, context))
+            return await watched.run_async(lambda: original(args, context))
 
         return override(schema, "call", call)

@@ -74,8 +74,7 @@ class SmolAgents:
         @wraps(original)
         def forward(*args: Any, **params: Any) -> Any:
             given = dict(zip(names, args, strict=False)) | params
-            with watch.call(tool.name, given) as execution:
-                return execution.returns(original(*args, **params))
+            return watch.call(tool.name, given).run(lambda: original(*args, **params))
 
         return override(tool, "forward", forward)
 

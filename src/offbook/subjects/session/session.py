@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from difflib import get_close_matches
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -30,8 +31,9 @@ from offbook.errors import (
     UsageError,
     did_you_mean,
 )
-from offbook.exchange.messages import JSON, History, Message, ToolCall, ToolResult, user
+from offbook.exchange.messages import JSON, History, Message, Text, ToolCall, ToolResult, user
 from offbook.exchange.model import Request, ToolAlias, ToolAliases
+from offbook.exchange.tool_track import ToolRun, running_tool
 from offbook.subjects.mock_tools import (
     DEFAULTS,
     UI,
@@ -73,6 +75,7 @@ if TYPE_CHECKING:
     from msgspec import UnsetType
 
     from offbook.exchange.model import Reply
+    from offbook.exchange.tool_track import ToolEnd
     from offbook.host.host_scope import HostScope
     from offbook.subjects.session.extensions import CommandHandler, ExtensionFactory
     from offbook.subjects.session.tools import RegisteredTool
@@ -413,14 +416,21 @@ class AgentSession:
         failed = True
         content: Any = UNSET
         problem: str | UnsetType = UNSET
+        track, run, end = self._hub.tool_track, ToolRun(name, given, call.id), None
         try:
             if (faults := current_faults()) is not None:
                 await faults.call("tool", name, call.id)
-            answer = tool.execute(params, self._context)
-            if isawaitable(answer):
-                answer = await answer
+            if track is not None and track.replays:
+                end = track.find(run)
+            # A request to the model in here is part of the tool.
+            with nullcontext() if track is None else use_variable(running_tool, name):
+                answer = _replay(end) if end is not None else tool.execute(params, self._context)
+                if isawaitable(answer):
+                    answer = await answer
             outcome = to_tool_outcome(answer, f"tool {call.name!r}")
             failed = outcome.is_error
+            if track is not None and end is None:
+                track.add(run, _record(outcome))
             if "tool_result" in self._hooks:  # else the result has it
                 content = outcome.content
         except InjectedFault as error:
@@ -428,6 +438,8 @@ class AgentSession:
             outcome = error_outcome(problem)
         except BaseException as error:
             problem = describe_exception(error)
+            if track is not None and end is None and isinstance(error, Exception):
+                track.add(run, _record(error))
             # The test itself is broken: not a result for the model.
             if tool.mocked or not isinstance(error, (Exception, SystemExit)):
                 raise
@@ -442,7 +454,7 @@ class AgentSession:
                     failed,
                     content=content,
                     error=problem,
-                    mocked=tool.mocked or UNSET,
+                    mocked=tool.mocked or end is not None or UNSET,
                 )
             )
         return outcome
@@ -496,6 +508,25 @@ class AgentSession:
         raise ToolFailed(
             what, hint="fix the extension, or pass propagate_errors=False to see its error result"
         ) from error
+
+
+def _record(end: ToolOutcome | Exception) -> ToolEnd:
+    """Return the end of an execution for a tape; an outcome of one text is that text."""
+    from offbook.subjects.tool_values import record_exception, record_value  # with a tape only
+
+    if isinstance(end, Exception):
+        return record_exception(end)
+    plain = end == ToolOutcome((Text(end.text),), {})
+    return record_value(end.text if plain else end)
+
+
+def _replay(end: ToolEnd) -> Any:
+    """Return the result of an execution on a tape, or raise its exception."""
+    from offbook.subjects.tool_values import restore_exception, restore_value
+
+    if end.error is not None:
+        raise restore_exception(end.error)
+    return restore_value(end)
 
 
 def _validation_error(call: ToolCall, problem: str) -> ToolOutcome:

@@ -236,8 +236,12 @@ def _print_stats(stats: CassetteStats) -> None:
         "cost": "unknown" if stats.cost_dollars is None else f"${stats.cost_dollars:.4f}",
         "bytes": stats.bytes,
     }
+    if len(stats.tracks) > 1:
+        rows |= {"tracks": ", ".join(stats.tracks), "tools": stats.tools}
     for name, value in rows.items():
         click.echo(f"{name:13} {value}")
+    for limit in stats.limits:
+        click.echo(f"limit: {limit}")
     if stats.stale:
         numbers = ", ".join(map(str, stats.stale))
         fix = f"offbook cassette edit {shlex.quote(stats.path)} --upgrade"

@@ -24,6 +24,7 @@ from offbook.cli_options import (
     read_redactions,
     redact_option,
     report_faults,
+    script_option,
     trace_option,
     upstream_option,
 )
@@ -31,6 +32,7 @@ from offbook.errors import UsageError, counted
 
 if TYPE_CHECKING:
     from offbook.determinism.faults import Faults
+    from offbook.exchange.model import ModelSource
     from offbook.runs.commands import NetworkOptions
     from offbook.sources.live import Live
 
@@ -58,10 +60,13 @@ REPLAY_EXAMPLE = """\b
 Example:
   offbook replay tests/refund.yaml -- python agent.py
   offbook replay tests/refund.yaml --loose -- npm test
+  offbook replay tests/refund.yaml --until 39 -- python agent.py
+  offbook replay tests/refund.yaml --from 39 --live -- python agent.py
+  offbook replay tests/refund.yaml --from 39 --script new.yaml -- python agent.py
 
 \b
 Exit codes:
-  0  the command succeeded and used the whole cassette
+  0  the command succeeded and used the whole cassette, or reached --until
   1  the command failed, sent another request, or left interactions unused
   2  the cassette cannot be read, or the command cannot be started
 """
@@ -97,6 +102,12 @@ command_argument = click.argument(
 )
 @click.option("--replace", is_flag=True, help="Overwrite an existing file.")
 @click.option("--only", type=int, metavar="N", help="Record only interaction N again.")
+@click.option(
+    "--tracks",
+    default="model",
+    show_default=True,
+    help="What is recorded: model, tools, people, or all.",
+)
 @upstream_option
 @redact_option
 @preset_option
@@ -114,6 +125,7 @@ def record(  # noqa: PLR0913 - one for each option
     append: bool,
     replace: bool,
     only: int | None,
+    tracks: str,
     upstream: str | None,
     redact: tuple[str, ...],
     preset: tuple[str, ...],
@@ -126,6 +138,8 @@ def record(  # noqa: PLR0913 - one for each option
 ) -> int:
     """Run a command with the real model, and record a cassette or mocks."""
     from offbook.runs.commands import record_command
+    from offbook.sources.cassette.journal import load_cassette
+    from offbook.sources.cassette.maintenance import describe_limits
     from offbook.sources.cassette.mismatch import format_numbers
     from offbook.sources.cassette.recording import Recording, price_table
     from offbook.sources.live import Live
@@ -136,9 +150,9 @@ def record(  # noqa: PLR0913 - one for each option
     rules = read_redactions(redact, preset or preset_for_command(command))
     live = Live(upstream)
     if file.suffix == ".jsonl":
-        if append or only is not None or task or price:
+        if append or only is not None or task or price or tracks != "model":
             raise UsageError(
-                "--append, --only, --task and --price need a cassette",
+                "--append, --only, --task, --price and --tracks need a cassette",
                 where=str(file),
                 hint="record to a .yaml file",
             )
@@ -156,6 +170,7 @@ def record(  # noqa: PLR0913 - one for each option
         backend=command[0],
         task=task,
         price=price_table(_parse_price(text) for text in price),
+        tracks=tracks,
     )
     result, summary = record_command(
         recording, command, trace=trace, deadline=deadline, echo=not as_json, **network
@@ -177,6 +192,8 @@ def record(  # noqa: PLR0913 - one for each option
                 f"edit {shlex.quote(str(file))} --trim {format_numbers(recording.unused)}",
                 err=True,
             )
+        for limit in describe_limits(load_cassette(file)):
+            click.echo(f"offbook: {limit}", err=True)
     result.raise_failure()
     return int(result.exit_code != 0)
 
@@ -256,6 +273,18 @@ def _parse_price(text: str) -> tuple[str, float, float]:
 @click.option(
     "--allow-passthrough", is_flag=True, help="Send unrecorded requests to the real model."
 )
+@click.option(
+    "--tracks",
+    default="model",
+    show_default=True,
+    help="What is answered from the tape: model, tools, people, or all.",
+)
+@click.option("--until", type=int, metavar="N", help="Stop the run after interaction N.")
+@click.option(
+    "--from", "fork", type=int, metavar="N", help="Go on after interaction N with another model."
+)
+@script_option
+@click.option("--live", is_flag=True, help="With --from: go on with the real model.")
 @upstream_option
 @redact_option
 @preset_option
@@ -277,6 +306,11 @@ def replay(  # noqa: PLR0913 - one for each option
     *,
     strict: bool,
     allow_passthrough: bool,
+    tracks: str,
+    until: int | None,
+    fork: int | None,
+    script: Path | None,
+    live: bool,
     upstream: str | None,
     redact: tuple[str, ...],
     preset: tuple[str, ...],
@@ -292,13 +326,22 @@ def replay(  # noqa: PLR0913 - one for each option
 ) -> int:
     """Run a command against a cassette. It must use all of it and send no other request."""
     from offbook.runs.commands import run_command
+    from offbook.sources.cassette.format import parse_tracks
     from offbook.sources.cassette.replay import VERDICT_NAME, Cassette
     from offbook.trace.events import FileLine
 
     if not command:
         raise UsageError("missing command to replay", hint=f"offbook replay {file} -- COMMAND")
-    passthrough = None
-    if allow_passthrough:
+    passthrough = _open_other_model(script, upstream, live=live)
+    forks = fork is not None or "model" not in parse_tracks(tracks)
+    if forks != (passthrough is not None):
+        raise UsageError(
+            "--script and --live continue a tape after --from, or replace its track model",
+            hint=f"offbook replay {file} --from N --live -- COMMAND",
+        )
+    if fork is not None and until is not None:
+        raise UsageError("--from and --until exclude each other", hint="use one")
+    if allow_passthrough and passthrough is None:
         from offbook.sources.live import Live
 
         passthrough = Live(upstream)
@@ -310,6 +353,8 @@ def replay(  # noqa: PLR0913 - one for each option
         cursor=cursor,
         timed=timed,
         max_age=None if max_age is None else _parse_age(max_age),
+        tracks=tracks,
+        until=until if fork is None else fork,
         record_command=f"offbook record {shlex.join([str(file)])} --only {{number}} "
         f"-- {shlex.join(command)}",
     )
@@ -330,6 +375,14 @@ def replay(  # noqa: PLR0913 - one for each option
     report_faults(faults, result.events)
     if as_json:
         print_json({**msgspec.to_builtins(summary), **result.as_json()})
+    if until is not None and cassette.forked:
+        line = shlex.join(["offbook", "replay", str(file), "--from", str(until), "--live", "--"])
+        click.echo(
+            f"offbook: stopped after interaction {until} of {len(cassette.file)}; "
+            f"to go on: {line} {shlex.join(command)}",
+            err=True,
+        )
+        return 0
     result.raise_failure()
     remarks = [v.message for v in result.verdicts if v.check == VERDICT_NAME and v.message]
     if not remarks and not as_json:
@@ -338,6 +391,23 @@ def replay(  # noqa: PLR0913 - one for each option
     for remark in remarks:
         click.echo(f"offbook: {remark}", err=True)
     return 0
+
+
+def _open_other_model(
+    script: Path | None, upstream: str | None, *, live: bool
+) -> ModelSource | None:
+    """Return the model that answers in place of a tape, if there is one."""
+    if script is not None and live:
+        raise UsageError("--script and --live exclude each other", hint="use one")
+    if script is not None:
+        from offbook.sources.loading import open_source
+
+        return open_source(script)()
+    if live:
+        from offbook.sources.live import Live
+
+        return Live(upstream)
+    return None
 
 
 @click.command("determinism", epilog=DETERMINISM_EXAMPLE)

@@ -1,0 +1,83 @@
+"""A command is recorded with its tracks, stopped at a step, and continued from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from offbook.sources.cassette import load_cassette
+from offbook.sources.server import Server
+from tests.forked import forked_command
+from tests.sources.cassette.conversations import Counting
+from tests.surfaces.test_cassette_commands import AGENT, run_offbook
+
+PROMPTS = ["one", "two", "three"]
+SCRIPT = "- when: three\n  do:\n    - say: elsewhere\n"
+
+
+@pytest.fixture
+def tape(tmp_path: Path) -> Path:
+    """Record a command of three steps."""
+    (tmp_path / "agent.py").write_text(AGENT)
+    with Server() as server:
+        url = server.mount(Counting(), run="").openai
+        options = ["--tracks", "all", "--upstream", url]
+        ended = run_offbook("record", "tape.yaml", *options, *command(), cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    return tmp_path / "tape.yaml"
+
+
+def command() -> list[str]:
+    return ["--", *forked_command("agent.py"), *PROMPTS]
+
+
+def test_a_recording_has_the_chosen_tracks(tape: Path):
+    file = load_cassette(tape)
+    assert (len(file), file.header.tracks) == (3, ("model", "tools", "people"))
+    ended = run_offbook("replay", "tape.yaml", "--tracks", "all", *command(), cwd=tape.parent)
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_a_replay_stops_after_a_step(tape: Path):
+    ended = run_offbook("replay", "tape.yaml", "--until", 2, *command(), cwd=tape.parent)
+    assert ended.returncode == 0, ended.stderr
+    assert (
+        "stopped after interaction 2 of 3; to go on: offbook replay tape.yaml --from 2 --live"
+        in (ended.stderr)
+    )
+    assert ended.stdout.splitlines()[:2] == ["answer 1", "answer 2"]
+
+
+def test_a_replay_goes_on_with_a_script(tape: Path):
+    (tape.parent / "new.yaml").write_text(SCRIPT)
+    options = ["--from", 2, "--script", "new.yaml"]
+    ended = run_offbook("replay", "tape.yaml", *options, *command(), cwd=tape.parent)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines() == ["answer 1", "answer 2", "elsewhere"]
+
+
+def test_a_replay_goes_on_with_the_real_model(tape: Path):
+    with Server() as server:
+        url = server.mount(Counting(), run="").openai
+        options = ["--from", 2, "--live", "--upstream", url]
+        ended = run_offbook("replay", "tape.yaml", *options, *command(), cwd=tape.parent)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines() == ["answer 1", "answer 2", "answer 1"]
+
+
+WRONG = {
+    "a fork without a model": (["--from", 2], "--script and --live continue a tape"),
+    "a model without a fork": (["--live"], "--script and --live continue a tape"),
+    "two models": (["--from", 2, "--live", "--script", "x.yaml"], "exclude each other"),
+    "two ends": (["--from", 2, "--until", 2, "--live"], "--from and --until exclude each other"),
+    "an unknown track": (["--tracks", "tolls"], "unknown track 'tolls'"),
+    "a step that is not there": (["--until", 9], "no interaction 9"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_options_that_mean_nothing_are_refused(name: str, tape: Path):
+    options, message = WRONG[name]
+    ended = run_offbook("replay", "tape.yaml", *options, *command(), cwd=tape.parent)
+    assert (ended.returncode, message in ended.stderr) == (2, True), ended.stderr
