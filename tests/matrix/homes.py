@@ -273,7 +273,7 @@ HOMES = {
                 "@langchain/anthropic@1.5.11",
                 "@langchain/langgraph@1.4.18",
                 # A later one needs a version of @langchain/core that is not published.
-                "@langchain/langgraph-sdk@1.12.7",
+                "@langchain/langgraph-sdk@1.12.3",
                 "zod@4.6.7",
             ),
             npm=True,
