@@ -62,7 +62,7 @@ def test_a_test_over_its_budget_fails(
 
 def test_an_unknown_limit_is_an_error(pytester: pytest.Pytester):
     result = run(pytester, mark="@pytest.mark.offbook_budget(token=3)")
-    result.stdout.fnmatch_lines(["*unknown field `token`*requests, tokens, cost_usd, seconds*"])
+    result.stdout.fnmatch_lines(["*unknown key 'token'*requests, tokens, cost_usd, seconds*"])
     result.assert_outcomes(passed=1, failed=1)
 
 
@@ -131,10 +131,10 @@ def test_a_misspelt_marker_is_refused(pytester: pytest.Pytester, name: str):
 @pytest.mark.parametrize(
     "settings, message",
     [
-        ('[tool.offbook]\ncontract = "c.json"', "*`contract`*did you mean 'contracts'?*"),
+        ('[tool.offbook]\ncontract = "c.json"', "*'contract'*did you mean 'contracts'?*"),
         ("[tool.offbook.bugdet]\ntest = {requests = 1}", "*did you mean 'budget'?*"),
         ("[tool.offbook.budget]\ntests = {requests = 1}", "*did you mean 'test'?*"),
-        ("[tool.offbook.budget]\ntest = {request = 1}", "*unknown field `request`*"),
+        ("[tool.offbook.budget]\ntest = {request = 1}", "*unknown key 'request'*"),
         ("[tool.offbook.budget]\nsuite = {seconds = inf}", "*must be a finite number*"),
     ],
 )
