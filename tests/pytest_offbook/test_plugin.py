@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.forked import run_pytest
+
 pytest_plugins = ["pytester"]
 
 RunTests = Callable[..., pytest.RunResult]
@@ -477,7 +479,9 @@ async def test_it(offbook, number):
     assert number % 2
 """
     )
-    outcome = pytester.runpytest_subprocess("-n", "2", "-p", "no:randomly")
+    # A fork has imported the plugins, so that their asserts are not rewritten.
+    imported = "ignore::pytest.PytestAssertRewriteWarning"
+    outcome = run_pytest(pytester, "-n", "2", "-p", "no:randomly", "-W", imported)
     outcome.assert_outcomes(passed=3, failed=3)
     outcome.stdout.fnmatch_lines(["*- offbook trace -*", '├─ user "Greet me"', "kept: *"])
     assert len(list(pytester.path.glob(".offbook/traces/*.jsonl"))) == 3

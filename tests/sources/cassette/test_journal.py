@@ -27,6 +27,7 @@ from offbook.sources.cassette import (
     load_cassette,
     try_lock,
 )
+from tests.forked import run_python
 from tests.sources.cassette.conversations import Counting, ask, record, record_prompts, replay
 
 
@@ -45,13 +46,7 @@ def path(tmp_path: Path) -> Path:
 def test_a_killed_recorder_leaves_every_finished_interaction(
     tmp_path: Path, root: Path, times: int
 ):
-    result = subprocess.run(
-        [sys.executable, "-m", "tests.sources.cassette.kill_recorder", tmp_path, str(times), "7"],
-        cwd=root,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    result = run_python("-m", "tests.sources.cassette.kill_recorder", tmp_path, times, 7, cwd=root)
     assert result.stdout == f"tried {times}\n", result.stdout + result.stderr
 
 
