@@ -11,12 +11,13 @@ import sys
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, cast
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 import click
 import msgspec
 
-from offbook.errors import UsageError
+from offbook.errors import UsageError, require_known
+from offbook.options import decode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -103,7 +104,7 @@ def trace_option(command: Callable[P, int]) -> Callable[P, int]:
         if not given.pop("wire"):
             return command(*args, **given)
         if given.get("trace") is None:
-            raise UsageError("--wire has no effect without --trace", hint="--trace FILE --wire")
+            refuse_without("--trace FILE", wire=True)
         from offbook.determinism.run_context import keep_wire
 
         token = keep_wire.set(True)
@@ -206,6 +207,31 @@ def fault_options(command: Callable[..., int]) -> Callable[..., int]:
     return kinds(seed(rate(run)))
 
 
+def refuse_together(**given: object) -> None:
+    """Raise a UsageError if more than one of these options is given.
+
+    refuse_together(record=record, replay=replay)
+    """
+    if sum(_is_given(value) for value in given.values()) > 1:
+        raise UsageError(f"{_join(given)} exclude each other", hint="give one of them")
+
+
+def refuse_without(needed: str, **given: object) -> None:
+    """Raise a UsageError if an option is given that has no effect without another one."""
+    if options := {name: value for name, value in given.items() if _is_given(value)}:
+        verb = "have" if len(options) > 1 else "has"
+        raise UsageError(f"{_join(options)} {verb} no effect without {needed}")
+
+
+def _is_given(value: object) -> bool:
+    return value is not None and value is not False and value != ()
+
+
+def _join(names: Iterable[str]) -> str:
+    *others, last = [f"--{name.replace('_', '-')}" for name in names]
+    return f"{', '.join(others)} and {last}" if others else last
+
+
 def report_faults(faults: Faults | None, events: Iterable[Event]) -> None:
     """Print what the agent did about each fault."""
     if faults is None:
@@ -241,11 +267,7 @@ def read_value(text: str, name: str) -> Any:
 def read_object(text: str | None, name: str) -> dict[str, Any] | None:
     """Return the value of an option that has to be an object."""
     value = None if text is None else read_value(text, name)
-    if value is not None and not isinstance(value, dict):
-        raise UsageError(
-            f"{name} must be an object, got {type(value).__name__}", hint='{"name": …}'
-        )
-    return cast("dict[str, Any] | None", value)
+    return decode(value, dict[str, Any] | None, name, hint='{"name": …}')
 
 
 def read_list(texts: tuple[str, ...], name: str) -> list[Any]:
@@ -286,23 +308,12 @@ def read_redactions(texts: tuple[str, ...], presets: tuple[str, ...]) -> dict[st
     paths: list[str] = []
     names = [*presets]
     for text in texts:
-        if not text.lstrip().startswith("{"):  # a file
-            text = msgspec.json.encode(read_object(text, "redactions")).decode()  # noqa: PLW2901
-        try:
-            rules = msgspec.json.decode(text, type=dict[str, Any])
-        except msgspec.DecodeError as error:
-            raise UsageError(
-                f"--redact {text!r} is not a JSON object: {error}",
-                hint='write --redact \'{"patterns": {"user_id": "user_[a-z0-9]+"}}\'',
-            ) from error
+        rules = read_object(text, "--redact") or {}
         patterns.update(rules.pop("patterns", {}))
         paths += rules.pop("paths", [])
         names += rules.pop("presets", [])
-        if rules:
-            raise UsageError(
-                f"unknown key {next(iter(rules))!r} in --redact",
-                hint=f"use {', '.join(REDACT_KEYS)}",
-            )
+        for key in rules:
+            require_known("--redact: unknown key", key, REDACT_KEYS)
     return {"patterns": patterns, "paths": paths, "presets": names}
 
 

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+__tracebackhide__ = True  # pytest shows the line that a check is about
 P = ParamSpec("P")
 T = TypeVar("T")
 

@@ -24,23 +24,19 @@ from functools import cache
 from importlib import import_module
 from io import StringIO
 from pathlib import Path
-from types import CodeType, ModuleType, UnionType
+from types import CodeType, ModuleType
 from typing import (
     Any,
     BinaryIO,
-    Literal,
     NamedTuple,
     TypeVar,
-    Union,
     cast,
-    get_args,
-    get_origin,
-    get_type_hints,
 )
 
 import msgspec
 
 from offbook.errors import FormatError, UsageError, did_you_mean
+from offbook.options import explain_invalid
 from offbook.secrets import excerpt
 
 T = TypeVar("T")
@@ -91,6 +87,33 @@ def is_hard_linked(path: Path) -> bool:
 
 
 # --- reading
+
+
+def require_file(path: Path, what: str = "file", hint: str = "") -> Path:
+    """Return the path of a file, or raise a UsageError with the nearest name."""
+    if path.is_file():
+        return path
+    raise UsageError(f"no such {what}", where=str(path), hint=hint or _nearest_name(path))
+
+
+def require_folder(path: Path, what: str = "folder", hint: str = "") -> Path:
+    """Return the path of a folder, or raise a UsageError with the nearest name."""
+    if path.is_dir():
+        return path
+    raise UsageError(f"no such {what}", where=str(path), hint=hint or _nearest_name(path))
+
+
+def require_new(path: Path, what: str = "file", hint: str = "remove it first") -> Path:
+    """Return a path that does not exist yet, or raise a UsageError."""
+    if path.exists():
+        raise UsageError(f"the {what} exists already", where=str(path), hint=hint)
+    return path
+
+
+def _nearest_name(path: Path) -> str:
+    names = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
+    hint = did_you_mean(path.name, names)
+    return hint if hint.startswith("did you mean") else ""
 
 
 def read_text(path: Path) -> str:
@@ -340,78 +363,6 @@ def convert(
         raise FormatError(message, path=path, line=line, hint=hint) from error
 
 
-def explain_invalid(error: msgspec.ValidationError, kind: Any) -> tuple[str, str, str]:
-    """Return the problem, its location, and a hint: the nearest field, or the valid values."""
-    # msgspec writes "Expected `int`, got `str` - at `$.cases[2].limit`"
-    problem, _, location = str(error).partition(" - at ")
-    location = location.strip("`") or "$"
-    found = _types_at(kind, location)
-    names = [name for each in found for name in getattr(each, "__struct_encode_fields__", ())]
-    hint = ""
-    if unknown := re.search(r"unknown field `(.*)`", problem):
-        problem = f"unknown key {unknown[1]!r}"
-        hint = did_you_mean(unknown[1], names)
-        location = f"{location}.{unknown[1]}"
-    elif missing := re.search(r"missing required field `(.*)`", problem):
-        problem = f"missing key {missing[1]!r}"
-        hint = f"add {missing[1]}; the keys are {', '.join(names)}"
-    elif wrong := re.search(r"Invalid enum value '(.*)'", problem):
-        values = [str(v) for each in found if get_origin(each) is Literal for v in get_args(each)]
-        problem = f"invalid value {wrong[1]!r}"
-        close = did_you_mean(wrong[1], values)
-        hint = f"expected one of: {', '.join(values)}"
-        hint = f"{close} {hint}" if close.startswith("did you mean") else hint
-    elif mixed := re.match(r"Expected `(.*)`, got `(.*)`", problem):
-        expected, got = (_plain_type(name) for name in mixed.groups())
-        problem = f"expected {expected}, got {got}"
-        if mixed[1].startswith("str") and mixed[2] in {"int", "float", "bool"}:
-            hint = "put the value in quotes to make it a text"
-        elif mixed[1].startswith("array"):
-            hint = "write it as a list: [ … ], or lines that begin with -"
-        elif mixed[1].startswith("object"):
-            hint = f"write it with keys: {', '.join(names)}" if names else "write it as key: value"
-    return problem, location, hint
-
-
-_PLAIN_TYPES = {
-    "array": "a list",
-    "object": "a mapping",
-    "str": "a text",
-    "int": "an integer",
-    "float": "a number",
-    "bool": "true or false",
-    "null": "nothing",
-}
-
-
-def _plain_type(name: str) -> str:
-    """Return the type of a message of msgspec in plain words: `str | null` is a text or nothing."""
-    return " or ".join(_PLAIN_TYPES.get(part, part) for part in name.split(" | "))
-
-
-def _types_at(kind: Any, location: str) -> list[Any]:
-    """Return the types that a value at a location such as `$.cases[2].name` may have."""
-    types = _union_members(kind)
-    for key, _ in re.findall(r"\.([^.\[\]]+)|\[([^\]]*)\]", location):
-        inner: list[Any] = []
-        for each in types:
-            if not key:  # an item of a list, or a value of a dict
-                inner += [arg for arg in get_args(each)[-1:] if arg is not ...]
-                inner += [arg for arg in get_args(each)[:1] if get_args(each)[-1] is ...]
-            elif isinstance(each, type) and issubclass(each, msgspec.Struct):
-                hints = get_type_hints(each)
-                fields = zip(each.__struct_encode_fields__, each.__struct_fields__, strict=True)
-                inner += [hints[field] for name, field in fields if name == key]
-        types = [member for each in inner for member in _union_members(each)]
-    return types
-
-
-def _union_members(kind: Any) -> list[Any]:
-    if get_origin(kind) in {Union, UnionType}:
-        return [member for each in get_args(kind) for member in _union_members(each)]
-    return [kind]
-
-
 def find_line(text: str, location: str) -> int | None:
     """Return the line of a location such as `$.cases[2].name` in YAML in block style.
 
@@ -465,9 +416,14 @@ def import_object(reference: str) -> Any:
             where=reference,
             hint="run the command in the folder of the module",
         ) from error
+    return find_attribute(module, name)
+
+
+def find_attribute(module: ModuleType, name: str) -> Any:
+    """Return an object of a module, or raise a UsageError with the nearest name."""
     if not hasattr(module, name):
         names = [known for known in vars(module) if not known.startswith("_")]
-        raise UsageError(f"{module_name} has no {name!r}", hint=did_you_mean(name, names))
+        raise UsageError(f"{module.__name__} has no {name!r}", hint=did_you_mean(name, names))
     return getattr(module, name)
 
 

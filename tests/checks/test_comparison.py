@@ -344,7 +344,7 @@ def test_the_text_shows_the_first_divergence_and_both_values(tmp_path: Path):
 
 
 BAD_INPUT = {
-    "a missing trace": ("missing.jsonl", "trace not found"),
+    "a missing trace": ("missing.jsonl", "no such trace"),
     "a file and a folder": ("folder", "cannot compare a file with a folder"),
     "a trace without events": ("empty.jsonl", "no events in this trace"),
     "a damaged trace": ("damaged.jsonl", "damaged.jsonl:1"),

@@ -267,9 +267,15 @@ BAD: dict[str, tuple[Callable[[], object], str]] = {
     "no steps": (lambda: assert_steps_ran([]), "nothing would be checked"),
     "a predicate of nothing": (lambda: assert_step_emitted("plan", {}), "matches every record"),
     "a text of names": (lambda: assert_steps_ran("plan"), "write ['plan']"),
-    "a step that is no function": (lambda: step(7), "a step must be a function, got int"),  # pyright: ignore[reportCallIssue, reportArgumentType, reportUnknownLambdaType] - wrong on purpose
-    "a persona without a name": (lambda: persona(""), "a persona needs a name"),
-    "an empty pattern": (lambda: step_assertions_begin(""), "expected a pattern"),
+    "a step that is no function": (lambda: step(7), "step: expected a function, got int"),  # pyright: ignore[reportCallIssue, reportArgumentType, reportUnknownLambdaType] - wrong on purpose
+    "a persona without a name": (
+        lambda: persona(""),
+        "name of a persona: expected a text of length >= 1, got ''",
+    ),
+    "an empty pattern": (
+        lambda: step_assertions_begin(""),
+        "pattern of personas: expected a text of length >= 1",
+    ),
 }
 
 

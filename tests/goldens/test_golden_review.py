@@ -119,5 +119,5 @@ def test_one_review_has_recordings_snapshots_and_goldens_of_checks(
 def test_a_word_that_names_nothing_is_refused(project: Path, offbook_command: Offbook):
     outcome = offbook_command("review", "till/open-draw")
     assert outcome.code == 2
-    assert "'till/open-draw' is no folder and no pending change" in outcome.err
+    assert "no folder and no pending change 'till/open-draw'" in outcome.err
     assert "did you mean 'till/open-drawer'?" in outcome.err

@@ -82,7 +82,7 @@ UNRECORDABLE = {
     "not a step": (
         HEAD + "    till.steal(1)\n",
         "open-drawer",
-        "'steal' is not a step, so a replay cannot repeat it",
+        "a replay can repeat steps only; no step 'steal'",
     ),
     "no steps": (HEAD + "    pass\n", "open-drawer", "has no steps to record"),
     "step not awaited": (

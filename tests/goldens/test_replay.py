@@ -129,7 +129,7 @@ BROKEN: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str]] = {
     "step raises": (
         [{"type": "resume", "sessionId": "s", "message": "m"}],
         {"events": []},
-        "resume raised UsageError: no session 's' is paused",
+        "resume raised UsageError: no paused session 's'",
     ),
     "other status": ([START], {"status": "running"}, 'status: expected "running", got "idle"'),
     "inactive session": ([], {"sessionActive": True}, "sessionActive: expected true, got false"),

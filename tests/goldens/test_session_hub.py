@@ -123,7 +123,7 @@ def test_session_is_paused_once_and_resumed_with_a_message():
         ("paused", "s", " ", UsageError, "needs a message"),
         ("running", "t", "", UsageError, "needs a message"),
         ("running", "t", "go", RunError, "already running"),
-        ("paused", "t", "go", UsageError, "did you mean|no session 't' is paused"),
+        ("paused", "t", "go", UsageError, "did you mean|no paused session 't'"),
     ],
 )
 def test_invalid_resume_is_refused_without_an_event(

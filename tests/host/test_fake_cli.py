@@ -158,7 +158,7 @@ def test_a_wrong_program_name_is_refused():
 
 
 def test_one_answer_instead_of_a_list_is_refused():
-    with pytest.raises(UsageError, match="expected a list of answers, got dict"):
+    with pytest.raises(UsageError, match="answers must be a list, got dict"):
         fake_cli("pi", {"output": "x"})  # pyright: ignore[reportArgumentType] - the mistake
 
 

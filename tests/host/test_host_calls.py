@@ -216,18 +216,24 @@ BAD: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "an unknown key": (
         lambda: mock_host_response("clock", "now", {"reslut": 1}),
-        "unknown key 'reslut' in a host mock\ndid you mean 'result'",
+        "unknown key 'reslut'\ndid you mean 'result'",
     ),
-    "params that are no dict": (lambda: mock_host_result("clock", "now", 1, [1]), "a dict"),  # pyright: ignore[reportArgumentType] - wrong on purpose
+    "params that are no dict": (
+        lambda: mock_host_result("clock", "now", 1, [1]),  # pyright: ignore[reportArgumentType] - wrong on purpose
+        "params: expected a mapping",
+    ),
     "results that are no list": (
         lambda: mock_host_response("clock", "now", {"results": "ab"}),
-        "results must be a list",
+        "host mock.results: expected a list",
     ),
     "results and a result": (
         lambda: mock_host_response("clock", "now", {"results": [1], "result": 1}),
         "`results` cannot be combined",
     ),
-    "times": (lambda: mock_host_response("clock", "now", {"times": 0}), "times must be"),
+    "times": (
+        lambda: mock_host_response("clock", "now", {"times": 0}),
+        "times: expected an integer >= 1",
+    ),
     "a name without a dot": (lambda: host_call("clock"), "invalid host call 'clock'"),
     "an assertion on an unknown operation": (
         lambda: assert_host_called("clock", "nwo"),
@@ -239,11 +245,11 @@ BAD: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "an entry that is no dict": (
         lambda: with_host_mocks(["x"], lambda: None),  # pyright: ignore[reportArgumentType] - wrong on purpose
-        "with_host_mocks, mock 1: a host mock must be a dict",
+        "with_host_mocks, mock 1: host mock: expected a mapping, got a text",
     ),
     "an entry without an operation": (
         lambda: with_host_mocks([{"capability": "clock"}], lambda: None),
-        "needs a 'operation'",
+        "missing key 'operation'",
     ),
     "a provider without operations": (
         lambda: register_host_provider("empty", object()),

@@ -225,7 +225,7 @@ def test_m23_an_answer_may_be_delayed(pi: FakeCli):
 
 WRONG: Mapping[str, tuple[Answer, str]] = {
     "m24": ({"outputt": "x"}, r"no key 'outputt'\ndid you mean 'output'"),
-    "m25": ({"exitcode": 1, "files": {}}, "no key 'exitcode', 'files'"),
+    "m25": ({"exitcode": 1, "files": {}}, "no key 'exitcode'\ndid you mean 'exit_code'"),
     "a value of the wrong type": ({"exit_code": "1"}, "invalid answer"),
     "an exit code that no process has": ({"exit_code": 256}, "invalid answer"),
     "a negative delay": ({"delay": -1}, "invalid answer"),

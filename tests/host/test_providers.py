@@ -63,7 +63,7 @@ def test_a_process_that_takes_too_long_is_killed():
 
 
 def test_a_command_line_is_no_list_of_words():
-    with pytest.raises(UsageError, match="list of words"):
+    with pytest.raises(UsageError, match="argv: expected a list, got a text"):
         host_call("process.exec", {"argv": "ls -l"})
 
 

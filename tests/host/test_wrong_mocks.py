@@ -13,10 +13,10 @@ from offbook.testing import fake_cli, with_host_mocks
     "fields, message",
     [
         ({"error": 5}, "error must be a message or an exception, got int"),
-        ({"params": [1]}, "params must be a dict, got list"),
-        ({"results": []}, "results must be a list of answers"),
-        ({"times": 0}, "times must be a positive number, got 0"),
-        ({"times": True}, "times must be a positive number, got True"),
+        ({"params": [1]}, r"host mock\.params: expected a mapping or nothing, got a list"),
+        ({"results": []}, r"host mock\.results: expected a list of length >= 1, got \[\]"),
+        ({"times": 0}, r"host mock\.times: expected an integer >= 1, got 0"),
+        ({"times": True}, r"host mock\.times: expected an integer or nothing, got true or false"),
     ],
 )
 def test_a_wrong_field_of_a_host_mock_is_named(fields: dict[str, Any], message: str):
@@ -26,7 +26,7 @@ def test_a_wrong_field_of_a_host_mock_is_named(fields: dict[str, Any], message: 
 
 
 def test_an_answer_of_a_fake_program_is_a_text_or_a_mapping():
-    with pytest.raises(UsageError, match="expected an answer, got int"):
+    with pytest.raises(UsageError, match="invalid answer: expected a mapping, got an integer"):
         fake_cli("claude", [5])  # type: ignore[list-item]
 
 

@@ -492,7 +492,7 @@ def test_a_write_of_the_wrong_type_is_refused_and_changes_nothing():
 @pytest.mark.parametrize(
     "name, text, message",
     [
-        ("missing.py", None, "the pattern file does not exist"),
+        ("missing.py", None, "no such pattern file"),
         ("syntax.py", "def (", r"syntax\.py:1: the pattern cannot be imported: SyntaxError"),
         ("raises.py", "\n\n1 / 0\n", r"raises\.py:3: the pattern cannot be imported: ZeroDivision"),
         ("above.py", "from ..shared import x", "cannot be imported: ImportError"),
@@ -533,7 +533,10 @@ def test_one_of_several_patterns_is_selected_by_name(tmp_path: Path):
     "action, message",
     [
         (lambda h: h.load(counter, {"valeu": 1}), "counter has no input 'valeu'\\s+did you mean"),
-        (lambda h: h.load(counter, [1]), "the initial state of counter: expected a dict, got list"),
+        (
+            lambda h: h.load(counter, [1]),
+            "the initial state of counter: expected a mapping, got a list",
+        ),
         (lambda h: h.load(print), "expected a pattern, got builtin_function_or_method"),
         (
             lambda h: h.load(counter).cells.valeu,
@@ -606,7 +609,7 @@ def test_a_pattern_returns_a_dict():
 
     with (
         create_harness() as h,
-        pytest.raises(UsageError, match="wrong: expected a dict of outputs, got list"),
+        pytest.raises(UsageError, match="the outputs of wrong: expected a mapping, got a list"),
     ):
         h.load(wrong)
 

@@ -85,10 +85,10 @@ def test_an_error_of_a_handler_fails_the_steps():
         ({"assert": "True", "send": "add"}, "two kinds: assert, send"),
         ({"skip": True}, "no kind: skip"),
         ({"sned": "add"}, "no kind: sned"),
-        ({"send": "add", "evnt": 1}, "unknown key 'evnt' in a step with 'send'\\s+did you mean"),
+        ({"send": "add", "evnt": 1}, "a step with 'send' has no key 'evnt'\\s+did you mean"),
         ({"set": "items"}, "'set' needs 'to'"),
         ({"assert": "count =="}, "invalid expression: count =="),
-        ("send", "a step is a mapping"),
+        ("send", "expected a mapping, got a text"),
     ],
 )
 def test_a_step_that_cannot_run_is_refused_before_anything_runs(step: Any, message: str):

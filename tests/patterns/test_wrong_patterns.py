@@ -17,7 +17,7 @@ def no_event() -> None:
     "make, message",
     [
         (lambda: cell(1, 2), "a cell has one value, got 2"),
-        (lambda: computed(3), "computed() needs a function"),  # type: ignore[arg-type]
+        (lambda: computed(3), "computed(): expected a function, got int"),  # type: ignore[arg-type]
         (lambda: handler(no_event), "the handler no_event has no parameter for the event"),
         (lambda: cell(1), "cell() was called outside of a pattern"),
     ],

@@ -274,8 +274,8 @@ def test_both_scopes_are_opened_together():
 
 BAD: dict[str, tuple[Callable[[], object], str]] = {
     "an unknown key": (lambda: with_mocks({"host_mock": []}), "did you mean 'host_mocks'"),
-    "no dict": (lambda: with_mocks([]), "needs a dict, got list"),  # pyright: ignore[reportArgumentType] - wrong on purpose
-    "no list": (lambda: with_llm_mocks("x"), "needs a list of mocks, got str"),  # pyright: ignore[reportArgumentType] - wrong on purpose
+    "no dict": (lambda: with_mocks([]), "with_mocks: expected a mapping, got a list"),  # pyright: ignore[reportArgumentType] - wrong on purpose
+    "no list": (lambda: with_llm_mocks("x"), "the mocks must be a list, got str"),  # pyright: ignore[reportArgumentType] - wrong on purpose
     "an unknown field": (lambda: with_llm_mocks([{"txt": "a"}], now), "did you mean 'text'"),
     "no scope": (lambda: llm_mock({"text": "a"}), "there is no scope of LLM mocks"),
 }

@@ -98,7 +98,7 @@ FAILURES = {
     "a tool without a name": (
         'def extension(api):\n    api.tool("")(print)\n',
         "UsageError",
-        "a tool needs a name, got ''",
+        "a tool needs a name: expected a text of length >= 1, got ''",
     ),
 }
 

@@ -263,8 +263,8 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a smoke without a script": ({"smoke": {"mock_tools": {}}}, "smoke has no script"),
     "an unknown key of smoke": ({"smoke": {"scripts": []}}, "did you mean 'script'"),
     "a smoke file that is missing": ({"smoke": "none.yaml"}, "none.yaml"),
-    "a folder of wheels that is missing": ({"wheels": "none"}, "folder of wheels does not exist"),
-    "a deadline of 0": ({"deadline": 0}, "deadline must be positive"),
+    "a folder of wheels that is missing": ({"wheels": "none"}, "no such folder of wheels"),
+    "a deadline of 0": ({"deadline": 0}, "deadline: expected a number > 0.0"),
     "an unknown kind": ({"kind": "pip"}, "unknown kind 'pip'"),
 }
 

@@ -358,7 +358,7 @@ def test_an_invalid_cassette_is_a_usage_error(tmp_path: Path):
 @pytest.mark.parametrize(
     "options, message",
     [
-        (["--redact", "{"], "not a JSON object"),
+        (["--redact", "{"], "--redact: invalid JSON"),
         (["--redact", '{"pattern": {}}'], "unknown key 'pattern'"),
         (["--price", "gpt-5"], "MODEL=IN/OUT"),
         (["--preset", "codexx"], "did you mean 'codex'"),

@@ -36,7 +36,7 @@ def test_json_has_the_first_divergence(traces: Path, offbook_command: Offbook):
 
 def test_a_missing_trace_is_named(traces: Path, offbook_command: Offbook):
     outcome = offbook_command("compare", traces / "one.jsonl", traces / "nothing.jsonl")
-    assert f"{traces / 'nothing.jsonl'}: trace not found" in outcome.err
+    assert f"{traces / 'nothing.jsonl'}: no such trace" in outcome.err
 
 
 def test_two_sets_of_runs_are_compared_trace_by_trace(tmp_path: Path, offbook_command: Offbook):

@@ -16,7 +16,7 @@ USAGE_ERROR = 2
     [
         ("show .", ".: no cassettes found"),
         ("show none.yaml", "none.yaml: no such cassette"),
-        ("compare a b", "a: trace not found"),
+        ("compare a b", "a: no such trace"),
         ("report none --format coverage", "none: cannot read the trace: No such file or directory"),
         ("eval compare a b", "no run 'a' in .offbook/evals"),
         ("eval new pack.json", "pack.json: expected a .toml file, got 'pack.json'"),

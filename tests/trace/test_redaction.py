@@ -119,8 +119,8 @@ def test_the_preset_of_a_client_is_found_by_its_command():
         ({"patterns": {"$UID": True}}, r"did you mean '\$UUID'"),
         ({"paths": ["response.x"]}, "invalid JSON path"),
         ({"presets": ["codx"]}, "did you mean 'codex'"),
-        ({"pattern": {}}, "unknown field `pattern`"),
-        ({"patterns": []}, "Expected `object`"),
+        ({"pattern": {}}, "unknown key 'pattern'"),
+        ({"patterns": []}, "expected a mapping"),
     ],
 )
 def test_an_invalid_rule_is_rejected_with_a_fix(rules: dict[str, Any], message: str):

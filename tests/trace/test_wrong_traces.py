@@ -68,7 +68,7 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path):
 @pytest.mark.parametrize(
     "call, message",
     [
-        (lambda: list_records([], EventFilter(), 0), "limit must be at least 1, got 0"),
+        (lambda: list_records([], EventFilter(), 0), "limit: expected an integer >= 1, got 0"),
         (lambda: parse_pointer(5), "a JSON pointer is a text, got int"),  # type: ignore[arg-type]
         (lambda: Contracts(events={"a": 5}), "a: expected a JSON schema or a type, got 5"),
     ],

@@ -63,7 +63,7 @@ def test_a_run_that_fails_is_not_measured(flow: str):
 
 
 def test_too_few_runs_and_unknown_baselines_are_errors(flow: str):
-    with pytest.raises(UsageError, match="repeat must be at least 1"):
+    with pytest.raises(UsageError, match="repeat: expected an integer >= 1"):
         benchmark(flow, "Build", repeat=0)
     with pytest.raises(UsageError, match=r"main\.json"):
         benchmark(flow, "Build", from_baseline="main")

@@ -126,7 +126,7 @@ def test_a_preset_without_hats_has_planner_and_builder(tmp_path: Any, text: str)
         ("event_loop: 7\n", "preset.yml:1: expected a mapping"),
         ("hats:\n\tbuilder: {}\n", "preset.yml:2"),
         ("hats:\n  builder:\n", "preset.yml:1: expected a mapping, got nothing"),
-        ("event_loop:\n  max_iterations: -1\n", "preset.yml:2: Expected `int` >= 0"),
+        ("event_loop:\n  max_iterations: -1\n", "preset.yml:2: expected an integer >= 0"),
         ("cli: {}\n---\nhats: {}\n", "preset.yml:2: 2 YAML documents, expected one"),
     ],
 )

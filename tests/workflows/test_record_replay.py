@@ -257,7 +257,7 @@ async def test_a_loose_replay_answers_a_different_task_by_position(
             lambda: record("auth", "../x", TASK, "command", command=["true"]),
             "invalid cassette name",
         ),
-        (lambda: record("auth", "x", TASK, "mock"), "the backend 'mock' cannot be recorded"),
+        (lambda: record("auth", "x", TASK, "mock"), "no backend that can be recorded: 'mock'"),
         (lambda: record("auth", "x", TASK, "claud"), "did you mean 'claude'"),
         (lambda: record("auth", "x", TASK, "command"), "needs a command"),
         (lambda: record("auth", "x", TASK, "command", command=["no-such"]), "backend_not_found"),

@@ -96,8 +96,8 @@ async def test_a_command_is_stopped_at_the_time_limit():
         (lambda: run("here", "x"), "needs mock_responses"),
         (lambda: run("here", "x", backend="mok"), "did you mean 'mock'"),
         (lambda: run("here", "x", mock_responses=[{"outptu": "x"}]), "outptu"),
-        (lambda: run_here(mock_responses={"output": "x"}), "mock_responses is a list"),
-        (lambda: run_here(mock_responses="LOOP_COMPLETE"), "mock_responses is a list"),
+        (lambda: run_here(mock_responses={"output": "x"}), "mock_responses: expected a list"),
+        (lambda: run_here(mock_responses="LOOP_COMPLETE"), "mock_responses: expected a list"),
         (lambda: run_here(mock_responses=[{"output": "x", "delay_ms": -1}]), "delay_ms"),
         (lambda: run_here(max_iterations=0), "max_iterations must be at least 1, got 0"),
         (lambda: run_here(max_iterations="5"), "max_iterations must be at least 1, got '5'"),
@@ -128,8 +128,8 @@ async def test_inspect_is_limited_and_reports_truncation():
     later = inspect("many", filter={"after_iteration": 1})["records"]
     assert later[0]["event"] == "_meta.iteration"
     for wrong, message in (
-        (0, "limit must be at least 1, got 0"),
-        (-1, "limit must be at least 1, got -1"),
+        (0, "limit: expected an integer >= 1, got 0"),
+        (-1, "limit: expected an integer >= 1, got -1"),
     ):
         with pytest.raises(UsageError, match=message):
             inspect("many", limit=wrong)
@@ -154,12 +154,12 @@ async def test_a_corrupt_session_is_reported_with_its_line():
     "tool, options, message",
     [
         (setup, {"config": {"hats": 5}}, "config: expected a mapping"),
-        (setup, {"config": {"event_loop": {"max_iterations": -1}}}, "Expected `int` >= 0"),
-        (setup, {"config": [1]}, "config must be an object"),
-        (setup, {"scratchpad": 5}, "must map paths to texts"),
-        (inspect, {"limit": 0}, "limit must be at least 1, got 0"),
-        (inspect, {"limit": -1, "format": "summary"}, "limit must be at least 1, got -1"),
-        (inspect, {"limit": "5"}, "limit must be at least 1, got '5'"),
+        (setup, {"config": {"event_loop": {"max_iterations": -1}}}, "expected an integer >= 0"),
+        (setup, {"config": [1]}, "config: expected a mapping, got a list"),
+        (setup, {"scratchpad": 5}, "fixtures: expected a text"),
+        (inspect, {"limit": 0}, "limit: expected an integer >= 1, got 0"),
+        (inspect, {"limit": -1, "format": "summary"}, "limit: expected an integer >= 1, got -1"),
+        (inspect, {"limit": "5"}, "limit: expected an integer, got a text"),
         (inspect, {"filter": [1]}, "filter: expected a mapping"),
         (inspect, {"filter": {"topcs": []}}, "did you mean 'topics'"),
     ],

@@ -26,7 +26,7 @@ from offbook.checks.context import (
     Termination,
 )
 from offbook.errors import OffbookError, UsageError, did_you_mean
-from offbook.files import explain_invalid
+from offbook.options import explain_invalid
 from offbook.trace.agent_output import truncate_texts
 from offbook.trace.events import Verdict
 from offbook.trace.matching import compile_check

@@ -33,6 +33,7 @@ from offbook.checks.context import CheckContext, NoData
 from offbook.checks.golden_transcript import HARN_EVENTS, read_transcript
 from offbook.errors import CheckFailed, FormatError, UsageError, counted
 from offbook.files import convert, parse_json, read_text
+from offbook.options import require_some
 from offbook.trace.events import (
     AGENT_END,
     BUDGET_EXHAUSTED,
@@ -500,8 +501,7 @@ class AuditPolicy(msgspec.Struct, frozen=True):
     implied: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.rules:
-            raise UsageError("an audit policy needs a rule", hint="rules: [{rule: …}]")
+        require_some(self.rules, "an audit policy needs a rule", hint="rules: [{rule: …}]")
         for rule in self.rules:
             for flag in rule.needs_states:
                 if not any(getattr(state, flag) for state in self.states):

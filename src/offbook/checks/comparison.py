@@ -25,6 +25,8 @@ import msgspec
 from offbook.checks.context import TotalCost
 from offbook.errors import FormatError, UsageError, counted
 from offbook.exchange.model import Usage
+from offbook.files import require_file
+from offbook.options import require_some
 from offbook.trace import events as names
 from offbook.trace.agent_output import output_bytes
 from offbook.trace.events import Event
@@ -156,8 +158,8 @@ class Comparison(msgspec.Struct, frozen=True):
 def compare_paths(before: Path, after: Path, redaction: Redaction | None = None) -> Comparison:
     """Compare two trace files, or the traces in two folders that have the same relative path."""
     for path in (before, after):
-        if not path.exists():
-            raise UsageError("trace not found", where=str(path), hint="give a file or a folder")
+        if not path.is_dir():
+            require_file(path, "trace")
     if before.is_dir() != after.is_dir():
         file, folder = (after, before) if before.is_dir() else (before, after)
         raise UsageError(
@@ -173,12 +175,8 @@ def compare_paths(before: Path, after: Path, redaction: Redaction | None = None)
         pairs = [(name, left[name], right[name]) for name in left if name in right]
         only_before = [name for name in left if name not in right]
         only_after = [name for name in right if name not in left]
-        if not pairs:
-            raise UsageError(
-                "the folders have no trace in common",
-                where=f"{before}, {after}",
-                hint="traces are paired by their path in the folder",
-            )
+        hint, where = "traces are paired by their path in the folder", f"{before}, {after}"
+        require_some(pairs, "the folders have no trace in common", where=where, hint=hint)
     traces = [
         compare_traces(_read(one), _read(two), name=name, redaction=redaction)
         for name, one, two in pairs
@@ -200,8 +198,7 @@ def compare_paths(before: Path, after: Path, redaction: Redaction | None = None)
 
 def _list_traces(folder: Path) -> dict[str, Path]:
     found = {str(path.relative_to(folder)): path for path in sorted(folder.rglob(TRACE_FILES))}
-    if not found:
-        raise UsageError("no traces (*.jsonl) in this folder", where=str(folder))
+    require_some(found, "no traces (*.jsonl) in this folder", where=folder)
     return found
 
 

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 import msgspec
 
 from offbook.determinism.run_context import thread_variable
-from offbook.errors import CheckFailed, FormatError, UsageError, did_you_mean
+from offbook.errors import CheckFailed, FormatError, UsageError, require_known
 from offbook.files import is_hard_linked, write_atomic
 from offbook.secrets import hide_secrets
 
@@ -150,8 +150,8 @@ def list_pending(words: Sequence[str], finders: Iterable[Finder]) -> list[Pendin
             here = list_pending([], asked) if here is None else here
             found = [[change for change in here if word in {change.name, change.path}]]
             if not found[0]:
-                hint = did_you_mean(word, [change.name for change in here])
-                raise UsageError(f"{word!r} is no folder and no pending change", hint=hint)
+                known = [change.name for change in here]
+                require_known("no folder and no pending change", word, known)
         changes += [change for pending in found for change in pending]
     return changes
 
@@ -306,8 +306,7 @@ class Review:
         for word in words:
             found = [each for each in left if word in {ALL, each.name, each.path}]
             if not found and word != ALL:
-                hint = did_you_mean(word, [each.name for each in left])
-                raise UsageError(f"no pending change {word!r}", hint=hint)
+                require_known("no pending change", word, [each.name for each in left])
             selected += [each for each in found if each not in selected]
         return selected
 

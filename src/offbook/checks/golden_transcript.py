@@ -35,6 +35,7 @@ import msgspec
 from offbook.checks.expected_files import diff_texts, update_hint, withdraw, write_or_propose
 from offbook.errors import CheckFailed, FormatError, RequirementFailed, UsageError, did_you_mean
 from offbook.files import parse_json, read_text
+from offbook.options import require_list, require_some
 from offbook.trace.events import (
     AGENT_END,
     BUDGET_EXHAUSTED,
@@ -400,14 +401,9 @@ def require(condition: object, message: str = "a required condition is false") -
 
 def assert_steps_ran(names: Iterable[str], events: StepEvents | None = None) -> list[str]:
     """Fail unless exactly these steps ran, in this order; return their names."""
-    if isinstance(names, str):
-        raise UsageError("expected a list of steps, got a text", hint=f"write [{names!r}]")
-    expected = list(names)
-    if not expected:
-        raise UsageError(
-            "no step is given, so nothing would be checked",
-            hint="that no step was recorded: assert step_events() == []",
-        )
+    hint = "that no step was recorded: assert step_events() == []"
+    expected = cast("list[str]", require_list(names, "the steps", f"write [{names!r}]"))
+    require_some(expected, "no step is given, so nothing would be checked", hint=hint)
     actual = [record["step_name"] for record in _records(events, STEP_PRE)]
     if actual == expected:
         return actual

@@ -14,7 +14,7 @@ from msgspec import UNSET, UnsetType
 
 from offbook.checks.assertion import Assertion, AssertionResult
 from offbook.checks.context import CheckContext, NoData
-from offbook.errors import UsageError, did_you_mean
+from offbook.errors import did_you_mean, require_known
 from offbook.secrets import excerpt
 from offbook.trace.matching import (
     MISSING,
@@ -160,9 +160,7 @@ class SideEffectLevel(RecordAssertion, frozen=True, tag="side_effect_level"):
         level = resolve_pointer(context.record, "/policy/side_effect_level", None)
         if level is None:
             raise NoData("the run record has no policy.side_effect_level")
-        if level not in SIDE_EFFECT_LEVELS:
-            known = ", ".join(SIDE_EFFECT_LEVELS)
-            raise UsageError(f"unknown side effect level {level!r}", hint=f"known: {known}")
+        require_known("unknown side effect level", level, SIDE_EFFECT_LEVELS)
         order = SIDE_EFFECT_LEVELS.index
         message = f"side effect level {level} exceeds {self.expected}"
         return AssertionResult(order(level) <= order(self.expected), self.expected, level, message)

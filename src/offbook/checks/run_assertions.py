@@ -11,7 +11,7 @@ import msgspec
 
 from offbook.checks.assertion import Assertion, AssertionResult, CountAssertion
 from offbook.checks.context import CheckContext, NoData, OutputMatch, Requirement, TopicMatch
-from offbook.errors import UsageError, counted, did_you_mean
+from offbook.errors import UsageError, counted, did_you_mean, require_known
 from offbook.files import resolve_within
 from offbook.secrets import MASK, outgoing
 from offbook.trace.agent_output import payload_text
@@ -355,9 +355,7 @@ class SnapshotMatches(Assertion, frozen=True, tag="snapshot_matches"):
         if not path.is_file():
             # Pending snapshots wait for a review and are not suggested.
             approved = [p.stem for p in path.parent.glob("*.json")]
-            raise UsageError(
-                f"no snapshot {self.snapshot_id!r}", hint=did_you_mean(self.snapshot_id, approved)
-            )
+            require_known("no snapshot", self.snapshot_id, approved)
         root = context.resolve(".")
         redaction = Redaction(self.redactions, roots={"WORKSPACE": root})
         expected = msgspec.json.decode(path.read_bytes(), type=Snapshot)

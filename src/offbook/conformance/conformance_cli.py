@@ -36,7 +36,8 @@ from offbook.checks.expected_files import diff_texts
 from offbook.cli_options import FILE_PATH, json_option, print_json, print_redacted
 from offbook.conformance.case_worker import CaseExit, receive_message, send_message
 from offbook.errors import UsageError
-from offbook.files import convert, parse_toml, read_text, write_atomic
+from offbook.files import convert, parse_toml, read_text, require_folder, write_atomic
+from offbook.options import Count, Seconds, require_some
 from offbook.trace.matching import compile_check, compile_pattern
 
 if TYPE_CHECKING:
@@ -70,8 +71,7 @@ def find_cases(
     The settings have the command of each extension. With one command for all, the extensions are
     those of the files that have an expectation.
     """
-    if not folder.is_dir():
-        raise UsageError("no such folder", where=str(folder))
+    require_folder(folder)
     check_filter(name_filter)
     sources, expectations = _list_files(folder, settings)
     refused = [
@@ -201,8 +201,8 @@ class SuiteSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     run: dict[str, str] = {}
-    timeout: float = 30.0
-    max_output: int = 8 * 1024 * 1024
+    timeout: Seconds = 30.0
+    max_output: Count = 8 * 1024 * 1024
     exclude: list[str] = []
 
     def command(self, extension: str) -> list[str] | None:
@@ -226,12 +226,8 @@ def read_suite_settings(folder: Path, run: Sequence[str] = ()) -> SuiteSettings:
     }
     # A command for all files replaces those of the settings.
     commands = given if ANY in given else {**settings.run, **given}
-    if not commands:
-        raise UsageError(
-            "no command to run the cases with",
-            where=str(folder),
-            hint=f"--run 'python {FILE}', or a table [run] in {path}",
-        )
+    hint = f"--run 'python {FILE}', or a table [run] in {path}"
+    require_some(commands, "no command to run the cases with", where=folder, hint=hint)
     for extension, text in commands.items():
         where = "--run" if extension in given else f"{path}, run.{extension}"
         try:
@@ -244,9 +240,6 @@ def read_suite_settings(folder: Path, run: Sequence[str] = ()) -> SuiteSettings:
                 where=where,
                 hint=f"write {FILE} where its path belongs: '{text} {FILE}'",
             )
-    for name in ("timeout", "max_output"):
-        if getattr(settings, name) <= 0:
-            raise UsageError(f"{name} must be greater than 0", where=str(path))
     return msgspec.structs.replace(settings, run=commands)
 
 
@@ -500,8 +493,7 @@ def conformance(  # noqa: PLR0913 - the options of the command
     as_json: bool,
 ) -> int:
     """Run a command on the source files of DIR and compare its output."""
-    if not folder.is_dir():
-        raise UsageError("no such folder", where=str(folder))
+    require_folder(folder)
     if update:
         _refuse_in_ci()
     settings = read_suite_settings(folder, run)

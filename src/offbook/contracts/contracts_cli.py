@@ -15,8 +15,15 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 import msgspec
 
-from offbook.cli_options import FILE_PATH, json_option, print_json, print_redacted
-from offbook.errors import UsageError, counted, did_you_mean
+from offbook.cli_options import (
+    FILE_PATH,
+    json_option,
+    print_json,
+    print_redacted,
+    refuse_together,
+    refuse_without,
+)
+from offbook.errors import UsageError, counted, require_known
 from offbook.trace.event_contracts import ContractFile, ContractReader, Contracts
 from offbook.trace.events import PUBLISH, Event
 from offbook.trace.recorder import observe_traces
@@ -161,12 +168,10 @@ def contract(
     A contract without an event is not a pass. Inferred are the topics that were published, with
     the types of their payloads.
     """
+    refuse_together(contracts=contracts, infer=infers)
     if infers:
-        if contracts is not None:
-            raise UsageError("--contracts and --infer exclude each other", hint="give one of them")
         return _infer(traces, event, out)
-    if event or out is not None:
-        raise UsageError("--event and --out have no effect without --infer")
+    refuse_without("--infer", event=event, out=out)
     return _check(traces, contracts, as_json=as_json)
 
 
@@ -176,8 +181,7 @@ def _infer(traces: tuple[Path, ...], event: tuple[str, ...], out: Path | None) -
     seen: set[str] = set()
     inferred = infer_contracts(_read(traces, seen), event)
     for name in event:
-        if name not in inferred.events:
-            raise UsageError(f"no trace has an event {name!r}", hint=did_you_mean(name, seen))
+        require_known("no trace has an event", name, seen)
     if not inferred.topics and not inferred.events:
         raise UsageError("the traces publish no topic", hint="name events: --event tool.call")
     text = msgspec.json.format(msgspec.json.encode(inferred), indent=2).decode()

@@ -97,7 +97,7 @@ def _make_budget(limits: Any, where: str) -> Budget:
     import msgspec
 
     from offbook.checks.budgets import FIELDS, Budget
-    from offbook.files import explain_invalid
+    from offbook.options import explain_invalid
 
     try:
         return msgspec.convert(limits, Budget)

@@ -15,14 +15,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from random import Random
 from threading import Lock
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 import msgspec
 
-from offbook.errors import InjectedFault, UsageError, did_you_mean
+from offbook.errors import InjectedFault, UsageError, did_you_mean, require_known
+from offbook.options import check_fields, require_list
 
 Place = Literal["model", "tool", "host"]
 
@@ -102,23 +103,13 @@ class Faults(msgspec.Struct, frozen=True):
 
     kinds: tuple[str, ...] = ()
     seed: int = 0
-    rate: float = 0.3
-    delay: float = 1.0
-    hold: float = 30.0
+    rate: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.3
+    delay: Annotated[float, msgspec.Meta(ge=0)] = 1.0
+    hold: Annotated[float, msgspec.Meta(ge=0)] = 30.0
 
     def __post_init__(self) -> None:
-        if isinstance(self.kinds, str) or not isinstance(self.kinds, Iterable):
-            raise UsageError(
-                f"faults: expected a list, got {self.kinds!r}", hint='write ["reset", "stall@2"]'
-            )
-        msgspec.structs.force_setattr(self, "kinds", tuple(self.kinds))
-        for name, value in (("seed", self.seed), ("rate", self.rate)):
-            if isinstance(value, bool) or not isinstance(value, (int, float)):
-                raise UsageError(f"faults: {name} must be a number, got {value!r}")
-        if not 0 < self.rate <= 1:
-            raise UsageError(f"faults: rate {self.rate:g} is not above 0 and at most 1")
-        if self.delay < 0 or self.hold < 0:
-            raise UsageError("faults: delay and hold must be seconds, 0 or more")
+        msgspec.structs.force_setattr(self, "kinds", tuple(require_list(self.kinds, "faults")))
+        check_fields(self, "faults")
         self.entries()
 
     def entries(self) -> list[FaultEntry]:
@@ -126,10 +117,10 @@ class Faults(msgspec.Struct, frozen=True):
         return [_parse_entry(text) for text in self.kinds or KINDS]
 
 
-def _parse_entry(text: object) -> FaultEntry:
-    words, at, number = str(text).partition("@")
+def _parse_entry(text: str) -> FaultEntry:
+    words, at, number = text.partition("@")
     kind, _, name = words.partition(":")
-    if not isinstance(text, str) or kind not in KINDS:
+    if kind not in KINDS:
         raise UsageError(f"unknown fault {text!r}", hint=did_you_mean(kind, KINDS))
     if at and not (number.isdecimal() and int(number)):
         raise UsageError(f"invalid fault {text!r}", hint=f"{kind}@2 is the second request or call")
@@ -148,9 +139,7 @@ def parse_faults(value: object) -> Faults | None:
         return Faults(cast("Any", value))
     fields = cast("Mapping[str, Any]", value)
     for name in fields:
-        if name not in Faults.__struct_fields__:
-            hint = did_you_mean(str(name), Faults.__struct_fields__)
-            raise UsageError(f"faults: unknown field {name!r}", hint=hint)
+        require_known("faults: unknown field", name, Faults.__struct_fields__)
     return Faults(**fields)
 
 

@@ -25,7 +25,15 @@ from offbook.evals.context_eval import ContextManifest, ContextMode, ContextTask
 from offbook.evals.pack import EvalCase, FixtureRef, LadderSpec, Pack, Rubric
 from offbook.evals.pack_file import normalize_keys
 from offbook.evals.run_record import StoredRun, read_run_record, read_stored_trace
-from offbook.files import convert, copy_atomic, make_temp_folder, remove_temp_folder, write_atomic
+from offbook.files import (
+    convert,
+    copy_atomic,
+    make_temp_folder,
+    remove_temp_folder,
+    require_new,
+    write_atomic,
+)
+from offbook.options import require_some
 from offbook.trace.recorder import COLLECT_TRACES
 
 
@@ -188,16 +196,11 @@ def write_first_pack(path: Path) -> list[Path]:
         thresholds={"max_latency_ms": 500, "max_cost_usd": 0.01},
     )
     record = path.parent / "runs" / "example.json"
-    _refuse_existing(path, record)
+    require_new(path)
+    require_new(record)
     encoded = msgspec.json.format(msgspec.json.encode(FIRST_RUN), indent=2) + b"\n"
     write_atomic(record, encoded)
     return [*_write_pack(builder, path), record]
-
-
-def _refuse_existing(*paths: Path) -> None:
-    for path in paths:
-        if path.exists():
-            raise UsageError("the file exists already", where=str(path), hint="remove it first")
 
 
 def _write_pack(builder: PackBuilder, path: Path) -> list[Path]:
@@ -230,7 +233,7 @@ def write_pack_from(sources: Iterable[Path], path: Path) -> list[Path]:
 
     Of a folder, all traces and run records are used.
     """
-    _refuse_existing(path)
+    require_new(path)
     builder = PackBuilder(path.parent.name or "evals")
     builder.rubric("completed", [{"kind": "run-status", "expected": "completed"}])
     builder.rubric("failed", [{"kind": "run-status", "expected": "failed"}])
@@ -243,8 +246,7 @@ def write_pack_from(sources: Iterable[Path], path: Path) -> list[Path]:
             names[name] += 1
             name = f"{name}-{names[name]}" if names[name] > 1 else name
             _add_case(builder, name, key, os.path.relpath(file, path.parent), stored)
-    if not names:
-        raise UsageError("nothing to write a pack from", hint="name run records, traces or tests")
+    require_some(names, "nothing to write a pack from", hint="name run records, traces or tests")
     return _write_pack(builder, path)
 
 
@@ -292,8 +294,7 @@ def _traces_of_tests(file: Path, folder: Path) -> list[Path]:
         found = sorted(collected.glob("*.jsonl"))
         if end.returncode:
             raise OffbookError(f"the tests failed:\n{end.stdout[-1000:]}", where=str(file))
-        if not found:
-            raise UsageError("the tests have no rehearsals", where=str(file))
+        require_some(found, "the tests have no rehearsals", where=file)
         return [
             copy_atomic(trace, folder / TRACES / f"{file.stem}-{number}.jsonl")
             for number, trace in enumerate(found, 1)

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import msgspec
 
-from offbook.errors import FormatError, OffbookError, UsageError, did_you_mean
+from offbook.errors import FormatError, OffbookError, UsageError, did_you_mean, require_known
 from offbook.evals.case_kind import CaseContext, CaseOutcome
 from offbook.evals.pack import EvalCase, LoadedPack
 from offbook.evals.pack_file import line_of
@@ -246,9 +246,7 @@ def open_model(model: str, base: Path, *, live: bool) -> tuple[ModelSource, str,
         host = os.environ.get("OLLAMA_HOST") or "127.0.0.1:11434"
         url = host if "://" in host else f"http://{host}"
         return Live(f"{url}/v1"), DEFAULT_DIALECT, name
-    if provider not in PROVIDERS:
-        hint = did_you_mean(provider, [*PROVIDERS, OLLAMA])
-        raise UsageError(f"unknown provider {provider!r}", hint=hint)
+    require_known("unknown provider", provider, PROVIDERS)
     return Live(), provider, name
 
 

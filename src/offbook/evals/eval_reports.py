@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from offbook.checks.trial_statistics import PairedDifference, compare_paired, needed_trials
-from offbook.errors import UsageError, counted, did_you_mean
+from offbook.errors import counted, require_known
 from offbook.evals.pack_run import FinishedRun
 from offbook.evals.run_directory import (
     SLICED_METRICS,
@@ -24,6 +24,7 @@ from offbook.evals.run_directory import (
     slice_value,
 )
 from offbook.evals.run_directory import render_rows as render_lines
+from offbook.options import require_some
 from offbook.reports.github import AnnotationLevel, annotation, escape_markdown
 from offbook.reports.report import Attempt, Case, CaseStatus, Suite, portable_name
 from offbook.trace.matching import AlignedRow, align, render_rows
@@ -395,8 +396,7 @@ def compare_runs(before: Path, after: Path, by: Sequence[str] = ()) -> RunCompar
         for a, b in align(first, second, _id_of, _id_of)
     ]
     common = [(a, b) for a, b in aligned if a is not None and b is not None]
-    if not common:
-        raise UsageError("the runs have no case in common", where=f"{before}, {after}")
+    require_some(common, "the runs have no case in common", where=f"{before}, {after}")
     metrics: dict[str, PairedDifference] = {}
     for metric in METRICS:
         pairs = [(a.mean(metric), b.mean(metric)) for a, b in common]
@@ -425,9 +425,8 @@ def _compare_slices(
                 rates = one.mean("pass_rate") or 0.0, two.mean("pass_rate") or 0.0
                 pairs.setdefault(name, []).append(rates)
         if not any(name.startswith(f"{key}=") for name in pairs):
-            known = {name for _, case in common for name in case.metadata}
-            what = f"no case has {key!r} in its metadata"
-            raise UsageError(what, hint=did_you_mean(key, known))
+            known = {name for _, case in common for name in case.metadata} - {key}
+            require_known("no case has this in its metadata:", key, known)
     return {name: compare_paired(*zip(*values, strict=True)) for name, values in pairs.items()}
 
 

@@ -11,9 +11,17 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import structs
 
-from offbook.cli_options import FILE_PATH, json_option, live_options, print_json, print_redacted
-from offbook.errors import UsageError
+from offbook.cli_options import (
+    FILE_PATH,
+    json_option,
+    live_options,
+    print_json,
+    print_redacted,
+    refuse_without,
+)
+from offbook.errors import UsageError, require_known
 from offbook.files import write_atomic
+from offbook.options import require_some
 
 if TYPE_CHECKING:
     from offbook.evals.pack_run import FinishedRun, Progress, RunProgress
@@ -207,15 +215,13 @@ def _run_packs(packs: tuple[Path, ...], given: dict[str, Any]) -> int:
         from offbook.evals.pack_file import find_package_packs
 
         files += find_package_packs()
-    if given["retry_errors"] and not given["resume"]:
-        raise UsageError("--retry-errors needs --resume RUN")
-    if given["resume"]:
+    if not given["resume"]:
+        refuse_without("--resume RUN", retry_errors=given["retry_errors"])
+    else:
         folder = options["output"] = find_run(given["resume"])
         files = files or [Path(path) for path in read_plan(folder).packs]
-    if not files:
-        raise UsageError(
-            "no eval pack given", hint="offbook eval run PACK, or write one: offbook eval new"
-        )
+    hint = "offbook eval run PACK, or write one: offbook eval new"
+    require_some(files, "no eval pack given", hint=hint)
     found = find_packs(files)
     for path in [pack for file in files if file.is_dir() for pack in find_skipped_packs(file)]:
         click.echo(f"skipped: {path} (a folder is searched for *.eval.toml)", err=True)
@@ -230,10 +236,7 @@ def _run_packs(packs: tuple[Path, ...], given: dict[str, Any]) -> int:
 
 def _parse_report(text: str) -> tuple[str, Path | None]:
     name, _, file = text.partition("=")
-    if name not in FORMATS:
-        from offbook.errors import did_you_mean
-
-        raise UsageError(f"unknown report {name!r}", hint=did_you_mean(name, FORMATS))
+    require_known("unknown report", name, FORMATS)
     return name, Path(file) if file else None
 
 
@@ -364,7 +367,6 @@ def list_command(runs: tuple[str, ...], *, sql: str | None, as_json: bool) -> in
 @json_option
 def show_command(run: str, case: str | None, *, by: tuple[str, ...], as_json: bool) -> int:
     """Show a run, or one case of it with all its checks."""
-    from offbook.errors import did_you_mean
     from offbook.evals.eval_reports import mark_of, render_counts, render_slices
     from offbook.evals.run_directory import (
         find_results,
@@ -392,7 +394,7 @@ def show_command(run: str, case: str | None, *, by: tuple[str, ...], as_json: bo
     results = find_results(folder, case)
     if not results:
         ids = {result.id for result in read_results(folder)}
-        raise UsageError(f"no case {case!r} in {folder.name}", hint=did_you_mean(case, ids))
+        require_known("no case", case, ids, where=folder.name)
     if as_json:
         print_json(results)
         return 0
@@ -519,17 +521,14 @@ def _calibrate(paths: tuple[Path, ...], given: dict[str, Any]) -> int:
     loaded = read_pack(paths[0])
     options = JudgeOptions(given["judge"], given["judge_model"], given["live"])
     rubrics = [r for r in loaded.pack.rubrics if r.judged and given["rubric"] in {"", r.id}]
-    if not rubrics:
-        raise UsageError("the pack has no such llm-judge rubric", where=str(paths[0]))
+    require_some(rubrics, "the pack has no such llm-judge rubric", where=paths[0])
     code = 0
     reports: dict[str, object] = {}
     for rubric in rubrics:
         settings = settings_for(rubric, loaded, options)
         built = build_judges(settings, loaded, options)
-        if not built:
-            raise UsageError(
-                "no judge is configured", hint="--judge FILE, or --judge PROVIDER --live"
-            )
+        hint = "--judge FILE, or --judge PROVIDER --live"
+        require_some(built, "no judge is configured", hint=hint)
         least = settings.min_agreement if given["min_kappa"] is None else given["min_kappa"]
         for name, report in asyncio.run(calibrate(built, rubric, settings)).items():
             reports[name] = report

@@ -20,6 +20,7 @@ from offbook.errors import DeadlineExceeded, Interrupted, UsageError
 from offbook.evals.case_kind import CaseContext, CaseOutcome
 from offbook.evals.pack import CommandRef, CommandSpec, EvalCase, LoadedPack
 from offbook.evals.run_record import RunRecord, RunStage, StoredRun, parse_run_record
+from offbook.files import require_folder
 from offbook.runs import commands
 from offbook.runs.result_identity import IdentityDigest
 from offbook.trace.events import Verdict
@@ -40,9 +41,7 @@ class CommandEnd(msgspec.Struct, frozen=True):
 def run_case(case: EvalCase, context: CaseContext) -> CaseOutcome:
     """Run the executor and the verification in a copy of the workspace."""
     loaded = context.loaded
-    source = loaded.base / (case.workspace or ".")
-    if not source.is_dir():
-        raise UsageError("no such workspace", where=str(source))
+    source = require_folder(loaded.base / (case.workspace or "."), "workspace")
     with tempfile.TemporaryDirectory(prefix="offbook-eval-") as name:
         folder = Path(name) / "workspace"
         # Without our own results: the workspace may be the folder of the pack.

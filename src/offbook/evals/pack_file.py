@@ -41,6 +41,7 @@ from offbook.files import (
     read_text,
     require_kind,
 )
+from offbook.options import require_some
 
 if TYPE_CHECKING:
     from offbook.evals.datasets import CaseOrigin
@@ -468,12 +469,8 @@ def find_package_packs(folder: Path | None = None) -> list[Path]:
     """Return the packs of the project and of all installed distributions; none is an error."""
     place = folder or Path()
     found = [*_project_packs(place), *_harn_packs(place), *_installed_packs()]
-    if not found:
-        raise UsageError(
-            "no package has eval packs",
-            hint='list them in pyproject.toml: [tool.offbook] evals = ["…"]',
-        )
-    return found
+    hint = 'list them in pyproject.toml: [tool.offbook] evals = ["…"]'
+    return require_some(found, "no package has eval packs", hint=hint)
 
 
 def _project_packs(folder: Path) -> list[Path]:
@@ -508,10 +505,8 @@ def _installed_packs() -> list[Path]:
         spec = find_spec(entry.module)
         places = list(spec.submodule_search_locations or ()) if spec is not None else []
         found = sorted(file for place in places for file in Path(place).rglob(PATTERN))
-        if not found:
-            where = f"the entry point {entry.name!r} of {GROUP}"
-            raise UsageError(f"no {PATTERN} in {entry.module}", where=where)
-        packs += found
+        where = f"the entry point {entry.name!r} of {GROUP}"
+        packs += require_some(found, f"no {PATTERN} in {entry.module}", where=where)
     return packs
 
 

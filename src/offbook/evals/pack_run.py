@@ -19,7 +19,7 @@ from typing import Any, Literal, Self
 import msgspec
 
 from offbook.determinism.network_guard import block_network
-from offbook.errors import UsageError, did_you_mean
+from offbook.errors import UsageError, require_known
 from offbook.evals.case_evaluation import evaluate_case, identify_case
 from offbook.evals.case_kind import KINDS, ClassifierOptions, EvalOptions
 from offbook.evals.engines import (
@@ -55,6 +55,7 @@ from offbook.evals.run_directory import (
     summarize_slices,
 )
 from offbook.files import write_atomic
+from offbook.options import require_some
 from offbook.runs.result_identity import MISSING, IdentityDigest, find_change
 from offbook.sources.live import LiveLimits
 from offbook.version import VERSION
@@ -214,12 +215,9 @@ def run_pack(
 ) -> FinishedRun:
     """Run packs and return the summary. An interrupted run keeps what is done."""
     packs = [read_pack(path) for path in paths]
-    if not packs:
-        raise UsageError("no eval pack", hint="offbook eval new writes one")
-    name_packs(packs)
+    name_packs(require_some(packs, "no eval pack", hint="offbook eval new writes one"))
     trials = plan_trials(packs, options)
-    if not trials:
-        raise UsageError("no case is selected", hint="an empty run is not a pass")
+    require_some(trials, "no case is selected", hint="an empty run is not a pass")
     name = packs[0].id if len(packs) == 1 else "packs"
     folder = Path(options.output) if options.output else ROOT / new_run_id(name)
     directory = RunDirectory(folder)
@@ -295,12 +293,10 @@ def plan_trials(packs: Sequence[LoadedPack], options: RunOptions) -> list[Trial]
                 continue
             repeats = pack.trials_of(case, options.trials)
             trials += [Trial(number, place, n) for n in range(1, repeats + 1)]
-    if missing := [name for name in options.only if name not in known]:
-        raise UsageError(f"unknown case {missing[0]!r}", hint=did_you_mean(missing[0], known))
+    for name in options.only:
+        require_known("unknown case", name, known)
     for key in (*(key for key, _ in options.where), *options.by):
-        if key not in keys:
-            hint = did_you_mean(key, keys)
-            raise UsageError(f"no case has {key!r} in its metadata", hint=hint)
+        require_known("no case has this in its metadata:", key, keys)
     return trials
 
 

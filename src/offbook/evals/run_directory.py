@@ -26,10 +26,11 @@ from typing import Any, Literal
 import msgspec
 
 from offbook.checks.trial_statistics import Interval, pass_at_k, pass_hat_k, wilson
-from offbook.errors import FormatError, UsageError, did_you_mean
+from offbook.errors import FormatError, UsageError, did_you_mean, require_known
 from offbook.evals.rubrics import RunMetrics
 from offbook.evals.run_record import BaselineDiff
 from offbook.files import read_lines, write_atomic
+from offbook.options import require_some
 from offbook.runs.result_identity import REAL_MODEL
 from offbook.secrets import hide_bytes, known_secret_bytes
 from offbook.trace.events import Verdict
@@ -166,10 +167,9 @@ def summarize_slices(cases: Iterable[CaseSummary], keys: Iterable[str]) -> list[
         for case in listed:
             if key in case.metadata:
                 found.setdefault((key, slice_value(case.metadata[key])), []).append(case)
-    if unknown := [key for key in keys if key not in {by for by, _ in found}]:
+    for key in keys:
         known = {key for case in listed for key in case.metadata}
-        what = f"no case has {unknown[0]!r} in its metadata"
-        raise UsageError(what, hint=did_you_mean(unknown[0], known))
+        require_known("no case has this in its metadata:", key, known)
     slices: list[SliceSummary] = []
     for (by, value), members in found.items():
         passed = sum(case.status == "pass" for case in members)
@@ -583,8 +583,7 @@ def query_results(
     """Return the names of the columns, and the rows: of these runs, or of all."""
     database = load_duckdb("queries")
     files = [str(run / RESULTS) for run in runs] or [*map(str, root.glob(f"*/{RESULTS}"))]
-    if not files:
-        raise UsageError("no results to query", where=str(root), hint="offbook eval run PACK")
+    require_some(files, "no results to query", where=root, hint="offbook eval run PACK")
     connection = database.connect(":memory:")
     names = ", ".join("'" + file.replace("'", "''") + "'" for file in files)
     # A view: only the columns that a query names are read from the files.

@@ -16,10 +16,10 @@ from typing import Any, cast
 
 import msgspec
 
-from offbook.errors import FormatError, UsageError
+from offbook.errors import FormatError
 from offbook.evals.friction import FrictionEvent, parse_friction_events
 from offbook.evals.pack import FixtureRef, LoadedPack
-from offbook.files import convert, parse_json, read_text
+from offbook.files import convert, parse_json, read_text, require_file
 from offbook.trace import events
 from offbook.trace.events import Event, Verdict
 from offbook.trace.executions import EXECUTION_EVENTS, ExecutionReader
@@ -450,9 +450,7 @@ def load_friction_events(loaded: LoadedPack, reference: str) -> list[FrictionEve
 
 def trace_path(loaded: LoadedPack, reference: str) -> Path:
     """Return the file of the trace that a case refers to."""
-    path = loaded.resolve(reference)
-    if not path.is_file():
-        raise UsageError("no such trace", where=str(path))
+    path = require_file(loaded.resolve(reference), "trace")
     _ = Trace(path)
     return path
 

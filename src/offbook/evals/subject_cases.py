@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 
 from offbook.determinism.run_context import live_listener
-from offbook.errors import ModelError, OffbookError, UsageError, did_you_mean
+from offbook.errors import ModelError, OffbookError, UsageError
 from offbook.evals.case_kind import CaseContext, CaseOutcome
 from offbook.evals.pack import EvalCase, LoadedPack
 from offbook.evals.run_directory import PACK_SHIFT
@@ -35,7 +35,15 @@ from offbook.evals.run_record import (
     StoredRun,
     record_from_trace,
 )
-from offbook.files import make_temp_folder, remove_temp_folder, run_source
+from offbook.files import (
+    find_attribute,
+    make_temp_folder,
+    remove_temp_folder,
+    require_file,
+    require_folder,
+    run_source,
+)
+from offbook.options import require_function
 from offbook.runs.result_identity import (
     REAL_MODEL,
     IdentityDigest,
@@ -107,11 +115,8 @@ def _folder(traces: str) -> Path:
 
 def _call_function(case: EvalCase, function: Any, trace: Path) -> CaseOutcome:
     """Call a function with the input of the case; the trace has its beginning and end."""
-    if not callable(function):
-        raise UsageError(
-            f"{case.subject}: expected a function, got {type(function).__name__}",
-            hint="an agent needs a model: playbook, cassette or live",
-        )
+    hint = "an agent needs a model: playbook, cassette or live"
+    require_function(function, str(case.subject), hint=hint)
     started, clock = time.time_ns() // 1_000_000, time.perf_counter()
     verdict, output, error = Verdict("run", "pass"), None, ""
     try:
@@ -222,9 +227,7 @@ def _workspace(loaded: LoadedPack, case: EvalCase, cleanup: ExitStack) -> Path |
         return None
     import shutil
 
-    source = loaded.base / case.workspace
-    if not source.is_dir():
-        raise UsageError("no such workspace", where=str(source))
+    source = require_folder(loaded.base / case.workspace, "workspace")
     folder = make_temp_folder()
     cleanup.callback(remove_temp_folder, folder)
     shutil.copytree(source, folder, dirs_exist_ok=True)
@@ -263,9 +266,7 @@ def _import(loaded: LoadedPack, reference: str) -> Any:
     if not place or not name:
         raise UsageError(f"invalid subject {reference!r}", hint="write module:name or file.py:name")
     if place.endswith(".py"):
-        path = (loaded.base / place).resolve()
-        if not path.is_file():
-            raise UsageError("no such subject", where=str(path))
+        path = require_file((loaded.base / place).resolve(), "subject")
         module = ModuleType(f"offbook_subject_{path.stem}")
         module.__file__ = str(path)
         sys.modules[module.__name__] = module
@@ -274,7 +275,4 @@ def _import(loaded: LoadedPack, reference: str) -> Any:
     else:
         sys.path.insert(0, os.getcwd())  # noqa: PTH109 - as `python -m` does
         module = importlib.import_module(place)
-    if not hasattr(module, name):
-        names = [each for each in vars(module) if not each.startswith("_")]
-        raise UsageError(f"{place} has no {name!r}", hint=did_you_mean(name, names))
-    return getattr(module, name)
+    return find_attribute(module, name)

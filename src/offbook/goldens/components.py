@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_type_hints
 
 import msgspec
 
-from offbook.errors import FormatError, UsageError, did_you_mean
+from offbook.errors import FormatError, UsageError, did_you_mean, require_known
 from offbook.files import convert, make_temp_folder, remove_temp_folder
 from offbook.goldens.fixture_store import StepDict
 from offbook.goldens.session_hub import SessionHub, SessionStatus
@@ -280,9 +280,8 @@ def bind_step(component_class: type[BaseComponent], data: StepDict) -> tuple[str
     """Return the method and the arguments of a step of a fixture, or raise UsageError."""
     steps = steps_of(component_class)
     kind = data["type"]
-    handler = steps.get(kind)
-    if handler is None:
-        raise UsageError(f"unknown step {kind!r}", hint=did_you_mean(kind, steps))
+    require_known("unknown step", kind, steps)
+    handler = steps[kind]
     fields = {key: value for key, value in data.items() if key != "type"}
     try:
         arguments = convert(fields, handler.arguments)

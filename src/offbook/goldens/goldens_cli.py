@@ -14,10 +14,16 @@ import click
 import msgspec
 
 from offbook.checks.expected_files import Review
-from offbook.cli_options import describe_difference, json_option, print_json, use_colour
+from offbook.cli_options import (
+    describe_difference,
+    json_option,
+    print_json,
+    refuse_together,
+    use_colour,
+)
 from offbook.determinism.run_context import SystemClock
 from offbook.errors import OffbookError, UsageError, counted, require_known
-from offbook.files import write_atomic
+from offbook.files import require_new, write_atomic
 from offbook.goldens.fixture_store import read_files, read_scenarios
 from offbook.goldens.golden_replay import replay_all
 from offbook.goldens.live_scripts import find_problems, is_foreign, promote, record
@@ -33,6 +39,7 @@ from offbook.goldens.spec_validation import (
     render_table,
     tabulate,
 )
+from offbook.options import require_some
 from offbook.reports.styled_lines import print_lines
 
 if TYPE_CHECKING:
@@ -267,15 +274,13 @@ def check_command(project: Project, names: tuple[str, ...], *, live: bool, forei
 
     With --live, run the scenarios of live scripts for real, and compare with the goldens.
     """
-    if live and foreign:
-        raise UsageError("--live and --foreign exclude each other", hint="give one of them")
+    refuse_together(live=live, foreign=foreign)
     if live:
         return _check_live(project, names)
     store = project.fixtures
     paths = [store.find("golden", name) for name in names] or store.paths()
     misplaced = [] if names else store.misplaced()
-    if not paths and not misplaced:
-        raise UsageError("no goldens to check", where=str(store.root))
+    require_some([*paths, *misplaced], "no goldens to check", where=store.root)
     scenarios, unreadable = read_files(paths)
     replays = asyncio.run(replay_all(scenarios, project.registry.find))
     problems = [replay.render() for replay in replays if not replay.ok]
@@ -298,9 +303,8 @@ def _check_live(project: Project, components: tuple[str, ...]) -> int:
     known = project.registry.script_names()
     for name in components:
         require_known("no live script of", name, known)
-    if not known:
-        hint = "write scripts/live/NAME_live.py"
-        raise UsageError("no live script", where=str(project.root), hint=hint)
+    hint = "write scripts/live/NAME_live.py"
+    require_some(known, "no live script", where=project.root, hint=hint)
     results = [
         result for name in components or known for result in asyncio.run(check_live(project, name))
     ]
@@ -331,27 +335,22 @@ def _check_live(project: Project, components: tuple[str, ...]) -> int:
 @click.pass_obj
 def spec_command(project: Project, *, component: str | None, ran: bool, table: bool) -> int:
     """Check that the files and tests of all specs exist and that all goldens replay."""
-    if (component is not None) + ran + table > 1:
-        raise UsageError("--new, --ran and --table exclude each other", hint="give one of them")
+    refuse_together(new=component, ran=ran, table=table)
     if component is not None:
         _write_spec(project, component)
         return 0
     if table:
         click.echo(render_table(tabulate(project, SpecResults.read(project.root))))
         return 0
-    paths = project.spec_paths()
-    if not paths:
-        hint = "offbook golden spec --new COMPONENT"
-        raise UsageError("no specs to check", where=str(project.root), hint=hint)
+    hint = "offbook golden spec --new COMPONENT"
+    paths = require_some(project.spec_paths(), "no specs to check", where=project.root, hint=hint)
     problems = list(check_static(project))
     # a replay of a missing or broken file would report the same problem again
     if not problems:
         problems = asyncio.run(check_replay(project))
     results = SpecResults.read(project.root)
     if ran:
-        if not results:
-            hint = "run pytest first"
-            raise UsageError("no test results", where=str(project.root), hint=hint)
+        require_some(results, "no test results", where=project.root, hint="run pytest first")
         problems += check_completeness(project, results)
     for problem in problems:
         click.echo(str(problem).replace(f"{project.root}/", ""))
@@ -363,9 +362,7 @@ def spec_command(project: Project, *, component: str | None, ran: bool, table: b
 
 
 def _write_spec(project: Project, component: str) -> None:
-    path = project.spec_path(component)
-    if path.exists():
-        raise UsageError("the spec exists already", where=str(path))
+    path = require_new(project.spec_path(component), "spec")
     today = datetime.fromtimestamp(SystemClock().millis() / 1000, UTC).date()
     write_atomic(path, write_template(component, str(today)))
     click.echo(f"created {project.relative(path)}: fill it in, then `offbook golden spec`")

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import msgspec
 
-from offbook.errors import DeadlineExceeded, RunError, UsageError, did_you_mean
+from offbook.errors import DeadlineExceeded, RunError, UsageError, did_you_mean, require_known
 from offbook.files import import_object, run_source, write_atomic
 from offbook.goldens.components import bind_step, steps_of, write_step
 from offbook.goldens.fixture_store import (
@@ -47,6 +47,7 @@ from offbook.goldens.golden_replay import (
     canonical_json,
     replay_all,
 )
+from offbook.options import require_some
 from offbook.secrets import hide_secrets, is_secret_name
 from offbook.trace.hub import BaseComponent
 
@@ -132,11 +133,7 @@ class StepRecorder:
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         methods = {handler.method for handler in steps_of(self._component_class).values()}
-        if name not in methods:
-            raise UsageError(
-                f"{name!r} is not a step, so a replay cannot repeat it",
-                hint=did_you_mean(name, methods),
-            )
+        require_known("a replay can repeat steps only; no step", name, methods)
 
         def call(*args: Any, **kwargs: Any) -> Any:
             step = write_step(self._component_class, name, args, kwargs)
@@ -232,12 +229,8 @@ class ComponentRegistry:
     def scenario(self, component: str, name: str) -> ScenarioDef:
         """Return one scenario of a live script."""
         scenarios = self.scenarios(component)
-        if name not in scenarios:
-            raise UsageError(
-                f"unknown scenario {name!r} of {component!r}",
-                where=str(self.script_path(component)),
-                hint=did_you_mean(name, scenarios),
-            )
+        where = str(self.script_path(component))
+        require_known(f"{component!r} has no scenario", name, scenarios, where=where)
         return scenarios[name]
 
     def _load_script(self, component: str) -> ModuleType:
@@ -321,8 +314,7 @@ async def record(
     if missing:
         raise UsageError(f"the scenario {name!r} needs {', '.join(missing)}, which is not set")
     steps, observation = await play_scenario(registry.find(component), definition)
-    if not steps:
-        raise UsageError(f"the scenario {name!r} has no steps to record")
+    require_some(steps, f"the scenario {name!r} has no steps to record")
     # a volatile field is a string now; a name that no field has is a mistake
     paths = (path for path, _ in _strings([*observation], "$"))
     fields = {re.sub(r"\[\d+\]", "", path) for path in paths}

@@ -146,11 +146,8 @@ class SessionHub(Hub):
             raise UsageError("resume needs a message", hint="give the message to go on with")
         if self._status == "running":
             raise RunError(f"the session {session_id!r} is already running")
-        paused = self._paused.get(session_id)
-        if paused is None:
-            raise UsageError(
-                f"no session {session_id!r} is paused", hint=did_you_mean(session_id, self._paused)
-            )
+        require_known("no paused session", session_id, self._paused)
+        paused = self._paused[session_id]
         self._status = "running"
         # the old signal stays fired for the code that was stopped by it
         self.signal = StopSignal()

@@ -23,7 +23,8 @@ from weakref import WeakSet
 
 import msgspec
 
-from offbook.errors import CheckFailed, UnmockedCall, UsageError, did_you_mean
+from offbook.errors import CheckFailed, UnmockedCall, UsageError, require_known
+from offbook.options import decode, require_list
 from offbook.secrets import excerpt
 from offbook.trace.events import PROCESS_EXIT, REQUEST, TOOL_RESULT, UNSET, CliCallData
 from offbook.trace.hub import current_hub, run_watchers
@@ -80,14 +81,13 @@ class FakeCli:
     ) -> None:
         if not program or "/" in program:
             raise UsageError(f"expected the name of a program, got {program!r}", hint="'claude'")
-        if isinstance(answers, (str, Mapping)):
-            kind = type(cast("object", answers)).__name__
-            raise UsageError(f"expected a list of answers, got {kind}", hint="write […]")
         self.program = program
         self._options = {"style": style, "repeat_last": repeat_last}
         self._stdin = stdin
         self._allow_unused = allow_unused_mocks
-        self._answers = [_check_answer(answer, program) for answer in answers]
+        self._answers = [
+            _check_answer(answer, program) for answer in require_list(answers, "answers")
+        ]
         self._temp: tempfile.TemporaryDirectory[str] | None = None
         self._hubs: WeakSet[Hub] = WeakSet()
         self._emitted = 0
@@ -284,18 +284,7 @@ def _check_answer(answer: object, program: str) -> CliAnswer:
     """Return an answer as a dict; an error names what is wrong in it."""
     if isinstance(answer, str):
         return {"output": answer}
-    if not isinstance(answer, Mapping):
-        kind = type(answer).__name__
-        raise UsageError(f"expected an answer, got {kind}", where=program, hint="{'output': '…'}")
-    entry = dict(cast("Mapping[str, Any]", answer))
-    known = CliAnswer.__annotations__
-    if unknown := [str(key) for key in entry if key not in known]:
-        raise UsageError(
-            f"an answer has no key {', '.join(map(repr, unknown))}",
-            where=program,
-            hint=did_you_mean(unknown[0], known),
-        )
-    try:
-        return msgspec.convert(entry, CliAnswer)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"invalid answer: {error}", where=program) from error
+    entry = decode(answer, CliAnswer, "invalid answer", where=program, hint="{'output': '…'}")
+    for key in cast("Mapping[str, Any]", answer):
+        require_known("an answer has no key", key, CliAnswer.__annotations__, where=program)
+    return entry

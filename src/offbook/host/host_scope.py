@@ -21,9 +21,11 @@ from copy import deepcopy
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import RLock
-from typing import Any, Literal, cast
+from types import NoneType
+from typing import Annotated, Any, Literal, cast
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from offbook.determinism.run_context import SystemClock, current_host
 from offbook.errors import (
@@ -36,13 +38,12 @@ from offbook.errors import (
     require_known,
 )
 from offbook.files import resolve_within, write_atomic
+from offbook.options import Count, decode
 from offbook.trace.events import HostCallData
 from offbook.trace.hub import current_faults, current_hub
 from offbook.trace.matching import contains, find_mismatches, render_value
 
 Outcome = Literal["mocked", "real", "refused"]
-CONFIG_KEYS = ("result", "error", "results", "params", "times")
-ENTRY_KEYS = ("capability", "operation", *CONFIG_KEYS)
 
 
 class HostCall(msgspec.Struct, frozen=True):
@@ -58,18 +59,34 @@ class HostCall(msgspec.Struct, frozen=True):
         return f"{self.capability}.{self.operation}({shown})"
 
 
+class HostAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a test writes as the answer of an operation."""
+
+    params: dict[str, Any] | None = None
+    result: Any = None
+    results: Annotated[list[Any], msgspec.Meta(min_length=1)] | UnsetType = UNSET
+    error: Any = None  # a message or an exception
+    times: Count | None = None
+
+
+class HostEntry(HostAnswer, frozen=True, kw_only=True):
+    """An answer with its operation."""
+
+    capability: str
+    operation: str
+
+
 class HostMock:
     """The mocked answer to some calls: a value, an error, or several in order."""
 
-    def __init__(self, capability: str, operation: str, config: Mapping[str, Any]) -> None:
-        self.capability = capability
-        self.operation = operation
-        self.params: Mapping[str, Any] = config.get("params") or {}
-        single = config.get("error")
-        single = config.get("result") if single is None else _to_exception(single)
-        self._answers: Sequence[Any] = config.get("results", [single])
-        self._in_order = "results" in config
-        self._times: int | None = len(self._answers) if self._in_order else config.get("times")
+    def __init__(self, entry: HostEntry) -> None:
+        self.capability = entry.capability
+        self.operation = entry.operation
+        self.params: Mapping[str, Any] = entry.params or {}
+        single = entry.result if entry.error is None else _to_exception(entry.error)
+        self._in_order = entry.results is not UNSET
+        self._answers: Sequence[Any] = [single] if entry.results is UNSET else entry.results
+        self._times: int | None = len(self._answers) if self._in_order else entry.times
         self.used = 0
 
     def matches(self, call: HostCall) -> bool:
@@ -129,14 +146,11 @@ class HostScope:
     def add(self, entry: Mapping[str, Any], where: str = "") -> None:
         """Register a mock: `capability`, `operation`, and what it answers."""
         where = where or self._where
-        fields = _check_config(entry, ENTRY_KEYS, where)
-        for name in ("capability", "operation"):
-            if not isinstance(fields.get(name), str):
-                raise UsageError(f"a host mock needs a {name!r}", where=where)
-        capability, operation = fields["capability"], fields["operation"]
-        providers.find(capability, operation, where)  # a misspelled mock would never answer
+        mock = HostMock(_decode_entry(entry, where))
+        # A misspelled mock would never answer.
+        providers.find(mock.capability, mock.operation, where)
         with self._lock:
-            self._mocks.append(HostMock(capability, operation, fields))
+            self._mocks.append(mock)
 
     def clear(self) -> None:
         """Remove all mocks of this scope, and empty its log."""
@@ -244,35 +258,18 @@ def _split_name(name: object) -> tuple[str, str]:
     return capability, operation
 
 
-def _check_config(config: object, keys: Sequence[str], where: str) -> dict[str, Any]:
-    """Return the fields of a mock, or raise for a wrong one."""
-    if not isinstance(config, Mapping):
-        kind = type(config).__name__
-        raise UsageError(f"a host mock must be a dict, got {kind}", where=where)
-    fields = dict(cast("Mapping[str, Any]", config))
-    for key in fields:
-        if key not in keys:
-            raise UsageError(
-                f"unknown key {key!r} in a host mock", where=where, hint=did_you_mean(key, keys)
-            )
-    params, results, times = (fields.get(key) for key in ("params", "results", "times"))
-    if params is not None and not isinstance(params, Mapping):
-        raise UsageError(f"params must be a dict, got {type(params).__name__}", where=where)
-    if "results" in fields:
-        if not isinstance(results, (list, tuple)) or not results:
-            raise UsageError("results must be a list of answers", where=where)
-        if {"result", "error", "times"} & fields.keys():
-            raise UsageError(
-                "`results` cannot be combined with other answers: each of its items is used once",
-                where=where,
-            )
-    if times is not None and (isinstance(times, bool) or not isinstance(times, int) or times < 1):
-        raise UsageError(f"times must be a positive number, got {times!r}", where=where)
-    error = fields.get("error")
-    if error is not None and not isinstance(error, (str, Exception)):
-        kind = type(error).__name__
+def _decode_entry(given: Mapping[str, Any], where: str) -> HostEntry:
+    """Return the mock that a test wrote as a dict, or raise for a wrong field."""
+    entry = decode(given, HostEntry, "host mock", where=where)
+    if "results" in given and {"result", "error", "times"} & given.keys():
+        raise UsageError(
+            "`results` cannot be combined with other answers: each of its items is used once",
+            where=where,
+        )
+    if not isinstance(entry.error, (str, Exception, NoneType)):
+        kind = type(entry.error).__name__
         raise UsageError(f"error must be a message or an exception, got {kind}", where=where)
-    return fields
+    return entry
 
 
 def _emit(call: HostCall, **answer: Any) -> None:
@@ -338,8 +335,8 @@ def mock_host_response(capability: str, operation: str, config: Mapping[str, Any
     `result` or `error`, `params` to match, `times` as the largest number of answers; or `results`,
     a list of answers for one call after the other.
     """
-    fields = _check_config(config, CONFIG_KEYS, "mock_host_response")
-    entry = {**fields, "capability": capability, "operation": operation}
+    decode(config, HostAnswer, "host mock", where="mock_host_response")
+    entry = {**config, "capability": capability, "operation": operation}
     _scope().add(entry, "mock_host_response")
 
 
@@ -479,8 +476,7 @@ class HostProcesses:
         timeout_s: float = DEFAULT_SECONDS,
     ) -> dict[str, Any]:
         """Run a command to its end; return `stdout`, `stderr` and `exit_code`."""
-        if not isinstance(argv, list) or not all(isinstance(word, str) for word in argv):
-            raise UsageError("argv must be a list of words", hint='write {"argv": ["git", "log"]}')
+        decode(argv, list[str], "argv", hint='write {"argv": ["git", "log"]}')
         # Its own group, so that the command and all that it started end together.
         with subprocess.Popen(  # noqa: S603 - this is what the capability is for
             argv,

@@ -14,8 +14,8 @@ import click
 import msgspec
 
 from offbook.cli_options import FILE_PATH, json_option, print_json
-from offbook.errors import FormatError, OffbookError, UsageError, counted
-from offbook.files import read_text, write_atomic
+from offbook.errors import FormatError, OffbookError, counted
+from offbook.files import read_text, require_folder, write_atomic
 from offbook.lint.empty_tests import (
     Found,
     Position,
@@ -26,6 +26,7 @@ from offbook.lint.empty_tests import (
     scopes_in,
     start_of,
 )
+from offbook.options import require_some
 from offbook.sources.mocks.mock_file import lint_mocks, read_mocks
 
 RULES = {
@@ -87,8 +88,7 @@ class LintResult(msgspec.Struct, frozen=True):
 def lint_paths(paths: Iterable[Path]) -> LintResult:
     """Return the findings in files and folders."""
     files = sorted({file for path in paths for file in _find_files(path)})
-    if not files:
-        raise UsageError("no Python, mock or playbook file found", hint="give a folder of tests")
+    require_some(files, "no Python, mock or playbook file found", hint="give a folder of tests")
     findings: list[LintFinding] = []
     sources = {file: read_text(file) for file in files if file.suffix == ".py"}
     # A data file is used if a test, a scenario or a setting names it.
@@ -132,9 +132,7 @@ def _find_files(path: Path) -> Iterator[Path]:
     if path.is_file():
         yield path
         return
-    if not path.is_dir():
-        raise UsageError("no such file or folder", where=str(path))
-    for file in path.rglob("*"):
+    for file in require_folder(path, "file or folder").rglob("*"):
         parts = file.relative_to(path).parts
         hidden = any(part.startswith(".") or part in SKIPPED_FOLDERS for part in parts)
         if not hidden and file.suffix in {".py", ".jsonl", ".yaml", ".yml"} and file.is_file():

@@ -34,7 +34,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 
-from offbook.errors import CheckFailed, PatternError, UsageError, did_you_mean
+from offbook.errors import CheckFailed, PatternError, UsageError, require_known
+from offbook.files import require_file
+from offbook.options import decode, require_function, require_some
 from offbook.patterns.graph import Computed, PatternScope, Store, current_scope
 from offbook.patterns.runtime import Cell, Runtime, Stream
 from offbook.patterns.values import ReadOnly, freeze, locate_function, thaw
@@ -89,8 +91,7 @@ def default(value: T) -> Cell[T]:
 
 def computed(function: Callable[[], Any]) -> Computed:
     """Return a value that is computed from cells: `computed(lambda: price.get() * 2)`."""
-    if not callable(function):
-        raise UsageError("computed() needs a function", hint="computed(lambda: …)")
+    require_function(function, "computed()", hint="computed(lambda: …)")
     return get_scope("computed()").runtime.computed(function)
 
 
@@ -121,12 +122,12 @@ class EventHandler:
 
     def __call__(self, **bound: Any) -> Stream:
         for name in bound:
-            if name not in self.bound_names:
-                raise UsageError(
-                    f"the handler {self.name} has no parameter {name!r}",
-                    where=locate_function(self.function),
-                    hint=did_you_mean(name, self.bound_names),
-                )
+            require_known(
+                f"the handler {self.name} has no parameter",
+                name,
+                self.bound_names,
+                where=locate_function(self.function),
+            )
         for name in self._required:
             if name not in bound:
                 raise UsageError(
@@ -184,19 +185,13 @@ class Pattern:
         self, runtime: Runtime, state: Mapping[str, Any], *, validate: bool = False
     ) -> LoadedPattern:
         """Make the cells of the inputs, and the outputs from them."""
-        if not isinstance(state, dict):
-            raise UsageError(
-                f"the initial state of {self.name}: expected a dict, got {type(state).__name__}",
-                where=self.location,
-                hint=f"its inputs are {', '.join(self.parameters) or 'none'}",
-            )
+        hint = f"its inputs are {', '.join(self.parameters) or 'none'}"
+        what = f"the initial state of {self.name}"
+        decode(state, dict, what, where=self.location, hint=hint)
         for name in state:
-            if name not in self.parameters:
-                raise UsageError(
-                    f"the pattern {self.name} has no input {name!r}",
-                    where=self.location,
-                    hint=did_you_mean(name, self.parameters),
-                )
+            require_known(
+                f"the pattern {self.name} has no input", name, self.parameters, where=self.location
+            )
         types = self.input_types() if validate else {}
         cells: dict[str, Cell[Any]] = {}
         for name, parameter in self.parameters.items():
@@ -221,13 +216,8 @@ class Pattern:
             except Exception as error:
                 error.add_note(f"in the body of the pattern {self.name} ({self.location})")
                 raise
-        if not isinstance(outputs, dict):
-            kind = type(outputs).__name__
-            raise UsageError(
-                f"the pattern {self.name}: expected a dict of outputs, got {kind}",
-                where=self.location,
-                hint='return {"value": value, "increment": increment(value=value)}',
-            )
+        hint = 'return {"value": value, "increment": increment(value=value)}'
+        decode(outputs, dict, f"the outputs of {self.name}", where=self.location, hint=hint)
         for name, output in outputs.items():
             if isinstance(output, (Computed, Stream)) and not output.is_named:
                 output.name, output.is_named = f"{self.name}.{name}", True
@@ -248,14 +238,9 @@ class Names:
         self._owner = owner
 
     def __getitem__(self, name: str) -> Any:
-        try:
-            value = self._values[name]
-        except KeyError:
-            raise UsageError(
-                f"the pattern {self._owner.name} has no {self._kind} {name!r}",
-                where=self._owner.location,
-                hint=did_you_mean(name, self._values),
-            ) from None
+        what = f"the pattern {self._owner.name} has no {self._kind}"
+        require_known(what, name, self._values, where=self._owner.location)
+        value = self._values[name]
         # The outputs of a pattern inside, as cells and computed values too.
         return value.nodes() if isinstance(value, Outputs) else value
 
@@ -331,17 +316,7 @@ class LoadedPattern:
 def load_pattern(path: str | Path) -> Pattern:
     """Import the pattern of a file; `FILE.py:NAME` selects one of several."""
     text, _, name = str(path).partition(".py:")
-    file = Path(f"{text}.py" if name else text)
-    if not file.is_file():
-        siblings = (
-            [entry.name for entry in file.parent.glob("*.py")] if file.parent.is_dir() else []
-        )
-        raise UsageError(
-            "the pattern file does not exist",
-            where=str(file),
-            hint=did_you_mean(file.name, siblings),
-        )
-    file = file.resolve()
+    file = require_file(Path(f"{text}.py" if name else text), "pattern file").resolve()
     # A separate name: two patterns called main.py do not replace each other.
     module_name = f"offbook_pattern_{abs(hash(str(file)))}_{file.stem}"
     loader = SourceFileLoader(module_name, str(file))
@@ -366,17 +341,10 @@ def load_pattern(path: str | Path) -> Pattern:
         if isinstance(value, Pattern) and Path(value.path).resolve() == file
     }
     if name:
-        if name not in found:
-            raise UsageError(
-                f"the file has no pattern {name!r}", where=str(file), hint=did_you_mean(name, found)
-            )
+        require_known("the file has no pattern", name, found, where=str(file))
         return found[name]
-    if not found:
-        raise UsageError(
-            "the file has no pattern",
-            where=str(file),
-            hint="mark its function with @pattern (from offbook.patterns import pattern)",
-        )
+    hint = "mark its function with @pattern (from offbook.patterns import pattern)"
+    require_some(found, "the file has no pattern", where=file, hint=hint)
     if len(found) > 1:
         raise UsageError(
             f"the file has {len(found)} patterns: {', '.join(found)}",

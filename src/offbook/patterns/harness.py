@@ -59,8 +59,10 @@ from offbook.errors import (
     PatternError,
     UsageError,
     did_you_mean,
+    require_known,
 )
 from offbook.files import parse_json, parse_yaml, read_text
+from offbook.options import decode
 from offbook.patterns.clock import current_clock
 from offbook.patterns.definition import LoadedPattern, Names, Pattern, load_pattern
 from offbook.patterns.graph import Computed, PatternScope
@@ -547,12 +549,7 @@ def create_harness(**options: Any) -> PatternHarness:
         "validate_schemas",
     )
     for name in options:
-        if name not in known:
-            from offbook.errors import did_you_mean
-
-            raise UsageError(
-                f"create_harness has no option {name!r}", hint=did_you_mean(name, known)
-            )
+        require_known("create_harness has no option", name, known)
     return PatternHarness(**options)
 
 
@@ -770,8 +767,7 @@ def validate_steps(steps: Sequence[Mapping[str, Any]], where: str = "") -> None:
 
 
 def _validate(step: Any, where: str) -> None:
-    if not isinstance(step, Mapping):
-        raise UsageError(f"a step is a mapping, got {step!r}", where=where)
+    decode(step, dict, where=where)
     keys = [str(key) for key in cast("Mapping[Any, Any]", step)]
     kinds = [key for key in keys if key in KINDS]
     if len(kinds) != 1:
@@ -782,17 +778,12 @@ def _validate(step: Any, where: str) -> None:
         )
     known = (kinds[0], *FIELDS[kinds[0]], "skip")
     for key in keys:
-        if key not in known:
-            raise UsageError(
-                f"unknown key {key!r} in a step with {kinds[0]!r}",
-                where=where,
-                hint=did_you_mean(key, known),
-            )
+        require_known(f"a step with {kinds[0]!r} has no key", key, known, where=where)
     if kinds[0] in {"set", "push"} and FIELDS[kinds[0]][0] not in step:
         raise UsageError(f"{kinds[0]!r} needs {FIELDS[kinds[0]][0]!r}", where=where)
     if kinds[0] == "assert":
         try:
-            ast.parse(str(cast("Any", step)["assert"]), mode="eval")
+            ast.parse(str(step["assert"]), mode="eval")
         except SyntaxError as error:
             raise UsageError(
                 f"invalid expression: {step['assert']} ({error.msg})", where=where

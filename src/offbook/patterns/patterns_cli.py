@@ -17,7 +17,8 @@ import msgspec
 
 from offbook.cli_options import json_option, print_json
 from offbook.errors import UsageError
-from offbook.files import write_atomic
+from offbook.files import require_new, write_atomic
+from offbook.options import require_some
 from offbook.patterns.graph import Computed
 from offbook.patterns.harness import create_harness
 from offbook.patterns.process_pytest import VARIABLE, ProcessReport
@@ -118,9 +119,7 @@ def write_scaffold(path: Path) -> int:
 
     file, _, name = path.name.partition(":")  # FILE.py:NAME selects one of several patterns
     target = path.with_name(f"test_{Path(file).stem}{f'_{name}' if name else ''}.py")
-    if target.exists():
-        raise UsageError("the test exists already", where=str(target), hint="remove it first")
-    write_atomic(target, scaffold_test(load_pattern(path), path.name))
+    write_atomic(require_new(target, "test"), scaffold_test(load_pattern(path), path.name))
     run = f"{path.with_name(file)} {target}" if name else path
     click.echo(f"wrote {target}; run it: offbook pattern test {run}")
     return 0
@@ -170,16 +169,11 @@ def find_tests(pattern: Path, test: Path | None = None) -> list[PatternTest]:
             if not file.name.startswith("test_") and not file.stem.endswith("_test")
         )
         found = [PatternTest(file, tests) for file in files if (tests := _tests_beside(file))]
-        if not found:
-            raise UsageError("no pattern with tests in this folder", where=str(pattern))
-        return found
+        return require_some(found, "no pattern with tests in this folder", where=pattern)
     tests = _tests_beside(pattern)
-    if not tests:
-        raise UsageError(
-            f"no tests for {pattern}",
-            hint=f"write {pattern.with_name(f'test_{pattern.stem}.py')}, "
-            f"or generate it: offbook pattern test {pattern} --scaffold",
-        )
+    own = pattern.with_name(f"test_{pattern.stem}.py")
+    hint = f"write {own}, or generate it: offbook pattern test {pattern} --scaffold"
+    require_some(tests, f"no tests for {pattern}", hint=hint)
     return [PatternTest(pattern, tests)]
 
 

@@ -28,6 +28,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Never, Self, TypeVar, cast
 
 from offbook.errors import LoopError, PatternError, UsageError
+from offbook.options import Seconds, decode
 from offbook.patterns.clock import Timer, VirtualClock, Work
 from offbook.patterns.graph import (
     CellChange,
@@ -129,8 +130,7 @@ class Stream:
 
     def send_every(self, seconds: float, event: Any = None) -> Callable[[], None]:
         """Queue an event every so many seconds of the harness; return a function that stops it."""
-        if seconds <= 0:
-            raise UsageError(f"send_every needs a number of seconds above 0, got {seconds:g}")
+        decode(seconds, Seconds, "send_every")
         clock, scope = self.runtime.clock, current_scope.get() or self.scope
         due = clock.now
 

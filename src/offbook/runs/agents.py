@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from offbook.errors import ModelError, ScriptError, UsageError, did_you_mean
+from offbook.errors import ModelError, ScriptError, UsageError, did_you_mean, require_known
 from offbook.exchange.messages import History, Text, user
 from offbook.exchange.model import Reply, Request
 from offbook.secrets import excerpt
@@ -256,10 +256,7 @@ class JudgeConfig(msgspec.Struct, frozen=True):
 
     def _backend_config(self, folder: Path) -> BackendConfig:
         name = self.backend or "command"
-        if name not in CLIENTS and name != "command":
-            raise UsageError(
-                f"unknown judge_backend {name!r}", hint=did_you_mean(name, [*CLIENTS, "command"])
-            )
+        require_known("unknown judge_backend", name, (*CLIENTS, "command"))
         if bool(self.command) is not (name == "command"):
             raise UsageError("judge_command requires the judge_backend 'command'")
         playbook = str(self._find_file(folder)) if self.judge else ""

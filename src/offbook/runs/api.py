@@ -53,9 +53,9 @@ def session(  # noqa: PLR0913 - the options of a session
         with session(extensions=["./guard.py"], mock_tools={"bash": "ok"}) as rehearsal:
             rehearsal.run(when("List files", [call("bash", {"command": "ls"}), say("Done.")]))
     """
+    from offbook.options import require_bools, require_list
     from offbook.runs.rehearsal import Rehearsal
     from offbook.subjects.session.session import AgentSession
-    from offbook.subjects.subject import require_list
 
     require_bools(
         mock_extension_tools=mock_extension_tools,
@@ -168,8 +168,9 @@ def drive(  # noqa: PLR0913 - the options of a rehearsal
     scripted MCP servers of the agent: a command-line agent is configured with them, and what they
     execute is in the trace.
     """
+    from offbook.options import require_bools, require_list
     from offbook.runs.rehearsal import Rehearsal
-    from offbook.subjects.subject import Subject, require_list
+    from offbook.subjects.subject import Subject
 
     require_bools(auto_assert=auto_assert, allow_unused_mocks=allow_unused_mocks, serve=serve)
     servers = cast("list[ToolServer]", require_list(mcp, "mcp"))
@@ -239,10 +240,3 @@ def _mock_server_tools(
 
 # `__wrapped__` is the function without its decorator.
 DRIVE_OPTIONS = list(drive.__wrapped__.__kwdefaults__)  # type: ignore[attr-defined]
-
-
-def require_bools(**options: object) -> None:
-    """Raise an error for an option that is not a bool: a text such as "no" would be true."""
-    for name, value in options.items():
-        if not isinstance(value, bool):
-            raise UsageError(f"{name}: expected a bool, got {value!r}", hint=f"write {name}=False")

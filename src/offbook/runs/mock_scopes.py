@@ -36,6 +36,7 @@ from offbook.errors import (
 from offbook.exchange.messages import History, Message, user
 from offbook.exchange.model import Reply, Request
 from offbook.host.host_scope import HostScope
+from offbook.options import decode, require_list
 from offbook.secrets import excerpt
 from offbook.trace.hub import current_hub
 
@@ -63,9 +64,7 @@ class LlmScope:
 
     def add(self, line: Mapping[str, Any]) -> None:
         """Register a line with the fields of a mock file: `text`, `match`, `tool_calls`, …."""
-        if not isinstance(line, Mapping):
-            kind = type(cast("object", line)).__name__
-            raise UsageError(f"an LLM mock must be a dict, got {kind}", where=self._where)
+        decode(line, dict, "LLM mock", where=self._where)
         if self._mocks is None:
             from offbook.sources.mocks.mocks import Mocks  # most scopes mock the host only
 
@@ -254,9 +253,7 @@ def with_mocks(
     A missing key is an empty scope: a call of that kind is refused. `allow` names operations of
     the host that reach the real provider.
     """
-    if not isinstance(config, Mapping):
-        kind = type(cast("object", config)).__name__
-        raise UsageError(f"with_mocks needs a dict, got {kind}", hint='write {"host_mocks": […]}')
+    decode(config, dict, "with_mocks", hint='write {"host_mocks": […]}')
     for key in config:
         require_known("with_mocks has no key", key, CONFIG_KEYS)
     host_entries, lines = (_require_lines(config.get(key, ()), "with_mocks") for key in CONFIG_KEYS)
@@ -280,10 +277,9 @@ def _open_host(
 
 
 def _require_lines(mocks: object, name: str) -> list[Mapping[str, Any]]:
-    if isinstance(mocks, (str, bytes, Mapping)) or not isinstance(mocks, Iterable):
-        kind = type(cast("object", mocks)).__name__
-        raise UsageError(f"{name} needs a list of mocks, got {kind}", hint=f"write {name}([…])")
-    return list(cast("Iterable[Mapping[str, Any]]", mocks))
+    return cast(
+        "list[Mapping[str, Any]]", require_list(mocks, f"{name}: the mocks", f"write {name}([…])")
+    )
 
 
 @contextmanager

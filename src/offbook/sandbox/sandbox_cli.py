@@ -15,6 +15,8 @@ import click
 
 from offbook.cli_options import FILE_PATH, json_option, print_json, print_redacted
 from offbook.errors import OffbookError, SandboxFailed, UsageError, did_you_mean, require_known
+from offbook.files import require_folder
+from offbook.options import Seconds, decode
 from offbook.runs.run import sync_or_async
 from offbook.sandbox.npm_package import install_npm_package
 from offbook.sandbox.python_package import (
@@ -83,8 +85,7 @@ async def verify_sandbox_install(  # noqa: PLR0913 - the options of a verificati
     cache = _find_wheels(wheels)
     if found == "python":
         dump_smoke(test)  # what cannot be sent to the sandbox is refused now
-    if deadline <= 0:
-        raise UsageError(f"deadline must be positive, got {deadline:g}", hint="give seconds")
+    decode(deadline, Seconds, "deadline", hint="give seconds")
     async with open_sandbox(deadline, progress) as sandbox:
         smoked: SmokeResult | None = None
         if found == "npm":
@@ -126,10 +127,7 @@ def _find_wheels(wheels: Path | str | None) -> Path | None:
     found = wheels or os.environ.get(WHEELS_VARIABLE)
     if not found:
         return None
-    folder = Path(found).resolve()
-    if not folder.is_dir():
-        raise UsageError("the folder of wheels does not exist", where=str(folder))
-    return folder
+    return require_folder(Path(found).resolve(), "folder of wheels")
 
 
 def _failure(result: SandboxResult, source: Path) -> SandboxFailed:
@@ -144,14 +142,10 @@ def _failure(result: SandboxResult, source: Path) -> SandboxFailed:
 
 
 def _detect_kind(source: Path, kind: str) -> Kind:
-    if not source.is_dir():
-        raise UsageError("not a folder", where=str(source), hint="give the folder of the package")
+    require_folder(source, hint="give the folder of the package")
     if kind in get_args(Kind):
         return cast("Kind", kind)
-    if kind != "auto":
-        raise UsageError(
-            f"unknown kind {kind!r}", hint=did_you_mean(kind, ["auto", "npm", "python"])
-        )
+    require_known("unknown kind", kind, ("auto", *get_args(Kind)))
     is_npm = (source / "package.json").is_file()
     is_python = any((source / name).is_file() for name in ("pyproject.toml", "setup.py"))
     if is_npm and is_python:

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
 import msgspec
 
-from offbook.errors import ToolFailed, UsageError, did_you_mean
+from offbook.errors import ToolFailed, UsageError, did_you_mean, require_known
 from offbook.exchange.messages import Content, Image, RawBlock, Text, join_text
+from offbook.options import Name, decode
 from offbook.subjects.subject import MOCKS_USED
 from offbook.trace.events import Verdict
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from offbook.trace.hub import Hub
 
 
-OUTCOME_KEYS = {"content", "details", "is_error", "isError"}
 OUTCOME_SHAPES = (
     'return a string, a ToolOutcome, or {"content": [{"type": "text", "text": …}], "details": …}'
 )
@@ -53,6 +53,15 @@ def error_outcome(text: str, details: Any = None) -> ToolOutcome:
     return ToolOutcome((Text(text),), details, is_error=True)
 
 
+class OutcomeFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A tool result as a dict; `isError` is the spelling of MCP and of TypeScript extensions."""
+
+    content: str | list[Any]
+    details: Any = {}
+    is_error: bool | None = None
+    isError: bool | None = None  # noqa: N815 - as above
+
+
 def to_tool_outcome(value: object, where: str) -> ToolOutcome:
     """Convert a tool's return value: a string, None, a `ToolOutcome`, or a dict of its fields."""
     if isinstance(value, str):  # by far the most frequent, so it is tested first
@@ -61,41 +70,20 @@ def to_tool_outcome(value: object, where: str) -> ToolOutcome:
         return value
     if value is None:
         return ToolOutcome((), {})
-    if not isinstance(value, Mapping):
-        kind = type(value).__name__
-        raise UsageError(f"expected a tool result, got {kind}", where=where, hint=OUTCOME_SHAPES)
-    fields = cast("Mapping[str, Any]", value)
-    unknown = set(fields) - OUTCOME_KEYS
-    if unknown or "content" not in fields:
-        problem = f"unknown key {min(map(str, unknown))!r}" if unknown else "missing 'content'"
-        raise UsageError(f"{problem} in a tool result", where=where, hint=OUTCOME_SHAPES)
-    blocks = fields["content"]
-    if isinstance(blocks, str):
-        blocks = [blocks]
-    if not isinstance(blocks, (list, tuple)):
-        raise UsageError(
-            f"expected a list as 'content' of a tool result, got {type(blocks).__name__}",
-            where=where,
-            hint=OUTCOME_SHAPES,
-        )
+    fields = decode(value, OutcomeFields, "tool result", where=where, hint=OUTCOME_SHAPES)
+    blocks = [fields.content] if isinstance(fields.content, str) else fields.content
     content: list[Content] = []
-    for block in cast("list[object]", blocks):
+    for block in blocks:
         if isinstance(block, (Text, Image, RawBlock)):
             content.append(block)
         elif isinstance(block, str):
             content.append(Text(block))
         else:
-            try:
-                content.append(msgspec.convert(block, Content))  # pyright: ignore[reportArgumentType] - msgspec takes unions
-            except msgspec.ValidationError as error:
-                raise UsageError(
-                    f"invalid content block in a tool result: {error}",
-                    where=where,
-                    hint=OUTCOME_SHAPES,
-                ) from error
-    # `isError` is the spelling of MCP and of TypeScript extensions.
-    is_error = bool(fields.get("is_error", fields.get("isError", False)))
-    return ToolOutcome(tuple(content), fields.get("details", {}), is_error)
+            kind: Any = Content  # msgspec takes unions
+            name = "content block of a tool result"
+            content.append(decode(block, kind, name, where=where, hint=OUTCOME_SHAPES))
+    is_error = bool(fields.is_error or fields.isError)
+    return ToolOutcome(tuple(content), fields.details, is_error)
 
 
 def describe_exception(error: BaseException) -> str:
@@ -124,12 +112,7 @@ def fit_arity(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def validate_mock_names(mocks: Mapping[str, Any]) -> None:
     """Raise a UsageError for a key of `mock_tools` that is not a tool name."""
-    for name in mocks:
-        if not isinstance(name, str) or not name:
-            raise UsageError(
-                f"mock_tools keys must be tool names, got {name!r}",
-                hint='write mock_tools={"bash": "ok"}',
-            )
+    decode(mocks, dict[Name, Any], "mock_tools", hint='write mock_tools={"bash": "ok"}')
 
 
 class MockTool:
@@ -431,11 +414,7 @@ def validate_mock_ui(answers: Mapping[str, Any], others: Sequence[str] = ()) -> 
     validated: dict[str, Any] = {}
     for key, answer in answers.items():
         method = ALIASES.get(key, key)
-        if method not in (*METHODS, *others):
-            raise UsageError(
-                f"mock_ui: unknown method {key!r}",
-                hint=did_you_mean(str(key), (*METHODS, *others)),
-            )
+        require_known("mock_ui: unknown method", method, (*METHODS, *others))
         if method in others:
             pass
         elif method in DISPLAYS:

@@ -28,7 +28,7 @@ every framework adapter and every command-line client implement it; so can your 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -256,16 +256,6 @@ class SeenTools(Protocol):
 
 
 @runtime_checkable
-class HasToolWatch(Protocol):
-    """A subject that sees its tools run, in this process."""
-
-    @property
-    def tool_watch(self) -> SeenTools:
-        """The tool calls that it saw."""
-        ...
-
-
-@runtime_checkable
 class HasRequestMetadata(Protocol):
     """A subject that adds to the metadata of its requests, as a loop does with the current hat."""
 
@@ -323,6 +313,9 @@ class RunsCommand(Protocol):
 # --- Options of several subjects
 
 
+SKILL_HINT = "write [Skill(name, description, content)]"
+
+
 class Skill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Instructions for a task, added to the system prompt.
 
@@ -332,21 +325,3 @@ class Skill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     description: str = ""
     content: str = ""
-
-
-def require_list(value: object, name: str) -> list[object]:
-    """Return the items of a list option, or raise a UsageError."""
-    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
-        kind = type(cast("object", value)).__name__
-        raise UsageError(f"{name} must be a list, got {kind}", hint=f"write {name}=[…]")
-    return list(cast("Iterable[object]", value))
-
-
-def require_mapping(value: object, name: str) -> Mapping[str, Any]:
-    """Return a dict option, empty for None, or raise a UsageError."""
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        kind = type(value).__name__
-        raise UsageError(f"{name} must be a dict, got {kind}", hint=f'write {name}={{"name": …}}')
-    return cast("Mapping[str, Any]", value)

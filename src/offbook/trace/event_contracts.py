@@ -32,6 +32,7 @@ import msgspec
 from offbook.errors import ContractBroken, FormatError, UsageError, did_you_mean
 from offbook.exchange.model import SchemaValidator, compile_validator
 from offbook.files import convert, parse_json, parse_yaml, read_settings, read_text
+from offbook.options import require_some
 from offbook.secrets import excerpt
 from offbook.trace.events import (
     PUBLISH,
@@ -122,8 +123,8 @@ class Contracts:
             _compile(name, given, where, only_objects=True)
             for name, given in (events or {}).items()
         ]
-        if not self._topics and not self._events:
-            raise UsageError("no contract is given", where=where, hint="name topics or events")
+        given = self._topics or self._events
+        require_some(given, "no contract is given", where=where, hint="name topics or events")
         self._asked: dict[str, Any] = {}  # the input of each open call of the model
         self.matched = {
             **{f"topic {contract.pattern}": 0 for contract in self._topics},

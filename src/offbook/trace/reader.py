@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 
-from offbook.errors import FormatError, FutureVersion, UsageError
+from offbook.errors import FormatError, FutureVersion
 from offbook.files import BOM, require_kind
+from offbook.options import Count, decode
 from offbook.secrets import excerpt
 from offbook.trace.agent_output import payload_text, text_field, truncate_texts
 from offbook.trace.events import (
@@ -475,8 +476,7 @@ class RecordPage(msgspec.Struct, frozen=True):
 
 def list_records(events: Iterable[Event], event_filter: EventFilter, limit: int) -> RecordPage:
     """Return the first `limit` matching events."""
-    if limit < 1:
-        raise UsageError(f"limit must be at least 1, got {limit}")
+    decode(limit, Count, "limit")
     records: list[Any] = []
     total = 0
     for event in event_filter.select(events):

@@ -21,6 +21,7 @@ import jsonpath_rfc9535
 import msgspec
 
 from offbook.errors import UsageError, did_you_mean, require_known
+from offbook.files import convert
 from offbook.secrets import (
     MASK,
     hide_secrets,
@@ -218,14 +219,7 @@ def parse_redaction_rules(rules: RedactionRules | Mapping[str, Any] | None) -> R
         return RedactionRules()
     if isinstance(rules, RedactionRules):
         return rules
-    try:
-        return msgspec.convert(rules, RedactionRules)
-    except msgspec.ValidationError as error:
-        raise UsageError(
-            str(error),
-            where="redactions",
-            hint='give {"patterns": {…}, "paths": […], "presets": […]}',
-        ) from error
+    return convert(rules, RedactionRules, path="redactions")
 
 
 def preset_for_command(command: Sequence[str]) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, overload
 
 from offbook.determinism.run_context import thread_variable, use_variable
 from offbook.errors import UsageError
+from offbook.options import Name, decode, require_function
 from offbook.trace.events import STEP_POST, STEP_PRE
 from offbook.trace.hub import current_hub
 from offbook.trace.matching import Glob
@@ -42,8 +43,7 @@ class StepLog:
     """The steps of the personas that match a pattern, in which `*` matches any text."""
 
     def __init__(self, pattern: str = "*") -> None:
-        if not isinstance(pattern, str) or not pattern:
-            raise UsageError(f"expected a pattern of personas, got {pattern!r}", hint='write "*"')
+        decode(pattern, Name, "pattern of personas", hint='write "*"')
         self._glob = Glob(pattern)
         self.events: list[StepRecord] = []
         self.active = True
@@ -62,8 +62,7 @@ class persona:  # noqa: N801 - used as a decorator and in `with`, as contextlib'
     """The persona of the steps in a class, in a function, or in a `with` block."""
 
     def __init__(self, name: str) -> None:
-        if not isinstance(name, str) or not name:
-            raise UsageError(f"a persona needs a name, got {name!r}", hint='write persona("name")')
+        decode(name, Name, "name of a persona", hint='write persona("name")')
         self.name = name
         self._tokens: list[Token[str | None]] = []
 
@@ -114,9 +113,7 @@ def step(function: Any = None, /, *, name: str = "") -> Any:
 
 def step_of(function: Callable[..., Any], name: str = "") -> Callable[..., Any]:
     """Return the function with its calls recorded."""
-    if not callable(function):
-        kind = type(function).__name__
-        raise UsageError(f"a step must be a function, got {kind}", hint="put @step below others")
+    require_function(function, "step", hint="put @step below others")
     step_name = name or function.__name__
     # A method gets its object first: that is no argument of the step.
     is_method = next(iter(signature(function).parameters), "") in {"self", "cls"}

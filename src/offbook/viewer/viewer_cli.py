@@ -20,6 +20,7 @@ from offbook.cli_options import (
 )
 from offbook.errors import UsageError
 from offbook.files import write_atomic
+from offbook.options import require_some
 
 EXAMPLE = """\b
 Example:
@@ -71,8 +72,7 @@ def view(  # noqa: PLR0913 - the options of the command
     """
     if live:
         return _follow(context, paths, port=port, open_page=open_page)
-    if not paths:
-        raise UsageError("missing TRACE or RUN_DIR", hint="offbook view trace.jsonl")
+    require_some(paths, "missing TRACE or RUN_DIR", hint="offbook view trace.jsonl")
     from offbook.viewer.html_page import read_comparison, read_sources, render_page
 
     first, *others = paths

@@ -28,7 +28,6 @@ from offbook.errors import (
     ScriptExhausted,
     ScriptMismatch,
     UsageError,
-    did_you_mean,
     require_known,
 )
 from offbook.exchange.model import Usage
@@ -254,11 +253,9 @@ class MockResponses(Playbook):
         super().__init__()
         if not responses:
             raise UsageError("the mock backend needs mock_responses", hint=EXAMPLE)
-        if not isinstance(responses, (list, tuple)):
-            raise UsageError("mock_responses is a list", hint=EXAMPLE)
         self._responses: list[MockResponse] = []
         self._names: list[str] = []
-        for number, raw in enumerate(cast("list[Any]", responses), 1):
+        for number, raw in enumerate(convert(responses, list[Any], path="mock_responses"), 1):
             where = f"mock_responses[{number}]"
             fields = {"output": raw} if isinstance(raw, str) else raw
             response = convert(fields, MockResponse, path=where)
@@ -439,10 +436,7 @@ async def record(  # noqa: PLR0913 - the parameters of the tool
     from offbook.workflows.loop_cassettes import WORKSPACE_ROOT, TurnRecorder, cassette_path
 
     workspace = Workspaces().find(workspace_id)
-    if backend not in BACKENDS:
-        raise UsageError(
-            f"the backend {backend!r} cannot be recorded", hint=did_you_mean(backend, BACKENDS)
-        )
+    require_known("no backend that can be recorded:", backend, BACKENDS)
     path = cassette_path(workspace, cassette_name)
     limits = RunLimits(max_iterations, max_runtime_secs)
     config = BackendConfig(backend, tuple(command), dict(env or {}), playbook)

@@ -42,7 +42,8 @@ from offbook.checks.judge import (
 from offbook.checks.run_assertions import SnapshotMatches
 from offbook.errors import CheckFailed, OffbookError, UsageError, did_you_mean, require_known
 from offbook.exchange.model import ModelSource
-from offbook.files import convert, copy_atomic, write_atomic
+from offbook.files import convert, copy_atomic, require_file, write_atomic
+from offbook.options import Count, decode, require_some
 from offbook.runs.agents import JudgeConfig
 from offbook.runs.run import AwaitableResult, sync_or_async
 from offbook.secrets import extra_secrets, outgoing
@@ -142,8 +143,7 @@ async def benchmark(  # noqa: PLR0913 - the parameters of the tool
     from offbook.runs import benchmark as core
 
     workspace = Workspaces().find(workspace_id)
-    if repeat < 1:
-        raise UsageError(f"repeat must be at least 1, got {repeat}")
+    decode(repeat, Count, "repeat")
     stored = core.read_baseline(_baseline_path(workspace, from_baseline)) if from_baseline else None
     if stored is not None and repeat < core.MIN_PAIRS:
         raise UsageError(f"a comparison needs {core.MIN_PAIRS} runs, got {repeat}")
@@ -231,10 +231,7 @@ def compare(workspace_id: str, after: str) -> CompareResult:
 def _find_trace(name: str) -> Path:
     """Return the trace of a workspace, or the path itself."""
     if name.endswith(".jsonl"):
-        path = Path(name)
-        if not path.is_file():
-            raise UsageError("no such trace", where=name)
-        return path
+        return require_file(Path(name), "trace")
     return Workspaces().find(name).recorded_session
 
 
@@ -279,8 +276,7 @@ async def chaos(  # noqa: PLR0913 - the parameters of the tool
     from offbook.checks.fault_outcomes import find_outcomes, judge_faults, summarize
     from offbook.trace.reader import Trace
 
-    if not faults:
-        raise UsageError("no faults are given", hint='{"faults": ["rate_limit@1", "reset"]}')
+    require_some(faults, "no faults are given", hint='{"faults": ["rate_limit@1", "reset"]}')
     workspace = Workspaces().find(workspace_id)
     inside = workspace.resolve(playbook) if playbook and not Path(playbook).is_absolute() else None
     result = await run(
@@ -561,8 +557,8 @@ async def evaluate_all(
             models.add(str(event.data.get("model", "")))
     if not force:
         reject_self_judging(judge.model, models - {""})
-    if not evaluations:
-        raise UsageError("missing evaluations", hint="an evaluation of nothing is not a pass")
+    hint = "an evaluation of nothing is not a pass"
+    require_some(evaluations, "missing evaluations", hint=hint)
     # Python callers may pass `Evaluation` values, the other interfaces dicts.
     raws: list[Any] = msgspec.to_builtins(evaluations)
     parsed = [convert(raw, Evaluation, path=f"evaluations[{n}]") for n, raw in enumerate(raws, 1)]
@@ -635,8 +631,7 @@ def read_target(workspace: Workspace, target: str) -> str:
             raise UsageError(f"{path} cannot be judged: {error}", where=workspace.id) from error
     else:
         raise UsageError(f"unknown target {target!r}", hint=f"expected: {TARGETS}")
-    if not text.strip():
-        raise UsageError(f"nothing to judge: the target {target!r} is empty")
+    require_some(text.strip(), f"nothing to judge: the target {target!r} is empty")
     omitted = len(text) - MAX_TARGET_CHARS
     return (
         text

@@ -45,6 +45,7 @@ from offbook.files import (
     require_kind,
     write_atomic,
 )
+from offbook.options import require_some
 from offbook.reports.report import Attempt, Case, Suite, collect_suite
 from offbook.trace.events import FileLine
 from offbook.trace.reader import Trace
@@ -245,9 +246,7 @@ def _expand(paths: Iterable[Path]) -> Iterable[Path]:
             if file.suffix in SUFFIXES and not DATA_FOLDERS & set(file.relative_to(path).parts[:-1])
         )
         # An empty folder would be a run without failures.
-        if not files:
-            raise UsageError("no scenario file in this folder", where=str(path))
-        yield from files
+        yield from require_some(files, "no scenario file in this folder", where=path)
 
 
 def slug(name: str) -> str:

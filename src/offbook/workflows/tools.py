@@ -21,8 +21,9 @@ import msgspec
 
 from offbook.capability import load
 from offbook.determinism.faults import KINDS
-from offbook.errors import OffbookError, UsageError, did_you_mean, require_known
+from offbook.errors import OffbookError, UsageError, require_known
 from offbook.files import convert, write_atomic
+from offbook.options import Count, decode
 from offbook.trace.events import ITERATION, PROCESS_EXIT, RUN_START, VERDICT, FileLine, Verdict
 from offbook.trace.reader import Trace, raise_if_corrupt
 from offbook.workflows.presets import RALPH, read_preset
@@ -66,8 +67,8 @@ def setup(
     scratchpad: str | None = None,
 ) -> SetupResult:
     """Create an isolated workspace with files, a loop configuration and a scratchpad."""
-    if not isinstance(cast("Any", config), Mapping | None):
-        raise UsageError("config must be an object", hint='{"event_loop": {"max_iterations": 3}}')
+    if config is not None:
+        convert(config, dict[str, Any], path="config")  # not the path of a file
     read_preset(config)  # reports an invalid configuration now, not when the loop runs
     workspaces = Workspaces()
     workspaces.remove_stale()  # no other moment is certain to come: there is no daemon
@@ -231,8 +232,8 @@ def inspect(
     from offbook.trace.reader import EventFilter, build_timeline, list_records, summarize
 
     event_filter = convert(filter or {}, EventFilter, path="filter")
-    if not isinstance(cast("Any", limit), int) or limit < 1:
-        raise UsageError(f"limit must be at least 1, got {limit!r}")
+    decode(limit, Count, "limit")
+    require_known("unknown format", format, INSPECT_FORMATS)
     session = Workspaces().find(workspace_id).recorded_session
     trace = Trace(session, count=format == "summary")
     if format == "json":
@@ -241,15 +242,11 @@ def inspect(
         # Without a filter the reader counts events without decoding all of them.
         events = trace if event_filter == EventFilter() else event_filter.select(trace)
         result = msgspec.to_builtins(summarize(events))
-    elif format == "timeline":
+    else:
         timeline = build_timeline(trace, event_filter)
         result = {"timeline": msgspec.to_builtins(timeline)}
         if not timeline:
             result["message"] = "no iteration records"
-    else:
-        raise UsageError(
-            f"unknown format {format!r}", hint=did_you_mean(str(format), INSPECT_FORMATS)
-        )
     if trace.faults:
         result["faults"] = [
             {"line": fault.line, "why": fault.reason, "text": fault.text} for fault in trace.faults

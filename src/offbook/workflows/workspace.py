@@ -25,13 +25,13 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path, PurePath
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
 from offbook.checks.expected_files import Snapshot
 from offbook.errors import UsageError, did_you_mean
-from offbook.files import check_relative_path, resolve_within, write_atomic
+from offbook.files import check_relative_path, convert, resolve_within, write_atomic
 
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
 MARKER = "workspace.json"
@@ -309,16 +309,11 @@ def _validate_id(workspace_id: object) -> None:
 
 def _validate_fixtures(fixtures: Mapping[str, str] | None) -> dict[str, str]:
     """Return the fixtures; all paths are checked before the first file is written."""
-    if not isinstance(fixtures or {}, Mapping):
-        raise UsageError("fixtures must map paths to texts", hint='{"src/main.py": "…"}')
-    files: dict[str, str] = {}
-    for name, text in cast("Mapping[Any, Any]", fixtures or {}).items():
-        if not isinstance(name, str) or not isinstance(text, str):
-            raise UsageError("fixtures must map paths to texts", hint='{"src/main.py": "…"}')
+    files = convert(fixtures or {}, dict[str, str], path="fixtures")
+    for name in files:
         check_relative_path(name, "fixtures")
         if name.endswith(("/", "\\")) or PurePath(name) == PurePath():
             raise UsageError(f"the path {name!r} is not a file", where="fixtures")
-        files[name] = text
     # "a" and "a/b": one path would have to be a file and a folder.
     folders = {str(folder) for name in files for folder in PurePath(name).parents}
     for name in files:

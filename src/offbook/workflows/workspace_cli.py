@@ -32,6 +32,8 @@ from offbook.cli_options import (
     read_object,
     read_pairs,
     read_redactions,
+    refuse_together,
+    refuse_without,
     use_colour,
 )
 from offbook.errors import UsageError, counted
@@ -232,8 +234,7 @@ def _prepare_setup(given: dict[str, Any]) -> str:
 def _prepare_run(given: dict[str, Any]) -> str:
     """Choose between `run`, `record` and `replay`, and the backend by the option it needs."""
     record, replay = given.pop("record", None), given.pop("replay", None)
-    if record and replay:
-        raise UsageError("--record and --replay exclude each other", hint="give one of them")
+    refuse_together(record=record, replay=replay)
     redact, preset = given.pop("redactions", ()), given.pop("preset", ())
     if record or replay:
         from offbook.trace.redaction import preset_for_command
@@ -246,8 +247,7 @@ def _prepare_run(given: dict[str, Any]) -> str:
         if record or "command" in given:
             given.setdefault("backend", "command" if "command" in given else "")
         return "record" if record else "replay"
-    if redact or preset:
-        raise UsageError("--redact and --preset have no effect without --record or --replay")
+    refuse_without("--record or --replay", redact=redact, preset=preset)
     backend = "command" if "command" in given else "replay" if "cassette" in given else "mock"
     given.setdefault("backend", backend)
     return "run"

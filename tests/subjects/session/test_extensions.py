@@ -278,7 +278,7 @@ MISTAKES: list[tuple[Callable[[Any], object], str]] = [
     (lambda api: api.register_tool("a", 5), "tool 'a': expected a function, got int"),
     (
         lambda api: api.register_tool("a", do_nothing, parameters=[1]),
-        "tool 'a': expected a dict as parameters, got list",
+        "the parameters of the tool 'a': expected a mapping, got a list",
     ),
     (
         lambda api: api.register_tool("a", do_nothing, parameters={"type": "nope"}),
@@ -287,13 +287,16 @@ MISTAKES: list[tuple[Callable[[Any], object], str]] = [
     (lambda api: api.register_tool("a", do_nothing, parameters={"x": object}), "is not JSON"),
     (lambda api: [api.register_tool("a", do_nothing) for _ in "ab"], "registered twice"),
     (lambda api: api.on("tool_cal")(do_nothing), "did you mean 'tool_call'"),
-    (lambda api: api.on("tool_call")(5), "expected a function as tool_call hook, got int"),
+    (lambda api: api.on("tool_call")(5), "tool_call hook: expected a function, got int"),
     (lambda api: api.command(5), "a command needs a name"),
     (lambda api: api.command("/"), "a command needs a name"),
     (lambda api: api.command("a")(5), "command /a: expected a function, got int"),
     (lambda api: [api.command("a")(do_nothing) for _ in "ab"], "/a is registered twice"),
     (lambda api: api.set_active_tools(["bsh"]), "did you mean 'bash'"),
-    (lambda api: api.set_active_tools("bash"), "expected a list of names, got str"),
+    (
+        lambda api: api.set_active_tools("bash"),
+        "set_active_tools: the names must be a list, got str",
+    ),
 ]
 
 

@@ -86,13 +86,13 @@ def test_a_mock_can_return_an_image():
 @pytest.mark.parametrize(
     "answer, expected",
     [
-        (5, "expected a tool result, got int"),
+        (5, "tool result: expected a mapping, got an integer"),
         ({"text": "x"}, "unknown key 'text'"),
-        ({"details": 1}, "missing 'content'"),
-        ({"content": 5}, "expected a list as 'content' of a tool result, got int"),
-        ({"content": [5]}, "invalid content block"),
-        ({"content": [{"type": "audio"}]}, "invalid content block"),
-        ({1: 2}, "unknown key '1'"),
+        ({"details": 1}, "missing key 'content'"),
+        ({"content": 5}, "tool result.content: expected a text or a list, got an integer"),
+        ({"content": [5]}, "content block of a tool result: expected a mapping, got an integer"),
+        ({"content": [{"type": "audio"}]}, "content block of a tool result.type: Invalid value"),
+        ({1: 2}, "tool result: expected a text"),
     ],
 )
 def test_a_mock_that_returns_no_tool_result_breaks_the_test(answer: Any, expected: str):

@@ -20,12 +20,12 @@ from offbook.errors import (
     FutureVersion,
     ModelError,
     UsageError,
-    did_you_mean,
     require_known,
 )
 from offbook.exchange.messages import JSON, AnyBlock, Text, Thinking, ToolCall
 from offbook.exchange.model import StopReason, Usage
 from offbook.files import convert, parse_json, read_text
+from offbook.options import decode
 from offbook.trace.matching import Glob
 
 if TYPE_CHECKING:
@@ -107,10 +107,10 @@ class MockError(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     category: str | None = None
     message: str | None = None
-    status: int | None = None
+    status: Annotated[int, msgspec.Meta(ge=100, le=999)] | None = None
     kind: str | None = None
     reason: str | None = None
-    retry_after_ms: int | None = None
+    retry_after_ms: Annotated[int, msgspec.Meta(ge=0)] | None = None
 
     def validate(self) -> None:
         """Raise `UsageError` for values that no provider sends."""
@@ -118,12 +118,6 @@ class MockError(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             require_known("unknown error category", self.category, STATUSES)
         if self.kind is not None:
             require_known("unknown error kind", self.kind, ERROR_KINDS)
-        if self.status is not None and not 100 <= self.status <= 999:  # noqa: PLR2004 - three digits
-            raise UsageError(f"error.status must be an HTTP status code, got {self.status}")
-        if self.retry_after_ms is not None and self.retry_after_ms < 0:
-            raise UsageError(
-                f"error.retry_after_ms must not be negative, got {self.retry_after_ms}"
-            )
         if not (self.category or self.status or self.kind or self.reason):
             raise UsageError(
                 "an error needs a category, a status, a kind or a reason",
@@ -400,17 +394,18 @@ def _check_line(line: MockLine, *, versioned: bool) -> None:
     if not versioned:
         return
     # The newer format has one name for each of these.
-    if line.consume_match is not None:
-        raise UsageError(
-            "'consume_match' belongs to the older format", hint='write "consume": "once"'
-        )
-    if line.cache_creation_input_tokens is not None:
-        raise UsageError(
-            "'cache_creation_input_tokens' belongs to the older format",
-            hint="write 'cache_write_tokens'",
-        )
-    if any(call.args is not msgspec.UNSET for call in line.tool_calls):
-        raise UsageError("'args' belongs to the older format", hint="write 'arguments'")
+    has_args = any(call.args is not msgspec.UNSET for call in line.tool_calls)
+    for name, is_given, hint in (
+        ("consume_match", line.consume_match is not None, '"consume": "once"'),
+        ("args", has_args, "'arguments'"),
+        (
+            "cache_creation_input_tokens",
+            line.cache_creation_input_tokens is not None,
+            "'cache_write_tokens'",
+        ),
+    ):
+        if is_given:
+            raise UsageError(f"{name!r} belongs to the older format", hint=f"write {hint}")
 
 
 def _parse_usage(line: MockLine) -> tuple[Usage, bool]:
@@ -464,9 +459,7 @@ def _parse_blocks(line: MockLine) -> tuple[AnyBlock, ...]:
                     blocks.append(_tool_call(str(block.get("id", "")), name, arguments))
                 case other:
                     known = ("output_text", "reasoning", "tool_call")
-                    raise UsageError(
-                        f"unknown block type {other!r}", hint=did_you_mean(str(other), known)
-                    )
+                    require_known("unknown block type", other, known)
         # Some recorders write the calls twice, as blocks and as tool_calls.
         has_calls = any(isinstance(block, ToolCall) for block in blocks)
         return tuple(blocks) if has_calls else (*blocks, *calls)
@@ -479,9 +472,7 @@ def _parse_blocks(line: MockLine) -> tuple[AnyBlock, ...]:
 
 
 def _tool_call(id_: str, name: str, arguments: Any) -> ToolCall:
-    if not isinstance(arguments, dict):
-        raise UsageError(f"the arguments of {name!r} must be an object, got {arguments!r}")
-    return ToolCall(id_, name, cast("JSON", arguments))
+    return ToolCall(id_, name, decode(arguments, dict[str, Any], f"the arguments of {name!r}"))
 
 
 def lint_mocks(file: MockFile, unused: Iterable[Mock] = ()) -> list[MockFinding]:

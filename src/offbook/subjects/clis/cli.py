@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, Unpack
 
 import msgspec
 
-from offbook.errors import DeadlineExceeded, RunError, UsageError, did_you_mean
+from offbook.errors import DeadlineExceeded, RunError, UsageError, require_known
 from offbook.exchange.providers import client_env
+from offbook.options import Seconds, decode
 from offbook.secrets import excerpt, outgoing
 from offbook.subjects.process import (
     MAX_OUTPUT,
@@ -115,16 +116,11 @@ class CliAgent(PlainSubject, ABC):
 
     def __init__(self, **options: Unpack[CliOptions]) -> None:
         for name in options:
-            if name not in CliOptions.__annotations__:
-                parameters = signature(type(self).__init__).parameters.values()
-                own = [p.name for p in parameters if p.kind is Parameter.KEYWORD_ONLY]
-                raise UsageError(
-                    f"{type(self).__name__} has no option {name!r}",
-                    hint=did_you_mean(name, [*own, *CliOptions.__annotations__]),
-                )
-        deadline = options.get("deadline", DEADLINE)
-        if deadline <= 0:
-            raise UsageError(f"deadline must be positive, got {deadline:g}", hint="give seconds")
+            parameters = signature(type(self).__init__).parameters.values()
+            own = [p.name for p in parameters if p.kind is Parameter.KEYWORD_ONLY]
+            known = (*own, *CliOptions.__annotations__)
+            require_known(f"{type(self).__name__} has no option", name, known)
+        deadline: float = decode(options.get("deadline", DEADLINE), Seconds, "deadline")
         self.program = options.get("program") or ""
         self.arguments = tuple(options.get("arguments", ()))
         self.output = AgentOutput()

@@ -19,7 +19,7 @@ from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from offbook.determinism.run_context import use_variable
-from offbook.errors import UsageError, did_you_mean
+from offbook.errors import UsageError, did_you_mean, require_known
 from offbook.subjects.tool_watch import MockedTool, ToolWatch, current_watch
 from offbook.trace.events import (
     AGENT_ERROR,
@@ -221,9 +221,7 @@ class FrameworkSubject:
                     f"mock_tools: Offbook cannot replace the tool {name!r} inside {self.name}",
                     hint=f"replace it in your code: monkeypatch.setattr(your_module, {name!r}, …)",
                 )
-            if name not in tools:
-                hint = did_you_mean(name, tools)
-                raise UsageError(f"mock_tools: the agent has no tool {name!r}", hint=hint)
+            require_known("mock_tools: the agent has no tool", name, tools)
         try:
             if self._endpoint is not None:
                 self._undo.append(self._endpoint.prepare(context))

@@ -11,7 +11,7 @@ from types import CellType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, cast
 
 from offbook.determinism.run_context import apply_patch
-from offbook.errors import UsageError, did_you_mean
+from offbook.errors import UsageError, require_known
 from offbook.exchange.messages import to_json
 from offbook.exchange.people import Allow, Deny, PersonQuestion
 from offbook.subjects.frameworks.framework import blocking
@@ -49,10 +49,7 @@ class LangGraph:
         self._config = {**config, "configurable": {**thread, **config.get("configurable", {})}}
         self._state: dict[str, Any] = dict(self._options.pop("state", None) or {})
         for key in self._state:
-            if key not in (keys := self._input_keys()):
-                raise UsageError(
-                    f"state: the input of the graph has no {key!r}", hint=did_you_mean(key, keys)
-                )
+            require_known("state: the input of the graph has no", key, self._input_keys())
         self._history: list[Any] = list(self._state.pop("messages", ()))
         self._prompted = False
         self.ask: Ask = cast("Ask", None)  # set when it is opened

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, cast
 from offbook.errors import ExtensionError, OffbookError, UsageError, did_you_mean
 from offbook.exchange.model import Tool
 from offbook.files import run_source
+from offbook.options import Name, decode, require_function, require_list
 from offbook.subjects.mock_tools import describe_exception
 
 if TYPE_CHECKING:
@@ -101,19 +102,17 @@ class Api:
         parameters: Mapping[str, Any] | None = None,
     ) -> None:
         """Register a tool, as `tool` does without a decorator."""
-        if not isinstance(name, str) or not name:
-            raise UsageError(f"a tool needs a name, got {name!r}", where=self._owner)
-        if not callable(execute):
-            kind = type(execute).__name__
-            raise UsageError(f"tool {name!r}: expected a function, got {kind}", where=self._owner)
-        if parameters is not None and not isinstance(parameters, Mapping):
-            raise UsageError(
-                f"tool {name!r}: expected a dict as parameters, got {type(parameters).__name__}",
-                where=self._owner,
-                hint='write a JSON schema: {"type": "object", "properties": {…}}',
-            )
+        decode(name, Name, "a tool needs a name", where=self._owner)
+        require_function(execute, f"tool {name!r}", where=self._owner)
+        schema = decode(
+            parameters or {},
+            dict[str, Any],
+            f"the parameters of the tool {name!r}",
+            where=self._owner,
+            hint='write a JSON schema: {"type": "object", "properties": {…}}',
+        )
         # The registry compiles the schema, so a wrong one fails here, not at the first call.
-        self._tools.add(Tool(name, description, dict(parameters or {})), execute, self._owner)
+        self._tools.add(Tool(name, description, schema), execute, self._owner)
 
     def command(self, name: str) -> Callable[[CommandHandler], CommandHandler]:
         """Register the decorated function `(args, ctx)` as the command `/name`.
@@ -125,11 +124,7 @@ class Api:
         name = name.removeprefix("/")
 
         def register(handler: CommandHandler) -> CommandHandler:
-            if not callable(handler):
-                kind = type(handler).__name__
-                raise UsageError(
-                    f"command /{name}: expected a function, got {kind}", where=self._owner
-                )
+            require_function(handler, f"command /{name}", where=self._owner)
             if name in self._commands:
                 raise UsageError(
                     f"command /{name} is registered twice", where=self._owner, hint="rename one"
@@ -160,11 +155,8 @@ class Api:
 
     def set_active_tools(self, names: Iterable[str] | None) -> None:
         """Offer only these tools to the model in the following requests; None offers all."""
-        if isinstance(names, str):
-            raise UsageError(
-                "set_active_tools: expected a list of names, got str", where=self._owner
-            )
-        self._tools.activate(None if names is None else set(names))
+        active = None if names is None else set(require_list(names, "set_active_tools: the names"))
+        self._tools.activate(cast("set[str] | None", active))
 
 
 async def install_extension(

@@ -34,6 +34,7 @@ from offbook.errors import (
 from offbook.exchange.messages import JSON, History, Message, Text, ToolCall, ToolResult, user
 from offbook.exchange.model import Request, ToolAlias, ToolAliases
 from offbook.exchange.tool_track import ToolRun, running_tool
+from offbook.options import decode, require_list, require_mapping
 from offbook.subjects.mock_tools import (
     DEFAULTS,
     UI,
@@ -53,7 +54,7 @@ from offbook.subjects.session.tools import (
     ToolRegistry,
     install_builtin_tools,
 )
-from offbook.subjects.subject import Skill, require_list, require_mapping
+from offbook.subjects.subject import SKILL_HINT, Skill
 from offbook.trace.events import (
     AGENT_ERROR,
     AGENT_PARTS,
@@ -550,26 +551,17 @@ def parse_settings(settings: Mapping[str, Any]) -> SessionSettings:
             raise UsageError(f"settings keys must be strings, got {key!r}")
         if key not in known and get_close_matches(key, known, n=1, cutoff=SIMILARITY):
             raise UsageError(f"unknown setting {key!r}", hint=did_you_mean(key, known))
-    try:
-        return msgspec.convert(
-            {key: settings[key] for key in known if key in settings}, SessionSettings
-        )
-    except msgspec.ValidationError as error:
-        raise UsageError(f"invalid settings: {error}") from error
+    own = {key: settings[key] for key in known if key in settings}
+    return decode(own, SessionSettings, "settings")
 
 
 def compose_system_prompt(prompt: str, skills: Iterable[Skill | Mapping[str, Any]]) -> str:
     """Return the system prompt followed by the skills."""
-    if not isinstance(prompt, str):
-        raise UsageError(f"system_prompt must be a string, got {type(prompt).__name__}")
-    parts = [prompt]
-    for item in require_list(skills, "skills"):
-        # A dict is accepted, too: skills often come from a YAML or JSON file.
-        try:
-            skill = item if isinstance(item, Skill) else msgspec.convert(item, Skill)
-        except msgspec.ValidationError as error:
-            raise UsageError(
-                f"invalid skill: {error}", hint="write Skill(name, description, content)"
-            ) from error
-        parts.append(f"# Skill {skill.name}\n{skill.description}\n{skill.content}".rstrip())
-    return "\n\n".join(parts)
+    # A dict is a skill, too: skills often come from a YAML or JSON file.
+    described = [
+        f"# Skill {skill.name}\n{skill.description}\n{skill.content}".rstrip()
+        for skill in decode(
+            require_list(skills, "skills"), tuple[Skill, ...], "skills", hint=SKILL_HINT
+        )
+    ]
+    return "\n\n".join([decode(prompt, str, "system_prompt"), *described])

@@ -18,6 +18,7 @@ from offbook.determinism.run_context import current_host
 from offbook.errors import ToolBlocked, UsageError, did_you_mean, require_known
 from offbook.exchange.messages import Text
 from offbook.exchange.model import Tool, compile_validator
+from offbook.options import require_function
 from offbook.subjects.mock_tools import (
     MockTool,
     ToolOutcome,
@@ -129,15 +130,8 @@ class Hooks:
 
     def add(self, name: str, hook: Hook, where: str) -> None:
         """Register a hook for an event."""
-        if name not in self._hooks:
-            raise UsageError(
-                f"unknown hook event {name!r}",
-                where=where,
-                hint=did_you_mean(str(name), HOOK_EVENTS),
-            )
-        if not callable(hook):
-            kind = type(hook).__name__
-            raise UsageError(f"expected a function as {name} hook, got {kind}", where=where)
+        require_known("unknown hook event", name, HOOK_EVENTS, where=where)
+        require_function(hook, f"{name} hook", where=where)
         self._hooks[name].append(hook)
 
     @property

@@ -15,9 +15,12 @@ from offbook.cli_options import (
     json_option,
     print_json,
     read_redactions,
+    refuse_together,
     upstream_option,
 )
 from offbook.errors import FormatError, UsageError, counted
+from offbook.files import require_new
+from offbook.options import require_some
 from offbook.secrets import excerpt
 
 if TYPE_CHECKING:
@@ -102,8 +105,7 @@ def edit(
     from offbook.sources.cassette.maintenance import add_redactions, upgrade_cassette
 
     trims = trim is not None or unused_by is not None
-    if trims + (redact is not None) + upgrades > 1:
-        raise UsageError("--trim, --redact and --upgrade exclude each other", hint="use one")
+    refuse_together(trim=trims, redact=redact, upgrade=upgrades)
     for path in paths:
         if trims:
             _trim(path, trim or "", unused_by)
@@ -160,12 +162,8 @@ def show_folder(folder: Path, *, as_json: bool) -> None:
     from offbook.sources.cassette.maintenance import count_hats, find_cassettes
 
     rows = [(path, count_hats(path)) for path in find_cassettes(folder)]
-    if not rows:
-        raise UsageError(
-            "no cassettes found",
-            where=str(folder),
-            hint="record one: offbook record FILE -- COMMAND",
-        )
+    hint = "record one: offbook record FILE -- COMMAND"
+    require_some(rows, "no cassettes found", where=folder, hint=hint)
     if as_json:
         print_json([{"path": str(path), "hats": dict(counts)} for path, counts in rows])
         return
@@ -304,9 +302,7 @@ def _check_files(paths: tuple[Path, ...], *, as_json: bool) -> int:
     files: list[Path] = []
     for path in paths:
         found = list(find_cassettes(path)) if path.is_dir() else [path]
-        if not found:
-            raise UsageError("no cassettes found", where=str(path))
-        files += found
+        files += require_some(found, "no cassettes found", where=path)
     faults = {str(path): find_faults(path) for path in files}
     wrong = sum(map(bool, faults.values()))
     if as_json:
@@ -338,8 +334,8 @@ def import_trace(
     if output.suffix in {".yaml", ".yml"}:
         count = write_cassette(exchanges, output, replace=replace)
     elif output.suffix == ".jsonl":
-        if output.exists() and not replace:
-            raise UsageError("file exists already", where=str(output), hint="use --replace")
+        if not replace:
+            require_new(output, hint="use --replace")
         count = write_mocks(exchanges, output)
     else:
         raise UsageError(

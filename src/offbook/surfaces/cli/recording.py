@@ -29,6 +29,7 @@ from offbook.cli_options import (
     upstream_option,
 )
 from offbook.errors import UsageError, counted
+from offbook.options import require_some
 
 if TYPE_CHECKING:
     from offbook.determinism.faults import Faults
@@ -145,8 +146,7 @@ def record(  # noqa: PLR0913 - one for each option
     from offbook.sources.live import Live
     from offbook.trace.redaction import preset_for_command
 
-    if not command:
-        raise UsageError("missing command to record", hint=f"offbook record {file} -- COMMAND")
+    require_some(command, "missing command to record", hint=f"offbook record {file} -- COMMAND")
     rules = read_redactions(redact, preset or preset_for_command(command))
     live = Live(upstream)
     if file.suffix == ".jsonl":

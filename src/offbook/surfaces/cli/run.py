@@ -29,6 +29,7 @@ from offbook.cli_options import (
 )
 from offbook.errors import OffbookError, UsageError
 from offbook.files import make_temp_folder, remove_temp_folder
+from offbook.options import require_some
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -87,8 +88,7 @@ def run(  # noqa: PLR0913 - one for each option
     from offbook.sources.loading import open_source
     from offbook.trace.events import FileLine
 
-    if not command:
-        raise UsageError("missing command", hint="offbook run --script FILE -- COMMAND")
+    require_some(command, "missing command", hint="offbook run --script FILE -- COMMAND")
     if script is None:
         raise UsageError(
             "missing --script",

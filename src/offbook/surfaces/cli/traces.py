@@ -31,6 +31,7 @@ from offbook.cli_options import (
     use_colour,
 )
 from offbook.errors import CollectorError, FormatError, OffbookError, UsageError, did_you_mean
+from offbook.options import require_some
 from offbook.reports.styled_lines import StyledLine, StyledText, print_lines
 from offbook.secrets import escape_controls
 from offbook.surfaces.capabilities import load_capabilities
@@ -279,13 +280,8 @@ def report(
 def _list_traces(path: Path) -> list[Path]:
     """Return a trace, or all traces of a folder."""
     found = sorted(path.rglob("*.jsonl")) if path.is_dir() else [path]
-    if not found:
-        raise UsageError(
-            "no trace in this folder",
-            where=str(path),
-            hint="pytest --offbook-traces=all keeps the traces of all tests",
-        )
-    return found
+    hint = "pytest --offbook-traces=all keeps the traces of all tests"
+    return require_some(found, "no trace in this folder", where=path, hint=hint)
 
 
 def _measure_coverage(

@@ -15,6 +15,7 @@ import msgspec
 
 from offbook.errors import RunError, ToolFailed, UsageError, did_you_mean, require_known
 from offbook.exchange.model import ToolAlias, ToolAliases
+from offbook.options import decode, require_list, require_mapping
 from offbook.subjects.clis.cli import AgentOutput, CliAgent, ClientPackage, CliOptions
 from offbook.subjects.clis.pi.pi_process import (
     CHANNEL_VARIABLE,
@@ -27,7 +28,7 @@ from offbook.subjects.clis.pi.pi_process import (
 )
 from offbook.subjects.clis.pi.pi_run import PiRun, PiTools
 from offbook.subjects.mock_tools import DEFAULTS, validate_mock_ui
-from offbook.subjects.subject import Skill, require_list, require_mapping
+from offbook.subjects.subject import SKILL_HINT, Skill
 from offbook.trace.events import ProcessStartData
 
 if TYPE_CHECKING:
@@ -116,7 +117,9 @@ class Pi(CliAgent):
         self._warm = warm
         self._model = model
         self._system_prompt = system_prompt
-        self._skills = require_list(skills, "skills")
+        self._skills = decode(
+            require_list(skills, "skills"), tuple[Skill, ...], "skills", hint=SKILL_HINT
+        )
         self._settings = dict(require_mapping(settings, "settings"))
         self._home_files = dict(require_mapping(home_files, "home_files"))
         self._propagate_errors = propagate_errors
@@ -404,10 +407,9 @@ def _find_extension(item: object) -> Path:
     return path
 
 
-def _skill_files(skills: Sequence[object]) -> dict[str, str]:
+def _skill_files(skills: Sequence[Skill]) -> dict[str, str]:
     files: dict[str, str] = {}
-    for number, item in enumerate(skills):
-        skill = item if isinstance(item, Skill) else msgspec.convert(item, Skill)
+    for number, skill in enumerate(skills):
         head = f"---\nname: {skill.name}\ndescription: {skill.description}\n---\n"
         files[f"{WITNESS}/skill-{number}/{skill.name}/SKILL.md"] = f"{head}\n{skill.content}\n"
     return files
