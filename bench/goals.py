@@ -3,7 +3,8 @@
     ./dev bench                      all groups
     ./dev bench goals start cassette the named groups
     ./dev bench --record             also append the ratios to bench/history.jsonl and draw
-                                     docs/images/speed.svg from it
+                                     docs/images/speed.svg from it; exit with 1 if one is more than
+                                     15 % worse than the median of the last five on this machine
     ./dev bench --plot               only draw it
 
 Times are CPU of user and system, the least of several processes. Servers are asked in turns, at
@@ -37,6 +38,8 @@ STARTS = 10
 PROCESSES = 3
 SOAK = 100_000
 INTERACTIONS = 5000
+RECORDS = 5  # of the history, with which a run is compared
+LOSS = 1.15
 
 
 class Row(NamedTuple):
@@ -319,6 +322,21 @@ def read_history() -> list[dict[str, Any]]:
     return [json.loads(line) for line in HISTORY.read_text(encoding="utf-8").splitlines()]
 
 
+def find_losses(runs: list[dict[str, Any]]) -> list[str]:
+    """Return the goals of the last run that are worse than the median of those before it.
+
+    Only runs on the same machine are compared. A ratio of 1 is the goal, and a higher one is worse.
+    """
+    *others, last = runs
+    earlier = [run["ratios"] for run in others if run["machine"] == last["machine"]][-RECORDS:]
+    losses: list[str] = []
+    for name, ratio in last["ratios"].items():
+        known = [ratios[name] for ratios in earlier if name in ratios]
+        if known and ratio > LOSS * (usual := statistics.median(known)):
+            losses.append(f"{name}: {ratio:.2f} of its goal, {usual:.2f} before")
+    return losses
+
+
 def draw(runs: list[dict[str, Any]]) -> str:
     """Return the history of each goal as a line of an SVG, from the oldest run to the newest."""
     names = list(dict.fromkeys(name for run in runs for name in run["ratios"]))
@@ -376,9 +394,13 @@ def main(arguments: list[str]) -> int:
         rows = measure(chosen)
         if "--record" in options:
             record(rows)
+    losses: list[str] = []
     if options:
-        PLOT.write_text(draw(read_history()), encoding="utf-8")
-    return int(any(row.ratio is not None and row.ratio > 1 for row in rows))
+        runs = read_history()
+        PLOT.write_text(draw(runs), encoding="utf-8")
+        losses = find_losses(runs) if rows else []
+        print(*(f"SLOWER  {loss}" for loss in losses), sep="\n", end="\n" * bool(losses))
+    return int(bool(losses) or any(row.ratio is not None and row.ratio > 1 for row in rows))
 
 
 def measure(groups: list[str]) -> list[Row]:

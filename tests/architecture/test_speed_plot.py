@@ -1,4 +1,4 @@
-"""The plot of the speed goals in the documentation."""
+"""The plot of the speed goals in the documentation, and the comparison with their history."""
 
 import importlib.util
 import sys
@@ -38,3 +38,27 @@ def test_a_goal_has_a_point_for_each_run_that_measured_it(goals: ModuleType):
     texts = [e.text for e in image if e.tag.endswith("text")]
     assert len(circles) == 3
     assert {"start", "chat <1>", "0.90"} <= set(texts)
+
+
+def recorded(*ratios: float, machine: str = "m") -> list[dict[str, object]]:
+    return [{"machine": machine, "commit": "c", "ratios": {"chat": ratio}} for ratio in ratios]
+
+
+@pytest.mark.parametrize(
+    "runs, slower",
+    [
+        (recorded(1, 1, 1, 1, 1, 1.16), True),
+        (recorded(1, 1, 1, 1, 1, 1.14), False),
+        (recorded(0.5, 1, 1, 1, 1, 1, 1.1), False),  # only the last five count
+        (recorded(2, 1, 1, 1, 3, 1.2), True),  # the median, not the mean
+        (recorded(0.5, 0.58), True),  # a goal that is met can be lost as well
+        (recorded(0.5, machine="other") + recorded(1), False),
+        (recorded(1), False),
+    ],
+)
+def test_a_ratio_that_is_much_worse_than_the_last_records_fails(
+    goals: ModuleType, runs: list[dict[str, object]], slower: bool
+):
+    losses = goals.find_losses(runs)
+    assert bool(losses) is slower
+    assert all(loss.startswith("chat: ") for loss in losses)
