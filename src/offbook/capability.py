@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-# The key of click's `meta` under which a command finds `pending` of all capabilities.
+# The key of click's `meta` with the function that returns `pending` of all capabilities.
 PENDING = "offbook.pending"
 
 WINDOWS = "Offbook does not run on Windows; fix: install it in WSL, where it runs as on Linux"

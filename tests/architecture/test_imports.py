@@ -106,6 +106,71 @@ def test_a_session_imports_no_server_no_cassette_and_no_dialect(modules_of: Impo
     assert not [name for name in modules if name.startswith(tuple(f"offbook.{n}" for n in unused))]
 
 
+HELP = """
+from offbook.surfaces.cli import main
+try:
+    main(["--help"])
+except SystemExit:
+    pass
+"""
+SERVE = """
+import http.client, json, os, signal, sys, threading
+from offbook.surfaces.cli import main
+
+imported = set()
+
+def ask(line):
+    port = line.partition("127.0.0.1:")[2].partition("/")[0]
+    client = http.client.HTTPConnection("127.0.0.1", int(port))
+    body = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
+    client.request("POST", "/v1/chat/completions", json.dumps(body))
+    assert client.getresponse().status == 200
+    imported.update(sys.modules)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+class Output:
+    asked = False
+    def write(self, text):
+        if "OPENAI_BASE_URL" in text and not self.asked:
+            self.asked = True
+            threading.Thread(target=ask, args=(text,)).start()
+    def flush(self): pass
+    def isatty(self): return False
+
+shown, sys.stdout = sys.stdout, Output()
+try:
+    main(["serve", "mocks.jsonl"])
+except SystemExit:
+    pass
+sys.stdout = shown
+for name in set(sys.modules) - imported:  # after the first reply
+    del sys.modules[name]
+"""
+# What the first test, command or reply of a process waits for: modules of Offbook, and thousands of
+# bytes of their code. The packages are those of the tests above.
+BUDGETS = [
+    (IMPORT_NAMES, 11, 60),
+    (HELP, 17, 36),
+    ("import pytest_offbook.plugin", 24, 84),
+    (SERVE, 50, 560),
+]
+
+
+@pytest.mark.parametrize(
+    "program, modules, kilobytes", BUDGETS, ids=["names", "help", "plugin", "serve"]
+)
+def test_an_entry_point_imports_no_more_than_its_budget(
+    tmp_path: Path, modules_of: Imported, program: str, modules: int, kilobytes: int
+):
+    (tmp_path / "mocks.jsonl").write_text('{"match": "*hello*", "text": "Hi."}')
+    imported = modules_of(f"import os\nos.chdir({str(tmp_path)!r})\n{program}")
+    own = [name for name in imported if name.partition(".")[0] in {"offbook", "pytest_offbook"}]
+    files = [spec.origin for name in own if (spec := find_spec(name)) and spec.origin]
+    assert own
+    assert len(own) <= modules, sorted(own)
+    assert sum(Path(file).stat().st_size for file in files) <= 1000 * kilobytes
+
+
 @pytest.mark.parametrize("folder", ["bench", "scripts"])
 def test_the_scripts_of_a_folder_import_names_that_exist(folder: str):
     files = sorted((Path(__file__).parents[2] / folder).glob("*.py"))

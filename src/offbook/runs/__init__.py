@@ -10,11 +10,12 @@ __getattr__ = lazy_getattr(
         "agents": "JudgeConfig ModelAgent",
         "api": "drive session",
         "benchmark": "MIN_PAIRS Sample compare measure read_baseline save_baseline summarize",
-        "commands": "CommandResult MAX_OUTPUT Service record_command run_command",
+        "commands": "CommandResult MAX_OUTPUT record_command run_command",
         "determinism": "DeterminismTrial check_determinism resolve_target",
         "mock_scopes": "ScopeManager",
         "rehearsal": "Rehearsal RehearsalDefaults use_defaults",
         "result_identity": "IdentityDigest UsedFiles find_change watch_used_files",
+        "service": "Service",
         "test_files": "RequestGoldens",
         "run": "Run SyncBridge describe_left_behind emit_failure in_event_loop"
         " list_running place_of_error record_termination watch_termination",

@@ -2,7 +2,6 @@
 
 run_command      a command that we start, in a rehearsal: any source is its model
 record_command   … with a recording in front of the real model
-Service          a server for commands that are started elsewhere
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import shutil
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import msgspec
 
@@ -21,23 +20,20 @@ from offbook.errors import CheckFailed, Interrupted, OffbookError, RunError, Usa
 from offbook.exchange.providers import client_arguments, client_env
 from offbook.files import make_temp_folder, remove_temp_folder
 from offbook.runs.rehearsal import Rehearsal, RehearsalDefaults, use_defaults
-from offbook.runs.wiring import start_faults
-from offbook.sources.server.server import Server
+from offbook.runs.service import raise_model_failure
 from offbook.subjects.process import ProcessResult, describe_exit, run_foreground
 from offbook.subjects.subject import PlainSubject
 from offbook.trace.events import REFUSED, Event, RefusedData, Verdict, read_verdicts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 
     from offbook.determinism.faults import Faults
     from offbook.exchange.model import ModelSource
     from offbook.sources.cassette.recording import Recording, RecordingSummary
     from offbook.sources.mocks.mocks import MockRecording
-    from offbook.sources.server.endpoint import Endpoint, Pacing
     from offbook.subjects.subject import ModelAccess, RunContext
     from offbook.trace.events import FileLine
-    from offbook.trace.hub import Hub
 
 DEADLINE = 600.0
 MAX_OUTPUT = 64 * 1024
@@ -273,14 +269,6 @@ def _find_unknown(verdicts: Iterable[Verdict]) -> CheckFailed | None:
     return next((CheckFailed(verdict.message, hint=hint) for verdict in unknown), None)
 
 
-def raise_model_failure(error: BaseException) -> None:
-    """Raise an error of a run; one that a callback of the playbook raised fails the test."""
-    if isinstance(error, (OffbookError, Interrupted)):
-        raise error
-    message = f"a callback of the playbook raised {type(error).__name__}: {error}"
-    raise RunError(message) from error
-
-
 def record_command(
     recording: Recording, command: Sequence[str], **options: Any
 ) -> tuple[CommandResult, RecordingSummary]:
@@ -333,72 +321,3 @@ def describe_faults(events: Iterable[Event], plan: Faults) -> list[str]:
 
     outcomes = find_outcomes(events)
     return [*map(str, outcomes), f"{summarize(outcomes)} (seed {plan.seed})"]
-
-
-class Service:
-    """A server with a fresh source for each run.
-
-    The unnamed run exists from the start. Another run begins with the first request to its path,
-    `/s/<name>`, with the script from its beginning.
-    """
-
-    def __init__(
-        self,
-        make_source: Callable[[], ModelSource],
-        hub: Hub,
-        *,
-        port: int = 0,
-        pacing: Pacing | None = None,
-        lenient: Iterable[str] = (),
-        faults: Faults | None = None,
-    ) -> None:
-        self._faults = faults
-        self._make_source = make_source
-        self._pacing = pacing
-        self._hub = hub
-        self._endpoints: list[Endpoint] = []
-        self.server = Server(port=port, lenient=lenient, on_unknown_run=self._start_run)
-
-    def __enter__(self) -> Self:
-        # The run exists before a client can connect.
-        self.server.bind()
-        self.endpoint = self._start_run("")
-        self.server.launch()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.server.close()
-
-    def _start_run(self, name: str) -> Endpoint:
-        # Each run has the same faults, counted from its own first request.
-        injector = None if self._faults is None else start_faults(self._faults, self._hub)
-        # Events of a named run have its name as their context.
-        with self._hub.scoped(**({"run": name} if name else {})):
-            endpoint = self.server.mount(
-                self._make_source(), run=name, hub=self._hub, pacing=self._pacing, faults=injector
-            )
-        self._endpoints.append(endpoint)
-        return endpoint
-
-    def raise_failures(self) -> None:
-        """Raise the error of the first run that has one, with the others as notes."""
-        errors = [
-            endpoint.history_error or endpoint.failure or endpoint.refusal
-            for endpoint in self._endpoints
-        ]
-        failures = [*(error for error in errors if error is not None), *self._hub.errors]
-        for other in failures[1:]:
-            failures[0].add_note(f"in another run: {other}")
-        if failures:
-            raise_model_failure(failures[0])
-
-
-def warn_of_mocks(source: ModelSource, *, after_run: bool) -> list[str]:
-    """Return the lint messages of mocks; after a run, unused mocks are reported as well."""
-    from offbook.sources.mocks.mock_file import lint_mocks
-    from offbook.sources.mocks.mocks import Mocks
-
-    if not isinstance(source, Mocks):
-        return []
-    unused = source.unused if after_run else ()
-    return [str(problem) for problem in lint_mocks(source.file, unused)]

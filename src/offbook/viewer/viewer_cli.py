@@ -112,7 +112,7 @@ def _follow(context: click.Context, paths: tuple[Path, ...], *, port: int, open_
     if len(paths) > 1:
         raise UsageError("--live follows one trace or folder", hint=f"--live {paths[0]}")
     path = paths[0] if paths else Path(".offbook")
-    finders = [load(target) for target in context.meta.get(PENDING, ())]
+    finders = [load(target) for target in context.meta.get(PENDING, tuple)()]
     desk = ReviewDesk(partial(list_pending, [str(Path.cwd())], finders))
     server = LiveServer(LiveFeed(path), desk, port)
 

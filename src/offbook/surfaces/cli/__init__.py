@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -91,10 +92,7 @@ NARROW = 60  # columns of a terminal
 def all_commands() -> dict[str, dict[str, CommandEntry]]:
     """Return every command under its heading: the core's, then those of each capability."""
     groups = {
-        heading: {
-            name: CommandEntry(entry.help, f"{__name__}.{entry.target}")
-            for name, entry in entries.items()
-        }
+        heading: {name: _located(entry) for name, entry in entries.items()}
         for heading, entries in COMMANDS.items()
     }
     for capability in load_capabilities():
@@ -103,19 +101,36 @@ def all_commands() -> dict[str, dict[str, CommandEntry]]:
     return groups
 
 
+def _located(entry: CommandEntry) -> CommandEntry:
+    """Return the entry of a command of the core with its whole target."""
+    return CommandEntry(entry.help, f"{__name__}.{entry.target}")
+
+
 class Commands(click.Group):
     """The commands by name, each imported when it is used."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.groups = all_commands()
-        self.entries = {name: e for entries in self.groups.values() for name, e in entries.items()}
+    @cached_property
+    def groups(self) -> dict[str, dict[str, CommandEntry]]:
+        """Every command under its heading."""
+        return all_commands()
+
+    @cached_property
+    def entries(self) -> dict[str, CommandEntry]:
+        """Every command by its name."""
+        return {name: e for entries in self.groups.values() for name, e in entries.items()}
+
+    def find(self, name: str) -> CommandEntry | None:
+        """Return a command; one of the core without the declarations of the capabilities."""
+        for entries in COMMANDS.values():
+            if name in entries:
+                return _located(entries[name])
+        return self.entries.get(name)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return sorted(self.entries)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
-        entry = self.entries.get(cmd_name)
+        entry = self.find(cmd_name)
         return None if entry is None else load(entry.target)
 
     def resolve_command(
@@ -124,7 +139,7 @@ class Commands(click.Group):
         for old in (" ".join(args[:3]), " ".join(args[:2]), args[0]):
             if old in MOVED:
                 raise click.UsageError(f"unknown command {old!r}: use {MOVED[old]}", ctx)
-        if args[0] not in self.entries and not args[0].startswith("-"):
+        if not args[0].startswith("-") and self.find(args[0]) is None:
             from offbook.errors import did_you_mean
 
             hint = did_you_mean(args[0], self.entries)
@@ -142,7 +157,7 @@ class Commands(click.Group):
             raise Interrupted(number)
 
         # The review shows the pending changes of all capabilities, without knowing them.
-        ctx.meta[PENDING] = [each.pending for each in load_capabilities() if each.pending]
+        ctx.meta[PENDING] = lambda: [each.pending for each in load_capabilities() if each.pending]
 
         # As after Ctrl-C, the command can write its evidence and end its agents.
         handled = [

@@ -84,7 +84,8 @@ def run(  # noqa: PLR0913 - one for each option
     as_json: bool,
 ) -> int:
     """Run a command against a scripted model. The command must play the script to its end."""
-    from offbook.runs.commands import MAX_OUTPUT, run_command, warn_of_mocks
+    from offbook.runs.commands import MAX_OUTPUT, run_command
+    from offbook.runs.service import warn_of_mocks
     from offbook.sources.loading import open_source
     from offbook.trace.events import FileLine
 
@@ -199,8 +200,7 @@ def serve(  # noqa: PLR0913 - one for each option
     FILE is a playbook, mocks or a cassette. The server speaks the wire formats of all
     supported providers.
     """
-    from offbook.checks.fault_outcomes import judge_faults
-    from offbook.runs.commands import Service, warn_of_mocks
+    from offbook.runs.service import Service, warn_of_mocks
     from offbook.sources.loading import open_source
     from offbook.sources.server.endpoint import Pacing
     from offbook.trace.recorder import record_trace
@@ -226,6 +226,8 @@ def serve(  # noqa: PLR0913 - one for each option
                 click.echo(f"export {name}={value}")
         wait_for_stop()
         if faults is not None:
+            from offbook.checks.fault_outcomes import judge_faults
+
             # A bad one fails nothing: what a client that we did not start did is often unknown.
             hub.emit_verdict(judge_faults(events))
     report_faults(faults, events)

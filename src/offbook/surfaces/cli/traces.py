@@ -398,7 +398,7 @@ def review(
     Without a word, all pending changes in this folder are reviewed. A recording is accepted only if
     it is unedited and replays.
     """
-    finders = [load(target) for target in context.meta.get(PENDING, ())]
+    finders = [load(target) for target in context.meta.get(PENDING, tuple)()]
     pending = Review(list_pending(words, finders))
     # A script that has a terminal by chance must not wait for a key in CI.
     asks = sys.stdin.isatty() and not (accept or reject or as_json or in_ci())
