@@ -107,6 +107,32 @@ def test_a_turn_costs_the_same_with_any_number_of_conversations_side_by_side():
     assert many <= few + few / 10
 
 
+def test_a_turn_costs_the_same_with_a_thousand_chats_side_by_side():
+    def make_chat(agent: int) -> list[dict[str, Any]]:
+        messages = make_messages(agent, 0)
+        for turn in range(3):
+            messages += [
+                {"role": "assistant", "content": "ok"},  # as the mock says
+                {"role": "user", "content": f"hello 0000, turn {turn}"},
+            ]
+        return messages
+
+    async def count_last(agents: int) -> int:
+        endpoint = make_endpoint()
+        chats = [make_chat(agent) for agent in range(agents)]
+        await answer(make_endpoint(), chats[0])  # what is loaded on first use is loaded
+        for turn in range(3):
+            for messages in chats:
+                await send(endpoint, messages[: 1 + 2 * turn])
+        for messages in chats[:-1]:
+            await send(endpoint, messages)
+        return await answer(endpoint, chats[-1])
+
+    one, ten, thousand = (asyncio.run(count_last(agents)) for agents in (1, 10, 1000))
+    assert ten <= one + one / 10
+    assert thousand <= one + one / 10
+
+
 def test_a_replayed_turn_costs_the_same_after_any_number_of_turns(tmp_path: Path):
     async def record_and_replay() -> dict[int, int]:
         messages = make_messages(0, max(TURNS))
