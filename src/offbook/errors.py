@@ -320,6 +320,14 @@ def require_known(what: str, name: object, options: Collection[str], where: str 
         raise UsageError(f"{what} {name!r}", where=where, hint=hint)
 
 
+def raise_model_failure(error: BaseException) -> None:
+    """Raise an error of a run; one that a callback of the playbook raised fails the test."""
+    if isinstance(error, (OffbookError, Interrupted)):
+        raise error
+    message = f"a callback of the playbook raised {type(error).__name__}: {error}"
+    raise RunError(message) from error
+
+
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun.
 

@@ -34,9 +34,15 @@ def test_an_emitted_verdict_can_be_read_back_from_its_event():
     assert second.actual == "<class 'object'>"
 
 
+def emitted(data: RunEndData | ToolCallData) -> Event:
+    hub, events = Hub(), list[Event]()
+    hub.subscribe(events.append)
+    hub.emit_data(data)
+    return events[0]
+
+
 def test_own_events_have_typed_data_and_leave_out_what_is_not_set():
-    hub = Hub()
-    event = hub.emit_data(RunEndData(ok=True, output=None))
+    event = emitted(RunEndData(ok=True, output=None))
     assert (event.event, event.data) == ("_meta.run_end", {"ok": True, "output": None})
     with pytest.raises(TypeError, match="answer"):
         RunEndData(ok=True, answer="Done.")  # pyright: ignore[reportCallIssue] - that is the point
@@ -44,7 +50,7 @@ def test_own_events_have_typed_data_and_leave_out_what_is_not_set():
 
 def test_the_data_of_an_event_are_read_as_they_were_written():
     data = ToolCallData("c1", "bash", {"command": "ls"}, 2)
-    event = Hub().emit_data(data)
+    event = emitted(data)
     assert ToolCallData.read(event) == data
     newer = Event(1, event.event, {**event.data, "of_a_later_version": 1})
     assert ToolCallData.read(newer) == data

@@ -268,19 +268,19 @@ class ContextScope:
         self.context = base
 
     def __enter__(self) -> dict[str, Any]:
-        scopes = _scopes.get()
+        scopes = context_scopes.get()
         self.outer = scopes.get(self._owner)
         self._frame = _async_generator(sys._getframe(1))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - the only way to see the caller
         self._task = current_task() if self._frame else None
         self.context = {**current_context(self._owner, self._base), **self._added}
-        self._token: Token[Mapping[object, ContextScope]] = _scopes.set(
+        self._token: Token[Mapping[object, ContextScope]] = context_scopes.set(
             {**scopes, self._owner: self}
         )
         return self.context
 
     def __exit__(self, *_: object) -> None:
         try:
-            _scopes.reset(self._token)
+            context_scopes.reset(self._token)
         except ValueError:
             # Another task closed the generator, so the variable still has this scope in the
             # task that entered it. Only a flag can end it there.
@@ -306,12 +306,14 @@ class ContextScope:
 
 
 NO_SCOPES: Mapping[object, ContextScope] = {}
-_scopes: ContextVar[Mapping[object, ContextScope]] = ContextVar("offbook_scopes", default=NO_SCOPES)
+context_scopes: ContextVar[Mapping[object, ContextScope]] = ContextVar(
+    "offbook_scopes", default=NO_SCOPES
+)
 
 
 def current_context(owner: object, base: dict[str, Any]) -> dict[str, Any]:
     """Return the context of the current code for this owner; outside any scope it is `base`."""
-    scopes = _scopes.get()
+    scopes = context_scopes.get()
     scope = scopes.get(owner) if scopes else None
     scope = None if scope is None else scope.innermost_active()
     return base if scope is None else scope.context

@@ -246,11 +246,13 @@ def extend_digest(digest: str, message: Message) -> str:
 class _Log:
     """An append-only list of messages shared by several histories, and the digest after each."""
 
-    __slots__ = ("digests", "messages")
+    __slots__ = ("digests", "foreseen", "messages")
 
     def __init__(self, messages: Iterable[Message]) -> None:
         self.messages = list(messages)
         self.digests: list[str] = [EMPTY_DIGEST]
+        # the index, the blocks and the digest of a reply that is likely to be appended
+        self.foreseen: tuple[int, tuple[AnyBlock, ...], str] = (0, (), "")
 
     def append(self, length: int, messages: Sequence[Message]) -> _Log:
         """Return the log with these messages after the first `length`.
@@ -268,11 +270,13 @@ class _Log:
     def digest(self, length: int) -> str:
         digests = self.digests
         for index in range(len(digests), length + 1):
+            message = self.messages[index - 1]
+            at, blocks, digest = self.foreseen
+            if at != index or message.blocks is not blocks or message.role != "assistant":
+                digest = extend_digest(digests[index - 1], message)
             # Slice assignment instead of append: two threads that compute the same digest write
             # it to the same index.
-            digests[index : index + 1] = [
-                extend_digest(digests[index - 1], self.messages[index - 1])
-            ]
+            digests[index : index + 1] = [digest]
         return digests[length]
 
 
@@ -304,20 +308,28 @@ class History(Sequence[Message]):
         digests = self._log.digests
         return digests[index] if index < len(digests) else self._log.digest(index)
 
+    def digest_with(self, blocks: tuple[AnyBlock, ...]) -> str:
+        """Return the digest after a reply with these blocks, which is likely to be appended."""
+        digest = extend_digest(self.digest(), Message("assistant", blocks))
+        self._log.foreseen = (self._length + 1, blocks, digest)
+        return digest
+
     def longest_prefix(self, digests: Container[str]) -> int:
         """Return the length of the longest beginning whose digest is among these, or 0."""
         length = self._length
-        while length and self.digest(length) not in digests:
+        self.digest()
+        known = self._log.digests
+        while length and known[length] not in digests:
             length -= 1
         return length
 
     def since(self, role: Role) -> tuple[Message, ...]:
         """Return the messages after the latest one with this role."""
         messages = self._log.messages
-        start = self._length
+        length = start = self._length
         while start and messages[start - 1].role != role:
             start -= 1
-        return tuple(messages[start : self._length])
+        return tuple(messages[start:length])
 
     def latest(self, role: Role) -> Message | None:
         """Return the latest message with this role."""

@@ -16,11 +16,17 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import msgspec
 
-from offbook.errors import CheckFailed, Interrupted, OffbookError, RunError, UsageError
+from offbook.errors import (
+    CheckFailed,
+    Interrupted,
+    OffbookError,
+    RunError,
+    UsageError,
+    raise_model_failure,
+)
 from offbook.exchange.providers import client_arguments, client_env
 from offbook.files import make_temp_folder, remove_temp_folder
 from offbook.runs.rehearsal import Rehearsal, RehearsalDefaults, use_defaults
-from offbook.runs.service import raise_model_failure
 from offbook.subjects.process import ProcessResult, describe_exit, run_foreground
 from offbook.subjects.subject import PlainSubject
 from offbook.trace.events import REFUSED, Event, RefusedData, Verdict, read_verdicts

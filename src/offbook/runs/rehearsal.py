@@ -355,12 +355,7 @@ class Rehearsal:
         first = self.hub.seq
         output: object = None
         running = list_running() if self._auto_assert else set[object]()
-        words = getattr(self.subject, "command_line", None)  # of `RunsCommand`
-        start = RunStartData(self.subject.name, turns)
-        if words is not None:
-            start = RunStartData(self.subject.name, command=words)
-        self.hub.emit_data(start)
-        self._notify_watchers()
+        self._emit_start(turns)
         try:
             for prompt in prompts:
                 if isinstance(prompt, str):
@@ -381,6 +376,7 @@ class Rehearsal:
             run.end(first, self.hub.seq, None)
             if self.hub.faults is not None:
                 self.hub.emit_verdict(self._judge_faults(run))
+            self.hub.release()
             raise
         # A value other than text may have an address in its `repr`: its type is enough.
         known = output is None or isinstance(output, str)
@@ -391,9 +387,20 @@ class Rehearsal:
         if code is not None:
             end = RunEndData(ok=True, exit=code, output=UNSET if shown is None else shown)
         self.hub.emit_data(end)
+        self.hub.release()
         run.end(first, self.hub.seq, output)
         if self.hub.faults is not None:
             self._check_faults(run)
+
+    def _emit_start(self, turns: int) -> None:
+        if getattr(self.subject, "releases_held", False):  # of a session
+            self.hub.hold()
+        words = getattr(self.subject, "command_line", None)  # of `RunsCommand`
+        if words is None:
+            self.hub.emit_data(RunStartData(self.subject.name, turns))
+        else:
+            self.hub.emit_data(RunStartData(self.subject.name, command=words))
+        self._notify_watchers()
 
     def _judge_faults(self, run: Run) -> Verdict:
         from offbook.checks.fault_outcomes import judge_faults
@@ -410,6 +417,7 @@ class Rehearsal:
 
     def _notify_watchers(self) -> None:
         for watcher in tuple(run_watchers):
+            self.hub.release()
             watcher(self.hub)
 
     def _load(self, playbook: Playbook, script: tuple[Script, ...]) -> list[Turn | str]:

@@ -18,7 +18,6 @@ import sys
 import threading
 from ast import literal_eval
 from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import contextmanager
 from contextvars import Context, copy_context
 from functools import cache, wraps
 from pathlib import Path
@@ -276,11 +275,12 @@ class RunTrace:
     def start(self, files: RunFiles, subject: str) -> None:
         """Record the events of the hub from now on."""
         if self._in_memory and not traces_are_read():
-            self.hub.subscribe(self._kept.keep)
+            self.hub.subscribe(self._kept.keep, plain=True)
             return
         ts = self._clock.millis()
         self._recorder = Recorder(files.trace, ts=ts, kept=self._kept, subject=subject)
-        self.hub.subscribe(self._recorder.record)
+        self.hub.subscribe(self._recorder.record, plain=True)
+        self.hub.recorder = self._recorder
 
     def close(self) -> None:
         """Close the file."""
@@ -369,21 +369,24 @@ def watch_termination() -> Callable[[], None]:
     return stop
 
 
-@contextmanager
-def record_termination(hub: Hub) -> Generator[None]:
+class record_termination:  # noqa: N801 - used as a function; a generator costs three times as much
     """Emit the end of this run if SIGTERM or SIGHUP ends the process in this block."""
-    entry = (os.getpid(), hub)
-    _running.append(entry)
-    try:
-        yield
-    finally:
-        _running.remove(entry)
+
+    def __init__(self, hub: Hub) -> None:
+        self._entry = (os.getpid(), hub)
+
+    def __enter__(self) -> None:
+        _running.append(self._entry)
+
+    def __exit__(self, *_: object) -> None:
+        _running.remove(self._entry)
 
 
 def _terminate(number: int, _frame: object) -> None:
     for process, hub in tuple(_running):
         if process == os.getpid():  # else a fork of it: the run goes on in the parent
             emit_failure(hub, Interrupted(number))
+            hub.release()
     signal.signal(number, signal.SIG_DFL)
     signal.raise_signal(number)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-from offbook.errors import Interrupted, OffbookError, RunError
+from offbook.errors import raise_model_failure
 from offbook.sources.server.server import Server
 
 if TYPE_CHECKING:
@@ -90,11 +90,3 @@ def warn_of_mocks(source: ModelSource, *, after_run: bool) -> list[str]:
         return []
     unused = source.unused if after_run else ()
     return [str(problem) for problem in lint_mocks(source.file, unused)]
-
-
-def raise_model_failure(error: BaseException) -> None:
-    """Raise an error of a run; one that a callback of the playbook raised fails the test."""
-    if isinstance(error, (OffbookError, Interrupted)):
-        raise error
-    message = f"a callback of the playbook raised {type(error).__name__}: {error}"
-    raise RunError(message) from error

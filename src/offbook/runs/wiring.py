@@ -12,7 +12,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache, partial
 from secrets import token_urlsafe
 from typing import TYPE_CHECKING
@@ -37,6 +37,7 @@ from offbook.trace.instrument import TracedSource
 # session needs none of them, and they take half of its start-up time.
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Mapping
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from offbook.determinism.faults import FaultInjector
@@ -288,9 +289,14 @@ class Wiring:
             return known
         return self._endpoint.failure or self._endpoint.refusal
 
-    @contextmanager
-    def guard(self) -> Generator[None]:
+    def guard(self) -> AbstractContextManager[None]:
         """Answer the clients of the subject, and refuse their other connections."""
+        if self._endpoint is None and self._proxy is None:  # the subject calls its source
+            return nullcontext()
+        return self._guard()
+
+    @contextmanager
+    def _guard(self) -> Generator[None]:
         try:
             if self._endpoint is None or self._subject.model_access != "transport":
                 yield

@@ -175,13 +175,17 @@ def word_finder(words: Iterable[bytes], *, table: bool = False) -> WordFinder:
 
 def hide_bytes(raw: bytes, known: Iterable[bytes] = ()) -> bytes:
     """Return the bytes without known secrets and without anything that looks like one."""
-    for values in (known, _header_secrets):
-        for value in values:
+    if known or _header_secrets:
+        for value in (*known, *_header_secrets):
             if value in raw:
                 raw = raw.replace(value, _MASK)
     spans = _find_spans(raw)
-    if not spans:
-        return raw  # the same object: callers notice that nothing was hidden
+    # the same object if nothing was hidden: callers notice it
+    return _mask(raw, spans) if spans else raw
+
+
+def _mask(raw: bytes, spans: list[tuple[int, int]]) -> bytes:
+    """Return the bytes with masks at these places."""
     parts: list[bytes] = []
     position = 0
     for start, end in sorted(spans):
@@ -195,17 +199,41 @@ def hide_bytes(raw: bytes, known: Iterable[bytes] = ()) -> bytes:
     return b"".join(parts)
 
 
-def _find_spans(raw: bytes) -> list[tuple[int, int]]:
-    """Return where the texts are that look like a secret."""
-    lower = raw.lower()
-    find_words, rules = _rules_by_word()
+def hide_lines(lines: list[bytes], known: Iterable[bytes] = ()) -> bytes:
+    """Return lines as one text, each without its own secrets; one search for all of them."""
+    text = b"".join(lines)
+    if any(value in text for values in (known, _header_secrets) for value in values):
+        return b"".join([hide_bytes(line[:-1], known) + b"\n" for line in lines])
+    lower = text.lower()
     spans: list[tuple[int, int]] = []
+    for start, end, rules in _find_words(lower):
+        at, last = text.rfind(b"\n", 0, start) + 1, text.index(b"\n", end)
+        line, lower_line = text[at:last], lower[at:last]
+        for rule in rules:
+            found = rule.find(line, lower_line, start - at, end - at)
+            spans += [(at + first, at + after) for first, after in found]
+    return _mask(text, spans) if spans else text
+
+
+def _find_words(lower: bytes) -> list[tuple[int, int, list[AnyRule]]]:
+    """Return where the words of rules are, each with its end and the rules that may match there."""
+    find_words, rules = _rules_by_word()
+    found: list[tuple[int, int, list[AnyRule]]] = []
     for word, start, end in find_words(lower):
         following, chosen = rules[word]
         # first the cheapest check: most names are in prose, or parts of other words
         if following is None or lower[end : end + 1] in following:
-            for rule in chosen:
-                spans += rule.find(raw, lower, start, end)
+            found.append((start, end, chosen))
+    return found
+
+
+def _find_spans(raw: bytes) -> list[tuple[int, int]]:
+    """Return where the texts are that look like a secret."""
+    lower = raw.lower()
+    spans: list[tuple[int, int]] = []
+    for start, end, rules in _find_words(lower):
+        for rule in rules:
+            spans += rule.find(raw, lower, start, end)
     return spans
 
 
@@ -604,6 +632,8 @@ def secret_names() -> dict[bytes, Name]:
         vague, edge = name in VAGUE_NAMES, ""
         if vague and len(name) <= SHORT_NAME:
             edge = r"(?:(?<![a-z0-9])|(?<=\\[nrt]))"
+        if name == "pass":
+            edge += r"(?<!\"status\":\")"  # of a check
         if name == "token":
             edge += "".join(f"(?<!{word}_)(?<!{word}-)" for word in PLAIN_TOKENS)
         known = Name(usual, vague, edge.encode() or None)

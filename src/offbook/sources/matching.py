@@ -104,8 +104,12 @@ def make_call_id(request: Request, number: int) -> str:
 
 def run_at_provider(request: Request, call: ToolCall) -> tuple[AnyBlock, ...]:
     """Return the blocks of a call that the provider itself runs; none if the agent runs it."""
-    tool = next((tool for tool in request.tools if tool.name == call.name), None)
-    if tool is None or tool.kind == "function":  # the usual case
+    for tool in request.tools:
+        if tool.name == call.name:
+            break
+    else:
+        return ()
+    if tool.kind == "function":  # the usual case
         return ()
     from offbook.exchange.dialects.dialect import RunsTools
     from offbook.exchange.providers import all_providers, load_dialect

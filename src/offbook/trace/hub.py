@@ -18,15 +18,17 @@ from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from inspect import isawaitable
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 import msgspec
 
 from offbook.determinism.run_context import (
     EMPTY,
+    NO_SCOPES,
     Clock,
     ContextScope,
     SystemClock,
+    context_scopes,
     current_context,
     keep_wire,
     live_listener,
@@ -57,19 +59,25 @@ MAX_ROUTES = 1_000  # event names whose listeners are cached
 
 
 class Subscription:
-    """A listener, its filter, and the events that an async listener has not handled yet."""
+    """A listener, its filter, and the events that an async listener has not handled yet.
 
-    __slots__ = ("backlog", "listener", "loop", "names", "on_close")
+    One that is `plain` only encodes the event, whatever its data are, and emits nothing.
+    """
+
+    __slots__ = ("backlog", "listener", "loop", "names", "on_close", "plain")
 
     def __init__(
         self,
         listener: Listener,
         names: NameFilter,
         on_close: Callable[[], None] | None,
+        *,
+        plain: bool = False,
     ) -> None:
         self.listener = listener
         self.names = names
         self.on_close = on_close
+        self.plain = plain
         # events of other threads are handled in the loop in which the listener was subscribed
         self.loop = self.running_loop()
         self.backlog: deque[tuple[Awaitable[object], Event, Context]] = deque()
@@ -90,6 +98,20 @@ class Subscription:
             return None
 
 
+class HoldsEvents(Protocol):
+    """A recorder that can keep the events of a thread, to write them with one call."""
+
+    holder: int  # the thread whose events are held back, or 0
+
+    def hold(self) -> None:
+        """Keep the next events of this thread."""
+        ...
+
+    def write_held(self) -> object:
+        """Write them, and keep no more."""
+        ...
+
+
 class Hub:
     """Numbers events and delivers each to the listeners that were subscribed when it was emitted.
 
@@ -108,10 +130,12 @@ class Hub:
         self, clock: Clock | None = None, *, session_id: str = "", allow_errors: bool = False
     ) -> None:
         self._clock = clock or SystemClock()
+        self._millis = self._clock.millis
         self.session_id = session_id
         self._base: dict[str, Any] = {"sessionId": session_id} if session_id else EMPTY
         self.correlation: Correlation | None = None
         self.place: FileLine | None = None  # where the present run is written
+        self.recorder: HoldsEvents | None = None  # of the run
         self.faults: FaultInjector | None = None  # what breaks the tools and host calls of the run
         self.tool_track: ToolTrack | None = None  # what records the tools of the run, or answers
         # set here: a server creates endpoints in another thread
@@ -119,6 +143,7 @@ class Hub:
         # replaced, never changed in place: a delivery goes on with the tuple that it started with
         self._subscriptions: tuple[Subscription, ...] = ()
         self._routes: dict[str, tuple[Subscription, ...]] = {}
+        self._writers: dict[str, Subscription] = {}  # of events with one listener, a plain one
         self._queue: deque[tuple[Event, tuple[Subscription, ...]]] = deque()
         self._lock = RLock()
         self._delivering = False
@@ -150,17 +175,11 @@ class Hub:
             merged = {**merged, **context}
         with self._lock:
             self.seq = seq = self.seq + 1
-            emitted = Event(self._clock.millis(), event, data or EMPTY, seq, "", merged, parent)
+            emitted = Event(self._millis(), event, data or EMPTY, seq, "", merged, parent)
             # the cache makes an event for ten listeners three times as fast
             route = self._routes.get(event)
             if route is None:
-                if len(self._routes) >= MAX_ROUTES:
-                    self._routes.clear()
-                route = self._routes[event] = tuple(
-                    subscription
-                    for subscription in self._subscriptions
-                    if name_matches(event, subscription.names)
-                )
+                route = self._find_route(event)
             if self._delivering:  # a listener emits: its event waits for its turn
                 self._queue.append((emitted, route))
             elif self._queue:  # a KeyboardInterrupt in a listener left these undelivered
@@ -169,6 +188,24 @@ class Hub:
             else:
                 self._deliver(emitted, route)
         return emitted
+
+    def _find_route(self, name: str) -> tuple[Subscription, ...]:
+        """Return the listeners of an event, and remember them."""
+        if len(self._routes) >= MAX_ROUTES:
+            self._forget_routes()
+        route = tuple(
+            subscription
+            for subscription in self._subscriptions
+            if name_matches(name, subscription.names)
+        )
+        self._routes[name] = route
+        if len(route) == 1 and route[0].plain:
+            self._writers[name] = route[0]
+        return route
+
+    def _forget_routes(self) -> None:
+        self._routes.clear()
+        self._writers.clear()
 
     def _deliver(self, event: Event, route: tuple[Subscription, ...]) -> None:
         """Call the listeners of this event, then deliver what they emitted meanwhile."""
@@ -211,9 +248,43 @@ class Hub:
             self._async_listeners = AsyncListeners(self._keep_error)
         self._async_listeners.schedule(subscription, work, event)
 
-    def emit_data(self, data: EventData) -> Event:
+    def emit_data(self, data: EventData) -> None:
         """Emit one of Offbook's own events."""
-        return self.emit(data.event_name, data.as_dict())
+        name = data.event_name
+        writer = self._writers.get(name)
+        # Usually only the recorder listens: it encodes the data as they are.
+        if writer is None or context_scopes.get() is not NO_SCOPES:
+            self.emit(name, data.as_dict())
+            return
+        with self._lock:
+            if self._delivering or self._queue:
+                self.emit(name, data.as_dict())
+                return
+            self.seq = seq = self.seq + 1
+            event = Event(self._millis(), name, data, seq, "", self._base)  # type: ignore[arg-type] - encoded only
+            try:
+                writer.listener(event)
+            except Exception as error:  # noqa: BLE001 - as for all listeners
+                self._keep_error(error, writer, event)
+
+    @property
+    def holds(self) -> bool:
+        """True while what is written is held back."""
+        return self.recorder is not None and self.recorder.holder != 0
+
+    def hold(self) -> None:
+        """Hold back what is written until `release`.
+
+        Only Offbook's own code may run until then, and it may not wait.
+        """
+        if self.recorder is not None and len(self._subscriptions) == 1:
+            self.recorder.hold()
+
+    def release(self) -> None:
+        """Write what was held back: code of an agent or a test runs next, or something waits."""
+        if self.recorder is not None and self.recorder.holder:
+            with self._lock:
+                self.recorder.write_held()
 
     def emit_verdict(self, verdict: Verdict, place: FileLine | None = None) -> None:
         """Emit the verdict of a check; a failed one has its place, by default that of the run."""
@@ -229,10 +300,12 @@ class Hub:
         names: NameFilter = ALL,
         *,
         on_close: Callable[[], None] | None = None,
+        plain: bool = False,
     ) -> Callable[[], None]:
         """Call the listener with each event whose name matches; return a function that stops it.
 
-        `on_close` is called when the hub is closed.
+        `on_close` is called when the hub is closed. A `plain` listener only encodes the events: it
+        may get the typed data of Offbook's own ones.
         """
         if not callable(listener):
             raise UsageError(
@@ -241,19 +314,19 @@ class Hub:
             )
         check_name_filter(names)
         frozen = names if isinstance(names, str) else tuple(names)
-        subscription = Subscription(listener, frozen, on_close)
+        subscription = Subscription(listener, frozen, on_close, plain=plain)
         with self._lock:  # two threads that subscribe at once must not lose each other's entry
             if self.closed:
                 raise UsageError("the hub is closed: it delivers no more events")
             self._subscriptions = (*self._subscriptions, subscription)
-            self._routes.clear()
+            self._forget_routes()
 
         def stop() -> None:
             with self._lock:
                 self._subscriptions = tuple(
                     other for other in self._subscriptions if other is not subscription
                 )
-                self._routes.clear()
+                self._forget_routes()
 
         return stop
 
@@ -330,7 +403,7 @@ class Hub:
         with self._lock:
             self.closed = True
             ended, self._subscriptions = self._subscriptions, ()
-            self._routes.clear()
+            self._forget_routes()
         for subscription in ended:
             if subscription.on_close is not None:
                 subscription.on_close()
@@ -367,6 +440,13 @@ def current_faults() -> FaultInjector | None:
     """Return what injects faults into the current run, if something does."""
     hub = current_hub.get()
     return None if hub is None else hub.faults
+
+
+def release_held() -> None:
+    """Write what the current run holds back, before code of a test runs."""
+    hub = current_hub.get()
+    if hub is not None:
+        hub.release()
 
 
 def use_hub(hub: Hub) -> AbstractContextManager[None]:

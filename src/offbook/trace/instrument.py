@@ -27,7 +27,6 @@ from offbook.exchange.messages import (
     Message,
     ToolCall,
     ToolResult,
-    extend_digest,
 )
 from offbook.exchange.model import REFUSED_CALLS, Conversation, Reply, Request, Tool, Usage
 from offbook.trace.events import (
@@ -51,7 +50,9 @@ if TYPE_CHECKING:
     from offbook.trace.hub import Hub
 
 MAX_CALLS = 10_000  # whose ids are known to be those of the model
-MAX_DIGESTS = 1024  # conversations that a later request can continue without repeating them
+MAX_DIGESTS = 16_384  # beginnings that a later request can continue without repeating them
+MAX_OPEN = 512  # conversations that a request is compared with
+MAX_KEPT = 1024  # replies and results of tools, likewise
 _encode = msgspec.json.Encoder(order="sorted", enc_hook=repr).encode
 
 
@@ -119,6 +120,8 @@ class TracedSource:
         lenient: bool = False,
     ) -> None:
         self._source = source
+        # A playbook does so itself, for the few steps that call a function of the test.
+        self._releases = getattr(source, "releases_held", False)
         self._hub = hub
         self._tools = tools
         self._mocked = mocked
@@ -126,7 +129,7 @@ class TracedSource:
         self.observed: Container[str] = ()
         self._digests: OrderedDict[str, None] = OrderedDict()  # the most recently used last
         self._open: dict[str, Conversation] = {}  # by digest: those that no other continues yet
-        self._replies: deque[Reply] = deque(maxlen=MAX_DIGESTS)
+        self._replies: deque[Reply] = deque(maxlen=MAX_KEPT)
         # Of each call of the model by its id: its result, None before it came.
         self._results: dict[str, ToolResult | None] = {}
         self._unread: set[str] = set()  # of calls whose results only failed requests have
@@ -149,7 +152,7 @@ class TracedSource:
         known = messages.longest_prefix(self._digests)
         if self._tools and self._count > 1:
             self._emit_results(request, known)
-        data = self._request_data(request, exchange, known)
+        data = self._request_data(request, exchange, known, digest)
         self._hub.emit_data(data)
         # Where the known messages contain all that the model said, nothing can have changed but
         # the head and the results; so it is with almost every request.
@@ -169,6 +172,8 @@ class TracedSource:
         ):
             before = self._find_changes(request, known, exchange, spoken=spoken)
         self._remember(digest)
+        if not self._releases:
+            self._hub.release()
         try:
             reply = await self._source.reply(request)
         except ModelError as error:
@@ -179,10 +184,12 @@ class TracedSource:
             raise
         finally:
             self.last_exchange = exchange
-        after = extend_digest(digest, reply.message)
+        after = messages.digest_with(reply.blocks)
         earlier = self._open.pop(before, None)
         start = len(messages) if earlier is None else earlier.start
         self._open[after] = Conversation(request, reply, head, start)
+        if len(self._open) > MAX_OPEN:  # many side by side: the one that waits longest
+            del self._open[next(iter(self._open))]
         self._remember(after)
         self._note_said(reply, results)
         self._hub.emit_data(reply_data(reply, exchange, after))
@@ -198,24 +205,28 @@ class TracedSource:
                 self._made.popitem(last=False)
         return reply
 
-    def _request_data(self, request: Request, exchange: str, known: int) -> RequestData:
+    def _request_data(
+        self, request: Request, exchange: str, known: int, digest: str
+    ) -> RequestData:
         messages = request.messages
         head = (request.system, request.tools, request.model, request.parameters, request.stream)
-        last, digest = self._last_head
+        last, of_head = self._last_head
         # equal, not identical: a head that came over a wire is decoded for each request
         if head != last:
-            digest = blake2b(_encode(head), digest_size=8).hexdigest()
-            self._last_head = (head, digest)
-        shown: tuple[Any, ...] = () if digest in self._emitted_heads else head
-        self._emitted_heads.add(digest)
+            of_head = blake2b(_encode(head), digest_size=8).hexdigest()
+            self._last_head = (head, of_head)
+        shown: tuple[Any, ...] = ()
+        if of_head not in self._emitted_heads:
+            self._emitted_heads.add(of_head)
+            shown = head
         return RequestData(
             exchange,
             messages.digest(known),
-            messages.digest(),
+            digest,
             messages[known:],
             len(messages),
             request.metadata or UNSET,
-            digest,
+            of_head,
             *shown,
         )
 
@@ -226,8 +237,7 @@ class TracedSource:
         else:
             digests[digest] = None
             if len(digests) > MAX_DIGESTS:
-                oldest, _ = digests.popitem(last=False)
-                self._open.pop(oldest, None)
+                digests.popitem(last=False)
 
     # --- Conversation integrity
 
@@ -286,7 +296,7 @@ class TracedSource:
         for block in reply.blocks:
             if isinstance(block, ToolCall):  # a source may use an id again
                 known[block.id] = None
-        while len(known) > MAX_DIGESTS:
+        while len(known) > MAX_KEPT:
             del known[next(iter(known))]
 
     def _note_results(self, results: list[AnyBlock]) -> set[str]:

@@ -8,15 +8,15 @@ from collections.abc import Mapping
 from contextlib import contextmanager
 from functools import cache
 from hashlib import file_digest, sha256
-from threading import Lock
+from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import msgspec
 
 from offbook.determinism.run_context import SystemClock
 from offbook.errors import RunError, UsageError
-from offbook.secrets import hide_bytes, known_secret_bytes
-from offbook.trace.events import HEADER, Event, trace_header
+from offbook.secrets import hide_lines, known_secret_bytes
+from offbook.trace.events import Event, EventData, trace_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -115,7 +115,7 @@ class KeptEvents:
 
 
 class Recorder:
-    """Writes one trace file, each line with a single call: a killed process loses no event.
+    """Writes one trace file, whole lines with a single call: a killed process loses no event.
 
     With `append=True` it continues the file; otherwise it overwrites it. `kept` gets the events as
     they were, without masks. `fields` go into the header. After `close`, `changed` is true if the
@@ -138,8 +138,10 @@ class Recorder:
             from offbook.trace.event_contracts import ContractReader
 
             self._observers.append(ContractReader(contracts))
-        self._kept = kept
+        self._kept: KeptEvents | None = None
         self._known = known_secret_bytes()
+        self._held: list[bytes] = []
+        self.holder = 0  # the thread whose lines are held back
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         flags |= 0 if append else os.O_TRUNC
         try:
@@ -161,34 +163,56 @@ class Recorder:
             self.record(header)
         elif self._copy is not None:  # the copy is a new file and needs its header
             write_line(self._copy, encode_event(header) + b"\n")
+        self._kept = kept  # without the header
 
     def record(self, event: Event) -> None:
         """Append one event; after `close`, do nothing."""
         if self._file is None:
             return
-        encoded = encode_event(event)
-        hidden = hide_bytes(encoded, self._known)
-        line = hidden + b"\n"
-        if self._kept is not None and event.event != HEADER:
-            self._kept.extend(line if hidden is encoded else encoded + b"\n")
+        line = encode_event(event) + b"\n"
+        if self._kept is not None:
+            self._kept.extend(line)
+        self._held.append(line)
+        if self.holder != get_ident():
+            written = self.write_held()
+            for observer in self._observers:
+                if observer.wants(event.event):
+                    observer.on_event(_decode(written))
+
+    def hold(self) -> None:
+        """Keep the next lines of this thread, to write them with one call of `write_held`.
+
+        Until then only Offbook's own code may run, and it may not wait: a killed process loses no
+        event that other code could have noticed.
+        """
+        if not self._observers:
+            self.holder = get_ident()
+
+    def write_held(self) -> bytes:
+        """Write the lines that are held back, and hold no more; return them."""
+        self.holder = 0
+        lines, self._held = self._held, []
+        if not lines or self._file is None:
+            return b""
+        hidden = hide_lines(lines, self._known)
         try:
-            write_line(self._file, line)
+            write_line(self._file, hidden)
             if self._written is not None:
-                self._written.update(line)
+                self._written.update(hidden)
             if self._copy is not None:
-                write_line(self._copy, line)
+                write_line(self._copy, hidden)
         except OSError as error:
             self.close()
             reason = error.strerror or str(error)
             raise RunError(
                 f"cannot write the trace: {reason}", where=str(self.path), hint="free disk space"
             ) from error
-        for observer in self._observers:
-            if observer.wants(event.event):
-                observer.on_event(_decode(line))
+        return hidden
 
     def close(self) -> None:
         """Close the file. Idempotent."""
+        if self._held:
+            self.write_held()
         if self._file is not None:
             if self._written is not None:
                 opened = os.fstat(self._file)
@@ -218,12 +242,14 @@ def encode_event(event: Event) -> bytes:
     except (TypeError, ValueError, RecursionError):
         # An odd key, half a surrogate pair, a cycle. To convert every event first would make
         # encoding 17 times as slow.
-        data, context = to_json_value(event.data), to_json_value(event.context)
+        given: object = event.data  # those of Offbook's own events may be typed
+        data = to_json_value(given.as_dict() if isinstance(given, EventData) else given)
+        context = to_json_value(event.context)
         return _encode(msgspec.structs.replace(event, data=data, context=context))
 
 
 def write_line(file: int, line: bytes) -> None:
-    """Write a whole line, or remove the part of it that was written."""
+    """Write a line, or several, or remove the part that was written."""
     written = os.write(file, line)
     try:
         while written < len(line):  # a disk that is nearly full takes a part of it
@@ -305,7 +331,7 @@ def record_trace(path: Path | None, **options: Any) -> Generator[Hub]:
         folder = make_temp_folder()
         path = folder / "trace.jsonl"
     recorder = Recorder(path, ts=clock.millis(), **options)
-    hub.subscribe(recorder.record)
+    hub.subscribe(recorder.record, plain=True)
     try:
         yield hub
     finally:

@@ -475,13 +475,14 @@ def _check_actions(actions: object, where: str) -> Actions:
                 f"action {number} of {where} is an empty list",
                 hint="a list is one message: add an action to it",
             )
-        if len(group) > 1 and any(isinstance(action, Person) for action in group):
+        alone = len(group) == 1
+        if not alone and any(isinstance(action, Person) for action in group):
             raise PlaybookError(
                 f"action {number} of {where}: person() is not part of a message of the model",
                 hint="move person(…) behind the inner list",
             )
         # A provider sends an error in place of a message, not along with one.
-        if len(group) > 1 and any(isinstance(action, Fail) for action in group):
+        if not alone and any(isinstance(action, Fail) for action in group):
             raise PlaybookError(
                 f"action {number} of {where}: fail() cannot be combined with other actions",
                 hint="move fail(…) out of the inner list",
@@ -550,6 +551,8 @@ def describe(action: Action) -> str:
 
 def cut_text(text: str, length: int = TEXT_LIMIT) -> str:
     """Return the text, shortened to `length` characters."""
+    if len(text) <= length:
+        return text
     from offbook.secrets import excerpt  # of a run, not of the collection of tests
 
     return excerpt(text, length)

@@ -66,6 +66,7 @@ from offbook.sources.playbook.diagnostics import (
     unfinished_error,
     unknown_tool_error,
 )
+from offbook.trace.hub import release_held
 
 if TYPE_CHECKING:
     from offbook.determinism.faults import Fault
@@ -134,6 +135,8 @@ class Playbook:
     `open`: its client sends the prompts.
     """
 
+    releases_held = True  # before it calls a function of the test
+
     def __init__(self, *, strict: bool = True) -> None:
         self.consumed = 0
         self.failure: BaseException | None = None
@@ -186,7 +189,7 @@ class Playbook:
             for action in group:
                 if isinstance(action, Call):
                     action.raise_if_then_was_dropped(location)
-            if all(isinstance(action, Think) for action in group):
+            if isinstance(group[-1], Think) and all(isinstance(each, Think) for each in group):
                 thoughts += group
                 continue
             self._step_count += 1
@@ -245,14 +248,11 @@ class Playbook:
     @property
     def remaining_steps(self) -> list[Step]:
         """The steps that no request has used yet, in the order of the script."""
-        queues = [
-            *self._abandoned,
-            self._queue,
-            *(queue for _, queue in self._turns),
-            *(queue for _, queue in self._roles),
-        ]
+        queues = [*self._abandoned, self._queue]
+        for others in (self._turns, self._roles):
+            queues += [queue for _, queue in others]
         steps = [step for queue in queues for step in queue.steps]
-        return sorted(steps, key=lambda step: step.number)
+        return sorted(steps, key=lambda step: step.number) if len(steps) > 1 else steps
 
     @property
     def remaining(self) -> int:
@@ -262,9 +262,9 @@ class Playbook:
     @property
     def pending(self) -> bool:
         """True while the open turn has a step left or waits for a tool result."""
-        return bool(self._queue.steps) or any(
-            awaited.queue is self._queue for _, awaited in self._awaited_results.entries()
-        )
+        if self._queue.steps or not self._awaited_results:
+            return bool(self._queue.steps)
+        return any(awaited.queue is self._queue for _, awaited in self._awaited_results.entries())
 
     def unfinished(self) -> ScriptUnfinished | None:
         """Return the error for a script that was not played to its end, or None."""
@@ -346,7 +346,7 @@ class Playbook:
         # 1. The first matching role that has steps left. A used-up role leaves its requests to the
         #    turns.
         matching = [queue for role, queue in self._roles if role.matches(request)]
-        if (with_steps := next((queue for queue in matching if queue.steps), None)) is not None:
+        if matching and (with_steps := next((q for q in matching if q.steps), None)) is not None:
             return with_steps
 
         # 2. A title, probe or prewarm of a known client takes no step. The requests of a session
@@ -433,6 +433,7 @@ class Playbook:
         for (step, action, _), result in self._awaited_results.receive(request):
             try:
                 for callback in action.callbacks:
+                    release_held()
                     outcome = callback(result)
                     if isawaitable(outcome):
                         outcome = await outcome
@@ -516,8 +517,9 @@ class Playbook:
             if len(self._heads) < MAX_HEADS:
                 self._heads[head] = None
             kind = kind if head.first else None
-        for index in range(count, length):
-            tokens += sum(map(_estimate_tokens, messages[index].blocks))
+        for message in messages[count:]:
+            for block in message.blocks:
+                tokens += _estimate_tokens(block)
         if request.tools != self._counted_tools[0]:
             size = len(to_json(request.tools).decode()) // 4 + 1
             self._counted_tools = (request.tools, size if request.tools else 0)
@@ -526,12 +528,15 @@ class Playbook:
 
     def _find_problem(self, request: Request, name: str, params: Params) -> str:
         """Return what the schema of a tool forbids of these arguments."""
-        tool = next((tool for tool in request.tools if tool.name == name), None)
-        return "" if tool is None else find_argument_problem(tool, params)
+        for tool in request.tools:
+            if tool.name == name:
+                return find_argument_problem(tool, params)
+        return ""
 
     async def _late_params(self, step: Step, action: Call) -> Params:
         """Call the function that was given as the parameters of a call."""
         try:
+            release_held()
             params = action.params() if callable(action.params) else action.params
             params = await params if isawaitable(params) else params
         except Exception as error:
@@ -549,15 +554,11 @@ class Playbook:
 
 def _estimate_tokens(block: AnyBlock) -> int:
     """Return the tokens of a block by the rule of thumb of four characters each."""
-    match block:
-        case Text(text) | Thinking(text):
-            return len(text) // 4 + 1
-        case ToolResult():
-            return len(block.text) // 4 + 1
-        case ToolCall(_, name, arguments):
-            return (len(name) + len(to_json(arguments).decode())) // 4 + 1
-        case _:
-            return 0
+    if isinstance(block, (Text, Thinking, ToolResult)):
+        return len(block.text) // 4 + 1
+    if isinstance(block, ToolCall):
+        return (len(block.name) + len(to_json(block.arguments).decode())) // 4 + 1
+    return 0
 
 
 def _run_at_provider(

@@ -110,6 +110,7 @@ class AgentSession:
     name = "session"
     model_access: ModelAccess = "call"
     emits_tool_calls = True
+    releases_held = True  # before code of an extension runs
     tool_aliases: ClassVar[ToolAliases] = {"shell": ToolAlias("bash")}
 
     def __init__(  # noqa: PLR0913 - the options of session()
@@ -155,6 +156,7 @@ class AgentSession:
         self._started = False
         self._task: asyncio.Task[Any] | None = None
         self._aborted = False
+        self._alone = True  # the running tool call is the only one
         self.extensions: list[str] = []
 
     @property
@@ -229,13 +231,17 @@ class AgentSession:
 
     async def _prompt(self, text: str) -> str | None:
         self._task, self._aborted = asyncio.current_task(), False
+        outer = self._hub.holds  # a rehearsal, which also releases
+        self._hub.hold()
         try:
             # A prompt such as "/plans all" runs a command of an extension, without the model.
-            command, _, args = text.removeprefix("/").partition(" ")
-            if text.startswith("/") and command in self._commands:
-                self._hub.emit("session.command", {"command": command, "args": args})
-                await self._run_command(command, args)
-                return None
+            if text.startswith("/"):
+                command, _, args = text[1:].partition(" ")
+                if command in self._commands:
+                    self._hub.release()
+                    self._hub.emit("session.command", {"command": command, "args": args})
+                    await self._run_command(command, args)
+                    return None
             self._history = self._history.plus(user(text))
             self._hub.emit_data(AgentStartData(text))
             stop, answer = await self._run_turns(text)
@@ -243,6 +249,8 @@ class AgentSession:
             self._hub.emit_data(AgentEndData(stop))
             return answer
         finally:
+            if not outer:
+                self._hub.release()
             self._task = None
             # An extension may have caught the error of an answer, or forgotten an `await`.
             self._context.ui.raise_errors()
@@ -322,9 +330,11 @@ class AgentSession:
 
     async def _run_calls(self, calls: tuple[ToolCall, ...], step: int) -> list[ToolResult]:
         """Run the calls of one reply concurrently; return the results in the order of the calls."""
-        if len(calls) == 1:  # the usual case needs no task
+        self._alone = len(calls) == 1
+        if self._alone:  # the usual case needs no task
             outcome, mocked = await self._run_call(calls[0], step)
             return [self._emit_result(calls[0], outcome, step, mocked=mocked)]
+        self._hub.release()
         tasks = [asyncio.ensure_future(self._run_call(call, step)) for call in calls]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
@@ -369,6 +379,7 @@ class AgentSession:
         params = _copy_json(call.arguments)  # hooks and tools may change their parameters
 
         if "tool_call" in self._hooks:
+            self._hub.release()
             event = HookEvent("tool_call", tool=call.name, call_id=call.id, input=params)
             try:
                 reason = await self._hooks.before_call(event, self._context)
@@ -391,6 +402,7 @@ class AgentSession:
         outcome = await self._execute(tool, params, call, script_call, step)
 
         if "tool_result" in self._hooks:
+            self._hub.release()
             event = HookEvent(
                 "tool_result", tool=call.name, call_id=call.id, input=params, result=outcome
             )
@@ -413,6 +425,7 @@ class AgentSession:
         name = script_call.name
         given = script_call.arguments if params == call.arguments else params
         self._hub.emit_data(ToolStartData(call.id, name, given))
+        self._hub.release()
         began = self._hub.timer()
         failed = True
         content: Any = UNSET
@@ -447,6 +460,8 @@ class AgentSession:
             self._report_error("Error during tool execution", error, step, call)
             outcome = error_outcome(problem)
         finally:
+            if self._alone:
+                self._hub.hold()
             self._hub.emit_data(
                 ToolEndData(
                     call.id,
@@ -486,6 +501,7 @@ class AgentSession:
         if name not in self._hooks:
             return
         self._hub.emit(f"hook.{name}")
+        self._hub.release()
         try:
             await self._hooks.notify(HookEvent(name, prompt=prompt), self._context)
         except Exception as error:  # noqa: BLE001 - any exception of an extension
