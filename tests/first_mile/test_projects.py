@@ -29,18 +29,34 @@ class Project(NamedTuple):
 
 
 PYTHON = {
+    "agents_as_tools": Project("front_desk:front_desk", {"stock_of"}, ("agents",)),
     "agents_context": Project("profile:assistant", {"fetch_user_age"}, ("agents",)),
+    "agents_guardrail": Project("tutor:tutor", {"look_up_formula"}, ("agents",)),
     "agents_handoffs": Project("triage:triage_agent", {"find_order"}, ("agents",)),
     "anthropic_class": Project("assistant:Assistant.chat", {"get_stock"}, ("anthropic",)),
+    "anthropic_runner": Project("bakery:answer", {"bread_in_stock"}, ("anthropic",)),
+    "anthropic_stream": Project("glossary:Glossary.ask", {"look_up"}, ("anthropic",)),
+    "async_class": Project(
+        "concierge:Concierge.run", {"room_status", "breakfast_hours"}, ("openai",)
+    ),
     "click_command": Project("cli:main", {"tide"}, ("anthropic",)),
+    "click_group": Project("garden:cli", {"watering"}, ("openai",)),
     "fastapi_route": Project("main:chat", {"get_price"}, ("openai",), "fastapi"),
+    "fastapi_router": Project("app.routes:support", {"track_parcel"}, ("anthropic",), "fastapi"),
+    "flask_blueprint": Project("library.chat:post_message", {"find_shelf"}, ("openai",), "flask"),
     "flask_route": Project("app:ask", {"look_up_book"}, ("openai",), "flask"),
     "genai_chat": Project("lights:ask", {"get_room_temperature"}, ("google.genai",)),
     "langchain_agent": Project(
         "agent:agent", {"find_user", "price_of_plan"}, ("langchain.agents", "langchain_openai")
     ),
+    "langchain_loop": Project(
+        "stocks:run", {"get_price"}, ("langchain.chat_models", "langchain_openai")
+    ),
     "langgraph_factory": Project(
         "weather.graph:build_graph", {"get_weather"}, ("langgraph.prebuilt", "langchain_openai")
+    ),
+    "langgraph_router": Project(
+        "helpdesk.graph:make_graph", {"ticket_status"}, ("langgraph.prebuilt", "langchain_openai")
     ),
     "langgraph_subgraph": Project(
         "graph:graph", {"search"}, ("langgraph.prebuilt", "langchain_openai")
@@ -48,8 +64,14 @@ PYTHON = {
     "openai_loop": Project(
         "weather:run_conversation", {"get_current_weather", "get_time"}, ("openai",)
     ),
+    "pydantic_delegation": Project("jokes:editor", {"draft_jokes"}, ("pydantic_ai.models.openai",)),
     "pydantic_deps": Project(
         "bank_support:support_agent", {"customer_balance"}, ("pydantic_ai.models.openai",)
+    ),
+    "pydantic_toolset": Project(
+        "travel:agent",
+        {"distance_to", "miles_left", "time_zone"},
+        ("pydantic_ai.models.openai",),
     ),
     "smolagents_tools": Project(
         "app:agent", {"get_travel_duration", "hotel_price"}, ("smolagents",)

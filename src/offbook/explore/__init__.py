@@ -35,7 +35,7 @@ __all__, __getattr__, __dir__ = lazy_names(
     },
     "CAPABILITY",
     internal={
-        "broken_tools": "find_tool_code",
+        "broken_tools": "find_tool_code find_tool_values",
         "candidates": "SDKS scan_project",
         "generated_model": "ArgumentValues Draw",
         "moves": "GeneratedCall Move Place build_turn render_script render_tests resolve"

@@ -1,5 +1,6 @@
 from offbook.capability import Capability
 from offbook.explore.broken_tools import find_tool_code as find_tool_code
+from offbook.explore.broken_tools import find_tool_values as find_tool_values
 from offbook.explore.candidates import SDKS as SDKS
 from offbook.explore.candidates import scan_project as scan_project
 from offbook.explore.generated_model import ArgumentValues as ArgumentValues

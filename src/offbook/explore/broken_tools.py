@@ -275,7 +275,7 @@ class BrokenPlaybook(Playbook):
 # --- Literals of the project that may be arguments of a tool
 
 
-def find_values(  # noqa: C901 - one branch for each place of a literal
+def find_tool_values(  # noqa: C901 - one branch for each place of a literal
     tool: str, modules: Iterable[Module]
 ) -> dict[str, list[Any]]:
     """Return values for the parameters of a tool: what its code compares and looks up.
@@ -297,24 +297,35 @@ def find_values(  # noqa: C901 - one branch for each place of a literal
                 nodes.append(node)
             elif isinstance(node, ast.ClassDef) and node.name in code.classes:
                 nodes += [part for part in node.body if getattr(part, "name", "") in METHODS]
-            elif isinstance(node, ast.If) and code.inline and _compares(node.test, tool):
-                nodes += node.body
+            elif code.inline:
+                nodes += _branch_of(node, tool)
     found: dict[str, list[Any]] = {}
     for node in [*nodes, *_called_functions(nodes, modules)]:
         for part in ast.walk(node):
             if isinstance(part, ast.Name) and part.id in tables:
                 _collect(tables[part.id], found)
-            elif isinstance(part, ast.Attribute):  # self.orders, ctx.deps.orders, store.ORDERS
-                for value in [*_attributes(part.attr, modules), tables.get(part.attr)]:
-                    if value is not None:
-                        _collect(value, found)
-            elif isinstance(part, ast.Assign) and isinstance(part.value, (ast.Dict, ast.List)):
+            elif isinstance(part, (ast.Assign, ast.Subscript, ast.Attribute)) and isinstance(
+                part.value, (ast.Dict, ast.List)
+            ):  # orders = {…}, {…}[key], {…}.get(key)
                 _collect(part.value, found)
+            elif isinstance(part, ast.Attribute):  # self.orders, ctx.deps.orders, store.ORDERS
+                for value in (*_attributes(part.attr, modules), ast.Name(part.attr)):
+                    table = tables.get(value.id) if isinstance(value, ast.Name) else value
+                    _collect(table or value, found)
             elif isinstance(part, ast.Compare):
                 for side in (part.left, *part.comparators):
                     if isinstance(side, ast.Constant) and isinstance(side.value, (str, int)):
                         found.setdefault("", []).append(side.value)
     return {name: list(dict.fromkeys(values)) for name, values in found.items()}
+
+
+def _branch_of(node: ast.AST, tool: str) -> list[ast.stmt]:
+    """Return the statements of a branch on the name of a tool, or none."""
+    if isinstance(node, ast.If) and _compares(node.test, tool):
+        return node.body
+    if isinstance(node, ast.match_case) and isinstance(node.pattern, ast.MatchValue):
+        return node.body if _is_text(node.pattern.value, tool) else []
+    return []
 
 
 def _called_functions(nodes: list[ast.AST], modules: Iterable[Module]) -> Iterator[ast.AST]:
@@ -328,10 +339,21 @@ def _called_functions(nodes: list[ast.AST], modules: Iterable[Module]) -> Iterat
 
 def _attributes(name: str, modules: Iterable[Module]) -> Iterator[ast.AST]:
     """Yield the tables that are assigned to an attribute of this name."""
-    for node in (node for module in modules for node in ast.walk(module.tree)):
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
-            if node.targets[0].attr == name and isinstance(node.value, (ast.Dict, ast.List)):
-                yield node.value
+    nodes = [node for module in modules for node in ast.walk(module.tree)]
+    classes = {
+        node.name
+        for node in nodes
+        if isinstance(node, ast.ClassDef)
+        and any(isinstance(p, ast.AnnAssign) and ast.unparse(p.target) == name for p in node.body)
+    }
+    for node in nodes:
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in classes:
+            yield from (k.value for k in node.keywords if k.arg == name)  # Shop(orders={…})
+            yield from (value for value in node.args if isinstance(value, (ast.Dict, ast.List)))
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
+            if node.targets[0].attr == name:  # also self.orders = orders or ORDERS
+                parts = ast.walk(node.value)
+                yield from (p for p in parts if isinstance(p, (ast.Dict, ast.List, ast.Name)))
         elif isinstance(node, ast.AnnAssign) and isinstance(
             node.value, (ast.Dict, ast.List, ast.Call)
         ):

@@ -133,14 +133,14 @@ def write_playbook(
         prompt = (seen.prompts[0].strip().splitlines() or [""])[0][:60]
     lines = [f"- when: {_yaml(prompt)}", "  do:"]
     checked: list[str] = []
-    for number, played in enumerate(seen.played):
+    for played in seen.played:
         if not played.tool:
             lines.append(f"    - say: {_yaml(played.text)}")
             continue
         lines.append(f"    - call: {_yaml(played.tool)}")
         if played.arguments:
             lines.append(f"      with: {_yaml(played.arguments)}")
-        if number + 1 == len(seen.played):
+        if _is_unanswered(played, seen):
             lines.append("      unanswered: true")
         elif part := stable.get(played.tool):
             lines.append(f"      result: {_yaml(part[1])}")
@@ -163,9 +163,14 @@ def _render(played: PlayedCall, seen: ObservedRun) -> str:
     if not played.tool:
         return f"say({literal(played.text)})"
     arguments = f", {literal(played.arguments)}" if played.arguments else ""
-    # A call that ends the run has no result.
-    last = played is seen.played[-1]
-    return f"call({literal(played.tool)}{arguments}{', unanswered=True' if last else ''})"
+    ends = ", unanswered=True" if _is_unanswered(played, seen) else ""
+    return f"call({literal(played.tool)}{arguments}{ends})"
+
+
+def _is_unanswered(played: PlayedCall, seen: ObservedRun) -> bool:
+    """Return whether a call has no result: it ended the run, or the run of an agent in a tool."""
+    answered = any(result.tool == played.tool for result in seen.results)
+    return played is seen.played[-1] or (bool(LAST_TOOLS.search(played.tool)) and not answered)
 
 
 def _wrap(check: str) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -25,7 +26,7 @@ from offbook.explore.broken_tools import (
     BrokenPlaybook,
     break_imports,
     find_tool_code,
-    find_values,
+    find_tool_values,
     looks_useless,
     prompt_breaker,
     tool_breaker,
@@ -376,7 +377,7 @@ class _First:
         # 1. A literal of the project may be what a tool looks up: known once its name is.
         unread = [tool for tool in seen.offered if tool not in settings.values]
         for tool in unread:
-            settings.values[tool] = find_values(tool, self._scan.modules)
+            settings.values[tool] = find_tool_values(tool, self._scan.modules)
         if any(settings.values[tool] for tool in unread) and seen.played:
             return True
         # 2. Tools with side effects can be mocked where the framework lets us.
@@ -449,6 +450,12 @@ class _First:
         test = write(self._scan, candidate, self.settings, seen, again)
         _write(root, test.files, self._say)
         passed, output = self._play(candidate, test)
+        raised = re.search(r"the tool (\w+) raised (.+)", output) if not passed else None
+        if raised and self._change(raised[1], seen, raised[2]):
+            # It raises in a part of the agent that handles it, such as an agent as a tool.
+            for path in test.files:
+                path.unlink()
+            return self._prove(candidate, self._observe(candidate))
         if not passed:
             raise RunError(
                 f"the test was written, but it fails:\n{_tail(output)}",

@@ -7,6 +7,7 @@ called, unless it is mocked.
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import enum
 import inspect
@@ -28,7 +29,13 @@ from offbook.errors import UsageError, did_you_mean
 from offbook.exchange.messages import JSON, Text, ToolCall
 from offbook.exchange.model import Reply
 from offbook.exchange.providers import all_providers
-from offbook.explore.candidates import MESSAGE_PARAMETERS, PROMPT_PARAMETERS, Candidate
+from offbook.explore.candidates import (
+    MESSAGE_PARAMETERS,
+    PROMPT_PARAMETERS,
+    Candidate,
+    source_files,
+)
+from offbook.explore.candidates import module_name as name_module
 from offbook.explore.generated_model import PATIENCE, ArgumentValues, Draw, raise_endless
 from offbook.explore.moves import LAST_WORDS, literal
 from offbook.sources.matching import answer_side_request, make_call_id
@@ -39,6 +46,9 @@ if TYPE_CHECKING:
     from offbook.exchange.model import Request, Tool
 
 PROMPT = "Hello"
+# A test has these names: those of the project are imported as others.
+NAMES_OF_TESTS = frozenset("call offbook prompt rehearsal run say send_prompt when".split())  # noqa: SIM905
+APPLICATION = re.compile(r"\b(?:FastAPI|Starlette|Flask|Quart)\(")
 MOST_CALLS = 12
 MOST_VALUES = 6  # of a parameter that are tried
 # The variables in which SDKs look for a key.
@@ -349,13 +359,36 @@ class _Planner:
 
     def plan(self) -> SubjectPlan:
         """Return the plan; raise an error for a value that is not known."""
+        self._write()
+        for line in [*self._plan.imports]:
+            module, _, name = line.removeprefix("from ").partition(" import ")
+            if name in NAMES_OF_TESTS:
+                self._rename(module, name, f"{module.rpartition('.')[2]}_{name}")
+        return self._plan
+
+    def _rename(self, module: str, name: str, alias: str) -> None:
+        """Import a name as another one: the test has this name itself."""
+        plan = self._plan
+        plan.imports[plan.imports.index(f"from {module} import {name}")] += f" as {alias}"
+
+        def rename(expression: str) -> str:
+            tree = ast.parse(expression, mode="eval")
+            for node in ast.walk(tree):
+                if isinstance(node, ast.Name) and node.id == name:
+                    node.id = alias
+            return ast.unparse(tree)
+
+        plan.expression = rename(plan.expression)
+        plan.options = {option: rename(text) for option, text in plan.options.items()}
+
+    def _write(self) -> None:
         candidate = self._candidate
         module_name, _, label = candidate.target.partition(":")
         module = import_module(module_name)
         head, _, method = label.partition(".")
         if candidate.kind == "route":  # its function may be inside of another one
-            self._route(module_name, module)
-            return self._plan
+            self._route(module_name)
+            return
         if not hasattr(module, head):
             names = [name for name in vars(module) if not name.startswith("_")]
             raise UsageError(f"{module_name} has no {head!r}", hint=did_you_mean(head, names))
@@ -367,7 +400,6 @@ class _Planner:
         else:
             self._import(module_name, head)
             self._object(owner, target, label, method, is_factory=candidate.kind == "factory")
-        return self._plan
 
     def _import(self, module: str, name: str) -> None:
         if (
@@ -441,14 +473,18 @@ class _Planner:
         required = [p for p in parameters if _is_required(p)]
         if prompt is not None and all(p.name == prompt for p in required):
             first = next(iter(parameters)).name == prompt
-            if first and prompt not in MESSAGE_PARAMETERS:
+            streams = inspect.isgeneratorfunction(function)
+            if first and prompt not in MESSAGE_PARAMETERS and not streams:
                 self._plan.expression = label
                 return
         inner = {} if prompt is None else {prompt: "prompt"}
         if prompt in MESSAGE_PARAMETERS:
             inner = {str(prompt): '[{"role": "user", "content": prompt}]'}
         arguments = self._call(function, skip=skip_self, fixed=inner)
-        self._plan.expression = f"lambda prompt: {label}({arguments})"
+        called = f"{label}({arguments})"
+        if inspect.isgeneratorfunction(function):  # it yields the parts of its answer
+            called = f'"".join(map(str, {called}))'
+        self._plan.expression = f"lambda prompt: {called}"
 
     def _call(
         self, function: Any, *, skip: bool = False, fixed: dict[str, str] | None = None
@@ -529,7 +565,7 @@ class _Planner:
                     pass
                 else:
                     if kind is not object:
-                        arguments_text = self._call(kind)
+                        arguments_text = self._written_arguments(kind) or self._call(kind)
                         self._import(kind.__module__, kind.__qualname__)
                         return f"{kind.__qualname__}({arguments_text})"
         shown = getattr(annotation, "__name__", None) or str(annotation)
@@ -538,6 +574,26 @@ class _Planner:
             f"{self._candidate.target} needs {name}{what}, and no value of it can be made up",
             hint=f"offbook init {self._candidate.target} --with {name}=EXPRESSION",
         )
+
+    def _written_arguments(self, kind: Any) -> str:
+        """Return the arguments with which the project makes an object of a class, if literals."""
+        names = dict.fromkeys([self._candidate.target.partition(":")[0], kind.__module__])
+        for module in [sys.modules[name] for name in names if name in sys.modules]:
+            try:
+                tree = ast.parse(inspect.getsource(module))
+            except (OSError, TypeError, SyntaxError):  # no source, as of a module in C
+                continue
+            for node in ast.walk(tree):
+                if isinstance(node, ast.Call) and ast.unparse(node.func) == kind.__name__:
+                    try:
+                        words = [literal(ast.literal_eval(value)) for value in node.args]
+                        words += [
+                            f"{k.arg}={literal(ast.literal_eval(k.value))}" for k in node.keywords
+                        ]
+                    except ValueError:  # a name, or a call
+                        continue
+                    return ", ".join(words)
+        return ""
 
     def _model_name(self, name: str) -> str:
         """Return the model that the module uses elsewhere, or one that its library knows."""
@@ -549,9 +605,9 @@ class _Planner:
 
     # --- Web applications and command lines
 
-    def _route(self, module_name: str, module: Any) -> None:
+    def _route(self, module_name: str) -> None:
         method, path = self._candidate.route
-        found = _find_application(module_name, module)
+        found = _find_application(module_name, path)
         if found is None:
             raise UsageError(
                 f"no application was found for the route {path}",
@@ -563,6 +619,8 @@ class _Planner:
         kind = _framework_of(application)
         if kind == "flask":
             client, answer = f"{shown}.test_client()", ".get_data(as_text=True)"
+            # A blueprint may have a prefix.
+            path = next((p for p in _route_paths(application) if p.endswith(path)), path)
             fields = dict.fromkeys(self._candidate.fields, "prompt") or {"message": "prompt"}
             fields = {f: "prompt" if _is_prompt(f, fields) else '"1"' for f in fields}
             keyword = self._candidate.form
@@ -686,30 +744,51 @@ def _framework_of(application: Any) -> str:
     )
 
 
-def _find_application(module_name: str, module: Any) -> tuple[str, str, Any, bool] | None:
-    """Return the module, name and object of the application that has the routes of a module.
+def _is_application(value: Any) -> bool:
+    """Return whether an object is an application: a router or a blueprint is a part of one."""
+    served = "test_client" if _framework_of(value) in {"flask", "quart"} else "add_middleware"
+    return bool(_framework_of(value)) and not isinstance(value, type) and hasattr(value, served)
 
-    A router is a part of an application in another module: `app.py`, `main.py` or one beside it.
+
+def _route_paths(application: Any) -> list[str]:
+    rules = getattr(application, "url_map", None)
+    if rules is not None:
+        return [str(rule) for rule in rules.iter_rules()]
+    return [str(getattr(route, "path", "")) for route in application.routes]
+
+
+def _find_application(module_name: str, path: str) -> tuple[str, str, Any, bool] | None:
+    """Return the module and name of the application with a route, itself, and whether it is made.
+
+    The route may be of a router or a blueprint: then the application is in another module.
     """
-    package = module_name.rpartition(".")[0]
-    beside = [".".join(filter(None, (package, n))) for n in ("main", "app", "server", "api", "")]
-    above = [".".join(filter(None, (package.rpartition(".")[0], n))) for n in ("main", "app")]
-    for name in dict.fromkeys([module_name, *beside, *above, "main", "app"]):
-        if not name:
-            continue
+    here = Path()
+    making = [
+        name_module(file, here)
+        for file in source_files(here, ".py")
+        if APPLICATION.search(file.read_text(encoding="utf-8", errors="replace"))
+    ]
+    found: list[tuple[str, str, Any, bool]] = []
+    for name in dict.fromkeys([module_name, *making]):
         try:
-            candidate = module if name == module_name else import_module(name)
+            module = import_module(name)
         except ImportError:
             continue
-        for attribute, value in vars(candidate).items():
-            if _framework_of(value) and hasattr(
-                value, "test_client" if _framework_of(value) == "flask" else "add_route"
+        for attribute, value in [*vars(module).items()]:
+            if _is_application(value):
+                found.append((name, attribute, value, False))
+            elif (
+                inspect.isfunction(value)
+                and value.__module__ == name
+                and APPLICATION.search(inspect.getsource(value))
+                and not any(_is_application(other) for other in vars(module).values())
             ):
-                return name, attribute, value, False
-        for attribute in ("create_app", "make_app", "build_app", "get_app"):
-            if callable(make := getattr(candidate, attribute, None)):
-                return name, attribute, make(), True
-    return None
+                try:
+                    found.append((name, attribute, value(), True))
+                except TypeError:  # it needs arguments
+                    continue
+    with_route = [f for f in found if any(p.endswith(path) for p in _route_paths(f[2]))]
+    return next(iter(with_route or found), None)
 
 
 # --------------------------------------------------------------------------- the observation
