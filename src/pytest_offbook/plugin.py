@@ -6,6 +6,7 @@ pytest imports this module at every start. Everything else is imported when a te
 from __future__ import annotations
 
 import sys
+import warnings
 from contextlib import ExitStack
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -83,8 +84,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         module.add_options(parser)
 
 
+# The settings above, and those of the capabilities.
+SETTINGS = ("offbook_allow", "offbook_categories", "offbook_full_tracebacks", "offbook_traces")
+
+
+def refuse_unknown_settings(config: pytest.Config) -> None:
+    """Refuse a misspelt setting: pytest only warns of it, and it would limit nothing."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # deprecated, and nothing else has the unknown ones
+        names: list[str] = list(getattr(config, "inicfg", ()))
+    for name in names:
+        if name.startswith("offbook") and name not in SETTINGS:
+            from difflib import get_close_matches
+
+            close = get_close_matches(name, SETTINGS, n=1, cutoff=0)[0]
+            raise pytest.UsageError(f"unknown setting {name!r}: did you mean {close!r}?")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Let the capabilities register the hooks that this project needs."""
+    refuse_unknown_settings(config)
     for module in MODULES:
         module.configure(config)
     if config.getoption("--offbook-update"):

@@ -329,3 +329,63 @@ async def test_an_answer_without_a_winner_or_a_reason_is_requested_again(text: s
     assert source.requests[1].prompt.endswith(f"Your last answer was invalid: {problem}")
     with pytest.raises(JudgeError, match="plan_quality of scratchpad: the judge gave no valid"):
         await compare_pair(Judge(Answers(*[text] * 3)), PLAN, "new", "old")
+
+
+# --- A recorded judge is found by its prompt: another prompt would be another recording
+
+WHOLE = """# Question
+Is it polite?
+
+# Task
+<task-c43303b0465e3349>
+Greet
+</task-c43303b0465e3349>
+
+# Example of a perfect result
+<reference-c43303b0465e3349>
+the best
+</reference-c43303b0465e3349>
+
+# How the agent worked
+<trajectory-c43303b0465e3349>
+It said hello.
+</trajectory-c43303b0465e3349>
+
+# Judge this: output
+<c43303b0465e3349>
+hello
+</c43303b0465e3349>"""
+PLAIN = """# Question
+Is it polite?
+
+# Judge this: output
+<4a7009dcabbb7fb8>
+hello
+</4a7009dcabbb7fb8>"""
+PAIR = """# Question: which one is better?
+Is it polite?
+
+# Task
+<task-c73b60327c30a1d0>
+Greet
+</task-c73b60327c30a1d0>
+
+# A
+<A-c73b60327c30a1d0>
+hello
+</A-c73b60327c30a1d0>
+
+# B
+<B-c73b60327c30a1d0>
+hi
+</B-c73b60327c30a1d0>"""
+
+
+async def test_the_prompts_of_recorded_judges_stay_the_same():
+    polite = Evaluation("custom", "output", custom_prompt="Is it polite?")
+    best = Evaluation("custom", "output", custom_prompt="Is it polite?", reference="the best")
+    assert write_prompt(polite, "hello") == PLAIN
+    assert write_prompt(best, "hello", "Greet", trajectory="It said hello.") == WHOLE
+    source = Answers(winner("A"), winner("B"))
+    await compare_pair(Judge(source), polite, "hello", "hi", task="Greet")
+    assert source.requests[0].prompt == PAIR

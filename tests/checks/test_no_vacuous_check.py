@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
+import re
 import sys
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -41,11 +43,22 @@ from offbook.evals import (
     parse_run_record,
 )
 from offbook.exchange import Reply, Request
-from offbook.files import ProjectSettings, read_settings
-from offbook.goldens import MARKERS
+from offbook.files import ProjectSettings, convert, read_settings
+from offbook.goldens import (
+    MARKERS,
+    Component,
+    GoldenFixture,
+    GoldenScenario,
+    MatchMode,
+    MatchRule,
+    replay_all,
+)
+from offbook.lint import RULES, lint_paths
 from offbook.runs import Run
+from offbook.sandbox import Loaded, find_unmet, verify_sandbox_install
 from offbook.testing import parse_audit_policy
 from offbook.trace import PUBLISH, Event, Verdict
+from pytest_offbook.plugin import SETTINGS
 from tests.checks.test_assertions import RUN
 from tests.evals.conftest import RUN as EVAL_RUN
 from tests.explore.test_invariants import run_of
@@ -425,6 +438,113 @@ def no_verdict(run: Run, shop: Shop) -> int:
     return 0
 
 
+# --- Packages, tests and goldens
+
+
+LOADED = Loaded(1, (), ("plan",), ("write",))
+UNMET: Fields = {"extensions": 2, "skills": 0, "tools": ["pan"]}
+
+
+def package(name: str) -> Kind:
+    def compare(loaded: Loaded) -> tuple[str, str]:
+        found = find_unmet(loaded, {name: UNMET[name]})
+        nothing = ("no data", "the package loads nothing")
+        return nothing if loaded.is_empty else ("fail" if found else "pass", "; ".join(found))
+
+    wrong = {f"{name}x": UNMET[name]}
+    return Kind(
+        Cell(lambda: compare(LOADED), "expected "),
+        Cell(lambda: compare(Loaded()), "loads nothing"),
+        Cell(lambda: verify_sandbox_install(".", expect=wrong), f"did you mean '{name}'"),
+    )
+
+
+TEST = "from offbook import call, say, session, when\n\n\ndef test_it(offbook):\n"
+SCRIPT = 'when("Go", [call("bash"), say("Hi.")])'
+RUNS = f"    run = offbook.session().run({SCRIPT})\n"
+PLAYED = "- when: Go\n  do:\n    - say: Hi.\n"
+# For each rule: a file in which it finds something. `{}` is the end of the line that it reports.
+LINTED: dict[str, tuple[str, str]] = {
+    "OB101": ("test_a.py", "def test_it():{}\n    print(1)\n"),
+    "OB102": (
+        "a.py",
+        "from offbook.testing import assert_steps_ran\n\nassert_steps_ran(['a']){}\n",
+    ),
+    "OB103": (
+        "test_a.py",
+        "from offbook.testing import require\n\n\ndef test_it():\n    require(x, 'a'){}\n",
+    ),
+    "OB104": ("test_a.py", TEST + '    call("bash").then(print){}\n    assert x\n'),
+    "OB105": (
+        "test_a.py",
+        TEST + '    one = offbook.session(mock_tools={"read": "a"}){}\n'
+        f"    assert one.run({SCRIPT}).text\n",
+    ),
+    "OB106": ("test_a.py", "def test_it():\n    assert True{}\n"),
+    "OB107": ("test_a.py", "def test_it():\n    return\n    assert x{}\n"),
+    "OB108": (
+        "test_a.py",
+        "def test_it():\n    try:\n        assert x{}\n    except AssertionError:\n        pass\n",
+    ),
+    "OB109": ("test_a.py", TEST + RUNS + '    assert run.scripted.text == "Hi."{}\n'),
+    "OB110": (
+        "test_a.py",
+        "import pytest\n\n\ndef test_it():\n    with pytest.raises(Exception):{}\n        run()\n",
+    ),
+    "OB111": ("test_a.py", TEST + '    offbook.session().run(when("a", [say("b")])){}\n'),
+    "OB201": ("mocks.jsonl", '{"match": "*", "text": "a"}\n{"match": "b*", "text": "c"}\n'),
+    "OB202": ("mocks.jsonl", '{"match": "hi", "text": "a"}\n'),
+    "OB203": ("mocks.jsonl", '{"text": "a"}\n'),
+    "OB204": ("a.yaml", PLAYED),
+}
+
+
+def lint(code: str, file: str, text: str) -> tuple[str, str]:
+    path = Path.cwd() / file
+    path.write_text(text)
+    found = [finding for finding in lint_paths([path]).findings if finding.code == code]
+    return ("fail" if found else "pass"), "; ".join(map(str, found))
+
+
+def lint_nothing() -> tuple[str, str]:
+    try:
+        return "pass", str(lint_paths([Path.cwd()]))
+    except UsageError as error:
+        return "no data", str(error)
+
+
+def lint_rule(code: str) -> Kind:
+    file, text = LINTED[code]
+    return Kind(
+        Cell(lambda: lint(code, file, text.replace("{}", "")), code),
+        Cell(lint_nothing, "no Python, mock or playbook file found"),
+        # A comment for another rule does not silence this one.
+        Cell(lambda: lint(code, file, text.replace("{}", f"  # noqa: {code}1")), code),
+    )
+
+
+EMIT = [{"type": "emit", "event": {"type": "a"}}]
+
+
+def replay_golden(match: Any, expect: Fields, steps: Any = EMIT) -> tuple[str, str]:
+    fixture = GoldenFixture("s", "basic", steps, expect)
+    scenario = GoldenScenario(fixture, Path("golden/hub/basic.jsonl"), 1, MatchRule(match))
+    (result,) = asyncio.run(replay_all([scenario], lambda _: Component))
+    if "nothing" in result.render():
+        return "no data", result.render()
+    return ("pass" if result.ok else "fail"), result.render()
+
+
+def golden(match: str) -> Kind:
+    other = {"event": {"type": "b"}, "context": {"sessionId": "s"}}
+    nothing: Fields = {} if match == "exact" else {"events": []}
+    return Kind(
+        Cell(lambda: replay_golden(match, {"events": [other]}), "events[0]"),
+        Cell(lambda: replay_golden(match, nothing), "nothing"),
+        Cell(lambda: convert({"match": f"{match}x"}, MatchRule), f"'{match}x'"),
+    )
+
+
 # --- Markers and settings of a project
 
 
@@ -461,6 +581,59 @@ def test_each_marker_fails_has_no_data_and_is_refused(name: str, pytester: pytes
     assert (status, f"unknown marker '{name}x': did you mean '{name}'" in text) == ("refused", True)
 
 
+def run_with(pytester: pytest.Pytester, ini: str, *options: str) -> tuple[int, str]:
+    """Run one passing test without an agent; return the exit code and all output."""
+    scope = "asyncio_default_fixture_loop_scope = function"
+    pytester.makeini(f"[pytest]\n{scope}\n{ini}")
+    pytester.makepyfile("def test_it():\n    pass")
+    plain = ("-p", "no:randomly", "-p", "no:cacheprovider")
+    result = pytester.runpytest_inprocess(*plain, *options)
+    return int(result.ret), result.stdout.str() + result.stderr.str()
+
+
+# The options that demand something of a run, with a value that has no data here, and a wrong one.
+DEMANDS = {
+    "--offbook-budget": (
+        "requests=1",
+        "requsts=1",
+        "unknown key 'requsts'; did you mean 'requests'",
+    ),
+    "--offbook-coverage-fail-under": ("50", "nan", "expected a number from 0 to 100"),
+    "--offbook-evals": ("", None, ""),
+}
+
+
+@pytest.mark.parametrize("option", DEMANDS)
+def test_an_option_that_demands_something_has_no_data_or_is_refused(
+    option: str, pytester: pytest.Pytester
+):
+    value, wrong, message = DEMANDS[option]
+    code, text = run_with(pytester, "", *filter(None, (option, value)))
+    assert (code, "no data" in text, "1 passed" in text) == (1, True, True)
+    if wrong is not None:
+        code, text = run_with(pytester, "", option, wrong)
+        assert (code, message in text) == (int(pytest.ExitCode.USAGE_ERROR), True)
+
+
+def test_evals_are_not_demanded_of_a_single_file(pytester: pytest.Pytester):
+    name = "test_evals_are_not_demanded_of_a_single_file.py"
+    assert run_with(pytester, "", "--offbook-evals", name)[0] == 0
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_misspelt_setting_of_pytest_is_refused(name: str, pytester: pytest.Pytester):
+    code, text = run_with(pytester, f"{name}x = true")
+    assert code == int(pytest.ExitCode.USAGE_ERROR)
+    assert f"unknown setting '{name}x': did you mean '{name}'?" in text
+
+
+def test_all_settings_of_the_plugin_are_known(pytestconfig: pytest.Config):
+    for name in SETTINGS:
+        pytestconfig.getini(name)  # raises for an unknown one
+    registered: Any = pytestconfig._parser._inidict
+    assert sorted(name for name in registered if name.startswith("offbook")) == sorted(SETTINGS)
+
+
 @pytest.mark.parametrize("name", ProjectSettings.__struct_fields__)
 def test_a_misspelt_setting_is_refused(name: str, tmp_path: Path):
     (tmp_path / "pyproject.toml").write_text(f'[tool.offbook]\n{name}x = "a"\n')
@@ -481,6 +654,9 @@ MAKERS: dict[str, tuple[Callable[[str], Kind], Iterable[str]]] = {
     "eval assertion": (eval_assertion, get_args(AssertionKind)),
     "rubric": (rubric_kind, get_args(RubricKind)),
     "invariant": (invariant, BROKEN),
+    "sandbox": (package, UNMET),
+    "lint": (lint_rule, RULES),
+    "golden": (golden, get_args(MatchMode)),
 }
 TABLE = {f"{group} {name}": make(name) for group, (make, names) in MAKERS.items() for name in names}
 
@@ -490,6 +666,7 @@ def test_the_table_has_every_kind():
     assert list(AUDITED) == list(AUDIT_RULES)
     assert list(RULED) == list(get_args(AssertionKind))
     assert set(OTHER_VALUES) | {"re"} == set(KNOWN)
+    assert list(LINTED) == list(RULES)
     assert set(MARKED) == {MARKER, *MARKERS}
     others = {"Exploration", "explore", "find_values", "replay"}
     assert set(BROKEN) == set(dir(explore)) - others
@@ -530,6 +707,23 @@ def test_each_kind_refuses_a_misspelt_name(kind: Kind):
 def test_what_would_check_nothing_is_refused(name: str, fields: Fields):
     with pytest.raises(UsageError, match=rf"^playbook\.yaml: {name}"):
         parse_assertion({"type": name, **fields}, "playbook.yaml")
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"expect": {"tools": []}}, "expect['tools'] is empty and would check nothing"),
+        ({"expect": {"extensions": True}}, "expected a number, got True"),
+        ({"deadline": math.nan}, "deadline: expected a number > 0.0, got nan"),
+        ({"smoke": []}, "smoke: expected a script"),
+    ],
+)
+def test_a_sandbox_that_would_check_nothing_is_refused(
+    options: Fields, message: str, tmp_path: Path
+):
+    (tmp_path / "pyproject.toml").write_text("")
+    with pytest.raises(UsageError, match=re.escape(message)):
+        verify_sandbox_install(tmp_path, **options)
 
 
 @pytest.mark.parametrize("name", ASSERTED)

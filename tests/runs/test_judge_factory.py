@@ -1,5 +1,6 @@
 """A judge is built from its name: a file, a provider, a client or a command."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -106,6 +107,58 @@ async def test_a_command_that_fails_is_an_error_with_the_end_of_its_output(
 ):
     with pytest.raises(ModelError, match=shown):
         await answer(JudgeConfig(command=[sys.executable, "-c", program]), tmp_path)
+
+
+CLIENTS = {
+    "claude": "Claude Code",
+    "codex": "Codex",
+    "gemini": "Gemini CLI",
+    "kiro": "Kiro",
+    "pi": "pi",
+}
+
+
+@pytest.mark.parametrize("name, title", CLIENTS.items())
+async def test_a_client_that_is_not_installed_is_named(
+    name: str, title: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.delenv("OFFBOOK_CLIENTS", raising=False)
+    with pytest.raises(UsageError, match=f"backend_not_found: {title} is not installed"):
+        await answer(JudgeConfig(backend=name, env={"K": "v"}), folder)
+
+
+def put_on_path(program: str, text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = folder / "bin" / program
+    path.parent.mkdir()
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    monkeypatch.delenv("OFFBOOK_CLIENTS", raising=False)
+    monkeypatch.setenv("PATH", f"{path.parent}{os.pathsep}{os.environ['PATH']}")
+
+
+async def test_pi_prints_its_answer_as_json_and_ends(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    shim = f'if [ "$1" = --version ]; then echo 0.74.2; else echo "$@" > {folder}/words; fi'
+    put_on_path("pi", shim, folder, monkeypatch)
+    assert await answer(JudgeConfig("strict", backend="pi"), folder) == ""
+    assert " --mode json --print You judge the work " in (folder / "words").read_text()
+
+
+async def test_a_client_whose_model_is_hosted_takes_no_script(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    put_on_path("kiro-cli", "echo yes", folder, monkeypatch)
+    with pytest.raises(UsageError, match="cannot use a playbook: its model is a hosted service"):
+        await answer(JudgeConfig("strict", backend="kiro"), folder)
+    with pytest.raises(UsageError, match="would call a real model"):
+        await answer(JudgeConfig(backend="kiro"), folder)
+    assert await answer(JudgeConfig(backend="kiro", env={"K": "v"}), folder) == "yes"
+
+
+async def test_the_answer_of_a_command_may_be_a_line_of_json(folder: Path):
+    judged = '{"reasoning": "so", "score": 4}'
+    config = JudgeConfig(command=[sys.executable, "-c", f"print({judged!r})"])
+    assert await answer(config, folder) == judged
 
 
 SHOWS = "import os; print(*(os.environ.get(name) for name in ('OPENAI_API_KEY', 'SHOP')))"

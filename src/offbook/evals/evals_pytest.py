@@ -5,6 +5,7 @@ The plugin imports this module at every start, so everything else is imported wh
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -36,6 +37,28 @@ FIXTURES: dict[str, Any] = {}
 
 class _PackCollector:
     """Finds the packs among the files of a run."""
+
+    def __init__(self) -> None:
+        self._ran = False
+        self._problem = ""
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note that a case of a pack ran, also in a worker of pytest-xdist."""
+        self._ran = self._ran or f"{SUFFIX}::" in report.nodeid
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Fail a run of whole folders without a pack: nothing was evaluated."""
+        if hasattr(session.config, "workerinput") or self._ran or session.exitstatus:
+            return
+        if all(os.path.isdir(argument) for argument in session.config.args):  # noqa: PTH112 - pathlib is slow to import
+            self._problem = f"no data for {OPTION}: no case of a file *{SUFFIX} ran"
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Print why the run failed."""
+        if self._problem:
+            terminalreporter.write_line(f"offbook: {self._problem}", red=True)
 
     def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> Any:
         """Return the collector of a pack."""

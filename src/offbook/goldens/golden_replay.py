@@ -193,7 +193,12 @@ def diff_scenario(scenario: GoldenScenario, observation: Observation) -> list[st
     if not expected:
         differences.append("the fixture expects nothing, so the replay checks nothing")
     for key, value in expected.items():
-        if key == "events":
+        if key == "events" and not value and scenario.rule.match != "exact":
+            differences.append(
+                f"the fixture expects no event, and {scenario.rule.match!r} allows any: its events"
+                " check nothing; compare them exactly, or leave them out"
+            )
+        elif key == "events":
             actual = _as_recorded(value, observation.events)
             found = compare_events(value, actual, scenario.rule.match)
             differences += found

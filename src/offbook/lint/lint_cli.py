@@ -223,7 +223,8 @@ def _is_silenced(line: str, code: str) -> bool:
     found = NOQA.search(line)
     if found is None or found["codes"] is None:
         return found is not None
-    return any(one in found["codes"].upper() for one in (code, *RUFF.get(code, ())))
+    codes = re.split(r"[,\s]+", found["codes"].upper())
+    return any(one in codes for one in (code, *RUFF.get(code, ())))
 
 
 def _misplaced_assertions(tree: ast.Module, source: str, *, in_tests: bool) -> Iterator[Found]:

@@ -286,7 +286,6 @@ class _AgentSource:
 
     async def reply(self, request: Request, /) -> Reply:
         from offbook.runs.wiring import Wiring
-        from offbook.subjects.process import ProcessResult
         from offbook.trace.hub import Hub
 
         with tempfile.TemporaryDirectory(prefix="offbook-judge-") as folder:
@@ -301,8 +300,8 @@ class _AgentSource:
                 wiring.close()
         if wiring.failure is not None:
             raise wiring.failure
-        process = cast("CliAgent", agent).process_result or ProcessResult(0, "", "")
-        if process.code:
+        process = cast("CliAgent", agent).process_result
+        if process is not None and process.code:
             output = (process.stderr or process.stdout).strip()[-200:]
             raise ModelError(f"the judge failed with exit code {process.code}: {output}")
         return Reply((Text(str(answer or "")),))

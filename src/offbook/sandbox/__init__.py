@@ -26,6 +26,7 @@ __all__, __getattr__, __dir__ = lazy_names(
     internal={
         "load_entry_points": "find_entry_points main",
         "npm_package": "install_npm_package",
+        "sandbox_cli": "find_unmet",
         "sandbox_folder": "Loaded SandboxFault SandboxFolder SandboxResult SandboxStep SmokeResult",
     },
 )

@@ -93,7 +93,10 @@ async def verify_sandbox_install(  # noqa: PLR0913 - the options of a verificati
         else:
             done = await install_python_package(sandbox, source, cache)
         if done.folder is not None:
-            _compare(sandbox, done.loaded, expected)
+            for message in find_unmet(done.loaded, expected):
+                sandbox.fail("expectation", message, _show(done.loaded))
+            if done.loaded.is_empty and not sandbox.faults:
+                sandbox.fail("expectation", "the package loads nothing", _show(done.loaded))
             if test is not None and not done.loaded.extension_errors:
                 async with sandbox.step("smoke"):
                     smoked = await _run_smoke(sandbox, found, done, test, program)
@@ -175,29 +178,33 @@ def _check_expect(expect: Mapping[str, Any]) -> Mapping[str, Any]:
         if not valid:
             wanted = "a list of names" if names else "a number"
             raise UsageError(f"expect[{key!r}]: expected {wanted}, got {value!r}")
+        if names and not value:
+            raise UsageError(
+                "expect['tools'] is empty and would check nothing", hint="name tools, or omit it"
+            )
     return expect
 
 
-def _compare(sandbox: SandboxFolder, loaded: Loaded, expect: Mapping[str, Any]) -> None:
-    """Add a fault for each expectation that does not hold; a package that loads nothing has one."""
-    shown = "\n".join(
+def find_unmet(loaded: Loaded, expect: Mapping[str, Any]) -> list[str]:
+    """Return a message for each expectation that does not hold."""
+    found: list[str] = []
+    counts = {"extensions": loaded.extensions, "skills": len(loaded.skills)}
+    for key, count in counts.items():
+        if key in expect and expect[key] != count:
+            noun = f"{key[:-1]}{'s' * (expect[key] != 1)}"
+            found.append(f"expected {expect[key]} {noun}, got {count}")
+    missing = [tool for tool in expect.get("tools", ()) if tool not in loaded.tools]
+    return found + [f"expected the tool {t!r}: {did_you_mean(t, loaded.tools)}" for t in missing]
+
+
+def _show(loaded: Loaded) -> str:
+    return "\n".join(
         [
             f"extensions: {loaded.extensions}",
             f"tools: {', '.join(loaded.tools) or 'none'}",
             f"skills: {', '.join(loaded.skills) or 'none'}",
         ]
     )
-    counts = {"extensions": loaded.extensions, "skills": len(loaded.skills)}
-    for key, count in counts.items():
-        if key in expect and expect[key] != count:
-            noun = f"{key[:-1]}{'s' * (expect[key] != 1)}"
-            sandbox.fail("expectation", f"expected {expect[key]} {noun}, got {count}", shown)
-    for tool in expect.get("tools", ()):
-        if tool not in loaded.tools:
-            message = f"expected the tool {tool!r}: {did_you_mean(tool, loaded.tools)}"
-            sandbox.fail("expectation", message, shown)
-    if not (loaded.extensions or loaded.skills or loaded.commands or sandbox.faults):
-        sandbox.fail("expectation", "the package loads nothing", shown)
 
 
 # --- the smoke test
@@ -313,10 +320,12 @@ def sandbox(  # noqa: PLR0913 - the options of the command
     """Install a package of extensions as its users do, in an empty folder, and load it."""
     counts = {"extensions": expect_extensions, "skills": expect_skills}
     expect: dict[str, Any] = {key: count for key, count in counts.items() if count is not None}
-    tools = [name.strip() for text in expect_tools for name in text.split(",") if name.strip()]
+    if expect_tools:
+        names = [name.strip() for text in expect_tools for name in text.split(",")]
+        expect["tools"] = [name for name in names if name]
     result = verify_sandbox_install(
         path,
-        expect={**expect, "tools": tools},
+        expect=expect,
         smoke=smoke,
         kind=kind,
         wheels=wheels,

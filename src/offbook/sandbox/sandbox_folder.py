@@ -70,6 +70,11 @@ class Loaded(msgspec.Struct, frozen=True):
     skills: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
 
+    @property
+    def is_empty(self) -> bool:
+        """True if nothing was loaded."""
+        return not (self.extensions or self.skills or self.commands)
+
 
 class SandboxStep(msgspec.Struct, frozen=True):
     """A step of the verification and its duration."""

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from offbook.errors import FormatError, FutureVersion
-from offbook.sources.cassette import load_cassette
+from offbook.exchange import Usage, user
+from offbook.sources.cassette import (
+    RecordedRequest,
+    RecordedResponse,
+    format_chunks,
+    load_cassette,
+    parse_chunks,
+)
 from tests.sources.cassette.conversations import SEED, ask, looking_up, record, replay
 
 FOSSILS = Path(__file__).parent / "fossils"
@@ -159,3 +167,144 @@ async def test_a_stored_cassette_of_version_1_still_replays():
 def test_there_is_a_stored_cassette_of_each_version():
     assert {path.stem for path in FOSSILS.glob("*.yaml")} == {"v0", "v1"}
     assert (FOSSILS / "v0.yaml").read_text() == SEED
+
+
+# --- What a new cassette looks like, and what a short one means
+
+RECORDED = """\
+format: offbook.cassette
+version: 1
+hashed: "97ae4b69c69161f7"
+
+interactions:
+  - id: 1
+    request:
+      prompt_hash: "sha256:b7075bc0098097b7acda1df654f2333627a5b26d136293b3e46b5a61b5f9849f"
+      prompt_preview: "Refund order 7"
+      model: "gpt-5"
+      system: You help.
+      tools:
+        - name: find_order
+          description: Finds an order.
+          schema:
+            type: object
+      messages:
+        - user: "Refund order 7"
+    response:
+      output: "answer 1"
+      tokens: 12
+      usage:
+        input: 10
+        output: 2
+
+  - id: 2
+    request:
+      prompt_hash: "sha256:8045465f1dcb7b6da6dfb57c0b16d9e0917b547a8aa4bff4e7d353bcd3b3b1a2"
+      prompt_preview: "Refund order 7"
+      head: 1
+      again: 1
+      messages:
+        - role: assistant
+          blocks:
+            - type: text
+              text: let me look
+            - type: tool_call
+              id: "call-1"
+              name: find_order
+              arguments:
+                id: 7
+        - role: tool
+          blocks:
+            - type: tool_result
+              call_id: "call-1"
+              content:
+                - type: text
+                  text: it is blue
+    response:
+      output: "answer 2"
+      tokens: 12
+      usage:
+        input: 10
+        output: 2
+
+  - id: 3
+    request:
+      prompt_hash: "sha256:53ffdaf7465767b4c9109c2344f8d9ff37b6d2ff022b72875f5c1dbc6a8334bf"
+      prompt_preview: thanks
+      head: 1
+      after: 2
+      messages:
+        - user: thanks
+    response:
+      output: "answer 3"
+      tokens: 12
+      usage:
+        input: 10
+        output: 2
+
+metadata:
+  total_tokens: 36
+"""
+
+
+async def test_a_new_cassette_is_written_as_the_format_says(tmp_path: Path):
+    path = tmp_path / "talk.yaml"
+    await record(path, looking_up("toolu_01"))
+    lines = path.read_text().splitlines(keepends=True)
+    timed = ("# cassette: ", "# recorded: ", "    at_ms: ", "      duration_ms: ")
+    assert "".join(line for line in lines if not line.startswith(timed)) == RECORDED
+
+
+def test_what_a_cassette_leaves_out_has_its_default(tmp_path: Path):
+    path = tmp_path / "short.yaml"
+    path.write_text(GOOD)
+    first, second = load_cassette(path)
+    assert first.request == RecordedRequest(
+        hat="main",
+        prompt_hash="sha256:aa",
+        prompt_preview="",
+        prompt=None,
+        dialect="",
+        stream=False,
+        head=None,
+        model="",
+        system="",
+        tools=(),
+        parameters={},
+        after=None,
+        again=None,
+        messages=(user("hello"),),
+    )
+    assert first.response == RecordedResponse(
+        output="hi",
+        blocks=(),
+        stop="stop",
+        exit_code=0,
+        error=None,
+        model="",
+        id="",
+        tokens=0,
+        usage=Usage(),
+        cost_dollars=None,
+        duration_ms=0,
+        chunks="",
+        roots=(),
+        files={},
+    )
+    assert (first.at_ms, second.request.after) == (None, 1)
+
+
+def test_the_title_of_a_request_is_its_preview_its_prompt_or_its_last_text():
+    request = RecordedRequest(prompt_hash="sha256:aa", messages=(user("a"), user("b\n  c")))
+    assert request.title == "b c"
+    assert msgspec.structs.replace(request, prompt="d\n\te").title == "d e"
+    assert msgspec.structs.replace(request, prompt="d", prompt_preview="f  g").title == "f  g"
+    assert RecordedRequest(prompt_hash="sha256:aa").title == ""
+
+
+def test_chunks_are_lengths_with_the_delays_that_are_known():
+    assert format_chunks(("ab", "c"), ()) == "2 1"
+    assert format_chunks(("ab", "c"), (5.0,)) == "2@5 1"
+    assert format_chunks(("ab", "c"), (0.0, 1.5)) == "2 1@1.5"
+    assert parse_chunks("2@5 1", "abc") == (("ab", "c"), (5.0, 0.0))
+    assert parse_chunks("2@5 1", "abcd") == ((), ())
