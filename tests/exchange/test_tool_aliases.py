@@ -93,6 +93,18 @@ async def test_a_name_offered_by_the_agent_is_not_translated():
     assert reply.calls == (CALL,)
 
 
+@pytest.mark.parametrize("sent, given", [("exec", "shell"), ("", ""), ("read", "read")])
+async def test_only_the_own_name_of_a_result_is_translated(sent: str, given: str):
+    source = Asked(CALL)
+    words = translated(source, "shell")
+    tools = (Tool("exec"), Tool("read"))
+    await words.reply(Request(tools=tools))
+    result = Message("tool", (ToolResult("1", (Text("a.txt"),), name=sent),))
+    history = History([user("List."), Message("assistant", (OWN,)), result])
+    await words.reply(Request(history, tools=tools))
+    assert [found.name for found in source.requests[1].results] == [given]
+
+
 def test_an_alias_can_name_a_known_alias():
     assert parse_tool_aliases({"run": "shell", "look": "read"}, {"shell": SHELL}) == {
         "run": SHELL,
