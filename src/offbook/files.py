@@ -125,7 +125,7 @@ def read_text(path: Path) -> str:
             text = "" if large else file.read(MAX_FILE_SIZE + 1)
     except OSError as error:
         reason = error.strerror or str(error)
-        hint = suggest_file(path)
+        hint = _suggest_file(path)
         raise FormatError(f"cannot be read: {reason}", path=path, hint=hint) from error
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
@@ -140,19 +140,15 @@ def read_text(path: Path) -> str:
     return text
 
 
-def suggest_file(path: Path) -> str:
-    """Return a hint for a path that is no file: the nearest names in its folder."""
-    if path.is_dir():
-        files = sorted(child.name for child in path.iterdir() if child.is_file())
-        return f"it is a folder; name a file in it: {', '.join(files[:5]) or 'it has none'}"
-    if path.exists():
-        return ""
-    folder = next(parent for parent in path.parents if parent.is_dir())
-    names = [child.name for child in folder.iterdir() if not child.name.startswith(".")]
-    close = did_you_mean(path.name, names)
-    if folder == path.parent and close.startswith("did you mean"):
-        return close
-    return f"the current folder is {Path.cwd()}"
+def _suggest_file(path: Path) -> str:
+    """Return a hint for a path that cannot be read as a file: the files that can."""
+    with suppress(OSError):  # a folder that may not be listed
+        if path.is_dir():
+            files = sorted(child.name for child in path.iterdir() if child.is_file())
+            return f"it is a folder; name a file in it: {', '.join(files[:5]) or 'it has none'}"
+        if not path.exists():
+            return _nearest_name(path) or f"the current folder is {Path.cwd()}"
+    return ""
 
 
 # A line of a mock file begins with one of these keys.
