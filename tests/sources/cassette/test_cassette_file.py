@@ -10,6 +10,7 @@ import pytest
 from offbook.errors import FormatError, FutureVersion
 from offbook.exchange import Usage, user
 from offbook.sources.cassette import (
+    CassetteFile,
     RecordedRequest,
     RecordedResponse,
     format_chunks,
@@ -308,3 +309,8 @@ def test_chunks_are_lengths_with_the_delays_that_are_known():
     assert format_chunks(("ab", "c"), (0.0, 1.5)) == "2 1@1.5"
     assert parse_chunks("2@5 1", "abc") == (("ab", "c"), (5.0, 0.0))
     assert parse_chunks("2@5 1", "abcd") == ((), ())
+
+
+def test_bytes_without_a_path_that_are_no_cassette_are_refused():
+    with pytest.raises(FormatError, match="the key 'interactions' is missing"):
+        CassetteFile(b"name: package\n")

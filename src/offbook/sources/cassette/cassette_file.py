@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import blake2b
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -38,7 +39,6 @@ from offbook.trace.redaction import Redaction
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
-    from pathlib import Path
 
     from offbook.sources.cassette.format import Normalizer
 
@@ -105,6 +105,13 @@ class CassetteFile:
         self.header, self.entries = self._read()
         self._numbers = self._number_entries()
 
+    def find(self, number: int) -> Entry:
+        """Return the entry of a number, or raise a UsageError."""
+        if 1 <= number <= len(self.entries):
+            return self.entries[number - 1]
+        hint = f"interactions are numbered from 1 to {len(self.entries)}"
+        raise UsageError(f"no interaction {number}", where=str(self.path), hint=hint)
+
     # ------------------------------------------------------------------------------ reading
 
     def _read(self) -> tuple[CassetteHeader, list[Entry]]:
@@ -136,7 +143,7 @@ class CassetteFile:
         text = self._decode(0, len(self.raw))
         document = parse_yaml(text, self.path)
         if not isinstance(document, dict) or "interactions" not in document:
-            require_kind(self.path, "cassette")
+            require_kind(Path(self.path), "cassette")
             raise FormatError(
                 "not a cassette: the key 'interactions' is missing", path=self.path, hint=_FIX
             )

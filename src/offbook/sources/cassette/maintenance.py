@@ -179,13 +179,8 @@ def trim_cassette(path: Path, numbers: Collection[int]) -> int:
     An interaction that refers to a removed one gets the messages and settings that it needs.
     """
     file = load_cassette(path)
-    unknown = sorted(set(numbers) - {entry.number for entry in file.entries})
-    if unknown:
-        raise UsageError(
-            f"no interaction {unknown[0]}",
-            where=str(path),
-            hint=f"interactions are numbered from 1 to {len(file)}",
-        )
+    for number in sorted(set(numbers)):
+        file.find(number)
     file = as_block_sequence(file)
     removed = {entry.id for entry in file.entries if entry.number in numbers}
     changed: dict[int, Interaction] = {}

@@ -368,12 +368,7 @@ class Rerecording:
 
     def __init__(self, cassette: Path, number: int, live: ModelSource) -> None:
         file = load_cassette(cassette)
-        if not 1 <= number <= len(file):
-            raise UsageError(
-                f"no interaction {number}",
-                where=str(cassette),
-                hint=f"interactions are numbered from 1 to {len(file)}",
-            )
+        file.find(number)
         self._path = cassette
         self._number = number
         self._live = live

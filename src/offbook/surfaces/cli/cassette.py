@@ -206,11 +206,7 @@ def _show_interaction(path: Path, number: int, *, as_json: bool) -> None:
     from offbook.sources.cassette.journal import load_cassette
 
     file = load_cassette(path, keep=False)
-    if not 1 <= number <= len(file):
-        raise UsageError(
-            f"no interaction {number}", where=str(path), hint=f"choose one from 1 to {len(file)}"
-        )
-    entry = file.entries[number - 1]
+    entry = file.find(number)
     item = file.read(entry)
     if item.request.prompt is None:
         # a request is stored as the difference to an earlier one: show it whole
