@@ -318,6 +318,36 @@ def parse_sse(stream: bytes) -> Iterator[SseEvent]:
             name = value
 
 
+# ------------------------------------------------------------------------------- tools
+
+
+class FunctionSpec(msgspec.Struct):
+    """The name and parameters of a function."""
+
+    name: str = ""
+    description: str | None = None
+    parameters: JSON | None = None
+
+
+class FunctionTool(msgspec.Struct):
+    """A tool that a request offers, in the form that several providers have from OpenAI."""
+
+    function: FunctionSpec = msgspec.field(default_factory=FunctionSpec)
+    type: str | None = "function"
+
+    def decode(self) -> Tool:
+        """Return it as a tool."""
+        spec = self.function
+        return Tool(spec.name, spec.description or "", spec.parameters or {})
+
+
+def encode_function(tool: Tool) -> JSON:
+    """Return a tool in this form."""
+    parameters: JSON = tool.schema or {"type": "object"}
+    spec: JSON = {"name": tool.name, "description": tool.description, "parameters": parameters}
+    return {"type": "function", "function": spec}
+
+
 # ---------------------------------------------------------------------------- chunking
 
 _WORD = re.compile(r"\s*\S{1,24}|\s+")

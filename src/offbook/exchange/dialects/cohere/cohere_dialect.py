@@ -23,11 +23,13 @@ from offbook.exchange.dialects.wire import (
     ALL_RULES,
     EVENT_STREAM,
     TRUNCATED_STREAM,
+    FunctionTool,
     JsonPath,
     RawBody,
     RequestDecoder,
     StreamAccumulator,
     embed,
+    encode_function,
     encode_sse,
     estimate_tokens,
     find_bad_schema,
@@ -61,7 +63,7 @@ from offbook.exchange.messages import (
     render_arguments,
     to_json,
 )
-from offbook.exchange.model import Reply, Request, StopReason, Tool, Usage
+from offbook.exchange.model import Reply, Request, StopReason, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -127,27 +129,12 @@ class CohereMessage(msgspec.Struct):
     tool_call_id: str = ""
 
 
-class CohereToolSpec(msgspec.Struct):
-    """The name and parameters of an offered tool."""
-
-    name: str = ""
-    description: str | None = None
-    parameters: JSON | None = None
-
-
-class CohereTool(msgspec.Struct):
-    """An offered tool."""
-
-    function: CohereToolSpec = msgspec.field(default_factory=CohereToolSpec)
-    type: str = "function"
-
-
 class CohereBody(msgspec.Struct):
     """The body of a chat."""
 
     model: str = ""
     messages: list[CohereMessage] | None = None
-    tools: list[CohereTool] | None = None
+    tools: list[FunctionTool] | None = None
     stream: bool | None = None
 
 
@@ -247,10 +234,7 @@ class Cohere:
         )
         if violation := find_unpaired_call(messages, self._rules):
             raise _pairing_error(violation)
-        tools = tuple(
-            Tool(spec.name, spec.description or "", spec.parameters or {})
-            for spec in (tool.function for tool in body.tools or ())
-        )
+        tools = tuple(tool.decode() for tool in body.tools or ())
         if violation := find_bad_schema(tools, self._rules):
             message = f"invalid tool {violation.ids[0]}: parameters must be of type object"
             raise rejection(violation.rule, message)
@@ -327,7 +311,7 @@ class Cohere:
         """Build a request to Cohere."""
         body: JSON = {"model": request.model, "messages": list(_encode_messages(request))}
         if request.tools:
-            body["tools"] = [_encode_tool(tool) for tool in request.tools]
+            body["tools"] = [encode_function(tool) for tool in request.tools]
         # The options of other dialects have other names.
         if request.metadata.get("dialect", NAME) == NAME:
             body |= request.parameters
@@ -590,12 +574,6 @@ def _encode_parts(blocks: Iterable[AnyBlock]) -> str | list[JSON]:
     if len(parts) == 1 and isinstance(parts[0], Text):
         return parts[0].text
     return [_encode_part(block) for block in parts]
-
-
-def _encode_tool(tool: Tool) -> JSON:
-    parameters: JSON = tool.schema or {"type": "object"}
-    spec: JSON = {"name": tool.name, "description": tool.description, "parameters": parameters}
-    return {"type": "function", "function": spec}
 
 
 def _parse_usage(usage: CohereUsage | None) -> Usage:

@@ -22,9 +22,11 @@ from offbook.exchange.dialects.dialect import (
 from offbook.exchange.dialects.wire import (
     ALL_RULES,
     CallPairing,
+    FunctionTool,
     RequestDecoder,
     StreamAccumulator,
     embed,
+    encode_function,
     estimate_tokens,
     find_bad_schema,
     invalid_response,
@@ -48,7 +50,7 @@ from offbook.exchange.messages import (
     to_json,
     user,
 )
-from offbook.exchange.model import Reply, Request, StopReason, Tool, Usage
+from offbook.exchange.model import Reply, Request, StopReason, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -106,27 +108,12 @@ class OllamaMessage(msgspec.Struct):
     tool_call_id: str | None = None
 
 
-class OllamaToolSpec(msgspec.Struct):
-    """The name and parameters of an offered tool."""
-
-    name: str = ""
-    description: str | None = None
-    parameters: JSON | None = None
-
-
-class OllamaTool(msgspec.Struct):
-    """An offered tool."""
-
-    function: OllamaToolSpec = msgspec.field(default_factory=OllamaToolSpec)
-    type: str | None = "function"
-
-
 class OllamaBody(msgspec.Struct):
     """The body of a chat, or of a completion of a prompt."""
 
     model: str = ""
     messages: list[OllamaMessage] | None = None
-    tools: list[OllamaTool] | None = None
+    tools: list[FunctionTool] | None = None
     stream: bool | None = None
     prompt: str | None = None
     system: str | None = None
@@ -211,10 +198,7 @@ class Ollama:
                 history, body.system or "", (), body.model, options, metadata, stream=stream
             )
         system, messages = self._decode_messages(body.messages or (), conversations)
-        tools = tuple(
-            Tool(spec.name, spec.description or "", spec.parameters or {})
-            for spec in (tool.function for tool in body.tools or ())
-        )
+        tools = tuple(tool.decode() for tool in body.tools or ())
         if violation := find_bad_schema(tools, self._rules):
             raise rejection(
                 violation.rule,
@@ -307,7 +291,7 @@ class Ollama:
         else:
             body["messages"] = list(_encode_messages(request))
             if request.tools:
-                body["tools"] = [_encode_tool(tool) for tool in request.tools]
+                body["tools"] = [encode_function(tool) for tool in request.tools]
         # The options of other dialects have other names.
         if request.metadata.get("dialect", NAME) == NAME:
             body |= request.parameters
@@ -514,12 +498,6 @@ def _encode_messages(request: Request) -> Iterator[JSON]:
         encoded["role"] = message.role
         images = [block.data for block in message.blocks if isinstance(block, Image)]
         yield {**encoded, "images": images} if images else encoded
-
-
-def _encode_tool(tool: Tool) -> JSON:
-    parameters: JSON = tool.schema or {"type": "object"}
-    spec: JSON = {"name": tool.name, "description": tool.description, "parameters": parameters}
-    return {"type": "function", "function": spec}
 
 
 _THINKING, _TEXT, _CALLS = range(3)
