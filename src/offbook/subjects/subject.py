@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from offbook.subjects.process import Seal
     from offbook.trace.events import Verdict
     from offbook.trace.hub import Hub
-    from offbook.trace.instrument import SeenTool
 
 ModelAccess = Literal["call", "transport", "endpoint"]
 MOCKS_USED = "mocks used"  # the verdict of subjects with mocks: whether each was used
@@ -240,19 +239,6 @@ class ToolError(msgspec.Struct, frozen=True):
     call_id: str
     tool: str
     error: Exception
-
-
-class SeenTools(Protocol):
-    """The tool calls that a subject saw: whether each failed, by its id, and the exceptions.
-
-    `watched` are the tools whose executions it sees and emits. `results` has what the agent does
-    not send to its model, by call id; it may be empty.
-    """
-
-    failed: dict[str, bool]
-    watched: Collection[str]
-    errors: list[ToolError]
-    results: dict[str, SeenTool]
 
 
 @runtime_checkable

@@ -50,8 +50,8 @@ BUILTIN = "<builtin:"
 class PiTools:
     """The tools of pi: mocks in Python, and what the witness saw of each call.
 
-    It implements `SeenTools`: `failed`, `errors` and `results` complete the tool results that the
-    requests to the model carry.
+    `failed`, `errors` and `results` complete the tool results that the requests to the model
+    carry.
     """
 
     def __init__(
