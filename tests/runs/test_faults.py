@@ -15,6 +15,7 @@ import pytest
 from offbook import Command, Playbook, Server, Trace, call, drive, say, session, when
 from offbook.checks import find_outcomes, judge_faults
 from offbook.errors import CheckFailed, InjectedFault, OffbookWarning, UsageError
+from offbook.sources.mocks import Mocks
 from offbook.trace import FAULT
 from tests.forked import forked_command
 
@@ -590,3 +591,17 @@ def test_an_unknown_stop_reason_names_cut_among_the_known_ones():
 
     with pytest.raises(PlaybookError, match="did you mean 'cut'"):
         say("x", stop="cutt")  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+
+
+def test_after_a_fault_the_rest_of_the_mocks_is_a_warning():
+    def gives_up(prompt: str) -> str:
+        try:
+            return openai_plain(prompt)
+        except Exception as error:  # noqa: BLE001 - whatever the SDK makes of it
+            return f"failed: {error}"
+
+    mocks = Mocks([{"match": "*other*", "text": "never"}, {"text": "Hi."}])
+    with drive(gives_up, source=mocks, faults=["content_type@1"]) as rehearsal:
+        rehearsal.run("Hello")
+    unused = [verdict for verdict in rehearsal.events.verdicts if "never" in verdict.message]
+    assert [verdict.status for verdict in unused] == ["warn"]

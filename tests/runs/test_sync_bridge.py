@@ -169,6 +169,14 @@ def test_a_variable_of_one_bridge_is_unknown_to_the_next():
     following.close()
 
 
+def test_the_loop_of_a_bridge_is_the_current_one_until_it_is_closed():
+    for _ in range(2):  # a new loop, and the one that is used again
+        bridge = SyncBridge()
+        loop = bridge.run(get_loop())
+        assert asyncio.get_event_loop() is loop
+        bridge.close()
+
+
 def test_no_loop_is_the_current_one_after_a_bridge_was_closed():
     bridge = SyncBridge()
     bridge.run(is_in_loop())

@@ -182,6 +182,22 @@ OTHER = Verdict("other", "fail", "something else")
 FINE = Verdict("fine", "pass")
 
 
+@pytest.mark.parametrize("host, found", [("api.continue.dev", []), ("shop.example", ["warn"])])
+def test_a_refused_connection_of_known_telemetry_is_no_finding(host: str, found: list[str]):
+    def reach(_: str) -> str:
+        with suppress(ConnectionBlocked):
+            socket.create_connection((host, 443))
+        return "done"
+
+    with drive(reach, auto_assert=False) as t, warnings.catch_warnings():
+        warnings.simplefilter("ignore", OffbookWarning)
+        t.run(HELLO)
+        verdicts = [v for v in t.events.verdicts if v.check == "nothing leaves the machine"]
+        refused = [event for event in t.events.all if event.event == "isolation.refused"]
+    assert [v.status for v in verdicts if v.status != "pass"] == found
+    assert [host in event.data["error"] for event in refused] == [True]
+
+
 def test_a_failed_verdict_of_the_subject_fails_the_rehearsal():
     for verdict, hinted in ((UNUSED, True), (OTHER, False)):
         t = drive(Echo(FINE, verdict))
