@@ -426,7 +426,7 @@ def _compare_slices(
                 pairs.setdefault(name, []).append(rates)
         if not any(name.startswith(f"{key}=") for name in pairs):
             known = {name for _, case in common for name in case.metadata} - {key}
-            require_known("no case has this in its metadata:", key, known)
+            require_known("no case has the metadata", key, known)
     return {name: compare_paired(*zip(*values, strict=True)) for name, values in pairs.items()}
 
 

@@ -296,7 +296,7 @@ def plan_trials(packs: Sequence[LoadedPack], options: RunOptions) -> list[Trial]
     for name in options.only:
         require_known("unknown case", name, known)
     for key in (*(key for key, _ in options.where), *options.by):
-        require_known("no case has this in its metadata:", key, keys)
+        require_known("no case has the metadata", key, keys)
     return trials
 
 

@@ -169,7 +169,7 @@ def summarize_slices(cases: Iterable[CaseSummary], keys: Iterable[str]) -> list[
                 found.setdefault((key, slice_value(case.metadata[key])), []).append(case)
     for key in keys:
         known = {key for case in listed for key in case.metadata}
-        require_known("no case has this in its metadata:", key, known)
+        require_known("no case has the metadata", key, known)
     slices: list[SliceSummary] = []
     for (by, value), members in found.items():
         passed = sum(case.status == "pass" for case in members)
