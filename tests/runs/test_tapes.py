@@ -1,6 +1,7 @@
 """Agents are recorded once and replayed ten times with their tools unplugged: nothing diverges."""
 
 import asyncio
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ from offbook import Cassette, Playbook, Recording, call, drive, role, say, sessi
 from offbook.errors import CheckFailed, ReplayMismatch, ScriptMismatch, UsageError
 from offbook.mcp import mcp_server
 from offbook.people import allow, deny, person
+from offbook.runs import Cassettes, Rehearsal, TerminalCommand
 from offbook.sources.cassette import load_cassette
 from tests.people.test_people import (
     interrupting_agent,
@@ -588,3 +590,83 @@ def test_secrets_and_folders_of_results_are_not_on_the_tape(
     assert "k-0123456789" not in path.read_text(encoding="utf-8")
     with session(mock_tools={"look": look}, source=Cassette(path, tracks="all")) as rehearsal:
         assert str(tmp_path) in rehearsal.run("Go").results("look")[0].text
+
+
+def test_the_cassettes_of_a_test_have_tracks(tmp_path: Path):
+    shop, playbook = Shop(), Playbook()
+    playbook.load(ONCE)
+    recording = Cassettes(tmp_path, "test_shop", recorded=set())
+    with in_session(shop)(source=recording.open(live=playbook, tracks="all")) as rehearsal:
+        rehearsal.run("Go")
+    assert recording.close() == []
+    shop.plugged = False
+    replaying = Cassettes(tmp_path, "test_shop")
+    with in_session(shop)(source=replaying.open(tracks="all")) as rehearsal:
+        rehearsal.run("Go")
+    assert replaying.close() == []
+
+
+def test_a_test_that_skips_a_recorded_tool_fails(tmp_path: Path):
+    shop = Shop()
+    path = tmp_path / "cassettes" / "test_shop.yaml"
+    path.parent.mkdir()
+    record("a function with tools of LangChain", path, shop)
+    replaying = Cassettes(tmp_path, "test_shop")
+
+    def agent(prompt: str) -> str:
+        return openai_loop(prompt, lambda _: "order 7, seen 1 times")
+
+    with drive(agent, source=replaying.open(tracks="all")) as rehearsal:
+        rehearsal.run("Go")
+    (error,) = replaying.close()
+    assert "1 of 1 executions of tools did not happen" in str(error)
+
+
+# --- A command whose tools are those of a scripted MCP server
+
+COMMAND = """
+import asyncio, json, os, sys, urllib.request
+from mcp import Client
+
+def ask(messages):
+    tools = [{"type": "function", "function": {"name": "find_order", "parameters": {}}}]
+    body = json.dumps({"model": "m", "messages": messages, "tools": tools}).encode()
+    url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+    request = urllib.request.Request(url, body, {"content-type": "application/json"})
+    return json.load(urllib.request.urlopen(request))["choices"][0]["message"]
+
+async def run(given):
+    async with Client(sys.argv[1]) as client:
+        return (await client.call_tool("find_order", given)).content[0].text
+
+messages = [{"role": "user", "content": "Go"}]
+while (message := ask(messages)).get("tool_calls"):
+    messages.append(message)
+    for call in message["tool_calls"]:
+        text = asyncio.run(run(json.loads(call["function"]["arguments"])))
+        messages.append({"role": "tool", "tool_call_id": call["id"], "content": text})
+"""
+
+
+def run_served_command(source: Any, shop: Shop, folder: Path) -> None:
+    (folder / "agent.py").write_text(COMMAND)
+    server = mcp_server("shop", tools={"find_order": shop.find_order()})
+    subject = TerminalCommand([sys.executable, "agent.py", server.url], cwd=folder)
+    try:
+        with Rehearsal(subject, source=source, mcp=[server]) as rehearsal:
+            rehearsal.run("")
+    finally:
+        server.close()
+
+
+@pytest.mark.slow
+def test_a_command_replays_with_the_tools_of_its_mcp_server_unplugged(tmp_path: Path):
+    shop, playbook, path = Shop(), Playbook(), tmp_path / "tape.yaml"
+    playbook.load(ONCE)
+    with Recording(playbook, path, tracks="all") as source:
+        run_served_command(source, shop, tmp_path)
+    assert [len(item.tools) for item in load_cassette(path)] == [1, 0]
+    shop.plugged = False
+    for _ in range(3):  # each starts a process
+        run_served_command(Cassette(path, tracks="all"), shop, tmp_path)
+    assert shop.runs == 1

@@ -11,6 +11,7 @@ from offbook.runs.benchmark import save_baseline as save_baseline
 from offbook.runs.benchmark import summarize as summarize
 from offbook.runs.commands import MAX_OUTPUT as MAX_OUTPUT
 from offbook.runs.commands import CommandResult as CommandResult
+from offbook.runs.commands import TerminalCommand as TerminalCommand
 from offbook.runs.commands import record_command as record_command
 from offbook.runs.commands import run_command as run_command
 from offbook.runs.determinism import DeterminismTrial as DeterminismTrial
@@ -34,6 +35,7 @@ from offbook.runs.run import place_of_error as place_of_error
 from offbook.runs.run import record_termination as record_termination
 from offbook.runs.run import watch_termination as watch_termination
 from offbook.runs.service import Service as Service
+from offbook.runs.test_files import Cassettes as Cassettes
 from offbook.runs.test_files import RequestGoldens as RequestGoldens
 from offbook.runs.watching import send_spans as send_spans
 from offbook.runs.wiring import Wiring as Wiring

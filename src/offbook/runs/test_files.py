@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 import msgspec
 
 from offbook.checks.expected_files import diff_texts, update_hint, withdraw, write_or_propose
-from offbook.errors import CheckFailed, FormatError, OffbookError, UsageError
+from offbook.errors import CheckFailed, FormatError, OffbookError, ScriptUnfinished, UsageError
 from offbook.exchange.messages import Message, Text
 from offbook.files import dump_yaml, parse_yaml, read_text
 from offbook.sources.cassette.mismatch import format_numbers
@@ -49,6 +49,7 @@ class CassetteOptions(TypedDict, total=False):
     """The options of a cassette.
 
     `live` replaces the provider while recording; a recording older than `max_age` is refused.
+    `tracks` are recorded and replayed.
     """
 
     strict: bool
@@ -56,6 +57,7 @@ class CassetteOptions(TypedDict, total=False):
     roots: Mapping[str, Path] | None
     live: ModelSource | None
     max_age: timedelta | None
+    tracks: str
 
 
 class Cassettes:
@@ -112,6 +114,7 @@ class Cassettes:
                 roots=roots,
                 append=append,
                 replace=existed and not append,
+                tracks=options.get("tracks", "model"),
             )
             self._recordings[path] = recording, existed
             return recording
@@ -131,6 +134,7 @@ class Cassettes:
             roots=roots,
             record_command=record_command,
             max_age=options.get("max_age"),
+            tracks=options.get("tracks", "model"),
         )
         replay.continued = True  # it is checked at the end of the test
         self._replays[path] = replay
@@ -167,6 +171,8 @@ class Cassettes:
             unused = None if failed or replay.failure else replay.unfinished()
             if unused is not None and replay.strict:
                 errors.append(unused)
+            elif not failed and (problem := replay.judge_tracks()) is not None:
+                errors.append(ScriptUnfinished(problem, where=str(replay.file.path)))
             replay.close()
         self._recordings, self._replays = {}, {}
         return errors

@@ -139,7 +139,7 @@ class Wiring:
         # The tool calls of a subject that does not emit them are read from its requests.
         read_tools = not self._subject.emits_tool_calls
         url = ""
-        # A tape has the tools of the run, beside the model.
+        # A tape also has the tools of the run.
         self._hub.tool_track = getattr(self._source, "tool_track", None)
         watch = self._attach_servers() if self._servers else None
         if self._subject.model_access == "call":

@@ -17,7 +17,7 @@ An agent repeats the whole conversation in each request. The file stores only th
 `after` names the interaction whose conversation, reply included, comes first; `again` names one
 whose conversation comes first without its reply (a retry, for example).
 
-A tape is a cassette with more tracks. Beside the model, it has the executions of tools and the
+A tape is a cassette with more tracks. It also has the executions of tools and the
 answers of people, each with the interaction that it follows:
 
     version: 2

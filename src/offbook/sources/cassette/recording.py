@@ -20,7 +20,7 @@ import msgspec
 
 from offbook.determinism.run_context import Clock, SystemClock
 from offbook.errors import ModelError, UsageError, counted
-from offbook.exchange.model import can_relay
+from offbook.exchange.model import Reply, can_relay
 from offbook.exchange.people import ask_source
 from offbook.exchange.tool_track import running_tool
 from offbook.sources.cassette.format import (
@@ -51,7 +51,7 @@ from offbook.trace.redaction import Redaction, RedactionRules, parse_redaction_r
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from offbook.exchange.model import ModelSource, Reply, Request, Usage
+    from offbook.exchange.model import ModelSource, Request, Usage
     from offbook.exchange.people import Answer, PersonQuestion
     from offbook.sources.cassette.format import Tracks
 
@@ -222,6 +222,8 @@ class Recording:
             )
         started_ms = self._clock.millis() - self._started_ms + self._offset_ms
         self._store(self._last_id, started_ms, request, response)
+        if self._tracks is not None:
+            self._tracks.note_reply(Reply(response.reply_blocks), self._last_id)
 
     def _record(
         self, identity: int, started_ms: int, request: Request, response: RecordedResponse

@@ -549,7 +549,7 @@ class Cassette:
         if unfinished is not None:
             status = "fail" if self.strict else "warn"
             return Verdict(VERDICT_NAME, status, str(unfinished), context=summary)
-        if (problem := self._judge_tools() or self._judge_people()) is not None:
+        if (problem := self.judge_tracks()) is not None:
             return Verdict(VERDICT_NAME, "fail", problem, context=summary)
         if self._until and not self.forked and self._passthrough is not None:
             message = f"the agent ended at interaction {self._until}: the fork was never reached"
@@ -561,6 +561,10 @@ class Cassette:
             )
             return Verdict(VERDICT_NAME, "warn", message, context=summary)
         return Verdict(VERDICT_NAME, "pass", context=summary)
+
+    def judge_tracks(self) -> str | None:
+        """Return what is left of the tools and the people of a tape, or None."""
+        return self._judge_tools() or self._judge_people()
 
     def _judge_tools(self) -> str | None:
         """Return what is wrong with the executions of tools at the end, or None."""

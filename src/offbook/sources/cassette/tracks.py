@@ -1,4 +1,4 @@
-"""The tracks of a tape beside the model: the executions of tools, and the answers of people.
+"""The other tracks of a tape: the executions of tools, and the answers of people.
 
 `TrackRecorder` writes them, `ToolReplay` and `PeopleReplay` answer from them.
 

@@ -15,6 +15,7 @@ import msgspec
 from offbook.capability import load
 from offbook.errors import FormatError, ModelError, UsageError, did_you_mean, require_known
 from offbook.exchange.model import Reply
+from offbook.exchange.tool_track import ToolEnd, ToolRun
 from offbook.files import parse_json, read_text
 from offbook.sources.cassette.format import response_from_error, response_from_reply
 from offbook.sources.cassette.recording import Recording
@@ -36,7 +37,10 @@ Skipped = Counter[str]  # parts of a file that were not imported, by kind
 
 
 class ImportedExchange(msgspec.Struct, frozen=True):
-    """One exchange; `prompt` is None and `trace` is empty if the file does not have them."""
+    """One exchange; `prompt` is None and `trace` is empty if the file does not have them.
+
+    `results` are the results of tools in its request, by the ids of their calls.
+    """
 
     reply: Reply
     prompt: str | None = None
@@ -47,6 +51,7 @@ class ImportedExchange(msgspec.Struct, frozen=True):
     error: ModelError | None = None
     usage_known: bool = False
     trace: str = ""
+    results: dict[str, str] = {}
 
 
 class TraceRecord(msgspec.Struct, frozen=True):
@@ -219,9 +224,14 @@ def write_cassette(
     replace: bool = False,
     redactions: RedactionRules | Mapping[str, Any] | None = None,
 ) -> int:
-    """Write exchanges to a cassette, and return how many."""
-    count = 0
-    with Recording(_NoSource(), path, replace=replace, redactions=redactions) as recording:
+    """Write exchanges to a cassette, and return how many; results of tools are a track of it."""
+    exchanges = list(exchanges)
+    results = {call_id: text for each in exchanges for call_id, text in each.results.items()}
+    made = {call.id for exchange in exchanges for call in exchange.reply.calls}
+    tracks = "model,tools" if results.keys() & made else "model"
+    with Recording(
+        _NoSource(), path, replace=replace, redactions=redactions, tracks=tracks
+    ) as recording:
         for exchange in exchanges:
             if exchange.error is not None:
                 response = response_from_error(exchange.error, duration=exchange.duration_ms)
@@ -229,8 +239,11 @@ def write_cassette(
                 response = response_from_reply(exchange.reply, duration=exchange.duration_ms)
                 response = msgspec.structs.replace(response, exit_code=exchange.exit_code)
             recording.record_output(exchange.prompt, response, hat=exchange.hat)
-            count += 1
-    return count
+            for call in exchange.reply.calls:
+                if recording.tool_track is not None and call.id in results:
+                    run = ToolRun(call.name, call.arguments, call.id)
+                    recording.tool_track.add(run, ToolEnd(results[call.id]))
+    return len(exchanges)
 
 
 def write_mocks(exchanges: Iterable[ImportedExchange], path: Path) -> int:

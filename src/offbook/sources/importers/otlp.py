@@ -205,7 +205,8 @@ def _is_model_call(attributes: Attributes) -> bool:
     if operation is not None:
         return as_text(operation) in OPERATIONS
     is_llm = attributes.get("openinference.span.kind") == "LLM"
-    return is_llm or "gen_ai.request.model" in attributes
+    is_generation = attributes.get("langfuse.observation.type") == "generation"
+    return is_llm or is_generation or "gen_ai.request.model" in attributes
 
 
 def _read_span(
@@ -251,7 +252,30 @@ def _read_span(
         error=error,
         usage_known=input_tokens is not None or output_tokens is not None,
         trace=_trace_id(span),
+        results=find_results(request),
     )
+
+
+def find_results(request: Messages) -> dict[str, str]:
+    """Return the results of tools in a request, by the ids of their calls."""
+    results: dict[str, str] = {}
+    for message in request:
+        parts = [*as_items(message.get("parts")), *as_items(_from_json(message.get("content")))]
+        for part in parts:
+            call_id = part.get("tool_call_id") or part.get("tool_use_id") or part.get("id")
+            kind = part.get("type")
+            if kind in {"tool_call_response", "tool_result"} and call_id:
+                told = next((part[k] for k in ("response", "result", "content") if k in part), "")
+                results[as_text(call_id)] = _result_text(told)
+        if message.get("tool_call_id") and not any(p.get("type") == "tool_result" for p in parts):
+            results[as_text(message["tool_call_id"])] = _result_text(message.get("content"))
+    return results
+
+
+def _result_text(value: Any) -> str:
+    """Return the text of a result: blocks of text are joined, other values are JSON."""
+    texts = [as_text(item["text"]) for item in as_items(value) if "text" in item]
+    return "\n".join(texts) if texts else as_text(value)
 
 
 def _finish_reason(reasons: Any, reply: Messages) -> str:

@@ -54,6 +54,7 @@ IMPORT_EXAMPLE = """\b
 Example:
   offbook import production.jsonl --trace-id t-123 -o tests/t-123.yaml
   offbook import spans.json -o mocks.jsonl
+  offbook import tape.yaml -o tests/test_refund.py --agent shop:agent
 
 \b
 Formats: generic {prompt, response, tool_calls} lines, claude-code, codex, pi,
@@ -314,21 +315,48 @@ def _check_files(paths: tuple[Path, ...], *, as_json: bool) -> int:
 @click.command("import", epilog=IMPORT_EXAMPLE)
 @click.argument("trace", type=FILE_PATH)
 @click.option(
-    "-o", "--output", type=FILE_PATH, required=True, help="A cassette (.yaml) or mocks (.jsonl)."
+    "-o",
+    "--output",
+    type=FILE_PATH,
+    required=True,
+    help="A cassette (.yaml), mocks (.jsonl) or a test (.py).",
 )
 @click.option("--kind", default="", metavar="FORMAT", help="The format, if it is not detected.")
 @click.option("--trace-id", help="Import this trace only.")
 @click.option("--replace", is_flag=True, help="Overwrite an existing file.")
+@click.option(
+    "--agent", default="", metavar="MODULE:NAME", help="The agent of the test that is written."
+)
 def import_trace(
-    trace: Path, *, output: Path, kind: str, trace_id: str | None, replace: bool
+    trace: Path, *, output: Path, kind: str, trace_id: str | None, replace: bool, agent: str
 ) -> None:
-    """Convert a trace of another tool into a cassette or mocks."""
+    """Convert a trace of another tool, or a tape, into a cassette, mocks or a test."""
     from offbook.sources.importers.importer import Skipped, read_trace, write_cassette, write_mocks
 
+    if (output.suffix == ".py") != bool(agent):
+        raise UsageError(
+            "--agent names the agent of a test, and a test needs it",
+            where=str(output),
+            hint=f"offbook import {trace} -o tests/test_agent.py --agent shop:agent",
+        )
+    if output.suffix == ".py" and output.exists() and not replace:
+        raise UsageError("file exists already", where=str(output), hint="use --replace")
+    if output.suffix == ".py" and trace.suffix in {".yaml", ".yml"}:
+        _write_test(trace, output, agent)
+        return
     skipped = Skipped()
     exchanges = read_trace(trace, kind, trace_id, skipped)
     if output.suffix in {".yaml", ".yml"}:
         count = write_cassette(exchanges, output, replace=replace)
+    elif output.suffix == ".py":
+        from offbook.files import make_temp_folder, remove_temp_folder
+
+        folder = make_temp_folder()
+        try:
+            count = write_cassette(exchanges, folder / "imported.yaml")
+            _write_test(folder / "imported.yaml", output, agent, trace)
+        finally:
+            remove_temp_folder(folder)
     elif output.suffix == ".jsonl":
         if not replace:
             require_new(output, hint="use --replace")
@@ -337,7 +365,7 @@ def import_trace(
         raise UsageError(
             f"unsupported file type {output.suffix!r}",
             where=str(output),
-            hint="write a cassette (.yaml) or mocks (.jsonl)",
+            hint="write a cassette (.yaml), mocks (.jsonl) or a test (.py)",
         )
     click.echo(f"{output}: {counted(count, 'interaction')}")
     traces = list(dict.fromkeys(exchange.trace for exchange in exchanges))
@@ -350,3 +378,19 @@ def import_trace(
     if skipped:
         listed = ", ".join(f"{count} x {what}" for what, count in sorted(skipped.items()))
         click.echo(f"skipped: {listed}", err=True)
+
+
+def _write_test(tape: Path, output: Path, agent: str, origin: Path | None = None) -> None:
+    """Write a test that plays a tape."""
+    from offbook.files import write_atomic
+    from offbook.sources.cassette.journal import load_cassette
+    from offbook.sources.cassette.written_test import write_test
+
+    written = write_test(
+        load_cassette(tape), agent, output.stem.removeprefix("test_"), origin or tape
+    )
+    output.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(output, written.text.encode())
+    click.echo(f"{output}: written; run it: pytest {shlex.quote(str(output))}")
+    for part in written.skipped:
+        click.echo(f"not in the test: {part}", err=True)
