@@ -109,6 +109,7 @@ SLOW_PATHS = [
     "explore/test_playing.py",
     "explore/test_sdk_conversions.py",
     "explore/test_search.py",
+    "explore/test_worker.py",
     "fossils/test_fossils.py",
     "goldens/test_categories.py",
     "goldens/test_completeness.py",
