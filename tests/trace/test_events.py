@@ -56,3 +56,12 @@ def test_the_data_of_an_event_are_read_as_they_were_written():
     assert ToolCallData.read(newer) == data
     with pytest.raises(FormatError, match=r"event 0, tool.call, cannot be read"):
         ToolCallData.read(Event(1, event.event, {"tool": "bash"}))
+
+
+def test_events_that_nobody_listens_to_are_numbered():
+    hub, events = Hub(), list[Event]()
+    for _ in range(2):
+        hub.emit_data(RunEndData(ok=True))
+    hub.subscribe(events.append)
+    hub.emit_data(RunEndData(ok=True))
+    assert [event.seq for event in events] == [3]

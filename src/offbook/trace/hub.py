@@ -254,7 +254,11 @@ class Hub:
         writer = self._writers.get(name)
         # Usually only the recorder listens: it encodes the data as they are.
         if writer is None or context_scopes.get() is not NO_SCOPES:
-            self.emit(name, data.as_dict())
+            if self._routes.get(name) == ():  # nobody listens, as to a server without a trace
+                with self._lock:
+                    self.seq += 1
+            else:
+                self.emit(name, data.as_dict())
             return
         with self._lock:
             if self._delivering or self._queue:
