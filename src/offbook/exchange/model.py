@@ -8,6 +8,7 @@ is still arriving.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, cast, runtime_checkable
 
@@ -265,24 +266,30 @@ def _compile(raw: bytes, where: str, kind: str, hint: str) -> SchemaValidator:
     return find_errors
 
 
-def find_argument_problem(tool: Tool, arguments: Mapping[str, Any]) -> str:
-    """Return why a model that follows the schema of a tool does not send these arguments, or ""."""
-    if tool.kind != "function" or RAW_ARGUMENTS in arguments:
-        return ""
+def argument_checker(tool: Tool) -> Callable[[Mapping[str, Any]], str]:
+    """Return a function that returns what the schema of a tool forbids of arguments, or ""."""
     schema = tool.schema
-    known: Any = schema.get("properties")
-    if known and not schema.get("additionalProperties") and "patternProperties" not in schema:
-        for name in arguments:
+    properties: Any = schema.get("properties")
+    closed = not schema.get("additionalProperties") and "patternProperties" not in schema
+    known: Any = properties if closed else None
+    validate: SchemaValidator | None = None
+    if tool.kind == "function":
+        with suppress(UsageError):  # the schema itself is invalid: an error of the agent
+            validate = compile_validator(schema, tool.name)
+
+    def find_problem(arguments: Mapping[str, Any]) -> str:
+        if tool.kind != "function" or RAW_ARGUMENTS in arguments:
+            return ""
+        for name in arguments if known else ():
             if name not in known:
                 return f"it has no {name!r}; {did_you_mean(name, known)}"
-    try:
-        errors = compile_validator(schema, tool.name)(arguments)
-    except UsageError:  # the schema itself is invalid: an error of the agent, not of the script
-        return ""
-    if not errors:
-        return ""
-    place = ".".join(str(part) for part in errors[0].path)
-    return f"{place}: {errors[0].message}" if place else errors[0].message
+        errors = validate(arguments) if validate is not None else []
+        if not errors:
+            return ""
+        place = ".".join(str(part) for part in errors[0].path)
+        return f"{place}: {errors[0].message}" if place else errors[0].message
+
+    return find_problem
 
 
 # ------------------------------------------------------------------------- tool aliases

@@ -202,7 +202,7 @@ def _mask(raw: bytes, spans: list[tuple[int, int]]) -> bytes:
 def hide_lines(lines: list[bytes], known: Iterable[bytes] = ()) -> bytes:
     """Return lines as one text, each without its own secrets; one search for all of them."""
     text = b"".join(lines)
-    if any(value in text for values in (known, _header_secrets) for value in values):
+    if (known or _header_secrets) and any(value in text for value in (*known, *_header_secrets)):
         return b"".join([hide_bytes(line[:-1], known) + b"\n" for line in lines])
     lower = text.lower()
     spans: list[tuple[int, int]] = []

@@ -27,7 +27,7 @@ from offbook.exchange.messages import (
     to_json,
     written_text,
 )
-from offbook.exchange.model import Reply, StopReason, Usage, find_argument_problem
+from offbook.exchange.model import Reply, StopReason, Usage, argument_checker
 from offbook.secrets import hide_secrets
 from offbook.sources.matching import (
     AwaitedResults,
@@ -69,6 +69,8 @@ from offbook.sources.playbook.diagnostics import (
 from offbook.trace.hub import release_held
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from offbook.determinism.faults import Fault
     from offbook.exchange.model import Request, Tool
     from offbook.exchange.people import Answer, PersonQuestion
@@ -162,6 +164,7 @@ class Playbook:
         self._latest = _Conversation()
         self._counted_tools: tuple[tuple[Tool, ...], int] = ((), 0)
         self._call_count = 0
+        self._checked: tuple[Tool | None, Callable[[Params], str]] = (None, str)
 
     def load(self, *script: Turn | Role) -> None:
         """Append turns and roles to the script."""
@@ -530,7 +533,10 @@ class Playbook:
         """Return what the schema of a tool forbids of these arguments."""
         for tool in request.tools:
             if tool.name == name:
-                return find_argument_problem(tool, params)
+                # A session offers the same object each time.
+                if tool is not self._checked[0]:
+                    self._checked = (tool, argument_checker(tool))
+                return self._checked[1](params)
         return ""
 
     async def _late_params(self, step: Step, action: Call) -> Params:
