@@ -152,7 +152,7 @@ BUDGETS = [
     (IMPORT_NAMES, 11, 60),
     (HELP, 17, 36),
     ("import pytest_offbook.plugin", 24, 84),
-    (SERVE, 50, 590),
+    (SERVE, 51, 590),
 ]
 
 
