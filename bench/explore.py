@@ -49,7 +49,8 @@ from offbook.determinism.run_context import apply_patch
 from offbook.exchange.dialects.dialect import HttpResponse
 from offbook.exchange.messages import RAW_ARGUMENTS
 from offbook.explore import explore
-from offbook.explore.generated_model import ArgumentValues, GeneratedModel
+from offbook.explore.argument_values import ArgumentValues
+from offbook.explore.generated_model import GeneratedModel
 from offbook.explore.moves import END, Move, resolve
 from offbook.explore.playing import Job, Stage
 from offbook.explore.sdk_conversions import SdkConversions, share_ssl_contexts
@@ -277,7 +278,7 @@ def cost_of_search(framework: Framework) -> tuple[float, list[Played]]:
     gc.collect()
     undo = apply_patch(Endpoint, "answer", answer)
     start = time.process_time()
-    with Stage(lambda: drive(framework.make_agent()), PROMPT, (), (Exception,)) as stage:
+    with Stage(lambda: drive(framework.make_agent()), (PROMPT,), (), (Exception,)) as stage:
         for number in range(RUNS):
             model = GeneratedModel(values, seed=f"0:{number}", steps=5)
             stage.play_model(model, Job())

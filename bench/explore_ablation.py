@@ -20,7 +20,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 os.environ["OPENAI_API_KEY"] = "none"
 
 from offbook.exchange.model import Tool
-from offbook.explore.generated_model import ArgumentValues, GeneratedModel
+from offbook.explore.argument_values import ArgumentValues
+from offbook.explore.generated_model import GeneratedModel
 from offbook.explore.moves import Move
 from offbook.explore.playing import Job, Stage
 from tests.explore.planted_bugs import PLANTED, PlantedBug
@@ -46,7 +47,7 @@ def count_behaviours(bug: PlantedBug, seed: int, *, guided: bool) -> int:
     states: set[str] = set()
     kept: list[tuple[Move, ...]] = []
     random = Random(seed)  # noqa: S311 - not for secrets
-    with Stage(bug.broken, bug.prompt, bug.invariants, bug.gives_up) as stage:
+    with Stage(bug.broken, (bug.prompt,), bug.invariants, bug.gives_up) as stage:
         for number in range(LIMIT):
             first: list[Move] = []
             if guided and kept and random.random() < 0.5:

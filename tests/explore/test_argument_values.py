@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offbook.explore import ArgumentValues, Draw, Place, resolve
+from offbook.explore import ArgumentValues, Draw, Place, find_constants, learn, resolve
 
 Schema = dict[str, Any]
 CHOICES: list[Schema] = [
@@ -147,3 +147,43 @@ def test_an_exhaustive_search_tries_every_value_of_the_user():
 def test_an_exhaustive_search_tries_few_values_without_those_of_the_user():
     schema = {"type": "object", "properties": {"number": {"type": "integer"}}}
     assert len(ArgumentValues({}, "1 2 3 4 5 6").few_arguments(schema, (), "refund", 3)) == 3
+
+
+def draw_many(schema: Schema, known: Any, **options: Any) -> set[Any]:
+    values = ArgumentValues({}, "Pay it", **options)
+    draws = (Draw(Random(seed), (), known) for seed in range(400))  # noqa: S311 - not for secrets
+    return {values.arguments(tool(schema), draw, "pay")["it"] for draw in draws}
+
+
+@pytest.mark.parametrize("number", [501, 499, 250, 251, 1000, -500])
+def test_the_neighbours_of_a_limit_that_a_tool_names_are_tried(number: int):
+    known = learn("Pay an amount; at most 500 a day.")
+    assert number in draw_many({"type": "integer"}, known)
+
+
+def test_an_address_goes_to_a_parameter_for_addresses():
+    seen = ["order", "eve@evil.example", "3", "4", "5", "6", "7"]
+    schema = {"type": "object", "properties": {"to": {"type": "string"}}, "required": ["to"]}
+    values = ArgumentValues({}, "Go")
+    made = [
+        values.arguments(schema, Draw(Random(seed), seen), "send")["to"]  # noqa: S311 - not for secrets
+        for seed in range(100)
+    ]
+    assert made.count(Place(1, as_text=True)) > 30
+
+
+LIMIT = 7310
+
+
+def compares(amount: int, mode: str) -> bool:
+    if amount > LIMIT or amount == 4242:
+        return mode in {"express", "slow"}
+    return len(mode) == 3 and mode != "ÿ" * 70
+
+
+def test_the_constants_that_code_compares_with_are_found():
+    assert {*find_constants(compares)} == {7310, 4242, "express", "slow", 3}
+
+
+def test_the_constants_of_the_code_are_tried():
+    assert 4242 in draw_many({"type": "integer"}, learn(""), constants=[4242])

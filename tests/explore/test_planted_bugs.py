@@ -38,7 +38,7 @@ def find(bug: PlantedBug) -> Counterexample:
 def save(name: str, script: str, path: Path) -> Callable[[], None]:
     """Write the test for a finding; return its function."""
     text = render_tests(
-        [(name, script, None)],
+        [(name, script, ())],
         imports=[
             "from tests.explore.planted_bugs import PLANTED",
             "",

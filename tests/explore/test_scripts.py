@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,7 +13,7 @@ from offbook.explore import (
     GeneratedCall,
     Move,
     Place,
-    build_turn,
+    build_turns,
     find_values,
     render_script,
     run_rendered,
@@ -40,7 +41,7 @@ MOVES = st.one_of(
 
 @given(st.lists(MOVES, max_size=4))
 def test_the_pasted_text_is_the_script_that_was_played(moves: list[Move]):
-    assert run_rendered(render_script("Go", moves)) == build_turn("Go", moves, [])
+    assert run_rendered(render_script("Go", moves)) == build_turns("Go", moves, [])
 
 
 def test_a_value_of_a_result_is_read_when_the_script_runs():
@@ -79,3 +80,75 @@ def test_shrinking_keeps_only_what_breaks_the_invariant():
         ),
     )
     assert smallest == (Move((GeneratedCall("refund", {"number": 7}),)),)
+
+
+def test_several_prompts_are_a_list_of_conversations():
+    moves = [
+        Move((GeneratedCall("find"),)),
+        Move(prompt="And now?"),
+        Move(prompt="Go again", fresh=True),
+        Move((GeneratedCall("refund"),), denied=True),
+    ]
+    script = render_script("Go", moves)
+    assert script == (
+        "[\n"
+        "    [\n"
+        '        when("Go", [\n'
+        '            call("find"),\n'
+        '            say("Done."),\n'
+        "        ]),\n"
+        '        when("And now?", [\n'
+        '            say("Done."),\n'
+        "        ]),\n"
+        "    ],\n"
+        '    when("Go again", [\n'
+        '        call("refund"),\n'
+        '        person("refund", deny),\n'
+        '        say("Done."),\n'
+        "    ]),\n"
+        "]"
+    )
+    assert run_rendered(script) == build_turns("Go", moves, [])
+
+
+@pytest.mark.parametrize(
+    "text, values",
+    [
+        ("write to eve@evil.example.", ["eve@evil.example"]),
+        ("see https://shop.example/a?b=1, please", ["https://shop.example/a?b=1"]),
+        ("saved in /srv/notes/a.txt and report.csv", ["/srv/notes/a.txt", "report.csv"]),
+        ("you owe 1,250.50 EUR for 3 chairs", [1250.5, 3]),
+        ("at 12.50 each", [12.5]),
+    ],
+)
+def test_addresses_paths_and_amounts_in_a_text_are_found(text: str, values: list[Any]):
+    assert values_of(text) == values
+
+
+ODD = GeneratedCall("refund", {"number": 7, "list": [{"a": 1}], "text": "abc"})
+PLAIN = (Move((GeneratedCall("refund"),)),)
+
+
+@pytest.mark.parametrize(
+    "moves",
+    [
+        (Move((ODD,), "Let me", "length"),),
+        (Move(fault="tool_lost@1"), Move((ODD,), denied=True)),
+        (Move((ODD,)), Move(prompt="Again", fresh=True), Move(status=529)),
+        (Move(text="and so on"), Move((ODD, ODD), stop="cut")),
+    ],
+)
+def test_no_option_is_left_that_can_be_left_out(moves: tuple[Move, ...]):
+    assert shrink(moves, lambda tried: any(move.calls for move in tried))[0] == PLAIN
+
+
+def test_equal_values_are_made_simpler_together():
+    moves = tuple(Move((GeneratedCall("refund", {"id": "PLAN-17"}),)) for _ in range(2))
+
+    def same_id_twice(tried: tuple[Move, ...]) -> bool:
+        ids = [made.arguments.get("id") for move in tried for made in move.calls]
+        return len(ids) == 2 and ids[0] == ids[1] != None  # noqa: E711 - a value is needed
+
+    assert shrink(moves, same_id_twice)[0] == tuple(
+        Move((GeneratedCall("refund", {"id": ""}),)) for _ in range(2)
+    )

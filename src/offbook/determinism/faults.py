@@ -39,6 +39,7 @@ KINDS = {
     "slow": "the response comes slowly, event by event",
     "content_type": "the response is an HTML page with the status 200",
     "tool_error": "a tool fails (tool_error:bash: only this tool)",
+    "tool_lost": "a tool runs, and its result is lost (tool_lost:pay: only this tool)",
     "tool_slow": "a tool takes long",
     "host_error": "a call of the host fails (host_error:workspace.read_text: only this one)",
     "host_slow": "a call of the host takes long",
@@ -179,19 +180,26 @@ class FaultInjector:
         """Return the fault of the next call of this tool, or of this operation of the host."""
         return self._next(place, name, lambda _: True, {"call_id": call_id} if call_id else {})
 
-    async def call(self, place: Place, name: str, call_id: str = "") -> None:
-        """Delay a call or raise `InjectedFault`, if it is its turn."""
-        fault = self.for_call(place, name, call_id)
-        if fault is not None:
-            _raise_unless_slow(fault)
-            await asyncio.sleep(fault.seconds)
+    async def call(self, place: Place, name: str, call_id: str = "") -> InjectedFault | None:
+        """Delay a call or raise `InjectedFault`, if it is its turn.
 
-    def call_blocking(self, place: Place, name: str, call_id: str = "") -> None:
-        """Delay a call or raise `InjectedFault`, for callers that cannot await."""
+        Return the error to raise after the call, if its result is lost.
+        """
         fault = self.for_call(place, name, call_id)
-        if fault is not None:
-            _raise_unless_slow(fault)
-            time.sleep(fault.seconds)
+        if fault is None:
+            return None
+        _raise_if_error(fault)
+        await asyncio.sleep(fault.seconds)
+        return InjectedFault(fault.message) if fault.kind == "tool_lost" else None
+
+    def call_blocking(self, place: Place, name: str, call_id: str = "") -> InjectedFault | None:
+        """Do the same, for callers that cannot await."""
+        fault = self.for_call(place, name, call_id)
+        if fault is None:
+            return None
+        _raise_if_error(fault)
+        time.sleep(fault.seconds)
+        return InjectedFault(fault.message) if fault.kind == "tool_lost" else None
 
     def find_missing(self) -> str:
         """Return what the plan has and this run had not, or nothing."""
@@ -241,6 +249,6 @@ class FaultInjector:
         return Fault(entry.kind, number, name, at, status, seconds)
 
 
-def _raise_unless_slow(fault: Fault) -> None:
+def _raise_if_error(fault: Fault) -> None:
     if fault.kind.endswith("error"):
         raise InjectedFault(fault.message)

@@ -37,8 +37,9 @@ __all__, __getattr__, __dir__ = lazy_names(
     internal={
         "broken_tools": "find_tool_code find_tool_values",
         "candidates": "SDKS scan_project",
-        "generated_model": "ArgumentValues Draw",
-        "moves": "GeneratedCall Move Place build_turn render_script render_tests resolve"
+        "code_constants": "find_constants",
+        "argument_values": "ArgumentValues Draw learn",
+        "moves": "GeneratedCall Move Place build_turns render_script render_tests resolve"
         " run_rendered",
         "observed_run": "ObligingModel Settings find_side_effect",
         "sdk_conversions": "SdkConversions describe_form share_ssl_contexts",

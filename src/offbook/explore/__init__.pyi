@@ -1,10 +1,12 @@
 from offbook.capability import Capability
+from offbook.explore.argument_values import ArgumentValues as ArgumentValues
+from offbook.explore.argument_values import Draw as Draw
+from offbook.explore.argument_values import learn as learn
 from offbook.explore.broken_tools import find_tool_code as find_tool_code
 from offbook.explore.broken_tools import find_tool_values as find_tool_values
 from offbook.explore.candidates import SDKS as SDKS
 from offbook.explore.candidates import scan_project as scan_project
-from offbook.explore.generated_model import ArgumentValues as ArgumentValues
-from offbook.explore.generated_model import Draw as Draw
+from offbook.explore.code_constants import find_constants as find_constants
 from offbook.explore.invariants import at_most as at_most
 from offbook.explore.invariants import ends_within as ends_within
 from offbook.explore.invariants import never_before as never_before
@@ -12,7 +14,7 @@ from offbook.explore.invariants import no_secret_in_answer as no_secret_in_answe
 from offbook.explore.moves import GeneratedCall as GeneratedCall
 from offbook.explore.moves import Move as Move
 from offbook.explore.moves import Place as Place
-from offbook.explore.moves import build_turn as build_turn
+from offbook.explore.moves import build_turns as build_turns
 from offbook.explore.moves import find_values as find_values
 from offbook.explore.moves import render_script as render_script
 from offbook.explore.moves import render_tests as render_tests

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -18,10 +19,17 @@ from offbook.cli_options import (
     script_option,
 )
 from offbook.errors import InvariantBroken, RunError, UsageError
-from offbook.files import import_object, make_temp_folder, remove_temp_folder, write_atomic
+from offbook.files import (
+    import_object,
+    make_temp_folder,
+    parse_yaml,
+    read_text,
+    remove_temp_folder,
+    write_atomic,
+)
 
 if TYPE_CHECKING:
-    from offbook.explore.search import Exploration
+    from offbook.explore.search import Counterexample, Exploration
 
 COMMAND_DEADLINE = 60.0  # seconds: a program starts first
 
@@ -45,13 +53,15 @@ Exit codes:
 
 
 @click.command("explore", epilog=EXPLORE_EXAMPLE)
-@click.argument("arguments", metavar="[WORLD] PROMPT [-- COMMAND…]", nargs=-1)
+@click.argument("arguments", metavar="[WORLD] PROMPT… [-- COMMAND…]", nargs=-1)
 @click.option("--invariant", "-i", multiple=True, metavar="MODULE:NAME", help="Repeatable.")
 @click.option("--runs", default=500, show_default=True, type=click.IntRange(1))
 @click.option("--steps", default=5, show_default=True, type=click.IntRange(1))
 @click.option("--seed", default=0, show_default=True)
 @click.option("--depth", default=0, type=click.IntRange(0), help="Try all scripts of this length.")
 @click.option("--gives-up", multiple=True, metavar="MODULE:NAME", help="An exception to allow.")
+@click.option("--values", multiple=True, metavar="NAME=VALUE|FILE", help="Arguments to try.")
+@click.option("--without", multiple=True, metavar="ORACLE", help="Leave out an oracle.")
 @click.option("--save", type=FILE_PATH, metavar="FILE", help="Write a test for what is found.")
 @click.option("--trace", type=FILE_PATH, metavar="FILE", help="Write the trace of what is found.")
 @click.option(
@@ -70,6 +80,8 @@ def explore_command(  # noqa: PLR0913 - the options of the command
     seed: int,
     depth: int,
     gives_up: tuple[str, ...],
+    values: tuple[str, ...],
+    without: tuple[str, ...],
     save: Path | None,
     trace: Path | None,
     deadline: float | None,
@@ -79,7 +91,7 @@ def explore_command(  # noqa: PLR0913 - the options of the command
     from offbook.explore.search import DEADLINE, explore
 
     sys.path.insert(0, "")
-    world, prompt, source = _read_target(arguments, save)
+    world, prompts, source = _read_target(arguments, save)
     if deadline is None:
         deadline = COMMAND_DEADLINE if source.startswith("drive(") else DEADLINE
     exceptions = [import_object(name) for name in gives_up]
@@ -87,13 +99,15 @@ def explore_command(  # noqa: PLR0913 - the options of the command
     try:
         found = explore(
             world,
-            prompt,
+            prompts,
             *(import_object(name) for name in invariant),
             runs=runs,
             steps=steps,
             seed=seed,
             depth=depth,
             gives_up=exceptions,
+            values=_read_values(values),
+            without=without,
             deadline=deadline,
             trace=trace,
             progress=_show_progress if live else None,
@@ -101,7 +115,7 @@ def explore_command(  # noqa: PLR0913 - the options of the command
     except InvariantBroken as error:
         found = cast("Exploration", error.exploration)
         if save is not None:
-            _save(save, found, source, invariant, gives_up, deadline)
+            _save(save, found, source, invariant, gives_up, without, deadline)
         if as_json:
             print_json(_as_json(found))
         else:
@@ -123,12 +137,12 @@ def explore_command(  # noqa: PLR0913 - the options of the command
     return 0
 
 
-def _read_target(arguments: tuple[str, ...], save: Path | None) -> tuple[Any, str, str]:
-    """Return the world, the prompt, and the source text of the world for a saved test."""
+def _read_target(arguments: tuple[str, ...], save: Path | None) -> tuple[Any, list[str], str]:
+    """Return the world, the prompts, and the source text of the world for a saved test."""
     separator = sys.argv.index("--") if "--" in sys.argv else 0
     command = sys.argv[separator + 1 :] if separator else []
     words = list(arguments[: len(arguments) - len(command)])
-    if command and len(words) == 1:
+    if command and words:
         from offbook.explore.moves import literal
         from offbook.runs.api import drive
         from offbook.subjects.clis.clients import Command
@@ -142,13 +156,41 @@ def _read_target(arguments: tuple[str, ...], save: Path | None) -> tuple[Any, st
             else f"str(HERE / {literal(_relative(word, save or Path()))})"
             for word, path in zip(command, found, strict=True)
         )
-        return (lambda: drive(Command(found))), words[0], f"drive(Command([{shown}]))"
-    if command or len(words) != 2:  # noqa: PLR2004 - the world and the prompt
+        return (lambda: drive(Command(found))), words, f"drive(Command([{shown}]))"
+    if command or len(words) < 2:  # noqa: PLR2004 - the world and the prompt
         raise UsageError(
             "expected a world and a prompt, or a prompt and a command",
             hint='offbook explore shop:world "Refund order 7"',
         )
-    return import_object(words[0]), words[1], words[0]
+    return import_object(words[0]), words[1:], words[0]
+
+
+def _read_values(given: tuple[str, ...]) -> dict[str, list[Any]]:
+    """Return the values by parameter: `number=7`, or a file with an object of lists."""
+    values: dict[str, list[Any]] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if equals and not Path(text).is_file():
+            values.setdefault(name, []).append(_parse_value(value))
+            continue
+        content = parse_yaml(read_text(Path(text)), text)  # JSON is YAML, too
+        if not isinstance(content, dict):
+            raise UsageError(
+                "expected an object with a list of values for each parameter",
+                where=text,
+                hint='write {"refund.number": [7, 8]}',
+            )
+        for key, items in cast("dict[str, Any]", content).items():
+            own = cast("list[Any]", items) if isinstance(items, list) else [items]
+            values.setdefault(str(key), []).extend(own)
+    return values
+
+
+def _parse_value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def _relative(path: str, save: Path) -> str:
@@ -162,11 +204,11 @@ def _save(
     source: str,
     invariants: tuple[str, ...],
     gives_up: tuple[str, ...],
+    without: tuple[str, ...],
     deadline: float,
 ) -> None:
     """Write a test for each finding."""
     from offbook.explore.moves import literal, render_tests
-    from offbook.explore.worker import HANG
 
     is_command = source.startswith("drive(")
     targets = [*invariants, *gives_up, *([] if is_command else [source])]
@@ -177,7 +219,7 @@ def _save(
         imports += ["", "", "def world():", f"    return {source}"]
     text = render_tests(
         [
-            (finding.invariant, finding.script, deadline if finding.invariant == HANG else None)
+            (finding.invariant, finding.script, _replay_options(finding, without, deadline))
             for finding in found.findings
         ],
         imports=imports,
@@ -187,6 +229,19 @@ def _save(
         gives_up=[target.partition(":")[2] for target in gives_up],
     )
     write_atomic(path, text)
+
+
+def _replay_options(
+    finding: Counterexample, without: tuple[str, ...], deadline: float
+) -> list[str]:
+    """Return the options with which a saved test plays a finding."""
+    from offbook.explore.moves import list_faults, literal
+    from offbook.explore.oracles import HANG
+
+    faults = list_faults(finding.moves)
+    options = [f"without=[{', '.join(map(literal, without))}]"] if without else []
+    options += [f"faults=[{', '.join(map(literal, faults))}]"] if faults else []
+    return [*options, *([f"deadline={deadline:g}"] if finding.invariant == HANG else [])]
 
 
 def _show_progress(found: Exploration) -> None:

@@ -10,28 +10,41 @@ from __future__ import annotations
 import re
 from collections import Counter
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import msgspec
 
 from offbook.determinism.faults import Fault
 from offbook.exchange.messages import JSON, AnyBlock, Text, ToolCall
 from offbook.exchange.model import Reply, Request, StopReason
+from offbook.exchange.people import deny
 from offbook.sources.matching import make_call_id
-from offbook.sources.playbook.actions import ScriptedStop, call, fail, say, when
+from offbook.sources.playbook.actions import ScriptedStop, Turn, call, fail, person, say, when
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from offbook.sources.playbook.actions import Action, Call, Turn
+    from offbook.sources.playbook.actions import Action, Call
+
+    Script = Turn | list[Turn | list[Turn]]
 
 
 LAST_WORDS = "Done."
 SOON = 0.001  # seconds after which a client may retry: a search must not wait
 MAX_VALUES = 32  # of the results; a table of a thousand rows has no more ids worth a try
 MAX_VALUE_LENGTH = 200
-# A word with a digit in it: an id, a number, a date.
-_ID = re.compile(r"(?<![\w.-])(?=[\w.-]*\d)[\w-]+(?:\.[\w-]+)*")
+MAX_DIGITS = 31
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+# What a text names: a URL, an address, a path, a file, an amount, and a word with a digit in it: an
+# id, a number, a date.
+_NAMED = re.compile(
+    r"https?://[^\s\"'<>)\]}]*[\w/]"
+    r"|[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
+    r"|(?<![\w.])(?:~|\.{1,2})?/[\w.@-]+(?:/[\w.@-]+)*"
+    r"|(?<![\w.-])[\w-]+(?:/[\w.-]+)*\.(?:txt|md|json|csv|py|pdf|ya?ml|log|html?|xml|toml|db)\b"
+    r"|(?<![\w.-])\d{1,3}(?:,\d{3})+(?:\.\d+)?(?![\w-])"
+    r"|(?<![\w.-])(?=[\w.-]*\d)[\w-]+(?:\.[\w-]+)*"
+)
 
 
 class HasText(Protocol):
@@ -59,12 +72,21 @@ class GeneratedCall(msgspec.Struct, frozen=True):
 
 
 class Move(msgspec.Struct, frozen=True):
-    """One message of the model: calls, a text, or an error of the provider."""
+    """One message of the model: calls, a text, or an error of the provider.
+
+    If `denied`, people deny what the agent asks about the calls. A move with a `prompt` is the next
+    prompt of the user instead; with `fresh`, in a new conversation with the same agent. One with a
+    `fault` is a fault of the whole run, such as `tool_lost@1`.
+    """
 
     calls: tuple[GeneratedCall, ...] = ()
     text: str = ""
     stop: ScriptedStop = "stop"
     status: int = 0
+    denied: bool = False
+    prompt: str = ""
+    fresh: bool = False
+    fault: str = ""
 
     @property
     def size(self) -> int:
@@ -76,7 +98,7 @@ END = Move(text=LAST_WORDS)
 
 
 def find_values(result: HasText) -> list[Any]:
-    """Return the ids, numbers and short texts in a tool result, in order and each once.
+    """Return the ids, numbers, addresses, paths and short texts in a tool result, each once.
 
     A script uses them where it needs an id that only exists while it runs:
 
@@ -87,12 +109,13 @@ def find_values(result: HasText) -> list[Any]:
             say("Done."),
         ])
     """
-    return [*_find_in_text(result.text)]
+    return [*find_in_text(result.text)]
 
 
 # The tools of an agent give the same few results again and again.
 @lru_cache(maxsize=512)
-def _find_in_text(text: str) -> tuple[Any, ...]:
+def find_in_text(text: str) -> tuple[Any, ...]:
+    """Return the ids, numbers, addresses and short texts in a text, each once."""
     found: list[Any] = []
     try:
         _collect(msgspec.json.decode(text), found)
@@ -111,7 +134,7 @@ def _collect(value: Any, found: list[Any]) -> None:
             if 0 < len(value) <= MAX_VALUE_LENGTH and " " not in value:
                 found.append(_number_or_text(value))
             else:
-                found += [_number_or_text(token) for token in _ID.findall(value)]
+                found += [_number_or_text(token) for token in _NAMED.findall(value)]
         case dict():
             for item in cast("dict[str, Any]", value).values():
                 _collect(item, found)
@@ -123,7 +146,10 @@ def _collect(value: Any, found: list[Any]) -> None:
 
 
 def _number_or_text(token: str) -> Any:
-    return int(token) if token.isascii() and token.isdigit() and len(token) < MAX_VALUES else token
+    plain = token.replace(",", "")
+    if not plain.isascii() or len(plain) > MAX_DIGITS or not _NUMBER.fullmatch(plain):
+        return token
+    return float(plain) if "." in plain else int(plain)
 
 
 def resolve(value: Any, seen: Sequence[Any]) -> Any:
@@ -169,20 +195,69 @@ def build_reply(move: Move, request: Request, seen: Sequence[Any], first_call: i
     return Reply(tuple(blocks), stop, model=request.model, fault=cut)
 
 
-def complete(moves: Iterable[Move]) -> list[Move]:
-    """Return the moves with an end: a text without calls."""
-    moves = [*moves]
-    # After a cut stream most agents ask again.
-    ends = bool(moves) and not moves[-1].calls and not moves[-1].status and moves[-1].stop != "cut"
-    return moves if ends else [*moves, END]
+class Session(NamedTuple):
+    """A prompt and the moves of the model; `fresh` if it begins a new conversation."""
+
+    prompt: str
+    moves: list[Move]
+    fresh: bool = False
 
 
-def build_turn(prompt: str, moves: Iterable[Move], seen: list[Any]) -> Turn:
-    """Return the playbook of these moves; `seen` gets the values of the results."""
-    moves = complete(moves)
-    collects = any(has_place(made.arguments) for move in moves for made in move.calls)
-    actions: list[Action | list[Action]] = []
+def split_sessions(prompt: str, moves: Iterable[Move]) -> list[Session]:
+    """Return the moves by prompt, each with an end: a text without calls."""
+    sessions = [Session(prompt, [])]
     for move in moves:
+        if move.prompt:
+            sessions.append(Session(move.prompt, [], move.fresh))
+        elif not move.fault:
+            sessions[-1].moves.append(move)
+    for session in sessions:
+        last = session.moves[-1] if session.moves else None
+        # After a cut stream most agents ask again.
+        if last is None or last.calls or last.status or last.stop == "cut":
+            session.moves.append(END)
+    return sessions
+
+
+def list_faults(moves: Iterable[Move]) -> tuple[str, ...]:
+    """Return the faults of the run."""
+    return tuple(move.fault for move in moves if move.fault)
+
+
+def build_turns(prompt: str, moves: Iterable[Move], seen: list[Any]) -> Script:
+    """Return the playbook of these moves; `seen` gets the values of the results."""
+    moves = [*moves]
+    collects = uses_results(moves)
+    conversations: list[list[Turn]] = []
+    for session in split_sessions(prompt, moves):
+        turn = _build_turn(session, seen, collects=collects)
+        if session.fresh or not conversations:
+            conversations.append([])
+        conversations[-1].append(turn)
+    return join_turns(conversations)
+
+
+def join_turns(conversations: list[list[Turn]]) -> Script:
+    """Return conversations as they are written: one turn alone without a list."""
+    parts = [turns[0] if len(turns) == 1 else turns for turns in conversations]
+    return parts[0] if len(parts) == 1 and isinstance(parts[0], Turn) else parts
+
+
+def list_turns(script: Script) -> tuple[list[Turn], set[int]]:
+    """Return the turns of a script, and the numbers of those that begin another conversation."""
+    parts = [script] if isinstance(script, Turn) else script
+    turns: list[Turn] = []
+    fresh: set[int] = set()
+    for part in parts:
+        if turns:
+            fresh.add(len(turns))
+        turns += [part] if isinstance(part, Turn) else part
+    return turns, fresh
+
+
+def _build_turn(session: Session, seen: list[Any], *, collects: bool) -> Turn:
+    actions: list[Action | list[Action]] = []
+    for move in session.moves:
         if move.status:
             actions.append(fail(status=move.status, retry_after=SOON))
             continue
@@ -190,7 +265,9 @@ def build_turn(prompt: str, moves: Iterable[Move], seen: list[Any]) -> Turn:
         if move.text or not group or move.stop != "stop":
             group.append(say(move.text, stop=move.stop))
         actions.append(group if len(group) > 1 else group[0])
-    return when(prompt, actions)
+        if move.denied:
+            actions += [person(made.tool, deny) for made in move.calls]
+    return when(session.prompt, actions)
 
 
 def _build_call(made: GeneratedCall, seen: list[Any], *, collects: bool) -> Call:
@@ -209,11 +286,29 @@ COLLECT = ".then(lambda result: seen.extend(find_values(result)))"
 
 
 def render_script(prompt: str, moves: Iterable[Move]) -> str:
-    """Return the script in Python: `when(…, [call(…), say(…)])`."""
-    moves = complete(moves)
+    """Return the script in Python: `when(…, [call(…), say(…)])`.
+
+    Several prompts are a list: each turn, or list of turns, is a conversation of its own.
+    """
+    moves = [*moves]
     collects = uses_results(moves)
-    lines = [f"when({literal(prompt)}, ["]
-    for move in moves:
+    conversations: list[list[str]] = []
+    for session in split_sessions(prompt, moves):
+        if session.fresh or not conversations:
+            conversations.append([])
+        conversations[-1].append(_render_turn(session, collects=collects))
+    parts = [turns[0] if len(turns) == 1 else _render_list(turns) for turns in conversations]
+    return parts[0] if len(parts) == 1 and len(conversations[0]) == 1 else _render_list(parts)
+
+
+def _render_list(items: Iterable[str]) -> str:
+    inner = "".join(f"{item},\n" for item in items)
+    return "[\n" + "".join(f"{INDENT}{line}\n" for line in inner.splitlines()) + "]"
+
+
+def _render_turn(session: Session, *, collects: bool) -> str:
+    lines = [f"when({literal(session.prompt)}, ["]
+    for move in session.moves:
         if move.status:
             lines.append(f"{INDENT}fail(status={move.status}, retry_after={SOON}),")
             continue
@@ -226,6 +321,8 @@ def render_script(prompt: str, moves: Iterable[Move]) -> str:
             inner = "".join(f"{INDENT * 2}{part},\n" for part in parts)
             line = f"[\n{inner}{INDENT}]"
         lines.append(f"{INDENT}{line},")
+        if move.denied:
+            lines += [f"{INDENT}person({literal(made.tool)}, deny)," for made in move.calls]
     return "\n".join([*lines, "])"])
 
 
@@ -234,14 +331,14 @@ def uses_results(moves: Iterable[Move]) -> bool:
     return any(has_place(made.arguments) for move in moves for made in move.calls)
 
 
-def run_rendered(script: str) -> Turn:
-    """Return the turn that a rendered script makes, exactly as if it had been pasted."""
-    names = {"when": when, "call": call, "say": say, "fail": fail}
+def run_rendered(script: str) -> Script:
+    """Return the turns that a rendered script makes, exactly as if it had been pasted."""
+    names = {"when": when, "call": call, "say": say, "fail": fail, "person": person, "deny": deny}
     return eval(script, {**names, "find_values": find_values, "seen": []})  # noqa: S307 - our own text
 
 
 def render_tests(
-    findings: Sequence[tuple[str, str, float | None]],
+    findings: Sequence[tuple[str, str, Sequence[str]]],
     *,
     imports: Sequence[str],
     world: str,
@@ -251,7 +348,7 @@ def render_tests(
 ) -> str:
     """Return a test file that plays scripts and checks the invariants.
 
-    A finding is what was broken, its script, and the deadline if it hangs. `uses` are the names of
+    A finding is what was broken, its script, and the options of its replay. `uses` are the names of
     `offbook` that the world needs.
     """
     scripts = "".join(script for _, script, _ in findings)
@@ -260,6 +357,7 @@ def render_tests(
     modules = ["import sys"] if any("sys.path" in line for line in imports) else []
     modules += ["from pathlib import Path", ""] if here else []
     own = ["find_values", "replay"] if "seen[" in scripts else ["replay"]
+    people = ["from offbook.people import deny, person"] if "person(" in scripts else []
     names = dict.fromkeys(name for name, _, _ in findings)
     lines = [
         f'"""Found by `offbook explore`: {", ".join(names)}."""',
@@ -267,16 +365,16 @@ def render_tests(
         *modules,
         f"from offbook import {', '.join(sorted([*uses, *words]))}",
         f"from offbook.explore import {', '.join(own)}",
+        *people,
         *(["", "HERE = Path(__file__).parent"] if here else []),
         *imports,
     ]
     counts: Counter[str] = Counter()
-    for name, script, deadline in findings:
+    for name, script, own_options in findings:
         counts[name] += 1
         number = f"_{counts[name]}" if counts[name] > 1 else ""
         options = [f"gives_up=({', '.join(gives_up)},)"] if gives_up else []
-        options += [f"deadline={deadline:g}"] if deadline is not None else []
-        arguments = ", ".join([world, "script", *invariants, *options])
+        arguments = ", ".join([world, "script", *invariants, *options, *own_options])
         lines += ["", "", f"def test_{_identifier(name)}{number}():"]
         lines += [f"{INDENT}seen = []"] if "seen[" in script else []
         lines += [f"{INDENT}{line}" for line in f"script = {script}".split("\n")]

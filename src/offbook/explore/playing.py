@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from inspect import (
@@ -11,57 +12,74 @@ from inspect import (
     iscoroutinefunction,
     isgeneratorfunction,
 )
+from itertools import count
+from random import Random
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import msgspec
 
+from offbook.determinism.faults import Faults
 from offbook.determinism.run_context import is_library, snapshot_variables
-from offbook.errors import PlaybookError, UnknownOutcome, UsageError
+from offbook.errors import PlaybookError, RunError, UnknownOutcome, UsageError
 from offbook.exchange.model import Tool
-from offbook.explore.generated_model import ArgumentValues, GeneratedModel, PatientPlaybook
-from offbook.explore.moves import Move, build_turn, find_values, run_rendered
+from offbook.explore.argument_values import ArgumentValues
+from offbook.explore.code_constants import find_constants
+from offbook.explore.generated_model import NO_END, GeneratedModel, PatientPlaybook
+from offbook.explore.moves import (
+    Move,
+    build_turns,
+    find_values,
+    list_faults,
+    list_turns,
+    run_rendered,
+)
+from offbook.explore.oracles import (
+    CRASH,
+    ENDLESS,
+    REASONS,
+    BrokenInvariant,
+    Evidence,
+    check_run,
+)
 from offbook.explore.sdk_conversions import SdkConversions, share_ssl_contexts
 from offbook.files import ReusedFolder
 from offbook.runs.api import drive
 from offbook.runs.rehearsal import Rehearsal, RehearsalDefaults, use_defaults
 from offbook.runs.run import Run, SyncBridge, watch_termination
 from offbook.subjects.frameworks.framework import is_documented_end
-from offbook.trace.events import REQUEST
+from offbook.trace.events import ERROR, FAULT, REPLY, REQUEST
 
 if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
     from offbook.exchange.model import ModelSource
+    from offbook.explore.moves import Script
     from offbook.sources.playbook.actions import Turn
+
+_EXCEPTION = re.compile(r"^\s*([\w.]+(?:Error|Exception|Exit|Interrupt))\b", re.MULTILINE)
 
 T = TypeVar("T")
 World = Callable[[], object]
 Invariant = Callable[[Run, Any], object]
 
-CRASH = "no unhandled exception"
-
-
-class BrokenInvariant(msgspec.Struct, frozen=True):
-    """A broken invariant: its name, and how it was broken.
-
-    Two violations with one `key` are the same bug; the message may differ from run to run.
-    """
-
-    invariant: str
-    message: str
-    key: str
+SECOND_PROMPTS = 0.3  # of the behaviours: the user has another prompt
+FAULTS = 0.12  # of the behaviours: a tool or the provider fails
+# A fault for one of the first requests or calls. A timeout over a socket would take long.
+FAULT_KINDS = ("tool_error", "tool_lost", "tool_lost", "reset", "truncate", "content_type")
 
 
 class Job(msgspec.Struct, frozen=True):
     """A behaviour to play: that of a seed, the moves of a script, or its text as it is pasted.
 
-    Only with `records`, a trace is written. With `announces`, each move is reported when it is
-    made: of a behaviour that hangs, this is all that is known.
+    `prompt` is the first one of a script. Only with `records`, a trace is written. With
+    `announces`, each move is reported when it is made: of a behaviour that hangs, this is all that
+    is known.
     """
 
     seed: str = ""
     steps: int = 0
+    prompt: str = ""
     moves: tuple[Move, ...] = ()
     text: str = ""
     records: bool = False
@@ -87,6 +105,7 @@ class Behaviour(msgspec.Struct, frozen=True):
     seen: tuple[Any, ...] = ()
     notes: Mapping[str, str] = {}
     trace: str = ""
+    prompt: str = ""
 
 
 class _SharedLoop(SyncBridge):
@@ -137,19 +156,22 @@ class Stage:
     def __init__(
         self,
         world: World,
-        prompt: str,
+        prompts: Sequence[str],
         invariants: Iterable[Invariant],
         gives_up: tuple[type[BaseException], ...] = (),
         values: Mapping[str, Sequence[Any]] | None = None,
         trace: Path | None = None,
+        without: Sequence[str] = (),
     ) -> None:
-        self.prompt = prompt
-        self.script: Turn | None = None  # what a job without moves plays
+        self._prompts = prompts
+        self.script: Script | None = None  # what a job without moves plays
+        self.faults: tuple[str, ...] = ()
         self.last_run: Run | None = None
         self._invariants = {name_of(invariant): invariant for invariant in invariants}
-        self._arguments = ArgumentValues(values or {}, prompt)
+        self._arguments = ArgumentValues(values or {}, "\n".join(prompts), find_constants(world))
         self._world = world
         self._gives_up = gives_up
+        self._without = without
         self._bridge = _SharedLoop()
         self._folder = ReusedFolder()
         self._trace = trace
@@ -174,17 +196,39 @@ class Stage:
             if announce is not None:
                 model.announce = announce
             return self.play_model(model, job)
-        turn = run_rendered(job.text) if job.text else self.script
-        turn = build_turn(self.prompt, job.moves, []) if turn is None else turn
+        script = run_rendered(job.text) if job.text else self.script
+        prompt = job.prompt or self._prompts[0]
+        script = build_turns(prompt, job.moves, []) if script is None else script
+        turns, fresh = list_turns(script)
+        faults = list_faults(job.moves) or self.faults
         # Without the automatic assertions of a test.
-        return self._play(PatientPlaybook(), turn, job, lambda: job.moves)
+        return self._play(PatientPlaybook(), turns, fresh, faults, job, lambda: job.moves)
 
     def play_model(self, model: GeneratedModel, job: Job) -> Behaviour:
-        """Play a model that makes its own moves."""
-        return self._play(model, self.prompt, job, lambda: model.moves)
+        """Play a model that makes its own moves; the seed also decides on prompts and faults."""
+        random = Random(f"{job.seed}:world")  # noqa: S311 - not for secrets
+        prompts = [random.choice(self._prompts)]
+        fresh: set[int] = set()
+        faults: tuple[str, ...] = ()
+        if random.random() < SECOND_PROMPTS:
+            other = random.choice(self._prompts)
+            # An equal request would be a retry of the first.
+            prompts.append(f"Once more: {other}" if other == prompts[0] else other)
+            fresh = {1} if random.random() < 0.7 else set()  # noqa: PLR2004 - most are of another user
+        elif random.random() < FAULTS:
+            faults = (f"{random.choice(FAULT_KINDS)}@{random.choice([1, 1, 2, 3])}",)
+            model.moves.append(Move(fault=faults[0]))
+        behaviour = self._play(model, prompts, fresh, faults, job, lambda: model.moves)
+        return msgspec.structs.replace(behaviour, prompt=prompts[0])
 
     def _play(
-        self, source: ModelSource, script: Turn | str, job: Job, moves: Callable[[], Iterable[Move]]
+        self,
+        source: GeneratedModel | PatientPlaybook,
+        script: Sequence[Turn | str],
+        fresh: set[int],
+        faults: tuple[str, ...],
+        job: Job,
+        moves: Callable[[], Iterable[Move]],
     ) -> Behaviour:
         defaults = RehearsalDefaults(
             source,
@@ -193,28 +237,32 @@ class Stage:
             folder=self._folder,
             in_memory=not job.records,
             trace=self._trace if job.records else None,
+            faults=Faults(faults) if faults else None,
         )
         with use_defaults(defaults):
             rehearsal, state = _open(self._world)
         self._conversions.start()  # the world may have loaded an SDK
+        sessions: list[int] = []
+        if len(script) > 1:
+            _watch_prompts(rehearsal, source, fresh, sessions)
         error: BaseException | None = None
         try:
             try:
-                run = rehearsal.run(script)
+                run = rehearsal.run(*script)
             # Errors of the test end the search; those of the agent are what it looks for.
             except (UsageError, PlaybookError):
                 raise
             except (Exception, SystemExit) as raised:  # noqa: BLE001 - whatever the agent does wrong
-                error = raised
+                error = _innermost(raised)
                 run = cast("Run", rehearsal.latest_run)
             self.last_run = run
             violations, undecided = self._check(run, state)
-            error = None if error is None else _innermost(error)
-            gave_up = error is not None and (
-                isinstance(error, self._gives_up) or is_documented_end(error)
-            )
+            violations += check_run(Evidence(run, sessions), self._without)
+            gave_up = error is not None and self._is_end(error, run)
             if error is not None and not gave_up:
-                violations.append(_crash(error))
+                crash = _crash(error)
+                if REASONS[crash.invariant][0] not in self._without:
+                    violations.append(crash)
             results = run.events.tool_results
             return Behaviour(
                 tuple(moves()),
@@ -228,9 +276,25 @@ class Stage:
                 () if job.seed else tuple(v for result in results for v in find_values(result)),
                 self._arguments.notes,
                 str(rehearsal.trace) if job.records else "",
+                job.prompt,
             )
         finally:
             rehearsal.dispose(failed=True)
+
+    def _is_end(self, error: BaseException, run: Run) -> bool:
+        """Return whether an error is a documented way to end, or follows from a fault."""
+        if isinstance(error, self._gives_up) or is_documented_end(error):
+            return True
+        if isinstance(error, UnicodeEncodeError):  # a client sends no half of a character
+            return is_library(_last_file(error))
+        # A command may exit with an error after one of the provider.
+        last = run.events.named(REPLY, ERROR)[-1:]
+        failed = bool(last) and last[0].event == ERROR
+        return (
+            (failed or bool(run.events.named(FAULT)))
+            and isinstance(error, RunError)
+            and (getattr(error, "exit_code", None) or "exit code" in str(error))
+        )
 
     def _check(
         self, run: Run, state: object
@@ -265,6 +329,29 @@ def _open(world: World) -> tuple[Rehearsal, object]:
     return (subject if isinstance(subject, Rehearsal) else drive(subject)), state
 
 
+def _watch_prompts(
+    rehearsal: Rehearsal,
+    source: GeneratedModel | PatientPlaybook,
+    fresh: set[int],
+    sessions: list[int],
+) -> None:
+    """Begin a new conversation before these prompts, and note where they begin."""
+    subject: Any = rehearsal.subject
+    prompt, numbers = subject.prompt, count()
+
+    async def prompt_in_conversation(text: str) -> object:
+        number = next(numbers)
+        restart = getattr(subject, "start_conversation", None)  # of an agent of a framework
+        is_fresh = number in fresh and restart is not None and bool(restart())
+        if is_fresh:
+            sessions.append(rehearsal.hub.seq)
+        if number and isinstance(source, GeneratedModel):
+            source.begin(text, fresh=is_fresh)
+        return await prompt(text)
+
+    subject.prompt = prompt_in_conversation
+
+
 def _list_tools(run: Run, source: ModelSource) -> tuple[Tool, ...]:
     """Return the tools that the agent offered."""
     if isinstance(source, GeneratedModel):
@@ -286,8 +373,19 @@ def _crash(error: BaseException) -> BrokenInvariant:
     change.
     """
     kind = type(error).__name__
-    message = f"the agent raised {kind}: {error}"
-    return BrokenInvariant(CRASH, message, f"{CRASH}: {kind} {_place_of(error.__traceback__)}")
+    if isinstance(error, RunError) and error.what.startswith(NO_END):
+        return BrokenInvariant(ENDLESS, error.what, f"{ENDLESS}: ")
+    # Of a command, only the last words are known.
+    named = _EXCEPTION.findall(str(error)) if isinstance(error, RunError) else []
+    place = named[-1] if named else _place_of(error.__traceback__)
+    return BrokenInvariant(CRASH, f"the agent raised {kind}: {error}", f"{CRASH}: {kind} {place}")
+
+
+def _last_file(error: BaseException) -> str:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return "<" if trace is None else trace.tb_frame.f_code.co_filename
 
 
 def _place_of(trace: TracebackType | None) -> str:

@@ -21,19 +21,19 @@ from offbook.errors import (
     explain_call,
     require_known,
 )
-from offbook.explore.generated_model import ArgumentValues
+from offbook.explore.argument_values import ArgumentValues
 from offbook.explore.moves import (
     END,
     GeneratedCall,
     Move,
+    list_faults,
     render_script,
     resolve,
     uses_results,
 )
+from offbook.explore.oracles import CRASH, HANG, ORACLES, REASONS, BrokenInvariant, check_names
 from offbook.explore.playing import (
-    CRASH,
     Behaviour,
-    BrokenInvariant,
     Invariant,
     Job,
     Stage,
@@ -42,12 +42,12 @@ from offbook.explore.playing import (
     name_of,
 )
 from offbook.explore.shrinking import MAX_RUNS, shrink
-from offbook.explore.worker import HANG, Player
+from offbook.explore.worker import Player
 from offbook.runs.run import in_event_loop
 
 if TYPE_CHECKING:
+    from offbook.explore.moves import Script
     from offbook.runs.run import Run
-    from offbook.sources.playbook.actions import Turn
 
 Progress = Callable[["Exploration"], object]
 DEADLINE = 20.0  # seconds for one behaviour
@@ -81,7 +81,7 @@ class Counterexample(msgspec.Struct, frozen=True):
 
 
 def _names_place(key: str) -> bool:
-    return key.startswith((f"{CRASH}:", f"{HANG}:"))
+    return key.partition(":")[0] in REASONS
 
 
 class Exploration(msgspec.Struct):
@@ -128,7 +128,7 @@ class Exploration(msgspec.Struct):
 @explain_call
 def explore(  # noqa: PLR0913 - the options of a search
     world: World,
-    prompt: str,
+    prompt: str | Sequence[str],
     *invariants: Invariant,
     runs: int = 500,
     steps: int = 5,
@@ -136,6 +136,7 @@ def explore(  # noqa: PLR0913 - the options of a search
     depth: int = 0,
     gives_up: type[BaseException] | Sequence[type[BaseException]] = (),
     values: Mapping[str, Sequence[Any]] | None = None,
+    without: Sequence[str] = (),
     deadline: float | None = DEADLINE,
     trace: Path | str | None = None,
     progress: Progress | None = None,
@@ -150,24 +151,29 @@ def explore(  # noqa: PLR0913 - the options of a search
 
     Each of `runs` behaviours has up to `steps` messages of the model, chosen by `seed`. With
     `depth`, all scripts of that many messages are tried instead, except those that lead to a state
-    which was reached before. That the agent raises no exception is an invariant of every search,
-    except for those in `gives_up`. `values` are arguments to try, by parameter. The world runs in a
+    which was reached before. Several prompts are those of several users. In every search some
+    things always hold, such as that the agent raises no exception, except for those in `gives_up`,
+    and that it ends: `without` names the oracles to leave out. `values` are arguments to try, by
+    parameter. The world runs in a
     process of its own, which is killed if a behaviour takes longer than `deadline` seconds: that is
     a finding, too. With `deadline=None` it runs in this process, for a debugger. `trace` is the
     file for the trace of the smallest script; without a violation, for that of the last behaviour.
     """
-    _check_arguments(world, prompt, invariants, runs, steps, values, deadline)
+    prompts = (prompt,) if isinstance(prompt, str) else tuple(prompt)
+    _check_arguments(world, prompts, invariants, runs, steps, values, deadline)
+    check_names(without)
     path = None if trace is None else Path(trace).absolute()
     kinds = (gives_up,) if isinstance(gives_up, type) else tuple(gives_up)
 
     def open_stage() -> Stage:
-        return Stage(world, prompt, invariants, kinds, values, path)
+        return Stage(world, prompts, invariants, kinds, values, path, without)
 
-    found = Exploration(prompt, seed)
+    found = Exploration(prompts[0], seed)
     with Player(open_stage, deadline) as player:
-        search = Search(player, prompt, found)
+        search = Search(player, found, without)
         if depth:
-            search.enumerate(ArgumentValues(values or {}, prompt), depth, runs, progress)
+            arguments = ArgumentValues(values or {}, "\n".join(prompts))
+            search.enumerate(arguments, depth, runs, progress)
         else:
             search.draw(seed, runs, steps, progress)
     if found.findings:
@@ -188,23 +194,27 @@ def explore(  # noqa: PLR0913 - the options of a search
 
 def replay(
     world: World,
-    script: Turn,
+    script: Script,
     *invariants: Invariant,
     gives_up: type[BaseException] | Sequence[type[BaseException]] = (),
+    without: Sequence[str] = (),
+    faults: Sequence[str] = (),
     deadline: float | None = None,
 ) -> Run:
     """Play one script against a new world and check the invariants: a saved finding is such a test.
 
-    Unlike a test of a script, it does not fail if the agent ends before the script does. With
-    `deadline`, it is played in another process first, which is killed after so many seconds.
+    A list has several conversations with the same agent: each is a turn, or a list of turns. Unlike
+    a test of a script, it does not fail if the agent ends before the script does. With `deadline`,
+    it is played in another process first, which is killed after so many seconds.
     """
     kinds = (gives_up,) if isinstance(gives_up, type) else tuple(gives_up)
     for invariant in invariants:
         check_invariant(invariant)
+    check_names(without)
 
     def open_stage() -> Stage:
-        stage = Stage(world, script.text, invariants, kinds)
-        stage.script = script
+        stage = Stage(world, ("",), invariants, kinds, without=without)
+        stage.script, stage.faults = script, tuple(faults)
         return stage
 
     if deadline is not None:
@@ -229,7 +239,7 @@ def _raise_violation(behaviour: Behaviour) -> None:
 
 def _check_arguments(
     world: object,
-    prompt: object,
+    prompts: Sequence[object],
     invariants: Sequence[object],
     runs: int,
     steps: int,
@@ -243,8 +253,8 @@ def _check_arguments(
             f"the world must be a function, not {type(world).__name__}",
             hint="write def world(): return drive(agent), state",
         )
-    if not isinstance(prompt, str) or not prompt:
-        raise UsageError("explore() takes the prompt second, a string")
+    if not prompts or not all(isinstance(prompt, str) and prompt for prompt in prompts):
+        raise UsageError("explore() takes the prompt second, a string or a list of them")
     for invariant in invariants:
         check_invariant(invariant)
     if runs < 1 or steps < 1:
@@ -284,10 +294,10 @@ def _check_tools(invariants: Iterable[Invariant], offered: set[str]) -> None:
 class Search:
     """Plays behaviours, and makes the violations of each cause small once."""
 
-    def __init__(self, player: Player, prompt: str, found: Exploration) -> None:
+    def __init__(self, player: Player, found: Exploration, without: Sequence[str] = ()) -> None:
         self._player = player
-        self._prompt = prompt
         self._found = found
+        self._without = {ORACLES[name].title for name in without}
         self._shrunk: Counter[str] = Counter()
 
     def draw(self, seed: int, runs: int, steps: int, progress: Progress | None) -> None:
@@ -342,6 +352,8 @@ class Search:
             found.gave_up[behaviour.gave_up] += 1
         found.undecided.update(behaviour.undecided)
         for violation in behaviour.violations:
+            if violation.invariant in self._without:
+                continue
             found.broken_by[violation.key] += 1
             if self._is_known(violation, behaviour.moves):
                 continue
@@ -369,9 +381,11 @@ class Search:
         """Return the finding for a violation, with the smallest script that repeats it."""
         player = self._player
         records = not self._found.findings  # the trace is that of the first one
+        prompt = behaviour.prompt or self._found.prompt
 
         def play(moves: tuple[Move, ...], *, text: str = "", records: bool = False) -> Behaviour:
-            return player.play_one(Job(moves=moves, text=text, records=records), player.patience)
+            job = Job(prompt=prompt, moves=moves, text=text, records=records)
+            return player.play_one(job, player.patience)
 
         def find(behaviour: Behaviour) -> BrokenInvariant | None:
             same = (other for other in behaviour.violations if other.key == violation.key)
@@ -384,7 +398,7 @@ class Search:
         # Twice: what fails only now and then cannot be made smaller, only noise would be left.
         if not (fails(moves) and fails(moves)):
             self._found.trace = play(moves, records=records).trace or self._found.trace
-            script = render_script(self._prompt, moves)
+            script = render_script(prompt, moves)
             return Counterexample(
                 violation.invariant,
                 violation.message,
@@ -400,8 +414,9 @@ class Search:
         moves = _fix_values(moves, play, fails)
         limit = MAX_HANGS if violation.invariant == HANG else MAX_RUNS
         moves, _ = shrink(moves, fails, limit)
-        moves = _fix_values(moves, play, fails)
-        script = render_script(self._prompt, moves)
+        if (fixed := _fix_values(moves, play, fails)) != moves:
+            moves, _ = shrink(fixed, fails, limit)
+        script = render_script(prompt, moves)
         # The text itself is what a person pastes, so it is what must fail.
         played = play(moves, text=script, records=records)
         self._found.trace = played.trace or self._found.trace
@@ -484,7 +499,7 @@ def describe(found: Exploration) -> str:
         indented = "\n".join(f"    {line}" for line in finding.script.splitlines())
         head = f"{finding.invariant}: {finding.message}"
         if finding.repeats:
-            steps = len([move for move in finding.moves if move != END])
+            steps = len([move for move in finding.moves if move != END and not move.fault])
             how = f"the smallest script that breaks it ({steps} of {finding.found_with} messages):"
         else:
             how = (
@@ -492,6 +507,10 @@ def describe(found: Exploration) -> str:
                 " not made smaller:"
             )
         times = found.broken_by[finding.key]
+        faults = list_faults(finding.moves)
+        how += f"\nwith the fault {', '.join(faults)}" if faults else ""
+        if known := REASONS.get(finding.invariant):
+            head += f"\n{known[1]}; to leave it out: --without {known[0]}"
         often = f"; {counted(times, 'behaviour')} broke it" if times > 1 else ""
         parts.append(
             f"{head}\n{how}\n\n{indented}\n\nfound by run {finding.run}, seed={found.seed}{often}"

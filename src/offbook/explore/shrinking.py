@@ -47,6 +47,7 @@ def _size(moves: Moves) -> int:
     size = 0
     for move in moves:
         options = (move.stop != "stop") + (move.status not in {0, 500}) + bool(move.status)
+        options += move.denied + move.fresh
         size += 1000 + 20 * options + (len(move.text) if move != END else 1)
         for made in move.calls:
             size += 200 + 20 * made.unknown + _value_size(made.arguments)
@@ -85,10 +86,7 @@ def _smaller(moves: Moves) -> Iterator[Moves]:
     # 3. Equal values together: a bug may need two that are the same.
     for value in _repeated_values(moves):
         for simple in _simpler_scalars(value):
-            yield tuple(
-                _map_arguments(move, lambda v, s=simple, o=value: s if v == o else v)
-                for move in moves
-            )
+            yield tuple(_map_arguments(move, {repr(value): simple}.get) for move in moves)
     # 4. Simpler arguments.
     for index, move in enumerate(moves):
         for number, made in enumerate(move.calls):
@@ -109,6 +107,12 @@ def _simpler_messages(move: Move) -> Iterator[Move]:
         yield replace(move, stop="stop", text="" if move.calls else END.text)
     if move.text and (move.calls or move.stop != "stop"):
         yield replace(move, text="")
+    if move.denied:
+        yield replace(move, denied=False)
+    if move.fresh:
+        yield replace(move, fresh=False)
+    if move.prompt or move.fault:
+        return
     if move.status:
         yield replace(move, status=500)
     elif not move.calls and move.stop == "stop":

@@ -28,13 +28,14 @@ import msgspec
 from offbook.determinism.run_context import is_library
 from offbook.errors import OffbookError, RunError, signal_name
 from offbook.explore.moves import Move
-from offbook.explore.playing import CRASH, Behaviour, BrokenInvariant, Job, Stage
+from offbook.explore.oracles import CRASH, HANG, BrokenInvariant
+from offbook.explore.playing import Behaviour, Job, Stage
 from offbook.files import make_temp_folder, remove_temp_folder
 
-HANG = "no hang"
 DUMP = signal.SIGUSR2  # writes the stacks of a worker
 GRACE = 2.0  # seconds in which an idle worker ends, and a hanging one writes its stacks
-LEAST_PATIENCE, SLOWER = 1.0, 10  # seconds, and how many times the slowest behaviour so far
+# The patience with a script that may hang: seconds, and times the slowest behaviour so far.
+LEAST_PATIENCE, SLOWER, SLOWER_THAN_FIRST = 1.0, 10, 3
 SIZE = 4  # bytes of the length before each message
 MAX_STACKS = 100_000  # bytes
 PR_SET_PDEATHSIG = 1  # of prctl
@@ -194,7 +195,7 @@ class Player:
         self._deadline = deadline if hasattr(os, "fork") else None
         self._worker: _Worker | None = None
         self._stage: Stage | None = None
-        self._slowest = 0.0
+        self._first = self._slowest = 0.0
         self.known_hangs: set[str] = set()
 
     def __enter__(self) -> Self:
@@ -218,7 +219,7 @@ class Player:
     @property
     def patience(self) -> float:
         """The seconds after which a script that may hang counts as one that does."""
-        limit = max(LEAST_PATIENCE, SLOWER * self._slowest)
+        limit = max(LEAST_PATIENCE, SLOWER * self._slowest, SLOWER_THAN_FIRST * self._first)
         return limit if self._deadline is None else min(self._deadline, limit)
 
     def play(self, *jobs: Job, seconds: float | None = None) -> Iterator[Behaviour]:
@@ -239,8 +240,11 @@ class Player:
                 if not isinstance(message, Behaviour):
                     raise message
                 del waiting[0]
-                if not is_new:  # the first behaviour imports what it needs
-                    self._slowest = max(self._slowest, time.monotonic() - began)
+                seconds_taken = time.monotonic() - began
+                if is_new:  # the first behaviour imports what it needs
+                    self._first = max(self._first, seconds_taken)
+                else:
+                    self._slowest = max(self._slowest, seconds_taken)
                 is_new = False
                 yield message
 

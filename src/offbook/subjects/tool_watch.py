@@ -254,6 +254,7 @@ class WatchedCall:
             "_began",
             "_content",
             "_functions",
+            "_lost",
             "_pauses",
             "_scope",
             "_signals",
@@ -282,6 +283,7 @@ class WatchedCall:
         self._content: tuple[Content, ...] | None = None
         self._started = ToolStartData(call_id, tool, given)
         self._began = 0.0
+        self._lost: InjectedFault | None = None
         self.served = False  # set by the server that runs it in this process
         self.failed = False  # set by a framework that turns an exception into a result
         self.replayed = False  # its end is that of a tape
@@ -385,7 +387,7 @@ class WatchedCall:
         self._start()
         if (faults := current_faults()) is not None:
             try:
-                faults.call_blocking("tool", self.tool, self._started.call_id)
+                self._lost = faults.call_blocking("tool", self.tool, self._started.call_id)
             except InjectedFault as fault:
                 self._end(fault)
                 raise
@@ -395,17 +397,20 @@ class WatchedCall:
         self._start()
         if (faults := current_faults()) is not None:
             try:
-                await faults.call("tool", self.tool, self._started.call_id)
+                self._lost = await faults.call("tool", self.tool, self._started.call_id)
             except InjectedFault as fault:
                 self._end(fault)
                 raise
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        self._end(error)
+        lost = self._lost if error is None else None
+        self._end(lost or error)
+        if lost is not None:
+            raise lost
 
-    async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        self._end(error)
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self.__exit__(kind, error, trace)
 
     def _end(self, error: BaseException | None) -> None:
         milliseconds = self._watch.timer() - self._began

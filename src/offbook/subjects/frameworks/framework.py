@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from importlib import import_module
 from inspect import Parameter, signature
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from offbook.determinism.run_context import use_variable
@@ -77,6 +78,12 @@ DOCUMENTED_ENDS = {
     "smolagents": "AgentParsingError AgentMaxStepsError AgentGenerationError AgentToolCallError",
 }
 FUNCTION_ADAPTER = "callable.FunctionAdapter"
+# The adapters that keep the conversation themselves: a new one begins a new conversation with the
+# same agent. Other agents are a conversation.
+KEEPING_ADAPTERS = {
+    *("pydantic_ai.PydanticAI", "openai_agents.OpenAIAgents", "langgraph.LangGraph"),
+    *("smolagents.SmolAgents", FUNCTION_ADAPTER),
+}
 # A module that runs tools, also in a plain function -> the function here that patches it, so that
 # its executions are reported to `current_watch`. No module is imported for it.
 TOOL_RUNNERS = {
@@ -176,9 +183,13 @@ class FrameworkSubject:
     emits_tool_calls = False
 
     def __init__(
-        self, adapter: FrameworkAdapter, mock_tools: Mapping[str, Any] | None = None
+        self,
+        adapter: FrameworkAdapter,
+        mock_tools: Mapping[str, Any] | None = None,
+        make_adapter: Callable[[], FrameworkAdapter] | None = None,
     ) -> None:
         self.adapter = adapter
+        self._make_adapter = make_adapter
         self._endpoint = adapter if isinstance(adapter, EndpointAdapter) else None
         self.model_access: ModelAccess = "transport"
         self.tool_aliases: ToolAliases = {}
@@ -190,6 +201,7 @@ class FrameworkSubject:
         self._mocks = {name: MockedTool(name, value) for name, value in (mock_tools or {}).items()}
         self.tool_watch = ToolWatch(self._mocks)
         self._undo: list[Callable[[], None]] = []
+        self._earlier: list[FrameworkAdapter] = []
 
     @property
     def name(self) -> str:
@@ -234,6 +246,17 @@ class FrameworkSubject:
         except BaseException:
             await self.close()
             raise
+
+    def start_conversation(self) -> bool:
+        """Begin a new conversation with the same agent; return False if it cannot have one."""
+        if self._make_adapter is None:
+            return False
+        adapter = self._make_adapter()
+        if isinstance(adapter, AsksPeople) and isinstance(self.adapter, AsksPeople):
+            adapter.ask = self.adapter.ask
+        self._earlier.append(self.adapter)  # kept: its id may be that of its thread
+        self.adapter = adapter
+        return True
 
     async def prompt(self, text: str, /) -> object:
         """Send a prompt to the agent and return its answer; None after a scripted error."""
@@ -382,7 +405,12 @@ def wrap_agent(
                 f"unknown option {option!r} for {adapter.name}",
                 hint=did_you_mean(option, [*known, *other_options]),
             )
-    return FrameworkSubject(adapter, mock_tools)
+    # An option may be a conversation, such as the session of OpenAI Agents; so may be an object
+    # whose method is the agent.
+    keeps = name in KEEPING_ADAPTERS and not options
+    keeps = keeps and (name != FUNCTION_ADAPTER or isinstance(agent, FunctionType))
+    make_adapter = (lambda: adapter_class(agent, options)) if keeps else None
+    return FrameworkSubject(adapter, mock_tools, make_adapter)
 
 
 def override(owner: Any, name: str, value: Any) -> Callable[[], None]:

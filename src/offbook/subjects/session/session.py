@@ -431,9 +431,10 @@ class AgentSession:
         content: Any = UNSET
         problem: str | UnsetType = UNSET
         track, run, end = self._hub.tool_track, ToolRun(name, given, call.id), None
+        lost: InjectedFault | None = None
         try:
             if (faults := current_faults()) is not None:
-                await faults.call("tool", name, call.id)
+                lost = await faults.call("tool", name, call.id)
             if track is not None and track.replays:
                 end = track.find(run)
             # A request to the model in here is part of the tool.
@@ -441,6 +442,8 @@ class AgentSession:
                 answer = _replay(end) if end is not None else tool.execute(params, self._context)
                 if isawaitable(answer):
                     answer = await answer
+            if lost is not None:
+                raise lost  # noqa: TRY301 - as an error before the call
             outcome = to_tool_outcome(answer, f"tool {call.name!r}")
             failed = outcome.is_error
             if track is not None and end is None:

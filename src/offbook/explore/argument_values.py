@@ -1,0 +1,411 @@
+"""The arguments of generated calls: from schemas, prompts, results and the code of the agent."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from random import Random
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+from offbook.exchange.messages import JSON, RAW_ARGUMENTS
+from offbook.explore.moves import Place, find_in_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from offbook.exchange.model import Request, Tool
+
+
+_QUOTED = re.compile(r"\"([^\"\n]{1,60})\"|'([^'\n]{1,60})'")
+_WORD = re.compile(r"[A-Za-z][\w-]{2,}")
+_encode = msgspec.json.Encoder(enc_hook=repr).encode
+MAX_WORDS = 8  # of a prompt that are used as values
+VALUE_KEYWORDS = frozenset(
+    "minimum maximum exclusiveMinimum exclusiveMaximum default example examples const enum".split()  # noqa: SIM905
+)
+MAX_DEPTH = 6  # of nested objects: a schema may refer to itself
+PLAIN_TEXTS = ("a", "b", "test")
+PLAIN_NUMBERS = (1, 2, 0)
+ODD_TEXTS = (
+    *(
+        "",
+        " ",
+        "0",
+        "\u0000",
+        "é\u202e😀",
+        "../a",
+        "/etc/passwd",
+        "a" * 5_000,
+        "'; --",
+        "null",
+        "a\nb",
+    ),
+    *("\ud83d", "e\u0301", "ﬁ", "İ", "-1", "$(id)", "{}", "<b>"),
+)
+ODD_NUMBERS = (0, -1, 2**31, 2**63, -(2**63))
+BAD_JSON = ("{", "", "[]", "7", '"x"', "null", '{"a": }')
+FORMATS = {
+    "date": "2024-02-29",
+    "date-time": "2024-02-29T12:00:00Z",
+    "time": "12:00:00",
+    "email": "a@example.com",
+    "uri": "https://example.com/a",
+    "url": "https://example.com/a",
+    "uuid": "00000000-0000-4000-8000-000000000001",
+    "ipv4": "127.0.0.1",
+    "path": "a.txt",
+}
+# Keywords whose values are made here; every other one with an effect on validity is noted.
+KNOWN = frozenset(
+    """
+    type enum const anyOf oneOf allOf $ref $defs definitions properties required items prefixItems
+    minItems maxItems minimum maximum exclusiveMinimum exclusiveMaximum multipleOf minLength
+    maxLength format default examples title description additionalProperties nullable $schema
+    strict discriminator deprecated readOnly writeOnly $id $comment uniqueItems
+    """.split()  # noqa: SIM905 - a table of words reads better than a list of strings
+)
+PLAIN = KNOWN - {"$ref", "allOf"}
+# The kind of value that a parameter of such a name takes.
+NAMED_KINDS = {
+    "@": ("mail", "recipient", "address", "to", "sender"),
+    "://": ("url", "link", "uri", "site", "page", "endpoint", "webhook"),
+    "/": ("path", "file", "folder", "directory", "dir", "name"),
+}
+
+
+class Knowledge(msgspec.Struct, frozen=True):
+    """The numbers and texts that something names: a prompt, the tools of an agent, its code."""
+
+    numbers: tuple[Any, ...] = ()
+    texts: tuple[str, ...] = ()
+
+
+NOTHING = Knowledge()
+
+
+@lru_cache(maxsize=256)
+def learn(text: str) -> Knowledge:
+    """Return what a text names."""
+    quoted = [one or other for one, other in _QUOTED.findall(text)]
+    found = [*find_in_text(text), *quoted]
+    numbers = [value for value in found if not isinstance(value, str)]
+    return Knowledge(tuple(dict.fromkeys(numbers)), tuple(dict.fromkeys(map(str, found))))
+
+
+def learn_request(request: Request) -> Knowledge:
+    """Return what the system prompt and the tools of a request name."""
+    return _learn_tools(request.system, request.tools) if request.tools else learn(request.system)
+
+
+def _learn_tools(system: str, tools: Sequence[Tool]) -> Knowledge:
+    descriptions = "\n".join(tool.description for tool in tools)
+    raw = _encode([tool.schema for tool in tools])
+    return _learn_texts(system, descriptions, raw)
+
+
+@lru_cache(maxsize=64)
+def _learn_texts(system: str, descriptions: str, schemas: bytes) -> Knowledge:
+    parts = [learn(system), learn(descriptions), learn(schemas.decode())]
+    limits: list[Any] = []
+    texts: list[str] = []
+    _collect_schema(msgspec.json.decode(schemas), limits, texts)
+    numbers = [number for part in parts[:2] for number in part.numbers]
+    texts += [text for part in parts[:2] for text in part.texts]
+    return Knowledge(tuple(dict.fromkeys([*limits, *numbers])), tuple(dict.fromkeys(texts)))
+
+
+def _collect_schema(schema: Any, numbers: list[Any], texts: list[str]) -> None:
+    """Collect the limits, defaults and examples of a schema, and what its descriptions name."""
+    if isinstance(schema, list):
+        for item in cast("list[Any]", schema):
+            _collect_schema(item, numbers, texts)
+    if not isinstance(schema, dict):
+        return
+    for key, value in cast("JSON", schema).items():
+        if key == "description" and isinstance(value, str):
+            known = learn(value)
+            numbers += known.numbers
+            texts += known.texts
+        elif key in VALUE_KEYWORDS:
+            for one in cast("list[Any]", value) if isinstance(value, list) else [value]:
+                if isinstance(one, str):
+                    texts.append(one)
+                elif isinstance(one, (int, float)) and not isinstance(one, bool):
+                    numbers.append(one)
+        else:
+            _collect_schema(value, numbers, texts)
+
+
+def list_neighbours(number: Any) -> list[Any]:
+    """Return what is near a limit: just over and under it, its parts, its double, its negative.
+
+    Two calls with a little more than the half are under a limit each, and over it together.
+    """
+    if isinstance(number, float):
+        return [number + 0.01, number - 0.01, number / 2, number / 2 + 0.01, 2 * number, -number]
+    return [number + 1, number - 1, number // 2 + 1, number // 2, 2 * number, -number]
+
+
+class Draw:
+    """The random choices of one behaviour, the values in the results so far, and what is known.
+
+    In half of the behaviours one number and one text are `favourites`: what goes wrong often needs
+    the same value twice.
+    """
+
+    __slots__ = ("choose", "favourites", "known", "random", "seen")
+
+    def __init__(
+        self,
+        random: Random,
+        seen: Sequence[Any],
+        known: Knowledge = NOTHING,
+        favourites: dict[str, Any] | None = None,
+    ) -> None:
+        self.random = random
+        self.seen = seen
+        self.known = known
+        self.favourites = favourites
+        self.choose = random.choice
+
+    def happens(self, probability: float) -> bool:
+        """Return True with this probability."""
+        return self.random.random() < probability
+
+
+class ArgumentValues:
+    """Chooses values for parameters.
+
+    `hints` are values of the user by `tool.parameter` or by the name of the parameter alone. The
+    prompt contributes its numbers, ids, addresses, quoted texts and words; `constants` are those
+    that the code of the agent compares with. `notes` are the keywords that could not be respected.
+    """
+
+    def __init__(
+        self, hints: Mapping[str, Sequence[Any]], prompt: str, constants: Iterable[Any] = ()
+    ) -> None:
+        self._hints = hints
+        known = learn(prompt)
+        words = [word for word in _WORD.findall(prompt) if word not in known.texts]
+        self._prompt_texts = [*known.texts, *known.texts, *words[:MAX_WORDS]]
+        self._prompt_numbers = known.numbers
+        given = list(constants)
+        self._code_texts = [value for value in given if isinstance(value, str)]
+        self._code_numbers = [value for value in given if not isinstance(value, str)]
+        self.notes: dict[str, str] = {}
+
+    def arguments(self, schema: JSON, draw: Draw, tool: str, *, odd: bool = False) -> JSON:
+        """Return arguments for a tool. Of odd ones, one parameter is at its limits."""
+        resolved = self.resolve(schema, schema, tool)
+        required = set(resolved.get("required", ()))
+        properties = _properties(resolved)
+        chosen = [name for name in properties if name in required or draw.happens(0.5)]
+        strange = draw.choose(chosen) if odd and chosen else None
+        return {
+            name: self._value(
+                properties[name], schema, draw, f"{tool}.{name}", odd=name == strange, depth=1
+            )
+            for name in chosen
+        }
+
+    def invalid_arguments(self, schema: JSON, draw: Draw, tool: str) -> JSON:
+        """Return arguments that break the schema: a wrong type, a missing or an extra one."""
+        arguments = self.arguments(schema, draw, tool)
+        name = draw.choose(sorted(arguments)) if arguments else ""
+        kind = draw.choose(["extra", "raw", "missing", "type"] if name else ["extra", "raw"])
+        match kind:
+            case "missing":
+                return {key: value for key, value in arguments.items() if key != name}
+            case "type":
+                wrong: list[Any] = [None, [], {}, True, 7, "seven", [arguments[name]]]
+                return {**arguments, name: draw.choose(wrong)}
+            case "raw":
+                return {RAW_ARGUMENTS: draw.choose(BAD_JSON)}
+            case _:
+                return {**arguments, "unexpected": 1}
+
+    def few_arguments(self, schema: JSON, seen: Sequence[Any], tool: str, limit: int) -> list[JSON]:
+        """Return the same few arguments for a tool every time, and every value of the user."""
+        found: list[JSON] = []
+        for attempt in range(limit * 4):
+            # Seeded by the attempt: an enumeration of all scripts must repeat itself.
+            random = Random(f"{tool}:{attempt}")  # noqa: S311 - not for secrets
+            arguments = self.arguments(schema, Draw(random, seen), tool)
+            if arguments not in found:
+                found.append(arguments)
+            if len(found) == limit:
+                break
+        for name in _properties(self.resolve(schema, schema, tool)):
+            for value in self._hints.get(f"{tool}.{name}", self._hints.get(name, ())):
+                if all(arguments.get(name) != value for arguments in found):
+                    found.append({**found[0], name: value})
+        return found
+
+    def _value(  # noqa: PLR0911 - one for each kind of schema
+        self, schema: Any, root: JSON, draw: Draw, path: str, *, odd: bool, depth: int
+    ) -> Any:
+        hinted = self._hints.get(path, self._hints.get(path.rpartition(".")[2]))
+        if hinted and not (odd and draw.happens(0.5)):
+            return draw.choose(list(hinted))
+        schema = self.resolve(schema, root, path)
+        if "const" in schema:
+            return schema["const"]
+        if schema.get("enum"):
+            return draw.choose(schema["enum"])
+        for keyword in ("anyOf", "oneOf"):
+            if options := schema.get(keyword):
+                return self._value(draw.choose(options), root, draw, path, odd=odd, depth=depth)
+        own = [*schema.get("examples", ()), *([schema["default"]] if "default" in schema else ())]
+        if own and not odd and draw.happens(0.5):
+            return draw.choose(own)
+        kinds = schema.get("type", "object" if "properties" in schema else "string")
+        kind = draw.choose(cast("list[str]", kinds)) if isinstance(kinds, list) else kinds
+        match kind:
+            case "string":
+                return self._text(schema, draw, path, odd=odd)
+            case "integer" | "number":
+                return self._number(schema, draw, odd=odd, whole=kind == "integer")
+            case "boolean":
+                return draw.happens(0.5)
+            case "array":
+                if odd and draw.happens(0.5):
+                    return []
+                fewest, most = schema.get("minItems", 0), schema.get("maxItems", 3)
+                count = max(fewest, min(most, draw.random.randint(1, 2)))
+                kinds = schema.get("prefixItems", [])
+                item = schema.get("items", {"type": "string"})
+                items = [*kinds, *[item] * count][: count if depth < MAX_DEPTH else fewest]
+                return [
+                    self._value(item, root, draw, path, odd=odd, depth=depth + 1) for item in items
+                ]
+            case "object":
+                required = set(schema.get("required", ()))
+                return {
+                    name: self._value(item, root, draw, f"{path}.{name}", odd=odd, depth=depth + 1)
+                    for name, item in _properties(schema).items()
+                    if name in required or (depth < MAX_DEPTH and draw.happens(0.5))
+                }
+            case "null":
+                return None
+            case _:
+                self.notes.setdefault(f"{path}: type {kind!r}", "a text is used")
+                return "a"
+
+    def _text(self, schema: JSON, draw: Draw, path: str, *, odd: bool) -> Any:
+        longest = schema.get("maxLength")
+        if odd:
+            return draw.choose([*ODD_TEXTS, *(["a" * longest] if longest else [])])
+        favourites = draw.favourites
+        bounded = longest is not None or "minLength" in schema or "format" in schema
+        if favourites is not None and not bounded and draw.happens(0.3):
+            if "text" not in favourites:
+                favourites["text"] = self._free_text(draw, path)
+            return favourites["text"]
+        if example := FORMATS.get(schema.get("format", "")):
+            return example
+        # What exists already: an id of a result, and what the prompt speaks of.
+        text = self._free_text(draw, path)
+        if isinstance(text, Place):
+            return text
+        shortest = schema.get("minLength", 0)
+        text *= shortest // len(text) + 1 if len(text) < shortest else 1
+        return text if longest is None else text[:longest]
+
+    def _free_text(self, draw: Draw, path: str) -> Any:
+        """Return a text that was seen somewhere, those of the parameter's kind first."""
+        if draw.seen and draw.happens(0.6):
+            fitting = _find_fitting(path, draw.seen)
+            index = draw.choose(fitting) if fitting and draw.happens(0.7) else None
+            return Place(draw.random.randrange(len(draw.seen)) if index is None else index, True)
+        other = [*draw.known.texts, *self._code_texts]
+        if other and draw.happens(0.3):
+            fitting = _find_fitting(path, other)
+            return other[draw.choose(fitting)] if fitting else draw.choose(other)
+        return draw.choose([*self._prompt_texts, *PLAIN_TEXTS]) or "a"
+
+    def _number(self, schema: JSON, draw: Draw, *, odd: bool, whole: bool) -> Any:
+        low = schema.get("minimum", schema.get("exclusiveMinimum"))
+        high = schema.get("maximum", schema.get("exclusiveMaximum"))
+        if odd:
+            limits = [limit for limit in (low, high) if isinstance(limit, (int, float))]
+            around = [limit + step for limit in limits for step in (-1, 0, 1)]
+            near = [self._near(draw, whole=whole)]
+            return draw.choose([*ODD_NUMBERS, *around, *near, *([] if whole else [0.5, 1e308])])
+        numbers = [i for i, value in enumerate(draw.seen) if isinstance(value, (int, float))]
+        favourites = draw.favourites
+        if favourites is not None and draw.happens(0.4):
+            if "number" not in favourites:
+                favourites["number"] = self._near(draw, whole=whole)
+            value = favourites["number"]
+        elif numbers and draw.happens(0.5):
+            return Place(draw.choose(numbers))
+        elif draw.happens(0.25):
+            value = self._near(draw, whole=whole)
+        else:
+            # The numbers of the prompt twice: they are the likeliest.
+            value = draw.choose([*self._prompt_numbers, *self._prompt_numbers, *PLAIN_NUMBERS])
+        if whole:
+            value = int(value)
+        if isinstance(low, (int, float)):
+            value = max(value, low + ("exclusiveMinimum" in schema))
+        if isinstance(high, (int, float)):
+            value = min(value, high - ("exclusiveMaximum" in schema))
+        step = schema.get("multipleOf")
+        return value - value % step if step else value
+
+    def _near(self, draw: Draw, *, whole: bool) -> Any:
+        """Return a number that is known from somewhere, or one that is near it."""
+        seen = [value for value in draw.seen if isinstance(value, (int, float))]
+        known = [*self._prompt_numbers, *draw.known.numbers, *self._code_numbers, *seen[-8:]]
+        number = draw.choose(known or PLAIN_NUMBERS)
+        if draw.happens(0.7):
+            number = draw.choose(list_neighbours(number))
+        return int(number) if whole else number
+
+    def resolve(self, schema: Any, root: JSON, path: str) -> JSON:
+        """Return a schema without `$ref` and `allOf`; keywords that are not known are noted."""
+        schema = cast("JSON", schema) if isinstance(schema, dict) else {}
+        if schema.keys() <= PLAIN:
+            return schema
+        for _ in range(MAX_DEPTH):
+            reference = schema.get("$ref")
+            if not isinstance(reference, str):
+                break
+            found = _follow(reference, root)
+            if found is None:
+                self.notes.setdefault(f"{path}: $ref {reference!r}", "a text is used")
+            schema = {**(found or {}), **{k: v for k, v in schema.items() if k != "$ref"}}
+        for part in schema.get("allOf", ()):
+            other = self.resolve(part, root, path)
+            properties = {**_properties(schema), **_properties(other)}
+            required = [*schema.get("required", ()), *other.get("required", ())]
+            schema = {**schema, **other, "properties": properties, "required": required}
+        for keyword in sorted(set(schema) - KNOWN):
+            self.notes.setdefault(f"{path}: {keyword}", "it is ignored, so values may break it")
+        return schema
+
+
+def _find_fitting(path: str, values: Sequence[Any]) -> list[int]:
+    """Return the places of the values of the kind that a parameter takes, by its name."""
+    name = path.rpartition(".")[2].lower()
+    marks = [mark for mark, names in NAMED_KINDS.items() if any(word in name for word in names)]
+    return [
+        index
+        for index, value in enumerate(values)
+        if isinstance(value, str) and any(mark in value for mark in marks)
+    ]
+
+
+def _follow(reference: str, root: JSON) -> JSON | None:
+    """Return the schema that a local reference such as `#/$defs/Order` names."""
+    found: Any = root
+    for part in reference.removeprefix("#").strip("/").split("/") if reference != "#" else ():
+        found = cast("JSON", found).get(part) if isinstance(found, dict) else None
+    return cast("JSON", found) if isinstance(found, dict) else None
+
+
+def _properties(schema: JSON) -> dict[str, Any]:
+    properties = schema.get("properties")
+    return cast("dict[str, Any]", properties) if isinstance(properties, dict) else {}

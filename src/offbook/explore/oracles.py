@@ -1,0 +1,223 @@
+"""Oracles: what no agent should do, whatever the model does. They need no invariant of the user."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from offbook.errors import UsageError, require_known
+from offbook.exchange.model import compile_validator
+from offbook.trace.events import CHANGE, PERSON, REPLY, REQUEST, TOOL_START, ConversationChange
+
+if TYPE_CHECKING:
+    from offbook.exchange.messages import Message
+    from offbook.exchange.model import Request, Tool
+    from offbook.runs.run import Run
+    from offbook.trace.events import Event
+
+MIN_MARK = 8  # characters of a text that identifies a session
+MAX_GROWTH = 3  # times as many messages as were said
+
+
+class BrokenInvariant(msgspec.Struct, frozen=True):
+    """A broken invariant: its name, and how it was broken.
+
+    Two violations with one `key` are the same bug; the message may differ from run to run.
+    """
+
+    invariant: str
+    message: str
+    key: str
+
+
+class Evidence(NamedTuple):
+    """A run, and the numbers of the events at which new conversations began."""
+
+    run: Run
+    sessions: Sequence[int] = ()
+
+
+class Oracle(NamedTuple):
+    """What always holds: its title in reports, the reason, and how a run is checked."""
+
+    title: str
+    reason: str
+    check: Callable[[Evidence], Iterator[tuple[str, str]]] | None = None
+
+
+def _check_conversation(evidence: Evidence) -> Iterator[tuple[str, str]]:
+    for event in evidence.run.events.named(CHANGE):
+        change = ConversationChange.read(event)
+        if change.level == "fails":
+            yield change.what, change.text
+
+
+def _check_repeats(evidence: Evidence) -> Iterator[tuple[str, str]]:
+    for change in _read_executions(evidence.run):
+        if change.what == "again":
+            yield change.expected.partition(":")[0], f"one call of the model: {change.got}"
+
+
+def _check_inputs(evidence: Evidence) -> Iterator[tuple[str, str]]:
+    """Yield the tools that got another input than the model's, which their schema forbids."""
+    run = evidence.run
+    if not any(change.what == "input" for change in _read_executions(run)):
+        return
+    tools = {tool.name: tool for request in run.requests for tool in request.tools}
+    calls = {call.tool_call_id: call.input for call in run.events.tool_calls}
+    for executed in run.executed.known():
+        tool, asked = tools.get(executed.name), calls.get(executed.call_id)
+        if tool is None or asked is None or asked == executed.input:
+            continue
+        if _is_valid(tool, asked) and not _is_valid(tool, executed.input):
+            yield executed.name, f"{executed.name} got {executed.input}, the model wrote {asked}"
+
+
+def _is_valid(tool: Tool, value: Any) -> bool:
+    try:
+        return not compile_validator(tool.schema, tool.name)(value)
+    except UsageError:  # a schema that no validator reads
+        return True
+
+
+def _read_executions(run: Run) -> list[ConversationChange]:
+    if not run.events.named(TOOL_START):
+        return []
+    return [change for change in run.changes if change.what in {"again", "input"}]
+
+
+def _check_leaks(evidence: Evidence) -> Iterator[tuple[str, str]]:
+    """Yield what an earlier session said and a later one has, elsewhere than in a result."""
+    if not evidence.sessions:
+        return
+    run = evidence.run
+    starts = [*evidence.sessions]
+    events = run.events.named(REQUEST, REPLY)
+    numbers = [event.seq for event in events if event.event == REQUEST]
+    requests = run.requests
+    for start in starts:
+        earlier = [r for r, n in zip(requests, numbers, strict=True) if n <= start]
+        later = [r for r, n in zip(requests, numbers, strict=True) if n > start]
+        if not earlier or not later:
+            continue
+        marks = _list_marks(events, start, later)
+        for request in later:
+            for place, text in _list_texts(request):
+                for mark in marks:
+                    if mark in text:
+                        yield place, f"{mark!r} of an earlier session is in the {place}"
+                        return
+        answer = str(run.output or "")
+        for mark in marks:
+            if mark in answer:
+                yield "answer", f"{mark!r} of an earlier session is in the answer"
+                return
+
+
+def _list_marks(events: Sequence[Event], start: int, later: Sequence[Request]) -> list[str]:
+    """Return the ids of calls and the texts of the model that only the earlier sessions had."""
+    before: list[str] = []
+    after: list[str] = []
+    for event in events:
+        if event.event == REPLY:
+            (before if event.seq <= start else after).extend(_marks_of(event.data["blocks"]))
+    own = {*after, later[0].first_prompt}
+    return [mark for mark in dict.fromkeys(before) if mark not in own]
+
+
+def _marks_of(blocks: Any) -> Iterator[str]:
+    for block in blocks:
+        data = msgspec.to_builtins(block)
+        for key in ("id", "text"):
+            value = data.get(key)
+            if isinstance(value, str) and len(value) >= MIN_MARK:
+                yield value
+
+
+def _list_texts(request: Request) -> Iterator[tuple[str, str]]:
+    yield "system prompt", request.system
+    for message in request.messages:
+        if message.role != "tool":
+            yield "conversation", _text_of(message)
+
+
+def _text_of(message: Message) -> str:
+    return "\n".join([message.text, *(call.id for call in message.calls)])
+
+
+def _check_growth(evidence: Evidence) -> Iterator[tuple[str, str]]:
+    """Yield a request with many more messages than were said."""
+    said = 0
+    first: int | None = None
+    for request in evidence.run.requests:
+        count = len(request.messages)
+        first = count if first is None else min(first, count)
+        said += 2 + sum(len(message.calls) for message in request.new_messages)
+        said += len(request.results)
+        if count > first + MAX_GROWTH * said + 10:
+            yield "messages", f"a request has {count} messages"
+            return
+
+
+def _check_denials(evidence: Evidence) -> Iterator[tuple[str, str]]:
+    """Yield the tools that ran with an input that a person had denied."""
+    events = evidence.run.events
+    denied: list[tuple[Any, Any]] = []
+    for event in events.named(PERSON, TOOL_START):
+        data = event.data
+        key = (data.get("tool"), data.get("input"))
+        if event.event == PERSON:
+            if data.get("answer") == "deny":
+                denied.append(key)
+            elif key in denied:
+                denied.remove(key)
+        elif key in denied:
+            yield str(key[0]), f"{key[0]} ran with {key[1]} after a person had denied it"
+            return
+
+
+ORACLES = {
+    "crash": Oracle("no unhandled exception", "no reply of a model may end the program"),
+    "hang": Oracle("no hang", "every run ends"),
+    "endless": Oracle("no endless loop", "the agent ends when the model has ended"),
+    "conversation": Oracle(
+        "no changed conversation",
+        "a request repeats what the model said and what the tools returned as it was",
+        _check_conversation,
+    ),
+    "repeat": Oracle("no repeated effect", "a call of the model runs a tool once", _check_repeats),
+    "schema": Oracle(
+        "no invalid input", "a tool gets valid input if the model wrote it", _check_inputs
+    ),
+    "leak": Oracle(
+        "no data of another session",
+        "a new conversation has nothing that an earlier one said",
+        _check_leaks,
+    ),
+    "growth": Oracle("no growing request", "a request has each message once", _check_growth),
+    "denial": Oracle(
+        "no effect after a denial", "a tool that a person denied does not run", _check_denials
+    ),
+}
+CRASH, HANG, ENDLESS = (ORACLES[name].title for name in ("crash", "hang", "endless"))
+REASONS = {oracle.title: (name, oracle.reason) for name, oracle in ORACLES.items()}
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Raise for a name that is no oracle."""
+    for name in names:
+        require_known("there is no oracle", name, ORACLES)
+
+
+def check_run(evidence: Evidence, without: Sequence[str] = ()) -> list[BrokenInvariant]:
+    """Return what the run of an agent broke."""
+    found: list[BrokenInvariant] = []
+    for name, oracle in ORACLES.items():
+        if oracle.check is None or name in without:
+            continue
+        for what, message in oracle.check(evidence):
+            found.append(BrokenInvariant(oracle.title, message, f"{oracle.title}: {what}"))
+            break  # one is enough: the others follow from it
+    return found
