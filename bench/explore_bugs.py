@@ -737,7 +737,13 @@ def search(row: Row, seed: int, runs: int, *, fixed: bool) -> str:
 
     try:
         explore(
-            world, bug.prompt, holds, runs=runs, seed=seed, progress=stop_at_finding, deadline=5
+            world,
+            bug.prompt,
+            holds,
+            runs=runs,
+            seed=seed,
+            progress=stop_at_finding,
+            deadline=20 if "command" in row.name else 5,
         )
     except (InvariantBroken, Stop):
         return texts[0] if texts else "found"

@@ -91,8 +91,7 @@ def test_a_command_finds_its_files_and_its_saved_test_fails_until_it_is_fixed(fo
     run(folder, "Divide 100", "--runs", "40", "--save", "test_found.py", "--", *command)
     assert 'str(HERE / "agent.py")' in (folder / "test_found.py").read_text()
     broken = run_python(*PYTEST, cwd=folder)
-    careful = "by = dict(json.loads(call['function']['arguments'])).get('by') or 1"
-    fixed_agent = AGENT.replace('by = json.loads(call["function"]["arguments"])["by"]', careful)
+    fixed_agent = AGENT.replace('by = json.loads(call["function"]["arguments"])["by"]', "by = 1")
     (folder / "agent.py").write_text(fixed_agent)
     fixed = run_python(*PYTEST, cwd=folder)
     assert (broken.returncode, fixed.returncode) == (1, 0), broken.stdout + fixed.stdout
@@ -107,7 +106,8 @@ def test_a_saved_test_does_not_depend_on_the_folder_where_it_is_started(folder: 
     run(folder, "Divide 100", "--runs", "40", "--save", tests[0], "--", *command)
     run(folder, "shop:broken_shop", *OPTIONS, "--save", tests[1])
     outcome = run_python(*PYTEST, *(str(folder / test) for test in tests), cwd=elsewhere)
-    assert outcome.stdout.count("InvariantBroken: ") == 2, outcome.stdout
+    assert outcome.stdout.count("InvariantBroken: ") >= 2, outcome.stdout
+    assert "passed" not in outcome.stdout
 
 
 def test_a_command_that_hangs_is_found_within_the_deadline(folder: Path):

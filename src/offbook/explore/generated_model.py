@@ -46,9 +46,9 @@ MOVES = {
     "text": 4,
     "unknown tool": 3,
     "provider error": 2,
-    "empty": 1,
-    "refusal": 1,
-    "cut short": 1,
+    "empty": 2,
+    "refusal": 2,
+    "cut short": 3,
     "long text": 1,
 }
 STREAM_MOVES = {**MOVES, "cut stream": 6}  # only a stream can be cut

@@ -32,7 +32,7 @@ class BrokenInvariant(msgspec.Struct, frozen=True):
     key: str
 
 
-class Evidence(NamedTuple):
+class RunEvidence(NamedTuple):
     """A run, and the numbers of the events at which new conversations began."""
 
     run: Run
@@ -44,23 +44,23 @@ class Oracle(NamedTuple):
 
     title: str
     reason: str
-    check: Callable[[Evidence], Iterator[tuple[str, str]]] | None = None
+    check: Callable[[RunEvidence], Iterator[tuple[str, str]]] | None = None
 
 
-def _check_conversation(evidence: Evidence) -> Iterator[tuple[str, str]]:
+def _check_conversation(evidence: RunEvidence) -> Iterator[tuple[str, str]]:
     for event in evidence.run.events.named(CHANGE):
         change = ConversationChange.read(event)
         if change.level == "fails":
             yield change.what, change.text
 
 
-def _check_repeats(evidence: Evidence) -> Iterator[tuple[str, str]]:
+def _check_repeats(evidence: RunEvidence) -> Iterator[tuple[str, str]]:
     for change in _read_executions(evidence.run):
         if change.what == "again":
             yield change.expected.partition(":")[0], f"one call of the model: {change.got}"
 
 
-def _check_inputs(evidence: Evidence) -> Iterator[tuple[str, str]]:
+def _check_inputs(evidence: RunEvidence) -> Iterator[tuple[str, str]]:
     """Yield the tools that got another input than the model's, which their schema forbids."""
     run = evidence.run
     if not any(change.what == "input" for change in _read_executions(run)):
@@ -88,7 +88,7 @@ def _read_executions(run: Run) -> list[ConversationChange]:
     return [change for change in run.changes if change.what in {"again", "input"}]
 
 
-def _check_leaks(evidence: Evidence) -> Iterator[tuple[str, str]]:
+def _check_leaks(evidence: RunEvidence) -> Iterator[tuple[str, str]]:
     """Yield what an earlier session said and a later one has, elsewhere than in a result."""
     if not evidence.sessions:
         return
@@ -147,7 +147,7 @@ def _text_of(message: Message) -> str:
     return "\n".join([message.text, *(call.id for call in message.calls)])
 
 
-def _check_growth(evidence: Evidence) -> Iterator[tuple[str, str]]:
+def _check_growth(evidence: RunEvidence) -> Iterator[tuple[str, str]]:
     """Yield a request with many more messages than were said."""
     said = 0
     first: int | None = None
@@ -161,7 +161,7 @@ def _check_growth(evidence: Evidence) -> Iterator[tuple[str, str]]:
             return
 
 
-def _check_denials(evidence: Evidence) -> Iterator[tuple[str, str]]:
+def _check_denials(evidence: RunEvidence) -> Iterator[tuple[str, str]]:
     """Yield the tools that ran with an input that a person had denied."""
     events = evidence.run.events
     denied: list[tuple[Any, Any]] = []
@@ -211,7 +211,7 @@ def check_names(names: Sequence[str]) -> None:
         require_known("there is no oracle", name, ORACLES)
 
 
-def check_run(evidence: Evidence, without: Sequence[str] = ()) -> list[BrokenInvariant]:
+def check_run(evidence: RunEvidence, without: Sequence[str] = ()) -> list[BrokenInvariant]:
     """Return what the run of an agent broke."""
     found: list[BrokenInvariant] = []
     for name, oracle in ORACLES.items():

@@ -21,6 +21,7 @@ import msgspec
 from offbook.determinism.faults import Faults
 from offbook.determinism.run_context import is_library, snapshot_variables
 from offbook.errors import PlaybookError, RunError, UnknownOutcome, UsageError
+from offbook.exchange.messages import RAW_ARGUMENTS
 from offbook.exchange.model import Tool
 from offbook.explore.argument_values import ArgumentValues
 from offbook.explore.code_constants import find_constants
@@ -38,7 +39,7 @@ from offbook.explore.oracles import (
     ENDLESS,
     REASONS,
     BrokenInvariant,
-    Evidence,
+    RunEvidence,
     check_run,
 )
 from offbook.explore.sdk_conversions import SdkConversions, share_ssl_contexts
@@ -64,6 +65,7 @@ World = Callable[[], object]
 Invariant = Callable[[Run, Any], object]
 
 SECOND_PROMPTS = 0.3  # of the behaviours: the user has another prompt
+MAX_PARALLEL = 3  # calls in one message
 FAULTS = 0.12  # of the behaviours: a tool or the provider fails
 # A fault for one of the first requests or calls. A timeout over a socket would take long.
 FAULT_KINDS = ("tool_error", "tool_lost", "tool_lost", "reset", "truncate", "content_type")
@@ -257,7 +259,7 @@ class Stage:
                 run = cast("Run", rehearsal.latest_run)
             self.last_run = run
             violations, undecided = self._check(run, state)
-            violations += check_run(Evidence(run, sessions), self._without)
+            violations += check_run(RunEvidence(run, sessions), self._without)
             gave_up = error is not None and self._is_end(error, run)
             if error is not None and not gave_up:
                 crash = _crash(error)
@@ -286,7 +288,11 @@ class Stage:
         if isinstance(error, self._gives_up) or is_documented_end(error):
             return True
         if isinstance(error, UnicodeEncodeError):  # a client sends no half of a character
-            return is_library(_last_file(error))
+            return is_library("".join(_list_places(error.__traceback__)[-1:]))
+        # A framework alone, without code of the user: it refuses arguments that are no object.
+        if not isinstance(error, RunError) and not _user_place(error.__traceback__):
+            calls = run.scripted.calls[-MAX_PARALLEL:]
+            return any(RAW_ARGUMENTS in call.arguments for call in calls)
         # A command may exit with an error after one of the provider.
         last = run.events.named(REPLY, ERROR)[-1:]
         failed = bool(last) and last[0].event == ERROR
@@ -377,26 +383,25 @@ def _crash(error: BaseException) -> BrokenInvariant:
         return BrokenInvariant(ENDLESS, error.what, f"{ENDLESS}: ")
     # Of a command, only the last words are known.
     named = _EXCEPTION.findall(str(error)) if isinstance(error, RunError) else []
-    place = named[-1] if named else _place_of(error.__traceback__)
+    trace = error.__traceback__
+    place = named[-1] if named else _user_place(trace) or "".join(_list_places(trace)[-1:])
     return BrokenInvariant(CRASH, f"the agent raised {kind}: {error}", f"{CRASH}: {kind} {place}")
 
 
-def _last_file(error: BaseException) -> str:
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return "<" if trace is None else trace.tb_frame.f_code.co_filename
+def _user_place(trace: TracebackType | None) -> str:
+    """Return the innermost function of the user in a traceback, or ""."""
+    places = [place for place in _list_places(trace) if not is_library(place.rpartition(":")[0])]
+    return places[-1] if places else ""
 
 
-def _place_of(trace: TracebackType | None) -> str:
-    """Return the innermost function of the user in a traceback; without one, the innermost."""
-    place = last = ""
+def _list_places(trace: TracebackType | None) -> list[str]:
+    """Return the file and the function of each frame, the innermost last."""
+    places: list[str] = []
     while trace is not None:
         code = trace.tb_frame.f_code
-        last = f"{code.co_filename}:{code.co_name}"
-        place = place if is_library(code.co_filename) else last
+        places.append(f"{code.co_filename}:{code.co_name}")
         trace = trace.tb_next
-    return place or last
+    return places
 
 
 def _not_decided(name: str, error: Exception) -> UsageError:
