@@ -31,6 +31,7 @@ EXCEPTIONS = {
     ),
     "subjects/clis/pi/pi_agent.py": ("OPENAI_API_KEY", "the configuration file of pi"),
     "subjects/frameworks/anthropic_runner.py": ("anthropic", "the adapter of the package"),
+    "subjects/frameworks/framework.py": ("openai", "the package of documented exceptions"),
     "trace/redaction.py": ("gemini", "the program of the Gemini CLI"),
 }
 

@@ -25,6 +25,7 @@ class FakeRay:
 
     def __init__(self, deadly: dict[int, int]) -> None:
         self.deadly = deadly  # how often, by the number of the case
+        self.dies_at_the_end = False  # once, after all results of a task
         self.executed: list[int] = []
         self.cancelled: list[Any] = []
         self.options: dict[str, Any] = {}
@@ -47,6 +48,9 @@ class FakeRay:
                 self.deadly[trial.case] -= 1
                 raise RayError("the node is gone")
             yield trial, evaluate(trial)
+        if self.dies_at_the_end:
+            self.dies_at_the_end = False
+            raise RayError("the node is gone")
 
     def wait(self, streams: Sequence[Any], **_options: Any) -> tuple[list[Any], list[Any]]:
         return list(streams[:1]), []
@@ -93,6 +97,13 @@ def test_a_lost_task_repeats_only_the_trial_that_it_was_at():
     ray = FakeRay({7: 1})
     assert reported(run(ray, 100)) == list(range(100))
     assert Counter(ray.executed) == Counter([*range(100), 7])
+
+
+def test_a_task_that_is_lost_after_its_last_result_is_finished():
+    ray = FakeRay({})
+    ray.dies_at_the_end = True
+    assert reported(run(ray, 100)) == list(range(100))
+    assert Counter(ray.executed) == Counter(range(100))
 
 
 def test_a_task_waits_until_each_result_is_with_the_driver():

@@ -1,7 +1,7 @@
 """Assertions: parsed strictly from dicts, evaluated on a context to verdicts.
 
 `ASSERTIONS` is the one table of them. Python, scenario files, eval packs and MCP use it; a format
-with names of its own maps them to it. A kind declares its fields, the facts that it `needs`
+with its own names maps them to it. A kind declares its fields, the facts that it `needs`
 (without them the verdict is *no data*), and what would check nothing, which is refused when the
 assertion is read.
 """

@@ -32,7 +32,7 @@ OLLAMA = "ollama"
 
 
 class LabelRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A label for prompts that contain all of some words, and one of others."""
+    """A label for prompts that contain all of some words, and one for the rest."""
 
     label: str
     confidence: float

@@ -511,6 +511,8 @@ def run_on(
                     continue
                 except ray.exceptions.RayError as error:
                     batch = running.pop(stream)
+                    if not batch:  # lost between its last result and its end
+                        continue
                     lost[batch[0]] += 1
                     if lost[batch[0]] > RETRIES:
                         yield LostTrial(batch.pop(0), _reason_of(error))

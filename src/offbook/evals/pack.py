@@ -419,7 +419,7 @@ class TimeoutTier(PackStruct, frozen=True):
 class LadderSpec(PackStruct, frozen=True):
     """One task over all routes and tiers. It runs after the ladders in `after`, if these passed.
 
-    It is a case of its own kind, which runs once.
+    It is its own kind of case, which runs once.
     """
 
     mode: ClassVar[str] = "ladder"

@@ -363,7 +363,7 @@ class Graph:
     def map(
         self, items: Any, get_item: Callable[[Key], Any], build: Callable[[Any], Any]
     ) -> Computed:
-        """Return a list with one instance per item of a list, each in a scope of its own."""
+        """Return a list with one instance per item of a list, each in its own scope."""
         instances: dict[int, tuple[Any, PatternScope]] = {}
 
         def update() -> list[Any]:

@@ -232,7 +232,7 @@ class _Spans:
         subject = str(event.data.get("subject", ""))
         run = self._open(f"invoke_agent {subject}".rstrip(), INTERNAL, event)
         self._runs += 1
-        if self._runs == 1:  # the agent knows it as the parent of its own spans
+        if self._runs == 1:  # the agent knows it as the parent of its spans
             run.id = run_span_id(self._trace_id)
         run.set(operation="invoke_agent", provider=UNKNOWN_PROVIDER, conversation=self._trace_id)
         if subject:

@@ -445,7 +445,7 @@ def in_event_loop() -> bool:
 
 
 class SyncBridge:
-    """An event loop of its own, taken when it is first needed.
+    """A separate event loop, taken when it is first needed.
 
     Clients of some SDKs belong to an event loop, and a new one loads its certificates again. So the
     loop of a closed bridge is used by the next one, unless something was left in it.

@@ -272,7 +272,7 @@ async def run_foreground(
     """Run a command in the terminal; its result has the first `keep` bytes of its output.
 
     Ctrl-C, SIGTERM and SIGHUP are forwarded to the command, because it is not in our process
-    group. The result then has `interrupted_by`. A command with a `stdin` of its own does not use
+    group. The result then has `interrupted_by`. A command with its own `stdin` does not use
     the terminal: its error output is kept, too.
     """
     streams = ((1,) if stdin is None else (1, 2)) if keep else ()

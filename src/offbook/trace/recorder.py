@@ -119,7 +119,7 @@ class Recorder:
 
     With `append=True` it continues the file; otherwise it overwrites it. `kept` gets the events as
     they were, without masks. `fields` go into the header. After `close`, `changed` is true if the
-    file was replaced, or written by another process: an agent could edit the evidence of its own
+    file was replaced, or written by another process: an agent could edit the evidence of its
     run.
     """
 

@@ -485,7 +485,7 @@ class _LoopRun:
             self._hub.emit_data(WorkspaceFilesData(written, deleted))
 
     async def _prompt(self, turn: AgentTurn, seconds: float) -> None:
-        """Prompt the agent, in a process or conversation of its own.
+        """Prompt the agent, in its own process or conversation.
 
         An agent that ignores its deadline is cancelled after a grace period.
         """
