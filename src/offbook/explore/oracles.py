@@ -9,7 +9,15 @@ import msgspec
 
 from offbook.errors import UsageError, require_known
 from offbook.exchange.model import compile_validator
-from offbook.trace.events import CHANGE, PERSON, REPLY, REQUEST, TOOL_START, ConversationChange
+from offbook.trace.events import (
+    CHANGE,
+    PERSON,
+    REPLY,
+    REQUEST,
+    TOOL_CALL,
+    TOOL_START,
+    ConversationChange,
+)
 
 if TYPE_CHECKING:
     from offbook.exchange.messages import Message
@@ -148,16 +156,15 @@ def _text_of(message: Message) -> str:
 
 
 def _check_growth(evidence: RunEvidence) -> Iterator[tuple[str, str]]:
-    """Yield a request with many more messages than were said."""
-    said = 0
+    """Yield a request with many more new messages than were said."""
+    events = evidence.run.events
+    calls = len(events.named(TOOL_CALL))
     first: int | None = None
-    for request in evidence.run.requests:
-        count = len(request.messages)
-        first = count if first is None else min(first, count)
-        said += 2 + sum(len(message.calls) for message in request.new_messages)
-        said += len(request.results)
-        if count > first + MAX_GROWTH * said + 10:
-            yield "messages", f"a request has {count} messages"
+    for number, event in enumerate(events.named(REQUEST), 1):
+        count = len(event.data.get("new", ()))
+        first = count if first is None else first
+        if count > first + MAX_GROWTH * (2 * number + calls) + 10:
+            yield "messages", f"a request has {count} new messages"
             return
 
 
