@@ -669,6 +669,8 @@ ITEMS: dict[str, tuple[tuple[RawBlock, ...], list[tuple[str, str]]]] = {
     "a field that was not there": ((search(error="none"),), [("item", "fails")]),
     "an emptied field": ((search(query=None),), [("item", "fails")]),
     "another page": ((search(pages=[{"url": "a"}, {"url": "c"}]),), [("item", "fails")]),
+    "an object for a text": ((search(query={"text": "lamps"}),), [("item", "fails")]),
+    "a text for an object": ((search(pages=["a", "b"]),), [("item", "fails")]),
     "a page less": ((search(pages=[{"url": "a"}]),), [("item", "fails")]),
     "a search that never was": ((SEARCH, search("ws_2")), [("item", "fails")]),
     "a search twice": ((SEARCH, SEARCH), [("duplicate", "fails")]),
