@@ -225,7 +225,7 @@ def _kind_of_lines(head: str) -> str:
     line = next((line for line in head.splitlines() if line.strip()), "")
     try:
         keys = msgspec.json.decode(line, type=dict[str, Any]).keys()
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return ""
     if keys & {"event", "topic"}:
         return "trace"
@@ -238,7 +238,7 @@ def _kind_of_document(head: str) -> str:
         return "playbook"
     keys: set[str] = {*_OUTER_KEY.findall(head)}
     if head.startswith("{"):
-        with suppress(msgspec.MsgspecError):  # a part of a longer file
+        with suppress(msgspec.MsgspecError, RecursionError):  # a part of a longer file
             keys |= msgspec.json.decode(head, type=dict[str, Any]).keys()
     if "interactions" in keys:
         return "cassette"

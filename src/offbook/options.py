@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from math import inf
 from types import UnionType
 from typing import (
     Annotated,
@@ -33,7 +34,7 @@ __tracebackhide__ = True  # pytest shows the line that gave the value
 T = TypeVar("T")
 Name = Annotated[str, msgspec.Meta(min_length=1)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
-Seconds = Annotated[float, msgspec.Meta(gt=0)]
+Seconds = Annotated[float, msgspec.Meta(gt=0, lt=inf)]
 
 
 @overload
@@ -99,7 +100,7 @@ def explain_invalid(error: msgspec.ValidationError, kind: Any) -> tuple[str, str
         elif mixed[1].startswith("object"):
             hint = f"write it with keys: {', '.join(names)}" if names else "write it as key: value"
     elif bound := re.match(r"Expected `(.*)`(.*)", problem):
-        problem = f"expected {_plain_type(bound[1])}{bound[2]}"
+        problem = f"expected {_plain_type(bound[1])}{bound[2].removesuffix('.0')}"
     return problem, location, hint
 
 

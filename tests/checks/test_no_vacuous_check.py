@@ -714,7 +714,7 @@ def test_what_would_check_nothing_is_refused(name: str, fields: Fields):
     [
         ({"expect": {"tools": []}}, "expect['tools'] is empty and would check nothing"),
         ({"expect": {"extensions": True}}, "expected a number, got True"),
-        ({"deadline": math.nan}, "deadline: expected a number > 0.0, got nan"),
+        ({"deadline": math.nan}, "deadline: expected a number > 0, got nan"),
         ({"smoke": []}, "smoke: expected a script"),
     ],
 )

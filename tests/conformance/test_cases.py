@@ -93,7 +93,7 @@ def test_the_command_of_each_extension_comes_from_the_settings_and_the_command_l
         ({}, ("python '{file}",), "--run: invalid command"),
         ({"conformance.toml": "[run"}, (), r"conformance\.toml: "),
         ({"conformance.toml": "timout = 1"}, (), r"conformance\.toml: .*timout.*\s+did you mean"),
-        ({"conformance.toml": "timeout = 0\n[run]\nx='{file}'"}, (), "expected a number > 0.0"),
+        ({"conformance.toml": "timeout = 0\n[run]\nx='{file}'"}, (), "expected a number > 0"),
         ({"conformance.toml": "[run]\nx = 'y'"}, (), r"run\.x: the command 'y' does not name"),
     ],
 )

@@ -12,14 +12,17 @@ import pytest
 from offbook.errors import InvariantBroken
 from offbook.explore import Counterexample, Exploration, explore, render_tests
 from tests.explore.planted_bugs import PLANTED, PlantedBug
+from tests.forked import forked_command
 
-RUNS = 400
+RUNS = 60
 MAX_MESSAGES = 3
 
 
 @pytest.fixture(autouse=True)
 def key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "x")
+    # Started here: a search ends what its behaviours start.
+    forked_command()
 
 
 def find(bug: PlantedBug) -> Counterexample:

@@ -292,7 +292,7 @@ def test_an_interval_needs_a_time(seconds: float):
         tick(ticks=cell(0)).send_every(seconds)
         return {}
 
-    with create_harness() as h, pytest.raises(UsageError, match="seconds above 0"):
+    with create_harness() as h, pytest.raises(UsageError, match="expected a number > 0"):
         h.load(endless)
 
 

@@ -264,7 +264,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown key of smoke": ({"smoke": {"scripts": []}}, "did you mean 'script'"),
     "a smoke file that is missing": ({"smoke": "none.yaml"}, "none.yaml"),
     "a folder of wheels that is missing": ({"wheels": "none"}, "no such folder of wheels"),
-    "a deadline of 0": ({"deadline": 0}, "deadline: expected a number > 0.0"),
+    "a deadline of 0": ({"deadline": 0}, "deadline: expected a number > 0"),
     "an unknown kind": ({"kind": "pip"}, "unknown kind 'pip'"),
 }
 
@@ -288,7 +288,7 @@ def test_a_folder_with_two_packages_needs_a_choice(good: Path, temp: Path):
 
 
 def test_a_missing_folder_is_refused(tmp_path: Path):
-    with pytest.raises(UsageError, match="not a folder"):
+    with pytest.raises(UsageError, match="no such folder"):
         verify_sandbox_install(tmp_path / "none")
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from offbook.goldens.fixture_store import GoldenScenario, MatchMode, MatchRule
-    from offbook.trace.events import Event
+    from offbook.trace.events import Event, EventData
     from offbook.trace.hub import NameFilter
 
     FindComponent = Callable[[str], type[BaseComponent]]
@@ -88,6 +88,9 @@ class _RecordedHub(SessionHub):
                     hint="emit text, numbers, lists and dicts",
                 ) from error
         return super().emit(event, data, parent=parent, context=context)
+
+    def emit_data(self, data: EventData) -> None:
+        self.emit(data.event_name, data.as_dict())
 
 
 class ScenarioPlayer:

@@ -149,7 +149,7 @@ def test_a_scripted_failure_reaches_the_command(agent: Path):
     [
         (lambda: Command(""), "expected a command, got ''"),
         (lambda: Command(["echo", 1]), "expected a command, got"),  # pyright: ignore[reportArgumentType] - the mistake
-        (lambda: Command("echo", deadline=0), "deadline: expected a number > 0.0, got 0"),
+        (lambda: Command("echo", deadline=0), "deadline: expected a number > 0, got 0"),
     ],
 )
 def test_invalid_options_are_refused(make: object, message: str):
