@@ -37,7 +37,7 @@ class Limits(msgspec.Struct, forbid_unknown_fields=True):
         (0, Count, "limit: expected an integer >= 1, got 0"),
         (True, Count, "limit: expected an integer, got true or false"),
         (float("nan"), Seconds, "limit: expected a number > 0, got nan"),
-        (float("inf"), Seconds, "limit: expected a number < inf, got inf"),
+        (float("inf"), Seconds, "limit: expected a number <= 31536000, got inf"),
         ("", Name, "limit: expected a text of length >= 1, got ''"),
         ([1], dict, "limit: expected a mapping, got a list\nwrite it as key: value"),
         (5, str | None, f"limit: expected a text or nothing, got an integer\n{QUOTES}"),

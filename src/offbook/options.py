@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from math import inf
 from types import UnionType
 from typing import (
     Annotated,
@@ -34,7 +33,8 @@ __tracebackhide__ = True  # pytest shows the line that gave the value
 T = TypeVar("T")
 Name = Annotated[str, msgspec.Meta(min_length=1)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
-Seconds = Annotated[float, msgspec.Meta(gt=0, lt=inf)]
+A_YEAR = 31_536_000
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=A_YEAR)]
 
 
 @overload
