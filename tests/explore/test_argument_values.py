@@ -187,3 +187,19 @@ def test_the_constants_that_code_compares_with_are_found():
 
 def test_the_constants_of_the_code_are_tried():
     assert 4242 in draw_many({"type": "integer"}, learn(""), constants=[4242])
+
+
+def odd_texts(name: str) -> set[str]:
+    schema = {"type": "object", "properties": {name: {"type": "string"}}, "required": [name]}
+    values = ArgumentValues({}, "")
+    draws = [Draw(Random(seed), ()) for seed in range(500)]  # noqa: S311 - not for secrets
+    return {values.arguments(schema, draw, "write", odd=True)[name] for draw in draws}
+
+
+@pytest.mark.parametrize("name", ["path", "filename", "text"])
+def test_an_odd_text_names_no_file_that_exists(name: str):
+    assert [text for text in odd_texts(name) if text.startswith("/")] == []
+
+
+def test_a_parameter_for_a_file_gets_paths_that_lead_out_of_the_folder():
+    assert {"../a", "a/../../b", ".."} <= odd_texts("path")

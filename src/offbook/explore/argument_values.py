@@ -28,20 +28,10 @@ VALUE_KEYWORDS = frozenset(
 MAX_DEPTH = 6  # of nested objects: a schema may refer to itself
 PLAIN_TEXTS = ("a", "b", "test")
 PLAIN_NUMBERS = (1, 2, 0)
+# The tools of the agent really run, so no value names a file that exists.
+ODD_PATHS = ("../a", "a/../../b", "..")
 ODD_TEXTS = (
-    *(
-        "",
-        " ",
-        "0",
-        "\u0000",
-        "é\u202e😀",
-        "../a",
-        "/etc/passwd",
-        "a" * 5_000,
-        "'; --",
-        "null",
-        "a\nb",
-    ),
+    *("", " ", "0", "\u0000", "é\u202e😀", "../a", "a" * 5_000, "'; --", "null", "a\nb"),
     *("\ud83d", "e\u0301", "ﬁ", "İ", "-1", "$(id)", "{}", "<b>"),
 )
 ODD_NUMBERS = (0, -1, 2**31, 2**63, -(2**63))
@@ -295,6 +285,8 @@ class ArgumentValues:
 
     def _text(self, schema: JSON, draw: Draw, path: str, *, odd: bool) -> Any:
         longest = schema.get("maxLength")
+        if odd and "/" in _kinds_of(path) and draw.happens(0.5):
+            return draw.choose(ODD_PATHS)
         if odd:
             return draw.choose([*ODD_TEXTS, *(["a" * longest] if longest else [])])
         favourites = draw.favourites
@@ -387,10 +379,15 @@ class ArgumentValues:
         return schema
 
 
+def _kinds_of(path: str) -> list[str]:
+    """Return the marks of the kinds of value that a parameter takes, by its name."""
+    name = path.rpartition(".")[2].lower()
+    return [mark for mark, names in NAMED_KINDS.items() if any(word in name for word in names)]
+
+
 def _find_fitting(path: str, values: Sequence[Any]) -> list[int]:
     """Return the places of the values of the kind that a parameter takes, by its name."""
-    name = path.rpartition(".")[2].lower()
-    marks = [mark for mark, names in NAMED_KINDS.items() if any(word in name for word in names)]
+    marks = _kinds_of(path)
     return [
         index
         for index, value in enumerate(values)
