@@ -148,7 +148,7 @@ def test_nothing_is_left_of_a_worker_that_was_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    find(world_with(wait_for_ever), runs=10)
+    find(world_with(wait_for_ever), runs=40)
     assert not [*tmp_path.iterdir()]
 
 

@@ -38,7 +38,7 @@ FAILING = {
         LIVE.replace("self.coins += coins", "raise OSError('stuck')"),
         "raised OSError: stuck",
     ),
-    "not a step": (LIVE.replace("till.put(1)", "till.pot(1)"), "'pot' is not a step"),
+    "not a step": (LIVE.replace("till.put(1)", "till.pot(1)"), "no step 'pot'"),
     "golden without scenario": (
         LIVE.replace("@scenario()", "@scenario('other')"),
         "the golden has no scenario in scripts/live/till_live.py",

@@ -114,10 +114,13 @@ def test_a_failed_command_is_annotated_at_the_turn_of_its_playbook(
     assert "playbook not fully consumed" in command.message
 
 
-def test_a_turn_in_the_middle_of_a_playbook_is_found(tmp_path: Path):
+@pytest.mark.parametrize(
+    "where", ["when('Refund order 7')", "shop.yaml: when: Refund order 7", "when: Refund …"]
+)
+def test_a_turn_in_the_middle_of_a_playbook_is_found(tmp_path: Path, where: str):
     path = tmp_path / "shop.yaml"
     path.write_text(SHOP)
-    found = place_of_error("when('Refund order 7')", FileLine(str(path)))
+    found = place_of_error(where, FileLine(str(path)))
     assert found == FileLine(str(path), 4)
 
 

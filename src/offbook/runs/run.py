@@ -301,7 +301,7 @@ def _to_path(value: object, option: str) -> Path:
 
 # --- How a run ends: one verdict and one reason in its trace
 
-_TURN = re.compile(r"(?:when|role)\((?P<text>'.*'|\".*\")", re.DOTALL)
+_TURN = re.compile(r"\b(?:when|role)(?:\((?P<text>'.*'|\".*\")|: (?P<yaml>.+))", re.DOTALL)
 _FILE_AND_LINE = re.compile(r"(?P<file>.+):(?P<line>\d+)")
 
 
@@ -328,15 +328,18 @@ def emit_failure(hub: Hub, error: BaseException, *, exit: int | None = None) -> 
 def place_of_error(where: str, place: FileLine | None) -> FileLine | None:
     """Return the line that the location of an error names, such as `when('Refund order 7')`.
 
+    In a file of YAML that is `shop.yaml: when: Refund order 7`.
+
     Without a name in it, or if the file does not contain it, it is the place that is known.
     """
     named = _FILE_AND_LINE.fullmatch(where)
     if named is not None and Path(named["file"]).is_file():
         return FileLine(named["file"], int(named["line"]))
-    turn = _TURN.match(where)
+    turn = _TURN.search(where)
     if place is None or place.line or turn is None:
         return place
-    words = str(literal_eval(turn["text"])).removesuffix("…").splitlines()[:1]
+    prompt = turn["yaml"] or str(literal_eval(turn["text"]))
+    words = prompt.removesuffix("…").splitlines()[:1]
     try:
         lines = Path(place.file).read_text("utf-8", "replace").splitlines()
     except OSError:
