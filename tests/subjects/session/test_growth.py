@@ -1,10 +1,12 @@
 """The work for a prompt does not grow with the session, counted in calls, not in time."""
 
-import asyncio
+import ast
+from pathlib import Path
 
 from offbook import call, say, session, when
 from offbook.subjects.session import Api
 from tests.counting import count_calls
+from tests.forked import run_python
 
 TURNS = (10, 100, 1000)
 BUDGET = 780  # calls of a prompt with one tool, of which there were 954 before events were grouped
@@ -30,7 +32,13 @@ async def count_prompts() -> dict[int, int]:
 
 
 def test_a_prompt_costs_the_same_after_any_number_of_prompts():
-    counted = asyncio.run(count_prompts())
+    # In a new process: what other tests have imported and left behind is not counted.
+    program = (
+        f"import asyncio; from {__name__} import count_prompts; print(asyncio.run(count_prompts()))"
+    )
+    ended = run_python("-c", program, cwd=Path(__file__).parents[3])
+    assert ended.stderr == ""
+    counted: dict[int, int] = ast.literal_eval(ended.stdout)
     first, second, last = counted.values()
     assert abs(second - first) <= first / 10, counted
     assert abs(last - first) <= first / 10, counted
