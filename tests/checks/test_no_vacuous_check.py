@@ -630,7 +630,7 @@ def test_a_misspelt_setting_of_pytest_is_refused(name: str, pytester: pytest.Pyt
 def test_all_settings_of_the_plugin_are_known(pytestconfig: pytest.Config):
     for name in SETTINGS:
         pytestconfig.getini(name)  # raises for an unknown one
-    registered: Any = pytestconfig._parser._inidict
+    registered: Any = pytestconfig._parser._inidict  # pyright: ignore[reportPrivateUsage]
     assert sorted(name for name in registered if name.startswith("offbook")) == sorted(SETTINGS)
 
 

@@ -55,7 +55,7 @@ def loop_in_c() -> None:
 
 def ignore_signals() -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda *_: None)
+        signal.signal(number, lambda _number, _frame: None)
     while True:
         time.sleep(1)
 

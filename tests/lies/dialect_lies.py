@@ -280,7 +280,7 @@ class LendsTheWordsOfAnotherModel(AsksAChecker):
     """The words of the second model are words of the first in its history."""
 
     def edit(self, request: Request, number: int) -> None:
-        super().edit(request, number)
+        super().edit(request, number)  # pyright: ignore[reportUnknownMemberType]
         if number > 2:
             request.items[-2:-2] = [Model(self.notes["checked"]), User("Go on.")]
 

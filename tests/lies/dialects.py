@@ -79,8 +79,8 @@ def read_message(message: JSON) -> Model:
 
 
 def send_cohere(request: Request) -> Model:
-    options = {**plain_options(request), "temperature": request.temperature}
-    for message in options["messages"]:
+    options: JSON = {**plain_options(request), "temperature": request.temperature}
+    for message in cast("list[JSON]", options["messages"]):
         if message["role"] == "assistant" and message.get("tool_calls"):
             message["tool_plan"] = message.pop("content") or ""
     request.wire(options)

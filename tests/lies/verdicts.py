@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from offbook.determinism import block_network
 from offbook.errors import OffbookError, OffbookWarning
@@ -159,5 +159,6 @@ def honest_twin(one: Lie) -> Outcome:
             and other.agent.__base__ is one.agent.__base__
         ]
         texts = {lie.expected.text for lie in same if lie.expected.group == "assertion"}
-        TWINS[key] = rehearse(type("Twin", (honest,), changed)(), one.form, texts)
+        twin = cast("type[Agent]", type("Twin", (honest,), changed))
+        TWINS[key] = rehearse(twin(), one.form, texts)
     return TWINS[key]

@@ -594,7 +594,7 @@ def test_an_unknown_stop_reason_names_cut_among_the_known_ones():
 
 
 def test_after_a_fault_the_rest_of_the_mocks_is_a_warning():
-    def gives_up(prompt: str) -> str:
+    def gives_up(prompt: str) -> str | None:
         try:
             return openai_plain(prompt)
         except Exception as error:  # noqa: BLE001 - whatever the SDK makes of it

@@ -353,11 +353,15 @@ SET = (
 )
 
 
+def do_nothing(_prompt: str) -> None:
+    pass
+
+
 @pytest.mark.parametrize(
     "subject, lines",
     [
         (Command(["true"]), rf"{SET}\n  tried: no other host"),
-        (lambda _: None, "  no request arrived at the model"),
+        (do_nothing, "  no request arrived at the model"),
     ],
     ids=["a command", "a function"],
 )
@@ -369,6 +373,6 @@ def test_an_agent_that_never_asked_is_told_the_ways_that_it_had(subject: Any, li
 def test_a_served_function_is_told_its_variables():
     with (
         pytest.raises(ScriptUnfinished, match=rf"stopped\n{SET}$"),
-        drive(lambda _: None, serve=True) as rehearsal,
+        drive(do_nothing, serve=True) as rehearsal,
     ):
         rehearsal.run(when("Go", [say("Hi.")]))

@@ -202,7 +202,7 @@ class Offbook:
         opened, traces = len(self._open), len(self._traces)
         found: Any = None
         try:
-            found = explore(world, prompt, *invariants, **options)
+            return (found := explore(world, prompt, *invariants, **options))
         except InvariantBroken as error:
             found = error.exploration
             raise
@@ -214,7 +214,6 @@ class Offbook:
                 if trace != kept:
                     trace.unlink(missing_ok=True)
             self._traces[traces:] = [] if kept is None else [kept]
-        return found
 
     def __repr__(self) -> str:
         return f"<offbook of {self._test}>"  # pytest shows it: without an address
