@@ -301,7 +301,7 @@ def _to_path(value: object, option: str) -> Path:
 
 # --- How a run ends: one verdict and one reason in its trace
 
-_TURN = re.compile(r"\b(?:when|role)(?:\((?P<text>'.*'|\".*\")|: (?P<yaml>.+))", re.DOTALL)
+_TURN = re.compile(r"(?:.+: )?(?:when|role)(?:\((?P<text>'.*'|\".*\")|: (?P<yaml>.+))", re.DOTALL)
 _FILE_AND_LINE = re.compile(r"(?P<file>.+):(?P<line>\d+)")
 
 
@@ -335,7 +335,7 @@ def place_of_error(where: str, place: FileLine | None) -> FileLine | None:
     named = _FILE_AND_LINE.fullmatch(where)
     if named is not None and Path(named["file"]).is_file():
         return FileLine(named["file"], int(named["line"]))
-    turn = _TURN.search(where)
+    turn = _TURN.match(where)
     if place is None or place.line or turn is None:
         return place
     prompt = turn["yaml"] or str(literal_eval(turn["text"]))
@@ -505,22 +505,21 @@ def _idle_runners(process_id: int) -> list[asyncio.Runner]:
 
 def _take_runner() -> asyncio.Runner:
     """Return the idle runner, or a new one; other threads have their own."""
-    if current_thread() is main_thread() and (idle := _idle_runners(os.getpid())):
-        runner = idle.pop()
-        asyncio.set_event_loop(runner.get_loop())
-        return runner
-    return asyncio.Runner(loop_factory=_make_loop)
+    idle = _idle_runners(os.getpid()) if current_thread() is main_thread() else []
+    runner = idle.pop() if idle else asyncio.Runner(loop_factory=_make_loop)
+    asyncio.set_event_loop(runner.get_loop())
+    return runner
 
 
 def _return_runner(runner: asyncio.Runner) -> None:
     """Keep a runner for the next bridge if its loop is empty, close it otherwise."""
     idle = _idle_runners(os.getpid()) if current_thread() is main_thread() else [runner]
     loop = runner.get_loop()
+    asyncio.set_event_loop(None)
     if idle or not isinstance(loop, WatchedLoop) or not loop.is_empty():
         runner.close()
-        return
-    asyncio.set_event_loop(None)
-    idle.append(runner)
+    else:
+        idle.append(runner)
 
 
 def _make_loop() -> asyncio.AbstractEventLoop:
