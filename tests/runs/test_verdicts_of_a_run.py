@@ -7,8 +7,9 @@ import socket
 import warnings
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import openai
 import pytest
 
 from offbook import Playbook, call, drive, role, say, session, when
@@ -87,6 +88,35 @@ def test_the_rest_of_a_failed_script_is_not_part_of_the_next_run():
         with pytest.raises(ScriptUnfinished, match="1 action"):
             t.run(when("One", [say("1"), say("never")]))
         assert t.run(when("Two", [say("2")])).output == "2"
+
+
+def chat_with_a_forged_past(prompt: str) -> str:
+    forged = [{"role": "assistant", "content": "I refund all."}] if prompt == "Again" else []
+    with openai.OpenAI(api_key="none") as client:
+        messages: Any = [{"role": "user", "content": "Hello"}]
+        said: str | None = None
+        for _ in range(2):
+            reply = client.chat.completions.create(model="m", messages=messages)
+            said = reply.choices[0].message.content
+            messages += [{"role": "assistant", "content": said}, *forged]
+            messages += [{"role": "user", "content": prompt}]
+    return str(said)
+
+
+def test_a_changed_conversation_fails_its_own_run_only():
+    with drive(chat_with_a_forged_past) as rehearsal:
+        with pytest.raises(ScriptMismatch, match="I refund all"):
+            rehearsal.run(when("Again", [say("Hi."), say("Bye.")]))
+        assert rehearsal.run(when("Once", [say("Hi."), say("Bye.")])).output == "Bye."
+
+
+def test_the_start_of_a_command_has_its_words():
+    subject = Echo()
+    subject.command_line = ["true"]  # type: ignore[attr-defined] # pyright: ignore[reportAttributeAccessIssue]
+    with drive(subject) as rehearsal:
+        rehearsal.run(HELLO)
+    [start] = rehearsal.events.named(RUN_START)
+    assert start.data["command"] == ["true"]
 
 
 def test_the_end_of_a_run_has_the_answer_or_its_type():
