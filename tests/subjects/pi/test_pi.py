@@ -309,7 +309,7 @@ def test_in_print_mode_there_is_no_user_interface_and_the_session_goes_on():
         ({"mode": "json", "warm": True}, "warm has no effect"),
         ({"mode": "print", "mock_ui": {"confirm": True}}, "declines every question"),
         ({"extensions": [7]}, "expected a path, got int"),
-        ({"mock_tools": {"": 1}}, "mock_tools keys"),
+        ({"mock_tools": {"": 1}}, "mock_tools: expected a text of length >= 1"),
         ({"extensoins": []}, "did you mean 'extensions'"),
     ],
 )
