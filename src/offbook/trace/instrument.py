@@ -177,7 +177,7 @@ class TracedSource:
         try:
             reply = await self._source.reply(request)
         except ModelError as error:
-            self._unread |= self._note_results(results)
+            self._note_results(results, self._unread)
             if before in self._open:  # which the next attempt continues
                 self._open[digest] = self._open[before]
             self._hub.emit_data(error_data(error, exchange))
@@ -244,10 +244,10 @@ class TracedSource:
     def _has_result(self, results: list[AnyBlock]) -> bool:
         """Return whether the model already got one of these results."""
         known = self._results
-        return any(
-            isinstance(result, ToolResult) and known.get(result.call_id) is not None
-            for result in results
-        )
+        for result in results:
+            if isinstance(result, ToolResult) and known.get(result.call_id) is not None:
+                return True
+        return False
 
     def _find_changes(self, request: Request, known: int, exchange: str, *, spoken: bool) -> str:
         """Emit what a request changes; return the digest of the conversation that it continues.
@@ -290,7 +290,8 @@ class TracedSource:
     def _note_said(self, reply: Reply, results: list[AnyBlock]) -> None:
         """Note a reply, and the results to which it is the answer."""
         self._replies.append(reply)
-        self._note_results(results)
+        if results:
+            self._note_results(results, set())
         self._unread.clear()
         known = self._results
         for block in reply.blocks:
@@ -299,17 +300,16 @@ class TracedSource:
         while len(known) > MAX_KEPT:
             del known[next(iter(known))]
 
-    def _note_results(self, results: list[AnyBlock]) -> set[str]:
-        """Note results that the model has not read before; return the ids of their calls."""
-        known, new = self._results, set[str]()
+    def _note_results(self, results: list[AnyBlock], noted: set[str]) -> None:
+        """Note results that the model has not read before; add their call ids to `noted`."""
+        known = self._results
         for result in results:
             # A call may also be of an earlier run, or an example.
             if isinstance(result, ToolResult) and (
                 known.get(result.call_id, result) is None or result.call_id in self._unread
             ):
                 known[result.call_id] = result
-                new.add(result.call_id)
-        return new
+                noted.add(result.call_id)
 
     def _emit_results(self, request: Request, known: int) -> None:
         """Emit the results of the request that no earlier one had.
