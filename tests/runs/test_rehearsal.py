@@ -32,6 +32,7 @@ from offbook.subjects import ModelAccess, RunContext
 from offbook.subjects.session import AgentSession, Api, Context, HookEvent
 from offbook.trace import Event, Verdict, read_trace
 from offbook.types import Text
+from tests.runs.echo_subject import Echo
 
 JSON = dict[str, Any]
 raw: Any = offbook  # for calls that a type checker would reject
@@ -313,6 +314,26 @@ def test_the_trace_has_the_start_and_the_end_of_a_run():
         first, *_, last = t.events.all
         assert (first.event, first.data) == ("_meta.run_start", {"subject": "session", "turns": 2})
         assert (last.event, last.data) == ("_meta.run_end", {"ok": True, "output": "Hi!"})
+
+
+@pytest.mark.parametrize(
+    "output, end",
+    [
+        ("Hello!", {"ok": True, "exit": 0, "output": "Hello!"}),
+        (None, {"ok": True, "exit": 0}),
+    ],
+)
+def test_the_end_of_a_command_has_its_exit_code(output: str | None, end: dict[str, Any]):
+    class Ended(Echo):
+        exit_code = 0
+
+        async def prompt(self, text: str, /) -> object:
+            await super().prompt(text)
+            return output
+
+    with drive(Ended()) as t:
+        t.run(HELLO)
+        assert t.events.all[-1].data == end
 
 
 def test_timestamps_come_from_the_given_clock():

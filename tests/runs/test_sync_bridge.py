@@ -3,6 +3,8 @@
 import asyncio
 import os
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextvars import ContextVar
@@ -12,6 +14,13 @@ import pytest
 
 from offbook.errors import UsageError
 from offbook.runs import SyncBridge, in_event_loop
+
+PROGRAM = """
+from offbook import say, session, when
+
+with session() as rehearsal:
+    rehearsal.run(when("Hi", [say("Hello!")]))
+"""
 
 
 async def is_in_loop() -> bool:
@@ -214,3 +223,13 @@ def test_an_exception_is_passed_on():
     with pytest.raises(LookupError, match="boom"):
         bridge.run(boom())
     bridge.close()
+
+
+def test_the_idle_loop_is_closed_at_the_end_of_the_process():
+    ended = subprocess.run(
+        [sys.executable, "-W", "always::ResourceWarning", "-c", PROGRAM],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")

@@ -7,12 +7,13 @@ import socket
 import warnings
 from collections.abc import Iterable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import openai
 import pytest
 
-from offbook import Playbook, call, drive, role, say, session, when
+from offbook import Playbook, Trace, call, drive, role, say, session, when
 from offbook.errors import (
     CheckFailed,
     ConnectionBlocked,
@@ -539,6 +540,20 @@ def test_watchers_are_called_at_the_start_and_before_the_end(monkeypatch: pytest
         with pytest.raises(ScriptUnfinished):
             t.run(when("One", [say("1"), say("never")]))
         assert seen == [RUN_START, "model.reply"]
+
+
+def test_a_watcher_finds_all_earlier_events_in_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    written: list[str] = []
+
+    def watch(_hub: Hub) -> None:
+        written.append([event.event for event in Trace(tmp_path / "t.jsonl")][-1])
+
+    monkeypatch.setattr("offbook.runs.rehearsal.run_watchers", [watch])
+    with session(trace=tmp_path / "t.jsonl") as t:
+        t.run(HELLO)
+    assert written == [RUN_START, VERDICT]
 
 
 async def test_a_run_that_was_never_awaited_fails_although_a_later_run_passed():

@@ -1,6 +1,8 @@
 """A subject gets the base URL of its model, and errors behind it fail the test."""
 
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,6 +17,7 @@ import pytest
 from offbook.clis import Command
 from offbook.errors import OffbookWarning, RunError, ScriptExhausted, ScriptUnfinished, UsageError
 from offbook.exchange import ToolAlias, ToolAliases, ToolResult
+from offbook.mcp import mcp_server
 from offbook.runs import drive
 from offbook.sources.mocks import Mocks
 from offbook.sources.playbook import call, say, when
@@ -282,6 +285,54 @@ def test_the_result_of_a_tool_has_what_the_subject_saw_of_it(access: ModelAccess
     with drive(Watching(converse)) as rehearsal:
         run = rehearsal.run(when("go", [call("look"), say("Seen.")]))
     assert run.results("look")[0].mocked
+
+
+@pytest.mark.parametrize("watched, observed", [(("look",), True), (("other",), False)])
+def test_a_call_by_an_alias_is_observed_if_its_tool_is(watched: tuple[str, ...], *, observed: bool):
+    class Watching(Agent):
+        tool_watch = SimpleNamespace(failed={}, watched=watched, errors=[], results={})
+
+    with drive(Watching(converse), tool_aliases={"see": "look"}, auto_assert=False) as rehearsal:
+        run = rehearsal.run(when("go", [call("see"), say("Seen.")]))
+        [made] = [event for event in run.events.all if event.event == "tool.call"]
+    assert made.data.get("observed", False) is observed
+
+
+class ServerTools(Agent):
+    """An agent that offers the tool of the server `eye` under a name of its own."""
+
+    def server_tool_name(self, server: str, tool: str) -> str:
+        return tool if server == "plain" else "look"
+
+
+@pytest.mark.parametrize("server, called", [("eye", "see"), ("plain", "look")])
+def test_a_script_calls_the_tool_of_a_server_by_its_own_name(server: str, called: str):
+    tools = mcp_server(server, tools={called: lambda: "seen"})
+    with drive(
+        ServerTools(converse), mcp=[tools], auto_assert=False, allow_unused_mocks=True
+    ) as rehearsal:
+        run = rehearsal.run(when("go", [call(called), say("Seen.")]))
+    assert run.output == "Seen."
+
+
+def test_the_proxy_of_a_run_is_closed_when_the_next_run_needs_one():
+    ports: list[int] = []
+
+    def start_a_process(client: openai.OpenAI, text: str) -> str | None:
+        code = "import os; print(os.environ['OFFBOOK_PROXY'])"
+        printed = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+        ports.append(int(printed.stdout.split(b",")[0]))
+        return converse(client, text)
+
+    class Local(Agent):
+        model_access = "transport"
+
+    with drive(Local(start_a_process)) as rehearsal:
+        rehearsal.run(when("go", [say("1")]))
+        rehearsal.run(when("go", [say("2")]))
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", ports[0]))
+        socket.create_connection(("127.0.0.1", ports[1])).close()
 
 
 @pytest.mark.parametrize("access", ["transport", "endpoint"])
