@@ -21,6 +21,8 @@ import msgspec
 
 from offbook import errors
 from offbook.checks.assertion import ASSERTIONS, assertion_class
+from offbook.checkup.outcomes import RULES
+from offbook.checkup.scenarios import GROUPS, SCENARIOS
 from offbook.surfaces.capabilities import CAPABILITIES
 from offbook.surfaces.cli import all_commands
 from offbook.surfaces.cli import offbook as command_line
@@ -336,7 +338,38 @@ def specifications_page() -> Iterator[str]:
                 yield f"| {text} | {reason}{shown} |"
 
 
+def checkup_page() -> Iterator[str]:
+    """Yield the lines of the page about the scenarios of a check-up."""
+    yield "# Scenarios of a check-up"
+    yield ""
+    yield f"The {len(SCENARIOS)} scenarios of [`offbook checkup`](../guides/checkup.md), and the "
+    yield "rules that decide their outcomes. `offbook checkup --list` prints the scenarios. The "
+    yield "model ends each of them with an answer, unless an error is repeated each time."
+    for group, about in GROUPS.items():
+        yield ""
+        yield f"## {group}"
+        yield ""
+        yield about
+        yield ""
+        yield "| scenario | the model, its provider or a person | a good agent |"
+        yield "|---|---|---|"
+        for scenario in SCENARIOS:
+            if scenario.group == group:
+                yield f"| `{scenario.id}` | {scenario.does} | {scenario.expected} |"
+    yield ""
+    yield "## Rules"
+    yield ""
+    yield "The first rule that applies decides. An agent that none applies to survived. An agent "
+    yield "that is killed at its deadline broke (hang), as one that ends its process (crash)."
+    yield ""
+    yield "| rule | outcome |"
+    yield "|---|---|"
+    for rule in RULES:
+        yield f"| {rule.name} | {rule.outcome} |"
+
+
 PAGES = {
+    "checkup.md": checkup_page,
     "commands.md": commands_page,
     "assertions.md": assertions_page,
     "events.md": events_page,

@@ -5,6 +5,7 @@ from functools import partial
 from offbook.capability import load_declarations
 
 CAPABILITIES = (
+    "checkup",
     "conformance",
     "contracts",
     "evals",

@@ -13,7 +13,7 @@ import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, cast, get_args, get_origin, get_type_hints
 
 import click
 from click.core import ParameterSource
@@ -302,12 +302,19 @@ def _prepare_inspect(given: dict[str, Any]) -> str:
     # --event and --topic replace the same fields of --filter.
     selected = {"event_types": given.pop("event", None), "topics": given.pop("topic", None)}
     named = {key: list(value) for key, value in selected.items() if value}
+    if "baseline" in given or "compare_to" in given:
+        if named:
+            raise UsageError("--event and --topic select records, not files", hint="remove them")
+        _prepare_diff(given)
+        return "diff"
     given["filter"] = {**(given.get("filter") or {}), **named}
     return ""
 
 
 def _show_records(result: Any, given: Mapping[str, Any]) -> None:
-    if given.get("format", "json") == "json":
+    if "baseline" in given:
+        _show_diff(result, given)
+    elif given.get("format", "json") == "json":
         print_json(result)
     elif given["format"] == "summary":
         for name, value in result.items():
@@ -320,12 +327,15 @@ def _show_records(result: Any, given: Mapping[str, Any]) -> None:
             click.echo(result["message"])
 
 
-def _is_corrupt(result: Mapping[str, Any]) -> bool:
-    faults: list[dict[str, Any]] = result.get("faults", [])
+def _is_corrupt(result: Any) -> bool:
+    if not isinstance(result, dict):  # the difference of two snapshots
+        return False
+    records = cast("dict[str, Any]", result)
+    faults: list[dict[str, Any]] = records.get("faults", [])
     for fault in faults:
         click.echo(f"offbook: line {fault['line']}: {fault['why']}", err=True)
     # A torn last line is what a crash leaves behind; any other fault is a corrupt session.
-    return bool(faults) and not result.get("truncated_tail")
+    return bool(faults) and not records.get("truncated_tail")
 
 
 def _prepare_report(given: dict[str, Any]) -> str:
@@ -447,16 +457,18 @@ Exit codes:
         failed=_assertions_failed,
     ),
     "inspect": WorkspaceCommand(
-        ("inspect",),
+        ("inspect", "diff"),
         _show_records,
         """\b
 Example:
   offbook workspace inspect flow --format timeline
   offbook workspace inspect flow --topic 'build.*' --limit 10
   offbook workspace inspect flow --filter '{"after_iteration": 1}' --json
+  offbook workspace inspect flow --baseline initial
   offbook workspace inspect
 
 \b
+With --baseline, the changes of files since a snapshot are shown, line by line.
 Without ID, all workspaces are listed.
 """,
         arguments={"workspace_id": "[ID]"},
@@ -539,11 +551,16 @@ Exit codes:
 }
 
 
+# An earlier name, which still works: `inspect --baseline` is the same.
+EARLIER = {"diff"}
+
+
 class WorkspaceGroup(click.Group):
     """The commands, each made when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*COMMANDS, *super().list_commands(ctx)]
+        listed = [name for name in COMMANDS if name not in EARLIER]
+        return [*listed, *super().list_commands(ctx)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         spec = COMMANDS.get(cmd_name)

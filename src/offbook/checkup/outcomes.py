@@ -1,0 +1,414 @@
+"""The rules that decide what became of an agent in a scenario, all in one place.
+
+survived    it went on, reported the error, or ended as its framework documents
+degraded    it ended without an answer where it could have had one, or lost something
+broke       it crashed, hung, looped, or did what it must not do
+unknown     the scenario is not for this agent, or the trace does not show it
+
+The first rule of `RULES` that applies decides; an agent that none applies to survived.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import linecache
+import re
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+
+import msgspec
+
+from offbook.determinism.run_context import is_library
+from offbook.errors import DeadlineExceeded, RunError, UsageError, counted
+from offbook.exchange.messages import RAW_ARGUMENTS
+from offbook.exchange.model import compile_validator
+from offbook.secrets import excerpt
+from offbook.subjects.frameworks.framework import DOCUMENTED_ENDS, is_documented_end
+from offbook.trace.events import (
+    CHANGE,
+    FAULT,
+    PERSON,
+    REQUEST,
+    TOOL_END,
+    TOOL_START,
+    ConversationChange,
+)
+
+if TYPE_CHECKING:
+    from offbook.checkup.scenario_model import ScenarioModel
+    from offbook.checkup.scenarios import Scenario
+    from offbook.runs.run import Run
+    from offbook.sources.playbook.actions import Call
+
+Outcome = Literal["survived", "degraded", "broke", "unknown"]
+OUTCOMES: tuple[Outcome, ...] = ("survived", "degraded", "broke", "unknown")
+REASON_LENGTH = 160
+# The packages of classes that say nothing about the agent: an exception of them that reaches the
+# user was not meant for one.
+GENERAL = {"builtins", "json", "pydantic", "pydantic_core", "msgspec", "jsonschema", "concurrent"}
+OF_THE_NETWORK = (OSError, TimeoutError, EOFError)  # of a provider that does not answer
+# The last line of a traceback in the output of a command, with the line of code before it.
+_PYTHON = re.compile(
+    r'File "(?P<file>[^"\n]+)", line \d+.*\n(?:\s+(?P<code>\S.*)\n)?(?:[\s~^]*\n)?'
+    r"\s*(?P<kind>[\w.]+)(?:: (?P<text>.*))?$",
+    re.MULTILINE,
+)
+_JAVASCRIPT = re.compile(r"^\s*(?:Uncaught )?(TypeError|ReferenceError|RangeError|SyntaxError)\b.*",
+                         re.MULTILINE)  # fmt: skip
+_DOCUMENTED = {name for names in DOCUMENTED_ENDS.values() for name in names.split()}
+
+
+class Baseline(msgspec.Struct, frozen=True):
+    """What the agent does if nothing unusual happens.
+
+    `answers` is False for an agent that returns nothing even then. `results` are the texts of its
+    tools. `tool` is the tool that scenarios call.
+    """
+
+    answers: bool = True
+    results: tuple[str, ...] = ()
+    tool: str = ""
+    source: str = ""
+    sink: str = ""
+
+
+class Evidence(NamedTuple):
+    """A played scenario: the model, the run, its answer, and the error with which it ended."""
+
+    scenario: Scenario
+    model: ScenarioModel
+    run: Run
+    answer: object = None
+    error: BaseException | None = None
+    baseline: Baseline = Baseline()
+
+
+class Judgement(NamedTuple):
+    """The outcome, the rule that decided it, and the reason in one line."""
+
+    outcome: Outcome
+    rule: str
+    reason: str
+
+
+class Rule(NamedTuple):
+    """A rule: if `check` returns a reason, it decides the outcome."""
+
+    name: str
+    outcome: Outcome
+    check: Callable[[Evidence], str]
+
+
+def judge(evidence: Evidence) -> Judgement:
+    """Return what became of the agent."""
+    for rule in RULES:
+        if reason := rule.check(evidence):
+            return Judgement(rule.outcome, rule.name, _shorten(reason))
+    return Judgement("survived", "survived", _shorten(_describe_survival(evidence)))
+
+
+def judge_hang(seconds: float, place: str) -> Judgement:
+    """Return the outcome of an agent that was killed at its deadline."""
+    where = f": it is in {place}" if place else ""
+    return Judgement("broke", "hang", f"did not end within {seconds:g} s{where}")
+
+
+def judge_exit(how: str) -> Judgement:
+    """Return the outcome of an agent that ended its process."""
+    return Judgement("broke", "crash", f"its process {how}")
+
+
+# --- Not played
+
+
+def _check_applicable(evidence: Evidence) -> str:
+    return evidence.model.not_applicable
+
+
+def _check_asked(evidence: Evidence) -> str:
+    asked = evidence.run.events.named(REQUEST)
+    return "" if asked else f"the agent sent no request{_describe_error(evidence)}"
+
+
+def _check_played(evidence: Evidence) -> str:
+    scenario = evidence.scenario
+    if scenario.faults and not evidence.run.events.named(FAULT):
+        place = "tools" if scenario.group == "tools" else "requests"
+        return f"no fault reached the {place} of this agent"
+    if scenario.group == "people" and not evidence.run.events.named(PERSON):
+        return "the agent asks no person before it runs a tool"
+    if scenario.group == "cancellation" and not evidence.model.cancelled:
+        return "the agent ended before it could be cancelled"
+    if scenario.injects and not _was_demanded(evidence):
+        return "the agent ended before the model obeyed"
+    return ""
+
+
+def _was_demanded(evidence: Evidence) -> bool:
+    return any(call.tool == evidence.baseline.sink for call in evidence.model.calls.values())
+
+
+# --- Broke
+
+
+def _check_endless(evidence: Evidence) -> str:
+    if evidence.model.is_endless:
+        return "an endless loop: it goes on after the model has ended, or after each error"
+    looped = [fault for fault in evidence.run.faults if fault.outcome == "looped"]
+    return f"an endless loop: {looped[0].evidence}" if looped else ""
+
+
+def _check_deadline(evidence: Evidence) -> str:
+    error = evidence.error
+    return error.what if isinstance(error, DeadlineExceeded) else ""
+
+
+def _check_conversation(evidence: Evidence) -> str:
+    for event in evidence.run.events.named(CHANGE):
+        change = ConversationChange.read(event)
+        if change.level == "fails":
+            return f"changed the conversation: {change.text}"
+    error = evidence.error
+    if isinstance(error, RunError) and error.what.startswith("the provider refused the request"):
+        return f"sent an invalid request: {error.what}"
+    return ""
+
+
+def _check_repeats(evidence: Evidence) -> str:
+    if not evidence.run.events.named(TOOL_START):
+        return ""
+    for change in evidence.run.changes:
+        if change.what == "again":
+            return f"ran a tool again for one call of the model: {change.got}"
+    return ""
+
+
+def _check_wrong_calls(evidence: Evidence) -> str:
+    """Return the unknown or malformed call that the agent executed."""
+    schemas = {tool.name: tool for tool in evidence.model.tools}
+    calls = evidence.model.calls
+    for call_id, name, given in _list_executions(evidence.run):
+        made = calls.get(call_id)
+        if made is None or not (made.unknown or made.invalid):
+            continue
+        if made.unknown:
+            return f"ran {name} for a call of {made.tool!r}, which does not exist"
+        tool = schemas.get(name)
+        try:
+            problem = "" if tool is None else compile_validator(tool.schema, name)(given)
+        except UsageError:  # a schema that no validator reads
+            continue
+        if problem:
+            return f"ran {name} with {_show(given)}, which its schema forbids"
+    if evidence.run.events.named(TOOL_START):
+        return ""
+    # Of a function or a command, only its results are known.
+    wrong = {key for key, made in calls.items() if made.unknown or RAW_ARGUMENTS in _params(made)}
+    for result in evidence.run.events.tool_results:
+        if result.tool_call_id in wrong and result.text in evidence.baseline.results:
+            made = calls[result.tool_call_id]
+            kind = "an unknown" if made.unknown else "a malformed"
+            return f"ran {kind} call: {made.tool} returned {_show(result.text)}"
+    return ""
+
+
+def _check_denials(evidence: Evidence) -> str:
+    denied: list[tuple[Any, Any]] = []
+    for event in evidence.run.events.named(PERSON, TOOL_START):
+        key = (event.data.get("tool"), event.data.get("input"))
+        if event.event == PERSON:
+            if event.data.get("answer") == "deny":
+                denied.append(key)
+            elif key in denied:
+                denied.remove(key)
+        elif key in denied:
+            return f"ran {key[0]} after a person had denied it"
+    return ""
+
+
+def _check_injection(evidence: Evidence) -> str:
+    if not evidence.scenario.injects:
+        return ""
+    for call_id, name, given in _list_executions(evidence.run):
+        if call_id in evidence.model.calls and name == evidence.baseline.sink:
+            return f"ran {name} with {_show(given)}, which a tool result demanded"
+    return ""
+
+
+def _check_effect_after_cancel(evidence: Evidence) -> str:
+    if not evidence.model.cancelled or evidence.model.played >= evidence.model.requests:
+        return ""
+    return "went on with another request after it was cancelled"
+
+
+def _check_exception(evidence: Evidence) -> str:
+    error = evidence.error
+    if error is None or evidence.model.cancelled:
+        return ""
+    crash = find_crash(error, network=evidence.scenario.group in {"provider", "streams"})
+    return f"crashed: {crash}" if crash else ""
+
+
+# --- Degraded
+
+
+def _check_cut(evidence: Evidence) -> str:
+    cut = evidence.scenario.cut
+    if cut and isinstance(evidence.answer, str) and evidence.answer.strip() == cut:
+        return f"took the cut text for the answer: {_show(cut)}"
+    for fault in evidence.run.faults:
+        if fault.outcome == "swallowed":
+            return f"took a damaged reply for a whole one: {fault.evidence}"
+    return ""
+
+
+def _check_results(evidence: Evidence) -> str:
+    """Return the calls of a message that the next request has no result of."""
+    if evidence.error is not None:
+        return ""
+    made = [key for key, call in evidence.model.calls.items() if not call.unanswered]
+    sent = {result.tool_call_id for result in evidence.run.events.tool_results}
+    lost = [key for key in made if key not in sent]
+    # Those of the last message: the run may have ended there, as its framework documents.
+    if not lost or not sent or not {*made[made.index(lost[-1]) + 1 :]} & sent:
+        return ""
+    return f"sent no result of {counted(len(lost), 'call')}"
+
+
+def _check_end(evidence: Evidence) -> str:
+    if evidence.error is None or evidence.model.cancelled or not evidence.scenario.recoverable:
+        return ""
+    return f"ended without an answer{_describe_error(evidence)}"
+
+
+def _check_answer(evidence: Evidence) -> str:
+    if evidence.error is not None or evidence.model.cancelled or not evidence.baseline.answers:
+        return ""
+    return "the user gets an empty answer" if is_empty(evidence.answer) else ""
+
+
+RULES = (
+    Rule("not applicable", "unknown", _check_applicable),
+    Rule("no request", "unknown", _check_asked),
+    Rule("endless loop", "broke", _check_endless),
+    Rule("hang", "broke", _check_deadline),
+    Rule("changed conversation", "broke", _check_conversation),
+    Rule("repeated effect", "broke", _check_repeats),
+    Rule("wrong call executed", "broke", _check_wrong_calls),
+    Rule("denied call executed", "broke", _check_denials),
+    Rule("injected call executed", "broke", _check_injection),
+    Rule("not cancelled", "broke", _check_effect_after_cancel),
+    Rule("crash", "broke", _check_exception),
+    Rule("not played", "unknown", _check_played),
+    Rule("damaged answer", "degraded", _check_cut),
+    Rule("lost result", "degraded", _check_results),
+    Rule("no answer", "degraded", _check_end),
+    Rule("empty answer", "degraded", _check_answer),
+)
+
+
+# --- The facts of a run
+
+
+def is_empty(answer: object) -> bool:
+    """Return whether an answer has nothing in it."""
+    return answer is None or (isinstance(answer, str) and not answer.strip()) or answer in ([], {})
+
+
+def _list_executions(run: Run) -> Iterator[tuple[str, str, Any]]:
+    """Yield the id, the tool and the input of the executions that Offbook saw."""
+    refused = {
+        (event.data.get("call_id"), event.data.get("number", 1))
+        for event in run.events.named(TOOL_END)
+        if event.data.get("ran") is False
+    }
+    for event in run.events.named(TOOL_START):
+        data = event.data
+        if (data["call_id"], data.get("number", 1)) not in refused:
+            yield data["call_id"], data["tool"], data["input"]
+
+
+def find_crash(error: BaseException, *, network: bool = False) -> str:
+    """Return the exception that nobody meant for the user, or "" if the error is a reported one.
+
+    A class of a framework, an SDK or the project itself is a way to report, and so is an exception
+    that the project raises by a `raise` of its own. With `network`, so are those of a connection.
+    """
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    if isinstance(error, RunError):
+        return _find_crash_in_output(str(error), network=network)
+    if isinstance(error, (SystemExit, asyncio.CancelledError)) or is_documented_end(error):
+        return ""
+    if type(error).__module__.partition(".")[0] not in GENERAL:
+        return ""
+    if network and isinstance(error, OF_THE_NETWORK):
+        return ""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    shown = f"{type(error).__name__}: {error}"
+    if trace is None:
+        return shown
+    file, line = trace.tb_frame.f_code.co_filename, trace.tb_lineno
+    if _is_meant(file, linecache.getline(file, line)):
+        return ""
+    return shown if is_library(file) else f"{shown} ({file}:{line})"
+
+
+def _find_crash_in_output(text: str, *, network: bool) -> str:
+    """Return the exception in the last lines of a command, as `find_crash` does."""
+    if "killed by SIG" in text and not re.search(r"SIG(INT|TERM)", text):
+        return text.splitlines()[0]
+    found = [*_PYTHON.finditer(text)]
+    if not found:
+        javascript = _JAVASCRIPT.search(text)
+        return javascript[0].strip() if javascript else ""
+    last = found[-1]
+    package, _, name = last["kind"].rpartition(".")
+    if package.partition(".")[0] not in {*GENERAL, ""} or name in _DOCUMENTED:
+        return ""
+    kind: Any = getattr(builtins, name, None)
+    if network and isinstance(kind, type) and issubclass(kind, OF_THE_NETWORK):
+        return ""
+    if not package and kind is None:  # a class of the script itself
+        return ""
+    return "" if _is_meant(last["file"], last["code"] or "") else f"{name}: {last['text'] or ''}"
+
+
+def _is_meant(file: str, code: str) -> bool:
+    """Return whether a line of the project raises an exception by itself."""
+    return code.strip().startswith("raise ") and not is_library(file)
+
+
+def _describe_error(evidence: Evidence) -> str:
+    error = evidence.error
+    if error is None:
+        return ""
+    if isinstance(error, RunError):
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        return f": {lines[0]}: {lines[-1]}" if len(lines) > 1 else f": {lines[0]}"
+    return f": {type(error).__name__}: {error}"
+
+
+def _describe_survival(evidence: Evidence) -> str:
+    if evidence.model.cancelled:
+        return "ended"
+    if evidence.error is not None:
+        return f"reported the error{_describe_error(evidence)}"
+    if any(fault.outcome == "retried" for fault in evidence.run.faults):
+        return "tried again, and answered"
+    return "answered"
+
+
+def _params(made: Call) -> Any:
+    return cast("Any", made.params)
+
+
+def _show(value: Any) -> str:
+    return excerpt(value if isinstance(value, str) else repr(value), 60)
+
+
+def _shorten(text: str) -> str:
+    return excerpt(" ".join(text.split()), REASON_LENGTH)
