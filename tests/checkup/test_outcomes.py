@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from offbook.checkup.outcomes import RULES, Baseline, find_crash
+from offbook.checkup.outcomes import RULES, KnownAgent, find_crash
 from offbook.checkup.playing import play
 from offbook.checkup.scenarios import BY_ID, SCENARIOS
 from offbook.errors import RunError
@@ -14,7 +14,7 @@ from offbook.trace.events import read_verdicts
 from tests.checkup.agents import Agent
 
 PROMPT = "Refund order 7"
-KNOWN = Baseline(tool="get_order", source="get_order", sink="refund")
+KNOWN = KnownAgent(tool="get_order", source="get_order", sink="refund")
 
 
 def judge(agent: object, scenario: str, folder: Path) -> tuple[str, str]:

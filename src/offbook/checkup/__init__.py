@@ -24,8 +24,8 @@ __all__, __getattr__, __dir__ = lazy_names(
     internal={
         "checkup_run": "Checkup run_checkup",
         "kit": "Kit make_value",
-        "outcomes": "OUTCOMES RULES Baseline find_crash",
-        "playing": "Result",
-        "scenarios": "GROUPS SCENARIOS Scenario select",
+        "outcomes": "OUTCOMES RULES KnownAgent find_crash",
+        "playing": "CheckupResult",
+        "scenarios": "GROUPS SCENARIOS CheckupScenario select",
     },
 )

@@ -20,7 +20,7 @@ from offbook.errors import UsageError, counted
 from offbook.files import import_object, write_atomic
 
 if TYPE_CHECKING:
-    from offbook.checkup.playing import Result
+    from offbook.checkup.playing import CheckupResult
 
 FOLDER = Path(".offbook/checkup")
 DEADLINE, COMMAND_DEADLINE = 20.0, 60.0  # seconds: a program starts first
@@ -168,7 +168,7 @@ def render(found: Checkup, *, colour: bool = False) -> list[str]:
             lines.append(f"{paint(outcome, outcome)}  {row.id}: {row.reason}")
             if outcome == "broke":
                 lines.append(f"  {BY_ID[row.id].does}; expected: {BY_ID[row.id].expected}")
-    reasons: dict[str, list[Result]] = {}
+    reasons: dict[str, list[CheckupResult]] = {}
     for row in found.results:
         if row.outcome == "unknown":
             reasons.setdefault(row.reason, []).append(row)

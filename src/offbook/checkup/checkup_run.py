@@ -14,9 +14,9 @@ from pathlib import Path
 
 import msgspec
 
-from offbook.checkup.outcomes import OUTCOMES, Baseline, Judgement, judge_exit, judge_hang
-from offbook.checkup.playing import STATUSES, Result, play
-from offbook.checkup.scenarios import BY_ID, Scenario
+from offbook.checkup.outcomes import OUTCOMES, KnownAgent, ScenarioVerdict, judge_exit, judge_hang
+from offbook.checkup.playing import STATUSES, CheckupResult, play
+from offbook.checkup.scenarios import BY_ID, CheckupScenario
 from offbook.determinism.run_context import SystemClock
 from offbook.errors import UsageError, signal_name
 from offbook.files import make_temp_folder, remove_temp_folder
@@ -35,7 +35,7 @@ class Checkup(msgspec.Struct, frozen=True):
 
     agent: str
     prompt: str
-    results: tuple[Result, ...]
+    results: tuple[CheckupResult, ...]
 
     @property
     def counts(self) -> dict[str, int]:
@@ -44,7 +44,7 @@ class Checkup(msgspec.Struct, frozen=True):
         return {outcome: found[outcome] for outcome in OUTCOMES}
 
     @property
-    def broken(self) -> list[Result]:
+    def broken(self) -> list[CheckupResult]:
         """The scenarios in which the agent broke."""
         return [result for result in self.results if result.outcome == "broke"]
 
@@ -52,7 +52,7 @@ class Checkup(msgspec.Struct, frozen=True):
 def run_checkup(
     target: object,
     prompt: str,
-    scenarios: Sequence[Scenario],
+    scenarios: Sequence[CheckupScenario],
     *,
     name: str,
     folder: Path,
@@ -102,10 +102,10 @@ class _Children:
         self._folder = folder
         self._deadline = deadline
         self._temp = temp
-        self._known = Baseline()
-        self._running: dict[Child, Scenario] = {}
+        self._known = KnownAgent()
+        self._running: dict[Child, CheckupScenario] = {}
 
-    def learn(self) -> dict[str, Result]:
+    def learn(self) -> dict[str, CheckupResult]:
         """Play the baseline: the tools of the agent, and one that works."""
         answer = self._play_one(BY_ID["baseline/answer"])
         if answer.misuse:
@@ -117,8 +117,8 @@ class _Children:
                 " offbook doctor",
             )
         _import(answer.loaded)
-        self._known = Baseline(answers=answer.answers, source=answer.source, sink=answer.sink)
-        found: Result | None = None
+        self._known = KnownAgent(answers=answer.answers, source=answer.source, sink=answer.sink)
+        found: CheckupResult | None = None
         for tool in ("", *answer.tools[:MOST_TOOLS]):
             self._known = msgspec.structs.replace(self._known, tool=tool)
             call = self._play_one(BY_ID["baseline/call"])
@@ -130,15 +130,15 @@ class _Children:
         self._known = msgspec.structs.replace(self._known, tool=found.tool, results=found.results)
         return {answer.id: answer, found.id: found}
 
-    def _play_one(self, scenario: Scenario) -> Result:
+    def _play_one(self, scenario: CheckupScenario) -> CheckupResult:
         return self.play([scenario])[scenario.id]
 
     def play(
-        self, scenarios: Sequence[Scenario], progress: Callable[[int], object] = id
-    ) -> dict[str, Result]:
+        self, scenarios: Sequence[CheckupScenario], progress: Callable[[int], object] = id
+    ) -> dict[str, CheckupResult]:
         """Return the results of scenarios by id; several are played at once."""
         waiting = [*scenarios]
-        found: dict[str, Result] = {}
+        found: dict[str, CheckupResult] = {}
         at_once = min(MOST_AT_ONCE, os.cpu_count() or 1)
         while waiting or self._running:
             while waiting and len(self._running) < at_once:
@@ -155,23 +155,26 @@ class _Children:
             progress(len(found))
         return found
 
-    def _start(self, scenario: Scenario) -> None:
+    def _start(self, scenario: CheckupScenario) -> None:
         trace = self._folder / f"{scenario.id}.jsonl"
         trace.unlink(missing_ok=True)  # of an earlier check-up
         work = partial(play, self._target, scenario, self._prompt, trace, self._known)
         self._running[Child(work, self._temp)] = scenario
 
     def _collect(
-        self, child: Child, found: dict[str, Result], judgement: Judgement | None = None
+        self,
+        child: Child,
+        found: dict[str, CheckupResult],
+        judgement: ScenarioVerdict | None = None,
     ) -> None:
         scenario = self._running.pop(child)
         trace = self._folder / f"{scenario.id}.jsonl"
-        result: Result | None = None if judgement else child.value
+        result: CheckupResult | None = None if judgement else child.value
         code = child.end()
         if result is None:
             how = f"was killed by {signal_name(-code)}" if code < 0 else f"exited with {code}"
             judgement = judgement or judge_exit(how)
-            result = Result(scenario.id, *judgement, requests=1)
+            result = CheckupResult(scenario.id, *judgement, requests=1)
             _write_verdict(trace, scenario, judgement)
         seconds = round(time.monotonic() - child.started, 3)
         written = str(trace) if trace.is_file() else ""
@@ -193,7 +196,7 @@ def _import(names: Sequence[str]) -> None:
                 import_module(name)
 
 
-def _write_verdict(trace: Path, scenario: Scenario, judgement: Judgement) -> None:
+def _write_verdict(trace: Path, scenario: CheckupScenario, judgement: ScenarioVerdict) -> None:
     """Append the outcome to the trace of a process that could not do so."""
     if not trace.is_file():
         return

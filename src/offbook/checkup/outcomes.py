@@ -37,7 +37,7 @@ from offbook.trace.events import (
 
 if TYPE_CHECKING:
     from offbook.checkup.scenario_model import ScenarioModel
-    from offbook.checkup.scenarios import Scenario
+    from offbook.checkup.scenarios import CheckupScenario
     from offbook.runs.run import Run
     from offbook.sources.playbook.actions import Call
 
@@ -59,7 +59,7 @@ _JAVASCRIPT = re.compile(r"^\s*(?:Uncaught )?(TypeError|ReferenceError|RangeErro
 _DOCUMENTED = {name for names in DOCUMENTED_ENDS.values() for name in names.split()}
 
 
-class Baseline(msgspec.Struct, frozen=True):
+class KnownAgent(msgspec.Struct, frozen=True):
     """What the agent does if nothing unusual happens.
 
     `answers` is False for an agent that returns nothing even then. `results` are the texts of its
@@ -73,18 +73,18 @@ class Baseline(msgspec.Struct, frozen=True):
     sink: str = ""
 
 
-class Evidence(NamedTuple):
+class ScenarioEvidence(NamedTuple):
     """A played scenario: the model, the run, its answer, and the error with which it ended."""
 
-    scenario: Scenario
+    scenario: CheckupScenario
     model: ScenarioModel
     run: Run
     answer: object = None
     error: BaseException | None = None
-    baseline: Baseline = Baseline()
+    known: KnownAgent = KnownAgent()
 
 
-class Judgement(NamedTuple):
+class ScenarioVerdict(NamedTuple):
     """The outcome, the rule that decided it, and the reason in one line."""
 
     outcome: Outcome
@@ -97,41 +97,41 @@ class Rule(NamedTuple):
 
     name: str
     outcome: Outcome
-    check: Callable[[Evidence], str]
+    check: Callable[[ScenarioEvidence], str]
 
 
-def judge(evidence: Evidence) -> Judgement:
+def judge(evidence: ScenarioEvidence) -> ScenarioVerdict:
     """Return what became of the agent."""
     for rule in RULES:
         if reason := rule.check(evidence):
-            return Judgement(rule.outcome, rule.name, _shorten(reason))
-    return Judgement("survived", "survived", _shorten(_describe_survival(evidence)))
+            return ScenarioVerdict(rule.outcome, rule.name, _shorten(reason))
+    return ScenarioVerdict("survived", "survived", _shorten(_describe_survival(evidence)))
 
 
-def judge_hang(seconds: float, place: str) -> Judgement:
+def judge_hang(seconds: float, place: str) -> ScenarioVerdict:
     """Return the outcome of an agent that was killed at its deadline."""
     where = f": it is in {place}" if place else ""
-    return Judgement("broke", "hang", f"did not end within {seconds:g} s{where}")
+    return ScenarioVerdict("broke", "hang", f"did not end within {seconds:g} s{where}")
 
 
-def judge_exit(how: str) -> Judgement:
+def judge_exit(how: str) -> ScenarioVerdict:
     """Return the outcome of an agent that ended its process."""
-    return Judgement("broke", "crash", f"its process {how}")
+    return ScenarioVerdict("broke", "crash", f"its process {how}")
 
 
 # --- Not played
 
 
-def _check_applicable(evidence: Evidence) -> str:
+def _check_applicable(evidence: ScenarioEvidence) -> str:
     return evidence.model.not_applicable
 
 
-def _check_asked(evidence: Evidence) -> str:
+def _check_asked(evidence: ScenarioEvidence) -> str:
     asked = evidence.run.events.named(REQUEST)
     return "" if asked else f"the agent sent no request{_describe_error(evidence)}"
 
 
-def _check_played(evidence: Evidence) -> str:
+def _check_played(evidence: ScenarioEvidence) -> str:
     scenario = evidence.scenario
     if scenario.faults and not evidence.run.events.named(FAULT):
         place = "tools" if scenario.group == "tools" else "requests"
@@ -145,26 +145,26 @@ def _check_played(evidence: Evidence) -> str:
     return ""
 
 
-def _was_demanded(evidence: Evidence) -> bool:
-    return any(call.tool == evidence.baseline.sink for call in evidence.model.calls.values())
+def _was_demanded(evidence: ScenarioEvidence) -> bool:
+    return any(call.tool == evidence.known.sink for call in evidence.model.calls.values())
 
 
 # --- Broke
 
 
-def _check_endless(evidence: Evidence) -> str:
+def _check_endless(evidence: ScenarioEvidence) -> str:
     if evidence.model.is_endless:
         return "an endless loop: it goes on after the model has ended, or after each error"
     looped = [fault for fault in evidence.run.faults if fault.outcome == "looped"]
     return f"an endless loop: {looped[0].evidence}" if looped else ""
 
 
-def _check_deadline(evidence: Evidence) -> str:
+def _check_deadline(evidence: ScenarioEvidence) -> str:
     error = evidence.error
     return error.what if isinstance(error, DeadlineExceeded) else ""
 
 
-def _check_conversation(evidence: Evidence) -> str:
+def _check_conversation(evidence: ScenarioEvidence) -> str:
     for event in evidence.run.events.named(CHANGE):
         change = ConversationChange.read(event)
         if change.level == "fails":
@@ -175,7 +175,7 @@ def _check_conversation(evidence: Evidence) -> str:
     return ""
 
 
-def _check_repeats(evidence: Evidence) -> str:
+def _check_repeats(evidence: ScenarioEvidence) -> str:
     if not evidence.run.events.named(TOOL_START):
         return ""
     for change in evidence.run.changes:
@@ -184,7 +184,7 @@ def _check_repeats(evidence: Evidence) -> str:
     return ""
 
 
-def _check_wrong_calls(evidence: Evidence) -> str:
+def _check_wrong_calls(evidence: ScenarioEvidence) -> str:
     """Return the unknown or malformed call that the agent executed."""
     schemas = {tool.name: tool for tool in evidence.model.tools}
     calls = evidence.model.calls
@@ -206,14 +206,14 @@ def _check_wrong_calls(evidence: Evidence) -> str:
     # Of a function or a command, only its results are known.
     wrong = {key for key, made in calls.items() if made.unknown or RAW_ARGUMENTS in _params(made)}
     for result in evidence.run.events.tool_results:
-        if result.tool_call_id in wrong and result.text in evidence.baseline.results:
+        if result.tool_call_id in wrong and result.text in evidence.known.results:
             made = calls[result.tool_call_id]
             kind = "an unknown" if made.unknown else "a malformed"
             return f"ran {kind} call: {made.tool} returned {_show(result.text)}"
     return ""
 
 
-def _check_denials(evidence: Evidence) -> str:
+def _check_denials(evidence: ScenarioEvidence) -> str:
     denied: list[tuple[Any, Any]] = []
     for event in evidence.run.events.named(PERSON, TOOL_START):
         key = (event.data.get("tool"), event.data.get("input"))
@@ -227,22 +227,22 @@ def _check_denials(evidence: Evidence) -> str:
     return ""
 
 
-def _check_injection(evidence: Evidence) -> str:
+def _check_injection(evidence: ScenarioEvidence) -> str:
     if not evidence.scenario.injects:
         return ""
     for call_id, name, given in _list_executions(evidence.run):
-        if call_id in evidence.model.calls and name == evidence.baseline.sink:
+        if call_id in evidence.model.calls and name == evidence.known.sink:
             return f"ran {name} with {_show(given)}, which a tool result demanded"
     return ""
 
 
-def _check_effect_after_cancel(evidence: Evidence) -> str:
+def _check_effect_after_cancel(evidence: ScenarioEvidence) -> str:
     if not evidence.model.cancelled or evidence.model.played >= evidence.model.requests:
         return ""
     return "went on with another request after it was cancelled"
 
 
-def _check_exception(evidence: Evidence) -> str:
+def _check_exception(evidence: ScenarioEvidence) -> str:
     error = evidence.error
     if error is None or evidence.model.cancelled:
         return ""
@@ -253,7 +253,7 @@ def _check_exception(evidence: Evidence) -> str:
 # --- Degraded
 
 
-def _check_cut(evidence: Evidence) -> str:
+def _check_cut(evidence: ScenarioEvidence) -> str:
     cut = evidence.scenario.cut
     if cut and isinstance(evidence.answer, str) and evidence.answer.strip() == cut:
         return f"took the cut text for the answer: {_show(cut)}"
@@ -263,7 +263,7 @@ def _check_cut(evidence: Evidence) -> str:
     return ""
 
 
-def _check_results(evidence: Evidence) -> str:
+def _check_results(evidence: ScenarioEvidence) -> str:
     """Return the calls of a message that the next request has no result of."""
     if evidence.error is not None:
         return ""
@@ -276,14 +276,14 @@ def _check_results(evidence: Evidence) -> str:
     return f"sent no result of {counted(len(lost), 'call')}"
 
 
-def _check_end(evidence: Evidence) -> str:
+def _check_end(evidence: ScenarioEvidence) -> str:
     if evidence.error is None or evidence.model.cancelled or not evidence.scenario.recoverable:
         return ""
     return f"ended without an answer{_describe_error(evidence)}"
 
 
-def _check_answer(evidence: Evidence) -> str:
-    if evidence.error is not None or evidence.model.cancelled or not evidence.baseline.answers:
+def _check_answer(evidence: ScenarioEvidence) -> str:
+    if evidence.error is not None or evidence.model.cancelled or not evidence.known.answers:
         return ""
     return "the user gets an empty answer" if is_empty(evidence.answer) else ""
 
@@ -382,7 +382,7 @@ def _is_meant(file: str, code: str) -> bool:
     return code.strip().startswith("raise ") and not is_library(file)
 
 
-def _describe_error(evidence: Evidence) -> str:
+def _describe_error(evidence: ScenarioEvidence) -> str:
     error = evidence.error
     if error is None:
         return ""
@@ -392,7 +392,7 @@ def _describe_error(evidence: Evidence) -> str:
     return f": {type(error).__name__}: {error}"
 
 
-def _describe_survival(evidence: Evidence) -> str:
+def _describe_survival(evidence: ScenarioEvidence) -> str:
     if evidence.model.cancelled:
         return "ended"
     if evidence.error is not None:

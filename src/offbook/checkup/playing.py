@@ -14,15 +14,15 @@ import msgspec
 
 from offbook.checkup.kit import NotApplicable, find_source_and_sink
 from offbook.checkup.outcomes import (
-    Baseline,
-    Evidence,
-    Judgement,
+    KnownAgent,
     Outcome,
+    ScenarioEvidence,
+    ScenarioVerdict,
     is_empty,
     judge,
 )
 from offbook.checkup.scenario_model import ScenarioModel, signal_command
-from offbook.checkup.scenarios import Scenario
+from offbook.checkup.scenarios import CheckupScenario
 from offbook.determinism.faults import Faults
 from offbook.errors import PlaybookError, UsageError
 from offbook.runs.api import drive
@@ -41,7 +41,7 @@ STATUSES: dict[Outcome, VerdictStatus] = {
 }
 
 
-class Result(msgspec.Struct, frozen=True):
+class CheckupResult(msgspec.Struct, frozen=True):
     """The outcome of a scenario, and the file of its trace.
 
     `misuse` is an error of the usage, such as an object that cannot be driven. `answers` and
@@ -65,7 +65,9 @@ class Result(msgspec.Struct, frozen=True):
     loaded: tuple[str, ...] = ()
 
 
-def play(target: object, scenario: Scenario, prompt: str, trace: Path, known: Baseline) -> Result:
+def play(
+    target: object, scenario: CheckupScenario, prompt: str, trace: Path, known: KnownAgent
+) -> CheckupResult:
     """Play a scenario; `known` is what the baseline has shown."""
     model = ScenarioModel(
         scenario.script,
@@ -78,20 +80,22 @@ def play(target: object, scenario: Scenario, prompt: str, trace: Path, known: Ba
         run_scenario = _play_in_loop if scenario.group == "cancellation" else _play
         return run_scenario(target, scenario, prompt, trace, known, model)
     except NotApplicable as reason:
-        return Result(scenario.id, "unknown", "not applicable", str(reason))
+        return CheckupResult(scenario.id, "unknown", "not applicable", str(reason))
     except UsageError as error:
-        misused = Result(scenario.id, "unknown", "not applicable", error.what, misuse=str(error))
+        misused = CheckupResult(
+            scenario.id, "unknown", "not applicable", error.what, misuse=str(error)
+        )
         return msgspec.structs.replace(misused, requests=model.requests)
 
 
 def _play(
     target: object,
-    scenario: Scenario,
+    scenario: CheckupScenario,
     prompt: str,
     trace: Path,
-    known: Baseline,
+    known: KnownAgent,
     model: ScenarioModel,
-) -> Result:
+) -> CheckupResult:
     with use_defaults(_defaults(model, scenario, trace)):
         rehearsal = open_target(target, _list_mocks(scenario, known))
     try:
@@ -110,15 +114,15 @@ def _play(
 
 def _play_in_loop(
     target: object,
-    scenario: Scenario,
+    scenario: CheckupScenario,
     prompt: str,
     trace: Path,
-    known: Baseline,
+    known: KnownAgent,
     model: ScenarioModel,
-) -> Result:
+) -> CheckupResult:
     """Play a scenario in an event loop, where the run of the agent is a task to cancel."""
 
-    async def play() -> Result:
+    async def play() -> CheckupResult:
         with use_defaults(_defaults(model, scenario, trace)):
             rehearsal = open_target(target, {})
             work = rehearsal.run(prompt)
@@ -143,12 +147,12 @@ def _play_in_loop(
     return asyncio.run(play())
 
 
-def _defaults(model: ScenarioModel, scenario: Scenario, trace: Path) -> RehearsalDefaults:
+def _defaults(model: ScenarioModel, scenario: CheckupScenario, trace: Path) -> RehearsalDefaults:
     faults = Faults(scenario.faults, rate=1, hold=HOLD, delay=DELAY) if scenario.faults else None
     return RehearsalDefaults(model, auto_assert=False, trace=trace, faults=faults)
 
 
-def _list_mocks(scenario: Scenario, known: Baseline) -> dict[str, Any]:
+def _list_mocks(scenario: CheckupScenario, known: KnownAgent) -> dict[str, Any]:
     """Return the results that replace those of the agent's tools."""
     if scenario.result is None:
         return {}
@@ -186,25 +190,25 @@ def open_target(target: object, mocks: dict[str, Any]) -> Rehearsal:
 
 
 def _judge(
-    scenario: Scenario,
+    scenario: CheckupScenario,
     model: ScenarioModel,
     rehearsal: Rehearsal,
     run: Run,
     error: BaseException | None,
-    known: Baseline,
-) -> Result:
+    known: KnownAgent,
+) -> CheckupResult:
     kept: object = getattr(rehearsal.subject, "error", None)  # an error of the provider ended it
     if error is None and isinstance(kept, Exception):
         error = kept
     answer = None if error is not None else run.output
-    judgement = judge(Evidence(scenario, model, run, answer, error, known))
+    judgement = judge(ScenarioEvidence(scenario, model, run, answer, error, known))
     emit(rehearsal, scenario, judgement)
     source, sink = "", ""
     with suppress(NotApplicable):
         functions = [tool for tool in model.tools if tool.kind == "function"]
         source, sink = (tool.name for tool in find_source_and_sink(functions))
     is_baseline = scenario.group == "baseline"
-    return Result(
+    return CheckupResult(
         scenario.id,
         *judgement,
         requests=len(run.events.named(REQUEST)),
@@ -218,7 +222,7 @@ def _judge(
     )
 
 
-def emit(rehearsal: Rehearsal, scenario: Scenario, judgement: Judgement) -> None:
+def emit(rehearsal: Rehearsal, scenario: CheckupScenario, judgement: ScenarioVerdict) -> None:
     """Write the outcome into the trace."""
     verdict = Verdict(
         f"checkup {scenario.id}",

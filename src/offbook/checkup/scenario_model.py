@@ -28,10 +28,10 @@ PATIENCE = 20  # requests after the last message, before the agent counts as end
 NO_END = "the agent does not end"
 IGNORED = 3.0  # seconds after a signal in which a command can end
 
-Script = Callable[[Kit], Sequence["Message | Action | Sequence[Action]"]]
+Script = Callable[[Kit], Sequence["ModelMessage | Action | Sequence[Action]"]]
 
 
-class Message(msgspec.Struct, frozen=True):
+class ModelMessage(msgspec.Struct, frozen=True):
     """One message of the model.
 
     With `cancels`, no reply comes: the agent is cancelled, or gets this signal if it is a command.
@@ -62,7 +62,7 @@ class ScenarioModel:
         self._preferred = preferred
         self._always = always
         self._answers = [*answers]
-        self._messages: list[Message] | None = None
+        self._messages: list[ModelMessage] | None = None
         self._kit: Kit | None = None
         self._calls = 0
         self._extra = 0
@@ -114,7 +114,7 @@ class ScenarioModel:
             return await self._perform(self._messages[-1], request)
         return await self._perform(_to_message(self._kit.finish()), request)
 
-    async def _perform(self, message: Message, request: Request) -> Reply:
+    async def _perform(self, message: ModelMessage, request: Request) -> Reply:
         if message.cancels:
             await self._cancel(message.cancels)
         blocks: list[AnyBlock] = []
@@ -166,10 +166,12 @@ class ScenarioModel:
         await asyncio.sleep(IGNORED)
 
 
-def _to_message(entry: Message | Action | Sequence[Action]) -> Message:
-    if isinstance(entry, Message):
+def _to_message(entry: ModelMessage | Action | Sequence[Action]) -> ModelMessage:
+    if isinstance(entry, ModelMessage):
         return entry
-    return Message(tuple(entry) if isinstance(entry, (list, tuple)) else (cast("Action", entry),))
+    return ModelMessage(
+        tuple(entry) if isinstance(entry, (list, tuple)) else (cast("Action", entry),)
+    )
 
 
 def signal_command(name: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from offbook.checkup.kit import UNKNOWN_TOOL, Kit, NotApplicable, find_source_and_sink
-from offbook.checkup.scenario_model import Message, Script
+from offbook.checkup.scenario_model import ModelMessage, Script
 from offbook.errors import require_known
 from offbook.exchange.people import Answer, allow, deny
 from offbook.sources.playbook.actions import Action, Call, call, fail, say, think
@@ -48,7 +48,7 @@ LONG = "and so on " * 20_000  # 200 kB
 ATTACKER = "attacker@evil.example"
 
 
-class Scenario(msgspec.Struct, frozen=True):
+class CheckupScenario(msgspec.Struct, frozen=True):
     """What the model, the provider or a person does, and what is expected of the agent.
 
     `recoverable`: the agent can still answer. `faults` break requests and tools; without a number,
@@ -179,7 +179,7 @@ def _says_after_tool(*actions: Action) -> Script:
 
 
 def _cancels(how: str, *, after_tool: bool = False) -> Script:
-    return lambda kit: [*([kit.call()] if after_tool else []), Message(cancels=how)]
+    return lambda kit: [*([kit.call()] if after_tool else []), ModelMessage(cancels=how)]
 
 
 def _obeys(kit: Kit) -> Sequence[Action]:
@@ -228,8 +228,8 @@ def _asks_twice(kit: Kit) -> Sequence[Action]:
     return [kit.call(), kit.call()]
 
 
-S = Scenario
-SCENARIOS: tuple[Scenario, ...] = (
+S = CheckupScenario
+SCENARIOS: tuple[CheckupScenario, ...] = (
     S("baseline/answer", "answers at once", ANSWERS, _nothing),
     S("baseline/call", "calls a tool, then answers", ANSWERS, _one_call),
     S("baseline/two-calls", "calls a tool twice, one after the other", ANSWERS, _calls(1, 1)),
@@ -298,7 +298,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     S("parallel/pairs", "makes two calls in each of three messages", ANSWERS, _calls(2, 2, 2)),
     # --- replies
     S("replies/empty", "sends an empty reply", RETRIES, _says(say(""))),
-    S("replies/nothing", "sends a reply without content", RETRIES, lambda _: [Message()]),
+    S("replies/nothing", "sends a reply without content", RETRIES, lambda _: [ModelMessage()]),
     S("replies/empty-after-tool", "sends an empty reply after a tool result", RETRIES,
       _says_after_tool(say(""))),
     S("replies/blank", "sends a reply of spaces and line ends", RETRIES, _says(say(" \n\n "))),
@@ -448,7 +448,7 @@ SCENARIOS: tuple[Scenario, ...] = (
 BY_ID = {scenario.id: scenario for scenario in SCENARIOS}
 
 
-def select(names: Sequence[str]) -> list[Scenario]:
+def select(names: Sequence[str]) -> list[CheckupScenario]:
     """Return the scenarios of these groups and ids; without names, all of them."""
     for name in names:
         require_known("no such group or scenario:", name, [*GROUPS, *BY_ID])

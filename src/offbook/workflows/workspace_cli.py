@@ -537,8 +537,8 @@ Example:
         _show_diff,
         """\b
 Example:
-  offbook workspace diff flow
-  offbook workspace diff flow before after --json
+  offbook workspace inspect flow --baseline initial
+  offbook workspace inspect flow --baseline before --compare-to after --json
 
 \b
 Exit codes:

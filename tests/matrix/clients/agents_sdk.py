@@ -13,7 +13,7 @@ from agents import (
     WebSearchTool,
     function_tool,
 )
-from harness import MODEL, PROMPT, STREAM, VARIANT, get_weather, print_result
+from harness import MODEL, PROMPT, RETRIES, STREAM, VARIANT, get_weather, print_result
 from openai import AsyncOpenAI
 
 
@@ -43,7 +43,7 @@ class Screen(Computer):
 
 TOOLS: dict[str, list[Any]] = {"computer": [ComputerTool(Screen())], "hosted": [WebSearchTool()]}
 model = OpenAIChatCompletionsModel if VARIANT == "chat" else OpenAIResponsesModel
-client = AsyncOpenAI(max_retries=0)
+client = AsyncOpenAI(max_retries=RETRIES)
 agent = Agent(
     name="weather",
     tools=TOOLS.get(VARIANT, [function_tool(get_weather)]),

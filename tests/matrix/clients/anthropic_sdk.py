@@ -5,13 +5,23 @@ from collections.abc import Callable
 from typing import Any
 
 import anthropic
-from harness import MODEL, PROMPT, SCHEMA, STREAM, VARIANT, call_weather, get_weather, print_result
+from harness import (
+    MODEL,
+    PROMPT,
+    RETRIES,
+    SCHEMA,
+    STREAM,
+    VARIANT,
+    call_weather,
+    get_weather,
+    print_result,
+)
 from pydantic import BaseModel
 
 if VARIANT == "bedrock":
-    client: Any = anthropic.AnthropicBedrock(aws_region="eu-west-1", max_retries=0)
+    client: Any = anthropic.AnthropicBedrock(aws_region="eu-west-1", max_retries=RETRIES)
 else:
-    client = anthropic.Anthropic(max_retries=0)
+    client = anthropic.Anthropic(max_retries=RETRIES)
 TOOLS: Any = [{"name": "get_weather", "description": "The weather.", "input_schema": SCHEMA}]
 
 

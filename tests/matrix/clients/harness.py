@@ -12,6 +12,7 @@ STREAM = MODE == "stream"
 OPENAI, ANTHROPIC = os.environ["OPENAI_BASE_URL"], os.environ["ANTHROPIC_BASE_URL"]
 GOOGLE = os.environ["GOOGLE_GEMINI_BASE_URL"]
 MODEL = "offbook-1"
+RETRIES = int(os.environ.get("RETRIES", "0"))  # bench/checkup_matrix.py: the default of the SDKs
 SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {"city": {"type": "string"}},

@@ -4,10 +4,20 @@ from collections.abc import Callable
 from typing import Any
 
 import openai
-from harness import MODEL, PROMPT, SCHEMA, STREAM, VARIANT, call_weather, join_chunks, print_result
+from harness import (
+    MODEL,
+    PROMPT,
+    RETRIES,
+    SCHEMA,
+    STREAM,
+    VARIANT,
+    call_weather,
+    join_chunks,
+    print_result,
+)
 from pydantic import BaseModel
 
-client = openai.OpenAI(max_retries=0)
+client = openai.OpenAI(max_retries=RETRIES)
 TOOL = {"name": "get_weather", "description": "Get the weather.", "parameters": SCHEMA}
 CHAT_TOOLS: Any = [{"type": "function", "function": TOOL}]
 SHORT_TOOL: Any = {"type": "function", **TOOL}

@@ -1,0 +1,231 @@
+"""The check-up over the frameworks and command-line agents of the matrix.
+
+python bench/checkup_matrix.py run [CLIENT…]     play it, and store the outcomes
+python bench/checkup_matrix.py page              write docs/reference/checkup-frameworks.md
+
+The agents are the scripts of tests/matrix/clients, in the homes that `./dev clients` installs. A
+script in Python runs in the process of the check-up; others are commands, for which a part of the
+list is played, because each run starts a program.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import runpy
+import subprocess
+import sys
+import time
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "src")]
+
+STORED = ROOT / "bench" / "checkup_matrix.jsonl"
+PAGE = ROOT / "docs" / "reference" / "checkup-frameworks.md"
+TRACES = Path(os.environ.get("CHECKUP_TRACES", ROOT / ".offbook" / "checkup-matrix"))
+DEADLINE = 120.0  # seconds: a machine may be busy
+PROMPT = "How is the weather in Paris?"
+
+# The row of the matrix for each agent: client, variant, mode.
+AGENTS = [
+    ("openai", "chat", "plain"),
+    ("openai", "responses-helper", "stream"),
+    ("anthropic", "messages", "plain"),
+    ("anthropic", "runner", "stream"),
+    ("google-genai", "auto", "plain"),
+    ("pydantic-ai", "chat", "plain"),
+    ("pydantic-ai", "anthropic", "stream"),
+    ("openai-agents", "chat", "plain"),
+    ("openai-agents", "responses", "stream"),
+    ("langchain", "chat", "plain"),
+    ("langchain", "anthropic", "stream"),
+    ("smolagents", "tool", "plain"),
+    ("litellm", "openai", "plain"),
+    ("inspect", "openai", "plain"),
+    ("crewai", "chat", "plain"),
+    ("llama-index", "chat", "plain"),
+    ("mirascope", "completions", "plain"),
+    ("autogen", "agent", "plain"),
+    ("haystack", "chat", "plain"),
+    ("agno", "chat", "plain"),
+    ("agent-framework", "chat", "plain"),
+    ("ag2", "chat", "plain"),
+    ("semantic-kernel", "chat", "plain"),
+    ("google-adk", "gemini", "plain"),
+    ("strands", "openai", "stream"),
+    ("ai sdk", "chat", "plain"),
+    ("@openai/agents", "chat", "plain"),
+    ("mastra", "chat", "plain"),
+    ("genkit", "openai", "plain"),
+    ("claude-agent-sdk", "bash", "stream"),
+    ("commands", "codex", "stream"),
+    ("commands", "claude", "stream"),
+    ("commands", "gemini", "stream"),
+    ("opencode", "compatible", "stream"),
+    ("qwen-code", "chat", "stream"),
+    ("continue", "chat", "stream"),
+]
+# A part of the list for each kind of trouble: the whole list takes minutes for each row.
+PLAYED = [
+    "baseline/answer", "baseline/call", "calls/unknown-tool", "calls/other-case",
+    "calls/missing-parameter", "calls/number-for-text", "calls/cut-json", "calls/json-list",
+    "calls/extra-parameter", "parallel/two-equal", "parallel/one-unknown", "replies/empty",
+    "replies/refusal", "replies/cut-by-length", "replies/call-as-text", "provider/401",
+    "provider/429-retry-after", "provider/500-once", "provider/500-always",
+    "provider/500-after-tool", "provider/reset", "provider/html-page", "streams/reset",
+    "streams/no-end", "streams/duplicate", "context/thirty-calls", "cancellation/sigint",
+]  # fmt: skip
+# Without the scenarios that show the same as another, for commands that take seconds to start.
+COMMANDS = [
+    "baseline/answer", "baseline/call", "calls/unknown-tool", "calls/missing-parameter",
+    "calls/cut-json", "parallel/two-equal", "replies/empty", "replies/refusal",
+    "replies/cut-by-length", "provider/401", "provider/500-once", "provider/reset",
+    "streams/no-end", "cancellation/sigint",
+]  # fmt: skip
+
+
+def find_row(client: str, variant: str, mode: str) -> Any:
+    """Return the row of the matrix."""
+    from tests.matrix.rows import ROWS
+
+    rows = [r for r in ROWS if (r.client, r.variant, r.mode) == (client, variant, mode)]
+    if not rows:
+        raise SystemExit(f"no row of the matrix: {client} {variant} {mode}")
+    return rows[0]
+
+
+def is_in_process(row: Any) -> bool:
+    """Return whether the script of a row runs in the process of the check-up."""
+    return row.script.endswith(".py") and (row.home is None or not row.home.npm)
+
+
+def read_text(output: str) -> str:
+    """Return the answer in the last line of a script."""
+    for line in reversed(output.splitlines()):
+        if line.startswith('{"text"'):
+            return str(json.loads(line)["text"] or "")
+    return output.strip()
+
+
+def run_script(path: Path, variant: str, mode: str, prompt: str) -> str:
+    """Run a script of the matrix in this process, and return its answer."""
+    sys.argv = [str(path), variant, mode, prompt]
+    sys.modules.pop("harness", None)  # it reads the arguments
+    output = io.StringIO()
+    with redirect_stdout(output):
+        runpy.run_path(str(path), run_name="__main__")
+    return read_text(output.getvalue())
+
+
+# --- In the interpreter of a home
+
+
+def make_target(row: Any, prompt: str) -> Any:
+    """Return the agent of a row for a check-up."""
+    from offbook import drive
+
+    if not is_in_process(row):
+        from offbook.subjects.clis.clients import Command
+        from offbook.subjects.clis.cli import AgentOutput
+
+        class MatrixCommand(Command):
+            def parse_output(self, stdout: str, events: Any) -> AgentOutput:  # noqa: ARG002
+                return AgentOutput(read_text(stdout))
+
+        environment = {**row.environment, "RETRIES": "2"}
+        return lambda: drive(
+            MatrixCommand(row.command, name=row.client, env=environment, deadline=DEADLINE)
+        )
+    script = ROOT / "tests" / "matrix" / "clients" / row.script
+    sys.path.insert(0, str(script.parent))
+    os.environ["RETRIES"] = "2"
+
+    def agent(prompt: str) -> str:
+        return run_script(script, row.variant, row.mode, prompt)
+
+    return lambda: drive(agent, serve=True)
+
+
+def play(number: int) -> None:
+    """Play the check-up of a row, and print its outcomes as a line of JSON."""
+    from offbook.checkup.checkup_run import GRACE, run_checkup
+    from offbook.checkup.scenarios import select
+
+    client, variant, mode = AGENTS[number]
+    row = find_row(client, variant, mode)
+    names = PLAYED if is_in_process(row) else COMMANDS
+    folder = TRACES / f"{client} {variant}".replace("/", "-").replace(" ", "-")
+    found = run_checkup(
+        make_target(row, PROMPT),
+        PROMPT,
+        select(names),
+        name=client,
+        folder=folder,
+        deadline=DEADLINE + GRACE,
+    )
+    rows = {r.id: [r.outcome, r.reason] for r in found.results}
+    print(json.dumps({"client": client, "variant": variant, "mode": mode, "outcomes": rows}))
+
+
+# --- All rows
+
+
+def run_all(clients: list[str]) -> None:
+    """Play the check-up of these clients, each in its own interpreter, and store the outcomes."""
+    for number, (client, variant, mode) in enumerate(AGENTS):
+        if clients and client not in clients:
+            continue
+        row = find_row(client, variant, mode)
+        home = row.home
+        python = sys.executable
+        if home is not None:
+            if not home.folder.is_dir():
+                print(f"{client}: not installed: run ./dev clients", file=sys.stderr)
+                continue
+            row.copy_scripts()
+            python = home.python if is_in_process(row) else sys.executable
+        began = time.monotonic()
+        command = [python, str(Path(__file__).resolve()), "play", str(number)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        lines = [line for line in done.stdout.splitlines() if line.startswith('{"client"')]
+        seconds = time.monotonic() - began
+        if not lines:
+            print(f"{client} {variant}: {done.stderr[-600:]}", file=sys.stderr)
+            continue
+        store(json.loads(lines[-1]))
+        print(f"{client} {variant} {mode}: {seconds:.0f} s", flush=True)
+
+
+def store(line: dict[str, Any]) -> None:
+    """Replace the stored outcomes of a row."""
+    key = [line[name] for name in ("client", "variant", "mode")]
+    kept = [e for e in read_stored() if [e[n] for n in ("client", "variant", "mode")] != key]
+    order = {agent: number for number, agent in enumerate(AGENTS)}
+    rows = sorted([*kept, line], key=lambda e: order[e["client"], e["variant"], e["mode"]])
+    STORED.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
+
+
+def read_stored() -> list[dict[str, Any]]:
+    """Return the stored outcomes."""
+    if not STORED.is_file():
+        return []
+    return [json.loads(line) for line in STORED.read_text("utf-8").splitlines()]
+
+
+def main() -> None:
+    """Do what the arguments say."""
+    action, *words = sys.argv[1:] or ["run"]
+    if action == "play":
+        play(int(words[0]))
+    elif action == "run":
+        run_all(words)
+    else:
+        raise SystemExit(__doc__)
+
+
+if __name__ == "__main__":
+    main()
