@@ -124,13 +124,13 @@ def run_script(path: Path, variant: str, mode: str, prompt: str) -> str:
 # --- In the interpreter of a home
 
 
-def make_target(row: Any, prompt: str) -> Any:
+def make_target(row: Any) -> Any:
     """Return the agent of a row for a check-up."""
     from offbook import drive
 
     if not is_in_process(row):
-        from offbook.subjects.clis.clients import Command
         from offbook.subjects.clis.cli import AgentOutput
+        from offbook.subjects.clis.clients import Command
 
         class MatrixCommand(Command):
             def parse_output(self, stdout: str, events: Any) -> AgentOutput:  # noqa: ARG002
@@ -160,7 +160,7 @@ def play(number: int) -> None:
     names = PLAYED if is_in_process(row) else COMMANDS
     folder = TRACES / f"{client} {variant}".replace("/", "-").replace(" ", "-")
     found = run_checkup(
-        make_target(row, PROMPT),
+        make_target(row),
         PROMPT,
         select(names),
         name=client,

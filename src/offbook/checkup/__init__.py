@@ -3,7 +3,7 @@
 offbook checkup shop:agent "Refund order 7"
 """
 
-from offbook.capability import Capability, CommandEntry, lazy_names
+from offbook.capability import Capability, CommandEntry
 
 CAPABILITY = Capability(
     heading="Explore",
@@ -14,18 +14,4 @@ CAPABILITY = Capability(
         ),
     },
 )
-
-# Lazy, because `offbook --help` and every start of pytest import this package.
-# `__init__.pyi` lists the same names for type checkers.
-__all__, __getattr__, __dir__ = lazy_names(
-    __name__,
-    {},
-    "CAPABILITY",
-    internal={
-        "checkup_run": "Checkup run_checkup",
-        "kit": "Kit make_value",
-        "outcomes": "OUTCOMES RULES KnownAgent find_crash",
-        "playing": "CheckupResult",
-        "scenarios": "GROUPS SCENARIOS CheckupScenario select",
-    },
-)
+__all__: list[str] = []
