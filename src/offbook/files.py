@@ -252,6 +252,10 @@ def parser_limits(path: Path | str, line: int | None = None) -> Generator[None]:
     """Turn the limits of a parser that a file exceeds into an error of this file."""
     try:
         yield
+    except FormatError as error:
+        if error.path:
+            raise
+        raise FormatError(error.what, path=path, line=line, hint=error.hint) from error
     except RecursionError as error:
         raise FormatError("nested too deeply", path=path, line=line) from error
     except MemoryError as error:

@@ -8,7 +8,7 @@ assertion is read.
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -75,12 +75,15 @@ def refuse_vacuous(check: msgspec.Struct, value_fields: tuple[str, ...] = ()) ->
 _fields_of = cache(msgspec.structs.fields)
 
 
+MAX_NUMBER = sys.float_info.max
+
+
 def refuse_limits(limits: msgspec.Struct, value_fields: tuple[str, ...] = ()) -> None:
     """Raise a ValueError for a number that is infinite, not a number, or negative."""
     for field in limits.__struct_fields__:
         value = getattr(limits, field)
         if isinstance(value, (int, float)) and field not in value_fields:
-            if not math.isfinite(value):
+            if not abs(value) <= MAX_NUMBER:  # also false if it is not a number
                 raise ValueError(f"`{field}` must be a finite number, got {value}")
             if value < 0:
                 raise ValueError(f"`{field}` must not be negative, got {value}")
@@ -290,7 +293,7 @@ def parse_assertion(
         # A misspelled field is more often the cause than a wrong value or a missing field.
         unknown = [key for key in fields if key not in known]
         if unknown:
-            hint = did_you_mean(unknown[0], known)
+            hint = did_you_mean(str(unknown[0]), known)  # a key of YAML may be of any type
         problem = f"{problem} (at {location})" if location != "$" else problem
         hint = hint or f"{name} takes {', '.join(known)}"
         raise UsageError(f"{name}: {problem}", where=where, hint=hint) from error

@@ -10,9 +10,11 @@ The transport is not part of it: it calls `receive` with each decoded message, a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
+
+import msgspec
 
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND = -32700, -32600, -32601
 INVALID_PARAMS, INTERNAL_ERROR = -32602, -32603
@@ -33,6 +35,24 @@ class RpcError(Exception):
         self.code = code
         self.data = data
         super().__init__(message)
+
+
+def decode_message(raw: bytes) -> Any:
+    """Return the message of a line or a body; raise an `RpcError` if it is not JSON."""
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RpcError(f"invalid JSON: {error}", PARSE_ERROR) from error
+
+
+def is_request_id(value: object) -> TypeGuard[RequestId]:
+    """Return whether a value may be the id of a request."""
+    return isinstance(value, (int, str, float)) and not isinstance(value, bool)
+
+
+def as_object(value: object) -> JsonObject:
+    """Return an object of a message, or an empty one for every other value."""
+    return cast("JsonObject", value) if isinstance(value, dict) else {}
 
 
 class Peer:
@@ -66,10 +86,15 @@ class Peer:
             return
         fields = cast("JsonObject", message)
         method, request_id = fields.get("method"), fields.get("id")
-        given = fields.get("params", {})
-        params = cast("JsonObject", given) if isinstance(given, dict) else {}
-        if method is None:
+        params = as_object(fields.get("params"))
+        # An id of another type cannot be sent back: such a request has no answer of its own.
+        if request_id is not None and not is_request_id(request_id):
+            self._send_error(None, RpcError("invalid request: wrong type of id", INVALID_REQUEST))
+        elif method is None:
             self._take_response(fields)
+        elif not isinstance(method, str):
+            problem = RpcError("invalid request: the method is not a text", INVALID_REQUEST)
+            self._send_error(request_id, problem)
         elif request_id is None:
             self._on_notification(method, params)
         else:
@@ -96,8 +121,8 @@ class Peer:
         if (error := fields.get("error")) is None:
             waiting.set_result(fields.get("result"))
         else:
-            failure: Mapping[str, Any] = error
-            text, code = str(failure.get("message", "")), failure.get("code", INTERNAL_ERROR)
+            failure = as_object(error)
+            text, code = str(failure.get("message", error)), failure.get("code", INTERNAL_ERROR)
             waiting.set_exception(RpcError(text, code, failure.get("data")))
 
     async def request(self, method: str, params: JsonObject | None = None) -> Any:
@@ -117,9 +142,9 @@ class Peer:
         message: JsonObject = {"jsonrpc": "2.0", "method": method}
         self._send(message if params is None else {**message, "params": params})
 
-    def cancel(self, request_id: RequestId | None) -> None:
+    def cancel(self, request_id: object) -> None:
         """Stop to answer a request of the other peer."""
-        task = None if request_id is None else self._answering.get(request_id)
+        task = self._answering.get(request_id) if is_request_id(request_id) else None
         if task is not None:
             task.cancel()
 

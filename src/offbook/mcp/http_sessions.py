@@ -16,7 +16,16 @@ from secrets import token_urlsafe
 import msgspec
 
 from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
-from offbook.exchange.json_rpc import INVALID_REQUEST, JsonObject, RequestId, current_request
+from offbook.exchange.json_rpc import (
+    INVALID_REQUEST,
+    JsonObject,
+    RequestId,
+    RpcError,
+    as_object,
+    current_request,
+    decode_message,
+    is_request_id,
+)
 from offbook.mcp.server_session import ServedParts, ServerSession
 from offbook.runs.wiring import serve_handler
 from offbook.sources.server.connection import error_response
@@ -55,9 +64,12 @@ class _Sessions:
         name, message = request.headers.get(SESSION_HEADER, ""), JsonObject()
         if request.method == "POST":
             try:
-                message = msgspec.json.decode(request.body, type=JsonObject)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                message = as_object(decode_message(request.body))
+            except RpcError as error:
                 return error_response(400, f"invalid JSON-RPC message: {error}")
+            if not message or not is_request_id(message.get("id", 0)):
+                problem = "wrong type of id" if message else "expected an object"
+                return error_response(400, f"invalid JSON-RPC message: {problem}")
             if not name and message.get("method") == "initialize":
                 name = token_urlsafe(12)
                 self._sessions[name] = _HttpSession(self._server, name)
@@ -107,7 +119,7 @@ class _HttpSession:
             self._streams[request_id] = stream
         self._session.peer.receive(message)
         if message.get("method") == "notifications/cancelled":  # such a request has no response
-            self._end_stream(message.get("params", {}).get("requestId"))
+            self._end_stream(as_object(message.get("params")).get("requestId"))
         return HttpResponse(202, self._headers) if request_id is None else self._respond(stream)
 
     def listen(self) -> HttpResponse:
@@ -134,7 +146,7 @@ class _HttpSession:
             self._end_stream(request_id)
 
     def _end_stream(self, request_id: RequestId | None) -> None:
-        stream = None if request_id is None else self._streams.pop(request_id, None)
+        stream = self._streams.pop(request_id, None) if is_request_id(request_id) else None
         if stream is not None:
             stream.put_nowait(None)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter, getdoc, isawaitable, signature
 from typing import Any, Protocol, cast
@@ -10,7 +11,14 @@ from typing import Any, Protocol, cast
 import msgspec
 
 from offbook.errors import UsageError, did_you_mean
-from offbook.exchange.json_rpc import INVALID_PARAMS, METHOD_NOT_FOUND, JsonObject, Peer, RpcError
+from offbook.exchange.json_rpc import (
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    JsonObject,
+    Peer,
+    RpcError,
+    as_object,
+)
 from offbook.exchange.messages import Image, RawBlock, Text
 from offbook.subjects.mock_tools import ToolOutcome, describe_exception, error_outcome
 from offbook.version import VERSION
@@ -177,7 +185,7 @@ class ServerSession:
 
     def _initialize(self, params: JsonObject) -> JsonObject:
         server, version = self._server, params.get("protocolVersion")
-        self._client = params.get("capabilities") or {}
+        self._client = as_object(params.get("capabilities"))
         capabilities: JsonObject = {"tools": {"listChanged": True}, "logging": {}}
         if server.resources:
             capabilities["resources"] = {"subscribe": True, "listChanged": True}
@@ -192,7 +200,7 @@ class ServerSession:
 
     def _page(self, key: str, items: Sequence[JsonObject], params: JsonObject) -> JsonObject:
         cursor, size = params.get("cursor"), self._server.page_size
-        if cursor is not None and not str(cursor).isdecimal():
+        if cursor is not None and re.fullmatch("[0-9]{1,9}", str(cursor)) is None:
             raise RpcError(f"invalid cursor {cursor!r}", INVALID_PARAMS)
         start = int(cursor or 0)
         end = start + size if size else len(items)
@@ -204,10 +212,10 @@ class ServerSession:
         if name not in tools:
             hint = did_you_mean(name, tools)
             raise RpcError(f"unknown tool {name!r}: {hint}", INVALID_PARAMS)
-        meta: JsonObject = params.get("_meta") or {}
+        meta = as_object(params.get("_meta"))
         context = ToolContext(self, meta.get("progressToken"))
         try:
-            outcome = await self._server.call(name, params.get("arguments") or {}, context)
+            outcome = await self._server.call(name, as_object(params.get("arguments")), context)
         except Exception as error:  # noqa: BLE001 - the watch has noted it; the client gets a result
             outcome = error_outcome(describe_exception(error))
         result: JsonObject = {"content": [_to_wire(block) for block in outcome.content]}
@@ -231,7 +239,7 @@ class ServerSession:
             hint = did_you_mean(name, prompts)
             raise RpcError(f"unknown prompt {name!r}: {hint}", INVALID_PARAMS)
         try:
-            text = await _evaluate(prompts[name], params.get("arguments") or {})
+            text = await _evaluate(prompts[name], as_object(params.get("arguments")))
         except TypeError as error:
             raise RpcError(f"invalid arguments of {name!r}: {error}", INVALID_PARAMS) from error
         return {"messages": [{"role": "user", "content": {"type": "text", "text": str(text)}}]}

@@ -35,6 +35,8 @@ from offbook.exchange.json_rpc import (
     JsonObject,
     Peer,
     RpcError,
+    as_object,
+    decode_message,
 )
 from offbook.exchange.messages import (
     Content,
@@ -184,8 +186,8 @@ class McpServer(PlainSubject):
                 continue
             self._checked += 1
             try:
-                message = msgspec.json.decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError):
+                message = decode_message(line)
+            except RpcError:
                 # The most frequent mistake: a print() of the server.
                 text = excerpt(line.decode("utf-8", "replace"), 80)
                 self._problems.append(f"a line on stdout is not JSON: {text!r}")
@@ -193,7 +195,7 @@ class McpServer(PlainSubject):
                 self._check_message(message)
                 self._peer.receive(message)
 
-    async def _request(self, method: str, params: JsonObject | None = None) -> Any:
+    async def _request(self, method: str, params: JsonObject | None = None) -> JsonObject:
         """Return the result of a request; an end of the server fails the run."""
         task = cast("asyncio.Task[ProcessResult]", self._task)
         request = asyncio.ensure_future(self._peer.request(method, params))
@@ -201,7 +203,10 @@ class McpServer(PlainSubject):
             [request, task], timeout=self._deadline, return_when=asyncio.FIRST_COMPLETED
         )
         if request in done:
-            return request.result()
+            if isinstance(result := request.result(), dict):
+                return cast("JsonObject", result)
+            got = type(cast("object", result)).__name__
+            raise RunError(f"the MCP server answered {method} with {got}, expected an object")
         request.cancel()
         printed = outgoing(self._stderr.decode("utf-8", "replace")).splitlines()
         lines = "\n".join(f"  {line}" for line in printed[-LINES_SHOWN:])
@@ -272,8 +277,10 @@ class McpServer(PlainSubject):
         if method == "elicitation/create":
             return await self._ask_person(params)
         if method == "sampling/createMessage":
-            messages = [_read_sampled(message) for message in params.get("messages", ())]
-            request = Request(History(messages), params.get("systemPrompt") or "")
+            sent = params.get("messages")
+            asked = cast("list[object]", sent) if isinstance(sent, list) else []
+            messages = [_read_sampled(as_object(message)) for message in asked]
+            request = Request(History(messages), str(params.get("systemPrompt") or ""))
             reply = await self._context.source.reply(request)
             content = {"type": "text", "text": reply.text}
             return {"role": "assistant", "content": content, "model": reply.model or "offbook"}
@@ -286,8 +293,7 @@ class McpServer(PlainSubject):
             return {"action": "decline"}
         if isinstance(answer, Allow):
             return {"action": "accept", "content": dict(answer.params or {})}
-        schema: JsonObject = params.get("requestedSchema") or JsonObject()
-        properties: JsonObject = schema.get("properties") or JsonObject()
+        properties = as_object(as_object(params.get("requestedSchema")).get("properties"))
         if not isinstance(answer, dict):  # the value of the only field
             answer = {next(iter(properties), "value"): answer}
         return {"action": "accept", "content": answer}
@@ -329,7 +335,7 @@ class McpServer(PlainSubject):
     def _check_info(self) -> None:
         version = self.info.get("protocolVersion")
         self._expect(version in PROTOCOL_VERSIONS, f"unknown protocol version {version!r}")
-        server: JsonObject = self.info.get("serverInfo") or {}
+        server = as_object(self.info.get("serverInfo"))
         named = bool(server.get("name")) and "version" in server
         self._expect(named, "serverInfo must have a name and a version")
         capable = isinstance(self.info.get("capabilities"), dict)
@@ -341,11 +347,17 @@ class McpServer(PlainSubject):
         params: JsonObject = {}
         seen: set[str] = set()
         for _ in range(MAX_PAGES):
-            page: JsonObject = await self._request("tools/list", params)
-            tools += page.get("tools") or []
-            cursor = page.get("nextCursor")
+            page = await self._request("tools/list", params)
+            listed, cursor = page.get("tools"), page.get("nextCursor")
+            is_list = isinstance(listed, list)
+            self._expect(is_list, "the result of tools/list must have a list of tools")
+            for tool in cast("list[object]", listed) if is_list else ():
+                self._expect(isinstance(tool, dict), "a tool must be an object")
+                tools.append(as_object(tool))
             if cursor is None:
                 break
+            self._expect(isinstance(cursor, str), "nextCursor must be a text")
+            self._raise_problems()
             self._expect(cursor not in seen, f"the cursor {cursor!r} comes twice")
             self._raise_problems()
             seen.add(cursor)
@@ -354,7 +366,7 @@ class McpServer(PlainSubject):
 
     def _check_tools(self) -> None:
         names = [tool.get("name") for tool in self.listed]
-        for name in {name for name in names if names.count(name) > 1}:
+        for name in {str(name) for name in names if names.count(name) > 1}:
             self._problems.append(f"two tools are named {name!r}")
         for tool in self.listed:
             name = tool.get("name")
@@ -376,7 +388,8 @@ class McpServer(PlainSubject):
         blocks = result.get("content")
         self._expect(isinstance(blocks, list), f"the result of {name} must have a list as content")
         content: list[Content] = []
-        for block in cast("list[JsonObject]", blocks) if isinstance(blocks, list) else ():
+        for each in cast("list[object]", blocks) if isinstance(blocks, list) else ():
+            block = as_object(each)
             kind = str(block.get("type"))
             self._expect(kind in BLOCK_FIELDS, f"unknown type of content {kind!r} of {name}")
             for field in BLOCK_FIELDS.get(kind, ()):
@@ -401,6 +414,7 @@ def _read_block(kind: str, block: JsonObject) -> Content:
 
 def _read_sampled(message: JsonObject) -> Message:
     content = message.get("content")
-    blocks = cast("list[JsonObject]", content if isinstance(content, list) else [content])
+    contents = cast("list[object]", content if isinstance(content, list) else [content])
+    blocks = [as_object(each) for each in contents]
     role = "assistant" if message.get("role") == "assistant" else "user"
     return Message(role, tuple(_read_block(str(block.get("type")), block) for block in blocks))

@@ -62,7 +62,7 @@ from offbook.errors import (
     require_known,
 )
 from offbook.files import parse_json, parse_yaml, read_text
-from offbook.options import decode
+from offbook.options import decode, require_list, require_mapping
 from offbook.patterns.clock import current_clock
 from offbook.patterns.definition import LoadedPattern, Names, Pattern, load_pattern
 from offbook.patterns.graph import Computed, PatternScope
@@ -660,7 +660,7 @@ def run_steps(
     validate_steps(steps, where)
     harness = create_harness(**options)
     try:
-        loaded = harness.load(pattern, dict(state or {}))
+        loaded = harness.load(pattern, {**require_mapping(state, "state")})
         harness.idle()
         player = StepPlayer(loaded, harness, where)
         for step in steps:
@@ -758,7 +758,7 @@ def find_output(outputs: Names, path: str) -> Any:
 
 def validate_steps(steps: Sequence[Mapping[str, Any]], where: str = "") -> None:
     """Raise an error if a step cannot run, or if none of them asserts anything."""
-    for number, step in enumerate(steps, 1):
+    for number, step in enumerate(require_list(steps, "steps"), 1):
         _validate(step, f"{where}: step {number}" if where else f"step {number}")
     if not any("assert" in step for step in steps):
         raise UsageError(
@@ -784,9 +784,10 @@ def _validate(step: Any, where: str) -> None:
     if kinds[0] == "assert":
         try:
             ast.parse(str(step["assert"]), mode="eval")
-        except SyntaxError as error:
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            reason = error.msg if isinstance(error, SyntaxError) else error
             raise UsageError(
-                f"invalid expression: {step['assert']} ({error.msg})", where=where
+                f"invalid expression: {step['assert']} ({reason})", where=where
             ) from None
 
 

@@ -16,6 +16,7 @@ import os
 import random
 import re
 import ssl
+import struct
 import time
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
@@ -33,7 +34,7 @@ from offbook.exchange.providers import LOCAL_HOSTS, all_providers, load_dialect
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator, Mapping
 
-    from offbook.exchange.dialects.dialect import HttpRequest
+    from offbook.exchange.dialects.dialect import Dialect, HttpRequest
     from offbook.exchange.model import ModelSource, Reply, Request
 
     Listener = Callable[[bytes], object]
@@ -49,6 +50,22 @@ _NO_CHOICES = re.compile(rb'"choices": ?\[\]')
 
 
 PROVIDERS = all_providers()
+INVALID_RESPONSE = (
+    *(AttributeError, LookupError, RecursionError, TypeError, ValueError),
+    *(msgspec.MsgspecError, struct.error),
+)
+
+
+def read_reply(dialect: Dialect, response: HttpResponse, request: Request) -> Reply:
+    """Return the reply of a response; one that does not have its format is a `ModelError`.
+
+    A gateway or a compatible server may answer with anything.
+    """
+    try:
+        return dialect.parse_response(response, request)
+    except INVALID_RESPONSE as error:
+        what = f"{type(error).__name__}: {error}"
+        raise ModelError(f"invalid response of the provider: {what}", status=502) from error
 
 
 class Live:
@@ -105,7 +122,7 @@ class Live:
             return context.run(_send, http_request, self._deadline, on_event)
 
         response, times = await loop.run_in_executor(None, send)
-        return add_chunk_delays(dialect.parse_response(response, request), response, times)
+        return add_chunk_delays(read_reply(dialect, response, request), response, times)
 
     def _find_endpoint(self, dialect: str, path: str) -> tuple[str, str]:
         """Return the base URL and the key; `path` names the host, if it is not the provider's."""

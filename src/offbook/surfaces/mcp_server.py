@@ -28,6 +28,7 @@ from offbook.exchange.json_rpc import (
     JsonObject,
     RequestId,
     RpcError,
+    is_request_id,
 )
 from offbook.surfaces.capabilities import load_capabilities
 from offbook.version import VERSION
@@ -121,7 +122,7 @@ class StdioServer:
         except msgspec.ValidationError as error:
             self._send_error(None, RpcError(f"invalid request: {error}", INVALID_REQUEST))
             return
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             self._send_error(None, RpcError(f"invalid JSON: {error}", PARSE_ERROR))
             return
         for message in decoded if isinstance(decoded, list) else [decoded]:
@@ -130,7 +131,8 @@ class StdioServer:
             if message.id is not msgspec.UNSET:
                 self._handle_request(message.id, message.method, message.params)
             elif message.method == "notifications/cancelled":
-                task = self._tasks.get(message.params.get("requestId"))
+                request_id = message.params.get("requestId")
+                task = self._tasks.get(request_id) if is_request_id(request_id) else None
                 if task is not None:
                     task.cancel()
 

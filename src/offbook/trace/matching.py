@@ -322,7 +322,8 @@ def compile_pattern(source: str, where: str = "") -> UserPattern | LiteralPatter
 
     try:
         return UserPattern(regex.compile(source), where)
-    except regex.error as error:
+    # of a repeat with thousands of digits, and of thousands of groups in each other
+    except (regex.error, ValueError, OverflowError, RecursionError, MemoryError) as error:
         raise UsageError(
             f"invalid pattern {source!r}: {error}",
             where=where,

@@ -148,14 +148,15 @@ class CassetteFile:
                 "not a cassette: the key 'interactions' is missing", path=self.path, hint=_FIX
             )
         fields = cast("dict[str, Any]", document)
-        items = cast("list[Any]", fields["interactions"] or [])
+        listed = fields["interactions"] or []
+        items = convert(listed, list[Any], path=self.path, text=text, at="$.interactions")
         header = self._parse_header(text.encode(), {**fields, "interactions": None})
         located = "" if self.span is None else text
         self._values = [
             convert(expand_short_messages(item), Interaction, path=self.path, text=located)
             for item in items
         ]
-        spans = split_items(self.raw, self.span) if self.span else []
+        spans = [*split_items(self.raw, self.span)][: len(items)] if self.span else []
         positions = [*spans, *[(0, 0)] * (len(self._values) - len(spans))]
         entries = [
             self._make_entry(value, number, *position, self.raw.count(b"\n", 0, position[0]) + 1)

@@ -322,12 +322,14 @@ def _render_suites(format_: str, traces: Sequence[Path]) -> str:
 
 def _render_spans(path: Path) -> tuple[Path, str]:
     """Return the path of a trace and its spans, as one OTLP document without secrets."""
+    from offbook.files import parser_limits
     from offbook.reports.otel_spans import count_spans, export_spans
     from offbook.secrets import hide_secrets
     from offbook.trace.reader import Trace, raise_if_corrupt
 
     trace = Trace(path)
-    document = export_spans(trace)
+    with parser_limits(path):
+        document = export_spans(trace)
     raise_if_corrupt(trace.faults, path)
     if not count_spans(document):
         raise FormatError("no run and no request in this trace", path=path)

@@ -1,0 +1,1 @@
+"""Fuzz tests of every parser: see __main__.py."""

@@ -1,0 +1,2 @@
+// @xfail: a known failure
+console.log(1)
