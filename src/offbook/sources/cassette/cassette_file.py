@@ -148,7 +148,7 @@ class CassetteFile:
                 "not a cassette: the key 'interactions' is missing", path=self.path, hint=_FIX
             )
         fields = cast("dict[str, Any]", document)
-        listed = fields["interactions"] or []
+        listed: Any = fields["interactions"] or []
         items = convert(listed, list[Any], path=self.path, text=text, at="$.interactions")
         header = self._parse_header(text.encode(), {**fields, "interactions": None})
         located = "" if self.span is None else text
