@@ -57,6 +57,10 @@ def make():
     return agent
 
 
+def fail():
+    raise ValueError("no database")
+
+
 if __name__ == "__main__":
     print(agent(sys.argv[1]))
 """
@@ -165,6 +169,7 @@ WRONG = [
     (("shop:agent", "Hi", "--only", "provder"), "did you mean 'provider'"),
     (("shop:agnt", "Hi"), "did you mean 'agent'"),
     (("shop:TOOL", "Hi"), "cannot drive dict"),
+    (("shop:fail", "Hi"), "fail raised ValueError: no database"),
     (("shop:get_order", "Hi"), "the agent sent no request to the model"),
     (("shop:agent", "Hi", "--only", "people"), "nothing was checked"),
 ]

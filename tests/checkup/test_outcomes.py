@@ -5,13 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from offbook.checkup.kit import Kit, NotApplicable
 from offbook.checkup.outcomes import RULES, KnownAgent, find_crash
 from offbook.checkup.playing import play
 from offbook.checkup.scenarios import BY_ID, SCENARIOS
 from offbook.errors import RunError
+from offbook.exchange import Request
 from offbook.trace import Trace
 from offbook.trace.events import read_verdicts
-from tests.checkup.agents import Agent
+from tests.checkup.agents import TOOLS, Agent
 
 PROMPT = "Refund order 7"
 KNOWN = KnownAgent(tool="get_order", source="get_order", sink="refund")
@@ -134,3 +136,19 @@ def test_an_error_of_the_connection_is_a_report_only_if_the_provider_failed():
     error = ConnectionError("refused")
     assert find_crash(error)
     assert not find_crash(error, network=True)
+
+
+@pytest.mark.parametrize(
+    "dialect, stream, played",
+    [("openai-chat", False, True), ("anthropic", True, True), ("anthropic", False, False),
+     ("gemini", True, False)],
+)  # fmt: skip
+def test_malformed_json_is_for_apis_whose_arguments_are_a_text(
+    dialect: str, *, stream: bool, played: bool
+):
+    kit = Kit(Request(tools=TOOLS, metadata={"dialect": dialect}, stream=stream), PROMPT)
+    if played:
+        assert kit.raw("{oops").params == {"$raw": "{oops"}
+    else:
+        with pytest.raises(NotApplicable, match="the arguments are an object in this API"):
+            kit.raw("{oops")

@@ -49,6 +49,9 @@ FORMATS = {
 }
 # Keywords that allow only some values of a type.
 LIMITS = {"const", "enum", "format", "maximum", "maxLength", "minimum", "minLength", "pattern"}
+# The APIs in which the arguments of a call are an object: they cannot be malformed JSON. A stream
+# of the second ones has them as pieces of text.
+OBJECTS, OBJECTS_IN_BODIES = {"gemini", "ollama"}, {"anthropic", "bedrock"}
 MAX_DEPTH = 8  # of a schema that contains itself
 
 
@@ -64,6 +67,8 @@ class Kit:
 
     def __init__(self, request: Request, prompt: str, preferred: str = "") -> None:
         self.stream = request.stream
+        dialect = request.metadata.get("dialect")
+        self._has_objects = dialect in OBJECTS or (dialect in OBJECTS_IN_BODIES and not self.stream)
         self._prompt = prompt
         functions = [tool for tool in request.tools if tool.kind == "function"]
         self._last = next((tool for tool in functions if LAST_TOOLS.search(tool.name)), None)
@@ -97,6 +102,8 @@ class Kit:
 
     def raw(self, text: str) -> Call:
         """Return a call whose arguments are this text."""
+        if self._has_objects:
+            raise NotApplicable("the arguments are an object in this API, not a text")
         return call(self.tool.name, {RAW_ARGUMENTS: text}, invalid=True)
 
     def arguments(self, tool: Tool) -> JSON:

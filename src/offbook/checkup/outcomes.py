@@ -387,8 +387,9 @@ def _describe_error(evidence: ScenarioEvidence) -> str:
     if error is None:
         return ""
     if isinstance(error, RunError):
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        return f": {lines[0]}: {lines[-1]}" if len(lines) > 1 else f": {lines[0]}"
+        first, *others = [line.strip() for line in str(error).splitlines() if line.strip()]
+        named = [line for line in others if "error" in line.lower()] or others
+        return f": {first}: {named[-1]}" if named else f": {first}"
     return f": {type(error).__name__}: {error}"
 
 

@@ -173,7 +173,13 @@ def open_target(target: object, mocks: dict[str, Any]) -> Rehearsal:
         from offbook.determinism.network_guard import block_network
 
         with block_network():
-            made = cast("Callable[[], object]", target)()
+            try:
+                made = cast("Callable[[], object]", target)()
+            except Exception as error:
+                raise UsageError(
+                    f"{target.__name__} raised {type(error).__name__}: {error}",
+                    hint="a function without parameters returns an agent, or drive(agent)",
+                ) from error
         if isinstance(made, tuple):  # with the state of a world
             made = next(iter(cast("tuple[object, ...]", made)), None)
     if not isinstance(made, Rehearsal):

@@ -239,7 +239,7 @@ SCENARIOS: tuple[CheckupScenario, ...] = (
     S("calls/unknown-thrice", "calls an unknown tool three times, then a known one", CORRECTS,
       _thrice_unknown),
     S("calls/unknown-always", "calls an unknown tool twelve times", LIMITED,
-      _always_unknown),
+      _always_unknown, recoverable=False),
     S("calls/other-case", "writes the name of a tool in another case", CORRECTS,
       _unknown(lambda name: name.swapcase())),
     S("calls/plural-name", "adds an s to the name of a tool", CORRECTS,
@@ -400,7 +400,7 @@ SCENARIOS: tuple[CheckupScenario, ...] = (
       result="\x00\x01\x02\ufffd"),
     # --- context
     S("context/thirty-calls", "makes thirty calls, one after the other", LIMITED,
-      _calls(*[1] * 30)),
+      _calls(*[1] * 30), recoverable=False),
     S("context/long-then-call", "says 200 kB and calls a tool", ANSWERS, _long_then_call),
     S("context/too-long-after-tool", "400: the prompt is too long, after a tool result", REPORTS,
       lambda kit: [kit.call(), fail("prompt is too long: 210000 tokens > 200000 maximum",

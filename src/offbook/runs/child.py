@@ -21,6 +21,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from offbook.determinism.run_context import is_library
+from offbook.errors import RunError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -64,7 +65,7 @@ class Child:
                 faulthandler.register(DUMP, self._stacks)
                 tempfile.tempdir = temp
                 _drop_output()
-                _write(send, pickle.dumps(function()))
+                _write(send, _call(function))
             finally:
                 os._exit(0)  # threads and exit handlers of the agent may not end
         gc.unfreeze()
@@ -78,8 +79,11 @@ class Child:
 
     @property
     def value(self) -> Any:
-        """The value of the function; None if the child ended without one."""
-        return pickle.loads(self._content) if self._content else None  # noqa: S301 - written by our own fork
+        """The value of the function; None if the child ended without one. Raises its exception."""
+        value = pickle.loads(self._content) if self._content else None  # noqa: S301 - written by our own fork
+        if isinstance(value, BaseException):
+            raise value
+        return value
 
     def find_place(self) -> str:
         """Return the innermost line of the user's code that the child is in, or ""."""
@@ -138,6 +142,14 @@ def _end_with(parent: int) -> None:
         CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # killed before
         os._exit(1)
+
+
+def _call(function: Callable[[], object]) -> bytes:
+    """Return the value of a function, or its exception, for another process."""
+    try:
+        return pickle.dumps(function())
+    except BaseException as error:  # noqa: BLE001 - raised in the parent
+        return pickle.dumps(RunError(f"a process failed with {type(error).__name__}: {error}"))
 
 
 def _drop_output() -> None:

@@ -17,7 +17,7 @@ const models = {
 const options = {
   model: models[base.variant](),
   prompt: base.prompt,
-  maxRetries: 0,
+  maxRetries: Number(process.env.RETRIES ?? 0),
   stopWhen: (stepCountIs ?? isStepCount)(5),
   tools: {
     get_weather: tool({

@@ -14,7 +14,7 @@ const agent = new Agent({
   name: "weather",
   instructions: "Answer questions about the weather.",
   model: models[base.variant],
-  maxRetries: 0,
+  maxRetries: Number(process.env.RETRIES ?? 0),
   tools: {
     get_weather: createTool({
       id: "get_weather",
