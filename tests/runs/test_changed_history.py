@@ -12,6 +12,7 @@ from google import genai
 
 from offbook import Cassette, Mocks, Playbook, Recording, call, drive, say, when
 from offbook.errors import ScriptMismatch, UsageError
+from offbook.exchange import History, Message, Request, Text, user
 from offbook.surfaces.cli import main
 from offbook.trace import Events, Trace
 from tests.forked import forked_command
@@ -141,6 +142,26 @@ def test_the_run_after_a_failed_one_starts_without_its_failure():
         with pytest.raises(ScriptMismatch):
             rehearsal.run(SCRIPT)
         assert rehearsal.run(SCRIPT).output == "Refunded."
+
+
+class Inventor(Echo):
+    """A subject without a wire that lets the model say something, if it is asked for it."""
+
+    async def ask(self, text: str) -> str:
+        reply = await super().ask(text)
+        if text == "Lie":
+            said = Message("assistant", (Text("I never said this."),))
+            request = Request(History([user(text), said, user("Go on")]))
+            reply = (await self._context.source.reply(request)).text
+        return reply
+
+
+def test_the_next_run_of_a_subject_without_a_wire_starts_without_a_failure():
+    lie = when("Lie", [say("Hi!"), say("Hi!")])
+    with drive(Inventor()) as rehearsal:
+        with pytest.raises(ScriptMismatch, match="words that the model never said"):
+            rehearsal.run(lie)
+        assert rehearsal.run(HELLO).output == "Hi!"
 
 
 def test_mocks_fail_too():

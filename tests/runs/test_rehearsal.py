@@ -336,6 +336,19 @@ def test_the_end_of_a_command_has_its_exit_code(output: str | None, end: dict[st
         assert t.events.all[-1].data == end
 
 
+def test_a_subject_that_is_no_session_finds_all_earlier_events_in_the_file(tmp_path: Path):
+    found: list[str] = []
+
+    class Reading(Echo):
+        async def prompt(self, text: str, /) -> object:
+            found.extend(event.event for event in offbook.Trace(tmp_path / "t.jsonl"))
+            return await super().prompt(text)
+
+    with drive(Reading(), trace=tmp_path / "t.jsonl") as t:
+        t.run(HELLO)
+    assert found[-1] == "_meta.run_start"
+
+
 def test_timestamps_come_from_the_given_clock():
     t = Rehearsal(AgentSession(), clock=FrozenClock(1000, tick=1))
     with t:

@@ -427,3 +427,24 @@ def test_a_served_function_is_told_its_variables():
         drive(do_nothing, serve=True) as rehearsal,
     ):
         rehearsal.run(when("Go", [say("Hi.")]))
+
+
+def test_the_shared_server_is_closed_at_the_end_of_the_process():
+    program = """
+import atexit, threading
+atexit.register(lambda: print([t.name for t in threading.enumerate() if "offbook" in t.name]))
+import openai
+from offbook import drive, say, when
+
+def agent(prompt):
+    client = openai.OpenAI(api_key="none")
+    messages = [{"role": "user", "content": prompt}]
+    return client.chat.completions.create(model="m", messages=messages).choices[0].message.content
+
+with drive(agent, serve=True) as rehearsal:
+    rehearsal.run(when("Hi", [say("Hello!")]))
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert ended.stdout == "[]\n"

@@ -11,7 +11,7 @@ provider (`build_request`, `parse_response`). A dialect does no I/O.
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import (
     TYPE_CHECKING,
@@ -27,6 +27,7 @@ import msgspec
 
 from offbook.determinism.run_context import stable_id
 from offbook.errors import ModelError
+from offbook.exchange.dialects.stored import ObjectStore
 from offbook.exchange.messages import JSON, History, Message, ToolCall, ToolResult
 
 if TYPE_CHECKING:
@@ -329,10 +330,23 @@ def _join_reply(one: Message, other: Message, reply: Reply) -> Message:
     return Message("assistant", (*texts, *calls))
 
 
-class ConversationStore:
-    """The latest exchanges of one run, by the id of their reply."""
+class Job(msgspec.Struct, frozen=True):
+    """A request of a batch, and what takes its response."""
 
-    def __init__(self) -> None:
+    request: HttpRequest
+    finish: Callable[[HttpResponse], None]
+
+
+class ConversationStore:
+    """The latest exchanges of one run, by the id of their reply.
+
+    `stored` are the files, vector stores and batches of its clients, `jobs` the requests of new
+    batches: the endpoint answers them like any others.
+    """
+
+    def __init__(self, url: str = "") -> None:
+        self.stored = ObjectStore(url)
+        self.jobs: deque[Job] = deque()
         self._exchanges: OrderedDict[str, tuple[Request, Reply]] = OrderedDict()
         self._replies_by_call: OrderedDict[str, Reply] = OrderedDict()
         self._other_calls: set[str] = set()  # calls in requests that this run did not make

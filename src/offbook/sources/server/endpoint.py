@@ -144,7 +144,7 @@ class Endpoint:
         self._headers = {} if correlation is None else correlation.headers
         self._pacing = pacing
         self._faults = faults
-        self._conversations = ConversationStore()
+        self._conversations = ConversationStore(url)
         self._recent: deque[tuple[Request, HttpResponse]] = deque(maxlen=RECENT_RESPONSES)
         self._undelivered: list[tuple[Request, HttpResponse]] = []
         self._stream_count = 0
@@ -227,7 +227,9 @@ class Endpoint:
                 return self._emit_side(http_request, response, "unknown path")
             side = dialect.side_response(http_request, self._conversations)
             if side is not None:
-                return self._emit_side(http_request, side, dialect.name)
+                side = self._emit_side(http_request, side, dialect.name)
+                await self._run_jobs()
+                return side
         except Exception as error:  # noqa: BLE001 - the client gets it, whatever it is
             self.failure = self.failure or error
             return self._emit_side(http_request, error_response(400, str(error)), "failure")
@@ -289,6 +291,13 @@ class Endpoint:
         if request is not None:
             self._recent.append((request, response))
         return response
+
+    async def _run_jobs(self) -> None:
+        """Answer the requests of a batch like any others."""
+        jobs = self._conversations.jobs
+        while jobs:
+            job = jobs.popleft()
+            job.finish(await self.answer(job.request))
 
     def _add_correlation(self, response: HttpResponse) -> HttpResponse:
         """Return a response with the id of its run, if it is watched."""

@@ -102,6 +102,7 @@ class Anthropic:
         path = http_request.path
         return (
             path.endswith(("/messages", "/messages/count_tokens", "/api/hello", *VERTEX_VERBS))
+            or "/messages/batches" in path
             or "anthropic-version" in http_request.headers
             or (BEDROCK_FIELD in http_request.body and BEDROCK_PATH.search(path) is not None)
         )
@@ -109,13 +110,17 @@ class Anthropic:
     def side_response(
         self,
         http_request: HttpRequest,
-        conversations: ConversationStore,  # noqa: ARG002 - the protocol's
+        conversations: ConversationStore,
     ) -> HttpResponse | None:
-        """Return models, token counts or a health check; None for a model call."""
+        """Return models, counts, a health check or what is stored; None for a model call."""
         path = http_request.path
         if http_request.method == "POST" and (path.endswith("/messages") or _cloud_model(path)):
             return None
         try:
+            if wire.STORE_PATH.search(path):
+                from offbook.exchange.dialects.anthropic.anthropic_stores import store_response
+
+                return store_response(http_request, conversations)
             body = _side_response(http_request)
         except ModelError as error:
             return self.encode_error(error)

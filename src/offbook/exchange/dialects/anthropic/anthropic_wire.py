@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from offbook.exchange.model import Reply
 
 NAME = "anthropic"
+# Those of `anthropic_stores.py`.
+STORE_PATH = re.compile(r"/(messages/batches|files)(?:/([^/]+))?(?:/(\w+))?$")
 
 # The options that are kept unchanged.
 OPTIONS = """

@@ -86,28 +86,28 @@ class Chat:
         self._cache: PrefixCache[wire.ChatState] = PrefixCache("messages")
 
     def claims(self, http_request: HttpRequest) -> bool:
-        """Return whether this is a completion, an embedding or a request for models."""
+        """Return whether this is a completion or another of OpenAI's endpoints."""
         path = http_request.path
         if path.endswith(("/chat/completions", "/embeddings", *wire.MEDIA_PATHS)):
             return not path.endswith("/api/embeddings")  # Ollama's
         if path.endswith("/models") or "/models/" in path:
-            # Anthropic and Google have the same paths, but send another header.
-            headers = http_request.headers
-            return (
-                http_request.method == "GET"
-                and "x-goog-api-key" not in headers
-                and "anthropic-version" not in headers
-            )
-        return False
+            return http_request.method == "GET" and not _is_of_others(http_request)
+        return wire.STORE_PATH.search(path) is not None and not _is_of_others(http_request)
 
     def side_response(
         self, http_request: HttpRequest, conversations: ConversationStore
     ) -> HttpResponse | None:
-        """Return the models, or embeddings; None for a completion."""
-        del conversations
+        """Return models, embeddings or what the client stored; None for a model call."""
         path = http_request.path
-        if path.endswith(("/chat/completions", *wire.MEDIA_PATHS)):
+        if path.endswith(("/chat/completions", *wire.MEDIA_PATHS)) or wire.SEARCH_PATH.search(path):
             return None
+        if wire.STORE_PATH.search(path):
+            from offbook.exchange.dialects.chat.chat_stores import store_response
+
+            try:
+                return store_response(http_request, conversations)
+            except ModelError as error:
+                return self.encode_error(error)
         if path.endswith("/embeddings"):
             try:
                 body = _embeddings(openai.decode_body(wire.embedding_decoder, http_request.body))
@@ -126,6 +126,10 @@ class Chat:
             from offbook.exchange.dialects.chat.chat_media import decode_media
 
             return decode_media(http_request)
+        if wire.SEARCH_PATH.search(http_request.path):
+            from offbook.exchange.dialects.chat.chat_stores import decode_search
+
+            return decode_search(http_request, conversations)
         return self._cache.decode(http_request.body, self._decode, http_request, conversations)
 
     def _decode(
@@ -181,6 +185,10 @@ class Chat:
             from offbook.exchange.dialects.chat.chat_media import encode_media
 
             return encode_media(reply, request)
+        if _is_search(request):
+            from offbook.exchange.dialects.chat.chat_stores import encode_search
+
+            return encode_search(reply, request)
         id_ = reply.id if reply.id.startswith(ID_PREFIX) else self.reply_id(reply, request)
         count = count_choices(request.parameters) if request.parameters else 1
         headers = {"content-type": openai.JSON_TYPE, "x-request-id": f"req_{id_[9:]}"}
@@ -204,7 +212,7 @@ class Chat:
 
     def build_request(self, request: Request, base_url: str, key: str) -> HttpRequest:
         """Build a request; the base URL ends in `/v1`, as the client libraries take it."""
-        if _is_media(request):
+        if _is_media(request) or _is_search(request):
             raise UsageError(
                 f"cannot record {request.metadata['endpoint']}: only chats are recorded",
                 hint="script it by say(…), or let the agent call the real endpoint",
@@ -231,6 +239,20 @@ class Chat:
 
 def _is_media(request: Request) -> bool:
     return str(request.metadata.get("endpoint", "")).endswith(wire.MEDIA_PATHS)
+
+
+def _is_search(request: Request) -> bool:
+    return wire.SEARCH_PATH.search(str(request.metadata.get("endpoint", ""))) is not None
+
+
+def _is_of_others(http_request: HttpRequest) -> bool:
+    """Return whether Anthropic or Google get this request: they have some of the same paths."""
+    headers = http_request.headers
+    return (
+        "x-goog-api-key" in headers
+        or "anthropic-version" in headers
+        or "/v1beta/" in http_request.path
+    )
 
 
 def _describe_model(name: str) -> JSON:

@@ -19,6 +19,7 @@ from offbook.errors import ModelError, UsageError
 from offbook.exchange.dialects import openai
 from offbook.exchange.dialects.chat import chat_wire as wire
 from offbook.exchange.dialects.dialect import HttpResponse, request_metadata
+from offbook.exchange.dialects.stored import parse_form
 from offbook.exchange.dialects.wire import EVENT_STREAM, encode_sse, split_words
 from offbook.exchange.messages import JSON, History, to_json, user
 from offbook.exchange.model import Request
@@ -41,9 +42,8 @@ CATEGORIES = (
 
 def decode_media(http_request: HttpRequest) -> Request:
     """Decode a request; its prompt is the text, or the name of the file, that it sends."""
-    content_type = http_request.headers.get("content-type", "")
-    if content_type.startswith("multipart/"):
-        body = _decode_form(content_type, http_request.body)
+    if http_request.headers.get("content-type", "").startswith("multipart/"):
+        body = _decode_form(http_request)
     else:
         try:
             body = msgspec.json.decode(http_request.body, type=JSON)
@@ -77,19 +77,12 @@ def _text_of(value: Any) -> str:
     return str(value)
 
 
-def _decode_form(content_type: str, body: bytes) -> JSON:
+def _decode_form(http_request: HttpRequest) -> JSON:
     """Return the fields of a form; a file is its name."""
-    from email.parser import BytesParser  # late: few requests are forms
-
-    head = f"content-type: {content_type}\r\n\r\n".encode()
-    fields: JSON = {}
-    for part in BytesParser().parsebytes(head + body).walk():
-        name = part.get_param("name", header="content-disposition")
-        if isinstance(name, str):
-            raw = part.get_payload(decode=True)
-            text = raw.decode("utf-8", "replace") if isinstance(raw, bytes) else ""
-            fields[name.removesuffix("[]")] = part.get_filename() or text.strip()
-    return fields
+    return {
+        field.name: field.filename or field.content.decode("utf-8", "replace").strip()
+        for field in parse_form(http_request.headers["content-type"], http_request.body)
+    }
 
 
 def encode_media(reply: Reply, request: Request) -> HttpResponse:

@@ -7,6 +7,7 @@ to the latest call with its name.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -50,6 +51,9 @@ MEDIA_PATHS = (  # the endpoints of `chat_media.py`, which few agents use
     *("/moderations", "/images/generations", "/images/edits"),
     *("/audio/transcriptions", "/audio/translations", "/audio/speech"),
 )
+# Those of `chat_stores.py`: a search is a model call, the others are answered by what is kept.
+STORE_PATH = re.compile(r"/(files|vector_stores|batches)(?:/([^/]+))?(?:/(.+))?$")
+SEARCH_PATH = re.compile(r"/vector_stores/[^/]+/search$")
 
 
 # The options that are kept unchanged: OpenAI's own, then those of compatible servers.
