@@ -42,7 +42,11 @@ ANTHROPIC = {"anthropic-version": "2023-06-01"}
         ("POST", "/chat/completions", {"host": "api.cohere.com"}, "openai-chat"),
         ("POST", "/chat/completions", {"host": "api.mistral.ai"}, "mistral"),
         ("POST", "/moderations", {}, "openai-chat"),
-        ("POST", "/batches", {}, None),
+        ("POST", "/evals", {}, None),
+        ("POST", "/batches", {}, "openai-chat"),
+        ("GET", "/files/file-1/content", {}, "openai-chat"),
+        ("POST", "/files", {"anthropic-version": "2023-06-01"}, "anthropic"),
+        ("GET", "/messages/batches/1/results", {}, "anthropic"),
         ("GET", "/", {}, None),
     ],
 )

@@ -580,7 +580,7 @@ def test_an_error_in_a_stream_is_raised():
 
 @pytest.mark.parametrize(
     "method, path, status",
-    [("GET", "/v1/messages", 405), ("GET", "/v1/files", 404), ("HEAD", "/api/hello", 200)],
+    [("GET", "/v1/messages", 405), ("GET", "/v1/skills", 404), ("HEAD", "/api/hello", 200)],
 )
 def test_side_requests_are_answered(method: str, path: str, status: int):
     response = DIALECT.side_response(

@@ -89,20 +89,20 @@ def test_a_miss_is_not_retried_and_shows_the_nearest_line(
 def call_openai(endpoint: Endpoint, path: str) -> None:
     with openai.OpenAI(base_url=endpoint.openai, api_key="x") as client:
         match path:
-            case "/files":
-                client.files.list()
-            case "/batches":
-                client.batches.list()
+            case "/evals":
+                client.evals.list()
+            case "/containers":
+                client.containers.list()
             case _:
-                client.vector_stores.list()
+                client.videos.list()
 
 
 def call_anthropic(endpoint: Endpoint, path: str) -> None:
     with anthropic.Anthropic(base_url=endpoint.anthropic, api_key="x") as client:
-        if path.endswith("/batches"):
-            client.messages.batches.list()
+        if path == "/skills":
+            client.beta.skills.list()
         else:
-            client.beta.files.list()
+            client.beta.sessions.list()
 
 
 def call_gemini(endpoint: Endpoint, path: str) -> None:
@@ -117,12 +117,9 @@ def call_gemini(endpoint: Endpoint, path: str) -> None:
 
 
 UNSUPPORTED: list[tuple[Callable[[Endpoint, str], None], str, type[Exception]]] = [
-    *(
-        (call_openai, path, openai.NotFoundError)
-        for path in ("/files", "/batches", "/vector_stores")
-    ),
-    (call_anthropic, "/messages/batches", anthropic.NotFoundError),
-    (call_anthropic, "/files", anthropic.NotFoundError),
+    *((call_openai, path, openai.NotFoundError) for path in ("/evals", "/containers", "/videos")),
+    (call_anthropic, "/skills", anthropic.NotFoundError),
+    (call_anthropic, "/sessions", anthropic.NotFoundError),
     (call_gemini, ":batchGenerateContent", errors.ClientError),
     (call_gemini, "/v1beta/files", errors.ClientError),
 ]

@@ -27,12 +27,12 @@ import msgspec
 
 from offbook.determinism.run_context import stable_id
 from offbook.errors import ModelError
-from offbook.exchange.dialects.stored import ObjectStore
 from offbook.exchange.messages import JSON, History, Message, ToolCall, ToolResult
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Container, Iterable
 
+    from offbook.exchange.dialects.stored import ObjectStore
     from offbook.exchange.messages import AnyBlock
     from offbook.exchange.model import Reply, Request, Tool
 
@@ -330,7 +330,7 @@ def _join_reply(one: Message, other: Message, reply: Reply) -> Message:
     return Message("assistant", (*texts, *calls))
 
 
-class Job(msgspec.Struct, frozen=True):
+class BatchRequest(msgspec.Struct, frozen=True):
     """A request of a batch, and what takes its response."""
 
     request: HttpRequest
@@ -340,18 +340,28 @@ class Job(msgspec.Struct, frozen=True):
 class ConversationStore:
     """The latest exchanges of one run, by the id of their reply.
 
-    `stored` are the files, vector stores and batches of its clients, `jobs` the requests of new
-    batches: the endpoint answers them like any others.
+    `url` is the base URL of the endpoint, empty where clients are answered in their process.
+    `batch_requests` are those of new batches: the endpoint answers them like any others.
     """
 
     def __init__(self, url: str = "") -> None:
-        self.stored = ObjectStore(url)
-        self.jobs: deque[Job] = deque()
+        self.url = url
+        self.batch_requests: deque[BatchRequest] = deque()
+        self._stored: ObjectStore | None = None
         self._exchanges: OrderedDict[str, tuple[Request, Reply]] = OrderedDict()
         self._replies_by_call: OrderedDict[str, Reply] = OrderedDict()
         self._other_calls: set[str] = set()  # calls in requests that this run did not make
         self._restored: dict[str, RestoredCalls] = {}  # by the digest of a conversation
         self._splits_calls = False  # the client sends parallel calls as several messages
+
+    @property
+    def stored(self) -> ObjectStore:
+        """The files, vector stores and batches of the clients of this run."""
+        if self._stored is None:
+            from offbook.exchange.dialects.stored import ObjectStore  # few agents store something
+
+            self._stored = ObjectStore()
+        return self._stored
 
     @property
     def count(self) -> int:

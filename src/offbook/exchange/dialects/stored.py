@@ -22,13 +22,9 @@ class StoredObject(msgspec.Struct):
 
 
 class ObjectStore:
-    """The objects of one run by kind and id, in the order in which they were made.
+    """The objects of one run by kind and id, in the order in which they were made."""
 
-    `url` is the base URL of the endpoint, empty where clients are answered in their process.
-    """
-
-    def __init__(self, url: str = "") -> None:
-        self.url = url
+    def __init__(self) -> None:
         self._objects: dict[str, dict[str, StoredObject]] = {}
         self._count = 0
 

@@ -228,7 +228,7 @@ class Endpoint:
             side = dialect.side_response(http_request, self._conversations)
             if side is not None:
                 side = self._emit_side(http_request, side, dialect.name)
-                await self._run_jobs()
+                await self._answer_batches()
                 return side
         except Exception as error:  # noqa: BLE001 - the client gets it, whatever it is
             self.failure = self.failure or error
@@ -292,12 +292,12 @@ class Endpoint:
             self._recent.append((request, response))
         return response
 
-    async def _run_jobs(self) -> None:
-        """Answer the requests of a batch like any others."""
-        jobs = self._conversations.jobs
-        while jobs:
-            job = jobs.popleft()
-            job.finish(await self.answer(job.request))
+    async def _answer_batches(self) -> None:
+        """Answer the requests of a new batch like any others."""
+        requests = self._conversations.batch_requests
+        while requests:
+            made = requests.popleft()
+            made.finish(await self.answer(made.request))
 
     def _add_correlation(self, response: HttpResponse) -> HttpResponse:
         """Return a response with the id of its run, if it is watched."""

@@ -15,16 +15,15 @@ from offbook.errors import ModelError
 from offbook.exchange.dialects.anthropic import anthropic_wire as wire
 from offbook.exchange.dialects.dialect import (
     TO_HOST,
+    BatchRequest,
     ConversationStore,
     HttpRequest,
     HttpResponse,
-    Job,
 )
 from offbook.exchange.dialects.stored import ObjectStore, parse_form
 from offbook.exchange.messages import JSON, to_json
 
 if TYPE_CHECKING:
-    from collections import deque
     from collections.abc import Sequence
 
 BATCH, FILE = "message batch", "file"
@@ -71,7 +70,7 @@ def store_response(http_request: HttpRequest, conversations: ConversationStore) 
         if kind == FILE:
             body = _add_file(http_request, store)
         else:
-            body = _make_batch(http_request, store, conversations.jobs)
+            body = _make_batch(http_request, conversations)
     else:
         message = f"Offbook does not support {method} {http_request.path}"
         raise ModelError(message, status=404)
@@ -105,7 +104,8 @@ def _add_file(http_request: HttpRequest, store: ObjectStore) -> JSON:
     return store.add(FILE, "file_", description, file.content)
 
 
-def _make_batch(http_request: HttpRequest, store: ObjectStore, jobs: deque[Job]) -> JSON:
+def _make_batch(http_request: HttpRequest, conversations: ConversationStore) -> JSON:
+    store = conversations.stored
     try:
         entries = msgspec.json.decode(http_request.body, type=BatchBody).requests
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -135,16 +135,20 @@ def _make_batch(http_request: HttpRequest, store: ObjectStore, jobs: deque[Job])
     headers = {**http_request.headers, "content-type": JSON_TYPE}
     for entry in entries:
         request = HttpRequest("POST", path, headers, bytes(entry.params), http_request.query)
-        finish = partial(_finish_entry, store, described["id"], path, entry)
-        jobs.append(Job(request, finish))
+        finish = partial(_finish_entry, conversations, described["id"], path, entry)
+        conversations.batch_requests.append(BatchRequest(request, finish))
     return made
 
 
 def _finish_entry(
-    store: ObjectStore, batch_id: str, path: str, entry: BatchEntry, response: HttpResponse
+    conversations: ConversationStore,
+    batch_id: str,
+    path: str,
+    entry: BatchEntry,
+    response: HttpResponse,
 ) -> None:
     """Note the response to a request; the last one ends the batch."""
-    batch = store.get(BATCH, batch_id)
+    batch = conversations.stored.get(BATCH, batch_id)
     succeeded = response.status < FIRST_ERROR and not response.chunks
     body = msgspec.Raw(response.body)
     result: JSON = {"type": "succeeded", "message": body}
@@ -160,7 +164,7 @@ def _finish_entry(
     counts["succeeded" if succeeded else "errored"] += 1
     counts["processing"] -= 1
     if not counts["processing"]:
-        base = store.url or "https://api.anthropic.com"
+        base = conversations.url or "https://api.anthropic.com"
         if path.startswith(TO_HOST):  # it came through the proxy
             host, _, path = path.removeprefix(TO_HOST).partition("/")
             base, path = f"https://{host}", f"/{path}"

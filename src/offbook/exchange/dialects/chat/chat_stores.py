@@ -22,10 +22,10 @@ from offbook.exchange.dialects import openai
 from offbook.exchange.dialects.chat import chat_wire as wire
 from offbook.exchange.dialects.dialect import (
     TO_HOST,
+    BatchRequest,
     ConversationStore,
     HttpRequest,
     HttpResponse,
-    Job,
     request_metadata,
 )
 from offbook.exchange.dialects.stored import ObjectStore, parse_form
@@ -290,7 +290,7 @@ def _answer_batches(
     if not batch_id:
         if method == "GET":
             return _list(store.descriptions(BATCH))
-        return _make_batch(http_request, store, conversations.jobs)
+        return _make_batch(http_request, store, conversations.batch_requests)
     described = store.get(BATCH, batch_id).description
     if rest == "cancel" and method == "POST":
         status = described["status"]
@@ -300,7 +300,9 @@ def _answer_batches(
     return described
 
 
-def _make_batch(http_request: HttpRequest, store: ObjectStore, jobs: deque[Job]) -> JSON:
+def _make_batch(
+    http_request: HttpRequest, store: ObjectStore, requests: deque[BatchRequest]
+) -> JSON:
     body = _decode(http_request)
     for name in ("input_file_id", "endpoint", "completion_window"):
         if not body.get(name):
@@ -335,7 +337,7 @@ def _make_batch(http_request: HttpRequest, store: ObjectStore, jobs: deque[Job])
     for line in lines:
         request = HttpRequest("POST", f"{before}{line.url}", headers, bytes(line.body))
         finish = partial(_finish_line, store, described, ended, line)
-        jobs.append(Job(request, finish))
+        requests.append(BatchRequest(request, finish))
     described["status"] = "in_progress"
     return made
 
