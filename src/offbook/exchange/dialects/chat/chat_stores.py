@@ -33,8 +33,6 @@ from offbook.exchange.messages import JSON, History, to_json, user
 from offbook.exchange.model import Request
 
 if TYPE_CHECKING:
-    from collections import deque
-
     from offbook.exchange.model import Reply
 
 FILE, VECTOR_STORE, BATCH = "File object", "vector store", "batch"
@@ -290,7 +288,7 @@ def _answer_batches(
     if not batch_id:
         if method == "GET":
             return _list(store.descriptions(BATCH))
-        return _make_batch(http_request, store, conversations.batch_requests)
+        return _make_batch(http_request, conversations)
     described = store.get(BATCH, batch_id).description
     if rest == "cancel" and method == "POST":
         status = described["status"]
@@ -300,9 +298,8 @@ def _answer_batches(
     return described
 
 
-def _make_batch(
-    http_request: HttpRequest, store: ObjectStore, requests: deque[BatchRequest]
-) -> JSON:
+def _make_batch(http_request: HttpRequest, conversations: ConversationStore) -> JSON:
+    store = conversations.stored
     body = _decode(http_request)
     for name in ("input_file_id", "endpoint", "completion_window"):
         if not body.get(name):
@@ -337,7 +334,7 @@ def _make_batch(
     for line in lines:
         request = HttpRequest("POST", f"{before}{line.url}", headers, bytes(line.body))
         finish = partial(_finish_line, store, described, ended, line)
-        requests.append(BatchRequest(request, finish))
+        conversations.batch_requests.append(BatchRequest(request, finish))
     described["status"] = "in_progress"
     return made
 
