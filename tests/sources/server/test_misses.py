@@ -94,12 +94,12 @@ def call_openai(endpoint: Endpoint, path: str) -> None:
             case "/containers":
                 client.containers.list()
             case _:
-                client.videos.list()
+                client.skills.list()
 
 
 def call_anthropic(endpoint: Endpoint, path: str) -> None:
     with anthropic.Anthropic(base_url=endpoint.anthropic, api_key="x") as client:
-        if path == "/skills":
+        if path == "/v1/skills":
             client.beta.skills.list()
         else:
             client.beta.sessions.list()
@@ -117,8 +117,8 @@ def call_gemini(endpoint: Endpoint, path: str) -> None:
 
 
 UNSUPPORTED: list[tuple[Callable[[Endpoint, str], None], str, type[Exception]]] = [
-    *((call_openai, path, openai.NotFoundError) for path in ("/evals", "/containers", "/videos")),
-    (call_anthropic, "/skills", anthropic.NotFoundError),
+    *((call_openai, path, openai.NotFoundError) for path in ("/evals", "/containers", "/skills")),
+    (call_anthropic, "/v1/skills", anthropic.NotFoundError),
     (call_anthropic, "/sessions", anthropic.NotFoundError),
     (call_gemini, ":batchGenerateContent", errors.ClientError),
     (call_gemini, "/v1beta/files", errors.ClientError),

@@ -247,11 +247,12 @@ def _is_search(request: Request) -> bool:
 
 def _is_of_others(http_request: HttpRequest) -> bool:
     """Return whether Anthropic or Google get this request: they have some of the same paths."""
-    headers = http_request.headers
+    path, headers = http_request.path, http_request.headers
     return (
         "x-goog-api-key" in headers
         or "anthropic-version" in headers
-        or "/v1beta/" in http_request.path
+        or "/v1beta/" in path
+        or "/messages/batches" in path
     )
 
 
