@@ -334,6 +334,151 @@ CREATE TABLE users (password varchar(255))
 ALTER ROLE ada PASSWORD NULL
 UPDATE users SET password = :password2
 SELECT token FROM sessions2
+token_count=1234567890
+tokens_used: 12345678
+password_field: str = "password"
+password_field = "user_password_2"
+def reset_password(token: str, uid: int = 7) -> None:
+secret_santa = draw_names(people2)
+api_key_header = APIKeyHeader(name="X-API-Key-2")
+AUTH_BACKENDS = ["django.contrib.auth.backends.ModelBackend2"]
+git checkout 3f2a9c1e8b7d6a5f4e3d2c1b0a9f8e7d6c5b4a39
+Merge: 1a2b3c4 5d6e7f8
+index 83db48f..bf269f4 100644
+sha512-Z3Zl8x1kWPtjm3GzY1P0VwT9lK8e4mHq0yQv7nXrJ5cB2dF6gH9jK1mN3pQ5sT7uW9yA1cE3gI5kM7oQ9sU1w==
+"integrity": "sha512-v2kDEe57lecTulaDIuNTPy3Ry4gLGJ6Z1O3vE1krgXZNrsQ+LFTGHVxVjcXPs17LhbZVGg=="
+background: url(data:image/gif;base64,R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7)
+color: #a1b2c3; border: 1px solid #ff00ff80
+--primary-color: #1e90ff
+OPENAI_API_KEY=sk-your-key-here
+OPENAI_API_KEY="sk-..."
+ANTHROPIC_API_KEY=sk-ant-xxxxxxxx
+GITHUB_TOKEN: ${{ secrets.GITHUB_TOKEN }}
+password: ${DB_PASSWORD:-changeme}
+export AWS_SECRET_ACCESS_KEY=<your-secret>
+api_key: YOUR_API_KEY_HERE
+Authorization: Bearer YOUR_TOKEN
+Authorization: Basic <base64>
+curl -H "Authorization: Bearer $TOKEN" https://api.example.com/v2
+curl -u "$USER:$PASS" https://x
+postgresql://${DB_USER}:${DB_PASS}@db:5432/shop
+redis://redis:6379/0
+mongodb://localhost:27017/test2
+jdbc:postgresql://localhost:5432/shop2
+Server=localhost;Database=shop2;Trusted_Connection=True;
+echo "done" | tee log2.txt
+echo hello2 | docker build -
+localhost:5432:shop
+listening on 0.0.0.0:5432: ok
+az login --use-device-code
+aws ssm get-parameter --name /x/y2 --with-decryption
+machine translation login2 form
+bearer token authentication v2
+the token bucket has 5000 tokens
+tokens/sec: 1234.5
+Tokenizer(vocab_size=50257, eos_token_id=50256)
+{"prompt_tokens": 1024, "completion_tokens": 512, "total_tokens": 1536}
+"stop_token_ids": [151643, 151645]
+"token_type": "Bearer"
+"expires_in": 3600, "scope": "read write"
+csrf_token: undefined
+passwordless login for 2 users
+password strength: 4/5
+Password1 is a weak password
+"minLength": 8, "format": "password"
+type="password" autocomplete="current-password"
+getpass.getuser()
+ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABAQDK2ada== ada@laptop
+SHA256:uNiVztksCsDhcc0u9e8BgrJXVGDFzyKR7y1fCkP9Yk4
+fingerprint: 43:51:43:a1:b5:fc:8b:b7:0a:3a:a9:b1:0f:66:73:a8
+uuid: 123e4567-e89b-12d3-a456-426614174000
+request_id=req_011CSHoEeqs5C35K2UUqR7Fy
+x-request-id: 7f3b0c9e-1c2d-4e5f-8a9b-0c1d2e3f4a5b
+traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01
+ETag: W/"5e8-17a9f1b2c3d"
+cache-key: v1-npm-8f14e45fceea167a5a36dedd4bea2543
+actions/checkout@8f4b7f84864484a7bf31766abe9204da3cbe65b3
+python:3.12-slim@sha256:b2a1d9c8e7f6a5b4c3d2e1f0a9b8c7d6e5f4a3b2c1d0e9f8a7b6c5d4e3f2a1b0
+key = hashlib.md5(data2).hexdigest()
+keys = ["a1", "b2", "c3"]
+api_keys = ["name", "value"]
+"apiKeys": []
+primary_key = Column(Integer2)
+sort_key: created_at2
+foreign_key(user_id2)
+KEY_F12 = 123
+keyboard: K380
+public_key: MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAE
+license_key_check(version2)
+secret = generate_secret(32)
+secret_name: db-credentials-2
+secretRef: my-secret-2
+secretName: tls-cert-2024
+imagePullSecrets: [regcred2]
+vault_path = "secret/data/shop2"
+credentials_file: ~/.aws/credentials2
+auth: oauth2
+auth_url = "https://auth.example.com/oauth2/token"
+author = "Ada L. 2"
+authorized_keys2
+session_id = uuid4().hex
+sessionStorage.setItem("theme2", "dark")
+Set-Cookie: lang=en-US; Max-Age=31536000
+cookie_consent=true2
+passed 12 tests in 3.4s
+pass_rate: 0.95
+bypass=1
+PASS tests/a2.test.js
+pwd -P
+cwd=/home/ada/work2
+PATH=/usr/local/bin:/usr/bin2
+LESSOPEN=|/usr/bin/lesspipe2 %s
+const token = useToken2();
+if (token !== undefined2) {
+token = parser.next_token2()
+match = TOKEN_RE2.match(line)
+self.token_embedding = nn.Embedding(50257, 768)
+class TokenBucket2(RateLimiter):
+TOKEN_LIMIT = 128_000
+MAX_TOKENS=8192
+password = input("Password: ")
+password = os.getenv("PASSWORD2")
+assert verify_password("x", hash2)
+raise AuthError("invalid password for user 7")
+error: authentication failed for user "ada2"
+The API key ends with 1234
+your API key starts with sk-
+keys of Stripe begin with sk_live_ or sk_test_
+use ghp_ tokens
+eyJ is the start of a JWT
+{"kty":"RSA","n":"0vx7agoebGcQSuuPiLJXZptN9nndrQmbXEps2aiAFbWhM78LhWx4cbbfAAtVT","e":"AQAB"}
+MIIBIjANBgkqhkiG9w0BAQEFAAOCAQ8AMIIBCgKCAQEA
+/9j/4AAQSkZJRgABAQEASABIAAD/2wBDAAMCAgMCAgMDAwMEAwMEBQgFBQQEBQoHBwYIDAoMDAsK
+GkXfo59ChoEBQveBAULygQRC84EIQoKEd2VibUKHgQRChYECGFOAZwEAAAAAAB
+https://example.com/a/Z1x9Q/page?id=42&sort=desc
+https://fonts.gstatic.com/s/inter/v13/UcCO3FwrK3iLTeHuS_fvQtMwCp50KnMw2boKoduKmMEVuL.woff2
+https://www.youtube.com/watch?v=dQw4w9WgXcQ
+https://docs.google.com/document/d/1aBcDeFgHiJkLmNoPqRsTuVwXyZ012345678/edit
+s3://bucket2/path/key2.json
+arn:aws:iam::123456789012:role/deploy-2
+projects/my-project-2/secrets/db/versions/3
+/var/run/secrets/kubernetes.io/serviceaccount/token2
+LC_ALL=C.UTF-8
+MD5 (file2) = 9e107d9d372bb6826bd81d3542a419d6
+0xdeadbeefcafebabe1234567890abcdef
+const HASH = 0x1f98431c8ad98523631ae4a59f267346ea31f984;
+0b1010_1111
+H4sIAAAAAAAA
+isbn: 978-3-16-148410-0
+iban: DE89370400440532013000
+phone: +49 30 901820
+order 4711-0815-A2 shipped
+VIN: 1HGCM82633A004352
+room 12B, floor 3
+serial number C02XK0AAJG5H
+MAC 00:1A:2B:3C:4D:5E
+lat=52.5200,lon=13.4050
+1.21 gigawatts
 """.splitlines()
 
 

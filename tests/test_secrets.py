@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from urllib.parse import quote, quote_plus
 
 import msgspec
@@ -20,7 +21,7 @@ from offbook.secrets import (
     known_secrets,
     outgoing,
 )
-from offbook.secrets.key_formats import KEY_FORMATS
+from offbook.secrets.key_formats import KEY_FORMATS, PLACES
 
 LETTERS = "aB3dE5gH7jK9mN1pQ3sT5vW7yZ"
 HEX = "0123456789abcdef0123456789abcdef"
@@ -68,6 +69,10 @@ KEYS = {
     "planetscale": f"pscale_tkn_{LETTERS}",
     "cerebras": f"csk-{LETTERS}",
     "tavily": f"tvly-{LETTERS}",
+    "helicone": "sk-helicone-a1b2c3d-e4f5g6h-i7j8k9l-m1n2o3p",
+    "adafruit": f"aio_{LETTERS}12",
+    "gocardless": f"live_{LETTERS}{LETTERS[:14]}",
+    "facebook page": f"EAAG{LETTERS * 4}",
     "e2b": f"e2b_{LETTERS}",
     "atlassian": f"ATATT3{LETTERS}",
     "age": f"AGE-SECRET-KEY-1{LETTERS.upper()}",
@@ -297,6 +302,15 @@ NAMED = {
     "JSON in HTML": "{{&quot;password&quot;:&quot;{}&quot;}}",
     "protocol of a WebSocket": "Sec-WebSocket-Protocol: openai-insecure-api-key.{}",
     "WireGuard": "PresharedKey = {}=",
+    "mask of a workflow": "::add-mask::{}",
+    "LDAP": "bindpw {}",
+    ".pgpass": "db.example.com:5432:shop:ada:{}",
+    "login to Azure": "az login --service-principal -u x -p {} --tenant y",
+    "parameter of AWS": "aws ssm put-parameter --value {} --type SecureString",
+    "password for docker": "echo {} | docker login -u ada --password-stdin",
+    "password for sudo": "echo '{}' | sudo -S ls",
+    "list of keys": '{{"apiKeys": ["{}"]}}',
+    "form in pytest": 'E  form-data; name="password"\nE  \nE  {}\nE  --x',
 }
 
 
@@ -374,6 +388,11 @@ def test_the_private_members_of_a_json_web_key_are_hidden(members: dict[str, str
     text = msgspec.json.encode(members).decode()
     for shown in (text, msgspec.json.encode({"arguments": text}).decode(), quote(text, safe="")):
         assert LETTERS[::-1] not in hide_secrets(shown)
+
+
+@pytest.mark.parametrize("pattern", [*(key for _, key, *_ in KEY_FORMATS), *PLACES.values()])
+def test_every_pattern_is_valid(pattern: str):
+    assert re.compile(pattern)
 
 
 def test_every_format_of_a_key_has_a_source():

@@ -6,9 +6,11 @@ reported in every format; tests fail under pytest.
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -16,6 +18,7 @@ import pytest
 from offbook.errors import ModelError
 from offbook.exchange import Reply, Request, Text, Thinking, ToolCall
 from offbook.sources.server import Server
+from offbook.surfaces.mcp_server import find_tool
 from tests.sources.cassette.test_secrets import ENVIRONMENT, all_files, secrets
 from tests.surfaces.conftest import Offbook
 
@@ -76,6 +79,20 @@ def test_a_failing_callback(offbook):
 def test_an_unmatched_mock(offbook, tmp_path):
     (tmp_path / "m.jsonl").write_text('{"match": "*nothing*", "text": "x"}')
     offbook.session(source=Mocks(tmp_path / "m.jsonl")).run("Hello " + SECRETS)
+
+
+def test_a_chain_of_exceptions(offbook):
+    try:
+        raise ValueError(SECRETS)
+    except ValueError as error:
+        error.add_note(SECRETS)
+        raise RuntimeError(f"failed: {SECRETS}") from error
+
+
+def test_a_golden_transcript(offbook):
+    session = offbook.session(mock_tools={"bash": SECRETS})
+    run = session.run(when(SECRETS, [call("bash", PARAMS), say(SECRETS)]))
+    run.matches_golden()
 
 
 def test_a_replay_mismatch(offbook):
@@ -230,6 +247,40 @@ def test_no_secret_is_written_when_a_loop_is_run_checked_and_reported(
     assert planted.find_leaks(tmp_path) == []
 
 
+def test_no_secret_is_returned_by_an_mcp_tool_or_stored_in_a_snapshot(
+    planted: Planted, tmp_path: Path
+):
+    def call(tool: str, **arguments: Any) -> None:
+        result = asyncio.run(find_tool(f"test_{tool}").call({"workspace_id": "shop", **arguments}))
+        planted.add_output(msgspec.json.encode(result).decode())
+
+    fixtures = {"notes.txt": planted.text, "more/.env": planted.text}
+    failing = [
+        {"type": "file_not_contains", "path": "notes.txt", "pattern": "password"},
+        {"type": "file_contains", "path": "notes.txt", "pattern": planted.text},
+        {"type": "stdout_contains", "pattern": f"not there: {planted.text}"},
+        {"type": planted.text},
+    ]
+    call("setup", fixtures=fixtures)
+    replies = [{"output": OUTPUT.format(planted.text)}]
+    call("run", task=planted.text, mock_responses=replies)
+    call("assert", assertions=failing)
+    call("snapshot", snapshot_id="after")
+    (workspace,) = tmp_path.glob("**/notes.txt")
+    workspace.write_text(f"changed: {planted.text[::-1]} {planted.text}")
+    call("diff", baseline="after")
+    for kind in ("json", "summary", "timeline"):
+        call("inspect", format=kind)
+    for kind in ("junit", "tap", "ctrf", "json"):
+        call("report", format=kind)
+    call("run", task="x", backend=planted.text)
+    assert len(planted.outputs) == 13
+    assert all("[API_KEY]" in text for text in planted.outputs[2:5])
+    for path in fixtures:  # the files of the agent are its own
+        (workspace.parent / path).unlink()
+    assert planted.find_leaks(tmp_path) == []
+
+
 @pytest.mark.parametrize("option", ["--tb=short", "--showlocals"])
 def test_no_secret_is_printed_by_pytest(planted: Planted, pytester: pytest.Pytester, option: str):
     pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function\n")
@@ -242,6 +293,6 @@ def test_no_secret_is_printed_by_pytest(planted: Planted, pytester: pytest.Pytes
         "    response: {output: hi}\n"
     )
     result = pytester.runpytest_inprocess(*quiet, option, "--junitxml=junit.xml")
-    result.assert_outcomes(failed=5)
+    result.assert_outcomes(failed=7)
     planted.add_output(result.stdout.str(), result.stderr.str())
     assert planted.find_leaks(pytester.path) == []

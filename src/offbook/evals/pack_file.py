@@ -37,6 +37,7 @@ from offbook.files import (
     find_line,
     parse_json,
     parse_toml,
+    parser_limits,
     read_settings,
     read_text,
     require_kind,
@@ -84,6 +85,11 @@ def read_pack(path: Path) -> LoadedPack:
     """
     require_kind(path, "pack")
     text = read_text(path)
+    with parser_limits(path):
+        return _read_pack(path, text)
+
+
+def _read_pack(path: Path, text: str) -> LoadedPack:
     value = _parse(text, path)
     if key := single_case_key(value):
         value = {"id": path.stem, "cases": [{"id": path.stem, key: path.name}]}
@@ -219,7 +225,7 @@ def normalize_keys(
 
     fields: dict[str, Any] = {}
     for key, value in raw.items():
-        name = key.replace("-", "_")
+        name = str(key).replace("-", "_")  # a key of YAML may be a number
         name = ALIASES.get(name, name) if at.startswith(("$.cases", "$.datasets")) else name
         if name in fields:
             fail(f"{name!r} is defined twice, as {key!r} as well", f"{at}.{key}")

@@ -590,12 +590,13 @@ def secret_names() -> dict[bytes, Name]:
         ),
         form(
             "\n\r\\\"'",
-            r"\\*[\"']?[ \t]*(?:\r?\n|\\+n)[ \t>#+-]*value:[ \t]*\\*[\"']?([^\s\"'\\]{4,})",
+            r"\\*[\"']?[ \t]*(?:\r?\n|\\+n)e?[ \t>#+-]*value:[ \t]*\\*[\"']?([^\s\"'\\]{4,})",
             strict=True,
         ),
         form(
             "\\\"'",
-            r"\\*[\"'](?:;[^\n]{0,80})?(?:\r?\n|(?:\\+r)?\\+n){2}([^\s\"'\\]{4,})",
+            r"\\*[\"'](?:;[^\n]{0,80})?(?:(?:\r?\n|(?:\\+r)?\\+n)(?:e?[ \t>#+|-]*)){2}"
+            r"([^\s\"'\\]{4,})",
             rb"name=\\*[\"'][\w.-]*\Z",
             strict=True,
         ),
@@ -704,7 +705,8 @@ _CODE_WORDS = frozenset(
 )
 _PLACEHOLDER = (
     rb"(?s)`?(?:[A-Za-z]+ )?(?:\$\{.*|\$\(.*|\$[A-Za-z_][A-Za-z0-9_]*|\{\{.*|\{[^}]*\}?|"
-    rb"<[^<>]*>?|%\(\w+\)?s?|%[sr].{0,2}|(?:[a-z]+[-_])?[*xX.\xe2\x80\xa6]{3,}|\[[A-Z_ ]+\].*)`?"
+    rb"<[^<>]*>?|%\(\w+\)?s?|%[sr].{0,2}|(?:[A-Za-z0-9]+[-_]){0,3}[*xX.\xe2\x80\xa6]{3,}"
+    rb"|\[[A-Z_ ]+\].*)`?"
 )
 _WORDS = rb"[A-Z]+(?![a-z])[0-9]*|[A-Z]?[a-z]+[0-9]*|[0-9]+"
 _IDENTIFIER = rb"[A-Za-z0-9_ .:/<>\[\]()-]+\??"
@@ -720,6 +722,8 @@ _PROSE = (
 _MIXED = rb"(?=.*[a-z])(?=.*[A-Z])(?:.*[0-9].*[a-zA-Z].*[0-9]|(?=.*[0-9]).{32})"
 _SHORT_WORD = rb"[A-Za-z]{,4}"
 _CAPITAL = rb"[A-Z]"
+_BASE64 = rb"[A-Za-z0-9+/]{32,}={0,2}"
+_CAPITALS_WITH_DIGITS = rb"(?=.*[0-9][A-Z])[A-Z0-9]{16,}"
 # few small letters between capitals; no words with hyphens
 _SCRAMBLED = rb"(?=.*[A-Z][a-z]{1,2}[A-Z])[A-Za-z0-9+/=]+"
 _MEMBER = rb"(?:self|cls|this|[a-z]\w*)\.[\w.]+[)}\]]*"  # `self.TEST_TOKEN}`
@@ -735,7 +739,7 @@ _CODE = (
     rb"[0-9][0-9.,:/+-]*[A-Za-z%]{0,3}|[0-9]{4}-[0-9]{2}-[0-9]{2}T.*|v?[0-9]+(?:\.[0-9a-z]+)+.*"
     rb"|[A-Za-z_][\w.]*\.[A-Za-z_]+|[\w./-]+@[\w.-]+|[A-Za-z_]\w*(?:\.\w+)+:[A-Za-z_]\w*|[\w./-]*/[\w./-]*\.[a-z]{1,5}"
     rb"|[A-Z0-9_]+_[A-Z0-9_]+"
-    rb"|\*{1,2}[A-Za-z_.]*|0[xXbBoO][0-9a-fA-F_]+|[a-z]+(?:[-_][a-z]+)*[-_]?[0-9]{0,4}"
+    rb"|\*{1,2}[A-Za-z_.]*|0[xX][0-9a-fA-F_]+|0[bB][01_]+|0[oO][0-7_]+|[a-z]+(?:[-_][a-z]+)*[-_]?[0-9]{0,4}"
 )
 # Words that have a digit: they are parts of names.
 _TERMS = (
@@ -798,7 +802,8 @@ def looks_random(value: bytes) -> bool:
         len(value) >= MIN_RANDOM_LENGTH
         and (_has_free_digit(value) or _is_scrambled(value))
         and compile_pattern(_NO_DIGIT).search(value) is not None
-        and not value.startswith((b"/", b"~/", b"./", b"../", b"=", b"["))
+        and not value.startswith((b"~/", b"./", b"../", b"=", b"["))
+        and (not value.startswith(b"/") or _is_base64(value))
         and not compile_pattern(_COLOR).fullmatch(value)
         and b"://" not in value
         and not _is_name_with_digits(value)
@@ -812,6 +817,14 @@ def _is_scrambled(value: bytes) -> bool:
         return False
     capitals = len(compile_pattern(_CAPITAL).findall(value))
     return 3 * len(value) < 10 * capitals < 7 * len(value)
+
+
+def _is_base64(value: bytes) -> bool:
+    """Return whether a value that begins as a path does is base64: it has many capitals."""
+    if compile_pattern(_BASE64).fullmatch(value) is None:
+        return False
+    capitals = len(compile_pattern(_CAPITAL).findall(value))
+    return len(value) < 5 * capitals < 4 * len(value) and _is_mixed(value)
 
 
 def _is_mixed(value: bytes) -> bool:
@@ -841,6 +854,7 @@ def is_unlike_code(value: bytes) -> bool:
         len(compile_pattern(_DIGIT_RUNS).findall(rest)) > 2  # noqa: PLR2004 - names have two
         or _is_scrambled(rest)
         or compile_pattern(_INNER_DIGIT).search(rest) is not None
+        or compile_pattern(_CAPITALS_WITH_DIGITS).fullmatch(value) is not None
         or (len(rest) >= MIN_KEY_LENGTH and _is_mixed(rest))
     )
 

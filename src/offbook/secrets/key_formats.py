@@ -31,7 +31,7 @@ KEY_FORMATS: tuple[tuple[str, str, str] | tuple[str, str, str, int], ...] = (
     (
         "sk-",
         (
-            r"sk-(?=(?:ant|proj|or|lf|svcacct|admin)-|[A-Za-z0-9_-]*?(?:[A-Z]|[A-Za-z0-9_]{12}))"
+            r"sk-(?=(?:ant|proj|or|lf|svcacct|admin|helicone)-|[A-Za-z0-9_-]*?(?:[A-Z]|[A-Za-z0-9_]{12}))"
             rf"{TAIL}{{12,}}"
         ),
         "gitleaks openai-api-key, anthropic-api-key; trufflehog openrouter, langfuse, deepseek",
@@ -57,7 +57,7 @@ KEY_FORMATS: tuple[tuple[str, str, str] | tuple[str, str, str, int], ...] = (
     ("pcsk_", r"pcsk_[A-Za-z0-9_]{24,}", "trufflehog pinecone", 75),
     ("esecret_", rf"esecret_{WORD}{{16,}}", "docs.anyscale.com: API keys"),
     ("lsv2_", r"lsv2_(?:pt|sk)_[A-Za-z0-9_]{16,}", "trufflehog langsmith"),
-    ("tvly-", r"tvly-[A-Za-z0-9-]{16,}", "trufflehog tavily"),
+    ("tvly-", r"tvly-[A-Za-z0-9-]{16,}", "trufflehog tavily", 36),
     ("fc-", r"fc-[0-9a-f]{32}", "docs.firecrawl.dev: API keys"),
     ("apify_api_", rf"apify_api_{WORD}{{16,}}", "trufflehog apify", 46),
     ("bb_live_", rf"bb_live_{TAIL}{{16,}}", "docs.browserbase.com: API keys"),
@@ -274,10 +274,10 @@ KEY_FORMATS: tuple[tuple[str, str, str] | tuple[str, str, str, int], ...] = (
     *[
         (
             f"eaa{kind}",
-            rf"EAA{kind.upper()}[0-9A-Za-z]{{80,}}",
-            "gitleaks facebook-page-access-token",
+            rf"(?<![+/])EAA{kind.upper()}{DIGIT}[0-9A-Za-z]{{80,}}(?![+/=])",  # no base64
+            "gitleaks facebook-page-access-token; developers.facebook.com: access tokens",
         )
-        for kind in "mc"
+        for kind in "bcdefghijklmnopqrstuvwxyz"
     ],
     ("duffel_", rf"duffel_(?:test|live)_{TAIL}{{30,}}", "gitleaks duffel-api-token", 55),
     ("ezak", rf"EZAK{WORD}{{40,}}", "gitleaks easypost-api-token"),
@@ -326,6 +326,8 @@ KEY_FORMATS: tuple[tuple[str, str, str] | tuple[str, str, str, int], ...] = (
         for kind in "012"
     ],
     ("live_", r"live_[0-9a-f]{35}", "gitleaks lob-api-key"),
+    ("live_", rf"live_{DIGIT}{TAIL}{{40}}", "gitleaks gocardless-api-token"),
+    ("aio_", rf"aio_{WORD}{{28}}", "gitleaks adafruit-api-key; io.adafruit.com", 32),
     # of any service: a web token, "-----BEGIN " in base64 (not of a certificate), crypt(5)
     (
         "eyj",
@@ -383,6 +385,19 @@ PLACES = {
         f"-pass{kind} pass:": rf"-pass{kind} pass:([^\s\"'\\]{{4,}})"  # openssl
         for kind in ("", "in", "out")
     },
+    # the password of the command after a pipe
+    "echo ": rf"echo (?:-n )?{_QUOTED}([^\s\"'\\$`]{{4,}}){_QUOTED}\s*\|"
+    r"[^\n|]{0,200}?(?:--password-stdin|\bsudo -S)",
+    "az login": rf"az login\b[^\n\\|;&]{{0,200}}?\s-p[ =]{_QUOTED}([^\s\"'\\]{{4,}})",
+    "put-parameter": r"put-parameter\b(?=[^\n]{0,300}SecureString)[^\n\\|;&]{0,200}?"
+    rf"--value[ =]{_QUOTED}([^\s\"'\\]{{4,}})",
+    **{  # the first of a list
+        name: rf"(?i:{name}){_QUOTED}\s*[:=]\s*\[\s*{_QUOTE}([^\s\"'\\]{{8,}})"
+        for name in ("apikeys", "api_keys")
+    },
+    "::add-mask::": r"::add-mask::([^\s\"'\\]{4,})",  # of GitHub Actions
+    "bindpw": rf"bindpw[ \t=:]+{_QUOTED}([^\s\"'\\]{{4,}})",  # LDAP
+    ":5432:": r":5432:[^\s:]{1,60}:[^\s:]{1,60}:([^\s:\"'\\]{4,})",  # .pgpass
     "machine ": r"machine\s+\S+\s+login\s+\S+\s+password\s+([^\s\"'\\]{3,})",  # .netrc
 }
 LOOKBEHIND = {

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast
 import msgspec
 
 from offbook.errors import UsageError
-from offbook.secrets import excerpt, outgoing
+from offbook.secrets import excerpt, hide_secrets, outgoing
 
 if TYPE_CHECKING:
     import regex
@@ -327,7 +327,8 @@ def compile_pattern(source: str, where: str = "") -> UserPattern | LiteralPatter
         raise UsageError(
             f"invalid pattern {source!r}: {error}",
             where=where,
-            hint=f"to match it literally, write {regex.escape(source)!r}",
+            # masked first: an escaped secret is not recognised any more
+            hint=f"to match it literally, write {regex.escape(hide_secrets(source))!r}",
         ) from error
 
 

@@ -24,6 +24,7 @@ from offbook.determinism.faults import KINDS
 from offbook.errors import OffbookError, UsageError, require_known
 from offbook.files import convert, write_atomic
 from offbook.options import Count, decode
+from offbook.secrets import hide_secrets
 from offbook.trace.events import ITERATION, PROCESS_EXIT, RUN_START, VERDICT, FileLine, Verdict
 from offbook.trace.reader import Trace, raise_if_corrupt
 from offbook.workflows.presets import RALPH, read_preset
@@ -77,9 +78,11 @@ def setup(
     )
     # Without files, `initial` is empty, and nothing has to be stored.
     if files:
-        from offbook.checks.expected_files import capture_snapshot
+        from offbook.checks.expected_files import Snapshot, capture_snapshot
 
-        workspace.store_snapshot(INITIAL, capture_snapshot(workspace.path))
+        captured = capture_snapshot(workspace.path).files
+        masked = {name: hide_secrets(text) for name, text in captured.items()}
+        workspace.store_snapshot(INITIAL, Snapshot(masked))
     return SetupResult(str(workspace.path), workspace_id, files)
 
 
