@@ -125,7 +125,7 @@ except urllib.error.HTTPError:
             COMMAND, ["scenario", "run", "flow.yaml", "--junit", "j.xml"], 0, 36, id="scenario"
         ),
         pytest.param(
-            COMMAND, ["replay", "c.yaml", "--", sys.executable, "client.py"], 1, 39, id="replay"
+            COMMAND, ["replay", "c.yaml", "--", sys.executable, "client.py"], 1, 40, id="replay"
         ),
     ],
 )

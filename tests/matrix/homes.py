@@ -181,6 +181,24 @@ HOMES = {
                 "anthropic[bedrock]==2.8.0",
             ),
         ),
+        # HTTP clients for tests/matrix/further_clients.py
+        Home(
+            "http",
+            (
+                "pycurl==7.49.0",
+                "curl_cffi==0.14.0",
+                "tornado==6.6.1",
+                "httplib2==0.32.1",
+                "niquests==3.21.2",
+            ),
+        ),
+        Home(
+            "node-http",
+            ("axios@1.21.1", "got@14.6.5", "undici@7.30.2", "superagent@10.4.2"),
+            npm=True,
+        ),
+        # A command that has its host in its code: tests/runs/test_closed_world.py.
+        Home("aicommits", ("aicommits@1.11.0",), npm=True),
         # it receives spans, and needs 600 MB
         Home("phoenix", ("arize-phoenix==20.26.1",)),
         Home(

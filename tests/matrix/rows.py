@@ -18,6 +18,7 @@ from tests.matrix.homes import COMMANDS, HOMES, Home
 
 SCRIPTS = Path(__file__).parent / "clients"
 WHOLE = os.environ.get("OFFBOOK_MATRIX") == "whole"  # set by ./dev clients
+SEALED = bool(os.environ.get("OFFBOOK_SEALED"))  # ./dev clients --sealed
 PROMPT = "How is the weather in Paris?"
 FINAL = "It is 21 degrees in Paris."
 

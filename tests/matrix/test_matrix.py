@@ -12,7 +12,7 @@ from offbook.subjects.clis import Command
 from offbook.trace import rebuild_requests
 from tests.forked import forked_command
 from tests.matrix.homes import HOMES
-from tests.matrix.rows import ROWS, WHOLE, Row
+from tests.matrix.rows import ROWS, SEALED, WHOLE, Row
 
 LOCKED = [row for row in ROWS if row.home is None and row.stream]
 IMPORTS = {
@@ -54,7 +54,7 @@ def test_the_client_sends_the_tool_result_and_receives_the_text(
     if not WHOLE and row.client in IMPORTS:  # the time of the import is most of a row
         command = forked_command(*command[1:], imports=IMPORTS[row.client])
     subject = Command(command, name=row.client, env={**row.environment, **watch}, deadline=300)
-    with drive(subject, lenient=row.lenient) as rehearsal:
+    with drive(subject, lenient=row.lenient, sealed=SEALED) as rehearsal:
         run = rehearsal.run(row.turn, *row.roles)
         output = rehearsal.events.named("process.event")[-1].data
         record_property("client", output["versions"])

@@ -148,6 +148,7 @@ def drive(  # noqa: PLR0913 - the options of a rehearsal
     tool_aliases: Mapping[str, str | ToolAlias] | None = None,
     lenient: Iterable[str] = (),
     serve: bool = False,
+    sealed: bool = False,
     faults: Faults | Iterable[str] | Mapping[str, Any] | None = None,
     mcp: Iterable[ToolServer] = (),
     **options: Any,
@@ -163,16 +164,19 @@ def drive(  # noqa: PLR0913 - the options of a rehearsal
     or `{"shell": ToolAlias("run_command", {"command": "line"})}` if parameters differ as well.
     `lenient` names rules of the providers that are not checked: `["missing_max_tokens"]`.
     `serve` is for clients that open their own sockets: during the run, the variables for base URLs
-    and keys (`OPENAI_BASE_URL`, …) name a server on loopback. `faults` break some of the model's
-    responses, and some tools and host calls: `["reset@2"]`, or `{"seed": 7}` for any. `mcp` are
-    scripted MCP servers of the agent: a command-line agent is configured with them, and what they
-    execute is in the trace.
+    and keys (`OPENAI_BASE_URL`, …) name a server on loopback. A command that is
+    `sealed` runs in a network namespace (Linux). `faults` break some of the model's responses, and
+    some tools and host calls: `["reset@2"]`, or `{"seed": 7}` for any. `mcp` are scripted MCP
+    servers of the agent: a command-line agent is configured with them, and what they execute is in
+    the trace.
     """
     from offbook.options import require_bools, require_list
     from offbook.runs.rehearsal import Rehearsal
     from offbook.subjects.subject import Subject
 
-    require_bools(auto_assert=auto_assert, allow_unused_mocks=allow_unused_mocks, serve=serve)
+    require_bools(
+        auto_assert=auto_assert, allow_unused_mocks=allow_unused_mocks, serve=serve, sealed=sealed
+    )
     servers = cast("list[ToolServer]", require_list(mcp, "mcp"))
     mock_tools = _mock_server_tools(servers, mock_tools)
     if isinstance(subject, type) or not isinstance(subject, Subject):
@@ -222,6 +226,7 @@ def drive(  # noqa: PLR0913 - the options of a rehearsal
         tool_aliases=tool_aliases,
         lenient=lenient,
         serve=serve,
+        sealed=sealed,
         faults=faults,
         mcp=servers,
     )

@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shlex
 import socket
 import ssl
 from contextlib import suppress
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
@@ -34,6 +33,12 @@ from offbook.errors import ConnectionBlocked
 from offbook.exchange.dialects.dialect import TO_HOST
 from offbook.exchange.providers import DEFAULT_PORTS, ModelHosts, all_providers
 from offbook.files import make_temp_folder, remove_temp_folder
+from offbook.sources.server.certificates import (
+    find_authority,
+    java_options,
+    trust_variables,
+    write_certificates,
+)
 from offbook.sources.server.connection import (
     END_OF_HEAD,
     HEADERS_LIMIT,
@@ -55,6 +60,7 @@ HOST = "127.0.0.1"
 HTTPS = 443
 NODE_HOOK = Path(__file__).with_name("node_hook.cjs")
 PYTHON_HOOK = Path(__file__).with_name("python_hook")
+RUBY_HOOK = Path(__file__).with_name("ruby_hook")
 NO_PROXY = "127.0.0.1,localhost,::1"
 ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 
@@ -73,9 +79,9 @@ class Proxy:
     """The ports of one run, and its certificates.
 
     `port` is for clients that use a proxy: they name the host in their first line. A connection
-    that was directed here without its knowledge, as by `node_hook.cjs` and
-    `python_hook/`, names it in its Host
-    header there, or, at the `tls_port`, in the first message of TLS.
+    that was directed here without its knowledge, as by `node_hook.cjs`, `python_hook/` and
+    `ruby_hook/`, names it in its Host header there, or, at the `tls_port`, in the first message of
+    TLS.
     """
 
     def __init__(self, server: Server, endpoint: Endpoint | None, guard: NetworkGuard) -> None:
@@ -97,13 +103,16 @@ class Proxy:
         names = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "WS_PROXY", "WSS_PROXY")
         env = {form: url for name in names for form in (name, name.lower())}
         env |= {"NO_PROXY": NO_PROXY, "no_proxy": NO_PROXY, "NODE_USE_ENV_PROXY": "1"}
+        env["PERL_LWP_ENV_PROXY"] = "1"
         # Not every client reads them: `fetch` in Node does from version 24 on, aiohttp never.
-        hook, path = f'--require "{NODE_HOOK}"', environment.get("PYTHONPATH")
         env |= {
             "OFFBOOK_PROXY": ",".join([str(self.port), str(self.tls_port), *self.guard.allowed]),
-            "NODE_OPTIONS": _join(environment.get("NODE_OPTIONS"), hook),
-            "PYTHONPATH": f"{PYTHON_HOOK}{os.pathsep}{path}" if path else str(PYTHON_HOOK),
+            "NODE_OPTIONS": _join(environment.get("NODE_OPTIONS"), f'--require "{NODE_HOOK}"'),
+            "RUBYOPT": _join(environment.get("RUBYOPT"), "-roffbook_hook"),
         }
+        for name, folder in (("PYTHONPATH", PYTHON_HOOK), ("RUBYLIB", RUBY_HOOK)):
+            path = environment.get(name)
+            env[name] = f"{folder}{os.pathsep}{path}" if path else str(folder)
         java = [
             f"-D{kind}.proxy{part}={value}"
             for kind in ("http", "https")
@@ -111,27 +120,12 @@ class Proxy:
         ]
         java.append("-Dhttp.nonProxyHosts=localhost|127.*|[::1]")
         if self.authority is not None:
-            folder = self._certificates(environment)
-            bundle = str(folder / "bundle.pem")
-            names = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "AWS_CA_BUNDLE")
-            env |= dict.fromkeys((*names, "DENO_CERT", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"), bundle)
-            env |= {"NODE_EXTRA_CA_CERTS": bundle, "SSL_CERT_DIR": str(folder)}
-            java.append(f"-Djavax.net.ssl.trustStore={shlex.quote(str(folder / 'java.p12'))}")
-            java.append("-Djavax.net.ssl.trustStorePassword=offbook")
+            if self._folder is None:
+                self._folder = make_temp_folder()
+                write_certificates(self.authority, self._folder, environment)
+            env |= trust_variables(self._folder, environment)
+            java += java_options(self._folder)
         return {**env, "JAVA_TOOL_OPTIONS": _join(environment.get("JAVA_TOOL_OPTIONS"), *java)}
-
-    def _certificates(self, environment: Mapping[str, str]) -> Path:
-        """Return the folder with our authority beside those that the process trusts otherwise."""
-        if self._folder is None:
-            self._folder = make_temp_folder()
-            system = environment.get("SSL_CERT_FILE") or ssl.get_default_verify_paths().cafile
-            trusted = b""
-            with suppress(OSError):
-                trusted = Path(system or "").read_bytes()
-            authority = cast("Authority", self.authority)
-            (self._folder / "bundle.pem").write_bytes(authority.pem + trusted)
-            (self._folder / "java.p12").write_bytes(authority.java_store)
-        return self._folder
 
     # --- its life, in the loop of the server
 
@@ -467,46 +461,3 @@ def _to_origin_form(data: bytes) -> bytes:
     ]
     head = b"\r\n".join([*kept, b"connection: close"])
     return b"%b /%b %b%b%b%b%b" % (method, path, version, end, head, separator, body)
-
-
-# --- Certificates: of an authority that exists in this process only
-
-
-class Authority:
-    """Signs the certificates of the hosts that a script answers."""
-
-    def __init__(self, trustme: Any) -> None:
-        self._authority = trustme.CA(organization_name="Offbook", organization_unit_name="tests")
-        self.pem: bytes = self._authority.cert_pem.bytes()
-        self._contexts: dict[str, ssl.SSLContext] = {}
-
-    def context(self, host: str) -> ssl.SSLContext:
-        """Return the TLS settings of a server with the name of this host."""
-        context = self._contexts.get(host)
-        if context is None:
-            context = self._contexts[host] = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            self._authority.issue_cert(host).configure_cert(context)
-            context.set_alpn_protocols(["http/1.1"])
-        return context
-
-    @cached_property
-    def java_store(self) -> bytes:
-        """The authority in the format of Java's key stores."""
-        from cryptography.hazmat.primitives.serialization import (
-            BestAvailableEncryption,
-            pkcs12,
-        )
-        from cryptography.x509 import load_pem_x509_certificate
-
-        certificate = pkcs12.PKCS12Certificate(load_pem_x509_certificate(self.pem), b"offbook")
-        return pkcs12.serialize_java_truststore([certificate], BestAvailableEncryption(b"offbook"))
-
-
-@cache
-def find_authority() -> Authority | None:
-    """Return the authority of this process, if `offbook[proxy]` is installed."""
-    try:
-        import trustme
-    except ImportError:
-        return None
-    return Authority(trustme)

@@ -1,10 +1,10 @@
 # ruff: noqa: INP001 - Python imports it from its folder, which is no package
 """Directs the connections of a Python process to the proxy of its run: see `proxy.py`.
 
-Not every client reads HTTPS_PROXY; aiohttp does not. Each name of another machine is resolved to
-the proxy, which finds the host in the first message of TLS, or in the Host header. An address
-without a name is refused. Python imports this file when it starts, and `socket` later: a process
-without connections does not wait for it.
+Not every client reads HTTPS_PROXY; aiohttp and uvloop do not. Each name of another machine is
+resolved to the proxy, which finds the host in the first message of TLS, or in the Host header. An
+address without a name is refused. Python imports this file when it starts, and `socket` later: a
+process without connections does not wait for it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,17 @@ LOCAL = ("", "localhost", "0.0.0.0", "::", "::1")  # noqa: S104 - a connection t
 HTTPS = (443, "443", b"443", "https")
 
 
-class SocketFinder:
-    """Finds the module `socket`, and changes it once it is loaded."""
+class HookFinder:
+    """Finds the modules that make connections, and changes each once it is loaded."""
+
+    def __init__(self) -> None:
+        self._changes = {"socket": direct_sockets, "uvloop": direct_uvloop}
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """Return the spec of `socket`, found by the other finders."""
-        if name != "socket":
+        """Return the spec of such a module, found by the other finders."""
+        if name not in self._changes:
             return None
-        sys.meta_path.remove(self)  # pyright: ignore[reportArgumentType] - a finder by its method
+        change = self._changes.pop(name)
         finders = [finder.find_spec for finder in sys.meta_path]
         spec: Any = next(filter(None, (find(name, path, target) for find in finders)), None)
         if spec is not None:
@@ -35,14 +38,43 @@ class SocketFinder:
 
             def load_and_change(module: Any) -> None:
                 load(module)
-                direct(module, *os.environ["OFFBOOK_PROXY"].split(","))
+                change(module)
 
             spec.loader.exec_module = load_and_change
         return spec
 
 
-def direct(socket: Any, port: str, tls_port: str, *allowed: str) -> None:
+def direct_uvloop(uvloop: Any) -> None:
+    """Let the loop of uvloop, which has sockets of its own, find the proxy as well."""
+    import socket
+
+    redirect: Any = vars(socket)["offbook_redirect"]
+    connect, connect_socket = uvloop.Loop.create_connection, uvloop.Loop.sock_connect
+
+    async def getaddrinfo(_: Any, host: Any, port: Any, **options: Any) -> Any:
+        return socket.getaddrinfo(host, port, **options)
+
+    async def create_connection(
+        loop: Any, factory: Any, host: Any = None, port: Any = None, **options: Any
+    ) -> Any:
+        if host is not None:
+            if options.get("ssl"):
+                options["server_hostname"] = options.get("server_hostname") or host
+            host, port = redirect(host, port)
+        return await connect(loop, factory, host, port, **options)
+
+    async def sock_connect(loop: Any, sock: Any, address: Any) -> Any:
+        if sock.family in {socket.AF_INET, socket.AF_INET6}:
+            address = (*redirect(*address[:2]), *address[2:])
+        return await connect_socket(loop, sock, address)
+
+    uvloop.Loop.getaddrinfo, uvloop.Loop.sock_connect = getaddrinfo, sock_connect
+    uvloop.Loop.create_connection = create_connection
+
+
+def direct_sockets(socket: Any) -> None:  # noqa: C901 - the functions of one module
     """Let the functions of `socket` find the proxy in place of other machines."""
+    port, tls_port, *allowed = os.environ["OFFBOOK_PROXY"].split(",")
     look_up, by_name = socket.getaddrinfo, socket.gethostbyname
     connect, connect_ex = socket.socket.connect, socket.socket.connect_ex
     opened = {*allowed}  # with the addresses of their names
@@ -69,6 +101,15 @@ def direct(socket: Any, port: str, tls_port: str, *allowed: str) -> None:
             reported.sendall(f"CONNECT {host}:{to} HTTP/1.1\r\n\r\n".encode())
             reported.recv(1)
 
+    def redirect(host: Any, to: Any) -> tuple[Any, Any]:
+        """Return where to connect in place of an address."""
+        if is_open(host, to):
+            return host, to
+        if is_address(host):
+            report(host, to)
+            raise ConnectionRefusedError(111, f"refused by Offbook: {host}:{to}")
+        return "127.0.0.1", int(tls_port if to in HTTPS else port)
+
     def getaddrinfo(
         host: Any,
         to: Any,
@@ -83,8 +124,7 @@ def direct(socket: Any, port: str, tls_port: str, *allowed: str) -> None:
                 opened.update(f"{entry[4][0]}:{entry[4][1]}" for entry in found)
             return found
         sys.audit("socket.getaddrinfo", host, to, family, type, proto)  # a guard may refuse it
-        way = tls_port if to in HTTPS else port
-        return look_up("127.0.0.1", int(way), socket.AF_INET, type, proto)
+        return look_up(*redirect(host, to), socket.AF_INET, type, proto)
 
     def gethostbyname(host: Any) -> Any:
         if is_open(host, "") or is_address(host):
@@ -92,28 +132,29 @@ def direct(socket: Any, port: str, tls_port: str, *allowed: str) -> None:
         report(host, 0)
         raise socket.gaierror(socket.EAI_NONAME, "refused by Offbook")
 
-    def check(sock: Any, address: Any) -> None:
-        if sock.family in {socket.AF_INET, socket.AF_INET6} and not is_open(*address[:2]):
-            report(*address[:2])
-            raise ConnectionRefusedError(111, f"refused by Offbook: {address[0]}:{address[1]}")
+    def redirect_address(sock: Any, address: Any) -> Any:
+        if sock.family not in {socket.AF_INET, socket.AF_INET6}:
+            return address
+        host, to = redirect(*address[:2])
+        mapped = sock.family == socket.AF_INET6 and host == "127.0.0.1"
+        return (f"::ffff:{host}" if mapped else host, to, *address[2:])
 
-    def checked_connect(sock: Any, address: Any) -> Any:
-        check(sock, address)
-        return connect(sock, address)
+    def redirected_connect(sock: Any, address: Any) -> Any:
+        return connect(sock, redirect_address(sock, address))
 
-    def checked_connect_ex(sock: Any, address: Any) -> Any:
-        check(sock, address)
-        return connect_ex(sock, address)
+    def redirected_connect_ex(sock: Any, address: Any) -> Any:
+        return connect_ex(sock, redirect_address(sock, address))
 
+    socket.offbook_redirect = redirect
     socket.getaddrinfo, socket.gethostbyname = getaddrinfo, gethostbyname
-    socket.socket.connect, socket.socket.connect_ex = checked_connect, checked_connect_ex
+    socket.socket.connect = redirected_connect
+    socket.socket.connect_ex = redirected_connect_ex
 
 
 if os.environ.get("OFFBOOK_PROXY"):
+    sys.meta_path.insert(0, HookFinder())  # pyright: ignore[reportArgumentType] - by its method
     if "socket" in sys.modules:
-        direct(sys.modules["socket"], *os.environ["OFFBOOK_PROXY"].split(","))
-    else:
-        sys.meta_path.insert(0, SocketFinder())  # pyright: ignore[reportArgumentType] - as above
+        direct_sockets(sys.modules["socket"])
 # Then import the `sitecustomize` that this one hides, if there is one.
 here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pathlib takes 8 ms
 sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != here]  # noqa: PTH100

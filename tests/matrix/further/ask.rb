@@ -1,0 +1,3 @@
+require "net/http"
+
+puts Net::HTTP.post(URI(ARGV[0]), ARGV[1]).body
