@@ -72,17 +72,19 @@ def direct_uvloop(uvloop: Any) -> None:
     uvloop.Loop.create_connection = create_connection
 
 
-def direct_sockets(socket: Any) -> None:  # noqa: C901 - the functions of one module
+def direct_sockets(socket: Any) -> None:  # noqa: C901, PLR0915 - the functions of one module
     """Let the functions of `socket` find the proxy in place of other machines."""
     port, tls_port, *allowed = os.environ["OFFBOOK_PROXY"].split(",")
-    look_up, by_name = socket.getaddrinfo, socket.gethostbyname
-    connect, connect_ex = socket.socket.connect, socket.socket.connect_ex
+    look_up, plain_socket = socket.getaddrinfo, socket.socket
+    connect, connect_ex = plain_socket.connect, plain_socket.connect_ex
+    sendto, sendmsg = plain_socket.sendto, plain_socket.sendmsg
     opened = {*allowed}  # with the addresses of their names
 
     def is_open(host: Any, to: Any) -> bool:
         name = host.decode() if isinstance(host, (bytes, bytearray)) else str(host or "")
         name = name.rstrip(".").lower()
-        here = name in LOCAL or name.endswith(".localhost") or name.startswith("127.")
+        number = name.startswith("127.") and name.replace(".", "").isdigit()
+        here = number or name in LOCAL or name.endswith(".localhost")
         return here or name in opened or f"{name}:{to}" in opened
 
     def is_address(host: Any) -> bool:
@@ -101,13 +103,17 @@ def direct_sockets(socket: Any) -> None:  # noqa: C901 - the functions of one mo
             reported.sendall(f"CONNECT {host}:{to} HTTP/1.1\r\n\r\n".encode())
             reported.recv(1)
 
+    def refuse(host: Any, to: Any) -> None:
+        if not is_open(host, to):
+            report(host, to)
+            raise ConnectionRefusedError(111, f"refused by Offbook: {host}:{to}")
+
     def redirect(host: Any, to: Any) -> tuple[Any, Any]:
         """Return where to connect in place of an address."""
         if is_open(host, to):
             return host, to
         if is_address(host):
-            report(host, to)
-            raise ConnectionRefusedError(111, f"refused by Offbook: {host}:{to}")
+            refuse(host, to)
         return "127.0.0.1", int(tls_port if to in HTTPS else port)
 
     def getaddrinfo(
@@ -126,14 +132,24 @@ def direct_sockets(socket: Any) -> None:  # noqa: C901 - the functions of one mo
         sys.audit("socket.getaddrinfo", host, to, family, type, proto)  # a guard may refuse it
         return look_up(*redirect(host, to), socket.AF_INET, type, proto)
 
-    def gethostbyname(host: Any) -> Any:
-        if is_open(host, "") or is_address(host):
-            return by_name(host)
-        report(host, 0)
-        raise socket.gaierror(socket.EAI_NONAME, "refused by Offbook")
+    def guard_lookup(name: str) -> None:
+        """Let a function that resolves a name, or an address, do so for this machine only."""
+        original = getattr(socket, name)
+
+        def resolve(host: Any) -> Any:
+            here = is_open(host, "") or host == socket.gethostname()
+            if here or (is_address(host) and name != "gethostbyaddr"):
+                return original(host)
+            report(host, 0)
+            raise socket.gaierror(socket.EAI_NONAME, "refused by Offbook")
+
+        setattr(socket, name, resolve)
 
     def redirect_address(sock: Any, address: Any) -> Any:
         if sock.family not in {socket.AF_INET, socket.AF_INET6}:
+            return address
+        if sock.type != socket.SOCK_STREAM:  # the proxy receives no datagrams
+            refuse(*address[:2])
             return address
         host, to = redirect(*address[:2])
         mapped = sock.family == socket.AF_INET6 and host == "127.0.0.1"
@@ -145,10 +161,23 @@ def direct_sockets(socket: Any) -> None:  # noqa: C901 - the functions of one mo
     def redirected_connect_ex(sock: Any, address: Any) -> Any:
         return connect_ex(sock, redirect_address(sock, address))
 
-    socket.offbook_redirect = redirect
-    socket.getaddrinfo, socket.gethostbyname = getaddrinfo, gethostbyname
-    socket.socket.connect = redirected_connect
-    socket.socket.connect_ex = redirected_connect_ex
+    def guarded_sendto(sock: Any, data: Any, *rest: Any) -> Any:
+        if rest and isinstance(rest[-1], tuple):
+            redirect_address(sock, rest[-1])
+        return sendto(sock, data, *rest)
+
+    def guarded_sendmsg(
+        sock: Any, buffers: Any, ancdata: Any = (), flags: int = 0, address: Any = None
+    ) -> Any:
+        if isinstance(address, tuple):
+            redirect_address(sock, address)
+        return sendmsg(sock, buffers, ancdata, flags, address)
+
+    socket.offbook_redirect, socket.getaddrinfo = redirect, getaddrinfo
+    for name in ("gethostbyname", "gethostbyname_ex", "gethostbyaddr"):
+        guard_lookup(name)
+    plain_socket.connect, plain_socket.connect_ex = redirected_connect, redirected_connect_ex
+    plain_socket.sendto, plain_socket.sendmsg = guarded_sendto, guarded_sendmsg
 
 
 if os.environ.get("OFFBOOK_PROXY"):
