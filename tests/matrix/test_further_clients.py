@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,7 +38,7 @@ def built() -> None:
             shutil.copy(SOURCES / "ask.mjs", HOMES["node-http"].folder)
 
 
-def run_in_trap(client: Client, mode: str) -> tuple[list[dict[str, object]], list[str]]:
+def run_in_trap(client: Client, mode: str) -> tuple[list[dict[str, Any]], list[str]]:
     """Return the runs of a client, and what it sent past the proxy."""
     if missing := client.find_missing():
         pytest.skip(missing)

@@ -148,7 +148,7 @@ def _enter_and_run(command: Sequence[str], way: socket.socket) -> NoReturn:
         socket.send_fds(way, [b"."], [packets.fileno()])
         packets.close()
         way.close()
-        os.execvp(command[0], command)  # noqa: S606 - the command of the caller
+        os.execvp(command[0], [*command])  # noqa: S606 - the command of the caller
     except OSError as error:
         print(f"trap: {error}", file=sys.stderr)
     finally:
