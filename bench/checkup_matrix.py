@@ -29,6 +29,7 @@ STORED = ROOT / "bench" / "checkup_matrix.jsonl"
 PAGE = ROOT / "docs" / "reference" / "checkup-frameworks.md"
 TRACES = Path(os.environ.get("CHECKUP_TRACES", ROOT / ".offbook" / "checkup-matrix"))
 DEADLINE = 120.0  # seconds: a machine may be busy
+CLI = "cli"
 PROMPT = "How is the weather in Paris?"
 
 # The row of the matrix for each agent: client, variant, mode.
@@ -63,12 +64,12 @@ AGENTS = [
     ("mastra", "chat", "plain"),
     ("genkit", "openai", "plain"),
     ("claude-agent-sdk", "bash", "stream"),
-    ("commands", "codex", "stream"),
-    ("commands", "claude", "stream"),
-    ("commands", "gemini", "stream"),
-    ("opencode", "compatible", "stream"),
-    ("qwen-code", "chat", "stream"),
-    ("continue", "chat", "stream"),
+    ("Codex", "cli", "stream"),
+    ("ClaudeCode", "cli", "stream"),
+    ("GeminiCli", "cli", "stream"),
+    ("QwenCode", "cli", "stream"),
+    ("OpenCode", "cli", "stream"),
+    ("Continue", "cli", "stream"),
 ]
 # A part of the list for each kind of trouble: the whole list takes minutes for each row.
 PLAYED = [
@@ -90,9 +91,11 @@ COMMANDS = [
 
 
 def find_row(client: str, variant: str, mode: str) -> Any:
-    """Return the row of the matrix."""
+    """Return the row of the matrix; None for a command-line agent, which Offbook knows."""
     from tests.matrix.rows import ROWS
 
+    if variant == CLI:
+        return None
     rows = [r for r in ROWS if (r.client, r.variant, r.mode) == (client, variant, mode)]
     if not rows:
         raise SystemExit(f"no row of the matrix: {client} {variant} {mode}")
@@ -101,7 +104,21 @@ def find_row(client: str, variant: str, mode: str) -> Any:
 
 def is_in_process(row: Any) -> bool:
     """Return whether the script of a row runs in the process of the check-up."""
-    return row.script.endswith(".py") and (row.home is None or not row.home.npm)
+    return row is not None and row.script.endswith(".py") and (row.home is None or not row.home.npm)
+
+
+def find_command(row: Any) -> list[str]:
+    """Return the command of a row. The scripts for Node run beside a link to the packages."""
+    if not row.script.endswith(".mjs"):
+        return row.command
+    folder = TRACES / "scripts" / row.home.name
+    folder.mkdir(parents=True, exist_ok=True)
+    packages = folder / "node_modules"
+    if not packages.exists():
+        packages.symlink_to(row.home.folder / "node_modules")
+    for script in (ROOT / "tests" / "matrix" / "clients").glob("*.mjs"):
+        (folder / script.name).write_bytes(script.read_bytes())
+    return ["node", str(folder / row.script), *row.command[2:]]
 
 
 def read_text(output: str) -> str:
@@ -125,10 +142,13 @@ def run_script(path: Path, variant: str, mode: str, prompt: str) -> str:
 # --- In the interpreter of a home
 
 
-def make_target(row: Any) -> Any:
+def make_target(client: str, row: Any) -> Any:
     """Return the agent of a row for a check-up."""
-    from offbook import drive
+    from offbook import clis, drive
 
+    if row is None:
+        options = {"retries": 4} if client == "Codex" else {}  # its own default; Offbook's is 0
+        return lambda: drive(getattr(clis, client)(deadline=DEADLINE, **options))
     if not is_in_process(row):
         from offbook.subjects.clis.cli import AgentOutput
         from offbook.subjects.clis.clients import Command
@@ -139,7 +159,7 @@ def make_target(row: Any) -> Any:
 
         environment = {**row.environment, "RETRIES": "2"}
         return lambda: drive(
-            MatrixCommand(row.command, name=row.client, env=environment, deadline=DEADLINE)
+            MatrixCommand(find_command(row), name=row.client, env=environment, deadline=DEADLINE)
         )
     script = ROOT / "tests" / "matrix" / "clients" / row.script
     sys.path.insert(0, str(script.parent))
@@ -161,15 +181,23 @@ def play(number: int, only: list[str]) -> None:
     names = only or (PLAYED if is_in_process(row) else COMMANDS)
     folder = TRACES / f"{client} {variant}".replace("/", "-").replace(" ", "-")
     found = run_checkup(
-        make_target(row),
+        make_target(client, row),
         PROMPT,
         select(names),
         name=client,
         folder=folder,
         deadline=DEADLINE + GRACE,
     )
-    rows = {r.id: [r.outcome, r.reason] for r in found.results}
+    rows = {r.id: [r.outcome, without_paths(r.reason)] for r in found.results}
     print(json.dumps({"client": client, "variant": variant, "mode": mode, "outcomes": rows}))
+
+
+def without_paths(text: str) -> str:
+    """Return a text without the folders of this machine."""
+    clients = os.environ.get("OFFBOOK_CLIENTS", str(ROOT / ".clients"))
+    for folder, name in ((str(TRACES), "traces"), (clients, ".clients"), (f"{ROOT}/", "")):
+        text = text.replace(folder, name)
+    return text
 
 
 # --- All rows
@@ -183,13 +211,12 @@ def run_all(words: list[str]) -> None:
         if clients and not {client, f"{client} {variant}"} & {*clients}:
             continue
         row = find_row(client, variant, mode)
-        home = row.home
+        home = None if row is None else row.home
         python = sys.executable
         if home is not None:
             if not home.folder.is_dir():
                 print(f"{client}: not installed: run ./dev clients", file=sys.stderr)
                 continue
-            row.copy_scripts()
             python = home.python if is_in_process(row) else sys.executable
         began = time.monotonic()
         command = [python, str(Path(__file__).resolve()), "play", str(number), *only]
@@ -241,12 +268,12 @@ LABELS = {
     "google-genai auto": "Google Gen AI SDK, automatic calls",
     "litellm openai": "LiteLLM, a loop by hand",
     "mirascope completions": "Mirascope",
-    "commands codex": "Codex",
-    "commands claude": "Claude Code",
-    "commands gemini": "Gemini CLI",
-    "opencode compatible": "OpenCode",
-    "qwen-code chat": "Qwen Code",
-    "continue chat": "Continue",
+    "Codex cli": "Codex",
+    "ClaudeCode cli": "Claude Code",
+    "GeminiCli cli": "Gemini CLI",
+    "QwenCode cli": "Qwen Code",
+    "OpenCode cli": "OpenCode",
+    "Continue cli": "Continue",
     "ai sdk chat": "AI SDK (Node)",
     "@openai/agents chat": "OpenAI Agents (Node)",
     "mastra chat": "Mastra (Node)",
@@ -263,14 +290,47 @@ shows what an SDK alone does, and what a loop must do.
 Survived, degraded, broke and unknown are numbers of scenarios. A framework that ends with an \
 exception of its own, where a retry or a second try of the model would have led to an answer, is \
 degraded. Unknown is mostly a stream, for an agent that does not stream, or a signal, for one that \
-is no command."""
+is no command. A scenario that takes longer than two minutes counts as a hang."""
 # What the reader may not expect: an agent, a scenario, and the reason.
-EXPLAINED: list[tuple[str, str, str]] = []
+EXPLAINED = [
+    (
+        "langchain chat",
+        "calls/cut-json",
+        """\
+The model writes arguments that are not JSON. LangChain moves the call to `invalid_tool_calls` of \
+the message, so the message has no call, and for `create_agent` a message without a call is the \
+answer. The run ends without an exception, and its answer is an empty text. A middleware that \
+looks at `invalid_tool_calls`, and sends the error back to the model, prevents it.""",
+    ),
+    (
+        "google-genai auto",
+        "context/thirty-calls",
+        """\
+Automatic function calling ends after ten requests. There is no exception then: the response is \
+the last call of the model, and `response.text` is None. Nine results are used, and the user gets \
+an empty answer. Look at `response.function_calls` before `response.text`, or raise \
+`maximum_remote_calls`.""",
+    ),
+    (
+        "openai responses-helper",
+        "replies/cut-by-length",
+        """\
+A reply that reaches the token limit ends with the event `response.incomplete`. The helper \
+`responses.stream` waits for `response.completed` only: `get_final_response` raises a plain \
+`RuntimeError`, which `except openai.OpenAIError` does not catch, and the text that has arrived is \
+lost.""",
+    ),
+]
+
+
+def name_agent(line: dict[str, Any]) -> str:
+    """Return the client and the variant of a row."""
+    return f"{line['client']} {line['variant']}"
 
 
 def label(line: dict[str, Any]) -> str:
     """Return the name of an agent on the page."""
-    key = f"{line['client']} {line['variant']}"
+    key = name_agent(line)
     stream = ", streamed" if line["mode"] == "stream" and key not in LABELS else ""
     return LABELS.get(key, f"{line['client']}, {line['variant']}{stream}")
 
@@ -278,7 +338,7 @@ def label(line: dict[str, Any]) -> str:
 def render_page(lines: list[dict[str, Any]]) -> str:
     """Return the page of the stored outcomes."""
     rows = [line for line in lines if "outcomes" in line]
-    shown = {(line["client"], line["scenario"]): line["shown"] for line in lines if "shown" in line}
+    shown = {(line["agent"], line["scenario"]): line["shown"] for line in lines if "shown" in line}
     text = [
         "# Check-up of frameworks and command-line agents",
         "",
@@ -303,19 +363,18 @@ def render_page(lines: list[dict[str, Any]]) -> str:
         )
     if EXPLAINED:
         text += ["", "## Three rows that surprise"]
-    for client, scenario, reason in EXPLAINED:
-        title = next(label(line) for line in rows if line["client"] == client)
+    for agent, scenario, reason in EXPLAINED:
+        title = next(label(line) for line in rows if name_agent(line) == agent)
         text += ["", f"### {title}: `{scenario}`", "", reason, ""]
-        text += ["```text", shown.get((client, scenario), "").strip(), "```"]
+        text += ["```text", shown.get((agent, scenario), "").strip(), "```"]
     return NOTE + "\n".join(text) + "\n"
 
 
 def store_traces() -> None:
     """Store the traces that the page shows, as `offbook show` prints them."""
     kept = [line for line in read_stored() if "outcomes" in line]
-    for client, scenario, _ in EXPLAINED:
-        line = next(line for line in kept if line["client"] == client)
-        folder = f"{client} {line['variant']}".replace("/", "-").replace(" ", "-")
+    for agent, scenario, _ in EXPLAINED:
+        folder = agent.replace("/", "-").replace(" ", "-")
         command = [
             sys.executable,
             "-m",
@@ -324,14 +383,14 @@ def store_traces() -> None:
             str(TRACES / folder / f"{scenario}.jsonl"),
         ]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
-        text = done.stdout.replace(str(ROOT), ".").replace(str(TRACES), "traces")
-        kept.append({"client": client, "scenario": scenario, "shown": text})
+        text = without_paths(done.stdout)
+        kept.append({"agent": agent, "scenario": scenario, "shown": text})
     STORED.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in kept), "utf-8")
 
 
 def main() -> None:
     """Do what the arguments say."""
-    action, *words = sys.argv[1:] or ["run"]
+    action, *words = sys.argv[1:] or ["help"]
     if action == "play":
         play(int(words[0]), words[1:])
     elif action == "run":
@@ -341,7 +400,7 @@ def main() -> None:
             store_traces()
         PAGE.write_text(render_page(read_stored()), "utf-8")
     else:
-        raise SystemExit(__doc__)
+        print(__doc__)
 
 
 if __name__ == "__main__":

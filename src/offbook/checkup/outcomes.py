@@ -21,7 +21,6 @@ import msgspec
 
 from offbook.determinism.run_context import is_library
 from offbook.errors import DeadlineExceeded, RunError, UsageError, counted
-from offbook.exchange.messages import RAW_ARGUMENTS
 from offbook.exchange.model import compile_validator
 from offbook.secrets import excerpt
 from offbook.subjects.frameworks.framework import DOCUMENTED_ENDS, is_documented_end
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
     from offbook.checkup.scenario_model import ScenarioModel
     from offbook.checkup.scenarios import CheckupScenario
     from offbook.runs.run import Run
-    from offbook.sources.playbook.actions import Call
 
 Outcome = Literal["survived", "degraded", "broke", "unknown"]
 OUTCOMES: tuple[Outcome, ...] = ("survived", "degraded", "broke", "unknown")
@@ -204,12 +202,11 @@ def _check_wrong_calls(evidence: ScenarioEvidence) -> str:
     if evidence.run.events.named(TOOL_START):
         return ""
     # Of a function or a command, only its results are known.
-    wrong = {key for key, made in calls.items() if made.unknown or RAW_ARGUMENTS in _params(made)}
+    unknown = {key for key, made in calls.items() if made.unknown}
     for result in evidence.run.events.tool_results:
-        if result.tool_call_id in wrong and result.text in evidence.known.results:
-            made = calls[result.tool_call_id]
-            kind = "an unknown" if made.unknown else "a malformed"
-            return f"ran {kind} call: {made.tool} returned {_show(result.text)}"
+        if result.tool_call_id in unknown and result.text in evidence.known.results:
+            name = calls[result.tool_call_id].tool
+            return f"ran a call of {name!r}, which does not exist: {_show(result.text)}"
     return ""
 
 
@@ -401,10 +398,6 @@ def _describe_survival(evidence: ScenarioEvidence) -> str:
     if any(fault.outcome == "retried" for fault in evidence.run.faults):
         return "tried again, and answered"
     return "answered"
-
-
-def _params(made: Call) -> Any:
-    return cast("Any", made.params)
 
 
 def _show(value: Any) -> str:

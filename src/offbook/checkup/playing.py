@@ -234,7 +234,6 @@ def emit(rehearsal: Rehearsal, scenario: CheckupScenario, judgement: ScenarioVer
         f"checkup {scenario.id}",
         STATUSES[judgement.outcome],
         f"{judgement.outcome}: {judgement.reason}",
-        expected=scenario.expected,
-        context={"scenario": scenario.does, "rule": judgement.rule},
+        context={"does": scenario.does, "expected": scenario.expected, "rule": judgement.rule},
     )
     rehearsal.hub.emit_verdict(verdict)
