@@ -109,14 +109,14 @@ def run_promptfoo(home: Home, folder: Path, count: int) -> list[str]:
 PEERS = (
     Peer(
         "pydantic-evals",
-        Home("bench-pydantic-evals", ("pydantic-evals==2.62.0",)),
+        HOMES["pydantic-evals"],
         run_program(PYDANTIC_EVALS),
         1,
     ),
-    Peer("deepeval", Home("bench-deepeval", ("deepeval==4.3.1",)), run_program(DEEPEVAL), 4),
+    Peer("deepeval", HOMES["deepeval"], run_program(DEEPEVAL), 4),
     Peer(
         "promptfoo",
-        Home("bench-promptfoo", ("promptfoo@0.121.20",), npm=True),
+        HOMES["promptfoo"],
         run_promptfoo,
         12,
     ),

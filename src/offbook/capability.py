@@ -56,12 +56,23 @@ class Capability:
     - `mcp_tools`: the table of its MCP tools as "module:name".
     - `reports`: its formats of `offbook report`, each a function as "module:name" that takes the
       paths of traces and returns the text.
+    - `importers`: what `offbook import` writes for it, by the end of the name of the file: a
+      function as "module:name" that takes the file to read, the file to write, and `kind`, `agent`
+      and `replace`, writes it, and returns a line for the user and what was not carried over.
     - `pending`: a function as "module:name" for `offbook review`. It takes a word of the command
       line, a folder or a name, and returns the pending changes that the capability alone knows
       there, or None if the word means nothing to it.
     """
 
-    __slots__ = ("commands", "heading", "mcp_tools", "pending", "pytest_module", "reports")
+    __slots__ = (
+        "commands",
+        "heading",
+        "importers",
+        "mcp_tools",
+        "pending",
+        "pytest_module",
+        "reports",
+    )
 
     def __init__(
         self,
@@ -71,6 +82,7 @@ class Capability:
         mcp_tools: str = "",
         reports: Mapping[str, str] | None = None,
         pending: str = "",
+        importers: Mapping[str, str] | None = None,
     ) -> None:
         self.heading = heading
         self.commands = commands or {}
@@ -78,6 +90,7 @@ class Capability:
         self.mcp_tools = mcp_tools
         self.reports = reports or {}
         self.pending = pending
+        self.importers = importers or {}
 
 
 def load_declarations(names: Sequence[str]) -> list[Capability]:

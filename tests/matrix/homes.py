@@ -161,6 +161,10 @@ HOMES = {
             ),
             with_offbook=True,
         ),
+        # other tools for evals, whose suites are imported and whose speed is compared
+        Home("pydantic-evals", ("pydantic-evals==2.62.0",)),
+        Home("deepeval", ("deepeval==4.3.1",)),
+        Home("promptfoo", ("promptfoo@0.121.20",), npm=True),
         Home("claude-agent-sdk", ("claude-agent-sdk==0.2.182",), with_offbook=True),
         # strands requires the versions of the OpenAI and Anthropic SDKs that use httpx
         Home(

@@ -30,7 +30,20 @@ MAX_SHOWN = 200
 # From harmless to far-reaching: a run may have a lower level than expected.
 SIDE_EFFECT_LEVELS = ("none", "read_only", "workspace_write", "process_exec", "network")
 Level = Literal["none", "read_only", "workspace_write", "process_exec", "network"]
-Operator = Literal["eq", "ne", "lt", "le", "gt", "ge", "in", "contains", "matches", "exists"]
+Operator = Literal[
+    "eq",
+    "ne",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "in",
+    "contains",
+    "not-contains",
+    "matches",
+    "not-matches",
+    "exists",
+]
 
 
 class RecordAssertion(Assertion, frozen=True):
@@ -226,17 +239,18 @@ def comparison_problem(check: RecordOutput) -> str:
         return "" if ok else "the operator exists takes true or false"
     if expected is UNSET:
         return f"expected `contains`, or `expected` for the operator {op}"
-    if op in {"in", "contains", "matches"} and expected in ("", [], {}):
+    if op in TEXT_OPERATORS and expected in ("", [], {}):
         return f"`expected` is empty and would check nothing with the operator {op}"
     if op in {"lt", "le", "gt", "ge"} and isinstance(expected, float):
         return "" if math.isfinite(expected) else f"`expected` is {expected}, which is no limit"
-    if op == "matches":
+    if op in {"matches", "not-matches"}:
         if not isinstance(expected, str):
-            return "the operator matches takes a regular expression"
-        compile_check(expected, "expected")
+            return f"the operator {op} takes a regular expression"
+        compile_check(expected, "expected")  # one that is found in every text
     return ""
 
 
+TEXT_OPERATORS = {"in", "contains", "not-contains", "matches", "not-matches"}
 OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     "eq": values_equal,
     "ne": lambda actual, expected: not values_equal(actual, expected),
@@ -246,8 +260,12 @@ OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     "ge": lambda actual, expected: actual >= expected,
     "in": lambda actual, expected: actual in expected,
     "contains": lambda actual, expected: expected in actual,
+    "not-contains": lambda actual, expected: expected not in actual,
     "matches": lambda actual, expected: (
         isinstance(actual, str) and compile_pattern(expected, "expected").search(actual) is not None
+    ),
+    "not-matches": lambda actual, expected: (
+        isinstance(actual, str) and compile_pattern(expected, "expected").search(actual) is None
     ),
 }
 

@@ -15,6 +15,7 @@ CAPABILITY = Capability(
         ),
     },
     pytest_module="offbook.evals.evals_pytest",
+    importers=dict.fromkeys((".toml", ".json"), "offbook.evals.importers.suite:import_suite"),
 )
 
 # Lazy, because `offbook --help` and every start of pytest import this package.

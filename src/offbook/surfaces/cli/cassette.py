@@ -10,18 +10,21 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from offbook.capability import load
 from offbook.cli_options import (
     FILE_PATH,
     json_option,
     print_json,
     read_redactions,
     refuse_together,
+    refuse_without,
     upstream_option,
 )
 from offbook.errors import FormatError, UsageError, counted
 from offbook.files import require_new
 from offbook.options import require_some
 from offbook.secrets import excerpt
+from offbook.surfaces.capabilities import load_capabilities
 
 if TYPE_CHECKING:
     from offbook.sources.cassette.maintenance import CassetteStats
@@ -55,10 +58,12 @@ Example:
   offbook import production.jsonl --trace-id t-123 -o tests/t-123.yaml
   offbook import spans.json -o mocks.jsonl
   offbook import tape.yaml -o tests/test_refund.py --agent shop:agent
+  offbook import promptfooconfig.yaml -o evals/shop.eval.toml --agent shop.py:answer
 
 \b
 Formats: generic {prompt, response, tool_calls} lines, claude-code, codex, pi,
-otlp (OpenTelemetry GenAI spans), ralph. The format is detected.
+otlp (OpenTelemetry GenAI spans), ralph. Eval suites: promptfoo, inspect, deepeval,
+pydantic-evals, openai-evals, langsmith. The format is detected.
 
 \b
 Exit codes:
@@ -319,18 +324,34 @@ def _check_files(paths: tuple[Path, ...], *, as_json: bool) -> int:
     "--output",
     type=FILE_PATH,
     required=True,
-    help="A cassette (.yaml), mocks (.jsonl) or a test (.py).",
+    help="A cassette (.yaml), mocks (.jsonl), a test (.py) or an eval pack (.toml, .json).",
 )
 @click.option("--kind", default="", metavar="FORMAT", help="The format, if it is not detected.")
 @click.option("--trace-id", help="Import this trace only.")
 @click.option("--replace", is_flag=True, help="Overwrite an existing file.")
 @click.option(
-    "--agent", default="", metavar="MODULE:NAME", help="The agent of the test that is written."
+    "--agent",
+    default="",
+    metavar="MODULE:NAME",
+    help="The agent of the test, or of the cases of the pack.",
 )
 def import_trace(
     trace: Path, *, output: Path, kind: str, trace_id: str | None, replace: bool, agent: str
 ) -> None:
-    """Convert a trace of another tool, or a tape, into a cassette, mocks or a test."""
+    """Convert a trace of another tool, or a tape, into a cassette, mocks or a test.
+
+    An eval suite of another tool becomes an eval pack.
+    """
+    others = {name: each for one in load_capabilities() for name, each in one.importers.items()}
+    if output.suffix in others:
+        refuse_without("a trace", trace_id=trace_id)
+        line, missing = load(others[output.suffix])(
+            trace, output, kind=kind, agent=agent, replace=replace
+        )
+        click.echo(f"{output}: {line}")
+        for part in missing:
+            click.echo(f"not carried over: {part}", err=True)
+        return
     from offbook.sources.importers.importer import Skipped, read_trace, write_cassette, write_mocks
 
     if (output.suffix == ".py") != bool(agent):
@@ -365,7 +386,7 @@ def import_trace(
         raise UsageError(
             f"unsupported file type {output.suffix!r}",
             where=str(output),
-            hint="write a cassette (.yaml), mocks (.jsonl) or a test (.py)",
+            hint="write a cassette (.yaml), mocks (.jsonl), a test (.py) or an eval pack (.toml)",
         )
     click.echo(f"{output}: {counted(count, 'interaction')}")
     traces = list(dict.fromkeys(exchange.trace for exchange in exchanges))

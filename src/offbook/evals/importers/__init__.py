@@ -1,0 +1,1 @@
+"""Reads the eval suites of other tools, one file for each tool."""
