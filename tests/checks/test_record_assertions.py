@@ -48,6 +48,8 @@ PASSING: list[dict[str, Any]] = [
     {"type": "record_value", "path": "/output/text", "op": "contains", "expected": "fund"},
     {"type": "record_value", "path": "/output/text", "contains": "fund"},
     {"type": "record_value", "path": "/output/text", "op": "matches", "expected": "^refund"},
+    {"type": "record_value", "path": "/output/text", "op": "not-matches", "expected": "^fund"},
+    {"type": "record_value", "path": "/output/text", "op": "not-contains", "expected": "x"},
     {"type": "record_value", "path": "/output/text", "op": "exists"},
     {"type": "record_value", "path": "/output/gone", "op": "exists", "expected": False},
     {"type": "record_value", "path": "", "expected": RECORD},

@@ -98,6 +98,52 @@ def test_a_comparison_fails_on_a_single_case_that_regressed(
     assert outcome.code == code
 
 
+def sliced(kinds: str) -> dict[str, Any]:
+    """Return a pack with a case for each kind; those with a capital letter fail."""
+    statuses = {True: "no such status", False: "completed"}
+    cases = [
+        {
+            "id": f"case-{n}",
+            "run": "run.json",
+            "metadata": {"kind": kind.lower()},
+            "assertions": [{"kind": "run-status", "expected": statuses[kind.isupper()]}],
+        }
+        for n, kind in enumerate(kinds)
+    ]
+    return {"id": "p", "cases": cases}
+
+
+# A slice may keep its pass rate although one of its cases regressed.
+@pytest.mark.parametrize(
+    "before, after, case_code, slice_code",
+    [("aabb", "aaBb", 1, 1), ("Aabb", "aAbb", 1, 0), ("aaBb", "aabb", 0, 0)],
+)
+def test_a_comparison_fails_on_a_case_or_a_slice_that_regressed(
+    folder: Path, offbook_command: Offbook, before: str, after: str, case_code: int, slice_code: int
+):
+    for name, kinds in (("before", before), ("after", after)):
+        (folder / f"{name}.json").write_text(json.dumps(sliced(kinds)))
+        offbook_command("eval", "run", f"{name}.json", "--output", name)
+    compare = ["eval", "compare", "before", "after", "--by", "kind", "--fail-on"]
+    assert offbook_command(*compare, "regression").code == case_code
+    assert offbook_command(*compare, "slice-regression").code == slice_code
+
+
+def test_slices_that_regressed_need_a_key(folder: Path, offbook_command: Offbook):
+    offbook_command("eval", "run", "good.json", "--output", "good")
+    outcome = offbook_command("eval", "compare", "good", "good", "--fail-on", "slice-regression")
+    assert (outcome.code, "without --by KEY" in outcome.err) == (2, True)
+
+
+def test_a_comparison_is_a_comment_for_a_pull_request(folder: Path, offbook_command: Offbook):
+    for name in ("good", "bad"):
+        offbook_command("eval", "run", f"{name}.json", "--output", name)
+    lines = offbook_command("eval", "compare", "good", "bad", "--markdown").out.splitlines()
+    assert lines[0] == "## Evals: 1 regression, 0 improved or new"
+    assert "| p/case-1 | 100% | 0% | regressed |" in lines
+    assert any(line.startswith("| pass&#95;rate | -0.5 | ") for line in lines)
+
+
 def test_the_runs_are_listed_one_a_line(folder: Path, offbook_command: Offbook):
     assert offbook_command("eval", "list").out.startswith("no runs yet; start one: offbook eval")
     for name in ("good", "bad"):

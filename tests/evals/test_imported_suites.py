@@ -248,7 +248,7 @@ def config(*assertions: Any, **test: Any) -> dict[str, Any]:
 
 CONTAINS = {"type": "contains", "value": "refunded"}
 PROVIDER = "1 x provider (the agent takes its place)"
-NAMED = {
+NAMED: dict[str, tuple[Any, str]] = {
     "a threshold": (
         config(CONTAINS, threshold=0.5),
         "1 x threshold of a test (all assertions must hold)",

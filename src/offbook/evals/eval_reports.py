@@ -360,6 +360,11 @@ class RunComparison(msgspec.Struct, frozen=True):
         """True if a single case regressed."""
         return any(case.regressed for case in self.changed)
 
+    @property
+    def fallen_slices(self) -> list[str]:
+        """The slices whose pass rate fell: each is `key=value`."""
+        return [name for name, difference in self.slices.items() if difference.mean < 0]
+
 
 class _Case:
     """The trials of one case in a run."""
@@ -479,6 +484,31 @@ def render_comparison(comparison: RunComparison) -> Iterator[str]:
     ]
     if rows:
         yield from render_rows(rows, ("first run", "second run"), "equal")
+
+
+def render_comparison_markdown(comparison: RunComparison) -> str:
+    """Return a comment for a pull request: what regressed first, then the differences."""
+    regressed = [case for case in comparison.changed if case.regressed]
+    others = [case for case in comparison.changed if not case.regressed]
+    fallen = comparison.fallen_slices
+    counts = [counted(len(regressed), "regression"), f"{len(others)} improved or new"]
+    counts += [f"{counted(len(fallen), 'slice')} fell"] if comparison.slices else []
+    lines = [f"## Evals: {', '.join(counts)}", "", f"{counted(comparison.cases, 'case')} in both."]
+    lines += ["", "| metric | difference | 95 % interval | p |", "|---|---|---|---|"]
+    for name, difference in {**comparison.metrics, **comparison.slices}.items():
+        low, high = difference.interval
+        mark = " **significant**" if difference.significant else ""
+        figures = f"{difference.mean:+.4g}{mark} | {low:+.4g} to {high:+.4g}"
+        lines.append(f"| {escape_markdown(name)} | {figures} | {difference.p_value:.3f} |")
+    if comparison.changed:
+        lines += ["", "| case | before | after | |", "|---|---|---|---|"]
+    for case in [*regressed, *others][:MAX_MARKDOWN_ROWS]:
+        rates = [f"{rate:.0%}" if rate is not None else "" for rate in (case.before, case.after)]
+        note = "flaky" if case.same else "regressed" if case.regressed else ""
+        lines.append(f"| {escape_markdown(case.id)} | {' | '.join(rates)} | {note} |")
+    if len(comparison.changed) > MAX_MARKDOWN_ROWS:
+        lines.append(f"\n… and {counted(len(comparison.changed) - MAX_MARKDOWN_ROWS, 'more case')}")
+    return "\n".join(lines) + "\n"
 
 
 def plot_interval(difference: PairedDifference, width: int = PLOT_WIDTH) -> str:

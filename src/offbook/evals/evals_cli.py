@@ -17,6 +17,7 @@ from offbook.cli_options import (
     live_options,
     print_json,
     print_redacted,
+    refuse_together,
     refuse_without,
 )
 from offbook.errors import UsageError, require_known
@@ -416,27 +417,42 @@ def show_command(run: str, case: str | None, *, by: tuple[str, ...], as_json: bo
 @click.argument("other", default="latest")
 @click.option(
     "--fail-on",
-    type=click.Choice(["significant", "regression"]),
+    type=click.Choice(["significant", "regression", "slice-regression"]),
     default="significant",
     show_default=True,
-    help="Fail if the pass rate fell significantly, or if any case regressed.",
+    help="Fail if the pass rate fell significantly, if any case regressed, or any slice of --by.",
 )
 @click.option("--by", multiple=True, metavar="KEY", help="Compare by this metadata; repeatable.")
+@click.option("--markdown", is_flag=True, help="Print a comment for a pull request.")
 @json_option
 def compare_command(
-    run: str, other: str, *, fail_on: str, by: tuple[str, ...], as_json: bool
+    run: str, other: str, *, fail_on: str, by: tuple[str, ...], markdown: bool, as_json: bool
 ) -> int:
     """Compare two runs of the same cases."""
-    from offbook.evals.eval_reports import compare_runs, render_comparison
+    from offbook.evals.eval_reports import (
+        compare_runs,
+        render_comparison,
+        render_comparison_markdown,
+    )
     from offbook.evals.run_directory import find_run
 
+    refuse_together(markdown=markdown, json=as_json)
+    if fail_on == "slice-regression" and not by:
+        raise UsageError("--fail-on slice-regression has no effect without --by KEY")
     comparison = compare_runs(find_run(run), find_run(other), by)
     if as_json:
         print_json(comparison)
+    elif markdown:
+        print_redacted(render_comparison_markdown(comparison))
     else:
         for line in render_comparison(comparison):
             print_redacted(line)
-    return int(comparison.fell if fail_on == "significant" else comparison.regressed)
+    failed = {
+        "significant": comparison.fell,
+        "regression": comparison.regressed,
+        "slice-regression": bool(comparison.fallen_slices),
+    }
+    return int(failed[fail_on])
 
 
 # --- Writing packs

@@ -14,6 +14,7 @@ last trace:
     {"case": {…}}                                         a result of this run
     {"summary": {…}}                                      the run has ended: its summary
     {"comparison": {…}}                                   two traces, aligned
+    {"differences": {…}}                                  this run and the one before it
     {"coverage": {…}}                                     the parts of the agent that were run
 
 A page of a server has no data. `live=URL` names a stream of server-sent events; each message has
@@ -225,7 +226,13 @@ def read_comparison(
 ) -> tuple[list[PageTrace], list[dict[str, Any]]]:
     """Return two traces, folders of traces or eval runs, and the record that compares them."""
     if (before / RESULTS).is_file() and (after / RESULTS).is_file():
-        return read_sources([before, after])  # the page compares the cases
+        from offbook.viewer.run_differences import compare_results  # few pages compare runs
+
+        traces, records = read_sources([before, after])  # the page compares the cases
+        second = next(n for n in range(1, len(records)) if "run" in records[n])
+        sides = records[:second], records[second:]
+        first, last = ([each["case"] for each in side if "case" in each] for side in sides)
+        return traces, [*records, {"differences": compare_results(first, last)}]
     comparison = compare_paths(before, after, redaction)
     traces = [
         read_page_trace(path, f"{side}: {compared.name}")._replace(

@@ -54,7 +54,8 @@ class InspectImporter:
         }
         samples = cast("list[dict[str, Any]]", file.value["samples"] or [])
         if not scorers and samples:  # of an older version: by the scores alone
-            scorers = {name: {} for name in samples[0].get("scores") or ()}
+            names = cast("dict[str, Any]", samples[0].get("scores") or {})
+            scorers = {name: dict[str, Any]() for name in names}
         epochs = len({sample.get("epoch") for sample in samples}) > 1
         cases = [_read_sample(sample, scorers, stored=True) for sample in samples]
         for case, sample in zip(cases, samples, strict=True):

@@ -105,10 +105,10 @@ def _read_config(file: PeerFile, skipped: Skipped) -> Iterator[ImportedCase]:
     skipped["provider (the agent takes its place)"] += (
         len(cast("list[Any]", providers)) if isinstance(providers, list) else 1
     )
-    default: Any = config.get("defaultTest") or {}
-    if not isinstance(default, dict):
+    given: Any = config.get("defaultTest") or {}
+    default = cast("dict[str, Any]", given) if isinstance(given, dict) else dict[str, Any]()
+    if given and not default:
         skipped["`defaultTest` of another file"] += 1
-        default = {}
     prompts = list(_read_prompts(config.get("prompts"), folder, skipped))
     for test in _read_tests(config.get("tests"), folder, skipped):
         variables = {**(default.get("vars") or {}), **(test.get("vars") or {})}
@@ -155,7 +155,7 @@ def _read_prompts(given: Any, folder: Path, skipped: Skipped) -> Iterator[tuple[
 
 
 def _read_tests(given: Any, folder: Path, skipped: Skipped) -> Iterator[dict[str, Any]]:
-    tests = cast("list[Any]", given) if isinstance(given, list) else [given or {}]
+    tests: list[Any] = cast("list[Any]", given) if isinstance(given, list) else [given or {}]
     for test in tests:
         if isinstance(test, dict):
             yield cast("dict[str, Any]", test)

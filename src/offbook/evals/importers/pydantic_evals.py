@@ -57,7 +57,8 @@ def _read_case(case: dict[str, Any], shared: list[Any]) -> ImportedCase:
         assertions=[COMPLETED],  # a task that raises is a failure
         metadata=scalars(case.get("metadata")),
     )
-    for evaluator in [*shared, *(case.get("evaluators") or [])]:
+    own: list[Any] = case.get("evaluators") or []
+    for evaluator in [*shared, *own]:
         _add_evaluator(read, evaluator, expected)
     checks = len(read.assertions) - 1 + len(read.judged)
     if not checks and read.not_carried:

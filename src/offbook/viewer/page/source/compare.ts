@@ -3,7 +3,8 @@
 import { button, count, h, textBlock, visible } from "./dom.ts";
 import { diffTexts, pretty } from "./diff.ts";
 import { type Data, isRecord, list, records, shorten, str } from "./events.ts";
-import { groupCases, percent, ratePlot, whyTrial } from "./overview.ts";
+import { type CaseRow, groupCases, percent, ratePlot, whyTrial } from "./overview.ts";
+import { renderDifferences } from "./results.ts";
 import type { PageInfo, RunInfo } from "./store.ts";
 
 export function hasComparison(info: PageInfo): boolean {
@@ -79,8 +80,9 @@ function renderFigures(figures: unknown): HTMLElement | null {
 function renderRuns(before: RunInfo, after: RunInfo): HTMLElement {
   const [old, now] = [groupCases(before), groupCases(after)];
   const ids = [...new Set([...now, ...old].map((row) => row.id))];
+  const [olds, nows] = [old, now].map((rows) => new Map(rows.map((row) => [row.id, row]))) as [Map<string, CaseRow>, Map<string, CaseRow>];
   const rows = ids.map((id) => {
-    const [a, b] = [old.find((row) => row.id === id), now.find((row) => row.id === id)];
+    const [a, b] = [olds.get(id), nows.get(id)];
     const delta = a && b ? b.passes / b.trials.length - a.passes / a.trials.length : 0;
     const word = !a ? "new" : !b ? "gone" : delta < 0 ? "worse" : delta > 0 ? "better" : "same";
     return { id, a, b, delta, word };
@@ -88,6 +90,7 @@ function renderRuns(before: RunInfo, after: RunInfo): HTMLElement {
   const total = (word: string) => rows.filter((row) => row.word === word).length;
   return h("section", {}, h("h2", {}, visible(`${before.name} beside ${after.name}`)),
     h("p", {}, `${total("worse")} worse, ${total("better")} better, ${total("same")} the same, ${total("new")} new, ${total("gone")} gone`),
+    renderDifferences(after.differences),
     h("div", { class: "scroll-x" }, h("table", { class: "table" },
       h("thead", {}, h("tr", {}, ...["Case", "Change", "Before", "95 % interval", "After", "95 % interval", "Why, after"].map((name) => h("th", { scope: "col" }, name)))),
       h("tbody", {}, ...rows.slice(0, 2000).map(({ id, a, b, delta, word }) => h("tr", { class: word === "worse" ? "fail" : word === "better" ? "ok" : "" },

@@ -6,6 +6,7 @@ import { type Data, isRecord, list, records, str } from "./events.ts";
 import { outcomeBadge, reason } from "./summary.ts";
 import { isSameFile, type PageInfo, type RunInfo, type TraceInfo } from "./store.ts";
 import { renderCheck } from "./detail.ts";
+import { type Chosen, type Column, metricColumns, renderDistributions, renderSlices, sortableTable, valueOf } from "./results.ts";
 import { tree } from "./tree.ts";
 
 export interface CaseRow {
@@ -19,7 +20,7 @@ export interface CaseRow {
 export function groupCases(run: RunInfo): CaseRow[] {
   const rows = new Map<string, CaseRow>();
   for (const trial of run.cases) {
-    const id = str(trial.id);
+    const id = trial.pack ? `${str(trial.pack)}/${str(trial.id)}` : str(trial.id); // two packs may have the same id
     const row = rows.get(id) ?? { id, label: str(trial.label), severity: str(trial.severity), trials: [], passes: 0 };
     row.trials.push(trial);
     if (trial.status === "pass") row.passes++;
@@ -117,15 +118,34 @@ function renderRun(run: RunInfo, info: PageInfo, opened: OpenTrial, openTrace: (
   };
   const again = opened.key && run.cases.find((trial) => keyOf(trial) === opened.key);
   if (again) show(again);
-  box.append(h("div", { class: "scroll-x" }, h("table", { class: "table cases" },
-    h("thead", {}, h("tr", {}, ...["Case", "Passed", "95 % interval", "Trials", "Severity", "Why"].map((name) => h("th", { scope: "col" }, name)))),
-    h("tbody", {}, ...rows.slice(0, 2000).map((row) => h("tr", { class: row.passes === row.trials.length ? "ok" : "fail" },
-      h("td", {}, h("button", { type: "button", class: "link", data: { focus: `case ${row.id}` }, on: { click: () => open(row.trials.find((trial) => trial.status !== "pass") ?? row.trials[0]!) } }, visible(row.label || row.id))),
-      h("td", { class: "number" }, `${row.passes} of ${row.trials.length} (${percent(row.passes / row.trials.length)})`),
-      h("td", {}, ratePlot(row.passes, row.trials.length)),
-      h("td", {}, trialMarks(row.trials, open)), h("td", {}, visible(row.severity)),
-      h("td", { class: "why-cell" }, visible(whyTrial(row.trials.find((trial) => trial.status !== "pass"))))))))), detail);
+  const bad = (row: CaseRow) => row.trials.find((trial) => trial.status !== "pass");
+  const columns: Column<CaseRow>[] = [
+    { name: "Case", value: (row) => row.label || row.id, cell: (row) => h("button", { type: "button", class: "link", data: { focus: `case ${row.id}` }, on: { click: () => open(bad(row) ?? row.trials[0]!) } }, visible(row.label || row.id)) },
+    { name: "Passed", number: true, value: (row) => row.passes / row.trials.length, cell: (row) => `${row.passes} of ${row.trials.length} (${percent(row.passes / row.trials.length)})` },
+    { name: "95 % interval", cell: (row) => ratePlot(row.passes, row.trials.length) },
+    { name: "Trials", cell: (row) => trialMarks(row.trials, open) },
+    ...metricColumns<CaseRow>(run.cases, (row) => row.trials),
+    { name: "Trace", cell: (row) => traceLink(bad(row) ?? row.trials[0]!, info.traces, openTrace) },
+    { name: "Severity", value: (row) => row.severity, cell: (row) => visible(row.severity) },
+    { name: "Why", className: "why-cell", value: (row) => whyTrial(bad(row)), cell: (row) => visible(whyTrial(bad(row))) },
+  ];
+  const cases = h("div", {});
+  const list = (chosen: Chosen | null) => {
+    const shown = chosen ? rows.filter((row) => valueOf(row, chosen.key) === chosen.value) : rows;
+    const all = chosen && h("button", { type: "button", class: "link", on: { click: () => list(null) } }, "show all");
+    cases.replaceChildren(h("h3", {}, chosen ? visible(`Cases with ${chosen.key} = ${chosen.value} `) : "Cases", all ?? ""), sortableTable(shown, columns, (row) => (bad(row) ? "fail" : "ok"), "cases"));
+  };
+  list(null);
+  const slices = renderSlices(run, rows, (chosen) => { list(chosen); cases.scrollIntoView({ block: "nearest" }); });
+  box.append(...[slices, renderDistributions(run.cases), cases, detail].filter((part) => part !== null));
   return box;
+}
+
+/** The trace of a trial, one click away. */
+function traceLink(trial: Data, traces: TraceInfo[], openTrace: (trace: number) => void): HTMLElement | null {
+  if (!trial.trace) return null;
+  const open = () => { const trace = traceOf(trial, traces); if (trace >= 0) openTrace(trace); };
+  return h("button", { type: "button", class: "link", on: { click: open } }, "trace");
 }
 
 export function whyTrial(trial: Data | undefined): string {

@@ -65,6 +65,7 @@ export interface RunInfo {
   name: string;
   summary: Data;
   cases: Data[];
+  differences?: unknown; // of the means, from the run before it
 }
 
 export interface PageInfo {
@@ -793,6 +794,7 @@ export class PageStore {
     else if (record.faults !== undefined) this.current?.faults.push(...records(record.faults));
     else if (isRecord(record.run)) this.runs.push({ name: str(record.run.name), summary: record.run, cases: [] });
     else if (isRecord(record.case)) this.runs.at(-1)?.cases.push(record.case);
+    else if (isRecord(record.differences) && this.runs.length) this.runs.at(-1)!.differences = record.differences;
     else if (isRecord(record.summary) && this.runs.length) this.runs.at(-1)!.summary = record.summary;
     else if (record.comparison !== undefined) this.comparison = record.comparison;
     else if (record.coverage !== undefined) this.coverage = record.coverage;
