@@ -5,6 +5,7 @@ Ray has an environment of its own; `./dev cluster` installs it and runs this fil
 
 import json
 import os
+import random
 import subprocess
 import time
 from collections import Counter
@@ -14,11 +15,14 @@ from typing import Any
 
 import pytest
 
+from tests.evals.test_one_contract import SUBJECTS
+from tests.evals.test_one_contract import write_pack as write_leftovers
 from tests.matrix.homes import HOMES
 from tests.matrix.rows import WHOLE
 
 HOME = HOMES["ray"]
 CASES = 200
+MANY = 2000
 SUBJECT = """
 import os, time
 
@@ -33,6 +37,12 @@ def hangs(value):
 """
 RUBRIC = {"id": "same", "assertions": [{"kind": "output", "expected": "x"}]}
 CASE: dict[str, Any] = {"subject": "subject.py:work", "input": "x", "rubrics": ["same"]}
+HUNG: dict[str, Any] = {
+    "id": "hung",
+    **CASE,
+    "subject": "subject.py:hangs",
+    "timeout_seconds": 2,
+}
 
 pytestmark = [
     pytest.mark.clients,
@@ -87,17 +97,17 @@ def cluster(log: Path) -> Iterator[Cluster]:
 
 
 def wait_for_lines(path: Path, count: int, process: subprocess.Popen[str]) -> None:
-    end = time.monotonic() + 120
+    end = time.monotonic() + 280
     while not path.exists() or path.read_bytes().count(b"\n") < count:
         assert process.poll() is None, "the run ended too early"
         assert time.monotonic() < end, "the run made no progress"
         time.sleep(0.05)
 
 
-def write_pack(folder: Path, *more: dict[str, Any]) -> list[str]:
+def write_pack(folder: Path, *more: dict[str, Any], count: int = CASES) -> list[str]:
     """Write a pack of many cases; return the command that runs it."""
     (folder / "subject.py").write_text(SUBJECT)
-    cases = [*({"id": f"case-{number}", **CASE} for number in range(CASES)), *more]
+    cases = [*({"id": f"case-{number}", **CASE} for number in range(count)), *more]
     (folder / "pack.json").write_text(
         json.dumps({"id": "cluster", "rubrics": [RUBRIC], "cases": cases})
     )
@@ -149,14 +159,46 @@ def test_a_killed_driver_repeats_at_most_one_trial_for_each_worker(
     assert CASES <= len(log.read_text().split()) <= CASES + 2
 
 
+def test_two_thousand_cases_survive_the_loss_of_a_node_and_of_the_driver(
+    tmp_path: Path, cluster: Cluster, log: Path
+):
+    command = write_pack(tmp_path, HUNG, count=MANY)
+    address = ["--address", cluster.address]
+    results = tmp_path / "run" / "results.jsonl"
+    with start([*command, "--output", "run", *address], tmp_path) as run:
+        wait_for_lines(results, MANY // 4, run)
+        cluster.kill_second_node()
+        wait_for_lines(results, MANY // 2, run)
+        run.kill()
+    with start([*command, "--resume", "run", *address], tmp_path) as run:
+        output, _ = run.communicate(timeout=280)
+    assert run.returncode == 1, output
+    passing = {f"case-{number}": "pass" for number in range(MANY)}
+    assert read_statuses(tmp_path) == {**passing, "hung": "error"}
+    # One trial for the lost node, and one for each worker of the killed driver.
+    assert MANY <= len(log.read_text().split()) <= MANY + 3
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_random_packs_have_the_verdicts_of_one_machine(tmp_path: Path, cluster: Cluster, seed: int):
+    names = random.Random(seed).choices(SUBJECTS, k=12)  # noqa: S311 - not a secret
+    write_leftovers(tmp_path, names)
+    command = [HOME.python, "-m", "offbook", "eval", "run", "pack.json"]
+    engines = (["--jobs", "1"], ["--engine", "ray", "--address", cluster.address])
+    found: list[dict[str, str]] = []
+    for number, options in enumerate(engines):
+        with start([*command, "--output", f"run-{number}", *options], tmp_path) as run:
+            output, _ = run.communicate(timeout=200)
+        assert run.returncode in {0, 1}, output
+        lines = (tmp_path / f"run-{number}" / "results.jsonl").read_text().splitlines()
+        results = [json.loads(line) for line in lines]
+        found.append({result["id"]: result["status"] for result in results})
+    assert len(found[0]) == len(names)
+    assert found[0] == found[1]
+
+
 def test_a_hung_case_is_the_only_one_that_fails(tmp_path: Path, cluster: Cluster):
-    hung: dict[str, Any] = {
-        "id": "hung",
-        **CASE,
-        "subject": "subject.py:hangs",
-        "timeout_seconds": 2,
-    }
-    command = [*write_pack(tmp_path, hung), "--output", "run", "--address", cluster.address]
+    command = [*write_pack(tmp_path, HUNG), "--output", "run", "--address", cluster.address]
     with start(command, tmp_path) as run:
         output, _ = run.communicate(timeout=200)
     assert run.returncode == 1, output

@@ -190,3 +190,18 @@ def test_a_comparison_keeps_the_cases_of_two_packs_apart(
     comparison = compare_runs(Path("before"), Path("after"))
     assert comparison.cases == 2
     assert [case.id for case in comparison.changed] == ["b.eval/same"]
+
+
+@pytest.mark.parametrize("scripted", [True, False])
+def test_the_time_of_a_scripted_run_is_not_compared(
+    run_files: RunPack, tmp_path: Path, *, scripted: bool
+):
+    source: dict[str, Any] = {"run": "run.json"}
+    if scripted:
+        source = {"subject": "a.py:f", "input": 1}
+    checks = [{"kind": "run-status", "expected": "completed"}]
+    content = {"cases": [{"id": "c", "assertions": checks, **source}]}
+    for name in ("before", "after"):
+        run_files(content, {"a.py": "def f(value): return value\n"}, output=name)
+    metrics = compare_runs(tmp_path / "before", tmp_path / "after").metrics
+    assert ("latency_ms" in metrics) is not scripted

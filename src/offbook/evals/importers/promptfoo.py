@@ -111,7 +111,7 @@ def _read_config(file: PeerFile, skipped: Skipped) -> Iterator[ImportedCase]:
         skipped["`defaultTest` of another file"] += 1
     prompts = list(_read_prompts(config.get("prompts"), folder, skipped))
     for test in _read_tests(config.get("tests"), folder, skipped):
-        variables = {**(default.get("vars") or {}), **(test.get("vars") or {})}
+        variables: dict[str, Any] = {**(default.get("vars") or {}), **(test.get("vars") or {})}
         merged = {**default, **test, "assert": [*_asserts(default), *_asserts(test)]}
         for label, template in prompts:
             for values in _combinations(variables, folder, skipped):
