@@ -116,7 +116,9 @@ def test_redacted_values_are_not_compared(tmp_path: Path):
     assert check_determinism(DeterminismTrial(command, redactions=rules)).divergences == ()
 
 
-@pytest.mark.parametrize("fixture_name", ["agent.cassette.yaml", "agent.mocks.jsonl"])
+@pytest.mark.parametrize(
+    "fixture_name", ["agent.cassette.yaml", "agent.mocks.jsonl", "agent.llm-mock.jsonl"]
+)
 def test_a_fixture_next_to_the_target_is_used_in_every_pass(tmp_path: Path, fixture_name: str):
     (tmp_path / "agent.py").write_text(SAME)
     if fixture_name.endswith("jsonl"):

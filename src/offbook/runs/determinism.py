@@ -60,7 +60,7 @@ COMPARED_EVENTS = (
 )
 IGNORED_FIELDS = {"before", "after", "head", "exchange", "metadata", "step", "id", "ms"}
 SCENARIO_SUFFIXES = {".yaml", ".yml", ".json"}
-FIXTURE_SUFFIXES = (".cassette.yaml", ".mocks.jsonl")
+FIXTURE_SUFFIXES = (".cassette.yaml", ".mocks.jsonl", ".llm-mock.jsonl")  # the last of Harn
 PYTEST = ("-m", "pytest", "-q", "--no-header", "-p", "no:randomly", "-p", "no:cacheprovider")
 RUN_SCENARIO = ("-m", "offbook", "scenario", "run", "--jobs", "1", "--reports", "reports")
 
