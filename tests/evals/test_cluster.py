@@ -91,7 +91,8 @@ def log(tmp_path: Path) -> Path:
 def cluster(log: Path) -> Iterator[Cluster]:
     if not HOME.ready:
         pytest.fail(HOME.describe_missing(), pytrace=False)
-    cluster = Cluster({**os.environ, "OFFBOOK_TEST_LOG": str(log)})
+    patience = {"RAY_raylet_start_wait_time_s": "120"}  # a busy machine starts nodes slowly
+    cluster = Cluster({**os.environ, **patience, "OFFBOOK_TEST_LOG": str(log)})
     yield cluster
     cluster.close()
 

@@ -69,11 +69,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run_agent(tmp_path_factory.mktemp("runs"), "after")
 
 
-def open_runs(open_html: OpenPage, *folders: Path, address: str = "") -> Any:
+def open_runs(open_html: OpenPage, *folders: Path, address: str, shown: str) -> Any:
+    """Open the page of one run or two, and wait until a part of it is shown."""
     traces, records = (
         read_comparison(*folders, Redaction()) if len(folders) > 1 else read_sources(folders)
     )
-    return open_html(render_page(traces, records=records), address).page
+    page = open_html(render_page(traces, records=records), address).page
+    page.wait_for_selector(shown)
+    return page
 
 
 def column(table: Locator, number: int) -> list[str]:
@@ -89,7 +92,7 @@ def test_a_thousand_cases_with_two_axes_are_one_file_of_forty_lines(tmp_path: Pa
 def test_the_page_of_a_run_has_its_slices_and_sorts_its_cases(
     open_html: OpenPage, run: Path
 ) -> None:
-    page = open_runs(open_html, run, address="#view=overview")
+    page = open_runs(open_html, run, address="#view=overview", shown="table.cases")
     assert page.locator(".cases tbody tr").count() == 1000
     slices = {
         table.locator("th").first.inner_text(): column(table, 3)
@@ -109,7 +112,7 @@ def test_the_page_of_a_run_has_its_slices_and_sorts_its_cases(
 
 
 def test_a_slice_shows_its_cases_and_a_case_its_trace(open_html: OpenPage, run: Path) -> None:
-    page = open_runs(open_html, run, address="#view=overview")
+    page = open_runs(open_html, run, address="#view=overview", shown="table.cases")
     page.locator("table.slices button", has_text="cash").click()
     assert page.locator(".cases tbody tr").count() == 200
     page.locator("button", has_text="show all").click()
@@ -120,7 +123,7 @@ def test_a_slice_shows_its_cases_and_a_case_its_trace(open_html: OpenPage, run: 
 
 
 def test_a_run_has_the_distribution_of_its_times(open_html: OpenPage, run: Path) -> None:
-    page = open_runs(open_html, run, address="#view=overview")
+    page = open_runs(open_html, run, address="#view=overview", shown="table.cases")
     label = page.locator(".histogram-bars").first.get_attribute("aria-label")
     assert label.startswith("Latency: ")
     assert page.locator(".histogram").first.locator(".histogram-bar").count() == 12
@@ -130,7 +133,7 @@ def test_two_runs_have_the_differences_with_their_intervals(
     open_html: OpenPage, tmp_path: Path
 ) -> None:
     runs = [run_agent(tmp_path, name, 10) for name in ("before", "after")]
-    page = open_runs(open_html, *runs, address="#view=compare")
+    page = open_runs(open_html, *runs, address="#view=compare", shown="table.differences")
     rows = page.locator("table.differences tbody tr").all_inner_texts()
     assert [row.split("\t")[0] for row in rows] == ["pass rate"]  # no time of a scripted run
     _, mean, interval, p_value, _ = rows[0].split("\t")
