@@ -71,9 +71,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def open_runs(open_html: OpenPage, *folders: Path, address: str, shown: str) -> Any:
     """Open the page of one run or two, and wait until a part of it is shown."""
-    traces, records = (
-        read_comparison(*folders, Redaction()) if len(folders) > 1 else read_sources(folders)
-    )
+    if len(folders) > 1:
+        traces, records = read_comparison(folders[0], folders[1], Redaction())
+    else:
+        traces, records = read_sources(folders)
     page = open_html(render_page(traces, records=records), address).page
     page.wait_for_selector(shown)
     return page
