@@ -3,7 +3,9 @@
     ./dev bench eval_peers              measures the peers that are installed
     python bench/eval_peers.py install  installs each in an environment of its own (1.8 GB)
 
-A case compares `hello` with `hello`. The figure is the CPU of the whole process with 1,000 cases,
+A case compares `hello` with `hello`. The peers run all cases in one process: so does Offbook for
+subjects that are declared as shared, which is compared. By default it gives each trial a process,
+which is printed beside it. The figure is the CPU of the whole process with 1,000 cases,
 less that with one case, so that imports do not count; the least of three. Each runs with what it
 writes by default, except for the cache of deepeval, which is off: it is quadratic.
 """
@@ -28,6 +30,8 @@ from tests.matrix.homes import HOMES, Home
 from tests.matrix.install import CannotInstallError, install
 
 CASES = 1000
+SHARED = "offbook, with a trace of each case"
+ISOLATED = "offbook, a process for each trial"
 ROUNDS = int(os.environ.get("OFFBOOK_BENCH_ROUNDS", "3"))
 QUIET = {
     "DEEPEVAL_TELEMETRY_OPT_OUT": "YES",
@@ -124,9 +128,9 @@ PEERS = (
 )
 
 
-def run_offbook(folder: Path, count: int) -> list[str]:
+def run_offbook(folder: Path, count: int, *, shared: bool) -> list[str]:
     """Return the command that runs a pack with this number of cases."""
-    pack = write_pack(folder, count)
+    pack = write_pack(folder, count, shared=shared)
     output = tempfile.mkdtemp(dir=folder)
     return [sys.executable, "-m", "offbook", "eval", "run", str(pack), "--output", output]
 
@@ -161,23 +165,25 @@ def main() -> int:
         folder = Path(name)
         # In turns: other work on the machine then slows down all of them.
         for _ in range(ROUNDS):
-            for peer in (None, *peers):
+            for peer in (SHARED, ISOLATED, *peers):
                 one, many = (
                     cpu_of(
-                        run_offbook(folder, count)
-                        if peer is None
+                        run_offbook(folder, count, shared=peer == SHARED)
+                        if isinstance(peer, str)
                         else peer.command(peer.home, folder, count),
                         folder,
                     )
                     for count in (1, CASES)
                 )
-                costs.setdefault(peer.name if peer else "offbook", []).append((one, many))
+                name_of = peer if isinstance(peer, str) else peer.name
+                costs.setdefault(name_of, []).append((one, many))
     figures = {
         name: (min(many for _, many in pairs) - min(one for one, _ in pairs)) / (CASES - 1) * 1000
         for name, pairs in costs.items()
     }
-    ours = figures["offbook"]
-    print(f"{'offbook, with a trace of each case':<36}{ours:8.3f} ms CPU per case")
+    ours = figures[SHARED]
+    for name in (SHARED, ISOLATED):
+        print(f"{name:<36}{figures[name]:8.3f} ms CPU per case")
     missed = 0
     for peer in PEERS:
         if peer.name not in figures:

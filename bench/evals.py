@@ -28,15 +28,16 @@ def slow(value):
 """
 
 
-def write_pack(folder: Path, count: int, function: str = "echo") -> Path:
-    """Write a pack of trivial cases."""
+def write_pack(folder: Path, count: int, function: str = "echo", *, shared: bool = False) -> Path:
+    """Write a pack of trivial cases; with `shared`, all of them run in one process."""
     rubric = {"id": "same", "assertions": [{"kind": "output", "expected": "hello"}]}
     if function == "slow":
         rubric = {"id": "same", "assertions": [{"kind": "run-status", "expected": "completed"}]}
     case = {"subject": f"subject.py:{function}", "input": "hello", "rubrics": ["same"]}
+    case |= {"shared": True} if shared else {}
     cases = [{"id": f"case-{number}", **case} for number in range(count)]
     (folder / "subject.py").write_text(SUBJECT)
-    path = folder / f"{function}-{count}.json"
+    path = folder / f"{function}-{count}{'-shared' if shared else ''}.json"
     path.write_text(json.dumps({"id": "bench", "rubrics": [rubric], "cases": cases}))
     return path
 

@@ -20,6 +20,7 @@ import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -157,11 +158,17 @@ def _kill(pid: int) -> None:
 def _end_with(parent: int) -> None:
     """End this process if its parent is killed, which can no longer end a trial that hangs."""
     if sys.platform == "linux":
-        from ctypes import CDLL
-
-        CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        _libc().prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # killed before
         os._exit(1)
+
+
+@cache
+def _libc() -> Any:
+    """Return the C library; each trial is a fork, which finds it opened."""
+    from ctypes import CDLL
+
+    return CDLL(None)
 
 
 def _work(evaluate: Evaluate, prepare: Prepare, trials: int, results: int, log: Path) -> None:
@@ -201,6 +208,8 @@ class ForkServer:
             try:
                 _end_with(parent)
                 prepare()
+                gc.collect()
+                gc.freeze()  # as for a worker: a trial copies the pages that it changes only
                 _send(results, b"")
                 while (message := _receive(trials)) is not None:
                     trial = Trial(*msgspec.json.decode(message, type=tuple[int, int, int]))
