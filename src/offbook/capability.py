@@ -56,9 +56,8 @@ class Capability:
     - `mcp_tools`: the table of its MCP tools as "module:name".
     - `reports`: its formats of `offbook report`, each a function as "module:name" that takes the
       paths of traces and returns the text.
-    - `importers`: what `offbook import` writes for it, by the end of the name of the file: a
-      function as "module:name" that takes the file to read, the file to write, and `kind`, `agent`
-      and `replace`, writes it, and returns a line for the user and what was not carried over.
+    - `importers`: functions for `offbook import` as "module:name", by the suffix of what each
+      writes. They take both files, `kind`, `agent` and `replace`.
     - `pending`: a function as "module:name" for `offbook review`. It takes a word of the command
       line, a folder or a name, and returns the pending changes that the capability alone knows
       there, or None if the word means nothing to it.
