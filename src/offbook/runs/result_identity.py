@@ -164,6 +164,10 @@ def installed_packages() -> list[str]:
     return sorted(names)
 
 
+# The modules of libraries that were seen: there are hundreds, and each trial looks at all.
+_library_files: set[str] = set()
+
+
 class UsedFiles:
     """The files and folders that code used, each with its digest when it was first read."""
 
@@ -212,8 +216,13 @@ class UsedFiles:
         """Note the modules of the project that are loaded."""
         for module in list(sys.modules.values()):
             file = getattr(module, "__file__", None)
-            if isinstance(file, str):
-                self.add(os.path.abspath(file))  # noqa: PTH100 - a text
+            if not isinstance(file, str) or file in _library_files:
+                continue
+            path = os.path.abspath(file)  # noqa: PTH100 - a text
+            if path == file and path.startswith(_library_folders()):
+                _library_files.add(file)
+            else:
+                self.add(path)
 
 
 @contextmanager
