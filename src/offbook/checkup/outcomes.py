@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 import msgspec
 
 from offbook.determinism.run_context import is_library
-from offbook.errors import DeadlineExceeded, RunError, UsageError, counted
+from offbook.errors import DeadlineExceeded, RunError, UsageError
 from offbook.exchange.model import compile_validator
 from offbook.secrets import excerpt
 from offbook.subjects.frameworks.framework import DOCUMENTED_ENDS, is_documented_end
@@ -261,16 +261,14 @@ def _check_cut(evidence: ScenarioEvidence) -> str:
 
 
 def _check_results(evidence: ScenarioEvidence) -> str:
-    """Return the calls of a message that the next request has no result of."""
-    if evidence.error is not None:
+    """Return the calls of a message that the last request has no result of, beside other ones."""
+    if evidence.scenario.group not in {"parallel", "tools"} or not evidence.run.requests:
         return ""
-    made = [key for key, call in evidence.model.calls.items() if not call.unanswered]
-    sent = {result.tool_call_id for result in evidence.run.events.tool_results}
-    lost = [key for key in made if key not in sent]
-    # Those of the last message: the run may have ended there, as its framework documents.
-    if not lost or not sent or not {*made[made.index(lost[-1]) + 1 :]} & sent:
-        return ""
-    return f"sent no result of {counted(len(lost), 'call')}"
+    messages = evidence.run.requests[-1].messages
+    made = {call.id: call.name for message in messages for call in message.calls}
+    sent = {result.call_id for message in messages for result in message.results}
+    lost = [name for key, name in made.items() if key not in sent]
+    return f"sent no result of {', '.join(lost)}" if lost and sent else ""
 
 
 def _check_end(evidence: ScenarioEvidence) -> str:
