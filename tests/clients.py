@@ -79,12 +79,13 @@ def installed(shell: Shell) -> Any:
     return pytest.param(shell, id=str(shell), marks=marks_of(shell))
 
 
-def marks_of(shell: Shell) -> list[pytest.MarkDecorator]:
+def marks_of(shell: Shell, *, acp: bool = False) -> list[pytest.MarkDecorator]:
     """Return the marks that skip a test if this client is not installed."""
-    reason = f"{shell.client.title} is not installed: run ./dev clients"
-    found = WHOLE or shell.client.find() is not None  # ./dev clients fails without the client
+    client = shell.make.acp_client or shell.client if acp else shell.client
+    reason = f"{client.title} is not installed: run ./dev clients"
+    found = WHOLE or client.find() is not None  # ./dev clients fails without the client
     marks = [pytest.mark.clients, pytest.mark.skipif(not found, reason=reason)]
-    return [*marks, pytest.mark.slow] if shell.slow else marks
+    return [*marks, pytest.mark.slow] if shell.slow or acp else marks
 
 
 def is_alive(pid: int) -> bool:

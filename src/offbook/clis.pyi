@@ -1,3 +1,4 @@
+from offbook.subjects.clis.acp import Acp as Acp
 from offbook.subjects.clis.clients import ClaudeCode as ClaudeCode
 from offbook.subjects.clis.clients import Codex as Codex
 from offbook.subjects.clis.clients import Command as Command

@@ -75,7 +75,10 @@ ORCHESTRATOR = Ralph.client
 assert ORCHESTRATOR is not None
 CLIENTS = (Codex.client, ClaudeCode.client, GeminiCli.client, Pi.client)
 # Each in a prefix of its own, named after its program: CI installs the other commands only.
-MORE_CLIENTS = (OpenCode.client, QwenCode.client, Continue.client)
+MORE_CLIENTS = (
+    *(OpenCode.client, QwenCode.client, Continue.client),
+    *(ClaudeCode.acp_client, Codex.acp_client),
+)
 HOMES = {
     home.name: home
     for home in (

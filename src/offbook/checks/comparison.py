@@ -220,7 +220,7 @@ def compare_traces(
 ) -> TraceComparison:
     """Compare the events of two traces."""
     events = list(before), list(after)
-    left, right = (list(comparable_events(side, redaction)) for side in events)
+    left, right = (list(comparable_events(side, redaction)) for side in _without_protocols(*events))
     pairs = _pair_in_any_order(left, right) or _mark_moved(_align(left, right))
     compared = [_compare(pair) for pair in _check_ids(pairs)]
     differing = [index for index, row in enumerate(compared) if row.differs]
@@ -524,6 +524,28 @@ def comparable_events(
         mask = _mask(event, ids)
         masked = {name: _clean(name, value, mask, event) for name, value in content.items()}
         yield ComparableEvent(event, _subject(event), masked, tuple(ids), _title(event, content))
+
+
+def _without_protocols(before: list[Event], after: list[Event]) -> Iterator[list[Event]]:
+    """Yield both traces; without the processes if one speaks a protocol and the other does not.
+
+    An agent prints something else on its command line than over ACP, where one process serves all
+    prompts. What it does is the same.
+    """
+    protocols = [
+        {event.data.get("protocol") for event in side if event.event == names.PROCESS_START}
+        for side in (before, after)
+    ]
+    if protocols[0] == protocols[1]:
+        yield from (before, after)
+        return
+    for side in (before, after):
+        yield [
+            event
+            for event in side
+            if not event.event.startswith("process.")
+            and not (event.event == names.VERDICT and event.data.get("check") == "ACP protocol")
+        ]
 
 
 def without_repeated_executions(events: Iterable[Event]) -> list[Event]:

@@ -15,28 +15,24 @@ Each message of the server is held against the rules of the protocol; a broken o
 
 from __future__ import annotations
 
-import asyncio
 import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from offbook.errors import CheckFailed, DeadlineExceeded, ModelError, RunError, UsageError
+from offbook.errors import CheckFailed, ModelError, RunError, UsageError
 from offbook.exchange.json_rpc import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
     PARSE_ERROR,
     JsonObject,
-    Peer,
     RpcError,
     as_object,
-    decode_message,
 )
 from offbook.exchange.messages import (
     Content,
@@ -53,15 +49,14 @@ from offbook.exchange.model import Request, Tool, compile_validator
 from offbook.exchange.people import Allow, Deny, PersonQuestion
 from offbook.mcp.http_sessions import bridge_command
 from offbook.mcp.server_session import PROTOCOL_VERSIONS
-from offbook.secrets import excerpt, outgoing
-from offbook.subjects.process import StandardInput, converse, describe_exit, isolated_env
+from offbook.subjects.process import isolated_env
+from offbook.subjects.rpc_process import RpcProcess
 from offbook.subjects.subject import PlainSubject
 from offbook.subjects.tool_watch import ToolWatch
 from offbook.trace.events import AgentEndData, AgentStartData, ProcessStartData, Verdict
 from offbook.version import VERSION
 
 if TYPE_CHECKING:
-    from offbook.subjects.process import ProcessResult
     from offbook.subjects.subject import ModelAccess, RunContext
 
 DEADLINE = 30.0  # seconds for the response to one request
@@ -114,11 +109,9 @@ class McpServer(PlainSubject):
         self.info: JsonObject = {}
         self.listed: list[JsonObject] = []
         self.error: Exception | None = None
-        self._checked = 0
-        self._problems: list[str] = []
         self._history = History()
         self._undo: list[Callable[[], None]] = []
-        self._task: asyncio.Task[ProcessResult] | None = None
+        self._process = RpcProcess("the MCP server", self._respond)
 
     # --- The process
 
@@ -126,23 +119,13 @@ class McpServer(PlainSubject):
         """Start the server, initialize it, and list its tools."""
         self._context = context
         self._history = History()
-        self._checked, self._problems = 0, []
         self._undo.append(self.tool_watch.open(context))
         home = Path(tempfile.mkdtemp(prefix="offbook-home-"))
         self._undo.append(lambda: shutil.rmtree(home, ignore_errors=True))
         extra = {**context.proxy_env(self._env), **context.hub.variables, **self._env}
-        self._stdin, self._rest, self._stderr = StandardInput(), b"", b""
-        self._peer = Peer(self._send, self._respond)
+        self._process = RpcProcess("the MCP server", self._respond)
         context.hub.emit_data(ProcessStartData(self._command))
-        self._task = asyncio.create_task(
-            converse(
-                self._command,
-                cwd=context.cwd,
-                env=isolated_env(home, extra),
-                stdin=self._stdin,
-                watch=self._receive,
-            )
-        )
+        self._process.start(self._command, cwd=context.cwd, env=isolated_env(home, extra))
         client = {"name": "offbook", "version": VERSION}
         self.info = await self._request(
             "initialize",
@@ -153,8 +136,8 @@ class McpServer(PlainSubject):
             },
         )
         self._check_info()
-        self._peer.notify("notifications/initialized")
-        self._expect(await self._request("ping") == {}, "the result of ping must be empty")
+        self._process.notify("notifications/initialized")
+        self._process.expect(await self._request("ping") == {}, "the result of ping must be empty")
         self.listed = await self._list_tools() if "tools" in self.info["capabilities"] else []
         self._check_tools()
         self.tool_watch.watched.update(tool["name"] for tool in self.listed)
@@ -162,61 +145,17 @@ class McpServer(PlainSubject):
 
     async def close(self) -> None:
         """End the server: the end of its input, then a kill."""
-        task, self._task = self._task, None
-        if task is not None:
-            self._stdin.close()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(asyncio.shield(task), CLOSE_GRACE)
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-            self._peer.close()
+        await self._process.close()
         while self._undo:
             self._undo.pop()()
 
-    def _send(self, message: JsonObject) -> None:
-        self._stdin.write(msgspec.json.encode(message) + b"\n")
-
-    def _receive(self, stream: str, data: bytes) -> None:
-        if stream == "stderr":
-            self._stderr = (self._stderr + data)[-STDERR_LIMIT:]
-            return
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        for line in lines:
-            if not line.strip():
-                continue
-            self._checked += 1
-            try:
-                message = decode_message(line)
-            except RpcError:
-                # The most frequent mistake: a print() of the server.
-                text = excerpt(line.decode("utf-8", "replace"), 80)
-                self._problems.append(f"a line on stdout is not JSON: {text!r}")
-            else:
-                self._check_message(message)
-                self._peer.receive(message)
-
     async def _request(self, method: str, params: JsonObject | None = None) -> JsonObject:
         """Return the result of a request; an end of the server fails the run."""
-        task = cast("asyncio.Task[ProcessResult]", self._task)
-        request = asyncio.ensure_future(self._peer.request(method, params))
-        done, _ = await asyncio.wait(
-            [request, task], timeout=self._deadline, return_when=asyncio.FIRST_COMPLETED
-        )
-        if request in done:
-            if isinstance(result := request.result(), dict):
-                return cast("JsonObject", result)
-            got = type(cast("object", result)).__name__
-            raise RunError(f"the MCP server answered {method} with {got}, expected an object")
-        request.cancel()
-        printed = outgoing(self._stderr.decode("utf-8", "replace")).splitlines()
-        lines = "\n".join(f"  {line}" for line in printed[-LINES_SHOWN:])
-        if task in done:
-            end = describe_exit(task.result().code)
-            raise RunError(f"the MCP server {end} during {method}", hint=lines or "no output")
-        raise DeadlineExceeded(
-            f"the MCP server did not answer {method} within {self._deadline:g} s",
-            hint=lines or "allow more time with deadline=…",
-        )
+        result = await self._process.request(method, params, deadline=self._deadline)
+        if isinstance(result, dict):
+            return cast("JsonObject", result)
+        got = type(cast("object", result)).__name__
+        raise RunError(f"the MCP server answered {method} with {got}, expected an object")
 
     # --- The agent
 
@@ -284,7 +223,9 @@ class McpServer(PlainSubject):
             reply = await self._context.source.reply(request)
             content = {"type": "text", "text": reply.text}
             return {"role": "assistant", "content": content, "model": reply.model or "offbook"}
-        self._problems.append(f"the server sent {method!r}, which the client does not support")
+        self._process.problems.append(
+            f"the server sent {method!r}, which the client does not support"
+        )
         raise RpcError(f"unknown method {method!r}", METHOD_NOT_FOUND)
 
     async def _ask_person(self, params: JsonObject) -> JsonObject:
@@ -300,13 +241,8 @@ class McpServer(PlainSubject):
 
     # --- The rules of the protocol
 
-    def _expect(self, holds: bool, rule: str) -> None:  # noqa: FBT001 - the condition
-        if not holds:
-            self._problems.append(rule)
-
     def _raise_problems(self) -> None:
-        if self._problems:
-            problems, self._problems = dict.fromkeys(self._problems), []
+        if problems := self._process.take_problems():
             raise CheckFailed(
                 f"the MCP server breaks the protocol: {'; '.join(problems)}",
                 hint="https://modelcontextprotocol.io/specification",
@@ -314,32 +250,19 @@ class McpServer(PlainSubject):
 
     def verdicts(self) -> Iterable[Verdict]:
         """Return the verdict on all messages of the server."""
-        if self._problems:
-            yield Verdict("MCP protocol", "fail", "; ".join(dict.fromkeys(self._problems)))
+        if problems := dict.fromkeys(self._process.problems):
+            yield Verdict("MCP protocol", "fail", "; ".join(problems))
         else:
-            yield Verdict("MCP protocol", "pass", actual=self._checked)
-
-    def _check_message(self, message: Any) -> None:
-        if not isinstance(message, dict):
-            self._problems.append("a message must be an object")
-            return
-        fields = cast("JsonObject", message)
-        self._expect(fields.get("jsonrpc") == "2.0", 'a message must have "jsonrpc": "2.0"')
-        if "method" not in fields:
-            one = ("result" in fields) != ("error" in fields)
-            self._expect(one, "a response must have a result or an error")
-            if isinstance(error := fields.get("error"), dict):
-                code = cast("JsonObject", error).get("code")
-                self._expect(isinstance(code, int), "the code of an error must be an integer")
+            yield Verdict("MCP protocol", "pass", actual=self._process.checked)
 
     def _check_info(self) -> None:
         version = self.info.get("protocolVersion")
-        self._expect(version in PROTOCOL_VERSIONS, f"unknown protocol version {version!r}")
+        self._process.expect(version in PROTOCOL_VERSIONS, f"unknown protocol version {version!r}")
         server = as_object(self.info.get("serverInfo"))
         named = bool(server.get("name")) and "version" in server
-        self._expect(named, "serverInfo must have a name and a version")
+        self._process.expect(named, "serverInfo must have a name and a version")
         capable = isinstance(self.info.get("capabilities"), dict)
-        self._expect(capable, "the result of initialize must have capabilities")
+        self._process.expect(capable, "the result of initialize must have capabilities")
         self._raise_problems()
 
     async def _list_tools(self) -> list[JsonObject]:
@@ -350,15 +273,15 @@ class McpServer(PlainSubject):
             page = await self._request("tools/list", params)
             listed, cursor = page.get("tools"), page.get("nextCursor")
             is_list = isinstance(listed, list)
-            self._expect(is_list, "the result of tools/list must have a list of tools")
+            self._process.expect(is_list, "the result of tools/list must have a list of tools")
             for tool in cast("list[object]", listed) if is_list else ():
-                self._expect(isinstance(tool, dict), "a tool must be an object")
+                self._process.expect(isinstance(tool, dict), "a tool must be an object")
                 tools.append(as_object(tool))
             if cursor is None:
                 break
-            self._expect(isinstance(cursor, str), "nextCursor must be a text")
+            self._process.expect(isinstance(cursor, str), "nextCursor must be a text")
             self._raise_problems()
-            self._expect(cursor not in seen, f"the cursor {cursor!r} comes twice")
+            self._process.expect(cursor not in seen, f"the cursor {cursor!r} comes twice")
             self._raise_problems()
             seen.add(cursor)
             params = {"cursor": cursor}
@@ -367,40 +290,46 @@ class McpServer(PlainSubject):
     def _check_tools(self) -> None:
         names = [tool.get("name") for tool in self.listed]
         for name in {str(name) for name in names if names.count(name) > 1}:
-            self._problems.append(f"two tools are named {name!r}")
+            self._process.problems.append(f"two tools are named {name!r}")
         for tool in self.listed:
             name = tool.get("name")
             valid = isinstance(name, str) and re.fullmatch(TOOL_NAME, name) is not None
-            self._expect(valid, f"invalid name of a tool: {name!r}")
+            self._process.expect(valid, f"invalid name of a tool: {name!r}")
             for key in ("inputSchema", "outputSchema"):
                 schema = tool.get(key, {"type": "object"} if key == "outputSchema" else None)
                 typed = isinstance(schema, dict) and cast("Any", schema).get("type") == "object"
-                self._expect(typed, f"{key} of {name} must have the type object")
+                self._process.expect(typed, f"{key} of {name} must have the type object")
                 if typed:
                     try:
                         compile_validator(cast("JsonObject", schema), str(name))
                     except UsageError as error:
-                        self._problems.append(f"{key} of {name}: {error.what}")
+                        self._process.problems.append(f"{key} of {name}: {error.what}")
         self._raise_problems()
 
     def _check_result(self, name: str, result: JsonObject) -> tuple[Content, ...]:
         """Return the content of a result, held against the rules and the schema of its tool."""
         blocks = result.get("content")
-        self._expect(isinstance(blocks, list), f"the result of {name} must have a list as content")
+        self._process.expect(
+            isinstance(blocks, list), f"the result of {name} must have a list as content"
+        )
         content: list[Content] = []
         for each in cast("list[object]", blocks) if isinstance(blocks, list) else ():
             block = as_object(each)
             kind = str(block.get("type"))
-            self._expect(kind in BLOCK_FIELDS, f"unknown type of content {kind!r} of {name}")
+            self._process.expect(
+                kind in BLOCK_FIELDS, f"unknown type of content {kind!r} of {name}"
+            )
             for field in BLOCK_FIELDS.get(kind, ()):
-                self._expect(field in block, f"{kind} content of {name} must have {field}")
+                self._process.expect(field in block, f"{kind} content of {name} must have {field}")
             content.append(_read_block(kind, block))
         tool = next((tool for tool in self.listed if tool["name"] == name), JsonObject())
         schema, value = tool.get("outputSchema"), result.get("structuredContent")
         if schema is not None and not result.get("isError"):
             errors = compile_validator(schema, name)(value)
             wrong = errors[0].message if errors else ""
-            self._expect(not errors, f"structuredContent of {name} must match its schema: {wrong}")
+            self._process.expect(
+                not errors, f"structuredContent of {name} must match its schema: {wrong}"
+            )
         return tuple(content)
 
 

@@ -238,13 +238,16 @@ async def converse(
     env: Mapping[str, str],
     stdin: StandardInput,
     watch: Callable[[str, bytes], None],
+    seal: Seal | None = None,
 ) -> ProcessResult:
     """Run a command until it exits; cancelling this kills its whole tree.
 
     `watch` receives its output as it arrives. The caller has to set a deadline.
     """
     output = OutputCollector(limit=CONVERSATION_OUTPUT, watch=watch)
-    return await _supervise(command, output, cwd=cwd, env=env, deadline=None, stdin=stdin)
+    return await _supervise(
+        command, output, cwd=cwd, env=env, deadline=None, stdin=stdin, seal=seal
+    )
 
 
 async def run_shell(command: str, *, cwd: Path, deadline: float) -> tuple[ProcessResult, int]:

@@ -19,7 +19,7 @@ from offbook.capability import lazy_names
 __all__, __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "checks.audit": "AuditRule assert_audit read_audit_policy",
+        "checks.audit": "assert_audit read_audit_policy",
         "checks.golden_transcript": "assert_eq assert_golden_transcript assert_handoff_emitted"
         " assert_ne assert_receipt_field assert_step_emitted assert_step_received"
         " assert_steps_ran require",
@@ -41,7 +41,7 @@ __all__, __getattr__, __dir__ = lazy_names(
         "runs.mock_scopes": "LlmScope MockScopes clear_llm_mocks",
         "host.host_scope": "HostCall HostScope host_was_called",
         "host.fake_cli": "CliCall",
-        "checks.audit": "AuditFinding AuditPolicy AuditResult AuditState AuditedTranscript"
-        " audit_transcript parse_audit_policy",
+        "checks.audit": "AuditFinding AuditPolicy AuditResult AuditRule AuditState"
+        " AuditedTranscript audit_transcript parse_audit_policy",
     },
 )

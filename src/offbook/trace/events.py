@@ -333,10 +333,11 @@ class ToolErrorData(EventData, frozen=True):
 
 
 class ProcessStartData(EventData, frozen=True):
-    """A process starts."""
+    """A process starts; `protocol` is what it speaks on its standard streams, if it is one."""
 
     event_name = PROCESS_START
     command: list[str]
+    protocol: str | Optional = UNSET
 
 
 class ProcessOutputData(EventData, frozen=True):

@@ -6,6 +6,7 @@ from offbook.capability import lazy_getattr
 __getattr__ = lazy_getattr(
     __name__,
     {
+        "acp": "Acp",
         "cli": "AgentOutput CliAgent ClientPackage",
         "clients": "ClaudeCode Codex Command Continue GeminiCli OpenCode QwenCode Ralph SETTINGS",
     },

@@ -1,3 +1,4 @@
+from offbook.subjects.clis.acp import Acp as Acp
 from offbook.subjects.clis.cli import AgentOutput as AgentOutput
 from offbook.subjects.clis.cli import CliAgent as CliAgent
 from offbook.subjects.clis.cli import ClientPackage as ClientPackage

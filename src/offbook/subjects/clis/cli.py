@@ -86,6 +86,14 @@ class AgentOutput(msgspec.Struct, frozen=True):
     error: str = ""
 
 
+class AcpLaunch(msgspec.Struct, frozen=True):
+    """The start of a client that speaks ACP: its command, and the requests for its session."""
+
+    command: list[str]
+    env: dict[str, str] = {}
+    settings: dict[str, dict[str, str]] = {}
+
+
 class CliOptions(TypedDict, total=False):
     """The options of every client, described in `CliAgent`."""
 
@@ -110,6 +118,7 @@ class CliAgent(PlainSubject, ABC):
 
     name: str = ""
     client: ClassVar[ClientPackage | None] = None
+    acp_client: ClassVar[ClientPackage | None] = None  # that speaks ACP in its place
     model_access: ModelAccess = "endpoint"
     # False for a command whose output is text: it is emitted as it arrives, JSON or not.
     prints_events = True
@@ -129,7 +138,7 @@ class CliAgent(PlainSubject, ABC):
         self._extra_env = dict(options.get("env") or {})
         self._deadline = deadline
         self._codes = frozenset(options.get("codes", (0,)))
-        self.mcp_servers = _parse_mcp_servers(options.get("mcp", {}))
+        self.mcp_servers = parse_mcp_servers(options.get("mcp", {}))
         self._env: dict[str, str] = {}
         self.home = Path()
         self._context: RunContext | None = None
@@ -156,6 +165,10 @@ class CliAgent(PlainSubject, ABC):
         """Return the name that the client gives to a tool of an MCP server."""
         return tool
 
+    def acp_launch(self) -> AcpLaunch:
+        """Return how the client is started to speak ACP."""
+        raise UsageError(f"{self.name} does not speak ACP", hint="drive it without Acp(…)")
+
     def parse_output(self, stdout: str, events: Sequence[dict[str, Any]]) -> AgentOutput:  # noqa: ARG002 - for clients that print JSON
         """Parse the output, given as a text and as the JSON objects on lines of their own."""
         return AgentOutput(stdout.strip())
@@ -169,19 +182,33 @@ class CliAgent(PlainSubject, ABC):
             raise UsageError(f"{self.name} is not open", hint="drive it: offbook.drive(…)")
         return self._context
 
+    @property
+    def process_env(self) -> dict[str, str]:
+        """The environment of its processes."""
+        return self._env
+
+    @property
+    def deadline(self) -> float:
+        """The number of seconds that a prompt may take."""
+        return self._deadline
+
     async def open(self, context: RunContext) -> None:
         """Find the program and create its home directory."""
-        if self.client is not None:
-            program = self._program or self.client.find()
+        await self.prepare(context, self.client)
+
+    async def prepare(self, context: RunContext, client: ClientPackage | None) -> None:
+        """Find the program of this package, and create the home directory."""
+        if client is not None:
+            program = self._program or client.find()
             if program is None:
                 raise UsageError(
-                    f"{self.client.title} is not installed: no {self.client.program!r} on the PATH",
-                    hint=f"fix: {self.client.install_command}, or give its path: program=…",
+                    f"{client.title} is not installed: no {client.program!r} on the PATH",
+                    hint=f"fix: {client.install_command}, or give its path: program=…",
                 )
             # The client runs in another folder than the test.
             self.program = os.path.join(os.getcwd(), program) if os.sep in program else program  # noqa: PTH118, PTH109 - a join of texts
         self._context = context
-        self.mcp_servers |= _parse_mcp_servers({s.name: s.command for s in context.servers})
+        self.mcp_servers |= parse_mcp_servers({s.name: s.command for s in context.servers})
         self.output = AgentOutput()
         if context.deadline is not None:
             self._deadline = context.deadline
@@ -281,7 +308,7 @@ def _make_home(files: Mapping[str, str]) -> Path:
     return home
 
 
-def _parse_mcp_servers(servers: Mapping[str, Sequence[str]]) -> dict[str, dict[str, Any]]:
+def parse_mcp_servers(servers: Mapping[str, Sequence[str]]) -> dict[str, dict[str, Any]]:
     """Return each server as the configuration of every client has it: program and arguments."""
     parsed: dict[str, dict[str, Any]] = {}
     for name, command in servers.items():

@@ -18,7 +18,7 @@ import msgspec
 from offbook.errors import UsageError
 from offbook.exchange.messages import join_text
 from offbook.exchange.model import CLAUDE_CODE_ALIASES, ToolAlias, ToolAliases
-from offbook.subjects.clis.cli import AgentOutput, CliAgent, ClientPackage, CliOptions
+from offbook.subjects.clis.cli import AcpLaunch, AgentOutput, CliAgent, ClientPackage, CliOptions
 from offbook.trace.agent_output import scan_output
 from offbook.trace.events import (
     ERROR,
@@ -137,6 +137,9 @@ class ClaudeCode(CliAgent):
 
     name = "claude-code"
     client = ClientPackage("Claude Code", "claude", "@anthropic-ai/claude-code", "2.1.325")
+    acp_client = ClientPackage(
+        "Claude Code for ACP", "claude-code-acp", "@zed-industries/claude-code-acp", "0.16.2"
+    )
     tool_aliases: ClassVar[ToolAliases] = CLAUDE_CODE_ALIASES
 
     def __init__(
@@ -171,6 +174,19 @@ class ClaudeCode(CliAgent):
         search = {"ENABLE_TOOL_SEARCH": "false"} if self.mcp_servers else {}
         return {**super().environment(endpoint), **search, "IS_SANDBOX": "1"}
 
+    def acp_launch(self) -> AcpLaunch:
+        """Return `claude-code-acp`, which runs the installed Claude Code."""
+        found = self.client.find()
+        executable = {"CLAUDE_CODE_EXECUTABLE": found} if found else {}
+        return AcpLaunch(
+            [self.program, *self.arguments],
+            {"ENABLE_TOOL_SEARCH": "false", **executable},
+            {
+                "session/set_model": {"modelId": self._model},
+                "session/set_mode": {"modeId": self._permissions},
+            },
+        )
+
     def parse_output(self, stdout: str, events: Sequence[dict[str, Any]]) -> AgentOutput:  # noqa: ARG002 - it prints JSON
         """Return the last result and its session id."""
         results = [event.get("result") for event in events if event.get("type") == "result"]
@@ -188,11 +204,13 @@ class Codex(CliAgent):
     A script calls its tools by their own names, `call("exec_command", {"cmd": "ls"})`, or as
     `shell`. With a model name that it does not know, it offers plain function tools; a known name
     changes its requests. `sandbox` is its sandbox mode: read-only, workspace-write or
-    danger-full-access. `retries` is the number of further requests after a failed one.
+    danger-full-access. `approval` is its approval policy: with `untrusted` it asks a person, which
+    needs `Acp(Codex(…))`. `retries` is the number of further requests after a failed one.
     """
 
     name = "codex"
     client = ClientPackage("Codex", "codex", "@openai/codex", "0.166.0")
+    acp_client = ClientPackage("Codex for ACP", "codex-acp", "@zed-industries/codex-acp", "0.16.0")
     tool_aliases: ClassVar[ToolAliases] = {
         "shell": ToolAlias("exec_command", {"command": "cmd"}),
         "bash": ToolAlias("exec_command", {"command": "cmd"}),
@@ -203,12 +221,14 @@ class Codex(CliAgent):
         *,
         model: str = "gpt-offbook",
         sandbox: str = "danger-full-access",
+        approval: str = "never",
         retries: int = 0,
         **options: Unpack[CliOptions],
     ) -> None:
         super().__init__(**options)
         self._model = model
         self._sandbox = sandbox
+        self._approval = approval
         self._retries = retries
 
     def command(self, text: str, session: str) -> list[str]:
@@ -217,6 +237,10 @@ class Codex(CliAgent):
         if session:
             return [self.program, "exec", "resume", *options, session, text]
         return [self.program, "exec", *options, text]
+
+    def acp_launch(self) -> AcpLaunch:
+        """Return `codex-acp`, which has its own Codex and reads the same configuration."""
+        return AcpLaunch([self.program, *self.arguments])
 
     def files(self, endpoint: str) -> dict[str, str]:
         """Return its configuration, because it ignores base URLs in the environment."""
@@ -232,7 +256,7 @@ class Codex(CliAgent):
         lines = [
             f"model = {_toml(self._model)}",
             'model_provider = "offbook"',
-            'approval_policy = "never"',
+            f"approval_policy = {_toml(self._approval)}",
             f"sandbox_mode = {_toml(self._sandbox)}",
             "[analytics]",
             "enabled = false",
@@ -316,6 +340,11 @@ class GeminiCli(CliAgent):
         options += ["--approval-mode", self._approval]
         resume = ["--resume", "latest"] if session else []
         return [self.program, *options, *resume, *self.arguments, f"--prompt={text}"]
+
+    def acp_launch(self) -> AcpLaunch:
+        """Return `gemini --experimental-acp …`."""
+        options = ["--model", self._model, "--skip-trust", "--approval-mode", self._approval]
+        return AcpLaunch([self.program, "--experimental-acp", *options, *self.arguments])
 
     def environment(self, endpoint: str) -> dict[str, str]:
         """Return the environment."""
@@ -408,6 +437,8 @@ class OpenCode(CliAgent):
     A script calls its tools by their own names, `call("bash", {"command": "ls", "description":
     "…"})`; `shell` is an alias of `bash`. `title` names the session; with `title=""` the client
     asks the model for a title, in a separate request, at the same time as the first prompt.
+    `permissions` is `allow`, `deny` or `ask` for all tools; without a terminal, a question is a
+    refusal, unless it is driven by `Acp(OpenCode(…))`.
     """
 
     name = "opencode"
@@ -415,10 +446,16 @@ class OpenCode(CliAgent):
     tool_aliases: ClassVar[ToolAliases] = {"shell": ToolAlias("bash")}
 
     def __init__(
-        self, *, model: str = "offbook", title: str = "offbook", **options: Unpack[CliOptions]
+        self,
+        *,
+        model: str = "offbook",
+        title: str = "offbook",
+        permissions: str = "allow",
+        **options: Unpack[CliOptions],
     ) -> None:
         super().__init__(**options)
         self._model = model
+        self._permissions = permissions
         self._title = title
 
     def server_tool_name(self, server: str, tool: str) -> str:
@@ -433,6 +470,10 @@ class OpenCode(CliAgent):
         elif self._title:
             options += ["--title", self._title]
         return [self.program, "run", *options, *self.arguments]
+
+    def acp_launch(self) -> AcpLaunch:
+        """Return `opencode acp`; the configuration has its model."""
+        return AcpLaunch([self.program, "acp", "--pure", *self.arguments])
 
     def stdin(self, text: str) -> bytes:
         """Return the prompt: an argument that contains a space would be sent in quotes."""
@@ -453,7 +494,8 @@ class OpenCode(CliAgent):
                     "models": {self._model: {}},
                 }
             },
-            "permission": {"*": "allow"},  # without a terminal, a question is a refusal
+            "model": f"{PROVIDER}/{self._model}",
+            "permission": {"*": self._permissions},
             "autoupdate": False,
             "share": "disabled",
             "mcp": {

@@ -1,0 +1,161 @@
+"""A process that speaks JSON-RPC on its standard streams, one message a line.
+
+MCP servers and ACP agents are such processes. Each message is held against the rules of JSON-RPC;
+`problems` has the broken ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+from offbook.errors import DeadlineExceeded, RunError
+from offbook.exchange.json_rpc import (
+    JsonObject,
+    OnNotification,
+    OnRequest,
+    Peer,
+    RpcError,
+    decode_message,
+)
+from offbook.secrets import excerpt, outgoing
+from offbook.subjects.process import StandardInput, converse, describe_exit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from offbook.subjects.process import ProcessResult, Seal
+
+CLOSE_GRACE = 2.0
+STDERR_LIMIT = 16_384
+LINES_SHOWN = 12
+
+
+class RpcProcess:
+    """One process, from `start` to `close`. `title` is its name in error messages.
+
+    `checked` counts its messages. `problems` are the rules that it broke.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        on_request: OnRequest,
+        on_notification: OnNotification = lambda _method, _params: None,
+    ) -> None:
+        self.checked = 0
+        self.problems: list[str] = []
+        self._title = title
+        self._peer = Peer(self._send, on_request, on_notification)
+        self._stdin, self._rest, self._stderr = StandardInput(), b"", b""
+        self._task: asyncio.Task[ProcessResult] | None = None
+
+    def start(
+        self,
+        command: Sequence[str],
+        *,
+        cwd: Path,
+        env: Mapping[str, str],
+        seal: Seal | None = None,
+    ) -> None:
+        """Start the process."""
+        self._task = asyncio.create_task(
+            converse(command, cwd=cwd, env=env, stdin=self._stdin, watch=self._receive, seal=seal)
+        )
+
+    async def close(self) -> None:
+        """End the process: the end of its input, then a kill."""
+        task, self._task = self._task, None
+        if task is None:
+            return
+        self._stdin.close()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(task), CLOSE_GRACE)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        self._peer.close()
+
+    async def request(
+        self, method: str, params: JsonObject | None = None, *, deadline: float
+    ) -> Any:
+        """Return the result of a request; an end of the process fails the run."""
+        task = self._task
+        if task is None:
+            raise RunError(f"{self._title} has ended")
+        request = asyncio.ensure_future(self._peer.request(method, params))
+        try:
+            done, _ = await asyncio.wait(
+                [request, task], timeout=deadline, return_when=asyncio.FIRST_COMPLETED
+            )
+        except asyncio.CancelledError:
+            request.cancel()
+            raise
+        if request in done:
+            return request.result()
+        request.cancel()
+        lines = self.last_lines()
+        if task in done:
+            end = describe_exit(task.result().code)
+            raise RunError(f"{self._title} {end} during {method}", hint=lines or "no output")
+        raise DeadlineExceeded(
+            f"{self._title} did not answer {method} within {deadline:g} s",
+            hint=lines or "allow more time with deadline=…",
+        )
+
+    def notify(self, method: str, params: JsonObject | None = None) -> None:
+        """Send a notification."""
+        self._peer.notify(method, params)
+
+    def last_lines(self) -> str:
+        """Return the end of its error output, for an error message."""
+        printed = outgoing(self._stderr.decode("utf-8", "replace")).splitlines()
+        return "\n".join(f"  {excerpt(line, 300)}" for line in printed[-LINES_SHOWN:])
+
+    def expect(self, holds: bool, rule: str) -> None:  # noqa: FBT001 - the condition
+        """Note a rule that the process broke."""
+        if not holds:
+            self.problems.append(rule)
+
+    def take_problems(self) -> list[str]:
+        """Return the rules that it broke since the last call, each once."""
+        problems, self.problems = self.problems, []
+        return [*dict.fromkeys(problems)]
+
+    def _send(self, message: JsonObject) -> None:
+        self._stdin.write(msgspec.json.encode(message) + b"\n")
+
+    def _receive(self, stream: str, data: bytes) -> None:
+        if stream == "stderr":
+            self._stderr = (self._stderr + data)[-STDERR_LIMIT:]
+            return
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            if not line.strip():
+                continue
+            self.checked += 1
+            try:
+                message = decode_message(line)
+            except RpcError:
+                # The most frequent mistake: a print() of the program.
+                text = excerpt(line.decode("utf-8", "replace"), 80)
+                self.problems.append(f"a line on stdout is not JSON: {text!r}")
+            else:
+                self._check(message)
+                self._peer.receive(message)
+
+    def _check(self, message: Any) -> None:
+        if not isinstance(message, dict):
+            self.problems.append("a message must be an object")
+            return
+        fields = cast("JsonObject", message)
+        self.expect(fields.get("jsonrpc") == "2.0", 'a message must have "jsonrpc": "2.0"')
+        if "method" not in fields:
+            one = ("result" in fields) != ("error" in fields)
+            self.expect(one, "a response must have a result or an error")
+            if isinstance(error := fields.get("error"), dict):
+                code = cast("JsonObject", error).get("code")
+                self.expect(isinstance(code, int), "the code of an error must be an integer")
