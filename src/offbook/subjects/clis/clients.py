@@ -169,22 +169,25 @@ class ClaudeCode(CliAgent):
 
     def environment(self, endpoint: str) -> dict[str, str]:
         """Return the environment."""
-        # Root may bypass permissions only in a sandbox. Without the second variable, the tools
-        # of MCP servers are not in the request: the model would have to search for them.
-        search = {"ENABLE_TOOL_SEARCH": "false"} if self.mcp_servers else {}
-        return {**super().environment(endpoint), **search, "IS_SANDBOX": "1"}
+        # Root may bypass permissions only in a sandbox.
+        return {**super().environment(endpoint), **self._search_env, "IS_SANDBOX": "1"}
+
+    @property
+    def _search_env(self) -> dict[str, str]:
+        # Without it, the tools of MCP servers are not in the request: the model would have to
+        # search for them.
+        return {"ENABLE_TOOL_SEARCH": "false"} if self.mcp_servers else {}
 
     def acp_launch(self) -> AcpLaunch:
         """Return `claude-code-acp`, which runs the installed Claude Code."""
         found = self.client.find()
         executable = {"CLAUDE_CODE_EXECUTABLE": found} if found else {}
+        # It selects the first model of its list, which is one of these.
+        models = {f"ANTHROPIC_DEFAULT_{name}_MODEL": self._model for name in ("OPUS", "SONNET")}
         return AcpLaunch(
             [self.program, *self.arguments],
-            {"ENABLE_TOOL_SEARCH": "false", **executable},
-            {
-                "session/set_model": {"modelId": self._model},
-                "session/set_mode": {"modeId": self._permissions},
-            },
+            {**self._search_env, **models, **executable},
+            {"session/set_mode": {"modeId": self._permissions}},
         )
 
     def parse_output(self, stdout: str, events: Sequence[dict[str, Any]]) -> AgentOutput:  # noqa: ARG002 - it prints JSON
@@ -496,6 +499,8 @@ class OpenCode(CliAgent):
             },
             "model": f"{PROVIDER}/{self._model}",
             "permission": {"*": self._permissions},
+            # Over ACP no option gives the title.
+            "agent": {"title": {"disable": True}} if self._title else {},
             "autoupdate": False,
             "share": "disabled",
             "mcp": {

@@ -140,6 +140,7 @@ class Acp(PlainSubject):
         agent.mcp_servers = {}
         alone = msgspec.structs.replace(context, servers=())
         await agent.prepare(alone, agent.acp_client or agent.client)
+        agent.mcp_servers = self._servers
         self._launch = agent.acp_launch()
         await self._start()
 
