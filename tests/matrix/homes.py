@@ -168,6 +168,18 @@ HOMES = {
         Home("pydantic-evals", ("pydantic-evals==2.62.0",)),
         Home("deepeval", ("deepeval==4.3.1",)),
         Home("promptfoo", ("promptfoo@0.121.20",), npm=True),
+        # hosts of one scripted MCP server
+        Home(
+            "mcp-hosts",
+            (
+                "pydantic-ai-slim[mcp,openai]==2.66.0",
+                "langchain==1.4.7",
+                "langchain-mcp-adapters==0.3.2",
+                "langchain-openai==1.7.3",
+                "langgraph==1.2.22",
+            ),
+            with_offbook=True,
+        ),
         Home("claude-agent-sdk", ("claude-agent-sdk==0.2.182",), with_offbook=True),
         # strands requires the versions of the OpenAI and Anthropic SDKs that use httpx
         Home(
