@@ -30,12 +30,13 @@ from offbook.files import find_kind, read_document, read_text, require_kind, run
 from offbook.secrets import excerpt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from offbook.errors import ScriptUnfinished
     from offbook.exchange.messages import ToolResult
     from offbook.exchange.model import ModelSource, Reply, Request
+    from offbook.exchange.people import Answer, PersonQuestion
     from offbook.sources.playbook.actions import Action, Call, Role, Turn
     from offbook.sources.playbook.playbook import Playbook
 
@@ -89,6 +90,12 @@ def open_source(path: Path) -> Callable[[], ModelSource]:
             except ScriptError as error:
                 raise _locate(error, path)  # noqa: B904 - it is the same error
 
+        async def answer(self, question: PersonQuestion, /) -> Answer:
+            try:
+                return await super().answer(question)
+            except ScriptError as error:
+                raise _locate(error, path)  # noqa: B904 - as above
+
         def unfinished(self) -> ScriptUnfinished | None:
             error = super().unfinished()
             return None if error is None else _locate(error, path)
@@ -125,7 +132,8 @@ def _as_yaml(text: str) -> str:
         text,
     )
     text = re.sub(r"""\bwhen\((['"])(.*?)\1(, …)?\)""", r"when: \2", text)
-    return re.sub(r"\b(when|role|call|say|think|fail)\(…\)", r"- \1: …", text)
+    text = re.sub(r"""\bperson\((['"])(.*?)\1, allow\)""", r"- {person: \2, allow: true}", text)
+    return re.sub(r"\b(when|role|call|say|think|fail|person)\(…\)", r"- \1: …", text)
 
 
 # ---------------------------------------------------------------------------- playbooks
@@ -139,16 +147,19 @@ WORDS = {
     "say": ("stop",),
     "think": (),
     "fail": ("status", "retry_after"),
+    "person": ("answer", "allow", "deny"),
 }
+WORD_LIST = ", ".join(f"{word}:" for word in WORDS)
 
 
 class _ActionEntry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """An action in a file: exactly one of the first four fields is set."""
+    """An action in a file: exactly one of the first five fields is set."""
 
     call: str | None = None
     say: str | None = None
     think: str | None = None
     fail: str | None = None
+    person: str | None = None
     params: dict[str, Any] | None = msgspec.field(name="with", default=None)
     unknown: bool | None = None
     invalid: bool | None = None
@@ -157,6 +168,9 @@ class _ActionEntry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tru
     stop: str | None = None
     status: int | None = None
     retry_after: float | None = None
+    answer: Any = None
+    allow: bool | dict[str, Any] | None = None
+    deny: bool | str | None = None
 
 
 class _ScriptEntry(msgspec.Struct, forbid_unknown_fields=True):
@@ -277,7 +291,7 @@ def _read_action(entry: _ActionEntry, number: int, path: Path) -> Action:
     if len(words) != 1:
         shown = " and ".join(f"{word}:" for word in words) or "none"
         raise FormatError(
-            f"an action of entry {number} has {shown}, expected one of call:, say:, think:, fail:",
+            f"an action of entry {number} has {shown}, expected one of {WORD_LIST}",
             path=path,
             hint="begin each action with its own dash: - say: …",
         )
@@ -292,6 +306,8 @@ def _read_action(entry: _ActionEntry, number: int, path: Path) -> Action:
         )
     from offbook.sources.playbook import actions
 
+    if word == "person":
+        return _read_person(given, number, path)
     build: Callable[..., Action] = getattr(actions, word)
     expected = given.pop("result", None)
     action = build(given.pop(word), **given)
@@ -303,3 +319,24 @@ def _read_action(entry: _ActionEntry, number: int, path: Path) -> Action:
         return expected in result.text, message
 
     return cast("Call", action).then(check_result)
+
+
+def _read_person(given: Mapping[str, Any], number: int, path: Path) -> Action:
+    from offbook.exchange.people import Allow, Deny
+    from offbook.sources.playbook.actions import person
+
+    about, *others = given.values()
+    name = [name for name in given if name != "person"]
+    if len(others) != 1 or others[0] is False:
+        raise FormatError(
+            f"person: of entry {number} has no single answer",
+            path=path,
+            hint="add one of allow: true, allow: {the changed parameters}, deny: true,"
+            " deny: the reason, answer: a value",
+        )
+    answer = others[0]
+    if name == ["allow"]:
+        answer = Allow(None if answer is True else answer)
+    elif name == ["deny"]:
+        answer = Deny("" if answer is True else answer)
+    return person(about, answer)
