@@ -2,16 +2,21 @@
 
 A subject asks by `RunContext.ask`, whatever its framework calls it (an approval, an interrupt, an
 elicitation). The script answers: `person("refund", allow)`.
+
+In a conversation of several prompts, a `SimulatedPerson` also writes the prompts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, runtime_checkable
 
 import msgspec
 
 from offbook.errors import ScriptMismatch, UsageError
+
+if TYPE_CHECKING:
+    from offbook.exchange.model import ModelSource
 
 T = TypeVar("T")
 
@@ -121,3 +126,83 @@ def describe_answer(answer: Answer) -> str:
     if isinstance(answer, Deny):
         return f"deny({answer.reason!r})" if answer.reason else "deny"
     return repr(answer)
+
+
+# --- A person who writes the prompts
+
+DONE = "[done]"
+MAX_TURNS = 8
+INSTRUCTIONS = (
+    "You are a person who talks with an assistant, to reach this goal: {goal}\n"
+    "Write the next message of the person and nothing else: short, as people write. Do not help "
+    "the assistant. Answer its questions in the person's place. When the goal is reached, or when "
+    f"it cannot be reached, write {DONE}."
+)
+FIRST_REQUEST = "(The conversation begins.)"
+
+
+class SimulatedPerson:
+    """A person with a goal, who prompts the agent until it is reached, at most `turns` times.
+
+        person = SimulatedPerson("Get the money for order 7 back.", source, reached=is_refunded)
+        rehearsal.run(person)
+
+    `speaker` plays the person: a list of messages, or a source, such as a cassette or a live
+    model. A source gets the goal as its system prompt and the answers of the agent as messages; it
+    ends the conversation with `[done]`. After each answer, `reached` gets the events of the run,
+    and returns whether the goal is reached; without it, the word of the source decides.
+    """
+
+    def __init__(
+        self,
+        goal: str,
+        speaker: Sequence[str] | ModelSource,
+        *,
+        reached: Callable[[Any], object] | None = None,
+        turns: int = MAX_TURNS,
+    ) -> None:
+        scripted = isinstance(speaker, Sequence)
+        if isinstance(speaker, str) or (scripted and not speaker):
+            raise UsageError(
+                "the messages of the person must be a list of texts",
+                hint='write SimulatedPerson("Get a refund", ["I want my money back."], …)',
+            )
+        if scripted and reached is None:
+            raise UsageError(
+                "nothing says whether the goal is reached",
+                hint='add reached=lambda events: events.tool_calls_for("refund")',
+            )
+        if turns < 1:
+            raise UsageError(f"turns: expected an integer >= 1, got {turns}")
+        self.goal = goal
+        self.turns = turns
+        self.is_done = False
+        self.dialogue: list[tuple[str, str]] = []  # the person's message, and the agent's answer
+        self._speaker = speaker
+        self._reached = reached
+
+    def is_reached(self, events: Any) -> bool:
+        """Return whether the goal is reached, after these events of the run."""
+        return self.is_done if self._reached is None else bool(self._reached(events))
+
+    async def next_message(self) -> str | None:
+        """Return the next message of the person, or None if they end the conversation."""
+        if isinstance(self._speaker, Sequence):
+            said = len(self.dialogue)
+            return self._speaker[said] if said < len(self._speaker) else None
+        from offbook.exchange.messages import History, Message, Text, user
+        from offbook.exchange.model import Request
+
+        # The roles are exchanged: what the agent answered is what the person is asked.
+        messages = [user(FIRST_REQUEST)]
+        for said, answer in self.dialogue:
+            messages += [Message("assistant", (Text(said),)), user(answer)]
+        request = Request(History(messages), INSTRUCTIONS.format(goal=self.goal))
+        text = (await cast("ModelSource", self._speaker).reply(request)).text
+        self.is_done = DONE in text
+        return None if self.is_done else text
+
+    def describe(self) -> str:
+        """Return the conversation, for an error message."""
+        lines = [f"  person: {said}\n  agent: {answer}" for said, answer in self.dialogue]
+        return "\n".join(lines)

@@ -46,6 +46,7 @@ from offbook.trace.events import (
     ITERATION,
     LOOP_START,
     PERSON,
+    PERSON_SAID,
     PROCESS_EXIT,
     PROCESS_OUTPUT,
     PROCESS_START,
@@ -159,6 +160,7 @@ class TraceTree:
             TOOL_ERROR: self._on_tool_error,
             REFUSED: self._on_refused,
             PERSON: self._on_person,
+            PERSON_SAID: self._on_person_said,
             FAULT: self._on_fault,
             VERDICT: self._on_verdict,
             WIRE: self._on_wire,
@@ -512,6 +514,10 @@ class TraceTree:
     def _on_person(self, data: dict[str, Any]) -> Iterator[StyledLine]:
         asked = str(data.get("tool") or data.get("question", ""))
         text = self._texts.shorten(f"{asked}: {data.get('answer', 'no answer')}")
+        return self._add(Node(StyledText("person: ", "warning"), StyledText(text)))
+
+    def _on_person_said(self, data: dict[str, Any]) -> Iterator[StyledLine]:
+        text = self._texts.shorten(str(data.get("text", "")))
         return self._add(Node(StyledText("person: ", "warning"), StyledText(text)))
 
     def _on_fault(self, data: dict[str, Any]) -> Iterator[StyledLine]:

@@ -31,8 +31,10 @@ from offbook.errors import (
     RunError,
     ToolFailed,
     UsageError,
+    counted,
 )
 from offbook.exchange.model import AwaitsResults, ModelSource
+from offbook.exchange.people import SimulatedPerson
 from offbook.files import ReusedFolder
 from offbook.runs.run import (
     AwaitableResult,
@@ -53,7 +55,15 @@ from offbook.subjects.subject import (
     MOCKS_USED,
     Subject,
 )
-from offbook.trace.events import REQUEST, UNSET, FileLine, RunEndData, RunStartData, Verdict
+from offbook.trace.events import (
+    REQUEST,
+    UNSET,
+    FileLine,
+    PersonSaidData,
+    RunEndData,
+    RunStartData,
+    Verdict,
+)
 from offbook.trace.hub import Hub, run_watchers, use_hub
 
 if TYPE_CHECKING:
@@ -66,7 +76,7 @@ if TYPE_CHECKING:
     from offbook.trace.events import Event
     from offbook.trace.query import Events
 
-    Script = Turn | Role | str
+    Script = Turn | Role | str | SimulatedPerson
 
 T = TypeVar("T")
 
@@ -247,6 +257,8 @@ class Rehearsal:
     def run(self, *script: Script) -> Run:
         """Run these turns and roles (with another source than a playbook: these prompts).
 
+        A `SimulatedPerson` in place of prompts writes them.
+
         The agent is prompted with the text of each turn. A turn whose text the agent sends itself
         is not prompted again.
         """
@@ -339,9 +351,9 @@ class Rehearsal:
         self._wiring.refused.clear()
         playbook = self._playbook
         # A playbook that is loaded already answers prompts like any other source.
-        only_prompts = all(isinstance(item, str) for item in script)
+        only_prompts = all(isinstance(item, (str, SimulatedPerson)) for item in script)
         if playbook is None or (playbook.remaining and only_prompts):
-            prompts: list[Turn | str] = [*_check_prompts(script)]
+            prompts: list[Turn | str | SimulatedPerson] = [*_check_prompts(script)]
             turns = len(prompts)
             if playbook is not None and (aliased := self._wiring.aliased) is not None:
                 aliased.activate(playbook.called_tools)
@@ -349,7 +361,7 @@ class Rehearsal:
         else:
             from offbook.sources.playbook.actions import Turn
 
-            prompts = self._load(playbook, script)
+            prompts = [*self._load(playbook, script)]
             # A program that sends all prompts itself is called once for the turns of the script.
             turns = sum(isinstance(item, Turn) for item in script)
         first = self.hub.seq
@@ -360,6 +372,8 @@ class Rehearsal:
             for prompt in prompts:
                 if isinstance(prompt, str):
                     output = await self._prompt(prompt)
+                elif isinstance(prompt, SimulatedPerson):
+                    output = await self._converse(prompt, first)
                 # The agent may have prompted itself with the text of this turn.
                 elif playbook is not None and playbook.next_turn is prompt:
                     playbook.open(prompt)
@@ -391,6 +405,32 @@ class Rehearsal:
         run.end(first, self.hub.seq, output)
         if self.hub.faults is not None:
             self._check_faults(run)
+
+    async def _converse(self, person: SimulatedPerson, first: int) -> object:
+        """Let a person prompt the agent until their goal is reached; return the last answer."""
+        output: object = None
+        reached = False
+        while not reached and len(person.dialogue) < person.turns:
+            text = await person.next_message()
+            if text is None:
+                break
+            self.hub.emit_data(PersonSaidData(text, len(person.dialogue) + 1))
+            output = await self._prompt(text)
+            person.dialogue.append((text, "" if output is None else str(output)))
+            reached = person.is_reached(self._events_after(first))
+        reached = reached or person.is_reached(self._events_after(first))
+        count = counted(len(person.dialogue), "turn")
+        message = "" if reached else f"the goal was not reached after {count}: {person.goal}"
+        status = "pass" if reached else "fail"
+        self.hub.emit_verdict(Verdict("goal reached", status, message, person.goal, count))
+        if not reached:
+            raise CheckFailed(message, hint=person.describe())
+        return output
+
+    def _events_after(self, first: int) -> Events:
+        from offbook.trace.query import Events
+
+        return Events([event for event in self._trace.read() if event.seq > first])
 
     def _emit_start(self, turns: int) -> None:
         if getattr(self.subject, "releases_held", False):  # of a session
@@ -687,9 +727,10 @@ def _as_playbook(source: ModelSource) -> Playbook | None:
     return cast("Playbook", source) if is_playbook else None
 
 
-def _check_prompts(script: tuple[Script, ...]) -> list[str]:
+def _check_prompts(script: tuple[Script, ...]) -> list[str | SimulatedPerson]:
     """Return the prompts of a run whose replies come from another source than a playbook."""
-    prompts = _expect(script, (str,), "prompts")
+    kinds: tuple[type[str | SimulatedPerson], ...] = (str, SimulatedPerson)
+    prompts = _expect(script, kinds, "prompts")
     if not prompts:
         raise PlaybookError("run() needs a prompt", hint='write run("…")')
     return prompts

@@ -23,7 +23,7 @@ __all__, __getattr__, __dir__ = lazy_names(
         "checks.golden_transcript": "assert_eq assert_golden_transcript assert_handoff_emitted"
         " assert_ne assert_receipt_field assert_step_emitted assert_step_received"
         " assert_steps_ran require",
-        "host.fake_cli": "FakeCli fake_cli mock_pi",
+        "host.fake_cli": "fake_cli mock_pi",
         "host.host_scope": "assert_host_call_count assert_host_called assert_no_host_calls"
         " clear_host_mocks host_call host_call_count host_call_count_for host_calls"
         " host_calls_for mock_host_error mock_host_response mock_host_result"
@@ -40,7 +40,7 @@ __all__, __getattr__, __dir__ = lazy_names(
         "trace.steps": "StepLog",
         "runs.mock_scopes": "LlmScope MockScopes clear_llm_mocks",
         "host.host_scope": "HostCall HostScope host_was_called",
-        "host.fake_cli": "CliCall",
+        "host.fake_cli": "CliCall FakeCli",
         "checks.audit": "AuditFinding AuditPolicy AuditResult AuditRule AuditState"
         " AuditedTranscript audit_transcript parse_audit_policy",
     },

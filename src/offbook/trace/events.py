@@ -72,6 +72,7 @@ PLAN = "plan"  # A plan or a decision of the agent, as a structure.
 FEEDBACK = "feedback_injected"  # Feedback of a person or a gate to the agent, such as an approval.
 BUDGET_EXHAUSTED = "agent.budget_exhausted"  # The agent stopped at a limit.
 LOOP_STUCK = "agent.loop_stuck"  # The agent repeated itself until it was stopped.
+PERSON_SAID = "person.said"  # A simulated person prompts the agent: the message, and its number.
 PERSON = "person.asked"  # The agent asked a person: the question, and the answer of the script.
 FAULT = "fault.injected"  # A fault of the run's plan: its kind, and where it was injected.
 HOST_CALL = "host.call"  # A call of the host: parameters, who answered, and the answer.
@@ -437,6 +438,14 @@ class PersonData(EventData, frozen=True):
     answer: Any = UNSET
     changed: Any = UNSET
     reason: str | Optional = UNSET
+
+
+class PersonSaidData(EventData, frozen=True):
+    """A message of a simulated person to the agent."""
+
+    event_name = PERSON_SAID
+    text: str
+    turn: int
 
 
 class FaultData(EventData, frozen=True):
