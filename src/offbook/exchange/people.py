@@ -9,7 +9,7 @@ In a conversation of several prompts, a `SimulatedPerson` also writes the prompt
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
@@ -198,7 +198,7 @@ class SimulatedPerson:
         for said, answer in self.dialogue:
             messages += [Message("assistant", (Text(said),)), user(answer)]
         request = Request(History(messages), INSTRUCTIONS.format(goal=self.goal))
-        text = (await cast("ModelSource", self._speaker).reply(request)).text
+        text = (await self._speaker.reply(request)).text
         self.is_done = DONE in text
         return None if self.is_done else text
 

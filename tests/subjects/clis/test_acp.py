@@ -62,7 +62,7 @@ def test_the_command_and_the_protocol_of_one_agent_do_the_same(tmp_path: Path):
     for subject, trace in zip((command, start()), traces, strict=True):
         with drive(subject, trace=trace) as rehearsal:
             rehearsal.run(*turns)
-    comparison = compare_paths(*traces)
+    comparison = compare_paths(traces[0], traces[1])
     assert comparison.same, [*render_comparison(comparison)]
     assert len(comparison.traces[0].rows) > 10
 
@@ -73,7 +73,7 @@ def test_another_answer_over_the_protocol_is_a_difference(tmp_path: Path):
     for subject, trace, text in zip((command, start()), traces, ("one", "two"), strict=True):
         with drive(subject, trace=trace) as rehearsal:
             rehearsal.run(when("Go", [say(text)]))
-    assert compare_paths(*traces).traces[0].differences["answers"] == 1
+    assert compare_paths(traces[0], traces[1]).traces[0].differences["answers"] == 1
 
 
 # --- Permissions
@@ -99,7 +99,7 @@ def test_a_person_answers_a_permission_request(answer: Any, chosen: str, files: 
     assert event.data["question"] == "touch it"
 
 
-WRONG_ANSWERS = [
+WRONG_ANSWERS: list[tuple[list[Any], type[OffbookError], str]] = [
     ([], ScriptMismatch, r"asked an approval of shell.*no person\(…\) of the script answers it"),
     ([person("shell", allow({"command": "ls"}))], UsageError, "ACP cannot change the parameters"),
     ([person("shell", "Never")], UsageError, r"(?s)no such answer about shell: 'Never'.*'Always'"),

@@ -1,11 +1,13 @@
 """Four agents over ACP by one adapter: permissions, sessions, and the same as by their commands."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from offbook.checks.comparison import compare_paths
+from offbook.errors import RunError
 from offbook.people import allow, deny, person
 from offbook.runs import drive
 from offbook.sources.playbook import call, say, when
@@ -19,7 +21,7 @@ def agents(*shells: Shell) -> list[Any]:
 
 
 # The option with which a client asks a person before it runs a command.
-ASKS = {
+ASKS: dict[str, dict[str, Any]] = {
     "claude": {"permissions": "default"},
     "codex": {"approval": "untrusted"},
     "gemini": {"approval": "default"},
@@ -44,13 +46,16 @@ def test_a_person_allows_a_command_of_an_acp_agent(shell: Shell):
 
 
 @pytest.mark.parametrize("shell", agents(CLAUDE, CODEX, GEMINI, OPENCODE))
-def test_a_person_denies_a_command_of_an_acp_agent(shell: Shell):
+def test_a_person_denies_a_command_of_an_acp_agent(shell: Shell, tmp_path: Path):
     goes_on = shell is GEMINI  # the others end the turn, without a further request
     made = call("shell", {"command": "touch made"}, unanswered=not goes_on)
-    with drive(Acp(shell.make(deadline=DEADLINE, **ASKS[str(shell)]))) as rehearsal:
-        rest = [say("I may not.")] if goes_on else []
+    rest = [say("I may not.")] if goes_on else []
+    # claude-code-acp 0.16 reports the end of the turn as an internal error.
+    ends = pytest.raises(RunError, match="Internal error") if shell is CLAUDE else nullcontext()
+    agent = Acp(shell.make(deadline=DEADLINE, **ASKS[str(shell)]))
+    with ends, drive(agent, cwd=tmp_path) as rehearsal:
         rehearsal.run(when("Make it", [made, person("shell", deny), *rest]))
-        assert not (rehearsal.cwd / "made").exists()
+    assert not (tmp_path / "made").exists()
 
 
 # Gemini CLI 0.61 writes the start of a session twice and then does not find it.
@@ -76,7 +81,8 @@ def test_an_agent_does_the_same_by_its_command_and_over_acp(shell: Shell, tmp_pa
         with drive(subject, trace=trace) as rehearsal:
             made = call("shell", {"command": "echo it works"})
             rehearsal.run(when("Say it", [made, say("Done.")]))
-    (compared,) = compare_paths(*traces, NUMBERS).traces
+    (compared,) = compare_paths(traces[0], traces[1], NUMBERS).traces
     # The agents send other system prompts and tools; what they do is the same.
     assert set(compared.differences) <= {"requests"}
+    assert compared.same or shell is not OPENCODE
     assert len(compared.rows) > 5

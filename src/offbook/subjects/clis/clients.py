@@ -180,7 +180,7 @@ class ClaudeCode(CliAgent):
 
     def acp_launch(self) -> AcpLaunch:
         """Return `claude-code-acp`, which runs the installed Claude Code."""
-        found = self.client.find()
+        found = self.client and self.client.find()
         executable = {"CLAUDE_CODE_EXECUTABLE": found} if found else {}
         # It selects the first model of its list, which is one of these.
         models = {f"ANTHROPIC_DEFAULT_{name}_MODEL": self._model for name in ("OPUS", "SONNET")}

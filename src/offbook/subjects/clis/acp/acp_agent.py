@@ -189,7 +189,7 @@ class Acp(PlainSubject):
         return self.info.get("agentCapabilities") or {}
 
     async def _open_session(self, method: str, params: JsonObject) -> JsonObject:
-        servers = [
+        servers: list[JsonObject] = [
             {"name": name, "command": server["command"], "args": server["args"], "env": []}
             for name, server in self._servers.items()
         ]
@@ -254,7 +254,7 @@ class Acp(PlainSubject):
             raise
         finally:
             self._emit_updates()
-        reason = result.get("stopReason") if isinstance(result, dict) else None
+        reason = cast("JsonObject", result or {}).get("stopReason")
         if self._process is not None:
             self._process.expect(reason in STOP_REASONS, f"unknown stopReason {reason!r}")
         self._raise_problems()
@@ -262,7 +262,7 @@ class Acp(PlainSubject):
             raise self._failure
         message = self._last_message()
         self.output = AgentOutput(message, session)
-        data = {"text": message, "session": session, "stop": reason}
+        data: JsonObject = {"text": message, "session": session, "stop": reason}
         self._context.hub.emit(PROCESS_RESULT, data)
         return message or None
 

@@ -112,7 +112,8 @@ class AcpHost:
     # --- Terminals
 
     def _create(self, params: JsonObject) -> _Terminal:
-        command, arguments = str(params.get("command", "")), params.get("args") or []
+        command = str(params.get("command", ""))
+        arguments: list[str] = params.get("args") or []
         # Without arguments it is a line of a shell.
         words = [command, *arguments] if arguments else ["bash", "-c", command]
         added = {item["name"]: item["value"] for item in params.get("env") or ()}
