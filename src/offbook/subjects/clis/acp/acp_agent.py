@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 import msgspec
 
 from offbook.errors import DeadlineExceeded, OffbookError, RunError, UsageError
-from offbook.exchange.json_rpc import METHOD_NOT_FOUND, JsonObject, RpcError
+from offbook.exchange.json_rpc import METHOD_NOT_FOUND, JsonObject, RpcError, as_object
 from offbook.exchange.people import Allow, Answer, Deny, PersonQuestion
 from offbook.subjects.clis.acp.acp_host import AcpHost
 from offbook.subjects.clis.cli import (
@@ -156,14 +156,17 @@ class Acp(PlainSubject):
         env = {**self._agent.process_env, **launch.env, "PWD": str(context.cwd)}
         process.start(launch.command, cwd=context.cwd, env=env, seal=context.seal)
         files = {"readTextFile": self._files, "writeTextFile": self._files}
-        self.info = await self._request(
+        client = {"name": "offbook", "title": "Offbook", "version": VERSION}
+        capabilities = {"fs": files, "terminal": self._terminals}
+        info = await self._request(
             "initialize",
             {
                 "protocolVersion": PROTOCOL_VERSION,
-                "clientCapabilities": {"fs": files, "terminal": self._terminals},
-                "clientInfo": {"name": "offbook", "title": "Offbook", "version": VERSION},
+                "clientCapabilities": capabilities,
+                "clientInfo": client,
             },
         )
+        self.info = as_object(info)
         version = self.info.get("protocolVersion")
         process.expect(version == PROTOCOL_VERSION, f"unknown protocol version {version!r}")
         session = self.output.session
@@ -186,7 +189,7 @@ class Acp(PlainSubject):
 
     @property
     def _capabilities(self) -> JsonObject:
-        return self.info.get("agentCapabilities") or {}
+        return as_object(self.info.get("agentCapabilities"))
 
     async def _open_session(self, method: str, params: JsonObject) -> JsonObject:
         servers: list[JsonObject] = [
@@ -195,7 +198,8 @@ class Acp(PlainSubject):
         ]
         cwd = str(self._context.cwd)
         try:
-            return await self._request(method, {**params, "cwd": cwd, "mcpServers": servers})
+            opened = await self._request(method, {**params, "cwd": cwd, "mcpServers": servers})
+            return as_object(opened)
         except RpcError as error:
             methods = [method.get("id") for method in self.info.get("authMethods") or ()]
             if error.code != AUTH_REQUIRED or not methods:
@@ -254,7 +258,7 @@ class Acp(PlainSubject):
             raise
         finally:
             self._emit_updates()
-        reason = cast("JsonObject", result or {}).get("stopReason")
+        reason = as_object(result).get("stopReason")
         if self._process is not None:
             self._process.expect(reason in STOP_REASONS, f"unknown stopReason {reason!r}")
         self._raise_problems()
@@ -310,8 +314,9 @@ class Acp(PlainSubject):
         return await self._host.respond(method, params)
 
     async def _ask_permission(self, params: JsonObject) -> JsonObject:
-        call: JsonObject = params.get("toolCall") or {}
-        options: list[JsonObject] = params.get("options") or []
+        call, given = as_object(params.get("toolCall")), params.get("options")
+        listed = cast("list[object]", given) if isinstance(given, list) else []
+        options = [as_object(option) for option in listed]
         self._tool_calls.add(str(call.get("toolCallId")))  # some announce a call by the request
         made = self._find_call(call)
         if made is None:
@@ -392,8 +397,7 @@ def _choose_option(
 
 
 def _chunk_text(update: Mapping[str, Any]) -> str:
-    content: JsonObject = update.get("content") or {}
-    return str(content.get("text", ""))
+    return str(as_object(update.get("content")).get("text", ""))
 
 
 def _join_text(updates: Iterable[JsonObject]) -> str:
@@ -413,7 +417,7 @@ def _join_chunks(updates: Iterable[JsonObject]) -> Iterable[JsonObject]:
     pending: JsonObject = {}
     for update in updates:
         kind = update.get("sessionUpdate")
-        if kind not in CHUNKS or "text" not in (update.get("content") or {}):
+        if kind not in CHUNKS or "text" not in as_object(update.get("content")):
             if pending:
                 yield pending
             pending = {}
