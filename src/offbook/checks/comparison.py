@@ -533,7 +533,11 @@ def _without_protocols(before: list[Event], after: list[Event]) -> Iterator[list
     prompts. What it does is the same.
     """
     protocols = [
-        {event.data.get("protocol") for event in side if event.event == names.PROCESS_START}
+        {
+            event.data["protocol"]
+            for event in side
+            if event.event == names.PROCESS_START and "protocol" in event.data
+        }
         for side in (before, after)
     ]
     if protocols[0] == protocols[1]:
