@@ -134,6 +134,12 @@ HOMES = {
             ),
             with_offbook=True,
         ),
+        # shell-gpt imports click, which its typer no longer requires.
+        Home("shell-gpt", ("shell-gpt==1.5.1", "click==8.5.1")),
+        Home("gptme", ("gptme==0.35.1",)),
+        Home("griptape", ("griptape==1.13.0", "openai==3.51.0")),
+        # It imports modules that later versions of instructor do not have.
+        Home("atomic-agents", ("atomic-agents==1.1.11", "instructor==1.10.0")),
         # commands with old versions of litellm
         Home("aider", ("aider-chat==0.86.2",)),
         # It imports pkg_resources, which setuptools 82 no longer has. The other pins spare pip the

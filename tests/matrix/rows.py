@@ -118,6 +118,10 @@ EXECUTE_TEXT = when(PROMPT, [say(f"Look.\n\n```shell\n{ECHO}\n```"), say(FINAL)]
 CLICK = {"type": "click", "x": 1, "y": 2, "button": "left"}
 COMPUTER = when(PROMPT, [call("computer", CLICK), say(FINAL)])
 HOSTED = when(PROMPT, [[call("web_search", {"query": "weather in Paris"}), say(FINAL)]])
+NAMED_WEATHER = when(PROMPT, [call("Weather_get_weather", {"city": "Paris"}), say(FINAL)])
+GPTME_SHELL = when(
+    PROMPT, [say(f"Look.\n```shell\n{ECHO}\n```"), say(f"{FINAL}\n```complete\n```")]
+)
 MCP = when(PROMPT, [call("mcp__wx__get_weather", {"city": "Paris"}), say(FINAL)])
 
 
@@ -380,6 +384,20 @@ ROWS = [
             turn is EXECUTE_TEXT,
         )
         for variant, turn in (("function", EXECUTE), ("text", EXECUTE_TEXT))
+    ),
+    Row("shell-gpt", "shell_gpt_command.py", "functions", True, "shell-gpt"),
+    # Its host is in its code.
+    *(
+        Row("gptme", "gptme_command.py", "groq", stream, "gptme", GPTME_SHELL, FINAL, True)
+        for stream in (False, True)
+    ),
+    *(
+        Row("griptape", "griptape_agent.py", "chat", stream, "griptape", NAMED_WEATHER)
+        for stream in (False, True)
+    ),
+    *(
+        Row("atomic-agents", "atomic_agent.py", "tools", stream, "atomic-agents", turn, "Paris: 21")
+        for stream, turn in ((False, OBJECT), (True, PARTIAL_OBJECT))
     ),
     *_both("ollama", "ollama_sdk.py", "chat", home_name="providers"),
     *(
