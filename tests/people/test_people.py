@@ -225,3 +225,22 @@ def test_a_person_is_not_part_of_a_message():
 def test_an_answer_is_needed():
     with pytest.raises(PlaybookError, match="has no answer"):
         person("pay", None)
+
+
+def test_an_elicitation_that_the_script_does_not_answer_fails_the_run():
+    server = McpServer([sys.executable, "-I", SERVER, "elicitation"])
+    find = call("find_order", {"number": 7})
+    with (
+        pytest.raises(ScriptMismatch, match=r"Which account\?.*no person\(…\) of the script"),
+        drive(server) as rehearsal,
+    ):
+        rehearsal.run(when("Find", [find, say("Done.")]))
+
+
+def test_a_person_whom_an_mcp_server_never_asks_fails_the_run():
+    find = call("find_order", {"number": 7})
+    with (
+        pytest.raises(ScriptMismatch, match=r"asked no person: step 2. person"),
+        drive(McpServer([sys.executable, "-I", SERVER])) as rehearsal,
+    ):
+        rehearsal.run(when("Find", [find, person("account", "A7"), say("Done.")]))
