@@ -8,6 +8,8 @@ command, and none names a file that is written.
 from __future__ import annotations
 
 import asyncio
+import atexit
+import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
@@ -52,8 +54,10 @@ def list_seeds(name: str) -> list[bytes]:
 
 @cache
 def _folder() -> Path:
-    """Return the folder of the inputs of this process."""
-    return Path(tempfile.mkdtemp(prefix="offbook-fuzz-"))
+    """Return the folder of the inputs of this process; it is removed at its end."""
+    folder = tempfile.mkdtemp(prefix="offbook-fuzz-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
 
 
 def _write(name: str, data: bytes) -> Path:
