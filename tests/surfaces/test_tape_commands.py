@@ -81,3 +81,37 @@ def test_options_that_mean_nothing_are_refused(name: str, tape: Path):
     options, message = WRONG[name]
     ended = run_offbook("replay", "tape.yaml", *options, *command(), cwd=tape.parent)
     assert (ended.returncode, message in ended.stderr) == (2, True), ended.stderr
+
+
+# --- The shortest tape
+
+CRASHING = """
+import json, os, sys, urllib.request
+url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+messages, words = [{"role": "user", "content": "Go"}], []
+while "answer 3" not in words:
+    body = json.dumps({"model": "gpt-5", "messages": messages})
+    request = urllib.request.Request(url, body.encode(), {"content-type": "application/json"})
+    message = json.load(urllib.request.urlopen(request))["choices"][0]["message"]
+    words.append(message["content"])
+    messages += [message, {"role": "user", "content": "Go on"}]
+raise LookupError(f"answer 3 is not expected after {len(words)} answers")
+"""
+
+
+def test_a_tape_is_shrunk_to_the_failure_of_a_command(tmp_path: Path):
+    (tmp_path / "agent.py").write_text(CRASHING)
+    failing = ["--", *forked_command("agent.py")]
+    with Server() as server:
+        url = server.mount(Counting(), run="").openai
+        recorded = run_offbook("record", "tape.yaml", "--upstream", url, *failing, cwd=tmp_path)
+    assert (recorded.returncode, len(load_cassette(tmp_path / "tape.yaml"))) == (1, 3)
+    ended = run_offbook("replay", "tape.yaml", "--shrink", "short.yaml", *failing, cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.startswith(
+        "short.yaml: 1 of 3 interactions show the failure (3 replays): failed with exit code 1: "
+        "LookupError: answer # is not expected after # answers\n"
+        "to see it: offbook replay short.yaml -- "
+    )
+    (only,) = load_cassette(tmp_path / "short.yaml")
+    assert only.response.output == "answer 3"

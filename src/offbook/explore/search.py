@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
+from offbook.determinism.shrinking import MAX_RUNS
 from offbook.errors import (
     InvariantBroken,
     OffbookError,
@@ -41,7 +42,7 @@ from offbook.explore.playing import (
     check_invariant,
     name_of,
 )
-from offbook.explore.shrinking import MAX_RUNS, shrink
+from offbook.explore.shrinking import shrink
 from offbook.explore.worker import Player
 from offbook.runs.run import in_event_loop
 

@@ -13,9 +13,10 @@ from typing import Any, cast
 
 import msgspec
 
+from offbook.determinism.shrinking import MAX_RUNS, without_parts
+from offbook.determinism.shrinking import shrink as shrink_value
 from offbook.explore.moves import END, GeneratedCall, Move, Place
 
-MAX_RUNS = 400
 SIMPLE_VALUES: tuple[Any, ...] = (None, False, 0, 1, "", "a", [], {})
 SCALARS = (bool, int, float, str, Place)
 Moves = tuple[Move, ...]
@@ -25,21 +26,7 @@ def shrink(
     moves: Moves, fails: Callable[[Moves], bool], max_runs: int = MAX_RUNS
 ) -> tuple[Moves, int]:
     """Return the smallest moves for which `fails` still holds, and the number of tries."""
-    tried = {repr(moves)}
-    changed = True
-    while changed and len(tried) <= max_runs:
-        changed = False
-        for candidate in _smaller(moves):
-            key = repr(candidate)
-            if key in tried or _size(candidate) >= _size(moves):
-                continue
-            tried.add(key)
-            if fails(candidate):
-                moves, changed = candidate, True
-                break
-            if len(tried) > max_runs:
-                break
-    return moves, len(tried) - 1
+    return shrink_value(moves, fails, _smaller, _size, max_runs)
 
 
 def _size(moves: Moves) -> int:
@@ -74,11 +61,7 @@ def _value_size(value: Any) -> int:
 def _smaller(moves: Moves) -> Iterator[Moves]:
     """Yield shorter and simpler scripts, those that remove most first."""
     # 1. Half of the moves, then a quarter, then single ones.
-    length = len(moves) // 2 or 1
-    while length and moves:
-        for start in range(0, len(moves), length):
-            yield moves[:start] + moves[start + length :]
-        length //= 2
+    yield from without_parts(moves)
     # 2. Of one message: one call of several, its text, the way it stops.
     for index, move in enumerate(moves):
         for simpler in _simpler_messages(move):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ import msgspec
 
 from offbook.errors import (
     CheckFailed,
+    DeadlineExceeded,
     Interrupted,
     OffbookError,
     RunError,
@@ -264,6 +266,35 @@ def run_command(  # noqa: PLR0913 - the options of a run
         tuple(events),
         failure,
     )
+
+
+def find_command_failure(
+    source: ModelSource, command: Sequence[str], *, deadline: float, **network: Any
+) -> str | None:
+    """Run a command and return how it failed: its exit code and its last error; None if it passed.
+
+    Numbers in the error are masked: they differ in a shorter run.
+    """
+    from offbook.sources.cassette.shrinking import mask_numbers
+
+    result = run_command(
+        source,
+        command,
+        deadline=deadline,
+        echo=False,
+        max_output=sys.maxsize,
+        stdin=b"",  # keeps the error output, too
+        codes=ANY_EXIT_CODE,
+        **network,
+    )
+    if isinstance(result.failure, Interrupted):
+        raise result.failure
+    if isinstance(result.failure, DeadlineExceeded):
+        return f"no end within {deadline:g} s"
+    if not result.exit_code:
+        return None
+    last = next((line for line in reversed(result.errors.splitlines()) if line.strip()), "")
+    return ": ".join(filter(None, (describe_exit(result.exit_code), mask_numbers(last))))
 
 
 def _find_unknown(verdicts: Iterable[Verdict]) -> CheckFailed | None:

@@ -66,13 +66,14 @@ from offbook.trace.hub import Hub, current_hub
 from offbook.trace.redaction import RedactionRules, parse_redaction_rules
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
+    from collections.abc import Callable, Generator, Mapping
     from datetime import timedelta
 
     from offbook.exchange.model import ModelSource, Reply
     from offbook.exchange.people import Answer, PersonQuestion
     from offbook.sources.cassette.cassette_file import CassetteFile, Entry
     from offbook.sources.cassette.format import Tracks
+    from offbook.sources.cassette.shrinking import ShrunkTape
 
 MAX_LISTED = 5
 VERDICT_NAME = "cassette replayed"
@@ -236,14 +237,44 @@ class Cassette:
             self.file,
             strict=self.strict,
             passthrough=source,
-            redactions=self._normalizer.rules,
-            roots=self._normalizer.roots,
             hub=self._hub,
             record_command=self._record_command,
             timed=self.timed,
-            tracks=self._tracks,
             until=step,
+            **self.track_options,
         )
+
+    def shrink(self, test: Callable[[ModelSource], object], output: Path | str) -> ShrunkTape:
+        """Write the shortest tape with which a test still fails in the same way.
+
+        The test gets a source, runs the agent with it and raises an exception. Interactions are
+        left out as long as the exception is the same. The tracks are those of this replay.
+
+            def refund(source):
+                assert drive(agent, source=source).run("Refund order 7").output == "Refunded."
+
+            Cassette("run.yaml", tracks="all").shrink(refund, "short.yaml")
+        """
+        from offbook.sources.cassette.shrinking import failure_of, shrink_tape
+
+        return shrink_tape(self, failure_of(test), Path(output))
+
+    @property
+    def track_options(self) -> dict[str, Any]:
+        """The options of another replay of the same tracks with the same redactions."""
+        rules, roots = self._normalizer.rules, self._normalizer.roots
+        return {"tracks": self._tracks, "redactions": rules, "roots": roots}
+
+    @property
+    def recording_options(self) -> dict[str, Any]:
+        """The options of a recording of the same tracks as this tape."""
+        tracks = self.file.header.tracks or ("model",)
+        return {**self.track_options, "tracks": tracks}
+
+    @property
+    def diverged(self) -> bool:
+        """True if the run left the tape."""
+        return self._first_failure is not None
 
     @property
     def _first_failure(self) -> Exception | None:
@@ -322,8 +353,12 @@ class Cassette:
             with self.file.locate_redaction_errors():
                 raise
 
+    def read_response(self, entry: Entry) -> RecordedResponse:
+        """Return a recorded response, with the placeholders of its folders."""
+        return self.file.read_response(entry)
+
     def _response(self, entry: Entry) -> RecordedResponse:
-        response = self.file.read_response(entry)
+        response = self.read_response(entry)
         if not response.roots:
             return response
         restore = partial(restore_roots, names=response.roots, roots=self._normalizer.roots)
@@ -346,7 +381,7 @@ class Cassette:
             elif self._is_fork(hat, hashes, used):
                 self._note_fork(request)
             elif self._passthrough is None or self._until is not None:
-                self.failure = self._explain(hat, hashes, request, used)
+                self.failure = self.explain(hat, hashes, request, used)
                 raise self.failure
         if entry is None:
             if self._until is None:
@@ -440,9 +475,10 @@ class Cassette:
 
     # ------------------------------------------------------------------------------- errors
 
-    def _explain(
+    def explain(
         self, hat: str, hashes: RequestHashes, request: Request | str, used: set[int]
     ) -> Exception:
+        """Return the error for a request that was not recorded."""
         queue = self._remaining(hat, used)
         expected = queue[0] if queue else None
         sample = expected or self.file.entries[-1]

@@ -23,6 +23,7 @@ from offbook.cli_options import (
     print_json,
     read_redactions,
     redact_option,
+    refuse_together,
     report_faults,
     script_option,
     trace_option,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from offbook.determinism.faults import Faults
     from offbook.exchange.model import ModelSource
     from offbook.runs.commands import NetworkOptions
+    from offbook.sources.cassette.replay import Cassette
     from offbook.sources.live import Live
 
 RECORD_EXAMPLE = """\b
@@ -64,10 +66,12 @@ Example:
   offbook replay tests/refund.yaml --until 39 -- python agent.py
   offbook replay tests/refund.yaml --from 39 --live -- python agent.py
   offbook replay tests/refund.yaml --from 39 --script new.yaml -- python agent.py
+  offbook replay tests/refund.yaml --shrink short.yaml -- python agent.py
 
 \b
 Exit codes:
-  0  the command succeeded and used the whole cassette, or reached --until
+  0  the command succeeded and used the whole cassette, or reached --until;
+     with --shrink, the shortest tape is written
   1  the command failed, sent another request, or left interactions unused
   2  the cassette cannot be read, or the command cannot be started
 """
@@ -285,6 +289,12 @@ def _parse_price(text: str) -> tuple[str, float, float]:
 )
 @script_option
 @click.option("--live", is_flag=True, help="With --from: go on with the real model.")
+@click.option(
+    "--shrink",
+    type=FILE_PATH,
+    metavar="FILE",
+    help="Write the shortest tape with which the command still fails.",
+)
 @upstream_option
 @redact_option
 @preset_option
@@ -311,6 +321,7 @@ def replay(  # noqa: PLR0913 - one for each option
     fork: int | None,
     script: Path | None,
     live: bool,
+    shrink: Path | None,
     upstream: str | None,
     redact: tuple[str, ...],
     preset: tuple[str, ...],
@@ -361,6 +372,9 @@ def replay(  # noqa: PLR0913 - one for each option
     with closing(cassette):
         if task:
             cassette.check_task(task)
+        if shrink is not None:
+            refuse_together(shrink=shrink, until=until, **{"from": fork}, cursor=cursor)
+            return _shrink(cassette, shrink, command, deadline, network, as_json=as_json)
         result = run_command(
             cassette,
             command,
@@ -390,6 +404,35 @@ def replay(  # noqa: PLR0913 - one for each option
         remarks = [f"replayed {replayed}, cost $0.00"]
     for remark in remarks:
         click.echo(f"offbook: {remark}", err=True)
+    return 0
+
+
+def _shrink(
+    cassette: Cassette,
+    output: Path,
+    command: tuple[str, ...],
+    deadline: float,
+    network: NetworkOptions,
+    *,
+    as_json: bool,
+) -> int:
+    """Write the shortest tape with which a command fails."""
+    from offbook.runs.commands import find_command_failure
+    from offbook.sources.cassette.shrinking import shrink_tape
+
+    def find_failure(source: ModelSource) -> str | None:
+        return find_command_failure(source, command, deadline=deadline, **network)
+
+    shrunk = shrink_tape(cassette, find_failure, output)
+    if as_json:
+        print_json(shrunk)
+        return 0
+    replays = counted(shrunk.replays, "replay")
+    click.echo(
+        f"{output}: {shrunk.interactions} of {counted(shrunk.recorded, 'interaction')} show the "
+        f"failure ({replays}): {shrunk.failure}\n"
+        f"to see it: {shlex.join(['offbook', 'replay', str(output), '--', *command])}"
+    )
     return 0
 
 
