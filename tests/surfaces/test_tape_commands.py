@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from offbook import Playbook, call, say, when
 from offbook.sources.cassette import load_cassette
 from offbook.sources.server import Server
 from tests.forked import forked_command
@@ -115,3 +116,47 @@ def test_a_tape_is_shrunk_to_the_failure_of_a_command(tmp_path: Path):
     )
     (only,) = load_cassette(tmp_path / "short.yaml")
     assert only.response.output == "answer 3"
+
+
+# --- Tools that are not deterministic
+
+LOOKING = """
+import json, os, pathlib, urllib.request
+url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+messages, seen = [{"role": "user", "content": "Go"}], pathlib.Path("seen.txt")
+while True:
+    tools = [{"type": "function", "function": {"name": "find", "parameters": {"type": "object"}}}]
+    body = json.dumps({"model": "gpt-5", "messages": messages, "tools": tools})
+    request = urllib.request.Request(url, body.encode(), {"content-type": "application/json"})
+    message = json.load(urllib.request.urlopen(request))["choices"][0]["message"]
+    messages.append(message)
+    if not message.get("tool_calls"):
+        break
+    seen.write_text(seen.read_text() + "x")
+    for made in message["tool_calls"]:
+        text = f"seen {len(seen.read_text())} times"
+        messages.append({"role": "tool", "tool_call_id": made["id"], "content": text})
+"""
+
+
+def test_a_tool_of_a_command_that_is_not_deterministic_is_found(tmp_path: Path):
+    (tmp_path / "agent.py").write_text(LOOKING)
+    (tmp_path / "seen.txt").write_text("")
+    agent = ["--", *forked_command("agent.py")]
+    script = Playbook()
+    script.load(when("Go", [call("find", {"number": 7}), say("Done.")]))
+    with Server() as server:
+        url = server.mount(script, run="").openai
+        recorded = run_offbook("record", "tape.yaml", "--upstream", url, *agent, cwd=tmp_path)
+    assert recorded.returncode == 0, recorded.stderr
+    ended = run_offbook("replay", "tape.yaml", "--twice", *agent, cwd=tmp_path)
+    assert (ended.returncode, ended.stdout.splitlines()) == (
+        1,
+        [
+            'find {"number":7}: not deterministic',
+            "  recorded: seen 1 times",
+            "  first:    seen 2 times",
+            "  second:   seen 3 times",
+        ],
+    ), ended.stderr
+    assert "1 call of tools compared in two runs: 1 with another result" in ended.stderr

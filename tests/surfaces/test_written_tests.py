@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -216,11 +217,84 @@ TRACES: dict[str, list[dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", TRACES)
+def langsmith_runs() -> list[dict[str, Any]]:
+    """Return the runs that LangSmith's own tracer writes of two calls of LangChain."""
+    from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
+    from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+    from langchain_core.tracers import LangChainTracer
+    from langsmith import Client
+
+    runs: dict[str, dict[str, Any]] = {}
+
+    class Collector(Client):
+        def create_run(self, name: str, inputs: Any, run_type: Any, **fields: Any) -> None:
+            runs[fields["id"]] = {"name": name, "inputs": inputs, "run_type": run_type, **fields}
+
+        def update_run(self, run_id: Any, **fields: Any) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+            runs[run_id] |= {key: value for key, value in fields.items() if value is not None}
+
+    tracer = LangChainTracer(client=Collector(api_key="none", auto_batch_tracing=False))
+    made = {"name": "find_order", "args": {"number": 7}, "id": "c1", "type": "tool_call"}
+    called = AIMessage("", tool_calls=cast("Any", [made]))
+    model = GenericFakeChatModel(messages=iter([called, AIMessage("It is paid.")]))
+    asked, result = HumanMessage("Where is order 7?"), ToolMessage("paid", tool_call_id="c1")
+    for request in ([asked], [asked, called, result]):
+        model.invoke(request, config={"callbacks": [tracer]})
+    tracer.wait_for_futures()
+    root = next(iter(runs.values()))["trace_id"]
+    return json.loads(json.dumps([{**run, "trace_id": root} for run in runs.values()], default=str))
+
+
+def langfuse_trace() -> dict[str, Any]:
+    """Return a trace of Langfuse's API."""
+    sent = [[OPENAI_USER], [OPENAI_USER, OPENAI_CALL, OPENAI_RESULT]]
+    got = [OPENAI_CALL, {"role": "assistant", "content": "It is paid."}]
+    observations = [
+        {
+            "id": f"o{number}",
+            "traceId": "t1",
+            "type": "GENERATION",
+            "startTime": f"2026-11-17T10:00:0{number}Z",
+            "input": request,
+            "output": reply,
+        }
+        for number, (request, reply) in enumerate(zip(sent, got, strict=True))
+    ]
+    return {"id": "t1", "observations": observations}
+
+
+def phoenix_spans() -> dict[str, Any]:
+    """Return a page of spans of Phoenix's API."""
+    spans = [
+        {
+            "name": "ChatCompletion",
+            "context": {"trace_id": "t1", "span_id": span["spanId"]},
+            "span_kind": "LLM",
+            "start_time": f"2026-11-17T10:00:0{number}Z",
+            "attributes": {
+                item["key"]: item["value"]["stringValue"] for item in span["attributes"]
+            },
+        }
+        for number, span in enumerate(TRACES["OpenInference, of Phoenix"])
+    ]
+    return {"data": spans}
+
+
+EXPORTS: dict[str, Callable[[], Any]] = {
+    "LangSmith": langsmith_runs,
+    "an export of Langfuse": langfuse_trace,
+    "an export of Phoenix": phoenix_spans,
+}
+
+
+@pytest.mark.parametrize("name", [*TRACES, *EXPORTS])
 def test_a_production_trace_becomes_a_test(name: str, shop: Path):
-    spans = {"resourceSpans": [{"scopeSpans": [{"spans": TRACES[name]}]}]}
-    (shop / "spans.json").write_text(json.dumps(spans))
-    text = write(shop, "spans.json")
+    if name in TRACES:
+        trace: Any = {"resourceSpans": [{"scopeSpans": [{"spans": TRACES[name]}]}]}
+    else:
+        trace = EXPORTS[name]()
+    (shop / "trace.json").write_text(json.dumps(trace))
+    text = write(shop, "trace.json")
     assert '"find_order": "paid"' in text
     assert 'when("Where is order 7?", [' in text
     assert passes(shop)

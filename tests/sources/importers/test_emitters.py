@@ -56,6 +56,50 @@ def logs(*records: tuple[int, str, Any]) -> dict[str, Any]:
     return {"resourceLogs": [{"scopeLogs": [{"logRecords": bodies}]}]}
 
 
+def lc(name: str, kind: str, content: str, **more: Any) -> dict[str, Any]:
+    """Return a message as LangChain serializes it."""
+    kwargs = {"content": content, "type": kind, **more}
+    path = ["langchain", "schema", "messages", name]
+    return {"lc": 1, "type": "constructor", "id": path, "kwargs": kwargs}
+
+
+LC_CALL = {"name": "find", "args": {"id": 7}, "id": "c1", "type": "tool_call"}
+LC_USER = lc("HumanMessage", "human", PROMPT)
+LC_CALLED = lc("AIMessage", "ai", "", tool_calls=[LC_CALL])
+
+
+def times(number: int, start: str, end: str) -> dict[str, str]:
+    return {start: f"2026-11-17T10:00:0{number}.5+00:00", end: f"2026-11-17T10:00:0{number}.7Z"}
+
+
+def langsmith(number: int, inputs: Any, outputs: Any) -> dict[str, Any]:
+    run = {"id": f"r{number}", "run_type": "llm", "trace_id": "t1", "name": "ChatOpenAI"}
+    return {**run, **times(number, "start_time", "end_time"), "inputs": inputs, "outputs": outputs}
+
+
+def observation(number: int, sent: Any, got: Any) -> dict[str, Any]:
+    fields = {"id": f"o{number}", "traceId": "t1", "type": "GENERATION", "model": "gpt-5"}
+    return {**fields, **times(number, "startTime", "endTime"), "input": sent, "output": got}
+
+
+def phoenix(number: int, attributes: Any) -> dict[str, Any]:
+    context = {"trace_id": "t1", "span_id": f"s{number}"}
+    span = {"name": "llm", "context": context, "span_kind": "LLM", "attributes": attributes}
+    return {**span, **times(number, "start_time", "end_time")}
+
+
+def column(number: int) -> dict[str, Any]:
+    context = {"context.trace_id": "t1", "context.span_id": f"s{number}", "span_kind": "LLM"}
+    return {**context, **times(number, "start_time", "end_time")}
+
+
+INFERENCE_CALL = {
+    "llm": {
+        "input_messages": [{"message": USER}],
+        "output_messages": [{"message": {"tool_calls": [{"tool_call": CALL}]}}],
+    }
+}
+INFERENCE_DONE = {"llm.output_messages.0.message.content": "Done."}
 CHAT = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-5"}
 INFERENCE = {"openinference.span.kind": "LLM", "llm.model_name": "gpt-5"}
 PART = "llm.output_messages.0.message.contents.0.message_content"
@@ -288,6 +332,76 @@ EMITTERS: dict[str, tuple[Any, ...]] = {
                 "role": "assistant",
                 "content": [{"type": "output_text", "text": "Done."}],
             },
+        },
+    ),
+    "LangSmith, runs of LangChain": (
+        langsmith(
+            2,
+            {
+                "messages": [
+                    [LC_USER, LC_CALLED, lc("ToolMessage", "tool", "ok", tool_call_id="c1")]
+                ]
+            },
+            {"generations": [[{"text": "Done.", "message": lc("AIMessage", "ai", "Done.")}]]},
+        ),
+        {"id": "r0", "run_type": "chain", "trace_id": "t1", "inputs": {}, "outputs": {}},
+        langsmith(
+            1, {"messages": [[LC_USER]]}, {"generations": [[{"text": "", "message": LC_CALLED}]]}
+        ),
+    ),
+    "LangSmith, runs of an SDK in a tree": (
+        {
+            "id": "r0",
+            "run_type": "chain",
+            "trace_id": "t1",
+            "child_runs": [
+                langsmith(1, {"messages": [USER]}, {"choices": [{"message": CALLED}]}),
+                langsmith(2, {"messages": [USER, CALLED]}, {"choices": [{"message": DONE}]}),
+            ],
+        },
+    ),
+    "Langfuse, a trace with its observations": (
+        {
+            "id": "t1",
+            "name": "refund",
+            "observations": [
+                observation(2, {"messages": [USER, CALLED]}, DONE),
+                {**observation(3, None, None), "type": "SPAN"},
+                observation(1, [USER], {"choices": [{"message": CALLED}]}),
+            ],
+        },
+    ),
+    "Phoenix, spans of its API": (
+        {
+            "data": [
+                phoenix(1, INFERENCE_CALL),
+                phoenix(2, INFERENCE_DONE),
+                {**phoenix(3, {}), "span_kind": "TOOL"},
+            ]
+        },
+    ),
+    "Phoenix, a data frame": (
+        {
+            **column(1),
+            "attributes.llm.input_messages": [{"message.role": "user", "message.content": PROMPT}],
+            "attributes.llm.output_messages": [
+                {
+                    "message.role": "assistant",
+                    "message.tool_calls": [
+                        {
+                            "tool_call.id": "c1",
+                            "tool_call.function.name": "find",
+                            "tool_call.function.arguments": '{"id": 7}',
+                        }
+                    ],
+                }
+            ],
+        },
+        {
+            **column(2),
+            "attributes.llm.output_messages": [
+                {"message.role": "assistant", "message.content": "Done."}
+            ],
         },
     ),
     "generic, with the calls of OpenAI": (

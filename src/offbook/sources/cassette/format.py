@@ -175,7 +175,8 @@ class RecordedTool(
     """An execution of a tool: its input, and its result or its error.
 
     `call` is the id of the model's call, `input` is normalized. `before` is true if the tool ran
-    before the first request. `type`, `exact` and `real` are those of `ToolEnd`.
+    before the first request. `type`, `exact` and `real` are those of `ToolEnd`. `effects` are what
+    the tool did beside its result, as far as Python reports it: a replay does not repeat it.
     """
 
     tool: str
@@ -188,6 +189,7 @@ class RecordedTool(
     real: bool = False
     before: bool = False
     roots: tuple[str, ...] = ()
+    effects: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:

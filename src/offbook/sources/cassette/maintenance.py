@@ -103,18 +103,21 @@ def describe_limits(file: CassetteFile) -> list[str]:
     if "tools" not in file.header.tracks:
         return []
     limits: dict[str, str] = {}
+    effects: dict[str, None] = {}
     for item in file:
         seen = {tool.call for tool in item.tools}
         for block in item.response.reply_blocks:
             if isinstance(block, ToolCall) and block.id not in seen:
                 limits[block.name] = "was called, but not seen to run: it may run for real"
         for tool in item.tools:
+            effects |= dict.fromkeys(f"{tool.tool} {effect}" for effect in tool.effects)
             if tool.real:
                 limits[tool.tool] = "pauses or refuses its input: it runs again up to there"
             elif not tool.exact:
                 kind = tool.type or (tool.error and tool.error.type) or "a value"
                 limits[tool.tool] = f"returned {kind}, which is not restored exactly"
-    return [f"{tool} {limit}" for tool, limit in limits.items()]
+    lines = [f"{tool} {limit}" for tool, limit in limits.items()]
+    return lines + [f"{effect}, which a replay does not repeat" for effect in effects]
 
 
 def count_hats(path: Path) -> Counter[str]:

@@ -44,6 +44,7 @@ from offbook.sources.cassette.format import (
 from offbook.sources.cassette.journal import Journal, load_cassette
 from offbook.sources.cassette.maintenance import replace_interaction
 from offbook.sources.cassette.replay import Cassette, request_hat
+from offbook.sources.cassette.tool_effects import ToolEffects
 from offbook.sources.cassette.tracks import ToolReplay, TrackRecorder
 from offbook.sources.matching import answer_prewarm
 from offbook.trace.redaction import Redaction, RedactionRules, parse_redaction_rules
@@ -155,6 +156,7 @@ class Recording:
                     digest = self._normalizer.settings_digest(existing.read(entry).request)
                     self._settings_ids.setdefault(digest, entry.id)
         self._tracks: TrackRecorder | None = None
+        self._effects = ToolEffects() if "tools" in recorded else None
         self._records_people = "people" in recorded
         if len(recorded) > 1:
             known = None
@@ -166,6 +168,7 @@ class Recording:
                 self._redaction,
                 known=known,
                 inner=getattr(source, "tool_track", None),
+                effects=self._effects,
             )
         self.tool_track = self._tracks if "tools" in recorded else None
 
@@ -307,12 +310,18 @@ class Recording:
         if self.interrupted:
             fields["interrupted"] = True
         hidden, _ = hide_roots(self._redaction.value(fields), self._normalizer.roots)
+        self._stop_watching()
         self._journal.close(hidden)
         return self.summary()
 
     def discard(self) -> None:
         """Store nothing; an existing cassette stays as it was."""
+        self._stop_watching()
         self._journal.discard()
+
+    def _stop_watching(self) -> None:
+        if self._effects is not None:
+            self._effects.stop()
 
     def summary(self) -> RecordingSummary:
         """Return the numbers of this recording."""

@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from offbook.sources.cassette.cassette_file import CassetteFile, Entry
     from offbook.sources.cassette.format import Tracks
     from offbook.sources.cassette.shrinking import ShrunkTape
+    from offbook.sources.cassette.tool_changes import ComparedTools
 
 MAX_LISTED = 5
 VERDICT_NAME = "cassette replayed"
@@ -258,6 +259,16 @@ class Cassette:
         from offbook.sources.cassette.shrinking import failure_of, shrink_tape
 
         return shrink_tape(self, failure_of(test), Path(output))
+
+    def compare_tools(self, run: Callable[[ModelSource], object]) -> ComparedTools:
+        """Run an agent twice with the recorded model and its real tools; compare the results.
+
+        `run` gets a source and runs the agent with it. A call whose result differs is a change:
+        between the two runs, the tool is not deterministic.
+        """
+        from offbook.sources.cassette.tool_changes import compare_tools
+
+        return compare_tools(self, run)
 
     @property
     def track_options(self) -> dict[str, Any]:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from offbook.sources.cassette.cassette_file import CassetteFile, Entry
     from offbook.sources.cassette.format import Normalizer
     from offbook.sources.cassette.journal import Journal
+    from offbook.sources.cassette.tool_effects import ToolEffects
     from offbook.trace.redaction import Redaction
 
 MAX_LISTED = 5
@@ -44,7 +45,8 @@ class TrackRecorder:
     """Writes executions and answers to the journal, each with the interaction that it follows.
 
     With `known`, the tools of a tape that is extended, executions that it has are answered. `inner`
-    are the tools of the recorded source, if that is a replay itself.
+    are the tools of the recorded source, if that is a replay itself. `effects` are what tools do
+    beside their result.
     """
 
     def __init__(
@@ -55,7 +57,9 @@ class TrackRecorder:
         *,
         known: ToolReplay | None = None,
         inner: ToolTrack | None = None,
+        effects: ToolEffects | None = None,
     ) -> None:
+        self._effects = effects
         self.replays = known is not None or (inner is not None and inner.replays)
         self._known = known
         self._inner = inner
@@ -103,8 +107,15 @@ class TrackRecorder:
                 real=end.real,
                 before=not after,
                 roots=roots,
+                effects=self._take_effects(run.tool),
             )
             self._journal.add_tool(after, recorded)
+
+    def _take_effects(self, tool: str) -> tuple[str, ...]:
+        if self._effects is None:
+            return ()
+        cleaned = (self._normalizer.clean_text(effect) for effect in self._effects.take(tool))
+        return tuple(dict.fromkeys(cleaned))
 
     def add_answer(self, question: PersonQuestion, answer: Answer) -> None:
         """Write an answer of a person."""

@@ -168,6 +168,9 @@ def as_count(value: Any) -> int:
 # In this order: the generic format accepts most files, so it comes last.
 IMPORTERS = (
     "otlp:OtlpImporter",
+    "platform_exports:LangSmithImporter",
+    "platform_exports:LangfuseImporter",
+    "platform_exports:PhoenixImporter",
     "agent_logs:RalphImporter",
     "agent_logs:CodexImporter",
     "agent_logs:ClaudeImporter",

@@ -62,8 +62,9 @@ Example:
 
 \b
 Formats: generic {prompt, response, tool_calls} lines, claude-code, codex, pi,
-otlp (OpenTelemetry GenAI spans), ralph. Eval suites: promptfoo, inspect, deepeval,
-pydantic-evals, openai-evals, langsmith. The format is detected.
+otlp (OpenTelemetry GenAI spans), langsmith, langfuse, phoenix, ralph. Eval suites:
+promptfoo, inspect, deepeval, pydantic-evals, openai-evals, langsmith. The format is
+detected.
 
 \b
 Exit codes:

@@ -67,11 +67,12 @@ Example:
   offbook replay tests/refund.yaml --from 39 --live -- python agent.py
   offbook replay tests/refund.yaml --from 39 --script new.yaml -- python agent.py
   offbook replay tests/refund.yaml --shrink short.yaml -- python agent.py
+  offbook replay tests/refund.yaml --twice -- python agent.py
 
 \b
 Exit codes:
   0  the command succeeded and used the whole cassette, or reached --until;
-     with --shrink, the shortest tape is written
+     with --shrink, the shortest tape is written; with --twice, no result differs
   1  the command failed, sent another request, or left interactions unused
   2  the cassette cannot be read, or the command cannot be started
 """
@@ -295,6 +296,7 @@ def _parse_price(text: str) -> tuple[str, float, float]:
     metavar="FILE",
     help="Write the shortest tape with which the command still fails.",
 )
+@click.option("--twice", is_flag=True, help="Run twice with the real tools; report what differs.")
 @upstream_option
 @redact_option
 @preset_option
@@ -322,6 +324,7 @@ def replay(  # noqa: PLR0913 - one for each option
     script: Path | None,
     live: bool,
     shrink: Path | None,
+    twice: bool,
     upstream: str | None,
     redact: tuple[str, ...],
     preset: tuple[str, ...],
@@ -372,9 +375,11 @@ def replay(  # noqa: PLR0913 - one for each option
     with closing(cassette):
         if task:
             cassette.check_task(task)
+        refuse_together(shrink=shrink, twice=twice, until=until, **{"from": fork}, cursor=cursor)
         if shrink is not None:
-            refuse_together(shrink=shrink, until=until, **{"from": fork}, cursor=cursor)
             return _shrink(cassette, shrink, command, deadline, network, as_json=as_json)
+        if twice:
+            return _run_twice(cassette, command, deadline, network, as_json=as_json)
         result = run_command(
             cassette,
             command,
@@ -434,6 +439,35 @@ def _shrink(
         f"to see it: {shlex.join(['offbook', 'replay', str(output), '--', *command])}"
     )
     return 0
+
+
+def _run_twice(
+    cassette: Cassette,
+    command: tuple[str, ...],
+    deadline: float,
+    network: NetworkOptions,
+    *,
+    as_json: bool,
+) -> int:
+    """Report the tools whose results differ in two runs of a command."""
+    from offbook.runs.commands import ANY_EXIT_CODE, run_command
+
+    def run(source: ModelSource) -> None:
+        result = run_command(
+            source, command, deadline=deadline, echo=False, codes=ANY_EXIT_CODE, **network
+        )
+        result.raise_failure()
+
+    compared = cassette.compare_tools(run)
+    if as_json:
+        print_json(compared)
+        return int(bool(compared.changes))
+    for change in compared.changes:
+        click.echo(str(change))
+    results = counted(compared.calls, "call")
+    differ = f"{len(compared.changes)} with another result" if compared.changes else "no difference"
+    click.echo(f"offbook: {results} of tools compared in two runs: {differ}", err=True)
+    return int(bool(compared.changes))
 
 
 def _open_other_model(
