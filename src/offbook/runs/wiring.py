@@ -141,6 +141,7 @@ class Wiring:
         url = ""
         # A tape also has the tools of the run.
         self._hub.tool_track = getattr(self._source, "tool_track", None)
+        self._hub.http_track = getattr(self._source, "http_track", None)
         watch = self._attach_servers() if self._servers else None
         if self._subject.model_access == "call":
             source: ModelSource = self._source
@@ -258,7 +259,7 @@ class Wiring:
         from offbook.sources.server.proxy import open_proxy
 
         guard = NetworkGuard(self._allow, explain=partial(explain_refusal, place="command"))
-        return open_proxy(_shared_server(os.getpid()), endpoint, guard)
+        return open_proxy(_shared_server(os.getpid()), endpoint, guard, self._hub.http_track)
 
     def _watch_tools(self, endpoint: Endpoint) -> None:
         if (seen := self.tool_watch) is not None:
@@ -283,8 +284,9 @@ class Wiring:
     @property
     def failure(self) -> BaseException | None:
         """The first error at the endpoint, the refusal of the last request, or of a question."""
-        track = self._hub.tool_track
-        known = self._unanswered or (None if track is None else track.failure)
+        tracks = (self._hub.tool_track, self._hub.http_track)
+        failures = (track.failure for track in tracks if track is not None)
+        known = self._unanswered or next(filter(None, failures), None)
         if known is not None or self._endpoint is None:
             return known
         return self._endpoint.failure or self._endpoint.refusal
@@ -292,8 +294,21 @@ class Wiring:
     def guard(self) -> AbstractContextManager[None]:
         """Answer the clients of the subject, and refuse their other connections."""
         if self._endpoint is None and self._proxy is None:  # the subject calls its source
-            return nullcontext()
+            return self._track_http()
         return self._guard()
+
+    def _track_http(self) -> AbstractContextManager[None]:
+        """Record or answer the requests of this process to other servers."""
+        track = self._hub.http_track
+        if track is None:
+            return nullcontext()
+        from urllib.parse import urlsplit
+
+        from offbook.sources.inprocess.patching import track_http
+
+        urls = [self._endpoint.url] if self._endpoint is not None else []
+        parts = [urlsplit(url) for url in (*urls, *(server.url for server in self._servers)) if url]
+        return track_http(track, [(each.hostname or "", each.port) for each in parts])
 
     @contextmanager
     def _guard(self) -> Generator[None]:
@@ -301,7 +316,7 @@ class Wiring:
             if self._endpoint is None or self._subject.model_access != "transport":
                 yield
             else:
-                with self._guard_clients(self._endpoint):
+                with self._guard_clients(self._endpoint), self._track_http():
                     yield
         finally:
             if self._proxy is not None:

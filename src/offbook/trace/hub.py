@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from contextvars import Context, ContextVar
 
     from offbook.determinism.faults import FaultInjector
+    from offbook.exchange.http_track import HttpTrack
     from offbook.exchange.tool_track import ToolTrack
     from offbook.trace.async_listeners import AsyncListeners, AsyncSubscription, EventStream
 
@@ -138,6 +139,7 @@ class Hub:
         self.recorder: HoldsEvents | None = None  # of the run
         self.faults: FaultInjector | None = None  # what breaks the tools and host calls of the run
         self.tool_track: ToolTrack | None = None  # what records the tools of the run, or answers
+        self.http_track: HttpTrack | None = None  # … its requests to other servers
         # set here: a server creates endpoints in another thread
         self.keeps_wire = keep_wire.get() or os.environ.get(KEEP_WIRE, "0") not in {"", "0"}
         # replaced, never changed in place: a delivery goes on with the tuple that it started with

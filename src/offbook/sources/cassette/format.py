@@ -219,13 +219,37 @@ class RecordedAnswer(
         return preview(str(PersonQuestion(self.question, self.tool, self.input)))
 
 
+class RecordedHttp(
+    msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True
+):
+    """A request to another server than a model, and its response.
+
+    `body` is that of the request, normalized. The body of the response is in `content`, or in
+    `data` as Base64 if it is not text. `inside` is the tool that sent the request.
+    """
+
+    method: str
+    url: str
+    body: str = ""
+    status: int = 200
+    headers: dict[str, str] = {}
+    content: str = ""
+    data: str = ""
+    inside: str = ""
+
+    @property
+    def title(self) -> str:
+        """One line that identifies the request for a reader."""
+        return preview(f"{self.method} {self.url} {self.body}".rstrip())
+
+
 class Interaction(
     msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True
 ):
     """One request and its response; `at_ms` is its start, counted from that of the recording.
 
-    `tools` and `people` are the executions and the answers that follow it. `inside` is the tool
-    that sent the request.
+    `tools`, `people` and `http` are the executions, the answers and the requests to other servers
+    that follow it. `inside` is the tool that sent the request.
     """
 
     id: int = 0
@@ -235,6 +259,7 @@ class Interaction(
     response: RecordedResponse
     tools: tuple[RecordedTool, ...] = ()
     people: tuple[RecordedAnswer, ...] = ()
+    http: tuple[RecordedHttp, ...] = ()
 
 
 class CassetteTitle(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -266,7 +291,7 @@ class CassetteHeader(
     metadata: dict[str, Any] = {}
 
 
-TRACKS = ("model", "tools", "people")
+TRACKS = ("model", "tools", "people", "http")
 
 
 def parse_tracks(tracks: Tracks) -> tuple[str, ...]:

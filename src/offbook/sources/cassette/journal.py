@@ -34,6 +34,7 @@ from offbook.sources.cassette.format import (
     CassetteTitle,
     Interaction,
     RecordedAnswer,
+    RecordedHttp,
     RecordedTool,
     interaction_to_dict,
 )
@@ -337,13 +338,21 @@ class JournalAnswer(msgspec.Struct, frozen=True, tag="answer"):
     answer: RecordedAnswer
 
 
+class JournalHttp(msgspec.Struct, frozen=True, tag="http"):
+    """A request to another server, and the interaction that it follows."""
+
+    after: int
+    http: RecordedHttp
+
+
 class JournalMerged(msgspec.Struct, frozen=True, tag="folded"):
     """The last line: the cassette with this digest contains everything above."""
 
     digest: str
 
 
-JournalLine = JournalOpening | JournalInteraction | JournalTool | JournalAnswer | JournalMerged
+JournalTrack = JournalTool | JournalAnswer | JournalHttp
+JournalLine = JournalOpening | JournalInteraction | JournalTrack | JournalMerged
 _decode = msgspec.json.Decoder(JournalLine).decode
 
 
@@ -374,6 +383,10 @@ class Journal:
     def add_answer(self, after: int, answer: RecordedAnswer) -> None:
         """Write an answer of a person."""
         self._write(JournalAnswer(after, answer))
+
+    def add_http(self, after: int, http: RecordedHttp) -> None:
+        """Write a request to another server."""
+        self._write(JournalHttp(after, http))
 
     def _write(self, line: JournalLine) -> None:
         if not self._is_open:
@@ -506,9 +519,9 @@ def _merged_text(
     if not raw or (opening is not None and opening.fresh):
         raw = new_cassette(opening.title if opening else CassetteTitle(path.name))
     finished.sort(key=lambda line: line.place)
-    added: dict[int, list[JournalTool | JournalAnswer]] = {}
+    added: dict[int, list[JournalTrack]] = {}
     for line in lines:
-        if isinstance(line, (JournalTool, JournalAnswer)):
+        if isinstance(line, JournalTrack):
             added.setdefault(line.after, []).append(line)
     new = [_add_tracks(i.interaction, added.pop(i.interaction.id, [])) for i in finished]
     if 0 in added and new:  # what happened before the first request is kept with it
@@ -536,12 +549,16 @@ def _merged_text(
     return update_header(file, {"metadata": {**file.header.metadata, **totals, **metadata}})
 
 
-def _add_tracks(item: Interaction, lines: Iterable[JournalTool | JournalAnswer]) -> Interaction:
+def _add_tracks(item: Interaction, lines: Iterable[JournalTrack]) -> Interaction:
     """Return an interaction with the executions and answers that follow it."""
     tools = tuple(line.tool for line in lines if isinstance(line, JournalTool))
     people = tuple(line.answer for line in lines if isinstance(line, JournalAnswer))
+    http = tuple(line.http for line in lines if isinstance(line, JournalHttp))
     return msgspec.structs.replace(
-        item, tools=(*item.tools, *tools), people=(*item.people, *people)
+        item,
+        tools=(*item.tools, *tools),
+        people=(*item.people, *people),
+        http=(*item.http, *http),
     )
 
 

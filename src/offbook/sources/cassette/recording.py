@@ -41,6 +41,7 @@ from offbook.sources.cassette.format import (
     response_from_reply,
     shift_chunks,
 )
+from offbook.sources.cassette.http_tracks import HttpRecorder
 from offbook.sources.cassette.journal import Journal, load_cassette
 from offbook.sources.cassette.maintenance import replace_interaction
 from offbook.sources.cassette.replay import Cassette, request_hat
@@ -81,8 +82,8 @@ class Recording:
     it. Appending extends it: requests that it has are answered from it, new ones are recorded.
     `redactions` are stored in the cassette; `roots` are folders that have another path in every
     run, and are stored as placeholders. `price` returns the cost of a reply, if known. `tracks`
-    are recorded: the model, and with `"all"` or `"model,tools,people"` also the tools that the
-    agent runs in this process and the answers of people.
+    are recorded: the model, and with `"all"` or `"model,tools,people,http"` also the tools that
+    the agent runs in this process, the answers of people, and requests to other servers.
     """
 
     def __init__(  # noqa: PLR0913 - the options of a recording
@@ -171,6 +172,11 @@ class Recording:
                 effects=self._effects,
             )
         self.tool_track = self._tracks if "tools" in recorded else None
+        self.http_track: HttpRecorder | None = None
+        if "http" in recorded and self._tracks is not None:
+            inner = getattr(source, "http_track", None)
+            add = self._tracks.add_http
+            self.http_track = HttpRecorder(add, self._normalizer, self._redaction, inner)
 
     # --------------------------------------------------------------------------- recording
 

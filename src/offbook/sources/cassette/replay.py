@@ -45,6 +45,7 @@ from offbook.sources.cassette.format import (
     restore_roots,
     shift_chunks,
 )
+from offbook.sources.cassette.http_tracks import HttpReplay
 from offbook.sources.cassette.mismatch import (
     UnmatchedRequest,
     explain_mismatch,
@@ -158,7 +159,7 @@ class Cassette:
         self._cursor = ReplayCursor(cursor, cassette=self.file.digest)
         with self._cursor.turn():  # refuse the cursor of another cassette before the agent starts
             pass
-        self._tracks = parse_tracks(tracks)
+        self._tracks = self._choose_tracks(tracks)
         self._until = self._check_until(until)
         self.forked = False  # a request came after the last interaction of the replay
         self._queues: dict[str, deque[Entry]] = {}
@@ -171,6 +172,11 @@ class Cassette:
             self._by_hash.setdefault(key, []).append(entry)
         self._require_tracks()
         self.tool_track = self._open_tools() if "tools" in self._tracks else None
+        self.http_track: HttpReplay | None = None
+        if "http" in self._tracks:
+            replayed = "tools" in self._tracks
+            entries = self.entries
+            self.http_track = HttpReplay(self.file, entries, self._normalizer, tools=replayed)
         self._people: PeopleReplay | None = None
         if "people" in self._tracks:
             self._people = PeopleReplay(self.file, self.entries, self._normalizer)
@@ -184,6 +190,11 @@ class Cassette:
                 path=self.file.path,
                 hint=f"record it: offbook record {shlex.quote(str(self.file.path))} -- COMMAND",
             )
+
+    def _choose_tracks(self, tracks: Tracks) -> tuple[str, ...]:
+        """Return the tracks to replay; all are those that the tape has."""
+        stored = self.file.header.tracks
+        return stored if tracks == "all" and stored else parse_tracks(tracks)
 
     def _require_tracks(self) -> None:
         stored = self.file.header.tracks or ("model",)
@@ -289,7 +300,9 @@ class Cassette:
 
     @property
     def _first_failure(self) -> Exception | None:
-        return self.failure or (None if self.tool_track is None else self.tool_track.failure)
+        tracks = (self.tool_track, self.http_track)
+        failures = (track.failure for track in tracks if track is not None)
+        return self.failure or next(filter(None, failures), None)
 
     def is_used(self, entry: Entry) -> bool:
         """Return whether an interaction was replayed."""
@@ -424,8 +437,9 @@ class Cassette:
             if (join := getattr(self._passthrough, "join", None)) is not None:
                 join(request)
         self.forked = True
-        if self.tool_track is not None and self._until:
-            self.tool_track.ended = True
+        for track in (self.tool_track, self.http_track):
+            if track is not None and self._until:
+                track.ended = True
         if self._passthrough is None:
             self.failure = ScriptExhausted(
                 f"the replay ends after interaction {self._until}", where=str(self.file.path)
@@ -611,7 +625,7 @@ class Cassette:
 
     def judge_tracks(self) -> str | None:
         """Return what is left of the tools and the people of a tape, or None."""
-        return self._judge_tools() or self._judge_people()
+        return self._judge_tools() or self._judge_people() or self._judge_http()
 
     def _judge_tools(self) -> str | None:
         """Return what is wrong with the executions of tools at the end, or None."""
@@ -630,6 +644,12 @@ class Cassette:
         if self._people is None or "model" not in self._tracks or not self._people.unused:
             return None
         return "tape not fully replayed: never asked: " + "; ".join(self._people.unused)
+
+    def _judge_http(self) -> str | None:
+        if self.http_track is None or "model" not in self._tracks or not self.http_track.unused:
+            return None
+        fact = f"tape not fully replayed: never sent: {len(self.http_track.unused)} of its requests"
+        return "\n".join([fact, *self.http_track.describe_unused()])
 
     def summary(self) -> ReplaySummary:
         """Return the numbers of this replay."""

@@ -61,7 +61,7 @@ class WatchedReplay(Cassette):
 
     def __init__(self, tape: Cassette) -> None:
         options = tape.track_options
-        options["tracks"] = [track for track in options["tracks"] if track != "tools"]
+        options["tracks"] = [track for track in options["tracks"] if track not in {"tools", "http"}]
         super().__init__(tape.file, strict=False, **options)
         self.continued = True  # the comparison shows what was not replayed
         self._noted: set[str] = set()

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from offbook.exchange.people import Answer, PersonQuestion
     from offbook.exchange.tool_track import ToolRun, ToolTrack
     from offbook.sources.cassette.cassette_file import CassetteFile, Entry
-    from offbook.sources.cassette.format import Normalizer
+    from offbook.sources.cassette.format import Normalizer, RecordedHttp
     from offbook.sources.cassette.journal import Journal
     from offbook.sources.cassette.tool_effects import ToolEffects
     from offbook.trace.redaction import Redaction
@@ -110,6 +110,11 @@ class TrackRecorder:
                 effects=self._take_effects(run.tool),
             )
             self._journal.add_tool(after, recorded)
+
+    def add_http(self, http: RecordedHttp) -> None:
+        """Write a request to another server."""
+        with self._lock:
+            self._journal.add_http(self._latest, http)
 
     def _take_effects(self, tool: str) -> tuple[str, ...]:
         if self._effects is None:

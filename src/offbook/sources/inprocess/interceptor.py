@@ -14,7 +14,7 @@ from functools import partial
 from itertools import repeat
 from queue import SimpleQueue
 from threading import Condition, Lock, Thread, get_ident, local
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     )
 
     from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
+    from offbook.exchange.http_track import HttpTrack
+    from offbook.sources.http_destination import HttpDestination
 
     Answer = Callable[[HttpRequest], Coroutine[Any, Any, HttpResponse]]
 
@@ -100,10 +102,29 @@ current_interceptor: ContextVar[Interceptor | None] = thread_variable("offbook_i
 """The interceptor of the current run, in all its tasks and threads; None outside of a run."""
 
 
-def find_interceptor(host: str, port: int | None) -> Interceptor | None:
-    """Return the interceptor for an address, or None if the request is to be sent."""
+class TrackedHttp(NamedTuple):
+    """The HTTP track of the current run, and the addresses that are none of its business."""
+
+    track: HttpTrack
+    skipped: frozenset[tuple[str, int | None]] = frozenset()
+
+
+current_http: ContextVar[TrackedHttp | None] = thread_variable("offbook_http_track")
+
+
+def find_interceptor(
+    host: str, port: int | None, scheme: str = "http"
+) -> Interceptor | HttpDestination | None:
+    """Return what answers requests to an address, or None if they are to be sent."""
     interceptor = current_interceptor.get()
-    return interceptor if interceptor is not None and (host, port) in interceptor.hosts else None
+    if interceptor is not None and (host, port) in interceptor.hosts:
+        return interceptor
+    tracked = current_http.get()
+    if tracked is None or (host, port) in tracked.skipped:
+        return None
+    from offbook.sources.http_destination import HttpDestination, sending
+
+    return None if sending.get() else HttpDestination(tracked.track, scheme, host, port)
 
 
 def paced_chunks(response: HttpResponse) -> Iterator[tuple[bytes, float]]:

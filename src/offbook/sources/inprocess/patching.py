@@ -24,12 +24,14 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from offbook.determinism.run_context import apply_patch, propagate_to_threads
+from offbook.determinism.run_context import apply_patch, propagate_to_threads, use_variable
 from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
 from offbook.exchange.providers import DEFAULT_PORTS
 from offbook.sources.inprocess.interceptor import (
     Interceptor,
+    TrackedHttp,
     Transport,
+    current_http,
     current_interceptor,
     find_interceptor,
     paced_chunks,
@@ -48,6 +50,8 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
+    from offbook.exchange.http_track import HttpTrack
+    from offbook.sources.http_destination import HttpDestination
     from offbook.sources.inprocess.interceptor import Answer
 
 
@@ -85,11 +89,12 @@ class HttpxTransport:
         yield apply_patch(module.AsyncHTTPTransport, "handle_async_request", handle_async)
 
 
-def _find_interceptor(request: Any) -> Interceptor | None:
-    if current_interceptor.get() is None:  # outside of a run: skip the parsing of the URL
+def _find_interceptor(request: Any) -> Interceptor | HttpDestination | None:
+    # Outside of a run: skip the parsing of the URL.
+    if current_interceptor.get() is None and current_http.get() is None:
         return None
     url = request.url
-    return find_interceptor(url.host, url.port or DEFAULT_PORTS.get(url.scheme))
+    return find_interceptor(url.host, url.port or DEFAULT_PORTS.get(url.scheme), url.scheme)
 
 
 class _HeaderNames(dict[bytes, str]):
@@ -188,7 +193,7 @@ class AiohttpTransport:
 
 async def _get(original: Callable[..., Any], connector: Any, key: Any, *rest: Any) -> Any:
     """Return no pooled connection: it was opened before, and leads to the network."""
-    if find_interceptor(key.host, key.port) is not None:
+    if find_interceptor(key.host, key.port, "https" if key.is_ssl else "http") is not None:
         return None
     return await original(connector, key, *rest)
 
@@ -196,7 +201,7 @@ async def _get(original: Callable[..., Any], connector: Any, key: Any, *rest: An
 async def _create_connection(
     original: Callable[..., Any], connector: Any, request: Any, *rest: Any
 ) -> Any:
-    interceptor = find_interceptor(request.url.host, request.url.port)
+    interceptor = find_interceptor(request.url.host, request.url.port, request.url.scheme)
     if interceptor is None:
         return await original(connector, request, *rest)
     protocol = connector._factory()  # noqa: SLF001 - as the connector itself creates its protocols
@@ -239,7 +244,7 @@ def _paced_pieces(response: HttpResponse, method: str) -> Iterator[tuple[bytes, 
 class _FakeTransport(asyncio.Transport):
     """A connection for one request, which is answered by the interceptor."""
 
-    def __init__(self, protocol: Any, interceptor: Interceptor) -> None:
+    def __init__(self, protocol: Any, interceptor: Interceptor | HttpDestination) -> None:
         super().__init__()
         self._protocol = protocol
         self._interceptor = interceptor
@@ -350,7 +355,8 @@ def _connect_to_interceptor(connection: Any) -> bool:
     tunnel = getattr(connection, "_tunnel_host", None)
     host = tunnel or connection.host
     port = connection._tunnel_port if tunnel else connection.port  # noqa: SLF001 - no public name
-    interceptor = find_interceptor(host, port)
+    scheme = "https" if connection.default_port == DEFAULT_PORTS["https"] else "http"
+    interceptor = find_interceptor(host, port, scheme)
     if interceptor is None:
         return False
     connection.sock = FakeSocket(interceptor)
@@ -360,7 +366,7 @@ def _connect_to_interceptor(connection: Any) -> bool:
 class FakeSocket:
     """The methods of a socket that http.client and urllib3 use, answered by the interceptor."""
 
-    def __init__(self, interceptor: Interceptor) -> None:
+    def __init__(self, interceptor: Interceptor | HttpDestination) -> None:
         self._interceptor = interceptor
         self._buffer = RequestBuffer()
 
@@ -449,6 +455,20 @@ def intercept(
     finally:
         _patcher.leave()
         interceptor.close()
+
+
+@contextmanager
+def track_http(track: HttpTrack, skipped: Iterable[tuple[str, int | None]]) -> Generator[None]:
+    """Record or answer the requests to other servers that are sent inside the block."""
+    _patcher.enter()
+    try:
+        with (
+            propagate_to_threads(),
+            use_variable(current_http, TrackedHttp(track, frozenset(skipped))),
+        ):
+            yield
+    finally:
+        _patcher.leave()
 
 
 class Patcher(MetaPathFinder):

@@ -6,7 +6,7 @@
 
 Clients find it in their environment. A request to the host of a model is answered by the endpoint,
 if there is a certificate for that host (`offbook[proxy]`); an allowed address is reached; every
-other one is refused.
+other one is refused. With an HTTP track, the requests to other hosts are recorded or answered.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ from offbook.determinism.network_guard import (
     join_address,
     permit_connections,
 )
-from offbook.errors import ConnectionBlocked
+from offbook.errors import ConnectionBlocked, ReplayMismatch
 from offbook.exchange.dialects.dialect import TO_HOST
 from offbook.exchange.providers import DEFAULT_PORTS, ModelHosts, all_providers
 from offbook.files import make_temp_folder, remove_temp_folder
+from offbook.sources.http_destination import HttpDestination
 from offbook.sources.server.certificates import (
     find_authority,
     java_options,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping
     from contextvars import Context
 
+    from offbook.exchange.http_track import HttpTrack
     from offbook.sources.server.connection import Handler, RequestHead
     from offbook.sources.server.endpoint import Endpoint
     from offbook.sources.server.server import Server
@@ -65,12 +67,18 @@ NO_PROXY = "127.0.0.1,localhost,::1"
 ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 
 
-def open_proxy(server: Server, endpoint: Endpoint | None, guard: NetworkGuard) -> Proxy:
+def open_proxy(
+    server: Server,
+    endpoint: Endpoint | None,
+    guard: NetworkGuard,
+    track: HttpTrack | None = None,
+) -> Proxy:
     """Start a proxy on the loop of a server that runs in another thread.
 
-    Without an endpoint, the hosts of models are refused as well.
+    Without an endpoint, the hosts of models are refused as well. A `track` records the requests to
+    other hosts, or answers them.
     """
-    proxy = Proxy(server, endpoint, guard)
+    proxy = Proxy(server, endpoint, guard, track)
     asyncio.run_coroutine_threadsafe(proxy.start(), server.loop).result()
     return proxy
 
@@ -84,9 +92,16 @@ class Proxy:
     TLS.
     """
 
-    def __init__(self, server: Server, endpoint: Endpoint | None, guard: NetworkGuard) -> None:
+    def __init__(
+        self,
+        server: Server,
+        endpoint: Endpoint | None,
+        guard: NetworkGuard,
+        track: HttpTrack | None = None,
+    ) -> None:
         self.server = server
         self.endpoint = endpoint
+        self.track = track
         self.guard = guard
         self.hosts = ModelHosts()
         self.authority = None if endpoint is None else find_authority()
@@ -200,6 +215,14 @@ class Proxy:
             return False
         return (host, port) in self.hosts
 
+    def tracks(self, host: str, port: int) -> bool:
+        """Return whether the track answers requests to this address, or records them."""
+        if self.track is None or self.endpoint is None or (host, port) in self.hosts:
+            return False
+        if not self.track.replays:
+            self.check(host, port)
+        return True
+
     def check(self, host: str, port: int) -> None:
         """Raise ConnectionBlocked if this address must not be reached."""
         self.guard.check(host, port, "tried to reach")
@@ -212,13 +235,13 @@ class Proxy:
 class ModelState:
     """What the connections to a model need of the server: all requests are the endpoint's."""
 
-    def __init__(self, proxy: Proxy, host: str) -> None:
+    def __init__(self, proxy: Proxy, host: str, handler: object = None) -> None:
         server = proxy.server
         self.limit, self.loop, self.connections = server.limit, server.loop, server.connections
         self.head_cache = HeadCache()
         self.refuses_pages = False  # only clients of the run know the proxy, such as its browser
         self._server = server
-        self._handler = _HostHandler(cast("Endpoint", proxy.endpoint), host)
+        self._handler = handler or _HostHandler(cast("Endpoint", proxy.endpoint), host)
 
     def route(self, _: RequestHead, /) -> Handler:
         return cast("Handler", self._handler)
@@ -247,6 +270,22 @@ class _HostHandler:
         if not self._prefix:
             return request
         return msgspec.structs.replace(request, path=self._prefix + request.path)
+
+
+class _TrackHandler(_HostHandler):
+    """The HTTP track in place of the endpoint, for requests to one other server."""
+
+    def __init__(self, proxy: Proxy, scheme: str, host: str, port: int) -> None:
+        super().__init__(cast("Endpoint", proxy.endpoint), host)
+        self._destination = HttpDestination(cast("HttpTrack", proxy.track), scheme, host, port)
+
+    async def answer(self, request: Any, /) -> Any:
+        try:
+            return await self._destination.answer(request)
+        except ReplayMismatch as error:
+            return error_response(400, str(error))
+        except OSError as error:
+            return error_response(502, f"cannot connect: {error}")
 
 
 @cache
@@ -338,7 +377,12 @@ class ProxyConnection(asyncio.Protocol):
             return
         try:
             if self._proxy.answers(host, port):
-                await self._answer(method, host, port)
+                await self._answer(method, host, port, ModelState(self._proxy, host))
+            elif self._proxy.tracks(host, port):
+                secured = method == "CONNECT" and port != DEFAULT_PORTS["http"]
+                scheme = "https" if secured else "http"
+                handler = _TrackHandler(self._proxy, scheme, host, port)
+                await self._answer(method, host, port, ModelState(self._proxy, host, handler))
             else:
                 self._proxy.check(host, port)
                 await self._pass_on(method, host, port)
@@ -347,9 +391,9 @@ class ProxyConnection(asyncio.Protocol):
         except OSError as error:
             self._send_error(502, f"cannot connect to {join_address(host, port)}: {error}")
 
-    async def _answer(self, method: str, host: str, port: int) -> None:
+    async def _answer(self, method: str, host: str, port: int, state: ModelState) -> None:
         """Let the endpoint answer: as plain HTTP, or with the certificate of the host."""
-        connection = Connection(ModelState(self._proxy, host))
+        connection = Connection(state)
         if method != "CONNECT":
             data = self._data
             self._next = connection

@@ -1,0 +1,88 @@
+"""Requests to other servers than models, for the HTTP track of a tape."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from contextvars import ContextVar
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from offbook.determinism.run_context import thread_variable, use_variable
+from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
+from offbook.exchange.http_track import HttpCall
+from offbook.exchange.providers import DEFAULT_PORTS
+
+if TYPE_CHECKING:
+    from offbook.exchange.http_track import HttpTrack
+
+TIMEOUT = 300.0
+PATH_CHARACTERS = "/:@!$&'()*+,;=~%"
+# Set by the connection that sends the request again, or about another connection than ours.
+DROPPED_HEADERS = {
+    *("host", "connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade"),
+    *("content-length", "accept-encoding", "proxy-authorization"),
+}
+KEPT_HEADERS = ("content-type", "location", "link", "retry-after")
+
+sending: ContextVar[bool | None] = thread_variable("offbook_http_sending")
+"""True while a request of the track is sent: it is not recorded again."""
+
+
+class HttpDestination:
+    """One server: answers its requests from a tape, or sends them and records the responses."""
+
+    def __init__(self, track: HttpTrack, scheme: str, host: str, port: int | None) -> None:
+        self._track = track
+        self._scheme, self._host = scheme, host
+        self._port = port or DEFAULT_PORTS.get(scheme)
+
+    def _call(self, request: HttpRequest) -> HttpCall:
+        name = f"[{self._host}]" if ":" in self._host else self._host
+        port = "" if self._port == DEFAULT_PORTS.get(self._scheme) else f":{self._port}"
+        query = f"?{request.query}" if request.query else ""
+        url = f"{self._scheme}://{name}{port}{request.path}{query}"
+        return HttpCall(request.method, url, request.body)
+
+    async def answer(self, request: HttpRequest) -> HttpResponse:
+        """Return the response to a request, for clients that await it."""
+        call = self._call(request)
+        found = self._track.find(call)
+        if found is None:
+            found = await asyncio.to_thread(self._send, request)
+            self._track.add(call, found)
+        return found
+
+    def answer_blocking(self, request: HttpRequest) -> HttpResponse:
+        """Return the response to a request, for clients that block."""
+        call = self._call(request)
+        found = self._track.find(call)
+        if found is None:
+            found = self._send(request)
+            self._track.add(call, found)
+        return found
+
+    def _send(self, request: HttpRequest) -> HttpResponse:
+        """Send a request; the guard of the run applies to it."""
+        with use_variable(sending, True):
+            connection = (
+                HTTPSConnection(
+                    self._host, self._port, timeout=TIMEOUT, context=ssl.create_default_context()
+                )
+                if self._scheme == "https"
+                else HTTPConnection(self._host, self._port, timeout=TIMEOUT)
+            )
+            kept = {k: v for k, v in request.headers.items() if k not in DROPPED_HEADERS}
+            path = quote(request.path, safe=PATH_CHARACTERS)  # clients decode it
+            target = f"{path}?{request.query}" if request.query else path
+            try:
+                connection.request(request.method, target, request.body or None, kept)
+                response = connection.getresponse()
+                headers = {name.lower(): value for name, value in response.getheaders()}
+                shown = {name: headers[name] for name in KEPT_HEADERS if name in headers}
+                return HttpResponse(response.status, shown, response.read())
+            except HTTPException as error:
+                raise ConnectionError(f"no valid response: {error!r}") from error
+            finally:
+                connection.close()
