@@ -413,7 +413,10 @@ def test_a_question_that_was_not_recorded_fails(tmp_path: Path):
     text = path.read_text(encoding="utf-8")
     asked = "amount: 7\n        decision"
     path.write_text(text.replace(asked, asked.replace("7", "8")), encoding="utf-8")
-    with pytest.raises(ScriptMismatch, match=r"(?s)track: people.*pay.*Recorded:.*amount.*8"):
+    expected = (
+        r"(?s)at interaction 1 \(track: people\).*Recorded: pay.*8.*Got: +pay.*7.*- 8\n\+ 7\n"
+    )
+    with pytest.raises(ScriptMismatch, match=expected):
         replay(path, AGENTS["pydantic-ai, an approval"][0](shop))
 
 

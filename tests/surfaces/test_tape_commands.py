@@ -56,6 +56,20 @@ def test_a_replay_goes_on_with_a_script(tape: Path):
     ended = run_offbook("replay", "tape.yaml", *options, *command(), cwd=tape.parent)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.splitlines() == ["answer 1", "answer 2", "elsewhere"]
+    assert load_cassette(tape.parent / "tape.fork-2.yaml").header.metadata["fork"] == {
+        "parent": "tape.yaml",
+        "step": 2,
+    }
+    compared = run_offbook("compare", "tape.yaml", "tape.fork-2.yaml", cwd=tape.parent)
+    assert compared.returncode == 1, compared.stderr
+    assert compared.stdout.splitlines()[:3] == [
+        "the tapes part at interaction 3 (track: model)",
+        "  tape.yaml (3): three",
+        "  tape.fork-2.yaml (3): three",
+    ]
+    assert "  - answer 3" in compared.stdout.splitlines()
+    again = run_offbook("compare", "tape.yaml", "tape.yaml", cwd=tape.parent)
+    assert (again.returncode, again.stdout) == (0, "the tapes are the same: 3 interactions\n")
 
 
 def test_a_replay_goes_on_with_the_real_model(tape: Path):

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from offbook.exchange.model import ModelSource, Request, Usage
     from offbook.exchange.people import Answer, PersonQuestion
     from offbook.sources.cassette.format import Tracks
+    from offbook.trace.events import Verdict
 
     Price = Callable[[str, Usage], float | None]
 
@@ -216,6 +217,10 @@ class Recording:
         if self._tracks is not None and self._records_people:
             self._tracks.add_answer(question, answer)
         return answer
+
+    def verdicts(self) -> list[Verdict]:
+        """Return the verdicts of a replay that is recorded, such as that of a fork."""
+        return self._source.verdicts() if isinstance(self._source, Cassette) else []
 
     def record_output(
         self, prompt: str | None, response: RecordedResponse, *, hat: str = MAIN_HAT

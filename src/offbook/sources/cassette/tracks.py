@@ -312,8 +312,32 @@ class PeopleReplay:
                 if recorded.decision == "allow":
                     return Allow(recorded.params)
                 return Deny(recorded.reason) if recorded.decision else recorded.answer
-        left = "".join(f"\n    {title}" for title in self.unused) or " none"
-        raise ReplayMismatch(
-            f"Replay mismatch (track: people): the agent asked {question}\nRecorded:{left}",
-            where=str(self._file.path),
+        raise self._explain(question, given)
+
+    def _explain(self, question: PersonQuestion, given: Any) -> ReplayMismatch:
+        """Return the error for a question that is not on the tape."""
+        asked = RecordedAnswer(
+            question=self._normalizer.clean_text(question.text),
+            tool=question.tool,
+            input=self._normalizer.clean_value(given),
         )
+        nearest = max(
+            self._left, key=lambda pair: similarity(pair[1].title, asked.title), default=None
+        )
+        place, recorded, differences = "", "no other question", list[str]()
+        if nearest is not None:
+            entry, known = nearest
+            place, recorded = f" at interaction {entry.number}", known.title
+            sides = [
+                {"question": each.question, "tool": each.tool, "input": each.input}
+                for each in (known, asked)
+            ]
+            differences = [*describe_differences([*find_differences(*sides)])]
+        lines = [
+            f"Replay mismatch{place} (track: people): the question was not recorded",
+            f"Recorded: {recorded}",
+            f"Got:      {asked.title}",
+            *differences,
+            "Fix, if the change is intended: record the tape again",
+        ]
+        return ReplayMismatch("\n".join(lines), where=str(self._file.path))

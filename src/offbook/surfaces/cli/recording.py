@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from offbook.determinism.faults import Faults
     from offbook.exchange.model import ModelSource
     from offbook.runs.commands import NetworkOptions
+    from offbook.sources.cassette.recording import Recording
     from offbook.sources.cassette.replay import Cassette
     from offbook.sources.live import Live
 
@@ -380,8 +381,9 @@ def replay(  # noqa: PLR0913 - one for each option
             return _shrink(cassette, shrink, command, deadline, network, as_json=as_json)
         if twice:
             return _run_twice(cassette, command, deadline, network, as_json=as_json)
+        kept = None if fork is None else _keep_fork(cassette, file, fork)
         result = run_command(
-            cassette,
+            kept or cassette,
             command,
             trace=trace,
             place=FileLine(str(file)),
@@ -391,6 +393,13 @@ def replay(  # noqa: PLR0913 - one for each option
             **network,
         )
         summary = cassette.summary()
+        if kept is not None:
+            kept.close({"fork": {"parent": file.name, "step": fork}})
+            click.echo(
+                f"offbook: the fork is in {kept.path}; to see where it parts: "
+                f"{shlex.join(['offbook', 'compare', str(file), str(kept.path)])}",
+                err=True,
+            )
     report_faults(faults, result.events)
     if as_json:
         print_json({**msgspec.to_builtins(summary), **result.as_json()})
@@ -410,6 +419,17 @@ def replay(  # noqa: PLR0913 - one for each option
     for remark in remarks:
         click.echo(f"offbook: {remark}", err=True)
     return 0
+
+
+def _keep_fork(cassette: Cassette, file: Path, step: int) -> Recording:
+    """Return a recording of a fork, in a new file beside its parent."""
+    from offbook.sources.cassette.recording import Recording
+
+    path, number = file.with_name(f"{file.stem}.fork-{step}{file.suffix}"), 1
+    while path.exists():
+        number += 1
+        path = file.with_name(f"{file.stem}.fork-{step}-{number}{file.suffix}")
+    return Recording(cassette, path, **cassette.recording_options)
 
 
 def _shrink(

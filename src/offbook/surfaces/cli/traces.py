@@ -135,6 +135,7 @@ COMPARE_EXAMPLE = """\b
 Example:
   offbook compare before.jsonl after.jsonl
   offbook compare main-traces/ branch-traces/ --json
+  offbook compare run.yaml run.fork-39.yaml
   offbook compare a.jsonl b.jsonl --redact '{"patterns": {"port": "port \\\\d+"}}'
 
 \b
@@ -158,7 +159,9 @@ Exit codes:
 def compare(
     before: Path, after: Path, *, redact: tuple[str, ...], preset: tuple[str, ...], as_json: bool
 ) -> int:
-    """Compare two traces, or two folders of traces, aligned by content."""
+    """Compare two traces, two folders of traces, aligned by content, or two tapes."""
+    if {before.suffix, after.suffix} <= {".yaml", ".yml"}:
+        return _compare_tapes(before, after, as_json=as_json)
     from offbook.checks.comparison import compare_paths, render_comparison
     from offbook.trace.redaction import Redaction
 
@@ -168,6 +171,18 @@ def compare(
     else:
         print_redacted("\n".join(render_comparison(comparison)))
     return int(not comparison.same)
+
+
+def _compare_tapes(before: Path, after: Path, *, as_json: bool) -> int:
+    """Print the interaction in which two tapes part."""
+    from offbook.sources.cassette.parting import find_parting
+
+    parting = find_parting(before, after)
+    if as_json:
+        print_json(parting)
+    else:
+        print_redacted("\n".join(parting.lines(before, after)))
+    return int(not parting.same)
 
 
 # The formats of the core. Capabilities declare theirs in their `CAPABILITY`.
