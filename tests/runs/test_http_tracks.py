@@ -192,6 +192,21 @@ def test_a_request_that_is_not_sent_fails(shop: ThreadingHTTPServer, tmp_path: P
         replay(in_loop(with_urllib, url), tmp_path / "tape.yaml")
 
 
+def test_a_request_that_failed_fails_again(shop: ThreadingHTTPServer, tmp_path: Path):
+    def get(asked: str) -> str:
+        try:
+            return with_urllib(asked)
+        except OSError:
+            return "no answer"
+
+    rehearse = in_loop(get, url_of(shop))
+    close(shop)
+    record(rehearse, tmp_path / "tape.yaml")
+    statuses = [http.status for item in load_cassette(tmp_path / "tape.yaml") for http in item.http]
+    assert statuses == [0, 0, 0]
+    assert replay(rehearse, tmp_path / "tape.yaml").verdict().status == "pass"
+
+
 def test_requests_of_replayed_tools_do_not_happen(shop: ThreadingHTTPServer, tmp_path: Path):
     rehearse = in_session(with_requests, url_of(shop))
     record(rehearse, tmp_path / "tape.yaml", "all")

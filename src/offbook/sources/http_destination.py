@@ -26,6 +26,8 @@ DROPPED_HEADERS = {
 }
 KEPT_HEADERS = ("content-type", "location", "link", "retry-after")
 
+NO_RESPONSE = 0  # the status of a request that failed: its body is the error
+
 sending: ContextVar[bool | None] = thread_variable("offbook_http_sending")
 """True while a request of the track is sent: it is not recorded again."""
 
@@ -49,19 +51,24 @@ class HttpDestination:
         """Return the response to a request, for clients that await it."""
         call = self._call(request)
         found = self._track.find(call)
-        if found is None:
-            found = await asyncio.to_thread(self._send, request)
-            self._track.add(call, found)
-        return found
+        if found is not None:
+            return _raise_refused(found)
+        return await asyncio.to_thread(self._record, call, request)
 
     def answer_blocking(self, request: HttpRequest) -> HttpResponse:
         """Return the response to a request, for clients that block."""
         call = self._call(request)
         found = self._track.find(call)
-        if found is None:
-            found = self._send(request)
-            self._track.add(call, found)
-        return found
+        return self._record(call, request) if found is None else _raise_refused(found)
+
+    def _record(self, call: HttpCall, request: HttpRequest) -> HttpResponse:
+        try:
+            response = self._send(request)
+        except OSError as error:  # an agent may go on without the response
+            self._track.add(call, HttpResponse(NO_RESPONSE, {}, str(error).encode()))
+            raise
+        self._track.add(call, response)
+        return response
 
     def _send(self, request: HttpRequest) -> HttpResponse:
         """Send a request; the guard of the run applies to it."""
@@ -86,3 +93,10 @@ class HttpDestination:
                 raise ConnectionError(f"no valid response: {error!r}") from error
             finally:
                 connection.close()
+
+
+def _raise_refused(response: HttpResponse) -> HttpResponse:
+    """Return a recorded response; raise if the request failed in the recording."""
+    if response.status == NO_RESPONSE:
+        raise ConnectionRefusedError(response.body.decode(errors="replace"))
+    return response

@@ -225,7 +225,8 @@ class RecordedHttp(
     """A request to another server than a model, and its response.
 
     `body` is that of the request, normalized. The body of the response is in `content`, or in
-    `data` as Base64 if it is not text. `inside` is the tool that sent the request.
+    `data` as Base64 if it is not text. A `status` of 0 is a request that failed, with the error in
+    `content`. `inside` is the tool that sent the request.
     """
 
     method: str

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 import msgspec
 
 from offbook.determinism.run_context import thread_variable
-from offbook.exchange.providers import ModelHosts
+from offbook.exchange.providers import QUIET_HOSTS, ModelHosts
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -120,7 +120,8 @@ def find_interceptor(
     if interceptor is not None and (host, port) in interceptor.hosts:
         return interceptor
     tracked = current_http.get()
-    if tracked is None or (host, port) in tracked.skipped:
+    # Telemetry is refused, and not missed.
+    if tracked is None or (host, port) in tracked.skipped or host in QUIET_HOSTS:
         return None
     from offbook.sources.http_destination import HttpDestination, sending
 
