@@ -99,7 +99,7 @@ def test_an_existing_file_is_kept(tmp_path: Path):
 def test_an_agent_that_is_not_deterministic_is_reported(tmp_path: Path):
     failure = FAILURES["too many requests"]
     record_failure(failure, tmp_path / "long.yaml")
-    runs = []
+    runs: list[Any] = []
 
     def fails_once(source: Any) -> None:
         runs.append(source)

@@ -35,8 +35,10 @@ Find = Callable[[int], str]
 
 
 def in_session(find: Find, source: Any) -> None:
-    tools = {"find_order": lambda params: find(params["number"])}
-    with SESSION(mock_tools=tools, source=source) as rehearsal:
+    def answer(params: Any) -> str:
+        return find(params["number"])
+
+    with SESSION(mock_tools={"find_order": answer}, source=source) as rehearsal:
         rehearsal.run("Go")
 
 
@@ -46,7 +48,11 @@ def in_loop(find: Find, source: Any) -> None:
         return find(number)
 
     look = cast("Any", langchain_tool)(find_order)
-    with DRIVE(lambda prompt: openai_loop(prompt, look.run), source=source) as rehearsal:
+
+    def agent(prompt: str) -> str:
+        return openai_loop(prompt, look.run)
+
+    with DRIVE(agent, source=source) as rehearsal:
         rehearsal.run("Go")
 
 

@@ -161,10 +161,11 @@ class HttpReplay:
         else:
             recorded = nearest.http.title
             place = f" at interaction {nearest.entry.number}"
-            sides = [
-                {"method": h.method, "url": h.url, "body": h.body} for h in (nearest.http, asked)
-            ]
-            differences = [*describe_differences([*find_differences(*sides)])]
+            old, new = (
+                {"method": http.method, "url": http.url, "body": http.body}
+                for http in (nearest.http, asked)
+            )
+            differences = [*describe_differences([*find_differences(old, new)])]
         lines = [
             f"Replay mismatch{place} (track: http): a request was not recorded",
             f"Recorded: {recorded}",

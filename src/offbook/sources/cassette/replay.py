@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from offbook.capability import load
 from offbook.errors import (
     FormatError,
     ReplayMismatch,
@@ -74,8 +75,7 @@ if TYPE_CHECKING:
     from offbook.exchange.people import Answer, PersonQuestion
     from offbook.sources.cassette.cassette_file import CassetteFile, Entry
     from offbook.sources.cassette.format import Tracks
-    from offbook.sources.cassette.shrinking import ShrunkTape
-    from offbook.sources.cassette.tool_changes import ComparedTools
+    from offbook.sources.cassette.tape_results import ComparedTools, ShrunkTape
 
 MAX_LISTED = 5
 VERDICT_NAME = "cassette replayed"
@@ -267,8 +267,9 @@ class Cassette:
 
             Cassette("run.yaml", tracks="all").shrink(refund, "short.yaml")
         """
-        from offbook.sources.cassette.shrinking import failure_of, shrink_tape
-
+        # By name: it builds on this class.
+        failure_of = load("offbook.sources.cassette.shrinking:failure_of")
+        shrink_tape = load("offbook.sources.cassette.shrinking:shrink_tape")
         return shrink_tape(self, failure_of(test), Path(output))
 
     def compare_tools(self, run: Callable[[ModelSource], object]) -> ComparedTools:
@@ -277,9 +278,7 @@ class Cassette:
         `run` gets a source and runs the agent with it. A call whose result differs is a change:
         between the two runs, the tool is not deterministic.
         """
-        from offbook.sources.cassette.tool_changes import compare_tools
-
-        return compare_tools(self, run)
+        return load("offbook.sources.cassette.tool_changes:compare_tools")(self, run)
 
     @property
     def track_options(self) -> dict[str, Any]:

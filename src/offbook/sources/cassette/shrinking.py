@@ -21,11 +21,13 @@ from offbook.exchange.messages import ToolCall
 from offbook.files import require_new
 from offbook.sources.cassette.recording import Recording
 from offbook.sources.cassette.replay import Cassette
+from offbook.sources.cassette.tape_results import ShrunkTape
 
 if TYPE_CHECKING:
-    from offbook.exchange.model import ModelSource
+    from offbook.exchange.model import ModelSource, Request
     from offbook.sources.cassette.cassette_file import Entry
     from offbook.sources.cassette.format import RecordedResponse
+    from offbook.sources.cassette.replay import RequestHashes
 
     Failure = Callable[[ModelSource], Hashable]
 
@@ -41,16 +43,6 @@ class Step(NamedTuple):
 Steps = tuple[Step, ...]
 
 
-class ShrunkTape(msgspec.Struct, frozen=True):
-    """The shortest tape of a failure: its file, its length, that of the whole tape, the replays."""
-
-    path: Path
-    interactions: int
-    recorded: int
-    replays: int
-    failure: str
-
-
 class PartialReplay(Cassette):
     """A replay of some interactions of a tape, by position."""
 
@@ -64,7 +56,13 @@ class PartialReplay(Cassette):
         """The interactions that are kept."""
         return [entry for entry in super().entries if entry.number in self._steps]
 
-    def explain(self, *_: object) -> Exception:
+    def explain(
+        self,
+        hat: str,  # noqa: ARG002 - those of the base class
+        hashes: RequestHashes,  # noqa: ARG002
+        request: Request | str,  # noqa: ARG002
+        used: set[int],  # noqa: ARG002
+    ) -> Exception:
         """Return an error without a comparison, which takes longer than a run."""
         return ScriptExhausted("no interaction is left")
 

@@ -13,47 +13,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from offbook.errors import CheckFailed
-from offbook.secrets import excerpt
 from offbook.sources.cassette.format import collapse_whitespace, number_call_ids
 from offbook.sources.cassette.replay import Cassette
+from offbook.sources.cassette.tape_results import ComparedTools, ToolChange
 
 if TYPE_CHECKING:
     from offbook.exchange.messages import Message
     from offbook.exchange.model import ModelSource, Reply, Request
 
     Results = dict[tuple[str, int], str]  # by the call and how often it was made before
-
-MAX_SHOWN = 200
-
-
-class ToolChange(msgspec.Struct, frozen=True):
-    """A call with another result: in the recording, and in two runs; None if it did not run."""
-
-    call: str
-    recorded: str | None
-    first: str | None
-    second: str | None
-
-    @property
-    def deterministic(self) -> bool:
-        """True if both runs agree: the tool has changed since the recording."""
-        return self.first == self.second
-
-    def __str__(self) -> str:
-        kind = "changed since the recording" if self.deterministic else "not deterministic"
-        shown = {"recorded": self.recorded, "first": self.first, "second": self.second}
-        lines = [
-            f"  {name + ':':9} {'nothing' if text is None else excerpt(text, MAX_SHOWN)}"
-            for name, text in shown.items()
-        ]
-        return "\n".join([f"{self.call}: {kind}", *lines])
-
-
-class ComparedTools(msgspec.Struct, frozen=True):
-    """The number of calls that were compared, and those with another result."""
-
-    calls: int
-    changes: tuple[ToolChange, ...]
 
 
 class WatchedReplay(Cassette):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from offbook.determinism.network_guard import watch_audit_events
 from offbook.exchange.tool_track import running_tool
@@ -46,25 +46,23 @@ def _describe(event: str, args: tuple[Any, ...]) -> str | None:
     first = args[0] if args else ""
     if event == "open":
         mode, flags = args[1], args[2]
-        writes = {*(mode or "")} & {*"wax+"} if mode else flags & WRITE_FLAGS
-        is_path = isinstance(first, (str, bytes, os.PathLike))
-        if not writes or not is_path or "__pycache__" in os.fsdecode(first):
-            return None
-        return f"wrote {os.fsdecode(first)}"
+        writes = {*mode} & {*"wax+"} if mode else flags & WRITE_FLAGS
+        path = "" if isinstance(first, int) else _text(first)
+        return f"wrote {path}" if writes and path and "__pycache__" not in path else None
     if event in CHANGES:
         verb = {"os.mkdir": "created", "os.rename": "renamed", "os.truncate": "wrote"}
         return f"{verb.get(event, 'removed')} {_text(first)}"
     if event in PROCESSES:
         command = args[1] if event == "subprocess.Popen" else first
-        words = command if isinstance(command, (list, tuple)) else str(_text(command)).split()
-        name = Path(_text(words[0])).name if words else ""
-        return f"started the process {name}"
+        is_list = isinstance(command, (list, tuple))
+        words = [_text(word) for word in cast("list[Any]", command)] if is_list else []
+        words = words or _text(command).split()
+        return f"started the process {Path(words[0]).name if words else ''}"
     if event == "socket.connect":
-        address = args[1]
-        is_internet = isinstance(address, tuple)
-        return f"connected to {address[0]}:{address[1]}" if is_internet else None
+        address = cast("tuple[Any, ...]", args[1]) if isinstance(args[1], tuple) else ()
+        return f"connected to {address[0]}:{address[1]}" if address else None
     return f"called {args[1]} in native code"
 
 
 def _text(value: Any) -> str:
-    return os.fsdecode(value) if isinstance(value, (str, bytes, os.PathLike)) else str(value)
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

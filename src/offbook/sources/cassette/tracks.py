@@ -328,11 +328,11 @@ class PeopleReplay:
         if nearest is not None:
             entry, known = nearest
             place, recorded = f" at interaction {entry.number}", known.title
-            sides = [
+            old, new = (
                 {"question": each.question, "tool": each.tool, "input": each.input}
                 for each in (known, asked)
-            ]
-            differences = [*describe_differences([*find_differences(*sides)])]
+            )
+            differences = [*describe_differences([*find_differences(old, new)])]
         lines = [
             f"Replay mismatch{place} (track: people): the question was not recorded",
             f"Recorded: {recorded}",
