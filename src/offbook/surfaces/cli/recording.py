@@ -376,7 +376,9 @@ def replay(  # noqa: PLR0913 - one for each option
     with closing(cassette):
         if task:
             cassette.check_task(task)
-        refuse_together(shrink=shrink, twice=twice, until=until, **{"from": fork}, cursor=cursor)
+        if shrink is not None or twice:
+            other = {"until": until, "from": fork, "cursor": cursor}
+            refuse_together(shrink=shrink, twice=twice, **other)
         if shrink is not None:
             return _shrink(cassette, shrink, command, deadline, network, as_json=as_json)
         if twice:
