@@ -384,16 +384,21 @@ def replay(  # noqa: PLR0913 - one for each option
         if twice:
             return _run_twice(cassette, command, deadline, network, as_json=as_json)
         kept = None if fork is None else _keep_fork(cassette, file, fork)
-        result = run_command(
-            kept or cassette,
-            command,
-            trace=trace,
-            place=FileLine(str(file)),
-            faults=faults,
-            deadline=deadline,
-            echo=not as_json,
-            **network,
-        )
+        try:
+            result = run_command(
+                kept or cassette,
+                command,
+                trace=trace,
+                place=FileLine(str(file)),
+                faults=faults,
+                deadline=deadline,
+                echo=not as_json,
+                **network,
+            )
+        except BaseException:  # the command was not started
+            if kept is not None:
+                kept.discard()
+            raise
         summary = cassette.summary()
         if kept is not None:
             kept.close({"fork": {"parent": file.name, "step": fork}})
