@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     Failure = Callable[[ModelSource], Hashable]
 
 
-class Step(NamedTuple):
+class KeptStep(NamedTuple):
     """An interaction of the tape, and the positions of the calls that are left out of its reply."""
 
     number: int
@@ -40,7 +40,7 @@ class Step(NamedTuple):
     dropped: tuple[int, ...] = ()
 
 
-Steps = tuple[Step, ...]
+Steps = tuple[KeptStep, ...]
 
 
 class PartialReplay(Cassette):
@@ -86,7 +86,7 @@ def shrink_tape(tape: Cassette, find_failure: Failure, output: Path) -> ShrunkTa
     """
     require_new(output, hint="name another file")
     steps = tuple(
-        Step(entry.number, sum(isinstance(b, ToolCall) for b in response.blocks))
+        KeptStep(entry.number, sum(isinstance(b, ToolCall) for b in response.blocks))
         for entry in tape.entries
         for response in [tape.file.read_response(entry)]
     )
