@@ -168,7 +168,7 @@ def as_count(value: Any) -> int:
 # In this order: the generic format accepts most files, so it comes last.
 IMPORTERS = (
     "otlp:OtlpImporter",
-    "platform_exports:LangSmithImporter",
+    "platform_exports:LangSmithRunsImporter",
     "platform_exports:LangfuseImporter",
     "platform_exports:PhoenixImporter",
     "agent_logs:RalphImporter",

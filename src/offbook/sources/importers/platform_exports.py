@@ -68,7 +68,7 @@ class PlatformImporter:
         raise NotImplementedError
 
 
-class LangSmithImporter(PlatformImporter):
+class LangSmithRunsImporter(PlatformImporter):
     """Imports runs of LangSmith, as its client writes and its API returns them."""
 
     name = "langsmith"
