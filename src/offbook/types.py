@@ -7,7 +7,6 @@ __all__, __getattr__, __dir__ = lazy_names(
     {
         "exchange.messages": "History Image Message Text Thinking ToolCall ToolResult user",
         "exchange.model": "ModelSource Reply Request Tool Usage",
-        "sources.mocks.mocks": "MockRecording",
         "subjects.session.extensions": "Api",
         "subjects.session.tools": "Context",
         "subjects.session.session": "AgentSession",

@@ -13,7 +13,6 @@ from offbook.exchange.model import Request as Request
 from offbook.exchange.model import StopReason as StopReason
 from offbook.exchange.model import Tool as Tool
 from offbook.exchange.model import Usage as Usage
-from offbook.sources.mocks.mocks import MockRecording as MockRecording
 from offbook.subjects.mock_tools import ToolOutcome as ToolOutcome
 from offbook.subjects.session.extensions import Api as Api
 from offbook.subjects.session.session import AgentSession as AgentSession

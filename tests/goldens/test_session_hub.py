@@ -8,7 +8,7 @@ import pytest
 
 from offbook.determinism import FrozenClock
 from offbook.errors import OffbookError, RunError, UsageError
-from offbook.goldens import Channel, Inbox, SessionHub, event_envelope
+from offbook.goldens import Channel, Inbox, SessionHub
 from offbook.trace import Event
 
 
@@ -19,14 +19,14 @@ def collect_events(hub: SessionHub) -> list[Event]:
 
 
 def payloads(events: list[Event]) -> list[dict[str, Any]]:
-    return [event_envelope(event)["event"] for event in events]
+    return [SessionHub.to_envelope(event)["event"] for event in events]
 
 
 def test_envelope_has_id_timestamp_context_and_event():
     hub = SessionHub(FrozenClock(1_766_916_000_000), session_id="record-1")
     seen = collect_events(hub)
     hub.emit("harness:start", {"name": "test"})
-    assert [event_envelope(event) for event in seen] == [
+    assert [SessionHub.to_envelope(event) for event in seen] == [
         {
             "id": "event-1",
             "timestamp": datetime(2025, 12, 28, 10, tzinfo=UTC),

@@ -25,7 +25,7 @@ __all__, __getattr__, __dir__ = lazy_names(
         "components": "Component Harness step",
         "live_scripts": "scenario",
         "project": "Goldens",
-        "session_hub": "Channel SessionHub event_envelope",
+        "session_hub": "Channel SessionHub",
     },
     "CAPABILITY",
     internal={

@@ -35,7 +35,6 @@ from offbook.goldens.replay_guard import time_budget as time_budget
 from offbook.goldens.session_hub import Channel as Channel
 from offbook.goldens.session_hub import Inbox as Inbox
 from offbook.goldens.session_hub import SessionHub as SessionHub
-from offbook.goldens.session_hub import event_envelope as event_envelope
 from offbook.goldens.spec_file import Spec as Spec
 from offbook.goldens.spec_file import read_spec as read_spec
 from offbook.goldens.spec_file import write_template as write_template

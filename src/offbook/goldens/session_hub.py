@@ -175,19 +175,19 @@ class SessionHub(Hub):
         """Stop the channels. Idempotent."""
         self.channels.stop()
 
+    @staticmethod
+    def to_envelope(event: Event) -> dict[str, Any]:
+        """Return an event in the format of the hub's protocol: id, timestamp, context and event."""
+        return {
+            "id": event.id or f"event-{event.seq}",
+            "timestamp": datetime.fromtimestamp(event.ts / 1000, UTC),
+            "context": dict(event.context),
+            "event": event_data(event.event, event.data),
+        }
+
     def _command(self, name: str, **data: Any) -> None:
         if self.session_active:
             self.emit(name, {key: value for key, value in data.items() if value is not None})
-
-
-def event_envelope(event: Event) -> dict[str, Any]:
-    """Return an event in the format of the hub's protocol: id, timestamp, context and event."""
-    return {
-        "id": event.id or f"event-{event.seq}",
-        "timestamp": datetime.fromtimestamp(event.ts / 1000, UTC),
-        "context": dict(event.context),
-        "event": event_data(event.event, event.data),
-    }
 
 
 def event_data(name: str, data: Mapping[str, Any]) -> dict[str, Any]:

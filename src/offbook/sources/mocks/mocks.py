@@ -101,6 +101,11 @@ class Mocks:
         # The text of recent conversations by their digest, the latest last.
         self._texts: dict[str, str] = {}
 
+    @staticmethod
+    def record(source: ModelSource, path: Path | str, *, replace: bool = False) -> MockRecording:
+        """Return a source that writes the replies of another one to a new mock file."""
+        return MockRecording(source, path, replace=replace)
+
     def add(self, line: Mapping[str, Any]) -> None:
         """Append a line; it is checked as a line of a file."""
         number = self.file.mocks[-1].number + 1
