@@ -141,7 +141,8 @@ FAULTS_HELP = """
 \b
 Kinds for --fault, at random or at the Nth request (reset@2):
   status rate_limit timeout stall reset truncate duplicate slow content_type
-  tool_error tool_lost tool_slow host_error host_slow
+  tool_error tool_lost tool_slow tool_empty tool_huge tool_odd tool_injected
+  host_error host_slow
 """
 
 

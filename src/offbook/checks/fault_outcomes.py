@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from offbook.determinism.faults import OTHER_RESULTS
 from offbook.errors import counted
 from offbook.secrets import excerpt
 from offbook.trace.agent_output import output_text
@@ -48,6 +49,7 @@ CHECK = "faults handled"
 BAD = ("swallowed", "looped")
 # Faults after which the whole reply has arrived.
 DELIVERED = {"slow", "duplicate"}
+WITH_A_RESULT = {"tool_slow", *OTHER_RESULTS}
 PROCESS_EVENTS = {PROCESS_OUTPUT, PROCESS_EXIT}
 # The message of the fault, or the class of an exception: APIConnectionError.
 _QUOTED_ERROR = re.compile(r"injected fault|\b[A-Z]\w*(?:Error|Exception|Timeout|Fault)\b")
@@ -245,7 +247,7 @@ class _Evidence:
             error = self._error()
             return ("reported", error) if error else ("unknown", "the call has no result")
         text, failed = str(result.data.get("content", "")), result.data.get("is_error")
-        if self._data["kind"] == "tool_slow" and not failed:
+        if self._data["kind"] in WITH_A_RESULT and not failed:
             return "survived", "the call has a result"
         if failed or _QUOTED_ERROR.search(text):
             return "reported", "the model got the error as the result"

@@ -518,7 +518,7 @@ class Rehearsal:
         error: object = getattr(self.subject, "error", None)
         if not isinstance(error, Exception):
             return
-        faulty = self.hub.faults is not None and self.hub.faults.injected
+        faulty = self.hub.faults is not None and self.hub.faults.failures
         if self._playbook is not None and not faulty and (rest := self._playbook.unfinished()):
             rest.add_note(hide_secrets(f"the agent ended with {type(error).__name__}: {error}"))
             raise rest from error
@@ -575,7 +575,7 @@ class Rehearsal:
             if not (self._state.only_prompts and getattr(self.subject, "takes_prompt", True)):
                 consumed = self._playbook.consumed
                 self.hub.emit_verdict(Verdict("playbook consumed", "pass", actual=consumed))
-        elif self.hub.faults is not None and self.hub.faults.injected:
+        elif self.hub.faults is not None and self.hub.faults.failures:
             # An agent that gives up after a fault leaves the rest of the script.
             self.hub.emit_verdict(Verdict("playbook consumed", "warn", unfinished.what))
         elif self._auto_assert:
@@ -687,7 +687,7 @@ class Rehearsal:
         if in_process and self._playbook is None and not of_source and not self._asked:
             message = "nothing was tested: the agent never called the model"
             of_faults.append(Verdict("model called", "fail", message))
-        faulty = self.hub.faults is not None and self.hub.faults.injected
+        faulty = self.hub.faults is not None and self.hub.faults.failures
         of_source = (*of_source, *self._wiring.server_verdicts())
         track = self.hub.tool_track
         for verdict in (*self.subject.verdicts(), *of_source, *of_faults):

@@ -25,6 +25,7 @@ from offbook.determinism.run_context import thread_variable, use_variable
 from offbook.errors import InjectedFault
 from offbook.exchange.messages import Content, Text, ToolCall
 from offbook.exchange.tool_track import ToolRun, running_tool
+from offbook.subjects.faulty_results import finish_call
 from offbook.subjects.subject import ToolError
 from offbook.trace.events import (
     TOOL_CALL,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
     from contextvars import ContextVar
 
+    from offbook.determinism.faults import Fault
     from offbook.exchange.tool_track import ToolTrack
     from offbook.subjects.subject import RunContext
     from offbook.trace.events import Event
@@ -253,8 +255,8 @@ class WatchedCall:
         *(
             "_began",
             "_content",
+            "_fault",
             "_functions",
-            "_lost",
             "_pauses",
             "_scope",
             "_signals",
@@ -283,7 +285,7 @@ class WatchedCall:
         self._content: tuple[Content, ...] | None = None
         self._started = ToolStartData(call_id, tool, given)
         self._began = 0.0
-        self._lost: InjectedFault | None = None
+        self._fault: Fault | None = None  # that takes effect after the call
         self.served = False  # set by the server that runs it in this process
         self.failed = False  # set by a framework that turns an exception into a result
         self.replayed = False  # its end is that of a tape
@@ -316,6 +318,9 @@ class WatchedCall:
             return self._noted(value, note)
 
     def _noted(self, value: T, note: Note[T] | None) -> T:
+        if (fault := self._fault) is not None and (faults := current_faults()) is not None:
+            self._fault = None
+            value = finish_call(fault, value, faults)
         return self.returns(value) if note is None else note(self, value)
 
     def _find_recorded(self) -> tuple[object] | None:
@@ -387,7 +392,7 @@ class WatchedCall:
         self._start()
         if (faults := current_faults()) is not None:
             try:
-                self._lost = faults.call_blocking("tool", self.tool, self._started.call_id)
+                self._fault = faults.call_blocking("tool", self.tool, self._started.call_id)
             except InjectedFault as fault:
                 self._end(fault)
                 raise
@@ -397,14 +402,16 @@ class WatchedCall:
         self._start()
         if (faults := current_faults()) is not None:
             try:
-                self._lost = await faults.call("tool", self.tool, self._started.call_id)
+                self._fault = await faults.call("tool", self.tool, self._started.call_id)
             except InjectedFault as fault:
                 self._end(fault)
                 raise
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        lost = self._lost if error is None else None
+        lost: InjectedFault | None = None
+        if error is None and self._fault is not None and self._fault.kind == "tool_lost":
+            lost = InjectedFault(self._fault.message)  # of a block that is only watched
         self._end(lost or error)
         if lost is not None:
             raise lost

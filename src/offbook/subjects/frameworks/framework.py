@@ -263,7 +263,7 @@ class FrameworkSubject:
         model_events: list[str] = []
         unsubscribe = self._hub.subscribe(lambda event: model_events.append(event.event), "model.*")
         faults = current_faults()
-        injected = 0 if faults is None else faults.injected
+        failures = 0 if faults is None else faults.failures
         self.result, self.error = None, None
         self._hub.emit_data(AgentStartData(text))
         try:
@@ -273,7 +273,7 @@ class FrameworkSubject:
         except Exception as error:
             self._raise_mock_error()
             # After a fault, an agent may raise what it likes: the run says what became of it.
-            faulty = faults is not None and faults.injected > injected
+            faulty = faults is not None and faults.failures > failures
             # Only an agent whose last request failed may raise: the script made it fail.
             if ERROR not in model_events[-1:] and not faulty:
                 raise

@@ -35,6 +35,7 @@ from offbook.exchange.messages import JSON, History, Message, Text, ToolCall, To
 from offbook.exchange.model import Request, ToolAlias, ToolAliases
 from offbook.exchange.tool_track import ToolRun, running_tool
 from offbook.options import decode, require_list, require_mapping
+from offbook.subjects.faulty_results import finish_call
 from offbook.subjects.mock_tools import (
     DEFAULTS,
     UI,
@@ -75,6 +76,7 @@ from offbook.trace.instrument import error_data
 if TYPE_CHECKING:
     from msgspec import UnsetType
 
+    from offbook.determinism.faults import Fault
     from offbook.exchange.model import Reply
     from offbook.exchange.tool_track import ToolEnd
     from offbook.host.host_scope import HostScope
@@ -431,10 +433,10 @@ class AgentSession:
         content: Any = UNSET
         problem: str | UnsetType = UNSET
         track, run, end = self._hub.tool_track, ToolRun(name, given, call.id), None
-        lost: InjectedFault | None = None
+        fault: Fault | None = None
         try:
             if (faults := current_faults()) is not None:
-                lost = await faults.call("tool", name, call.id)
+                fault = await faults.call("tool", name, call.id)
             if track is not None and track.replays:
                 end = track.find(run)
             # A request to the model in here is part of the tool.
@@ -442,9 +444,9 @@ class AgentSession:
                 answer = _replay(end) if end is not None else tool.execute(params, self._context)
                 if isawaitable(answer):
                     answer = await answer
-            if lost is not None:
-                raise lost  # noqa: TRY301 - as an error before the call
             outcome = to_tool_outcome(answer, f"tool {call.name!r}")
+            if fault is not None and faults is not None:
+                outcome = finish_call(fault, outcome, faults)
             failed = outcome.is_error
             if track is not None and end is None:
                 track.add(run, _record(outcome))
