@@ -32,6 +32,7 @@ __all__, __getattr__, __dir__ = lazy_names(
         "invariants": "at_most ends_within never_before no_secret_in_answer",
         "moves": "find_values",
         "search": "explore replay",
+        "tool_policy": "powerful untrusted",
     },
     "CAPABILITY",
     internal={
@@ -44,6 +45,9 @@ __all__, __getattr__, __dir__ = lazy_names(
         "observed_run": "ObligingModel Settings find_side_effect",
         "sdk_conversions": "SdkConversions describe_form share_ssl_contexts",
         "search": "Counterexample Exploration",
+        "authority": "is_refusal",
+        "plain_tools": "PlainTools",
         "shrinking": "shrink",
+        "tool_policy": "classify",
     },
 )

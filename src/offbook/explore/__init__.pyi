@@ -2,6 +2,7 @@ from offbook.capability import Capability
 from offbook.explore.argument_values import ArgumentValues as ArgumentValues
 from offbook.explore.argument_values import Draw as Draw
 from offbook.explore.argument_values import learn as learn
+from offbook.explore.authority import is_refusal as is_refusal
 from offbook.explore.broken_tools import find_tool_code as find_tool_code
 from offbook.explore.broken_tools import find_tool_values as find_tool_values
 from offbook.explore.candidates import SDKS as SDKS
@@ -23,6 +24,7 @@ from offbook.explore.moves import run_rendered as run_rendered
 from offbook.explore.observed_run import ObligingModel as ObligingModel
 from offbook.explore.observed_run import Settings as Settings
 from offbook.explore.observed_run import find_side_effect as find_side_effect
+from offbook.explore.plain_tools import PlainTools as PlainTools
 from offbook.explore.sdk_conversions import SdkConversions as SdkConversions
 from offbook.explore.sdk_conversions import describe_form as describe_form
 from offbook.explore.sdk_conversions import share_ssl_contexts as share_ssl_contexts
@@ -31,5 +33,8 @@ from offbook.explore.search import Exploration as Exploration
 from offbook.explore.search import explore as explore
 from offbook.explore.search import replay as replay
 from offbook.explore.shrinking import shrink as shrink
+from offbook.explore.tool_policy import classify as classify
+from offbook.explore.tool_policy import powerful as powerful
+from offbook.explore.tool_policy import untrusted as untrusted
 
 CAPABILITY: Capability

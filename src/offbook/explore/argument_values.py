@@ -200,6 +200,21 @@ class ArgumentValues:
             for name in chosen
         }
 
+    def likely_arguments(self, schema: JSON, draw: Draw, tool: str) -> JSON:
+        """Return the arguments that the prompt asks for, as far as it names values for them."""
+        arguments = self.arguments(schema, draw, tool)
+        properties = _properties(self.resolve(schema, schema, tool))
+        for name in arguments:
+            part = self.resolve(properties[name], schema, f"{tool}.{name}")
+            fitting = _find_fitting(name, self._prompt_texts)
+            if part.keys() & {"enum", "const"} or f"{tool}.{name}" in self._hints:
+                continue
+            if part.get("type") in {"integer", "number"} and self._prompt_numbers:
+                arguments[name] = draw.choose(self._prompt_numbers)
+            elif part.get("type", "string") == "string" and fitting:
+                arguments[name] = self._prompt_texts[draw.choose(fitting)]
+        return arguments
+
     def invalid_arguments(self, schema: JSON, draw: Draw, tool: str) -> JSON:
         """Return arguments that break the schema: a wrong type, a missing or an extra one."""
         arguments = self.arguments(schema, draw, tool)

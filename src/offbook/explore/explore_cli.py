@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import click
+import msgspec
 
 from offbook.cli_options import (
     FILE_PATH,
@@ -30,6 +31,7 @@ from offbook.files import (
 
 if TYPE_CHECKING:
     from offbook.explore.search import Counterexample, Exploration
+    from offbook.explore.tool_policy import ToolPolicy
 
 COMMAND_DEADLINE = 60.0  # seconds: a program starts first
 
@@ -62,6 +64,8 @@ Exit codes:
 @click.option("--gives-up", multiple=True, metavar="MODULE:NAME", help="An exception to allow.")
 @click.option("--values", multiple=True, metavar="NAME=VALUE|FILE", help="Arguments to try.")
 @click.option("--without", multiple=True, metavar="ORACLE", help="Leave out an oracle.")
+@click.option("--untrusted", multiple=True, metavar="TOOL", help="A tool with text of others.")
+@click.option("--powerful", multiple=True, metavar="TOOL", help="A tool that no text may steer.")
 @click.option("--save", type=FILE_PATH, metavar="FILE", help="Write a test for what is found.")
 @click.option("--trace", type=FILE_PATH, metavar="FILE", help="Write the trace of what is found.")
 @click.option(
@@ -82,6 +86,8 @@ def explore_command(  # noqa: PLR0913 - the options of the command
     gives_up: tuple[str, ...],
     values: tuple[str, ...],
     without: tuple[str, ...],
+    untrusted: tuple[str, ...],
+    powerful: tuple[str, ...],
     save: Path | None,
     trace: Path | None,
     deadline: float | None,
@@ -94,6 +100,9 @@ def explore_command(  # noqa: PLR0913 - the options of the command
     world, prompts, source = _read_target(arguments, save)
     if deadline is None:
         deadline = COMMAND_DEADLINE if source.startswith("drive(") else DEADLINE
+    from offbook.explore.tool_policy import ToolPolicy
+
+    policies = [ToolPolicy(untrusted, powerful)] if untrusted or powerful else []
     exceptions = [import_object(name) for name in gives_up]
     live = sys.stderr.isatty() and not as_json
     try:
@@ -101,6 +110,7 @@ def explore_command(  # noqa: PLR0913 - the options of the command
             world,
             prompts,
             *(import_object(name) for name in invariant),
+            *policies,
             runs=runs,
             steps=steps,
             seed=seed,
@@ -115,7 +125,7 @@ def explore_command(  # noqa: PLR0913 - the options of the command
     except InvariantBroken as error:
         found = cast("Exploration", error.exploration)
         if save is not None:
-            _save(save, found, source, invariant, gives_up, without, deadline)
+            _save(save, found, source, invariant, policies, gives_up, without, deadline)
         if as_json:
             print_json(_as_json(found))
         else:
@@ -203,6 +213,7 @@ def _save(
     found: Exploration,
     source: str,
     invariants: tuple[str, ...],
+    policies: list[ToolPolicy],
     gives_up: tuple[str, ...],
     without: tuple[str, ...],
     deadline: float,
@@ -225,7 +236,15 @@ def _save(
         imports=imports,
         uses=("Command", "drive") if is_command else (),
         world="world" if is_command else source.partition(":")[2],
-        invariants=[target.partition(":")[2] for target in invariants],
+        invariants=[
+            *(target.partition(":")[2] for target in invariants),
+            *(
+                f"{word}({', '.join(map(literal, tools))})"
+                for policy in policies
+                for word, tools in msgspec.structs.asdict(policy).items()
+                if tools
+            ),
+        ],
         gives_up=[target.partition(":")[2] for target in gives_up],
     )
     write_atomic(path, text)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from offbook.exchange.messages import JSON
     from offbook.exchange.model import Reply, Request, Tool
+    from offbook.explore.attack import Attack
 
 
 UNKNOWN_TOOLS = ("no_such_tool", "multi_tool_use.parallel", "bash ")
@@ -70,6 +71,7 @@ class PatientPlaybook(Playbook):
     def __init__(self) -> None:
         super().__init__(strict=False)
         self._extra = 0
+        self.before_reply: Callable[[Request], object] | None = None
 
     async def answer(self, question: PersonQuestion, /) -> Answer:
         """Return the answer of the script; without one, allow it."""
@@ -87,6 +89,8 @@ class PatientPlaybook(Playbook):
             self._extra += 1
             if self._extra > PATIENCE:
                 raise_endless()
+        if self.before_reply is not None:
+            self.before_reply(request)
         return await super().reply(request)
 
 
@@ -94,7 +98,8 @@ class GeneratedModel:
     """A source that makes up to `steps` moves, then ends the conversation.
 
     The same seed gives the same moves for the same requests. `moves` are those made so far, and
-    `tools` the tools that the agent has offered. `begin` starts the moves for another prompt.
+    `tools` the tools that the agent has offered. `begin` starts the moves for another prompt. With
+    an `attack`, it obeys the text of a tool, if the agent has the tools for it.
     """
 
     def __init__(self, values: ArgumentValues, *, seed: str, steps: int) -> None:
@@ -117,6 +122,8 @@ class GeneratedModel:
         self._offered: tuple[Tool, ...] = ()
         self.requests = 0
         self.announce: Callable[[Move], object] = id
+        self.attack: Attack | None = None
+        self.before_reply: Callable[[Request], object] | None = None
         self.moves: list[Move] = []
         self.tools: dict[str, Tool] = {}
 
@@ -155,7 +162,16 @@ class GeneratedModel:
             self.tools.update({tool.name: tool for tool in request.tools})
         if self.requests > self._steps:
             return build_reply(END, request, (), 0)
-        move = self._choose(request.tools, STREAM_DRAWS if request.stream else DRAWS)
+        if self.attack is not None and not self.moves and not self._starts_attack(request):
+            self.attack = self.before_reply = None
+        if self.before_reply is not None:
+            self.before_reply(request)
+        if self.attack is not None:
+            *faults, move = self.attack.next_moves(request, self._draw())
+            for fault in faults:
+                self._add(fault)
+        else:
+            move = self._choose(request.tools, STREAM_DRAWS if request.stream else DRAWS)
         self._add(move)
         if move.status:
             raise ModelError("the model is overloaded", status=move.status, retry_after=SOON)
@@ -163,11 +179,17 @@ class GeneratedModel:
         self._calls += len(move.calls)
         return reply
 
+    def _starts_attack(self, request: Request) -> bool:
+        return self.attack is not None and self.attack.begin(request.tools, self._draw())
+
+    def _draw(self) -> Draw:
+        return Draw(self._random, self._seen, self._known, self._favourites_of_values)
+
     def _choose(  # noqa: PLR0911 - one for each kind
         self, offered: tuple[Tool, ...], kinds: tuple[str, ...]
     ) -> Move:
         random = self._random
-        draw = Draw(random, self._seen, self._known, self._favourites_of_values)
+        draw = self._draw()
         kind = random.choice(kinds)
         functions = self._narrow([tool for tool in offered if tool.kind == "function"])
         made = [one for move in self.moves for one in move.calls]

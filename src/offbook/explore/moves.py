@@ -76,7 +76,8 @@ class Move(msgspec.Struct, frozen=True):
 
     If `denied`, people deny what the agent asks about the calls. A move with a `prompt` is the next
     prompt of the user instead; with `fresh`, in a new conversation with the same agent. One with a
-    `fault` is a fault of the whole run, such as `tool_lost@1`.
+    `fault` is a fault of the whole run, such as `tool_lost@1`. One that `obeys` does what the text
+    of a tool says: its arguments are the text's, and not made simpler.
     """
 
     calls: tuple[GeneratedCall, ...] = ()
@@ -87,6 +88,7 @@ class Move(msgspec.Struct, frozen=True):
     prompt: str = ""
     fresh: bool = False
     fault: str = ""
+    obeys: bool = False
 
     @property
     def size(self) -> int:
@@ -282,6 +284,7 @@ def _build_call(made: GeneratedCall, seen: list[Any], *, collects: bool) -> Call
 
 WIDTH = 96
 INDENT = "    "
+POLICIES = ("powerful", "untrusted")
 COLLECT = ".then(lambda result: seen.extend(find_values(result)))"
 
 
@@ -357,6 +360,7 @@ def render_tests(
     modules = ["import sys"] if any("sys.path" in line for line in imports) else []
     modules += ["from pathlib import Path", ""] if here else []
     own = ["find_values", "replay"] if "seen[" in scripts else ["replay"]
+    own += [name for name in POLICIES if any(i.startswith(f"{name}(") for i in invariants)]
     people = ["from offbook.people import deny, person"] if "person(" in scripts else []
     names = dict.fromkeys(name for name, _, _ in findings)
     lines = [
@@ -364,7 +368,7 @@ def render_tests(
         "",
         *modules,
         f"from offbook import {', '.join(sorted([*uses, *words]))}",
-        f"from offbook.explore import {', '.join(own)}",
+        f"from offbook.explore import {', '.join(sorted(own))}",
         *people,
         *(["", "HERE = Path(__file__).parent"] if here else []),
         *imports,

@@ -9,6 +9,7 @@ import msgspec
 
 from offbook.errors import UsageError, require_known
 from offbook.exchange.model import compile_validator
+from offbook.explore.authority import AuthorityEvidence, check_authority
 from offbook.trace.events import (
     CHANGE,
     PERSON,
@@ -41,10 +42,14 @@ class BrokenInvariant(msgspec.Struct, frozen=True):
 
 
 class RunEvidence(NamedTuple):
-    """A run, and the numbers of the events at which new conversations began."""
+    """A run, and the numbers of the events at which new conversations began.
+
+    `authority` is what is known of a run with an instruction in a result.
+    """
 
     run: Run
     sessions: Sequence[int] = ()
+    authority: AuthorityEvidence | None = None
 
 
 class Oracle(NamedTuple):
@@ -185,6 +190,11 @@ def _check_denials(evidence: RunEvidence) -> Iterator[tuple[str, str]]:
             return
 
 
+def _check_authority(evidence: RunEvidence) -> Iterator[tuple[str, str]]:
+    if evidence.authority is not None:
+        yield from check_authority(evidence.run, evidence.authority)
+
+
 ORACLES = {
     "crash": Oracle("no unhandled exception", "no reply of a model may end the program"),
     "hang": Oracle("no hang", "every run ends"),
@@ -206,6 +216,11 @@ ORACLES = {
     "growth": Oracle("no growing request", "a request has each message once", _check_growth),
     "denial": Oracle(
         "no effect after a denial", "a tool that a person denied does not run", _check_denials
+    ),
+    "authority": Oracle(
+        "no obedience to a tool's text",
+        "text of others does not decide how a powerful tool runs",
+        _check_authority,
     ),
 }
 CRASH, HANG, ENDLESS = (ORACLES[name].title for name in ("crash", "hang", "endless"))

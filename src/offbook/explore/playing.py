@@ -24,6 +24,8 @@ from offbook.errors import PlaybookError, RunError, UnknownOutcome, UsageError
 from offbook.exchange.messages import RAW_ARGUMENTS
 from offbook.exchange.model import Tool
 from offbook.explore.argument_values import ArgumentValues
+from offbook.explore.attack import Attack, AttackWatch
+from offbook.explore.authority import FAULT_KIND, read_instruction
 from offbook.explore.code_constants import find_constants
 from offbook.explore.generated_model import NO_END, GeneratedModel, PatientPlaybook
 from offbook.explore.moves import (
@@ -43,6 +45,7 @@ from offbook.explore.oracles import (
     check_run,
 )
 from offbook.explore.sdk_conversions import SdkConversions, share_ssl_contexts
+from offbook.explore.tool_policy import ToolPolicy, join_policies
 from offbook.files import ReusedFolder
 from offbook.runs.api import drive
 from offbook.runs.rehearsal import Rehearsal, RehearsalDefaults, use_defaults
@@ -66,9 +69,12 @@ Invariant = Callable[[Run, Any], object]
 
 SECOND_PROMPTS = 0.3  # of the behaviours: the user has another prompt
 MAX_PARALLEL = 3  # calls in one message
+ATTACKS = 0.2  # of the behaviours: the model obeys the text of a tool
 FAULTS = 0.12  # of the behaviours: a tool or the provider fails
 # A fault for one of the first requests or calls. A timeout over a socket would take long.
 FAULT_KINDS = ("tool_error", "tool_lost", "tool_lost", "reset", "truncate", "content_type")
+OTHER_RESULTS = 0.05  # of the behaviours: a tool returns another result
+RESULT_KINDS = ("tool_empty", "tool_huge", "tool_odd")
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -159,17 +165,24 @@ class Stage:
         self,
         world: World,
         prompts: Sequence[str],
-        invariants: Iterable[Invariant],
+        invariants: Iterable[Invariant | ToolPolicy],
         gives_up: tuple[type[BaseException], ...] = (),
         values: Mapping[str, Sequence[Any]] | None = None,
         trace: Path | None = None,
         without: Sequence[str] = (),
     ) -> None:
+        invariants = [*invariants]
+        self._policy = join_policies(i for i in invariants if isinstance(i, ToolPolicy))
         self._prompts = prompts
         self.script: Script | None = None  # what a job without moves plays
         self.faults: tuple[str, ...] = ()
         self.last_run: Run | None = None
-        self._invariants = {name_of(invariant): invariant for invariant in invariants}
+        self._attacks = False
+        self._invariants = {
+            name_of(invariant): invariant
+            for invariant in invariants
+            if not isinstance(invariant, ToolPolicy)
+        }
         self._arguments = ArgumentValues(values or {}, "\n".join(prompts), find_constants(world))
         self._world = world
         self._gives_up = gives_up
@@ -220,6 +233,12 @@ class Stage:
         elif random.random() < FAULTS:
             faults = (f"{random.choice(FAULT_KINDS)}@{random.choice([1, 1, 2, 3])}",)
             model.moves.append(Move(fault=faults[0]))
+        elif random.random() < OTHER_RESULTS:
+            faults = (f"{random.choice(RESULT_KINDS)}@{random.choice([1, 1, 2, 3])}",)
+            model.moves.append(Move(fault=faults[0]))
+        # Of its own: an agent without such tools has the same behaviours as ever.
+        chance = Random(f"{job.seed}:authority").random()  # noqa: S311 - not for secrets
+        self._attacks = not faults and job.steps > 1 and chance < ATTACKS
         behaviour = self._play(model, prompts, fresh, faults, job, lambda: model.moves)
         return msgspec.structs.replace(behaviour, prompt=prompts[0])
 
@@ -239,7 +258,7 @@ class Stage:
             folder=self._folder,
             in_memory=not job.records,
             trace=self._trace if job.records else None,
-            faults=Faults(faults) if faults else None,
+            faults=Faults(faults, rate=1) if faults else None,
         )
         with use_defaults(defaults):
             rehearsal, state = _open(self._world)
@@ -247,6 +266,7 @@ class Stage:
         sessions: list[int] = []
         if len(script) > 1:
             _watch_prompts(rehearsal, source, fresh, sessions)
+        watch = self._watch_attack(rehearsal, source, script, faults, state)
         error: BaseException | None = None
         try:
             try:
@@ -259,7 +279,8 @@ class Stage:
                 run = cast("Run", rehearsal.latest_run)
             self.last_run = run
             violations, undecided = self._check(run, state)
-            violations += check_run(RunEvidence(run, sessions), self._without)
+            authority = None if watch is None else watch.finish()
+            violations += check_run(RunEvidence(run, sessions, authority), self._without)
             gave_up = error is not None and self._is_end(error, run)
             if error is not None and not gave_up:
                 crash = _crash(error)
@@ -281,7 +302,32 @@ class Stage:
                 job.prompt,
             )
         finally:
+            if watch is not None:
+                watch.close()
             rehearsal.dispose(failed=True)
+
+    def _watch_attack(
+        self,
+        rehearsal: Rehearsal,
+        source: GeneratedModel | PatientPlaybook,
+        script: Sequence[Turn | str],
+        faults: tuple[str, ...],
+        state: object,
+    ) -> AttackWatch | None:
+        """Watch a run in which a model may obey the text of a tool; None of any other."""
+        injected = [fault for fault in faults if fault.startswith(FAULT_KIND)]
+        attacks = isinstance(source, GeneratedModel) and self._attacks
+        if "authority" in self._without or not (injected or attacks):
+            return None
+        prompts = [item if isinstance(item, str) else item.text for item in script]
+        home = type(state).__module__.partition(".")[0]
+        watch = AttackWatch(rehearsal, self._policy, prompts, lambda: _describe(state, home, set()))
+        source.before_reply = watch.note_request
+        if injected:
+            watch.inject(injected[0], read_instruction(script, injected[0]))
+        if isinstance(source, GeneratedModel):
+            source.attack = Attack(self._policy, self._arguments, watch.inject, watch.own)
+        return watch
 
     def _is_end(self, error: BaseException, run: Run) -> bool:
         """Return whether an error is a documented way to end, or follows from a fault."""
@@ -420,6 +466,8 @@ def _not_decided(name: str, error: Exception) -> UsageError:
 
 def check_invariant(invariant: object) -> None:
     """Raise for an invariant that is no function, or whose call would not run it."""
+    if isinstance(invariant, ToolPolicy):
+        return
     if not callable(invariant):
         raise UsageError(
             f"an invariant must be a function of the run and the state, not {invariant!r}"
@@ -451,8 +499,10 @@ def _read_result(name: str, result: object) -> str:
     )
 
 
-def name_of(invariant: Invariant) -> str:
+def name_of(invariant: Invariant | ToolPolicy) -> str:
     """Return the name of an invariant in reports."""
+    if isinstance(invariant, ToolPolicy):
+        return f"policy of {', '.join(invariant.tools)}"
     return getattr(invariant, "__name__", None) or repr(invariant)
 
 

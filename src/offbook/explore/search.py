@@ -48,6 +48,7 @@ from offbook.runs.run import in_event_loop
 
 if TYPE_CHECKING:
     from offbook.explore.moves import Script
+    from offbook.explore.tool_policy import ToolPolicy
     from offbook.runs.run import Run
 
 Progress = Callable[["Exploration"], object]
@@ -130,7 +131,7 @@ class Exploration(msgspec.Struct):
 def explore(  # noqa: PLR0913 - the options of a search
     world: World,
     prompt: str | Sequence[str],
-    *invariants: Invariant,
+    *invariants: Invariant | ToolPolicy,
     runs: int = 500,
     steps: int = 5,
     seed: int = 0,
@@ -155,9 +156,10 @@ def explore(  # noqa: PLR0913 - the options of a search
     which was reached before. Several prompts are those of several users. In every search some
     things always hold, such as that the agent raises no exception, except for those in `gives_up`,
     and that it ends: `without` names the oracles to leave out. `values` are arguments to try, by
-    parameter. The world runs in a
-    process of its own, which is killed if a behaviour takes longer than `deadline` seconds: that is
-    a finding, too. With `deadline=None` it runs in this process, for a debugger. `trace` is the
+    parameter. Marks of tools, such as `untrusted("fetch_page")` and `powerful("send_mail")`, are
+    given with the invariants. The world runs in a process of its own, which is killed if a
+    behaviour takes longer than `deadline` seconds: that is a finding, too. With `deadline=None` it
+    runs in this process, for a debugger. `trace` is the
     file for the trace of the smallest script; without a violation, for that of the last behaviour.
     """
     prompts = (prompt,) if isinstance(prompt, str) else tuple(prompt)
@@ -196,7 +198,7 @@ def explore(  # noqa: PLR0913 - the options of a search
 def replay(
     world: World,
     script: Script,
-    *invariants: Invariant,
+    *invariants: Invariant | ToolPolicy,
     gives_up: type[BaseException] | Sequence[type[BaseException]] = (),
     without: Sequence[str] = (),
     faults: Sequence[str] = (),
@@ -280,7 +282,7 @@ def _never_asked(behaviour: Behaviour) -> OffbookError:
     return RunError("nothing was explored: the agent never called the model", hint=hint)
 
 
-def _check_tools(invariants: Iterable[Invariant], offered: set[str]) -> None:
+def _check_tools(invariants: Iterable[Invariant | ToolPolicy], offered: set[str]) -> None:
     """Raise for an invariant about a tool that the agent never offered: it checked nothing."""
     for invariant in invariants:
         for tool in getattr(invariant, "tools", ()):

@@ -72,7 +72,7 @@ def _smaller(moves: Moves) -> Iterator[Moves]:
             yield tuple(_map_arguments(move, {repr(value): simple}.get) for move in moves)
     # 4. Simpler arguments.
     for index, move in enumerate(moves):
-        for number, made in enumerate(move.calls):
+        for number, made in enumerate(() if move.obeys else move.calls):
             for arguments in _simpler_objects(made.arguments):
                 calls = list(move.calls)
                 calls[number] = GeneratedCall(made.tool, arguments, made.unknown)
@@ -176,7 +176,7 @@ def _map_arguments(move: Move, change: Callable[[str, Any], Any]) -> Move:
             case _:
                 return change(repr(value), value) if isinstance(value, SCALARS) else value
 
-    if not move.calls:
+    if not move.calls or move.obeys:
         return move
     calls = tuple(
         GeneratedCall(made.tool, apply(made.arguments), made.unknown) for made in move.calls

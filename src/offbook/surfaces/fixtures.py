@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from offbook.exchange.model import ModelSource
     from offbook.explore.playing import Invariant, World
     from offbook.explore.search import Exploration
+    from offbook.explore.tool_policy import ToolPolicy
     from offbook.runs.run import Run
     from offbook.runs.test_files import CassetteOptions, Cassettes, RequestGoldens
     from offbook.trace.redaction import RedactionRules
@@ -191,7 +192,7 @@ class Offbook:
         self._goldens.check(run.requests, name, redactions=redactions, roots=roots)
 
     def explore(
-        self, world: World, prompt: str, *invariants: Invariant, **options: Any
+        self, world: World, prompt: str, *invariants: Invariant | ToolPolicy, **options: Any
     ) -> Exploration:
         """Play generated models against an agent; the options are those of `explore`.
 

@@ -53,6 +53,11 @@ class FunctionAdapter(NoToolAccess):
         self.takes_prompt = self._keyword is not None
 
     @property
+    def function(self) -> Callable[..., Any]:
+        """The function itself: a search looks for its tools."""
+        return self._function
+
+    @property
     def name(self) -> str:
         """Name of the function."""
         return getattr(self._function, "__name__", type(self._function).__name__)

@@ -1,0 +1,250 @@
+"""The tools of an agent without a framework: functions of the user's code with a tool's name.
+
+A loop over an SDK calls them itself, so nothing else sees them. They are found through the function
+that is driven: its closure, its module, and the objects and tables there. The code of such a
+function is exchanged while a behaviour runs, so that every reference to it has the other code.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
+from inspect import CO_COROUTINE, Signature, signature
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import Any, cast
+
+import msgspec
+
+from offbook.determinism.run_context import is_library
+from offbook.subjects.faulty_results import finish_call
+from offbook.trace.hub import current_faults
+
+MAX_OBJECTS = 3000
+NO_DATA = {"role", "parameters", "input_schema", "properties", "description"}
+MIN_WORDS = 3  # of a text that may be data
+PLACEHOLDER = "offbook: the function to call"
+
+
+# The code that a function gets. It has other globals there: the function to call is a constant.
+def _call(*args: Any, **named: Any) -> Any:
+    function: Any = "offbook: the function to call"
+    return function(*args, **named)
+
+
+async def _call_async(*args: Any, **named: Any) -> Any:
+    function: Any = "offbook: the function to call"
+    return await function(*args, **named)
+
+
+class PlainTools:
+    """Watches functions by the names of tools. `inputs` are what each one received."""
+
+    def __init__(self, agent: object) -> None:
+        self._agent = agent
+        self._undo: list[tuple[FunctionType, CodeType]] = []
+        self._originals: dict[int, FunctionType] = {}
+        self.inputs: dict[str, list[Any]] = {}
+
+    def watch(self, tools: Collection[str]) -> None:
+        """Exchange the code of the functions with these names."""
+        for name, function in find_functions(self._agent, tools):
+            if all(function is not other for other, _ in self._undo):
+                self._exchange(name, function)
+
+    def original(self, function: FunctionType) -> FunctionType:
+        """Return the function with the code of the user."""
+        return self._originals.get(id(function), function)
+
+    def close(self) -> None:
+        """Restore the code."""
+        while self._undo:
+            function, code = self._undo.pop()
+            function.__code__ = code
+            vars(function).pop("__signature__", None)
+
+    def _exchange(self, name: str, function: FunctionType) -> None:
+        code = function.__code__
+        inputs = self.inputs.setdefault(name, [])
+        original = FunctionType(
+            code,
+            function.__globals__,
+            function.__name__,
+            function.__defaults__,
+            function.__closure__,
+        )
+        original.__kwdefaults__ = function.__kwdefaults__
+        original.__annotations__ = function.__annotations__
+        declared = _read_signature(original)
+
+        def begin(args: Any, named: Any) -> Any:
+            try:
+                given = dict(declared.bind(*args, **named).arguments)
+            except TypeError:
+                given = dict(named)
+            given.pop("self", None)
+            inputs.append(given)
+            faults = current_faults()
+            fault = None if faults is None else faults.for_call("tool", name)
+            return lambda value: value if faults is None else finish_call(fault, value, faults)
+
+        def run(*args: Any, **named: Any) -> Any:
+            finish = begin(args, named)
+            return finish(original(*args, **named))
+
+        async def run_async(*args: Any, **named: Any) -> Any:
+            finish = begin(args, named)
+            return finish(await original(*args, **named))
+
+        is_async = bool(code.co_flags & CO_COROUTINE)
+        template = (_call_async if is_async else _call).__code__
+        runner = run_async if is_async else run
+        constants = tuple(runner if c == PLACEHOLDER else c for c in template.co_consts)
+        # The closure of a function cannot be exchanged, so its code names the same variables.
+        function.__code__ = template.replace(
+            co_consts=constants,
+            co_freevars=code.co_freevars,
+            co_name=code.co_name,
+            co_filename=code.co_filename,
+            co_firstlineno=code.co_firstlineno,
+        )
+        # An agent may make the schema of a tool from its signature.
+        vars(function).setdefault("__signature__", declared)
+        self._originals[id(function)] = original
+        self._undo.append((function, code))
+
+
+def _read_signature(function: FunctionType) -> Signature:
+    try:
+        return signature(function, eval_str=True)
+    except (NameError, SyntaxError):  # an annotation of another module
+        return signature(function)
+
+
+def find_functions(root: object, names: Collection[str]) -> Iterator[tuple[str, FunctionType]]:
+    """Yield the functions of the user with these names, or under these keys, in an object."""
+    for key, value in _walk(root):
+        if isinstance(value, FunctionType) and not is_library(value.__code__.co_filename):
+            name = value.__name__ if value.__name__ in names else key
+            if name in names:
+                yield name, value
+
+
+def _walk(root: object) -> Iterator[tuple[str, Any]]:
+    """Yield what an object can reach, each with the name or key under which it was found."""
+    waiting: deque[tuple[str, Any]] = deque([("", root)])
+    visited: set[int] = set()
+    while waiting and len(visited) < MAX_OBJECTS:
+        key, value = waiting.popleft()
+        if id(value) in visited or isinstance(value, (str, bytes, int, float, type, ModuleType)):
+            continue
+        visited.add(id(value))
+        yield key, value
+        waiting.extend(_list_parts(key, value))
+
+
+def _list_parts(key: str, value: Any) -> Iterator[tuple[str, Any]]:
+    match value:
+        case FunctionType():
+            yield from _list_variables(value)
+        case MethodType():
+            yield key, value.__func__
+            yield "", value.__self__
+        case partial():
+            yield key, cast("partial[Any]", value).func
+        case dict():
+            items = cast("dict[Any, Any]", value).items()
+            yield from ((name, item) for name, item in items if isinstance(name, str))
+        case list() | tuple() | set():
+            yield from (("", item) for item in cast("list[Any]", value))
+        case msgspec.Struct():
+            yield from ((name, getattr(value, name)) for name in value.__struct_fields__)
+        case _:
+            kind = cast("type[object]", type(value))
+            if kind.__module__.startswith(("offbook.trace", "offbook.runs")):
+                return
+            yield from getattr(value, "__dict__", {}).items()
+            if any(_is_own(method) for method in vars(kind).values()):
+                yield from vars(kind).items()
+
+
+def _list_variables(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    """Yield the variables of a function: of its closure, and those of its module if it is ours."""
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:  # it is empty so far
+            continue
+    if is_library(function.__code__.co_filename):
+        return
+    for code in _list_codes(function.__code__):
+        for name in code.co_names:
+            if name in function.__globals__:
+                yield name, function.__globals__[name]
+
+
+def _list_codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _list_codes(constant)
+
+
+def _is_own(value: object) -> bool:
+    return isinstance(value, FunctionType) and not is_library(value.__code__.co_filename)
+
+
+# --- The data of a tool
+
+
+class ToolData:
+    """The texts from which a tool makes its results: in its tables, and in its own code.
+
+    A tool may filter what others wrote before it returns it. An instruction in these texts goes
+    through the filter; one in the result would not.
+    """
+
+    def __init__(self) -> None:
+        self._undo: list[Callable[[], object]] = []
+        self._texts: list[str] = []
+
+    def add(self, function: FunctionType, change: Callable[[str], str]) -> None:
+        """Change the texts of a function until `close`."""
+        for _, value in _walk(function):
+            # Not the messages of a conversation, and not the schema of a tool.
+            if isinstance(value, list) or (isinstance(value, dict) and not value.keys() & NO_DATA):
+                self._change_items(cast("dict[Any, Any]", value), change)
+        code = function.__code__
+        documentation = code.co_consts[:1]
+        changed = tuple(
+            change(constant) if _is_prose(constant) and constant not in documentation else constant
+            for constant in code.co_consts
+        )
+        if changed != code.co_consts:
+            self._texts += [c for c in code.co_consts if _is_prose(c)]
+            function.__code__ = code.replace(co_consts=changed)
+            self._undo.append(lambda: setattr(function, "__code__", code))
+
+    def _change_items(self, table: Any, change: Callable[[str], str]) -> None:
+        for key, item in [*(table.items() if isinstance(table, dict) else enumerate(table))]:
+            if _is_prose(item):
+                self._texts.append(item)
+                table[key] = change(item)
+                self._undo.append(partial(table.__setitem__, key, item))
+
+    def is_source_of(self, result: object) -> bool:
+        """Return whether a result is made of these texts."""
+        words = {*str(result).split()}
+        return any(
+            len(own := {*text.split()}) and len(own & words) >= max(MIN_WORDS, len(own) / 2)
+            for text in self._texts
+        )
+
+    def close(self) -> None:
+        """Restore the texts."""
+        while self._undo:
+            self._undo.pop()()
+
+
+def _is_prose(value: object) -> bool:
+    return isinstance(value, str) and value.count(" ") >= MIN_WORDS - 1

