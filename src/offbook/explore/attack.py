@@ -162,9 +162,10 @@ class Attack:
             case "array":
                 return [self._choose_value(name, schema.get("items", {}), sink, draw, seen)]
             case "object":
+                parts = cast("dict[str, Any]", schema.get("properties") or {})
                 return {
                     key: self._choose_value(key, item, sink, draw, seen)
-                    for key, item in (schema.get("properties") or {}).items()
+                    for key, item in parts.items()
                 }
             case _:
                 return self._choose_text(name, schema, draw, seen)

@@ -137,7 +137,7 @@ def check_authority(run: Run, evidence: AuthorityEvidence) -> Iterator[tuple[str
         given = execution.input
         if not execution.seen and (inputs := evidence.inputs.get(execution.tool)) is not None:
             given = inputs[-1] if inputs else None  # the loop refused the call
-        tainted = _find_tainted(execution.call.data.input, given, evidence.prompts, tool)
+        tainted = _find_tainted(call.data.input, given, evidence.prompts, tool)
         if tainted is None:
             continue
         if _is_injected(run, source) and not _reaches(request, tool.name, tainted):
@@ -196,7 +196,7 @@ def _find_tainted(
     prompt = "\n".join(prompts)
     plain = {name: v for name, v in arguments.items() if [*_list_scalars(v, flags=False)]}
     schema: Any = tool.schema.get("properties") or {}
-    chosen = {name: v for name, v in plain.items() if not (schema.get(name) or {}).get("enum")}
+    chosen = {name: v for name, v in plain.items() if "enum" not in (schema.get(name) or ())}
     if given is None:
         return None
     if not chosen:

@@ -86,7 +86,11 @@ class PlainTools:
             inputs.append(given)
             faults = current_faults()
             fault = None if faults is None else faults.for_call("tool", name)
-            return lambda value: value if faults is None else finish_call(fault, value, faults)
+
+            def finish(value: Any) -> Any:
+                return value if faults is None else finish_call(fault, value, faults)
+
+            return finish
 
         def run(*args: Any, **named: Any) -> Any:
             finish = begin(args, named)
@@ -226,11 +230,13 @@ class ToolData:
             self._undo.append(lambda: setattr(function, "__code__", code))
 
     def _change_items(self, table: Any, change: Callable[[str], str]) -> None:
-        for key, item in [*(table.items() if isinstance(table, dict) else enumerate(table))]:
+        keys: list[Any] = [*table] if isinstance(table, dict) else [*range(len(table))]
+        for key in keys:
+            item: Any = table[key]
             if _is_prose(item):
                 self._texts.append(item)
                 table[key] = change(item)
-                self._undo.append(partial(table.__setitem__, key, item))
+                self._undo.append(lambda key=key, item=item: table.__setitem__(key, item))
 
     def is_source_of(self, result: object) -> bool:
         """Return whether a result is made of these texts."""

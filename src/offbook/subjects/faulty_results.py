@@ -102,7 +102,7 @@ def _inject(value: Any, instruction: str) -> tuple[Any, bool]:
                 changed, done = _inject(getattr(value, name), instruction)
                 if done:
                     return _replace(value, {name: changed}), True
-    return value, False
+    return cast("Any", value), False
 
 
 def _sort_fields(names: list[str], get: Callable[[str], Any]) -> list[str]:
@@ -113,10 +113,11 @@ def _sort_fields(names: list[str], get: Callable[[str], Any]) -> list[str]:
 
 def _list_fields(value: Any) -> list[str]:
     """Return the fields of a model, a struct or a dataclass; none of any other object."""
+    names: list[str]
     if isinstance(value, msgspec.Struct):
-        names = value.__struct_fields__
+        names = [*value.__struct_fields__]
     elif hasattr(value, "model_copy"):
-        names = type(value).model_fields
+        names = [*cast("Any", type(value)).model_fields]
     elif hasattr(value, "__dataclass_fields__") and not isinstance(value, type):
         names = [name for name, field in value.__dataclass_fields__.items() if field.init]
     else:
