@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from typing import Any, NamedTuple, cast
 
 import anthropic
@@ -22,8 +23,6 @@ from langgraph.checkpoint.memory import InMemorySaver
 from pydantic import BaseModel
 from pydantic_ai import Agent, DeferredToolRequests
 from pydantic_ai.tools import Tool as PydanticTool
-from smolagents import OpenAIServerModel, ToolCallingAgent
-from smolagents import tool as smol_tool
 
 from offbook import Command, ToolBlocked, drive, session
 from offbook.explore import powerful, untrusted
@@ -434,14 +433,15 @@ def session_host(desk: Desk, defence: str = "") -> Any:
 
 def smol_host(desk: Desk) -> Any:
     """Run the tools in an agent of smolagents."""
+    smolagents: Any = import_module("smolagents")  # it has no types
     tools: list[Any] = []
     for tool in desk.tools:
         parameters = read_schema(tool)["properties"]
         lines = "\n".join(f"        {name}: A value." for name in parameters)
         tool.__doc__ = f"{tool.__doc__}\n\n    Args:\n{lines}"
-        tools.append(smol_tool(tool))
-    model = OpenAIServerModel(model_id="gpt-4o", api_key="x")
-    return drive(ToolCallingAgent(tools=tools, model=model, verbosity_level=-1))
+        tools.append(smolagents.tool(tool))
+    model = smolagents.OpenAIServerModel(model_id="gpt-4o", api_key="x")
+    return drive(smolagents.ToolCallingAgent(tools=tools, model=model, verbosity_level=-1))
 
 
 COMMAND = """

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from inspect import CO_COROUTINE, Signature, signature
+from operator import setitem
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, cast
 
@@ -216,12 +217,14 @@ class ToolData:
         """Change the texts of a function until `close`."""
         for _, value in _walk(function):
             # Not the messages of a conversation, and not the schema of a tool.
-            if isinstance(value, list) or (isinstance(value, dict) and not value.keys() & NO_DATA):
-                self._change_items(cast("dict[Any, Any]", value), change)
+            table: Any = value
+            if isinstance(table, dict) and not NO_DATA & {*cast("dict[Any, Any]", table)}:
+                self._change_items(table, [*cast("dict[Any, Any]", table)], change)
+            elif isinstance(table, list):
+                self._change_items(table, [*range(len(cast("list[Any]", table)))], change)
         code = function.__code__
-        documentation = code.co_consts[:1]
         changed = tuple(
-            change(constant) if _is_prose(constant) and constant not in documentation else constant
+            change(constant) if _is_prose(constant) and constant != function.__doc__ else constant
             for constant in code.co_consts
         )
         if changed != code.co_consts:
@@ -229,14 +232,13 @@ class ToolData:
             function.__code__ = code.replace(co_consts=changed)
             self._undo.append(lambda: setattr(function, "__code__", code))
 
-    def _change_items(self, table: Any, change: Callable[[str], str]) -> None:
-        keys: list[Any] = [*table] if isinstance(table, dict) else [*range(len(table))]
+    def _change_items(self, table: Any, keys: list[Any], change: Callable[[str], str]) -> None:
         for key in keys:
             item: Any = table[key]
             if _is_prose(item):
                 self._texts.append(item)
                 table[key] = change(item)
-                self._undo.append(lambda key=key, item=item: table.__setitem__(key, item))
+                self._undo.append(partial(setitem, table, key, item))
 
     def is_source_of(self, result: object) -> bool:
         """Return whether a result is made of these texts."""
