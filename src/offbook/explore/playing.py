@@ -73,8 +73,6 @@ ATTACKS = 0.2  # of the behaviours: the model obeys the text of a tool
 FAULTS = 0.12  # of the behaviours: a tool or the provider fails
 # A fault for one of the first requests or calls. A timeout over a socket would take long.
 FAULT_KINDS = ("tool_error", "tool_lost", "tool_lost", "reset", "truncate", "content_type")
-OTHER_RESULTS = 0.05  # of the behaviours: a tool returns another result
-RESULT_KINDS = ("tool_empty", "tool_huge", "tool_odd")
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -232,9 +230,6 @@ class Stage:
             fresh = {1} if random.random() < 0.7 else set()  # noqa: PLR2004 - most are of another user
         elif random.random() < FAULTS:
             faults = (f"{random.choice(FAULT_KINDS)}@{random.choice([1, 1, 2, 3])}",)
-            model.moves.append(Move(fault=faults[0]))
-        elif random.random() < OTHER_RESULTS:
-            faults = (f"{random.choice(RESULT_KINDS)}@{random.choice([1, 1, 2, 3])}",)
             model.moves.append(Move(fault=faults[0]))
         # Of its own: an agent without such tools has the same behaviours as ever.
         chance = Random(f"{job.seed}:authority").random()  # noqa: S311 - not for secrets
