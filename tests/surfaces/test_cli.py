@@ -300,6 +300,7 @@ def test_help_imports_no_stage(unwatched: dict[str, str]):
     imported = {line for line in outcome.stdout.splitlines() if line.startswith("offbook.")}
     assert imported == {
         "offbook.capability",
+        "offbook.checkup",
         "offbook.conformance",
         "offbook.contracts",
         "offbook.evals",
