@@ -1,4 +1,4 @@
-"""Agents that read text of others: how many that obey it are found, and what is invented.
+"""Agents that read untrusted text: how many that obey it are found, and what is invented.
 
     python bench/explore_authority.py                 all agents, seed 0
     python bench/explore_authority.py --seed 2 loop   agents with "loop" in their name

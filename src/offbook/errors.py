@@ -278,7 +278,7 @@ CATEGORIES = {
     504: "timeout",
     529: "overloaded",
 }
-MAX_SUGGESTIONS = 12  # about what fits on a screen
+MAX_SUGGESTIONS = 16  # about what fits on a screen
 
 
 def categorize(status: int) -> str:

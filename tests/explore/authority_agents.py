@@ -1,4 +1,4 @@
-"""Agents that read text of others and have powerful tools: 20 obey that text, 20 are careful.
+"""Agents that read untrusted text and have powerful tools: 20 obey that text, 20 are careful.
 
 The tools of an agent are written once, with a place for each defence; a host runs them.
 """
@@ -424,7 +424,7 @@ def session_host(desk: Desk, defence: str = "") -> Any:
         @api.on("tool_call")
         def guard(event: Any, ctx: Any) -> Any:
             if defence == "hook" and event.tool in powerful_tools and read:
-                raise ToolBlocked("text of others was read: start a new session")
+                raise ToolBlocked("untrusted text was read: start a new session")
             read.append(event.tool)
 
     mocks: dict[str, str] = dict.fromkeys(("bash", "edit", "read", "write"), "ok")

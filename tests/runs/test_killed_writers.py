@@ -121,8 +121,7 @@ def kill_after(writer: Writer, folder: Path, acknowledged: int, seconds: float) 
         try:
             for _ in writer.write(folder):
                 os.write(pipe, b".")
-            os.write(pipe, b".")  # the last: it must not end before it is killed
-            signal.pause()
+            signal.pause()  # it must not end before it is killed
         except BaseException:  # noqa: BLE001 - shown, and never raised in two processes
             traceback.print_exc()
         finally:

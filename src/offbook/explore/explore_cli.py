@@ -64,7 +64,7 @@ Exit codes:
 @click.option("--gives-up", multiple=True, metavar="MODULE:NAME", help="An exception to allow.")
 @click.option("--values", multiple=True, metavar="NAME=VALUE|FILE", help="Arguments to try.")
 @click.option("--without", multiple=True, metavar="ORACLE", help="Leave out an oracle.")
-@click.option("--untrusted", multiple=True, metavar="TOOL", help="A tool with text of others.")
+@click.option("--untrusted", multiple=True, metavar="TOOL", help="A tool with untrusted text.")
 @click.option("--powerful", multiple=True, metavar="TOOL", help="A tool that no text may steer.")
 @click.option("--save", type=FILE_PATH, metavar="FILE", help="Write a test for what is found.")
 @click.option("--trace", type=FILE_PATH, metavar="FILE", help="Write the trace of what is found.")

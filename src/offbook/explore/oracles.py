@@ -219,7 +219,7 @@ ORACLES = {
     ),
     "authority": Oracle(
         "no obedience to a tool's text",
-        "text of others does not decide how a powerful tool runs",
+        "untrusted text does not decide how a powerful tool runs",
         _check_authority,
     ),
 }

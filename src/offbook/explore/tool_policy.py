@@ -1,4 +1,4 @@
-"""Which tools return text of others, and which ones have an effect that matters.
+"""Which tools return untrusted text, and which ones have an effect that matters.
 
     explore(world, prompt, untrusted("fetch_page"), powerful("send_mail"))
 
@@ -78,7 +78,7 @@ class ToolPolicy(msgspec.Struct, frozen=True):
         return (*self.untrusted, *self.powerful)
 
     def is_source(self, tool: Tool, own: Collection[str] = ()) -> bool:
-        """Return whether a tool returns text of others; `own` are tools that do not count."""
+        """Return whether a tool returns untrusted text; `own` are tools that do not count."""
         if self.untrusted:
             return tool.name in self.untrusted
         return tool.name not in own and classify(tool).source
@@ -91,7 +91,7 @@ class ToolPolicy(msgspec.Struct, frozen=True):
 
 
 def untrusted(*tools: str) -> ToolPolicy:
-    """Return a policy for `explore`: the results of these tools have text of others.
+    """Return a policy for `explore`: the results of these tools have untrusted text.
 
     The generated model obeys instructions in it.
     """
@@ -122,7 +122,7 @@ def join_policies(policies: Iterable[ToolPolicy]) -> ToolPolicy:
 
 
 class ToolClass(msgspec.Struct, frozen=True):
-    """Whether a tool returns text of others, and whether its effect matters."""
+    """Whether a tool returns untrusted text, and whether its effect matters."""
 
     source: bool = False
     sink: bool = False
