@@ -669,7 +669,8 @@ def test_the_table_has_every_kind():
     assert list(LINTED) == list(RULES)
     assert set(MARKED) == {MARKER, *MARKERS}
     others = {"Exploration", "explore", "find_values", "replay"}
-    assert set(BROKEN) == set(dir(explore)) - others
+    marks = {"powerful", "untrusted"}  # of tools: `tests/explore/test_authority.py` has their table
+    assert set(BROKEN) == set(dir(explore)) - others - marks
 
 
 @pytest.mark.parametrize("kind", TABLE.values(), ids=TABLE)

@@ -9,6 +9,7 @@ import re
 from typing import TYPE_CHECKING, Any, cast
 
 from offbook.exchange.messages import JSON, RAW_ARGUMENTS
+from offbook.exchange.providers import all_providers
 from offbook.sources.playbook.actions import Call, Say, call, say
 
 if TYPE_CHECKING:
@@ -49,9 +50,6 @@ FORMATS = {
 }
 # Keywords that allow only some values of a type.
 LIMITS = {"const", "enum", "format", "maximum", "maxLength", "minimum", "minLength", "pattern"}
-# The APIs in which the arguments of a call are an object: they cannot be malformed JSON. A stream
-# of the second ones has them as pieces of text.
-OBJECTS, OBJECTS_IN_BODIES = {"gemini", "ollama"}, {"anthropic", "bedrock"}
 MAX_DEPTH = 8  # of a schema that contains itself
 
 
@@ -67,8 +65,10 @@ class Kit:
 
     def __init__(self, request: Request, prompt: str, preferred: str = "") -> None:
         self.stream = request.stream
-        dialect = request.metadata.get("dialect")
-        self._has_objects = dialect in OBJECTS or (dialect in OBJECTS_IN_BODIES and not self.stream)
+        provider = all_providers().get(str(request.metadata.get("dialect")))
+        form = "text" if provider is None else provider.arguments
+        # An object cannot be malformed JSON.
+        self._has_objects = form == "object" or (form == "streamed" and not self.stream)
         self._prompt = prompt
         functions = [tool for tool in request.tools if tool.kind == "function"]
         self._last = next((tool for tool in functions if LAST_TOOLS.search(tool.name)), None)

@@ -73,6 +73,8 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
       of the user, and are not set otherwise.
     - `call_id`: the prefix of the ids of tool calls, and the length of the rest; None for the
       form of OpenAI.
+    - `arguments`: what the arguments of a call are: a `text`, which can be malformed JSON, an
+      `object`, or an object that a stream sends as pieces of text (`streamed`).
     - `otel_name`: its name in OpenTelemetry's conventions.
     - `sdks`: its Python packages, and their titles.
     - `prices`: the list prices of its models.
@@ -95,6 +97,7 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     client_arguments: Mapping[str, tuple[str, ...]] = {}
     opencode: Mapping[str, str] = {}
     call_id: tuple[str, int] | None = None
+    arguments: Literal["text", "object", "streamed"] = "text"
     otel_name: str
     sdks: Mapping[str, str] = {}
     prices: Mapping[str, ModelPrice] = {}

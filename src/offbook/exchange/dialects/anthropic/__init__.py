@@ -27,6 +27,7 @@ PROVIDER = Provider(
     },
     opencode={"anthropic": "{url}/v1"},
     call_id=("toolu_01", 22),
+    arguments="streamed",
     otel_name="anthropic",
     sampling={"temperature": "temperature"},
     sdks={"anthropic": "Anthropic SDK"},

@@ -15,6 +15,7 @@ PROVIDER = Provider(
     },
     replaced_env={"AWS_BEDROCK_RUNTIME_ENDPOINT": "{url}"},  # litellm
     call_id=("tooluse_", 22),
+    arguments="streamed",
     otel_name="aws.bedrock",
     sampling={"temperature": "inferenceConfig.temperature"},
     sdks={"boto3": "Bedrock"},

@@ -29,6 +29,7 @@ PROVIDER = Provider(
         "GOOGLE_VERTEX_BASE_URL": "{url}",
     },
     opencode={"google": "{url}/v1beta"},
+    arguments="object",
     otel_name="gcp.gemini",
     sampling={"temperature": "generationConfig.temperature", "seed": "generationConfig.seed"},
     sdks={"google.genai": "google-genai"},

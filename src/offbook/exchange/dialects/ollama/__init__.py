@@ -12,6 +12,7 @@ PROVIDER = Provider(
     local_ports=(11434,),
     client_env=dict.fromkeys(("OLLAMA_HOST", "OLLAMA_BASE_URL", "OLLAMA_API_BASE"), "{url}"),
     replaced_env={"OLLAMA_API_KEY": API_KEY},
+    arguments="object",
     otel_name="ollama",
     sampling={"temperature": "options.temperature", "seed": "options.seed"},
     sdks={"ollama": "Ollama"},
