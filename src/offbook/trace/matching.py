@@ -488,11 +488,19 @@ def split_words(text: str) -> list[str]:
     return _WORD.findall(text)
 
 
+LONG_TEXT = 500  # characters
+
+
 def similarity(first: str, second: str, above: float = 0) -> float:
-    """Return how similar two texts are, from 0 to 1; 0 if not above a limit."""
+    """Return how similar two texts are, from 0 to 1; 0 if not above a limit.
+
+    Long texts are compared by words: by characters it takes seconds.
+    """
     from difflib import SequenceMatcher  # only here: saves 1 ms of `import offbook`
 
-    matcher = SequenceMatcher(None, first, second, autojunk=False)
+    long = max(len(first), len(second)) > LONG_TEXT
+    texts = (first.split(), second.split()) if long else (first, second)
+    matcher = SequenceMatcher(None, *texts, autojunk=False)
     # The upper bound is cheap, the ratio is not.
     return matcher.ratio() if matcher.quick_ratio() > above else 0
 
