@@ -311,6 +311,8 @@ NAMED = {
     "password for sudo": "echo '{}' | sudo -S ls",
     "list of keys": '{{"apiKeys": ["{}"]}}',
     "form in pytest": 'E  form-data; name="password"\nE  \nE  {}\nE  --x',
+    "form in a test in pytest": 'E   E  form-data; name="password"\nE   E\nE   E  {}\nE   E  --x',
+    "block in pytest": "E   password: |\nE     {}\nE   port: 1",
 }
 
 

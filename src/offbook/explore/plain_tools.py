@@ -166,7 +166,7 @@ def _list_parts(key: str, value: Any) -> Iterator[tuple[str, Any]]:
             yield from ((name, getattr(value, name)) for name in value.__struct_fields__)
         case _:
             kind = cast("type[object]", type(value))
-            if kind.__module__.startswith(("offbook.trace", "offbook.runs")):
+            if kind.__module__.split(".")[:2] in (["offbook", "trace"], ["offbook", "runs"]):
                 return
             yield from getattr(value, "__dict__", {}).items()
             if any(_is_own(method) for method in vars(kind).values()):

@@ -509,6 +509,8 @@ def secret_names() -> dict[bytes, Name]:
         return Format(first.encode(), f"(?s){value}".encode(), *rest, **more)
 
     quote = r"\\*[\"'`]"
+    # before a line that is quoted, or shown by pytest ("E   ", for each test around it)
+    marks = r"(?:[ \t>#+|-]*e(?=[ \t\r\n\\]))*[ \t>#+|-]*"
     formats = (
         # JSON, and JSON in JSON, however deep: a text ends at a quote with as many backslashes as
         # the first one, at the latest at the end of its line
@@ -567,7 +569,8 @@ def secret_names() -> dict[bytes, Name]:
         # a block of YAML
         form(
             ":",
-            r":[ \t]*[|>][-+0-9]*[ \t]*(?:\\+r|\r)?(?:\\+n|\n)[ \t]+([^\s\"'\\][^\n\"'\\]*)",
+            r":[ \t]*[|>][-+0-9]*[ \t]*(?:\\+r|\r)?(?:\\+n|\n)(?=[ \t>#+|-]|e[ \t])"
+            rf"{marks}([^\s\"'\\][^\n\"'\\]*)",
             line,
         ),
         form(">", r">([^<\s]{4,})</"),  # XML
@@ -590,12 +593,12 @@ def secret_names() -> dict[bytes, Name]:
         ),
         form(
             "\n\r\\\"'",
-            r"\\*[\"']?[ \t]*(?:\r?\n|\\+n)e?[ \t>#+-]*value:[ \t]*\\*[\"']?([^\s\"'\\]{4,})",
+            rf"\\*[\"']?[ \t]*(?:\r?\n|\\+n){marks}value:[ \t]*\\*[\"']?([^\s\"'\\]{{4,}})",
             strict=True,
         ),
         form(
             "\\\"'",
-            r"\\*[\"'](?:;[^\n]{0,80})?(?:(?:\r?\n|(?:\\+r)?\\+n)(?:e?[ \t>#+|-]*)){2}"
+            rf"\\*[\"'](?:;[^\n]{{0,80}})?(?:(?:\r?\n|(?:\\+r)?\\+n){marks}){{2}}"
             r"([^\s\"'\\]{4,})",
             rb"name=\\*[\"'][\w.-]*\Z",
             strict=True,
