@@ -17,6 +17,7 @@ from offbook import Playbook, Trace, call, drive, role, say, session, when
 from offbook.errors import (
     CheckFailed,
     ConnectionBlocked,
+    IsolationError,
     OffbookWarning,
     ScriptExhausted,
     ScriptMismatch,
@@ -185,6 +186,29 @@ def reach_out_and_fall(_: str) -> str:
     with socket.socket() as sock:
         sock.connect(("192.0.2.1", 443))
     return "never"
+
+
+@pytest.mark.parametrize(
+    "hosts, ending",
+    [
+        (["192.0.2.1"], "which is not this machine"),
+        (["192.0.2.1", "192.0.2.1"], "which is not this machine"),
+        (["192.0.2.1", "192.0.2.2", "192.0.2.3"], "; also 192.0.2.2:443, 192.0.2.3:443"),
+    ],
+)
+def test_all_refused_destinations_are_named_once(hosts: list[str], ending: str):
+    def agent(prompt: str) -> str | None:
+        for host in hosts:
+            with suppress(ConnectionBlocked), socket.socket() as sock:
+                sock.connect((host, 443))
+        messages: Any = [{"role": "user", "content": prompt}]
+        with openai.OpenAI(api_key="none") as client:
+            reply = client.chat.completions.create(model="m", messages=messages)
+        return reply.choices[0].message.content
+
+    with drive(agent) as t, pytest.raises(IsolationError) as failure:
+        t.run(HELLO)
+    assert failure.value.what.endswith(ending)
 
 
 def test_a_refused_connection_that_ends_the_agent_is_the_error_of_the_run():
