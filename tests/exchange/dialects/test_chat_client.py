@@ -233,6 +233,25 @@ def test_the_same_exchange_gives_the_same_bytes() -> None:
     assert bodies[0] == bodies[1]
 
 
+def test_the_probabilities_of_words_are_sent_on_request() -> None:
+    client, _ = connect(DONE, DONE, DONE)
+    create: Any = client.chat.completions.create
+    options: Any = {"model": "m", "messages": ASKED, "logprobs": True, "top_logprobs": 2}
+    (choice,) = create(**options).choices
+    words = choice.logprobs.content
+    assert "".join(word.token for word in words) == choice.message.content
+    assert {word.logprob for word in words} == {0.0}
+    assert [top.token for top in words[0].top_logprobs] == [words[0].token]
+    streamed = ""
+    for chunk in create(**options, stream=True):
+        for part in chunk.choices:
+            if part.logprobs is not None:
+                streamed += "".join(word.token for word in part.logprobs.content)
+    assert streamed == choice.message.content
+    (plain,) = create(model="m", messages=ASKED).choices
+    assert plain.logprobs is None
+
+
 def test_several_choices_are_sent_on_request() -> None:
     client, _ = connect(DONE, DONE, CALLS)
     complete = client.chat.completions.create(model="m", messages=ASKED, n=3)

@@ -190,20 +190,19 @@ class Chat:
 
             return encode_search(reply, request)
         id_ = reply.id if reply.id.startswith(ID_PREFIX) else self.reply_id(reply, request)
-        count = count_choices(request.parameters) if request.parameters else 1
+        choices = ChoiceOptions.read(request.parameters) if request.parameters else None
         headers = {"content-type": openai.JSON_TYPE, "x-request-id": f"req_{id_[9:]}"}
         if request.stream:
             headers["content-type"] = EVENT_STREAM
             chunks = FilledTemplate(encode_template(reply, request), to_json(id_))
-            # Several choices are rare, so they are decoded and encoded again.
-            if count > 1:
-                return HttpResponse(200, headers, b"", tuple(repeat_chunks(chunks, count)))
+            if choices is not None:
+                return HttpResponse(200, headers, b"", tuple(choices.change_chunks(chunks)))
             return HttpResponse(200, headers, b"", chunks)
         if reply.stop == "error":
             return self.encode_error(ModelError(openai.SERVER_ERROR, status=500))
         (body,) = encode_template(reply, request).chunks
         body = body.replace(PLACEHOLDER, to_json(id_))
-        return HttpResponse(200, headers, repeat_choice(body, count) if count > 1 else body)
+        return HttpResponse(200, headers, body if choices is None else choices.change(body))
 
     def encode_error(self, error: ModelError, request: Request | None = None) -> HttpResponse:
         """Encode an error."""
@@ -511,26 +510,50 @@ def count_choices(parameters: JSON) -> int:
     return count if isinstance(count, int) and 1 < count <= MAX_CHOICES else 1
 
 
-def repeat_choice(completion: bytes, count: int) -> bytes:
-    """Return the completion with this many choices."""
-    decoded = _decode_json(completion)
-    (choice,) = decoded["choices"]
-    choices = [{**choice, "index": index} for index in range(count)]
-    return to_json({**decoded, "choices": choices})
+class ChoiceOptions(msgspec.Struct, frozen=True):
+    """Several choices, and the probabilities of their words: rare, so encoded a second time."""
 
+    count: int = 1
+    log_probabilities: bool = False
+    top: int = 0  # words at each place
 
-def repeat_chunks(chunks: Iterable[bytes], count: int) -> Iterator[bytes]:
-    """Yield the chunks of a stream with this many choices."""
-    for chunk in chunks:
-        data = chunk.removeprefix(b"data: ")
-        decoded = _decode_json(data) if data.startswith(b"{") else {}
-        # The usage and `[DONE]` belong to all choices.
-        if not decoded.get("choices"):
-            yield chunk
-            continue
-        (choice,) = decoded["choices"]
-        for index in range(count):
-            yield encode_sse(to_json({**decoded, "choices": [{**choice, "index": index}]}))
+    @classmethod
+    def read(cls, parameters: JSON) -> ChoiceOptions | None:
+        """Return the options of a request; None for one choice without probabilities."""
+        count, top = count_choices(parameters), parameters.get("top_logprobs")
+        wanted = parameters.get("logprobs") is True
+        if count == 1 and not wanted:
+            return None
+        return cls(count, wanted, top if isinstance(top, int) else 0)
+
+    def change(self, completion: bytes) -> bytes:
+        """Return a completion with its choices."""
+        decoded = _decode_json(completion)
+        return to_json({**decoded, "choices": self._repeat(*decoded["choices"])})
+
+    def change_chunks(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        """Yield the chunks of a stream with the choices."""
+        for chunk in chunks:
+            data = chunk.removeprefix(b"data: ")
+            decoded = _decode_json(data) if data.startswith(b"{") else {}
+            # The usage and `[DONE]` belong to all choices.
+            if not decoded.get("choices"):
+                yield chunk
+                continue
+            for choice in self._repeat(*decoded["choices"]):
+                yield encode_sse(to_json({**decoded, "choices": [choice]}))
+
+    def _repeat(self, choice: JSON) -> list[JSON]:
+        text = (choice.get("message") or choice.get("delta") or {}).get("content")
+        if self.log_probabilities and text:
+            # A script is certain of each word.
+            words = [
+                {"token": word, "logprob": 0.0, "bytes": list(word.encode())}
+                for word in split_words(text)
+            ]
+            content = [{**word, "top_logprobs": [word] if self.top else []} for word in words]
+            choice = {**choice, "logprobs": {"content": content, "refusal": None}}
+        return [{**choice, "index": index} for index in range(self.count)]
 
 
 # ------------------------------------------------------------------------------- client
