@@ -544,7 +544,8 @@ class ChoiceOptions(msgspec.Struct, frozen=True):
                 yield encode_sse(to_json({**decoded, "choices": [choice]}))
 
     def _repeat(self, choice: JSON) -> list[JSON]:
-        text = (choice.get("message") or choice.get("delta") or {}).get("content")
+        part: JSON = choice.get("message") or choice["delta"]
+        text: str | None = part.get("content")
         if self.log_probabilities and text:
             # A script is certain of each word.
             words = [
