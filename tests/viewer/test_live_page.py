@@ -151,7 +151,7 @@ def test_an_eval_run_is_followed_case_by_case(tmp_path: Path, opened: Opened):
         cases = opened.page.locator(".cases tbody tr")
         expect(cases).to_have_count(1, timeout=60_000)
         expect(opened.page.locator(".run .outcome")).to_contain_text("unfinished")
-        cases.locator("button.link").focus()
+        cases.locator("button.link").first.focus()
         opened.press("Enter")
         expect(opened.page.locator(".case-detail")).to_contain_text("first · trial 1 · pass")
         (tmp_path / "go").touch()

@@ -18,7 +18,15 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 import msgspec
 
 from offbook.trace.agent_output import truncate_texts
-from offbook.trace.events import CHANGE, REPLY, VERDICT, ConversationChange, Event, Verdict
+from offbook.trace.events import (
+    CHANGE,
+    REPLY,
+    VERDICT,
+    ConversationChange,
+    Event,
+    Verdict,
+    read_data,
+)
 from offbook.trace.executions import EXECUTION_EVENTS
 from offbook.trace.recorder import to_json_value
 
@@ -145,7 +153,7 @@ def collect_suite(
         stamps.append(event.ts)
         if event.event != VERDICT:
             continue
-        verdict = msgspec.convert(event.data, Verdict)
+        verdict = read_data(event, Verdict)
         case_name = portable_name(f"{len(cases) + 1} {verdict.check}")
         names[case_name] += 1
         # Some readers of JUnit keep only the first of two cases with the same name.

@@ -29,7 +29,7 @@ from __future__ import annotations
 import os
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 import msgspec
 from msgspec.structs import asdict
@@ -114,6 +114,16 @@ def trace_header(ts: int, **fields: Any) -> Event:
 
 Optional = msgspec.UnsetType
 UNSET = msgspec.UNSET
+StructT = TypeVar("StructT", bound=msgspec.Struct)
+
+
+def read_data(event: Event, kind: type[StructT]) -> StructT:
+    """Return the data of an event as a struct; raise for data of another form."""
+    try:
+        return msgspec.convert(event.data, kind)
+    except msgspec.ValidationError as error:
+        what = f"event {event.seq}, {event.event}, cannot be read: {error}"
+        raise FormatError(what) from error
 
 
 class EventData(msgspec.Struct, frozen=True):
@@ -131,11 +141,7 @@ class EventData(msgspec.Struct, frozen=True):
     @classmethod
     def read(cls, event: Event) -> Self:
         """Return the data of an event of a trace; fields of other versions are ignored."""
-        try:
-            return msgspec.convert(event.data, cls)
-        except msgspec.ValidationError as error:
-            what = f"event {event.seq}, {event.event}, cannot be read: {error}"
-            raise FormatError(what) from error
+        return read_data(event, cls)
 
 
 class RunStartData(EventData, frozen=True):
@@ -637,4 +643,4 @@ def read_verdicts(events: Iterable[Event]) -> Iterator[Verdict]:
     """Yield the verdicts among these events."""
     for event in events:
         if event.event == VERDICT:
-            yield msgspec.convert(event.data, Verdict)
+            yield read_data(event, Verdict)

@@ -173,6 +173,7 @@ def parse_pointer(pointer: str) -> list[str]:
 # Only this module imports `regex`: its matching can be stopped, that of `re` cannot.
 
 MAX_SECONDS = 2.0
+MAX_PATTERN = 1000  # characters: for thousands, regex takes minutes, and ignores its limit of time
 _SPECIAL_CHARACTERS = re.compile(r"[\\.^$*+?{}\[\]|()]")
 # Expressions that cannot match a line end, and do not depend on where a text begins or ends: no
 # anchors, no look-around, no \s and no negated class.
@@ -318,6 +319,12 @@ def compile_pattern(source: str, where: str = "") -> UserPattern | LiteralPatter
         raise UsageError("the pattern is empty and would match every text", where=where)
     if not _SPECIAL_CHARACTERS.search(source):
         return LiteralPattern(source)
+    if len(source) > MAX_PATTERN:
+        raise UsageError(
+            f"the pattern has {len(source)} characters, and at most {MAX_PATTERN} are searched",
+            where=where,
+            hint="write a part of the text; a plain text without special characters has no limit",
+        )
     import regex  # late: most runs have no such pattern
 
     try:

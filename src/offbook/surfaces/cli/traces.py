@@ -324,13 +324,15 @@ def _measure_coverage(
 
 def _render_suites(format_: str, traces: Sequence[Path]) -> str:
     """Return the report of one suite for each trace."""
+    from offbook.files import parser_limits
     from offbook.reports.report import collect_suite
     from offbook.trace.reader import Trace, raise_if_corrupt
 
     suites: list[Suite] = []
     for path in traces:
         trace = Trace(path)
-        suites.append(collect_suite(trace, path.stem, trace=str(path)))
+        with parser_limits(path):
+            suites.append(collect_suite(trace, path.stem, trace=str(path)))
         raise_if_corrupt(trace.faults, path)  # a lost line may be a failed verdict
     return load(FORMATS[format_])().render(*suites)
 
