@@ -38,7 +38,29 @@ for _ in range(10):
 print(message.get("content"))
 """
 
+BOT = """
+import json, openai
 
+TOOL = {"type": "function", "function": {"name": "divide", "parameters": {
+    "type": "object", "properties": {"by": {"type": "integer"}}, "required": ["by"]}}}
+
+def divide(by):
+    return str(100 / by)
+
+def bot(prompt):
+    client = openai.OpenAI(api_key="x", max_retries=0)
+    messages = [{"role": "user", "content": prompt}]
+    for _ in range(10):
+        reply = client.chat.completions.create(model="m", messages=messages, tools=[TOOL])
+        message = reply.choices[0].message
+        messages.append(message.to_dict())
+        if not message.tool_calls:
+            break
+        for call in message.tool_calls:
+            result = divide(json.loads(call.function.arguments)["by"])
+            messages.append({"role": "tool", "tool_call_id": call.id, "content": result})
+    return message.content
+"""
 PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider")
 
 
@@ -75,6 +97,30 @@ def test_the_saved_test_fails_until_the_bug_is_fixed(folder: Path):
     (folder / "shop.py").write_text(SHOP.replace("shop = Shop()", "shop = Shop(locked=True)"))
     fixed = run_python(*PYTEST, cwd=folder)
     assert (broken.returncode, fixed.returncode) == (1, 0), broken.stdout
+
+
+def test_an_agent_is_explored_without_a_world_and_its_saved_test_fails_until_it_is_fixed(
+    folder: Path,
+):
+    (folder / "bots.py").write_text(BOT)
+    options = ("--runs", "40", "--without", "schema", "--save", "test_found.py")
+    outcome = run(folder, "bots:bot", "Divide 100", *options)
+    assert "ZeroDivisionError" in outcome.stdout, outcome.stderr
+    broken = run_python(*PYTEST, cwd=folder)
+    assert "ZeroDivisionError" in broken.stdout
+    handled = (
+        "    try:\n        return str(100 / by)\n    except Exception as e:\n        return repr(e)"
+    )
+    fixed_bot = BOT.replace("    return str(100 / by)", handled)
+    (folder / "bots.py").write_text(fixed_bot)
+    assert "ZeroDivisionError" not in run_python(*PYTEST, cwd=folder).stdout
+
+
+def test_an_object_that_is_no_agent_is_refused(folder: Path):
+    (folder / "bots.py").write_text("bot = 7")
+    outcome = run(folder, "bots:bot", "Go")
+    assert outcome.returncode == 2
+    assert "int" in outcome.stderr
 
 
 def test_a_command_is_explored_over_the_wire(folder: Path):
@@ -130,7 +176,7 @@ def test_a_command_that_fails_before_it_calls_the_model_is_no_finding(folder: Pa
         (("shop:world", "Go"), "shop has no 'world'"),
         (("shp:world", "Go"), "cannot import shp"),
         (("shop", "Go"), "expected MODULE:NAME, got 'shop'"),
-        (("Go",), "expected a world and a prompt"),
+        (("Go",), "expected an agent or a world and a prompt"),
     ],
 )
 def test_wrong_usage_is_exit_code_2(folder: Path, arguments: tuple[str, ...], message: str):

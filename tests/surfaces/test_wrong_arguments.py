@@ -23,7 +23,7 @@ USAGE_ERROR = 2
         ("eval run", "no eval pack given"),
         ("eval run pack.json --report htlm", "unknown report 'htlm'"),
         ("eval list --sql 'select 1'", "queries need the package duckdb"),
-        ("explore", "expected a world and a prompt, or a prompt and a command"),
+        ("explore", "expected an agent or a world and a prompt, or a prompt and a command"),
         (
             "report none.jsonl --format otlp",
             "none.jsonl: cannot read the trace: No such file or directory",

@@ -6,8 +6,9 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
 import msgspec
@@ -37,13 +38,15 @@ COMMAND_DEADLINE = 60.0  # seconds: a program starts first
 
 EXPLORE_EXAMPLE = """\b
 Example:
+  offbook explore shop:agent "Refund order 7"
   offbook explore shop:world "Refund order 7" --invariant shop:never_twice
   offbook explore shop:world "Refund order 7" --runs 2000 --save tests/test_found.py
   offbook explore shop:world "Refund order 7" --depth 3
   offbook explore "Refund order 7" -- python agent.py {prompt}
 
 \b
-shop:world is a function that returns drive(agent), or drive(agent) and a state.
+shop:agent is an agent or a function of the prompt; all behaviours use it.
+shop:world is a function that returns a new drive(agent), or drive(agent) and a state.
 Each invariant is a function of the run and the state.
 
 \b
@@ -55,7 +58,7 @@ Exit codes:
 
 
 @click.command("explore", epilog=EXPLORE_EXAMPLE)
-@click.argument("arguments", metavar="[WORLD] PROMPT… [-- COMMAND…]", nargs=-1)
+@click.argument("arguments", metavar="[AGENT|WORLD] PROMPT… [-- COMMAND…]", nargs=-1)
 @click.option("--invariant", "-i", multiple=True, metavar="MODULE:NAME", help="Repeatable.")
 @click.option("--runs", default=500, show_default=True, type=click.IntRange(1))
 @click.option("--steps", default=5, show_default=True, type=click.IntRange(1))
@@ -97,9 +100,9 @@ def explore_command(  # noqa: PLR0913 - the options of the command
     from offbook.explore.search import DEADLINE, explore
 
     sys.path.insert(0, "")
-    world, prompts, source = _read_target(arguments, save)
+    target = _read_target(arguments, save)
     if deadline is None:
-        deadline = COMMAND_DEADLINE if source.startswith("drive(") else DEADLINE
+        deadline = DEADLINE if target.name else COMMAND_DEADLINE
     from offbook.explore.tool_policy import ToolPolicy
 
     policies = [ToolPolicy(untrusted, powerful)] if untrusted or powerful else []
@@ -107,8 +110,8 @@ def explore_command(  # noqa: PLR0913 - the options of the command
     live = sys.stderr.isatty() and not as_json
     try:
         found = explore(
-            world,
-            prompts,
+            target.world,
+            target.prompts,
             *(import_object(name) for name in invariant),
             *policies,
             runs=runs,
@@ -125,7 +128,7 @@ def explore_command(  # noqa: PLR0913 - the options of the command
     except InvariantBroken as error:
         found = cast("Exploration", error.exploration)
         if save is not None:
-            _save(save, found, source, invariant, policies, gives_up, without, deadline)
+            _save(save, found, target, invariant, policies, gives_up, without, deadline)
         if as_json:
             print_json(_as_json(found))
         else:
@@ -147,8 +150,20 @@ def explore_command(  # noqa: PLR0913 - the options of the command
     return 0
 
 
-def _read_target(arguments: tuple[str, ...], save: Path | None) -> tuple[Any, list[str], str]:
-    """Return the world, the prompts, and the source text of the world for a saved test."""
+class Target(NamedTuple):
+    """What is explored, and how a saved test writes it.
+
+    `name` is the object to import, empty for a command; `source` is the text of the world, empty
+    where the object is one.
+    """
+
+    world: Callable[[], Any]
+    prompts: list[str]
+    name: str
+    source: str
+
+
+def _read_target(arguments: tuple[str, ...], save: Path | None) -> Target:
     separator = sys.argv.index("--") if "--" in sys.argv else 0
     command = sys.argv[separator + 1 :] if separator else []
     words = list(arguments[: len(arguments) - len(command)])
@@ -166,13 +181,24 @@ def _read_target(arguments: tuple[str, ...], save: Path | None) -> tuple[Any, li
             else f"str(HERE / {literal(_relative(word, save or Path()))})"
             for word, path in zip(command, found, strict=True)
         )
-        return (lambda: drive(Command(found))), words, f"drive(Command([{shown}]))"
+        return Target(
+            lambda: drive(Command(found)), words, name="", source=f"drive(Command([{shown}]))"
+        )
     if command or len(words) < 2:  # noqa: PLR2004 - the world and the prompt
         raise UsageError(
-            "expected a world and a prompt, or a prompt and a command",
-            hint='offbook explore shop:world "Refund order 7"',
+            "expected an agent or a world and a prompt, or a prompt and a command",
+            hint='offbook explore shop:agent "Refund order 7"',
         )
-    return import_object(words[0]), words[1:], words[0]
+    name, *prompts = words
+    found = import_object(name)
+    if callable(found) and all(
+        p.default is not p.empty for p in signature(found).parameters.values()
+    ):
+        return Target(found, prompts, name, source="")
+    from offbook.runs.api import drive
+
+    drive(found).dispose(failed=True)  # an object that cannot be driven is an error here
+    return Target(lambda: drive(found), prompts, name, f"drive({name.partition(':')[2]})")
 
 
 def _read_values(given: tuple[str, ...]) -> dict[str, list[Any]]:
@@ -211,7 +237,7 @@ def _relative(path: str, save: Path) -> str:
 def _save(
     path: Path,
     found: Exploration,
-    source: str,
+    target: Target,
     invariants: tuple[str, ...],
     policies: list[ToolPolicy],
     gives_up: tuple[str, ...],
@@ -221,23 +247,22 @@ def _save(
     """Write a test for each finding."""
     from offbook.explore.moves import literal, render_tests
 
-    is_command = source.startswith("drive(")
-    targets = [*invariants, *gives_up, *([] if is_command else [source])]
+    targets = [*invariants, *gives_up, *([target.name] if target.name else [])]
     imports = [f"from {t.partition(':')[0]} import {t.partition(':')[2]}" for t in targets]
     if targets and (folder := _relative(".", path)) != ".":  # where their modules were found
         imports = [f"sys.path.insert(0, str(HERE / {literal(folder)}))", *imports]
-    if is_command:
-        imports += ["", "", "def world():", f"    return {source}"]
+    if target.source:
+        imports += ["", "", "def world():", f"    return {target.source}"]
     text = render_tests(
         [
             (finding.invariant, finding.script, _replay_options(finding, without, deadline))
             for finding in found.findings
         ],
         imports=imports,
-        uses=("Command", "drive") if is_command else (),
-        world="world" if is_command else source.partition(":")[2],
+        uses=(*([] if target.name else ["Command"]), *(["drive"] if target.source else [])),
+        world="world" if target.source else target.name.partition(":")[2],
         invariants=[
-            *(target.partition(":")[2] for target in invariants),
+            *(name.partition(":")[2] for name in invariants),
             *(
                 f"{word}({', '.join(map(literal, tools))})"
                 for policy in policies
@@ -245,7 +270,7 @@ def _save(
                 if tools
             ),
         ],
-        gives_up=[target.partition(":")[2] for target in gives_up],
+        gives_up=[name.partition(":")[2] for name in gives_up],
     )
     write_atomic(path, text)
 
