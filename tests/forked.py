@@ -144,8 +144,14 @@ class Connection:
         self._channel: socket.socket | None = None
 
     def open(self) -> Path:
-        """Start the server if it does not run yet, and return its address."""
+        """Start the server if it does not run, and return its address.
+
+        One that was started in a process under test has ended with it.
+        """
         with self._lock:
+            if self._channel is not None and _has_ended(self._channel):
+                self._channel.close()
+                self._channel = None
             if self._channel is None:
                 self._channel = self._connect()
         return self._path
@@ -193,6 +199,19 @@ class Connection:
             self._server.wait(SECONDS)
             for path in (self._path, *map(self._path.with_suffix, (".lock", ".python"))):
                 path.unlink(missing_ok=True)
+
+
+def _has_ended(channel: socket.socket) -> bool:
+    """Return whether the other end of a connection is closed."""
+    channel.setblocking(False)
+    try:
+        return not channel.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    finally:
+        channel.setblocking(True)
 
 
 RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
