@@ -250,6 +250,17 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+@pytest.fixture(autouse=True, scope="session")
+def forked_servers() -> None:
+    """Start the servers of forked processes before a test does.
+
+    One that a process under test starts ends with it, and other workers may use it.
+    """
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        for server in forked.SERVERS.values():
+            server.open()
+
+
 def pytest_unconfigure() -> None:
     forked.close_servers()
 
