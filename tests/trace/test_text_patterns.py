@@ -25,3 +25,13 @@ def test_a_text_without_special_characters_matches_like_an_expression(
 def test_an_empty_pattern_is_refused():
     with pytest.raises(UsageError, match=r"suite\.error:2: the pattern is empty"):
         compile_pattern("", "suite.error:2")
+
+
+@pytest.mark.parametrize("source", ["a" * 1000 + ".", "." * 1001])
+def test_a_pattern_that_would_be_searched_for_minutes_is_refused(source: str):
+    with pytest.raises(UsageError, match="the pattern has 1001 characters, and at most 1000"):
+        compile_pattern(source)
+
+
+def test_a_long_text_without_special_characters_is_searched():
+    assert compile_pattern("a" * 5000).search("a" * 5000) == (0, 5000)

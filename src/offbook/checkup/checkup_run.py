@@ -1,4 +1,4 @@
-"""A check-up: the scenarios against one agent, each in a process of its own."""
+"""A check-up: the scenarios against one agent, each in a new process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A function in a process of its own, which can be killed with everything that it has started.
+"""A function in a new process, which can be killed with everything that it has started.
 
 An agent may hang in a busy loop, in C code or with a handler for every signal: only another process
 can end it.
