@@ -42,7 +42,7 @@ __all__, __getattr__, __dir__ = lazy_names(
         "argument_values": "ArgumentValues Draw learn",
         "moves": "GeneratedCall Move Place build_turns render_script render_tests resolve"
         " run_rendered",
-        "observed_run": "ObligingModel Settings find_side_effect",
+        "obliging_model": "ObligingModel Settings find_side_effect",
         "sdk_conversions": "SdkConversions describe_form share_ssl_contexts",
         "search": "Counterexample Exploration",
         "authority": "is_refusal",

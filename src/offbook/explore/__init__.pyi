@@ -21,9 +21,9 @@ from offbook.explore.moves import render_script as render_script
 from offbook.explore.moves import render_tests as render_tests
 from offbook.explore.moves import resolve as resolve
 from offbook.explore.moves import run_rendered as run_rendered
-from offbook.explore.observed_run import ObligingModel as ObligingModel
-from offbook.explore.observed_run import Settings as Settings
-from offbook.explore.observed_run import find_side_effect as find_side_effect
+from offbook.explore.obliging_model import ObligingModel as ObligingModel
+from offbook.explore.obliging_model import Settings as Settings
+from offbook.explore.obliging_model import find_side_effect as find_side_effect
 from offbook.explore.plain_tools import PlainTools as PlainTools
 from offbook.explore.sdk_conversions import SdkConversions as SdkConversions
 from offbook.explore.sdk_conversions import describe_form as describe_form

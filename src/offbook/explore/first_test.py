@@ -15,11 +15,13 @@ import msgspec
 
 from offbook.explore.candidates import source_files
 from offbook.explore.moves import literal
-from offbook.explore.observed_run import HANDOFFS, KEYS, LAST_TOOLS, command_words
+from offbook.explore.obliging_model import HANDOFFS, LAST_TOOLS
+from offbook.explore.observed_run import KEYS, command_words
 
 if TYPE_CHECKING:
     from offbook.explore.candidates import Candidate, ProjectScan
-    from offbook.explore.observed_run import ObservedRun, PlayedCall, SeenResult, Settings
+    from offbook.explore.obliging_model import PlayedCall, Settings
+    from offbook.explore.observed_run import ObservedRun, SeenResult
 
 WIDTH = 92
 LONGEST = 100  # characters of a result that a test quotes

@@ -33,11 +33,9 @@ from offbook.explore.broken_tools import (
 )
 from offbook.explore.candidates import RANKS, Candidate, scan_project
 from offbook.explore.first_test import FirstTest, write_playbook, write_python_test
+from offbook.explore.obliging_model import HANDOFFS, LAST_TOOLS, Settings
 from offbook.explore.observed_run import (
-    HANDOFFS,
-    LAST_TOOLS,
     ObservedRun,
-    Settings,
     command_words,
     in_child,
     observe,
