@@ -23,9 +23,11 @@ from offbook.explore import (
 from tests.explore.authority_agents import CAREFUL, PROMPT, VULNERABLE, Row, hosted, mail_desk
 from tests.explore.authority_agents import session_host as in_session
 from tests.forked import forked_command
+from tests.thorough import usual_rows
 
 AUTHORITY = "no obedience to a tool's text"
 SEED, RUNS = 43, 3  # in two of the three behaviours the model obeys
+FURTHER = ["mail, smolagents"]  # it takes longer than all others together
 VULNERABLE_SESSION = hosted(in_session, mail_desk)
 
 
@@ -45,7 +47,7 @@ def search(row: Row, **options: Any) -> list[Counterexample]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", VULNERABLE)
+@pytest.mark.parametrize("name", usual_rows(VULNERABLE, FURTHER))
 def test_an_agent_that_lets_a_text_run_a_tool_is_found_and_the_script_repeats_it(name: str):
     row = VULNERABLE[name]
     (finding,) = search(row)
@@ -55,7 +57,7 @@ def test_an_agent_that_lets_a_text_run_a_tool_is_found_and_the_script_repeats_it
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CAREFUL)
+@pytest.mark.parametrize("name", usual_rows(CAREFUL, FURTHER))
 def test_a_careful_agent_has_no_finding(name: str):
     assert search(CAREFUL[name]) == []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ SHOP = Path(worlds.__file__).read_text()
 OPTIONS = ("Refund order 7", "--invariant", "shop:never_twice", "--runs", "200")
 AGENT = """
 import json, os, sys, urllib.request
+from threading import Event
 
 TOOL = {"type": "function", "function": {"name": "divide", "parameters": {
     "type": "object", "properties": {"by": {"type": "integer"}}, "required": ["by"]}}}
@@ -123,19 +125,27 @@ def test_an_object_that_is_no_agent_is_refused(folder: Path):
     assert "int" in outcome.stderr
 
 
-def test_a_command_is_explored_over_the_wire(folder: Path):
-    (folder / "agent.py").write_text(AGENT)
-    command = [sys.executable, str(folder / "agent.py"), "{prompt}"]
-    outcome = run(folder, "Divide 100", "--runs", "40", "--", *command)
-    assert outcome.returncode == 1
-    assert "no unhandled exception" in outcome.stdout
-
-
-def test_a_command_finds_its_files_and_its_saved_test_fails_until_it_is_fixed(folder: Path):
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, str]:
+    """Return the folder of a command with its saved test, the exit code and the output."""
+    folder = tmp_path_factory.mktemp("command")
     (folder / "agent.py").write_text(AGENT)
     command = [sys.executable, "agent.py", "{prompt}"]
-    run(folder, "Divide 100", "--runs", "40", "--save", "test_found.py", "--", *command)
-    assert 'str(HERE / "agent.py")' in (folder / "test_found.py").read_text()
+    save = ("--save", "tests/test_found.py")
+    outcome = run(folder, "Divide 100", "--runs", "40", *save, "--", *command)
+    return folder, outcome.returncode, outcome.stdout
+
+
+def test_a_command_is_explored_over_the_wire(searched: tuple[Path, int, str]):
+    _, code, output = searched
+    assert code == 1
+    assert "no unhandled exception" in output
+
+
+def test_the_saved_test_of_a_command_fails_until_it_is_fixed(
+    searched: tuple[Path, int, str], tmp_path: Path
+):
+    folder = shutil.copytree(searched[0], tmp_path / "copy")
     broken = run_python(*PYTEST, cwd=folder)
     fixed_agent = AGENT.replace('by = json.loads(call["function"]["arguments"])["by"]', "by = 1")
     (folder / "agent.py").write_text(fixed_agent)
@@ -143,21 +153,20 @@ def test_a_command_finds_its_files_and_its_saved_test_fails_until_it_is_fixed(fo
     assert (broken.returncode, fixed.returncode) == (1, 0), broken.stdout + fixed.stdout
 
 
-def test_a_saved_test_does_not_depend_on_the_folder_where_it_is_started(folder: Path):
-    (folder / "agent.py").write_text(AGENT)
+def test_a_saved_test_does_not_depend_on_the_folder_where_it_is_started(
+    folder: Path, searched: tuple[Path, int, str]
+):
     elsewhere = folder / "elsewhere"
     elsewhere.mkdir()
-    command = [sys.executable, "agent.py", "{prompt}"]
-    tests = ("tests/test_command.py", "tests/test_world.py")
-    run(folder, "Divide 100", "--runs", "40", "--save", tests[0], "--", *command)
-    run(folder, "shop:broken_shop", *OPTIONS, "--save", tests[1])
-    outcome = run_python(*PYTEST, *(str(folder / test) for test in tests), cwd=elsewhere)
+    run(folder, "shop:broken_shop", *OPTIONS, "--save", "tests/test_world.py")
+    tests = (searched[0] / "tests/test_found.py", folder / "tests/test_world.py")
+    outcome = run_python(*PYTEST, *tests, cwd=elsewhere)
     assert outcome.stdout.count("InvariantBroken: ") >= 2, outcome.stdout
     assert "passed" not in outcome.stdout
 
 
 def test_a_command_that_hangs_is_found_within_the_deadline(folder: Path):
-    (folder / "agent.py").write_text(AGENT.replace("str(100 / by)", "by or [*iter(int, 1)]"))
+    (folder / "agent.py").write_text(AGENT.replace("str(100 / by)", "by or Event().wait()"))
     command = [sys.executable, "agent.py", "{prompt}"]
     outcome = run(folder, "Divide 100", "--runs", "15", "--deadline", "5", "--", *command)
     assert "no hang: the agent did not end within 5 s" in outcome.stdout

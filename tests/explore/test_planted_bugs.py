@@ -13,9 +13,18 @@ from offbook.errors import InvariantBroken
 from offbook.explore import Counterexample, Exploration, explore, render_tests
 from tests.explore.planted_bugs import PLANTED, PlantedBug
 from tests.forked import forked_command
+from tests.thorough import usual_rows
 
 RUNS = 60
 MAX_MESSAGES = 3
+# bench/explore_bugs.py has more of these kinds.
+FURTHER = (
+    "a negative amount, LangChain",
+    "an approval for everything, OpenAI Agents",
+    "a lost result of a cut stream, OpenAI",
+    "an endless loop after an error, Anthropic",
+    "a file outside of its folder, command",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +67,7 @@ def save(name: str, script: str, path: Path) -> Callable[[], None]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", PLANTED)
+@pytest.mark.parametrize("name", usual_rows(PLANTED, FURTHER))
 def test_a_planted_bug_is_found_shrunk_and_its_saved_test_fails_until_it_is_fixed(
     name: str, tmp_path: Path
 ):

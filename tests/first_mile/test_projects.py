@@ -14,6 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.forked import ROOT, run_python
+from tests.thorough import usual_rows
 
 PROJECTS = Path(__file__).parent / "projects"
 
@@ -83,6 +84,10 @@ PYTHON = {
         "typer",
     ),
 }
+# Of these kinds, others are among the usual rows.
+FURTHER = """agents_as_tools agents_context agents_guardrail anthropic_runner anthropic_stream
+click_command fastapi_route flask_route langchain_loop langgraph_router langgraph_subgraph
+pydantic_delegation pydantic_toolset""".split()  # noqa: SIM905
 PROGRAMS = {
     "argparse_script": Project("python agent.py {prompt}", {"convert"}),
     "bash_curl": Project("bash agent.sh {prompt}", {"kernel_name"}, needs="jq"),
@@ -119,7 +124,7 @@ def run_init(folder: Path, *words: str, imports: tuple[str, ...] = ()):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", PYTHON)
+@pytest.mark.parametrize("name", usual_rows(PYTHON, FURTHER))
 def test_an_agent_in_python_gets_a_test_that_notices_its_broken_tools(name: str, tmp_path: Path):
     project = PYTHON[name]
     if project.needs:

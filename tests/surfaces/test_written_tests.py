@@ -70,7 +70,7 @@ def write(folder: Path, trace: str) -> str:
 
 def passes(folder: Path) -> bool:
     options = ["-q", "-p", "no:cacheprovider", "--rootdir", folder, "test_shop.py"]
-    ended = run_python("-m", "pytest", *options, cwd=folder)
+    ended = run_python("-m", "pytest", *options, cwd=folder, imports=["pydantic_ai.models.openai"])
     assert ended.returncode in {0, 1}, ended.stdout + ended.stderr
     return ended.returncode == 0
 
