@@ -486,9 +486,9 @@ def test_slow_code_is_located():
     never = threading.Event()
     with time_budget(0.1, FILE) as watch:
         never.wait(0.3)
-    line = test_slow_code_is_located.__code__.co_firstlineno + 3
+    first = test_slow_code_is_located.__code__.co_firstlineno
     assert watch.over
-    assert watch.line == f"{FILE}:{line}"
+    assert watch.line in {f"{FILE}:{first + line}" for line in (2, 3)}
 
 
 def test_a_slow_coroutine_is_located():
@@ -498,8 +498,9 @@ def test_a_slow_coroutine_is_located():
     with time_budget(0.02, FILE) as watch:
         asyncio.run(wait())
     assert watch.over
-    line = test_a_slow_coroutine_is_located.__code__.co_firstlineno
-    assert watch.line in {f"{FILE}:{line + 2}", f"{FILE}:{line + 5}"}
+    first = test_a_slow_coroutine_is_located.__code__.co_firstlineno
+    # On a busy machine the time can be over before the coroutine has begun.
+    assert watch.line in {f"{FILE}:{first + line}" for line in (2, 4, 5)}
 
 
 async def test_a_coroutine_that_waits_while_the_loop_runs_other_code_is_located():
