@@ -303,19 +303,19 @@ def pytest_unconfigure() -> None:
     forked.close_servers()
 
 
-MANY_MODULES = 50
 SHOWN_SECONDS = 0.1  # by --durations
-frozen_modules = 0
+MANY_BLOCKS = 200_000
+frozen_blocks = 0
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
-    """Exclude what is imported from garbage collection: each run of pytest in a test collects."""
-    global frozen_modules  # noqa: PLW0603 - of this process
-    if len(sys.modules) > frozen_modules + MANY_MODULES:
+    """Exclude what stays in memory from garbage collection: each run of pytest in a test collects."""
+    global frozen_blocks  # noqa: PLW0603 - of this process
+    if sys.getallocatedblocks() > frozen_blocks + MANY_BLOCKS:
         gc.collect()
         gc.freeze()
-        frozen_modules = len(sys.modules)
+        frozen_blocks = sys.getallocatedblocks()
 
 
 @pytest.fixture(scope="session")
