@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -41,15 +42,28 @@ class BrokenInvariant(msgspec.Struct, frozen=True):
     key: str
 
 
-class RunEvidence(NamedTuple):
+class RunEvidence:
     """A run, and the numbers of the events at which new conversations began.
 
     `authority` is what is known of a run with an instruction in a result.
     """
 
-    run: Run
-    sessions: Sequence[int] = ()
-    authority: AuthorityEvidence | None = None
+    def __init__(
+        self,
+        run: Run,
+        sessions: Sequence[int] = (),
+        authority: AuthorityEvidence | None = None,
+    ) -> None:
+        self.run = run
+        self.sessions = sessions
+        self.authority = authority
+
+    @cached_property
+    def changed_executions(self) -> list[ConversationChange]:
+        """What a tool did otherwise than the model wrote: another input, or more than once."""
+        if not self.run.events.named(TOOL_START):
+            return []
+        return [change for change in self.run.changes if change.what in {"again", "input"}]
 
 
 class Oracle(NamedTuple):
@@ -68,7 +82,7 @@ def _check_conversation(evidence: RunEvidence) -> Iterator[tuple[str, str]]:
 
 
 def _check_repeats(evidence: RunEvidence) -> Iterator[tuple[str, str]]:
-    for change in _read_executions(evidence.run):
+    for change in evidence.changed_executions:
         if change.what == "again":
             yield change.expected.partition(":")[0], f"one call of the model: {change.got}"
 
@@ -76,7 +90,7 @@ def _check_repeats(evidence: RunEvidence) -> Iterator[tuple[str, str]]:
 def _check_inputs(evidence: RunEvidence) -> Iterator[tuple[str, str]]:
     """Yield the tools that got another input than the model's, which their schema forbids."""
     run = evidence.run
-    if not any(change.what == "input" for change in _read_executions(run)):
+    if not any(change.what == "input" for change in evidence.changed_executions):
         return
     tools = {tool.name: tool for request in run.requests for tool in request.tools}
     calls = {call.tool_call_id: call.input for call in run.events.tool_calls}
@@ -93,12 +107,6 @@ def _is_valid(tool: Tool, value: Any) -> bool:
         return not compile_validator(tool.schema, tool.name)(value)
     except UsageError:  # a schema that no validator reads
         return True
-
-
-def _read_executions(run: Run) -> list[ConversationChange]:
-    if not run.events.named(TOOL_START):
-        return []
-    return [change for change in run.changes if change.what in {"again", "input"}]
 
 
 def _check_leaks(evidence: RunEvidence) -> Iterator[tuple[str, str]]:

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from offbook.exchange.model import ModelSource
     from offbook.explore.moves import Script
     from offbook.sources.playbook.actions import Turn
+    from offbook.trace.query import ToolResultRecord
 
 _EXCEPTION = re.compile(r"^\s*([\w.]+(?:Error|Exception|Exit|Interrupt))\b", re.MULTILINE)
 
@@ -287,7 +288,7 @@ class Stage:
                 tuple(violations),
                 type(error).__name__ if gave_up else "",
                 tuple(undecided),
-                describe_state(state, run),
+                describe_state(state, results),
                 len(run.events.named(REQUEST)),
                 # Only what is asked for: it is sent to another process.
                 _list_tools(run, source),
@@ -501,12 +502,11 @@ def name_of(invariant: Invariant | ToolPolicy) -> str:
     return getattr(invariant, "__name__", None) or repr(invariant)
 
 
-def describe_state(state: object, run: Run) -> str:
-    """Return a text for the state of the world; without one, for the results of the run.
+def describe_state(state: object, results: Sequence[ToolResultRecord]) -> str:
+    """Return a text for the state of the world; without one, for the results of the tools.
 
     Values that differ from run to run, such as ids, are replaced by their order of appearance.
     """
-    results = run.events.tool_results
     home = type(state).__module__.partition(".")[0]
     text = _describe(state, home, set()) if state is not None else repr([r.text for r in results])
     values = dict.fromkeys(value for result in results for value in find_values(result))
