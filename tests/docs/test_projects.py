@@ -6,7 +6,6 @@ Their steps run pytest and offbook as forks that have imported the framework (te
 
 import runpy
 import shlex
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +17,21 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES: dict[str, Any] = runpy.run_path(str(ROOT / "scripts" / "examples.py"))
 PROJECTS: list[str] = EXAMPLES["list_projects"]()
 IMPORTS = {
+    "coder": [],
+    "mcp-server": ["mcp"],
     "node-agent": [],
+    "rag": ["fastapi", "openai"],
     "researcher": ["langchain.agents", "langchain_openai"],
     "support": ["pydantic_ai.models.openai"],
 }
-# A change of each agent that its workflow has to notice, and the program that it needs.
+# A change of each agent that its workflow has to notice.
 BROKEN = {
-    "node-agent": ("agent.mjs", "seen.has(order) ? `refunded", "true ? `returned", "node"),
-    "researcher": ("researcher.py", "LIBRARY.get(name, ", "str((name, ", ""),
-    "support": ("support.py", "if order not in ctx.deps.seen:", "if False:", ""),
+    "coder": ("repository/guard.py", "sys.exit(2)", "sys.exit(0)"),
+    "mcp-server": ("notes_server.py", "if path.exists():", "if False:"),
+    "node-agent": ("agent.mjs", "seen.has(order) ? `refunded", "true ? `returned"),
+    "rag": ("service.py", "if not sources or not pages.keys() >= set(sources):", "if False:"),
+    "researcher": ("researcher.py", "LIBRARY.get(name, ", "str((name, "),
+    "support": ("support.py", "if order not in ctx.deps.seen:", "if False:"),
 }
 
 
@@ -41,15 +46,15 @@ def run_project(name: str, folder: Path) -> int:
     return EXAMPLES["run_steps"](steps, folder / name, programs)
 
 
-def skip_without(program: str) -> None:
-    if program and shutil.which(program) is None:
-        pytest.skip(f"{program} is not installed")
+def skip_without_program(name: str) -> None:
+    if reason := EXAMPLES["find_missing_program"](name):
+        pytest.skip(reason)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PROJECTS)
 def test_a_project_passes_by_its_own_workflow(name: str, tmp_path: Path):
-    skip_without(BROKEN[name][3])
+    skip_without_program(name)
     EXAMPLES["copy_project"](name, tmp_path)
     assert run_project(name, tmp_path) == 0
 
@@ -57,8 +62,8 @@ def test_a_project_passes_by_its_own_workflow(name: str, tmp_path: Path):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_agent_fails_the_workflow_of_its_project(name: str, tmp_path: Path):
-    file, working, broken, program = BROKEN[name]
-    skip_without(program)
+    file, working, broken = BROKEN[name]
+    skip_without_program(name)
     agent = EXAMPLES["copy_project"](name, tmp_path) / file
     text = agent.read_text()
     assert text.count(working) == 1

@@ -22,6 +22,18 @@ const offered = Object.keys(tools).map((name) => ({
   function: { name, description: name.replace("_", " "), parameters },
 }));
 
+// What the model writes is input: unknown tools and invalid arguments are results, not exceptions.
+function runTool({ name, arguments: text }) {
+  if (!Object.hasOwn(tools, name)) return `there is no tool ${name}`;
+  try {
+    const values = JSON.parse(text);
+    if (!Number.isInteger(values?.order)) return "order must be an integer";
+    return tools[name](values);
+  } catch (error) {
+    return `invalid arguments: ${error.message}`;
+  }
+}
+
 const messages = [{ role: "user", content: process.argv[2] }];
 for (;;) {
   const response = await fetch(url, {
@@ -40,7 +52,6 @@ for (;;) {
     break;
   }
   for (const call of message.tool_calls) {
-    const content = tools[call.function.name](JSON.parse(call.function.arguments));
-    messages.push({ role: "tool", tool_call_id: call.id, content });
+    messages.push({ role: "tool", tool_call_id: call.id, content: runTool(call.function) });
   }
 }

@@ -1,9 +1,9 @@
 """The researcher reads before it answers, and survives a model that errs."""
 
 import pytest
-from researcher import make_researcher
+from researcher import LIBRARY, make_researcher
 
-from offbook import call, fail, say, when
+from offbook import call, drive, fail, say, when
 
 ANSWER = "2 to 3 kW [library/kettles]"
 
@@ -63,3 +63,16 @@ def test_the_recorded_conversation_still_works(offbook):
     run = researcher.run("How much power does a kettle use?")
     assert run.tools == ["search", "read_page"]
     assert "2 to 3 kW" in run.results("read_page")[0].text
+
+
+def new_researcher():
+    return drive(make_researcher())
+
+
+def reads_the_library_only(run, state):
+    pages = (*LIBRARY.values(), "there is no page", "Error")
+    assert all(result.text.startswith(pages) for result in run.results("read_page"))
+
+
+def test_no_model_makes_it_read_another_page(offbook):
+    offbook.explore(new_researcher, "Read about kettles", reads_the_library_only, runs=40)

@@ -3,7 +3,7 @@
 import pytest
 from support import Shop, make_agent
 
-from offbook import call, say, when
+from offbook import call, drive, say, when
 
 
 @pytest.fixture
@@ -60,3 +60,17 @@ def test_the_recorded_conversation_still_works(offbook, shop):
     run = agent.run("Refund order 7")
     assert run.tools == ["find_order", "refund"]
     assert shop.refunded == [7]
+
+
+def new_shop():
+    shop = Shop()
+    return drive(make_agent(), deps=shop), shop
+
+
+def refunds_once_and_looks_first(run, shop):
+    assert len(shop.refunded) == len(set(shop.refunded)), f"refunded {shop.refunded}"
+    assert shop.seen.issuperset(shop.refunded), f"refunded {shop.refunded}, seen {shop.seen}"
+
+
+def test_no_model_can_break_the_rules(offbook):
+    offbook.explore(new_shop, "Refund order 7", refunds_once_and_looks_first, runs=40)

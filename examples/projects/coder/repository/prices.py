@@ -1,0 +1,5 @@
+"""The prices of a shop."""
+
+
+def total(a, b):
+    return a - b
