@@ -16,7 +16,8 @@ import pytest
 from playwright.sync_api import expect
 
 from offbook.trace import Event
-from offbook.viewer import LiveFeed, LiveServer, ReviewDesk
+from offbook.viewer import LiveFeed, LiveServer, PageTrace, ReviewDesk
+from offbook.viewer.watched_page import ResultsFeed
 from offbook.workflows import list_pending
 from tests.viewer.conftest import Opened
 
@@ -76,6 +77,30 @@ def test_traces_that_grow_together_are_two_traces(
     opened.page.goto(f"{server.url}#trace=1")
     opened.page.get_by_text("one 2").first.wait_for()
     assert opened.page.get_by_text("two 2").count() == 0
+
+
+def test_the_results_of_tests_replace_those_before(tmp_path: Path, opened: Opened):
+    def trace(name: str, outcome: str) -> PageTrace:
+        test = {"outcome": outcome, "message": f"{name} broke"}
+        return PageTrace(
+            name, [Event(1, "agent.start", {"prompt": outcome}, 1)], about={"test": test}
+        )
+
+    feed = ResultsFeed(tmp_path)
+    feed.show([trace("test_a", "failed"), trace("test_b", "failed")])
+    server = LiveServer(feed, ReviewDesk()).launch()
+    try:
+        opened.page.goto(f"{server.url}#trace=2")
+        expect(opened.page.locator(".side")).to_contain_text("test_b broke", timeout=60_000)
+        feed.show([trace("test_b", "passed")])  # it has another place now
+        expect(opened.page.locator(".side")).not_to_contain_text("broke", timeout=60_000)
+        assert "passed" in "".join(opened.rows())
+        feed.show([trace("test_c", "passed"), trace("test_d", "passed")])
+        opened.page.locator("#overview").wait_for()
+        assert opened.messages == []
+    finally:
+        feed.end()
+        server.close()
 
 
 def test_a_change_is_accepted_by_the_keyboard(tmp_path: Path, server: LiveServer, opened: Opened):

@@ -6,9 +6,8 @@ import ast
 import inspect
 import os
 import select
-import subprocess
 import sys
-import tempfile
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,14 +20,12 @@ from offbook.files import require_new, write_atomic
 from offbook.options import require_some
 from offbook.patterns.graph import Computed
 from offbook.patterns.harness import create_harness
-from offbook.patterns.process_pytest import VARIABLE, ProcessReport
 from offbook.patterns.runtime import Cell, Stream
 from offbook.patterns.values import thaw
-from offbook.runs.result_identity import digest_of, find_change
+from offbook.runs.result_identity import digest_of
+from offbook.runs.watched_tests import PLUGIN, WatchedRun, WatchedTests, run_watched
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from offbook.patterns.definition import Pattern
 
 POLL_SECONDS = 0.3
@@ -76,41 +73,40 @@ def test_command(
     if scaffold:
         return write_scaffold(pattern)
     jobs = find_tests(pattern, test)
-    outcomes = [run_tests(job, name_filter=name_filter) for job in jobs]
+    tests = WatchedTests(lambda: jobs, partial(run_tests, name_filter=name_filter))
+    tests.run_changed(lambda *_: None)  # all of them: none has run yet
     if watch:
-        return _watch(jobs, outcomes, name_filter)
+        return _watch(tests)
     if as_json:
         print_json(
             [
                 {
                     "pattern": str(job.pattern),
                     "tests": [str(path) for path in job.tests],
-                    "passed": outcome.exit_code == 0,
+                    "passed": run.exit_code == 0,
                 }
-                for job, outcome in zip(jobs, outcomes, strict=True)
+                for job, run in tests.runs.items()
             ]
         )
-    return int(any(outcome.exit_code for outcome in outcomes))
+    return tests.exit_code
 
 
-def _watch(jobs: list[PatternTest], outcomes: list[TestedPattern], name_filter: str) -> int:
+def _watch(tests: WatchedTests[PatternTest]) -> int:
     """Run the jobs whose files change, until the user quits."""
+
+    def announce(_: PatternTest, changed: str) -> None:
+        click.echo(f"offbook: {os.path.relpath(changed)} changed", err=True)
+
     click.echo(WATCHING, err=True)
     while True:
-        for number, job in enumerate(jobs):
-            # The digests are of the start of a run: what changed since then has to run again.
-            changed = find_change(outcomes[number].files)
-            if not changed:
-                continue
-            click.echo(f"offbook: {os.path.relpath(changed)} changed", err=True)
-            outcomes[number] = run_tests(job, name_filter=name_filter)
+        if tests.run_changed(announce):
             click.echo(WATCHING, err=True)
         # Waiting for input and for the next look at the files is one thing.
         readable, _, _ = select.select([sys.stdin], [], [], POLL_SECONDS)
         if readable:
             line = sys.stdin.readline()
             if line.strip() == "q" or not line:
-                return int(any(outcome.exit_code for outcome in outcomes))
+                return tests.exit_code
 
 
 def write_scaffold(path: Path) -> int:
@@ -137,13 +133,6 @@ class PatternTest(msgspec.Struct, frozen=True):
 
     pattern: Path
     tests: tuple[Path, ...]
-
-
-class TestedPattern(msgspec.Struct, frozen=True):
-    """The end of a test run, and the files that it used with their digests."""
-
-    exit_code: int
-    files: Mapping[str, str] = {}
 
 
 def find_tests(pattern: Path, test: Path | None = None) -> list[PatternTest]:
@@ -185,15 +174,15 @@ def _tests_beside(pattern: Path) -> tuple[Path, ...]:
     return ()
 
 
-def run_tests(job: PatternTest, *, name_filter: str = "") -> TestedPattern:
+def run_tests(job: PatternTest, *, name_filter: str = "") -> WatchedRun:
     """Run the tests of a pattern."""
     python_tests = [path for path in job.tests if path.suffix == ".py"]
     steps = [path for path in job.tests if path.suffix != ".py"]
     exit_code = 0
     files = {str(path.resolve()): digest_of(path) for path in (job.pattern, *job.tests)}
     if python_tests:
-        words = ["-m", "pytest", "-p", PROCESS, *map(str, python_tests)]
-        exit_code, report = _run_process([*words, *(["-k", name_filter] if name_filter else [])])
+        words = ["-m", "pytest", "-p", PLUGIN, "-p", PROCESS, *map(str, python_tests)]
+        exit_code, report = run_watched([*words, *(["-k", name_filter] if name_filter else [])])
         files |= report.files
     if steps:
         # A filter selects whole files of steps: a step alone has no meaning.
@@ -206,30 +195,12 @@ def run_tests(job: PatternTest, *, name_filter: str = "") -> TestedPattern:
         if matching and exit_code == NO_TESTS_COLLECTED:
             exit_code = 0  # the filter selects steps only
         if matching:
-            code, report = _run_process(["-m", PROCESS, *map(str, matching)])
+            code, report = run_watched(["-m", PROCESS, *map(str, matching)])
             exit_code = code or exit_code
             files |= report.files
             if report.error:
                 raise UsageError(report.error, where=report.where, hint=report.hint)
-    return TestedPattern(exit_code, files)
-
-
-def _run_process(words: list[str]) -> tuple[int, ProcessReport]:
-    """Run Python with these words; return its exit code and report."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "report.json"
-        # It gets Ctrl-C from the terminal itself; pytest prints its summary then.
-        process = subprocess.Popen(  # noqa: S603 - Python, without a shell
-            [sys.executable, *words], env={**os.environ, VARIABLE: str(file)}
-        )
-        try:
-            code = process.wait()
-        except BaseException:
-            process.wait()
-            raise
-        if not file.exists():
-            return code or 1, ProcessReport()
-        return code, msgspec.json.decode(file.read_bytes(), type=ProcessReport)
+    return WatchedRun(exit_code, files)
 
 
 # ---------------------------------------------------------------------------------- scaffold

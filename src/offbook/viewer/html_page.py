@@ -16,6 +16,7 @@ last trace:
     {"comparison": {…}}                                   two traces, aligned
     {"differences": {…}}                                  this run and the one before it
     {"coverage": {…}}                                     the parts of the agent that were run
+    {"clear": true}                                       what follows replaces everything before
 
 A page of a server has no data. `live=URL` names a stream of server-sent events; each message has
 such lines, `encode_record(…)` and `encode_event(…)`. A message has an id; after an interruption
@@ -88,7 +89,7 @@ def render_page(
     `records` are further lines: runs, their cases, a comparison. With `live`, the page has no
     data and follows the stream at this URL of its server.
     """
-    data = "" if live else _compress(_lines(traces, title, records))
+    data = "" if live else _compress(page_lines(traces, title, records))
     meta = f'<meta name="offbook-live" content="{html.escape(live)}">' if live else ""
     template = files("offbook.viewer").joinpath("viewer.html").read_text(encoding="utf-8")
     # split, not replace: no text of a trace is searched for a placeholder
@@ -150,9 +151,10 @@ def _encode_json(value: Any) -> bytes:
         return _encode(to_json_value(value))
 
 
-def _lines(
+def page_lines(
     traces: Iterable[PageTrace], title: str, records: Iterable[Mapping[str, Any]]
 ) -> Iterator[bytes]:
+    """Yield the lines of a page of these traces."""
     yield encode_record({"page": {"title": title, "offbook": VERSION}})
     for record in records:
         yield encode_record(record)

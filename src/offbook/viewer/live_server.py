@@ -55,6 +55,7 @@ class LiveFeed:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.lines = [encode_record({"page": {"title": path.name, "offbook": VERSION}})]
+        self.first = 0  # a page that is opened now needs no line before this one
         self.ended = False
         self._traces: dict[Path, _FollowedTrace] = {}
         self._ignored: set[Path] = set()
@@ -332,7 +333,8 @@ class LiveServer(Server):
 
     async def _send_events(self, request: HttpRequest) -> HttpResponse:
         last = request.headers.get("last-event-id", "")
-        number = int(last) if last.isdecimal() and len(last) < 16 else 0  # noqa: PLR2004 - digits of a number
+        seen = int(last) if last.isdecimal() and len(last) < 16 else 0  # noqa: PLR2004 - digits of a number
+        number = max(seen, self.feed.first)
         headers = {**HEADERS, "content-type": "text/event-stream"}
         return HttpResponse(200, headers, live_chunks=self._stream(number))
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -22,6 +24,9 @@ from offbook.errors import UsageError
 from offbook.files import write_atomic
 from offbook.options import require_some
 
+if TYPE_CHECKING:
+    from offbook.viewer.live_server import LiveServer, ReviewDesk
+
 EXAMPLE = """\b
 Example:
   offbook view trace.jsonl
@@ -29,6 +34,7 @@ Example:
   offbook view before.jsonl --compare after.jsonl
   offbook view .offbook/evals/20261115-120000-slack
   offbook view --live trace.jsonl
+  offbook view --watch tests/
 
 \b
 Exit codes:
@@ -39,7 +45,7 @@ Exit codes:
 
 
 @click.command("view", epilog=EXAMPLE)
-@click.argument("paths", metavar="TRACE|RUN_DIR...", nargs=-1, type=FILE_PATH)
+@click.argument("paths", metavar="TRACE|RUN_DIR|TESTS...", nargs=-1, type=FILE_PATH)
 @click.option("-o", "--output", metavar="FILE", type=FILE_PATH, help="Default: NAME.html.")
 @click.option(
     "--compare", metavar="OTHER", type=FILE_PATH, help="Compare the first path with OTHER."
@@ -49,7 +55,8 @@ Exit codes:
 @click.option("--title", help="Title of the page. Default: the name of the trace.")
 @click.option("--open", "open_page", is_flag=True, help="Open the page in the browser.")
 @click.option("--live", is_flag=True, help="Serve the page on loopback and follow the run.")
-@click.option("--port", type=PORT_NUMBER, default=0, help="Port of --live. Default: a free one.")
+@click.option("--watch", is_flag=True, help="Run tests, serve their page, repeat after changes.")
+@click.option("--port", type=PORT_NUMBER, default=0, help="Port of the page. Default: a free one.")
 @json_option
 @click.pass_context
 def view(  # noqa: PLR0913 - the options of the command
@@ -63,13 +70,19 @@ def view(  # noqa: PLR0913 - the options of the command
     title: str | None,
     open_page: bool,
     live: bool,
+    watch: bool,
     port: int,
     as_json: bool,
 ) -> int:
     """Write a trace, a folder of traces or an eval run as one HTML page.
 
-    The page needs no network, no server and nothing installed.
+    The page needs no network, no server and nothing installed. With --watch, the paths are test
+    files and folders: those that a change affects run again, and the page shows the new results.
     """
+    if live and watch:
+        raise UsageError("--live and --watch exclude each other", hint="--live follows a trace")
+    if watch:
+        return _watch(context, paths or (Path(),), port=port, open_page=open_page)
     if live:
         return _follow(context, paths, port=port, open_page=open_page)
     require_some(paths, "missing TRACE or RUN_DIR", hint="offbook view trace.jsonl")
@@ -106,24 +119,50 @@ def view(  # noqa: PLR0913 - the options of the command
 
 def _follow(context: click.Context, paths: tuple[Path, ...], *, port: int, open_page: bool) -> int:
     """Serve the page of a growing trace or run until Ctrl-C."""
-    from offbook.checks.expected_files import list_pending
-    from offbook.viewer.live_server import LiveFeed, LiveServer, ReviewDesk
+    from offbook.viewer.live_server import LiveFeed, LiveServer
 
     if len(paths) > 1:
         raise UsageError("--live follows one trace or folder", hint=f"--live {paths[0]}")
     path = paths[0] if paths else Path(".offbook")
-    finders = [load(target) for target in context.meta.get(PENDING, tuple)()]
-    desk = ReviewDesk(partial(list_pending, [str(Path.cwd())], finders))
-    server = LiveServer(LiveFeed(path), desk, port)
+    server = LiveServer(LiveFeed(path), _open_desk(context), port)
 
-    def print_address() -> None:
-        click.echo(f"page:   {server.url}")
-        click.echo(f"review: {server.url}review")
+    def started() -> None:
+        _print_address(server, open_page=open_page)
         click.echo(f"follows {path}; Ctrl-C ends it", err=True)
         if not path.exists():
             click.echo(f"{path} does not exist yet: waiting for it", err=True)
-        if open_page:
-            click.launch(server.url)
 
-    asyncio.run(server.run(print_address))
+    asyncio.run(server.run(started))
     return 0
+
+
+def _watch(context: click.Context, paths: tuple[Path, ...], *, port: int, open_page: bool) -> int:
+    """Run tests, and serve their page until Ctrl-C."""
+    from offbook.viewer.watched_page import serve_tests
+
+    def started(server: LiveServer) -> None:
+        _print_address(server, open_page=open_page)
+        click.echo("watching for changes; Ctrl-C ends it", err=True)
+
+    def announce(file: Path, changed: str) -> None:
+        reason = f": {os.path.relpath(changed)} changed" if changed else ""
+        click.echo(f"offbook: {file}{reason}", err=True)
+
+    asyncio.run(serve_tests(paths, _open_desk(context), port, started, announce))
+    return 0
+
+
+def _open_desk(context: click.Context) -> ReviewDesk:
+    """Return the review of the pending changes of this folder."""
+    from offbook.checks.expected_files import list_pending
+    from offbook.viewer.live_server import ReviewDesk
+
+    finders = [load(target) for target in context.meta.get(PENDING, tuple)()]
+    return ReviewDesk(partial(list_pending, [str(Path.cwd())], finders))
+
+
+def _print_address(server: LiveServer, *, open_page: bool) -> None:
+    click.echo(f"page:   {server.url}")
+    click.echo(f"review: {server.url}review")
+    if open_page:
+        click.launch(server.url)

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
+
+    from offbook.viewer.html_page import PageTrace
 
 HTML_HELP = """Write the rehearsals of all tests as one HTML page to FILE."""
 TRACES_OPTION = "offbook_html_traces"  # set here, read by the plugin: the folder for the traces
@@ -54,19 +56,19 @@ class PageHooks:
     """Collects the outcome of each test, and writes the page at the end."""
 
     def __init__(self, path: Path, folder: Path) -> None:
-        self._path = path
-        self._folder = folder
-        self._tests: dict[str, dict[str, str]] = {}
+        self.path = path
+        self.folder = folder
+        self.tests: dict[str, dict[str, str]] = {}
         self._written = 0
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
         """Give the folder for the traces to a worker of pytest-xdist."""
-        node.workerinput[TRACES_OPTION] = str(self._folder)
+        node.workerinput[TRACES_OPTION] = str(self.folder)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep the outcome of a test, and the text of its first failure."""
-        test = self._tests.setdefault(report.nodeid, {"outcome": report.outcome})
+        test = self.tests.setdefault(report.nodeid, {"outcome": report.outcome})
         if report.failed and test.get("message") is None:
             test |= {"outcome": "failed", "phase": report.when or "", "message": message_of(report)}
 
@@ -76,24 +78,26 @@ class PageHooks:
         from offbook.files import write_atomic
         from offbook.viewer.html_page import render_page
 
-        traces = [*self._read_traces()]
+        traces = [*read_test_traces(self.folder, self.tests)]
         self._written = len(traces)
         if traces:
-            write_atomic(self._path, render_page(traces, title=self._path.stem))
-
-    def _read_traces(self) -> Iterator[Any]:
-        from offbook.viewer.html_page import read_page_trace
-
-        for nodeid, test in self._tests.items():
-            for path in sorted(folder_of_test(self._folder, nodeid).glob("*.jsonl")):
-                yield read_page_trace(path, nodeid)._replace(path="", about={"test": test})
+            write_atomic(self.path, render_page(traces, title=self.path.stem))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Name the page, or say that there is none: no test had a rehearsal."""
         if self._written:
-            terminalreporter.line(f"offbook: {self._path}: {self._written} traces")
+            terminalreporter.line(f"offbook: {self.path}: {self._written} traces")
         else:
             terminalreporter.line("offbook: no page was written: no test used the fixture offbook")
+
+
+def read_test_traces(folder: Path, tests: Mapping[str, Mapping[str, str]]) -> Iterator[PageTrace]:
+    """Yield the traces of tests below this folder, each with the outcome of its test."""
+    from offbook.viewer.html_page import read_page_trace
+
+    for nodeid, test in tests.items():
+        for path in sorted(folder_of_test(folder, nodeid).glob("*.jsonl")):
+            yield read_page_trace(path, nodeid)._replace(path="", about={"test": test})
 
 
 def message_of(report: pytest.TestReport) -> str:

@@ -101,8 +101,10 @@ class Page {
   /** New lines of a server were read. */
   private async refresh(info: PageInfo): Promise<void> {
     const fresh = !this.info?.traces.length && !this.info?.runs.length;
+    const [before, name] = [this.info?.generation, this.current?.name];
     this.info = info;
     if (fresh) return this.readAddress();
+    if (info.generation !== before) return this.showAgain(name);
     this.drawHeader();
     if (this.view === "overview") this.redrawOverview(info);
     const trace = this.current;
@@ -116,6 +118,15 @@ class Page {
     if (this.live && atEnd && this.event < 0) this.list.element.scrollTop = this.list.element.scrollHeight;
     if (this.event < 0) clear(this.side, this.summaryOf(trace));
     void this.drawStrip();
+  }
+
+  /** Everything was replaced: show the trace of this name again, or the overview. */
+  private showAgain(name: string | undefined): Promise<void> {
+    const index = this.info!.traces.findIndex((trace) => trace.name === name);
+    if (index < 0) this.view = "overview";
+    this.trace = Math.max(0, index);
+    if (this.event >= (this.current?.events ?? 0)) this.event = -1;
+    return this.draw();
   }
 
   private readonly live = document.querySelector<HTMLMetaElement>('meta[name="offbook-live"]')?.content; // the stream of a server

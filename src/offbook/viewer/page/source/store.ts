@@ -69,6 +69,7 @@ export interface RunInfo {
 }
 
 export interface PageInfo {
+  generation: number;
   page: Data;
   traces: TraceInfo[];
   runs: RunInfo[];
@@ -771,8 +772,9 @@ function trialProblems(trial: Data | undefined): Problem[] {
 /** All traces and runs of the page. */
 export class PageStore {
   page: Data = {};
-  readonly traces: TraceStore[] = [];
-  readonly runs: RunInfo[] = [];
+  generation = 0; // how often a server has replaced everything
+  traces: TraceStore[] = [];
+  runs: RunInfo[] = [];
   readonly extras: Data[] = []; // records of the server: reviews
   comparison: unknown = null;
   coverage: unknown = null; // of the agent, by all traces
@@ -798,7 +800,16 @@ export class PageStore {
     else if (isRecord(record.summary) && this.runs.length) this.runs.at(-1)!.summary = record.summary;
     else if (record.comparison !== undefined) this.comparison = record.comparison;
     else if (record.coverage !== undefined) this.coverage = record.coverage;
+    else if (record.clear !== undefined) this.clear();
     else this.extras.push(record);
+  }
+
+  private clear(): void {
+    this.generation++;
+    this.traces = [];
+    this.runs = [];
+    this.current = this.comparison = this.coverage = null;
+    this.bytes = 0;
   }
 
   private begin(about: Data): TraceStore {
@@ -815,7 +826,7 @@ export class PageStore {
     }
     const trialOf = ({ record }: TraceStore) => trials.get(str(record.path).split("/").at(-1)!)?.find((trial) => isSameFile(str(trial.trace), str(record.path)));
     return {
-      page: this.page, traces: this.traces.map((trace) => trace.info(trialOf(trace))), runs: this.runs,
+      generation: this.generation, page: this.page, traces: this.traces.map((trace) => trace.info(trialOf(trace))), runs: this.runs,
       comparison: this.comparison, coverage: this.coverage, extras: this.extras, bytes: this.bytes,
     };
   }
