@@ -11,22 +11,19 @@ import os
 import subprocess
 import sys
 import tempfile
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
 
-from offbook.runs.result_identity import UsedFiles, digest_of, find_change, watch_used_files
+from offbook.runs.result_identity import UsedFiles, digest_of, find_change
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    import pytest
-
     from offbook.errors import OffbookError
 
-PLUGIN = __name__  # of pytest
+PLUGIN = "offbook.runs.used_files_pytest"  # of pytest
 VARIABLE = "OFFBOOK_USED_FILES"
 KEPT = {".pytest_cache", ".offbook"}
 MAX_FILES = 5000  # of a project whose tests start programs
@@ -122,18 +119,6 @@ def write_report(used: UsedFiles, error: OffbookError | None = None) -> None:
     if error is not None:
         report = ProcessReport(files, used.unknown, error.what, error.where, error.hint)
     Path(os.environ[VARIABLE]).write_bytes(msgspec.json.encode(report))
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Note the files until the end of the tests: the hook of `PLUGIN`."""
-    watching = ExitStack()
-    used = watching.enter_context(watch_used_files())
-
-    def finish() -> None:
-        watching.close()
-        write_report(used)
-
-    config.add_cleanup(finish)
 
 
 # --- The files of a project
