@@ -44,7 +44,23 @@ MAX_SHOWN = 200  # characters of a path in a message
 MAX_FILE_SIZE = 256 * 1024 * 1024
 BOM = b"\xef\xbb\xbf"  # some editors write it at the start of a file
 
+SCHEMAS = Path(".vscode/offbook")  # where `offbook doctor --schemas` puts them for VS Code
+
 # --- paths
+
+
+def schema_comment(path: Path, kind: str) -> str:
+    """Return the line that selects the schema of a YAML file in editors.
+
+    It is empty unless a folder above the file has the schemas: see `offbook doctor --schemas`.
+    """
+    folder = path.absolute().parent
+    for root in (folder, *folder.parents):
+        schema = root / SCHEMAS / f"{kind}.json"
+        if schema.is_file():
+            relative = Path(os.path.relpath(schema, folder)).as_posix()
+            return f"# yaml-language-server: $schema={relative}\n"
+    return ""
 
 
 def resolve_within(root: Path, relative: str, where: str = "") -> Path:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from offbook import Playbook, Recording, say, session, when
 from offbook.files import parse_toml, parse_yaml
 from offbook.surfaces import KINDS, make_schema
 from tests.surfaces.conftest import Offbook
@@ -44,6 +45,7 @@ REFUSED: dict[str, list[Any]] = {
     "eval-pack": [{"cases": [{"idd": "a"}]}],
     "context-manifest": [[]],
     "contract": [{"evnts": {}}],
+    "mcp-server": [{"mcp_server": "shop", "tols": {}}, {"tools": {}}],
     "steps": [
         {"pattern": "a.py", "steps": [{"send": "a", "too": 1}]},
         {"pattern": "a.py", "steps": [{"send": "a", "assert": "b"}]},
@@ -100,3 +102,20 @@ def test_the_catalogue_names_every_schema_that_is_written(tmp_path: Path, offboo
         Draft202012Validator.check_schema(
             json.loads((tmp_path / "schemas" / entry["url"]).read_text())
         )
+
+
+def test_a_new_cassette_selects_its_schema_where_the_schemas_are(
+    tmp_path: Path, offbook_command: Offbook
+):
+    cassette = tmp_path / "tests" / "cassettes" / "go.yaml"
+    cassette.parent.mkdir(parents=True)
+    for recorded in (cassette, cassette.with_name("selected.yaml")):
+        playbook = Playbook()
+        playbook.load(when("Go", [say("Hi.")]))
+        with Recording(playbook, recorded) as source, session(source=source) as rehearsal:
+            rehearsal.run("Go")
+        offbook_command("doctor", "--schemas", tmp_path / ".vscode" / "offbook")
+    assert "yaml-language-server" not in cassette.read_text()
+    line, *_ = cassette.with_name("selected.yaml").read_text().splitlines()
+    schema = line.removeprefix("# yaml-language-server: $schema=")
+    assert (cassette.parent / schema).resolve() == tmp_path / ".vscode/offbook/cassette.json"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from offbook.errors import FormatError, RunError, UsageError
-from offbook.files import dump_round_trip, dump_yaml, load_round_trip, parse_yaml
+from offbook.files import dump_round_trip, dump_yaml, load_round_trip, parse_yaml, schema_comment
 from offbook.secrets import hide_bytes, known_secret_bytes
 from offbook.sources.cassette.cassette_file import (
     INDENT,
@@ -518,6 +518,7 @@ def _merged_text(
     finished = [line for line in lines if isinstance(line, JournalInteraction)]
     if not raw or (opening is not None and opening.fresh):
         raw = new_cassette(opening.title if opening else CassetteTitle(path.name))
+        raw = schema_comment(path, "cassette").encode() + raw
     finished.sort(key=lambda line: line.place)
     added: dict[int, list[JournalTrack]] = {}
     for line in lines:

@@ -16,7 +16,7 @@ from offbook.capability import load
 from offbook.errors import FormatError, ModelError, UsageError, did_you_mean, require_known
 from offbook.exchange.model import Reply
 from offbook.exchange.tool_track import ToolEnd, ToolRun
-from offbook.files import parse_json, read_text
+from offbook.files import parse_json, parse_yaml, read_text
 from offbook.sources.cassette.format import response_from_error, response_from_reply
 from offbook.sources.cassette.recording import Recording
 from offbook.sources.mocks.mocks import (
@@ -78,8 +78,10 @@ class Importer(Protocol):
 
 
 def read_records(path: Path, skipped: Skipped) -> list[TraceRecord]:
-    """Return the JSON objects of a file: one a line, or one document, or a list of them."""
+    """Return the objects of a file: JSON, one a line, one document or a list of them, or YAML."""
     text = read_text(path).removeprefix("\ufeff")
+    if path.suffix in {".yaml", ".yml"}:
+        return [TraceRecord(1, as_fields(parse_yaml(text, path)))]
     lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     if not lines:
         raise FormatError("the file is empty", path=path)
@@ -167,6 +169,7 @@ def as_count(value: Any) -> int:
 
 # In this order: the generic format accepts most files, so it comes last.
 IMPORTERS = (
+    "http_recordings:VcrImporter",
     "otlp:OtlpImporter",
     "platform_exports:LangSmithRunsImporter",
     "platform_exports:LangfuseImporter",

@@ -163,6 +163,11 @@ KINDS: dict[str, FileKind] = {
         ("*.contract.yaml", "contracts/*.yaml"),
         lambda: _struct("trace.event_contracts:ContractFile"),
     ),
+    "mcp-server": FileKind(
+        "a scripted MCP server",
+        ("*.mcp.yaml", "*.mcp.json"),
+        lambda: _struct("mcp.scripted_server:ServerFile"),
+    ),
     "steps": FileKind("steps of a pattern", ("*.steps.yaml", "*.steps.json"), _steps),
 }
 
