@@ -87,7 +87,8 @@ def test_a_page_that_is_opened_later_gets_the_last_results_only():
     feed = ResultsFeed(Path("project"))
     feed.show([PageTrace("first", [])])
     feed.show([PageTrace("second", [])])
-    records = [msgspec.json.decode(line) for line in feed.lines[feed.first :]]
+    lines = feed.lines[feed.first :]
+    records = [msgspec.json.decode(line, type=dict[str, Any]) for line in lines]
     assert records[0] == {"clear": True}
     assert [record["trace"]["name"] for record in records if "trace" in record] == ["second"]
 

@@ -74,7 +74,7 @@ def test_command(
         return write_scaffold(pattern)
     jobs = find_tests(pattern, test)
     tests = WatchedTests(lambda: jobs, partial(run_tests, name_filter=name_filter))
-    tests.run_changed(lambda *_: None)  # all of them: none has run yet
+    tests.run_changed()  # all of them: none has run yet
     if watch:
         return _watch(tests)
     if as_json:

@@ -52,7 +52,7 @@ class WatchedTests(Generic[Job]):
         """1 if a job has failed in its last run."""
         return int(any(run.exit_code for run in self.runs.values()))
 
-    def run_changed(self, on_start: Callable[[Job, str], None]) -> list[Job]:
+    def run_changed(self, on_start: Callable[[Job, str], None] | None = None) -> list[Job]:
         """Run each job that is new or of which a file has changed, and return those jobs.
 
         `on_start` gets a job and its changed file. The digests are of the start of a run: a file
@@ -65,7 +65,8 @@ class WatchedTests(Generic[Job]):
         for job in jobs:
             changed = find_change(self.runs[job].files) if job in self.runs else ""
             if changed or job not in self.runs:
-                on_start(job, changed)
+                if on_start is not None:
+                    on_start(job, changed)
                 self.runs[job] = self._run(job)
                 started.append(job)
         return started

@@ -54,7 +54,9 @@ class LiveFeed:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.lines = [encode_record({"page": {"title": path.name, "offbook": VERSION}})]
+        self.lines: list[bytes] = [
+            encode_record({"page": {"title": path.name, "offbook": VERSION}})
+        ]
         self.first = 0  # a page that is opened now needs no line before this one
         self.ended = False
         self._traces: dict[Path, _FollowedTrace] = {}

@@ -49,8 +49,8 @@ class VcrImporter:
 
     def recognizes(self, records: list[TraceRecord]) -> bool:
         """Return whether the first record has interactions with a URI."""
-        first = next(iter(as_items(records[0].value.get("interactions"))), {})
-        return "uri" in as_fields(first.get("request"))
+        interactions = as_items(records[0].value.get("interactions"))
+        return bool(interactions) and "uri" in as_fields(interactions[0].get("request"))
 
     def read(
         self,
