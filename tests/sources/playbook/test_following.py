@@ -112,6 +112,39 @@ async def test_an_unexpected_prompt_suggests_the_nearest_turn():
     assert playbook.failure is caught.value
 
 
+LONG_MESSAGE = "\n".join(
+    [
+        *("-" * 70, "name: review", "-" * 70, "Read the code of the module first."),
+        *("Report each fault with its file, and sort them by how much harm they do.", "Stop."),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    "expected, nearest",
+    [
+        (
+            "Report each fault with its line",
+            [
+                'got: a user message: "… name: review',
+                'expected line: "Report each fault with its line"',
+                'nearest, line 5 of the message: "Report each fault with its file, and sort',
+            ],
+        ),
+        (
+            "Read the code of the module first.\nStopp.",
+            ['expected line: "Stopp."', 'nearest, line 6 of the message: "Stop."'],
+        ),
+    ],
+)
+async def test_an_unexpected_prompt_shows_the_line_of_a_long_message_that_differs(
+    expected: str, nearest: list[str]
+):
+    with pytest.raises(ScriptMismatch) as caught:
+        await Conversation(following(when(expected, [say("1")]))).prompt(LONG_MESSAGE)
+    assert [line for line in nearest if line not in str(caught.value)] == [], caught.value
+
+
 async def test_an_unexpected_prompt_names_a_later_turn_that_matches():
     with pytest.raises(ScriptMismatch, match=r"when\('two'\) comes later"):
         await Conversation(following(when("one", [say("1")]), when("two", [say("2")]))).prompt(

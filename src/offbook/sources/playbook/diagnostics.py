@@ -17,6 +17,7 @@ from offbook.exchange.messages import written_text
 from offbook.secrets import outgoing
 from offbook.sources.playbook.actions import (
     PARAMS_LIMIT,
+    TEXT_LIMIT,
     Call,
     Person,
     Role,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from offbook.exchange.people import PersonQuestion
 
 STEPS_SHOWN = 5
+SIMILAR = 0.5  # two lines, one of which was meant to be the other
 
 
 def no_matching_role_error(
@@ -84,12 +86,36 @@ def unexpected_prompt_error(
             (
                 f"  expected: a user message that contains {cut_text(texts[0], PARAMS_LIMIT)!r}",
                 f"  got: {describe_request(request)}",
+                *_compare_lines(texts[0], prompt),
                 *([f"  nearest: {nearest}"] if not nearest.startswith("available") else []),
                 "  fix: change the prompt or the playbook, or, for a side request, add",
                 f"    {added}",
             )
         ),
     )
+
+
+def _compare_lines(expected: str, prompt: str) -> Iterator[str]:
+    """Yield the first expected line that a long message lacks, and its nearest line there."""
+    lines = prompt.splitlines()
+    if len(prompt) <= TEXT_LIMIT and len(lines) < 2:  # noqa: PLR2004 - it is shown whole
+        return
+    from offbook.trace.matching import shorten_sides, similarity
+
+    missing = next((line for line in expected.splitlines() if line and line not in prompt), "")
+    width = max(1, len(missing))
+    pieces = [
+        (number, line[start : start + 2 * width])
+        for number, line in enumerate(lines, 1)
+        for start in range(0, max(1, len(line) - width), width)
+    ]
+    scores = [similarity(missing, piece) for _, piece in pieces]
+    if not missing or max(scores, default=0) < SIMILAR:
+        return
+    number, piece = pieces[scores.index(max(scores))]
+    sides = shorten_sides(missing, piece.strip())
+    yield f"  expected line: {sides[0]}"
+    yield f"  nearest, line {number} of the message: {sides[1]}"
 
 
 def exhausted_error(
@@ -250,7 +276,16 @@ def describe_request(request: Request) -> str:
         return f'{kind} of {name}: "{cut_text(result.text)}", after the prompt "{prompt}"'
     if not (text := written_text(message)):
         return f'a message of the client alone, after the prompt "{prompt}"'
-    return f'a user message: "{cut_text(text)}"'
+    return f'a user message: "{_skip_rules(text)}"'
+
+
+def _skip_rules(text: str) -> str:
+    """Return the beginning of a text, without the lines of dashes at its start if it is cut."""
+    lines = text.splitlines()
+    first = next((n for n, line in enumerate(lines) if any(map(str.isalnum, line))), 0)
+    if not first or len(text) <= TEXT_LIMIT:
+        return cut_text(text)
+    return f"… {cut_text(chr(10).join(lines[first:]))}"
 
 
 # --- The `role(…)` line that a message shows for a request that the script did not expect.
@@ -289,5 +324,6 @@ def suggest_role(request: Request, others: Iterable[RoleConditions]) -> str:
 def _excerpts(text: str) -> Iterator[str]:
     """Yield the beginnings of the lines of a text."""
     for line in text.splitlines():
-        if len(start := outgoing(line.strip())[:EXCERPT_LENGTH].rstrip()) >= MIN_EXCERPT_LENGTH:
+        start = outgoing(line.strip())[:EXCERPT_LENGTH].rstrip()
+        if len(start) >= MIN_EXCERPT_LENGTH and any(map(str.isalnum, start)):
             yield start
