@@ -1,6 +1,7 @@
 """What only real pi has: loading, RPC, deadlines, subagents, versions and modes."""
 
 import asyncio
+import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,11 +9,18 @@ from typing import Any
 
 import pytest
 
-from offbook.errors import DeadlineExceeded, ExtensionError, ToolFailed, UsageError
+from offbook.errors import (
+    DeadlineExceeded,
+    ExtensionError,
+    OffbookWarning,
+    ToolFailed,
+    UsageError,
+)
 from offbook.runs import drive, session
 from offbook.sources.playbook import call, role, say, when
 from offbook.subjects import Subject
 from offbook.subjects.clis.pi import Pi
+from offbook.subjects.clis.pi.pi_process import check_version
 from offbook.testing import SubjectConformance, create_test_session
 from tests.clients import DEADLINE, PI, is_alive, needs
 from tests.subjects.pi.worlds import EXTENSION, JSON, PI_WORLDS, World, whole
@@ -345,21 +353,22 @@ def fake_pi(folder: Path, name: str, version: str, node: str = ">=20") -> str:
     return str(program)
 
 
-UNSUPPORTED = [
-    ("0.54.0", "older than all tested versions"),
-    ("0.80.1", "between two tested versions"),
-    ("0.99.1", "newer than all tested versions"),
-    ("1.5.0", "the npm registry lacks"),
-]
-
-
-@pytest.mark.parametrize("version, known", UNSUPPORTED)
-def test_an_unsupported_version_is_refused_with_what_is_known(
-    tmp_path: Path, version: str, known: str
+@pytest.mark.parametrize("version, side", [("0.54.0", "older"), ("0.99.1", "newer")])
+async def test_a_version_outside_of_the_tested_ones_is_a_warning(
+    tmp_path: Path, version: str, side: str
 ):
     program = fake_pi(tmp_path, "@earendil-works/pi-coding-agent", version)
-    with pytest.raises(UsageError, match=rf"pi {version} is not supported: .*{known}"):
-        drive(Pi(program=program))
+    message = f"pi {version} is {side} than the tested versions, 0.64 to 0.87"
+    with pytest.warns(OffbookWarning, match=message):
+        assert await check_version(program, os.environ) == version
+
+
+@pytest.mark.parametrize("version", ["0.64.0", "0.75.5", "0.84.4", "0.87.1"])
+async def test_a_version_between_the_oldest_and_the_newest_tested_one_is_no_warning(
+    tmp_path: Path, version: str
+):
+    program = fake_pi(tmp_path, "@earendil-works/pi-coding-agent", version)
+    assert await check_version(program, os.environ) == version
 
 
 def test_a_node_that_is_too_old_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -378,7 +387,8 @@ def test_the_version_is_detected(world: World):
     with world.open() as t:
         t.run(when("x", [say("ok")]))
         assert isinstance(t.subject, Pi)
-        assert world.name == f"pi-{t.subject.version.rpartition('.')[0]}"
+        manifest = Path(t.subject.program).resolve().parents[1] / "package.json"
+        assert t.subject.version == json.loads(manifest.read_text())["version"]
 
 
 # --- Warm mode

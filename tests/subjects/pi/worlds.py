@@ -16,6 +16,7 @@ from tests.matrix.rows import WHOLE
 
 JSON = dict[str, Any]
 EXTENSION = Path(__file__).with_name("extension.ts")
+PACKAGE = Path(__file__).with_name("package")  # with every part that a package of pi may have
 PROGRAM = "node_modules/.bin/pi"
 NAME = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 
@@ -110,6 +111,7 @@ def open_pi(home: str) -> Callable[..., Rehearsal]:
     def open_session(
         *,
         has_ui: bool = True,
+        extension: Path = EXTENSION,
         auto_assert: bool = True,
         allow_unused_mocks: bool = False,
         **more: Any,
@@ -117,7 +119,7 @@ def open_pi(home: str) -> Callable[..., Rehearsal]:
         assert not home or HOMES[home].ready, HOMES[home].describe_missing()
         # One process serves all tests; without a user interface each prompt starts its own.
         mode: JSON = {"warm": True} if has_ui else {"mode": "json"}
-        pi = Pi(extensions=[EXTENSION], program=pi_program(home), **mode, **more)
+        pi = Pi(extensions=[extension], program=pi_program(home), **{**mode, **more})
         return drive(pi, auto_assert=auto_assert, allow_unused_mocks=allow_unused_mocks)
 
     return open_session

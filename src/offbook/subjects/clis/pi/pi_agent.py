@@ -19,12 +19,15 @@ from offbook.options import decode, require_list, require_mapping
 from offbook.subjects.clis.cli import AgentOutput, CliAgent, ClientPackage, CliOptions
 from offbook.subjects.clis.pi.pi_process import (
     CHANNEL_VARIABLE,
+    WARM,
     PiChannel,
     PiProcess,
     WarmHost,
     check_version,
     find_host,
     keep_host,
+    parse_version,
+    quiet_options,
 )
 from offbook.subjects.clis.pi.pi_run import PiRun, PiTools
 from offbook.subjects.mock_tools import DEFAULTS, validate_mock_ui
@@ -42,7 +45,6 @@ WITNESS = ".offbook"
 PROVIDER = "offbook"
 # Without RPC, pi prints the exceptions of extensions, and does not name the hook.
 EXTENSION_ERROR = re.compile(r"^Extension error \((.+?)\): (.*)$", re.MULTILINE)
-QUIET = ("--no-extensions", "--no-skills", "--no-prompt-templates", "--no-themes")
 # Methods of ctx.ui that the Python session does not have. RPC mode drops most of them.
 MORE_UI = (
     "custom",
@@ -146,8 +148,8 @@ class Pi(CliAgent):
 
     def command(self, text: str, session: str) -> list[str]:
         """Return the command line; in an isolated home the latest session is the right one."""
-        command = [self.program, "--provider", PROVIDER, "--model", self._model, *QUIET]
-        command += ["--no-context-files", "--offline"]
+        command = [self.program, "--provider", PROVIDER, "--model", self._model]
+        command += quiet_options(self.version)
         if self._system_prompt:
             command += ["--system-prompt", self._system_prompt]
         for number, _ in enumerate(self._skills):
@@ -207,6 +209,7 @@ class Pi(CliAgent):
         """Start pi and load the extensions; in the other modes, each prompt does."""
         await super().open(context)
         self.version = await check_version(self.program, self._env)
+        self._warm = self._warm and parse_version(self.version) >= WARM
         self._context_variables = copy_context()
         for extension in self.extensions:
             context.hub.emit("session.extension", {"extension": extension.name})

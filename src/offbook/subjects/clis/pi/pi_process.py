@@ -15,6 +15,7 @@ import re
 import shutil
 import tempfile
 import threading
+import warnings
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -23,7 +24,13 @@ from uuid import uuid4
 
 import msgspec
 
-from offbook.errors import DeadlineExceeded, ExtensionError, RunError, UsageError
+from offbook.errors import (
+    DeadlineExceeded,
+    ExtensionError,
+    OffbookWarning,
+    RunError,
+    UsageError,
+)
 from offbook.secrets import excerpt, outgoing
 from offbook.subjects.process import (
     ProcessResult,
@@ -40,33 +47,46 @@ if TYPE_CHECKING:
 OLDEST_NODE = 20  # nothing older is asked for its version, which takes a while
 DEADLINE = 30.0
 _node_versions: dict[str, str] = {}
-SUPPORTED = ("0.73", "0.74", "0.87")
+# The oldest and the newest minor version that `./dev bench pi_versions` has run.
+TESTED = ((0, 64), (0, 87))
+NO_CONTEXT_FILES = (0, 67, 68)  # the first version with this option
+# The first version whose process serves one test after another: 0.64 keeps its list of models, and
+# 0.65 to 0.67 need the working directory of the last session.
+WARM = (0, 68)
 PACKAGES = ("@mariozechner/pi-coding-agent", "@earendil-works/pi-coding-agent")
-# The first version to which a sentence applies, the newest first.
-KNOWN = (
-    ((1, 0), "pi 1.x declares packages that the npm registry lacks: it was never tested"),
-    ((0, 88), "newer than all tested versions"),
-    ((0, 75), "between two tested versions, and not tested itself"),
-    ((0, 0), "older than all tested versions; pi 0.65 changed the API of its tools"),
-)
 
 
 async def check_version(program: str, env: Mapping[str, str]) -> str:
-    """Return the version of this pi, or raise a UsageError if it is not supported."""
+    """Return the version of this pi; warn if it is outside of the tested versions."""
     version, engine = _read_package(program) or (await _ask(program, env), "")
-    numbers = [int(number) for number in re.findall(r"\d+", version)[:2]]
+    numbers = parse_version(version)[:2]
     if len(numbers) < 2:  # noqa: PLR2004 - major and minor
         raise UsageError("cannot read the version of pi", where=program, hint=f"got {version!r}")
-    major, minor = numbers
-    if f"{major}.{minor}" not in SUPPORTED:
-        known = next(text for first, text in KNOWN if (major, minor) >= first)
-        raise UsageError(
-            f"pi {version} is not supported: {known}",
-            where=program,
-            hint=f"install one of {', '.join(SUPPORTED)}: npm install -g {PACKAGES[1]}@0.74.2",
+    oldest, newest = TESTED
+    if not oldest <= numbers <= newest:
+        first, last = (".".join(map(str, minor)) for minor in TESTED)
+        side = "older" if numbers < oldest else "newer"
+        warnings.warn(
+            f"pi {version} is {side} than the tested versions, {first} to {last}: {program}",
+            OffbookWarning,
+            stacklevel=2,
         )
     await _check_node(version, engine, env)
     return version
+
+
+def quiet_options(version: str) -> list[str]:
+    """Return the options that keep the user's own files out of a session."""
+    options = ["--no-extensions", "--no-skills", "--no-prompt-templates", "--no-themes"]
+    # Older ones do not know it, and read the AGENTS.md of the working directory.
+    if not version or parse_version(version) >= NO_CONTEXT_FILES:
+        options.append("--no-context-files")
+    return [*options, "--offline"]
+
+
+def parse_version(version: str) -> tuple[int, ...]:
+    """Return the numbers of a version, for comparisons."""
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
 
 
 def _read_package(program: str) -> tuple[str, str] | None:
