@@ -1,9 +1,14 @@
 """A temporary folder that must be empty after each verification."""
 
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from offbook.sandbox import watch_process
 
 
 @pytest.fixture
@@ -22,3 +27,15 @@ def temp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("TMPDIR", str(folder))
     yield folder
     assert list(folder.iterdir()) == []
+
+
+@pytest.fixture
+def namespaces(tmp_path: Path) -> None:
+    """Skip a test where a command cannot be watched."""
+    reports = tmp_path / "reports"
+    reports.mkdir()
+    words = [sys.executable, "-I", "-S", watch_process.__file__, str(reports), str(tmp_path)]
+    subprocess.run([*words, "sealed", "true"], check=True)
+    (report,) = (json.loads(file.read_text()) for file in reports.iterdir())
+    if "problem" in report:
+        pytest.skip(report["problem"])

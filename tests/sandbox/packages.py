@@ -125,6 +125,12 @@ NPM_NOT_INSTALLED = {
         "no-such-peer-7",
         {"package.json": manifest(peerDependencies={"no-such-peer-7": "*"})},
     ),
+    "a peer range that this pi does not fit": Broken(
+        "dependency",
+        'a peer range does not fit: peer @earendil-works/pi-coding-agent@"^9.0.0" from dummy-ext',
+        "Found: @earendil-works/pi-coding-agent@0.74.2",
+        {"package.json": manifest(peerDependencies={"@earendil-works/pi-coding-agent": "^9.0.0"})},
+    ),
     "a postinstall script that fails": Broken(
         "install_script",
         "an install script failed: sh -c echo cannot compile >&2; exit 4",
@@ -137,6 +143,29 @@ NPM_NOT_INSTALLED = {
         "waiting for ever",
         {"package.json": manifest(scripts={"postinstall": "echo waiting for ever; sleep 600"})},
         deadline=4.0,
+    ),
+}
+
+# These are watched while npm installs them. HOME is two folders below what is outside.
+NPM_WATCHED = {
+    "a postinstall script that writes outside": Broken(
+        "outside_write",
+        "1 file changed outside of the sandbox while it was installed",
+        "outside-7.txt",
+        {"package.json": manifest(scripts={"postinstall": 'echo x > "$HOME/../../outside-7.txt"'})},
+    ),
+    "a postinstall script that connects": Broken(
+        "connection",
+        "connected to 203.0.113.7:9 while it was installed",
+        "203.0.113.7:9",
+        {
+            "package.json": manifest(
+                scripts={
+                    "postinstall": "node -e \"require('net').connect(9, '203.0.113.7')"
+                    ".on('error', () => 0)\""
+                }
+            )
+        },
     ),
 }
 
@@ -174,6 +203,18 @@ NPM_NOT_LOADED = {
         {
             "package.json": manifest(devDependencies={"left-pad-7": "1"}),
             "index.ts": extension("use(pad);", 'import pad from "left-pad-7";'),
+        },
+    ),
+    "3: a dependency that is not declared, imported late": Broken(
+        "dependency",
+        "lib/late.ts imports 'left-pad-7': it is not in dependencies",
+        "lib/late.ts:2: left-pad-7",
+        {
+            "index.ts": extension(
+                'pi.registerCommand("pad", {'
+                ' description: "", handler: async () => { await import("./lib/late.ts"); } });'
+            ),
+            "lib/late.ts": '// import "left-pad-8";\nexport const pad = require("left-pad-7");\n',
         },
     ),
     "4: an import that does not resolve": Broken(
@@ -306,13 +347,35 @@ PYTHON_GOOD: Files = {
     "src/shop_ext/__init__.py": TOOL,
 }
 
+PYTHON_WATCHED = {
+    "an extension that writes outside": Broken(
+        "outside_write",
+        "1 file changed outside of the sandbox while it was loaded",
+        "outside-7.txt",
+        {
+            "src/shop_ext/__init__.py": "from pathlib import Path\n"
+            '(Path.home().parents[1] / "outside-7.txt").write_text("x")\n' + TOOL
+        },
+    ),
+    "an extension that connects": Broken(
+        "connection",
+        "connected to 203.0.113.7:9 while it was loaded",
+        "203.0.113.7:9",
+        {
+            "src/shop_ext/__init__.py": "import contextlib, socket\n"
+            "with contextlib.suppress(OSError):\n"
+            '    socket.create_connection(("203.0.113.7", 9), timeout=1)\n' + TOOL
+        },
+    ),
+}
+
 PYTHON_BROKEN = {
     "3: a dependency that is not declared, imported in a function": Broken(
         "dependency",
         "'no_such_module_7' is imported, and no dependency of the project has it",
         "shop_ext/prices.py:2: import no_such_module_7",
         {
-            "src/shop_ext/__init__.py": TOOL,
+            "src/shop_ext/__init__.py": TOOL + "def late():\n    from shop_ext import prices\n",
             "src/shop_ext/prices.py": "def read():\n    import no_such_module_7.prices\n",
         },
     ),

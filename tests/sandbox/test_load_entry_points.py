@@ -19,6 +19,10 @@ from tests.sandbox.packages import TOOL
 
 Install = Callable[..., str]
 NAME = "shop-ext-7"
+LATE_IMPORT = """
+def later():
+    import more_7
+"""
 COMMAND = """
     @api.command("prices")
     def prices(args, ctx):
@@ -172,6 +176,7 @@ def test_it_runs_as_a_module(install: Install, tmp_path: Path):
         "try:\n    import no_such_7\nexcept ImportError:\n    no_such_7 = None\n",
         "import typing\nif typing.TYPE_CHECKING:\n    import no_such_7\n",
         "import sys\nif sys.platform == 'win32':\n    import no_such_7\n",
+        "import contextlib\nwith contextlib.suppress(ImportError):\n    import no_such_7\n",
         "def read():\n    import json, os.path, msgspec\n",
         "def read():\n    from . import no_such_7\n",
         "def read():\n    import extra_of_7\n",
@@ -179,10 +184,10 @@ def test_it_runs_as_a_module(install: Install, tmp_path: Path):
     ],
 )
 def test_an_import_that_may_fail_is_not_missing(source: str, tmp_path: Path, install: Install):
-    name = install(shop=TOOL)
+    name = install(shop=TOOL + LATE_IMPORT)
     (tmp_path / "site" / "more_7.py").write_text(source)
     info = tmp_path / "site" / f"{NAME.replace('-', '_')}-1.0.dist-info"
-    (info / "RECORD").write_text("more_7.py,,\ntests/test_more.py,,\n")
+    (info / "RECORD").write_text("shop_extension_7.py,,\nmore_7.py,,\ntests/test_more.py,,\n")
     (info / "METADATA").write_text(
         f"Metadata-Version: 2.1\nName: {NAME}\nVersion: 1.0\n"
         "Provides-Extra: more\nRequires-Dist: extra-of-7; extra == 'more'\n"
@@ -204,9 +209,36 @@ def test_an_import_that_may_fail_is_not_missing(source: str, tmp_path: Path, ins
 def test_an_import_in_a_function_that_nothing_installs_is_missing(
     source: str, tmp_path: Path, install: Install
 ):
-    name = install(shop=TOOL)
+    name = install(shop=TOOL + LATE_IMPORT)
     (tmp_path / "site" / "more_7.py").write_text(source)
     info = tmp_path / "site" / f"{NAME.replace('-', '_')}-1.0.dist-info"
-    (info / "RECORD").write_text("more_7.py,,\n")
+    (info / "RECORD").write_text("shop_extension_7.py,,\nmore_7.py,,\n")
     line = source[: source.index("no_such_7")].count("\n") + 1
     assert load(name, tmp_path)["missing_imports"] == {"no_such_7": f"more_7.py:{line}"}
+
+
+@pytest.mark.parametrize(
+    "files, modules",
+    [
+        ({"shop_7/__init__.py": "", "shop_7/prices.py": "", "tests/test_x.py": ""}, ["shop_7"]),
+        ({"one_7.py": "", "two_7.py": ""}, ["one_7", "two_7"]),
+        ({"space_7/part/__init__.py": "", "space_7/other/__init__.py": ""},
+         ["space_7.other", "space_7.part"]),
+        ({"shop_7-stubs/__init__.pyi": ""}, ["shop_7-stubs"]),
+        ({}, ["extra-of-7"]),
+    ],
+)  # fmt: skip
+def test_a_distribution_without_extensions_is_a_library(
+    files: dict[str, str], modules: list[str], tmp_path: Path, install: Install
+):
+    name = install("other.group", shop=TOOL)
+    info = tmp_path / "site" / f"{NAME.replace('-', '_')}-1.0.dist-info"
+    (info / "RECORD").write_text("".join(f"{file},,\n" for file in files))
+    with (info / "METADATA").open("a") as metadata:
+        metadata.write("Requires-Dist: extra-of-7\n")
+    for file, text in files.items():
+        (tmp_path / "site" / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "site" / file).write_text(text)
+    assert main("library", name, str(tmp_path / "report.json")) == 0
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert (report["modules"], report["errors"]) == (modules, [])

@@ -18,12 +18,20 @@ from offbook.sandbox.python_package import (
     _copy_offbook,  # pyright: ignore[reportPrivateUsage]
     _explain_install,  # pyright: ignore[reportPrivateUsage]
     _install,  # pyright: ignore[reportPrivateUsage]
+    _is_installed,  # pyright: ignore[reportPrivateUsage]
     _read_build_system,  # pyright: ignore[reportPrivateUsage]
     _site_packages,  # pyright: ignore[reportPrivateUsage]
 )
 from offbook.sources.playbook import call, say, when
 from offbook.subjects import ProcessResult
-from tests.sandbox.packages import PYTHON_BROKEN, PYTHON_GOOD, TOOL, project, write_package
+from tests.sandbox.packages import (
+    PYTHON_BROKEN,
+    PYTHON_GOOD,
+    PYTHON_WATCHED,
+    TOOL,
+    project,
+    write_package,
+)
 
 SMOKE = when("Refund order 7", [call("refund", {"id": 7}), say("Done.")])
 
@@ -133,6 +141,19 @@ def test_a_project_that_does_not_load_has_one_fault_of_its_kind(
     name: str, tmp_path: Path, wheels: Path, temp: Path
 ):
     check_broken(name, tmp_path, wheels, temp)
+
+
+@pytest.mark.usefixtures("quick_install", "namespaces")
+@pytest.mark.parametrize("name", PYTHON_WATCHED)
+def test_what_a_project_does_outside_of_the_sandbox_is_a_fault_and_undone(
+    name: str, tmp_path: Path, wheels: Path, temp: Path
+):
+    broken = PYTHON_WATCHED[name]
+    failure = broken.verify(
+        write_package(tmp_path / "broken", PYTHON_GOOD, broken.changes), wheels=wheels
+    )
+    assert [fault.kind for fault in failure.result.faults] == [broken.kind]
+    assert failure.result.not_watched == ""
 
 
 def check_broken(name: str, tmp_path: Path, wheels: Path, temp: Path) -> None:
@@ -343,6 +364,21 @@ BUILD_SYSTEMS = {
 def test_the_build_system_of_a_project_is_read(name: str, tmp_path: Path):
     text, expected = BUILD_SYSTEMS[name]
     assert _read_build_system(write_package(tmp_path, {"pyproject.toml": text}, {})) == expected
+
+
+@pytest.mark.parametrize(
+    "requirement, build",
+    [
+        ("hatchling", "installed"),
+        ("hatchling >= 1, <9999", "installed"),
+        ("hatchling>=9999", "isolated"),
+        ("hatchling==1.*", "isolated"),
+        ("hatchling; python_version > '3'", "isolated"),
+        ("no-such-backend-7", "isolated"),
+    ],
+)
+def test_a_backend_is_used_only_in_a_version_that_the_project_allows(requirement: str, build: str):
+    assert _is_installed([requirement]) is (build == "installed")
 
 
 def test_a_pyproject_that_is_no_toml_is_refused_with_its_path(tmp_path: Path, temp: Path):

@@ -1,9 +1,11 @@
 """Loads the extensions of an installed distribution, in the sandbox's own Python.
 
     python -m offbook.sandbox.load_entry_points list DISTRIBUTION REPORT
+    python -m offbook.sandbox.load_entry_points library DISTRIBUTION REPORT
     python -m offbook.sandbox.load_entry_points smoke DISTRIBUTION JOB
 
-`list` writes what was loaded as JSON. `smoke` reads a pickled job, runs its script in a session
+`list` writes what was loaded as JSON, `library` the modules of a distribution without extensions.
+`smoke` reads a pickled job, runs its script in a session
 with the extensions, and writes the trace that the job names.
 """
 
@@ -16,7 +18,9 @@ import pickle
 import re
 import sys
 import traceback
-from importlib.metadata import distribution
+from importlib import import_module
+from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.metadata import PackagePath, distribution
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +32,7 @@ from offbook.subjects.session.extensions import ENTRY_POINT_GROUP, install_exten
 from offbook.subjects.session.tools import Hooks, ToolRegistry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 # Import names of distributions that have another name. Only those of extras matter here: what is
 # installed is found by its import name.
@@ -82,37 +86,88 @@ async def load_all(name: str) -> dict[str, Any]:
                 report["commands"] = sorted(rehearsal.session.commands())
         except Exception as error:  # noqa: BLE001 - as above
             errors.append(describe(error, loaded[-1], points[loaded[-1]]))
-    if not errors and (missing := find_missing_imports(name)):
+    starts = [target.partition(":")[0] for target in points.values()]
+    if not errors and (missing := find_missing_imports(name, starts)):
         report["missing_imports"] = missing
     report["tools"] = sorted(tools)
     return report
 
 
+def load_library(name: str) -> dict[str, Any]:
+    """Import each module of a distribution that has no extensions."""
+    modules, errors = list_modules(name), list[dict[str, Any]]()
+    for module in modules:
+        try:
+            import_module(module)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - each is reported
+            errors.append(describe(error, module, module))
+    report: dict[str, Any] = {"points": {}, "errors": errors, "loaded": [], "tools": []}
+    stubs = sorted({file.parts[0] for file in _list_files(name) if file.suffix == ".pyi"})
+    # Stubs have nothing to import, and a collection of requirements has no file of its own.
+    # What a library imports in a function is its own choice: an extension has to declare it.
+    report["modules"] = modules or stubs or list(distribution(name).requires or ())
+    return report
+
+
+def list_modules(name: str) -> list[str]:
+    """Return the outermost modules of a distribution; those of namespace packages are inside."""
+    found = {module: file for file in _list_files(name) if (module := _module_of(file))}
+    tops = {
+        module
+        for module in found
+        if not any(module.startswith(f"{other}.") for other in found)
+        and not any(map(_is_test, module.split(".")))
+    }
+    return sorted(tops)
+
+
+def _list_files(name: str) -> list[PackagePath]:
+    return [file for file in distribution(name).files or () if ".." not in file.parts]
+
+
+def _module_of(file: PackagePath) -> str:
+    """Return the name of the module in a file, or "" if there is none in it."""
+    stem = file.name.partition(".")[0]
+    is_code = file.suffix == ".py" or file.name.endswith(tuple(EXTENSION_SUFFIXES))
+    parts = [*file.parts[:-1], *([] if stem == "__init__" else [stem])]
+    valid = all(part.isidentifier() for part in parts)
+    # A file in a folder without an `__init__.py` is data, unless the folder is a namespace package.
+    return ".".join(parts) if is_code and valid else ""
+
+
 # --- imports that are not installed
 
 
-def find_missing_imports(name: str) -> dict[str, str]:
+def find_missing_imports(name: str, starts: Iterable[str]) -> dict[str, str]:
     """Return the modules that the code of a distribution imports and nothing installed has.
 
-    The source is read, so that an import inside of a function counts too. One that may fail, for
-    type checkers, in tests, or of an extra of the distribution does not count.
+    The source is read, so that an import inside of a function counts too. Only modules that the
+    first ones import count: a distribution may have others, for programs that are installed. An
+    import that may fail, for type checkers, in tests, or of an extra does not count.
     """
     found = distribution(name)
     optional = {_import_name(text) for text in found.requires or () if "extra ==" in text}
+    files = {module: file for file in found.files or () if (module := _module_of(file))}
+    waiting = [".".join(s.split(".")[:n]) for s in starts for n in range(1, s.count(".") + 2)]
+    seen: set[str] = set()
     missing: dict[str, str] = {}
-    for file in found.files or ():
-        if file.suffix != ".py" or any(_is_test(part) for part in file.parts):
+    while waiting:
+        own = waiting.pop()
+        file = files.get(own)
+        if own in seen or file is None or file.suffix != ".py" or any(map(_is_test, file.parts)):
             continue
-        path = Path(str(found.locate_file(file)))
+        seen.add(own)
         try:
-            tree = ast.parse(path.read_bytes())
+            tree = ast.parse(Path(str(found.locate_file(file))).read_bytes())
         except (OSError, SyntaxError, ValueError):
-            continue  # a template, or code of another version of Python
-        for module, line in _list_imports(tree.body):
+            continue  # code of another version of Python
+        package = own if file.name == "__init__.py" else own.rpartition(".")[0]
+        for module, line in _list_imports(tree.body, package):
+            waiting.append(module)
             top = module.partition(".")[0]
             if top not in missing and top not in optional and not _is_available(top):
                 missing[top] = f"{file}:{line}"
-    return missing
+    return dict(sorted(missing.items()))
 
 
 def _is_test(part: str) -> bool:
@@ -134,20 +189,31 @@ def _is_available(module: str) -> bool:
         return True  # it is loaded already, or replaces itself
 
 
-def _list_imports(body: list[ast.stmt]) -> Iterator[tuple[str, int]]:
-    """Yield the absolute imports that are not expected to fail, with their lines."""
+def _list_imports(body: list[ast.stmt], package: str) -> Iterator[tuple[str, int]]:
+    """Yield the imports that are not expected to fail, with their lines, as absolute names."""
     for node in body:
         if isinstance(node, ast.Import):
             yield from ((alias.name, node.lineno) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            if node.module and not node.level:
-                yield node.module, node.lineno
+            parts = package.split(".")[: 1 - node.level or None] if node.level else []
+            module = ".".join([*parts, *filter(None, [node.module])])
+            if module:
+                yield module, node.lineno
+                # A name may be a module as well.
+                yield from ((f"{module}.{alias.name}", node.lineno) for alias in node.names)
         elif isinstance(node, ast.Try) and node.handlers:
-            yield from _list_imports([*node.orelse, *node.finalbody])
+            yield from _list_imports([*node.orelse, *node.finalbody], package)
+        elif isinstance(node, ast.With) and _suppresses(node):
+            continue
         elif not (isinstance(node, ast.If) and _is_condition(node.test)):
             for part in (node, *getattr(node, "cases", ())):
                 for field in ("body", "orelse", "finalbody"):
-                    yield from _list_imports(getattr(part, field, None) or [])
+                    yield from _list_imports(getattr(part, field, None) or [], package)
+
+
+def _suppresses(node: ast.With) -> bool:
+    words = {getattr(n, "id", getattr(n, "attr", "")) for n in ast.walk(node.items[0].context_expr)}
+    return bool(words & {"suppress", "raises"})
 
 
 def _is_condition(test: ast.expr) -> bool:
@@ -155,7 +221,7 @@ def _is_condition(test: ast.expr) -> bool:
     return bool(words & CONDITIONS) or any(w.lower().startswith(("has_", "have_")) for w in words)
 
 
-def describe(error: Exception, point: str, target: str) -> dict[str, Any]:
+def describe(error: BaseException, point: str, target: str) -> dict[str, Any]:
     """Return an error with its cause, for a process that does not import Offbook."""
     cause: BaseException = error
     while cause.__cause__ is not None:
@@ -184,8 +250,11 @@ def run_smoke(name: str, job: dict[str, Any]) -> None:
 
 def main(command: str, name: str, path: str) -> int:
     """Do what the command says; the exit code of a failed smoke test is 1."""
-    if command == "list":
-        Path(path).write_text(json.dumps(asyncio.run(load_all(name))), encoding="utf-8")
+    if command in {"list", "library"}:
+        points = find_entry_points(name)
+        library = command == "library" and not points
+        report = load_library(name) if library else asyncio.run(load_all(name))
+        Path(path).write_text(json.dumps(report), encoding="utf-8")
         return 0
     try:
         run_smoke(name, pickle.loads(Path(path).read_bytes()))  # noqa: S301 - our own file

@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import tarfile
+from io import BytesIO
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 
 from offbook.errors import FormatError, UsageError, did_you_mean
 from offbook.files import read_text
+from offbook.sandbox.js_imports import find_undeclared
 from offbook.sandbox.sandbox_folder import Loaded
 from offbook.subjects.clis.pi import Pi
-from offbook.subjects.clis.pi.pi_process import check_version
+from offbook.subjects.clis.pi.pi_process import check_version, quiet_options
 from offbook.subjects.session.tools import compile_schema
 
 if TYPE_CHECKING:
@@ -23,14 +27,13 @@ if TYPE_CHECKING:
     from offbook.sandbox.sandbox_folder import SandboxFolder
     from offbook.subjects.process import ProcessResult
 
+SCOPES = ("@earendil-works/", "@mariozechner/")
+BUILD_TOOLS = "*node-gyp*|*node-pre-gyp*|*prebuild*|*cmake-js*"
+PROXY_VARIABLES = "http_proxy https_proxy all_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY"
 RESOURCES = ("extensions", "skills", "prompts", "themes")
 # pi provides these to its extensions; a user does not install them with a package.
 PROVIDED = ("@earendil-works/pi-", "@mariozechner/pi-", "@sinclair/typebox", "typebox")
-INSTALL = ("--legacy-peer-deps", "--foreground-scripts", "--no-audit", "--no-fund", "--no-progress")
-QUIET = (
-    *("--mode", "rpc", "--no-session", "--offline", "--no-extensions", "--no-skills"),
-    *("--no-prompt-templates", "--no-context-files", "--no-themes"),
-)
+INSTALL = ("--foreground-scripts", "--no-audit", "--no-fund", "--no-progress")
 UNRESOLVED = {
     "E404",
     "ETARGET",
@@ -42,6 +45,8 @@ UNRESOLVED = {
 UNREACHABLE = {"ENOTFOUND", "ECONNREFUSED", "ECONNRESET", "ETIMEDOUT", "EAI_AGAIN"}
 NPM_CODE = re.compile(r"^npm (?:error|ERR!) code (\S+)", re.MULTILINE)
 NPM_SCRIPT = re.compile(r"^npm (?:error|ERR!) command (?!failed)(.+)", re.MULTILINE)
+NPM_PEER = re.compile(r"Could not resolve dependency:\s+npm (?:error|ERR!) (peer .+)")
+NPM_FOUND = re.compile(r"^npm (?:error|ERR!) Found: (.+)", re.MULTILINE)
 NPM_NEEDED = re.compile(
     r"404 +(?:The requested resource +)?'([^']+)'|No matching version found for (\S+)\.$",
     re.MULTILINE,
@@ -69,50 +74,67 @@ class Installation(NamedTuple):
 
 
 async def install_npm_package(
-    sandbox: SandboxFolder, source: Path, program: str | None
+    sandbox: SandboxFolder,
+    source: Path,
+    program: str | None,
+    archive: Path | None = None,
+    *,
+    library: bool = False,
 ) -> Installation:
     """Pack, install and load a package; what is wrong with it is in the faults of the sandbox."""
     manifest = _read_manifest(source)
-    pi = _find_pi(program)
+    declares = manifest.get("pi") or any((source / name).is_dir() for name in RESOURCES)
+    library = library and not manifest.get("pi")
+    pi = "" if library else _find_pi(program)
     npm = shutil.which("npm")
     if npm is None:
         raise UsageError("npm is not installed", hint="install Node.js, which has it")
-    host = f"pi {await check_version(pi, os.environ)}"
+    pi_version = "" if library else await check_version(pi, os.environ)
+    host = "Node" if library else f"pi {pi_version}"
     installation = Installation(
         str(manifest.get("name", "")), str(manifest.get("version", "")), host, Loaded()
     )
-    if not manifest.get("pi") and not any((source / name).is_dir() for name in RESOURCES):
+    if not declares and not library:
         sandbox.fail(
             "no_manifest",
             'package.json has no "pi", and there is no folder extensions or skills',
-            f'add to package.json: "pi": {{"extensions": ["./index.ts"]}}\nin {source}',
+            f'add to package.json: "pi": {{"extensions": ["./index.ts"]}}\nin {source}\n'
+            "for a package without extensions: --expect-extensions 0",
         )
         return installation
-    async with sandbox.step("pack"):
-        command = [npm, "pack", "--pack-destination", sandbox.temp, "--loglevel=error"]
-        result = await sandbox.run(command, cwd=source, installs=True)
-        archive = next(sandbox.temp.glob("*.tgz"), None)
-    if sandbox.failed(result, "npm pack", "pack"):
-        return installation
     if archive is None:
-        sandbox.fail("pack", "npm pack wrote no archive", result.stdout + result.stderr)
-        return installation
+        async with sandbox.step("pack"):
+            command = [npm, "pack", "--pack-destination", sandbox.temp, "--loglevel=error"]
+            result = await sandbox.run(command, cwd=source, installs=True)
+            archive = next(sandbox.temp.glob("*.tgz"), None)
+        if sandbox.failed(result, "npm pack", "pack"):
+            return installation
+        if archive is None:
+            sandbox.fail("pack", "npm pack wrote no archive", result.stdout + result.stderr)
+            return installation
     name = installation.package
     async with sandbox.step("install"):
-        dependencies = {name: f"file:{archive}", **_peers(manifest)}
+        provided = _provide(sandbox, manifest, pi)
+        dependencies = {name: f"file:{archive}", **{n: f"file:{p}" for n, p in provided.items()}}
         project = {"name": "sandbox", "private": True, "dependencies": dependencies}
         (sandbox.project / "package.json").write_bytes(msgspec.json.encode(project))
         logs = {"npm_config_logs_dir": str(sandbox.temp / "logs")}
-        result = await sandbox.run([npm, "install", *INSTALL], env=logs, installs=True)
-    sandbox.check_home("while it was installed")
+        shell = _write_shell(sandbox, name)
+        command = [npm, "install", *INSTALL, f"--script-shell={shell}"]
+        result = await sandbox.run(command, env=logs, installs=True)
+    sandbox.check_writes("while it was installed")
     if result.timed_out or result.code:
         _explain_install(sandbox, result)
         return installation
     folder = sandbox.project / "node_modules" / name
     _check_manifest(sandbox, _read_manifest(folder), folder, source)
+    _link_provided(sandbox, provided, pi)
     async with sandbox.step("load"):
-        loaded = await _load(sandbox, folder, source, pi)
-    sandbox.check_home("while it was loaded")
+        if library:
+            loaded = await _load_library(sandbox, folder, source, name)
+        else:
+            loaded = await _load(sandbox, folder, source, pi, pi_version)
+    sandbox.check_writes("while it was loaded")
     return installation._replace(loaded=loaded, folder=folder)
 
 
@@ -127,16 +149,69 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         raise FormatError(f"invalid JSON: {error}", path=path) from error
 
 
-def _peers(manifest: dict[str, Any]) -> dict[str, str]:
-    """Return the peers that npm would install with the package, without those that pi provides."""
-    metas = cast("dict[str, dict[str, Any]]", manifest.get("peerDependenciesMeta") or {})
-    optional = {name for name, meta in metas.items() if meta.get("optional")}
+def _provide(sandbox: SandboxFolder, manifest: dict[str, Any], pi: str) -> dict[str, Path]:
+    """Return an archive for each peer that pi provides: its name, and its version in this pi.
+
+    npm resolves the ranges of peers against them, and installs the other peers.
+    """
     peers = cast("dict[str, str]", manifest.get("peerDependencies") or {})
-    return {
-        name: version
-        for name, version in peers.items()
-        if name not in optional and not name.startswith(PROVIDED)
+    provided: dict[str, Path] = {}
+    for name in peers:
+        found = _find_in_pi(name, pi) if name.startswith(PROVIDED) else None
+        if found is not None:
+            package = {"name": name, "version": _read_manifest(found).get("version")}
+            content = msgspec.json.encode(package)
+            info = tarfile.TarInfo("package/package.json")
+            info.size = len(content)
+            provided[name] = sandbox.root / f"provided-{len(provided)}.tgz"
+            with tarfile.open(provided[name], "w:gz") as archive:
+                archive.addfile(info, BytesIO(content))
+    return provided
+
+
+def _find_in_pi(name: str, pi: str) -> Path | None:
+    """Return the folder of a package that pi provides, by its old name or by its new one."""
+    names = {name, *(name.replace(old, new) for old in SCOPES for new in SCOPES)}
+    for folder in Path(pi).resolve().parents:
+        for candidate in sorted(names, key=lambda other: other != name):
+            found = folder / "node_modules" / candidate
+            if (found / "package.json").is_file():
+                return found
+    return None
+
+
+def _link_provided(sandbox: SandboxFolder, provided: Iterable[str], pi: str) -> None:
+    """Put the packages of pi in place of the archives that npm has installed."""
+    for name in provided:
+        link, found = sandbox.project / "node_modules" / name, _find_in_pi(name, pi)
+        if found is not None:
+            shutil.rmtree(link)
+            link.symlink_to(found)
+
+
+def _write_shell(sandbox: SandboxFolder, name: str) -> Path:
+    """Write the shell of install scripts: those of the package itself are watched.
+
+    Tools that build machine code fetch headers or a binary: they may connect.
+    """
+    shell = sandbox.root / "script-shell"
+    watcher = {
+        network: " ".join(map(quote, sandbox.watcher(network)))
+        for network in ("open", sandbox.network)
     }
+    shell.write_text(
+        f"""#!/bin/sh
+[ "$npm_package_name" = {quote(name)} ] || exec sh "$@"
+case "$2" in {BUILD_TOOLS})
+    export npm_config_devdir={quote(str(sandbox.root / "state" / "node-gyp"))}
+    exec {watcher["open"]} sh "$@" ;;
+esac
+unset {PROXY_VARIABLES}
+exec {watcher[sandbox.network]} sh "$@"
+"""
+    )
+    shell.chmod(0o755)
+    return shell
 
 
 def _check_manifest(
@@ -190,7 +265,8 @@ def _list_files(folder: Path) -> str:
 
 def _explain_install(sandbox: SandboxFolder, result: ProcessResult) -> None:
     """Add the fault of an `npm install` that failed."""
-    output = result.stdout + result.stderr
+    shell = str(sandbox.root / "script-shell")
+    output = (result.stdout + result.stderr).replace(shell, "sh")
     found = NPM_CODE.search(output)
     code = found[1] if found else ""
     if result.timed_out:
@@ -200,6 +276,10 @@ def _explain_install(sandbox: SandboxFolder, result: ProcessResult) -> None:
         sandbox.fail("deadline", message, output)
     elif code in UNREACHABLE:
         sandbox.fail("network", f"the npm registry cannot be reached: {code}", output)
+    elif code == "ERESOLVE" and (peer := NPM_PEER.search(output)):
+        other = NPM_FOUND.search(output)
+        got = f", found {other[1]}" if other else ""
+        sandbox.fail("dependency", f"a peer range does not fit: {peer[1]}{got}", output)
     elif code in UNRESOLVED:
         needed = NPM_NEEDED.search(output)
         named = f": {needed[1] or needed[2]}" if needed else ""
@@ -222,7 +302,9 @@ def _find_pi(program: str | None) -> str:
     return found
 
 
-async def _load(sandbox: SandboxFolder, folder: Path, source: Path, pi: str) -> Loaded:
+async def _load(
+    sandbox: SandboxFolder, folder: Path, source: Path, pi: str, version: str = ""
+) -> Loaded:
     """Start pi with the package, between two extensions that report what it loads."""
     report = sandbox.root / "report.json"
     agent = sandbox.root / "agent"
@@ -241,7 +323,8 @@ async def _load(sandbox: SandboxFolder, folder: Path, source: Path, pi: str) -> 
     }
     extensions = ["-e", ours[0], "-e", str(folder), "-e", ours[1]]
     # Its standard input is closed, so it exits when the session has started.
-    result = await sandbox.run([pi, *QUIET, *extensions], env=env)
+    words = [pi, "--mode", "rpc", "--no-session", *quiet_options(version)]
+    result = await sandbox.run([*words, *extensions], env=env, watched=True)
     output = result.stdout + result.stderr
     errors = _parse_load_errors(result.stderr)
     for path, message in errors:
@@ -264,7 +347,56 @@ async def _load(sandbox: SandboxFolder, folder: Path, source: Path, pi: str) -> 
         except UsageError as error:
             shown = msgspec.json.format(msgspec.json.encode(schema), indent=2).decode()
             sandbox.fail("tool", f"the tool {name!r} has an {error.what}", shown)
+    resolved = cast("dict[str, list[str]]", data.get("resolved") or {})
+    if not errors:
+        _check_imports(sandbox, folder, source, resolved.get("extensions", []))
     return _read_report(data, folder, errors)
+
+
+async def _load_library(sandbox: SandboxFolder, folder: Path, source: Path, name: str) -> Loaded:
+    """Import a package that has no extensions, in Node."""
+    report, script = sandbox.root / "report.json", Path(__file__).with_name("load_library.mjs")
+    command = ["node", script, sandbox.project, name, report]
+    result = await sandbox.run(command, watched=True)
+    if sandbox.failed(result, f"the import of {name}", "load"):
+        return Loaded()
+    data = msgspec.json.decode(report.read_bytes(), type=dict[str, Any])
+    for error in data["errors"]:
+        missing = NO_MODULE.search(error["message"])
+        where = str(folder / error["path"])
+        if missing and not missing[1].startswith((".", "/")):
+            _explain_load(sandbox, folder, source, where, error["message"])
+        elif missing or error["code"] in {"ENOENT", "ERR_MODULE_NOT_FOUND"}:
+            text = error["message"].splitlines()[0].replace(str(folder), ".")
+            sandbox.fail("import", f"{name}: {text}", error["stack"])
+        else:
+            text = error["message"].splitlines()[0]
+            sandbox.fail("load", f"{name} failed to load: {text}", error["stack"])
+    return Loaded(modules=tuple(data["modules"]))
+
+
+def _check_imports(
+    sandbox: SandboxFolder, folder: Path, source: Path, extensions: Iterable[str]
+) -> None:
+    """Add a fault for each package that is imported, also late, and neither declared nor found."""
+    manifest = _read_manifest(folder)
+    declared = {
+        name
+        for field in ("dependencies", "peerDependencies", "optionalDependencies")
+        for name in cast("dict[str, str]", manifest.get(field) or {})
+    }
+    allowed = {*declared, str(manifest.get("name"))}
+    entries = [Path(path) for path in extensions]
+    for name, place in find_undeclared(folder, entries, allowed).items():
+        if not name.startswith(PROVIDED):
+            note = _why_missing(name, source)
+            file = place.rpartition(":")[0]
+            sandbox.fail("dependency", f"{file} imports {name!r}: {note}", f"{place}: {name}")
+
+
+def _why_missing(name: str, source: Path) -> str:
+    development = cast("dict[str, str]", _read_manifest(source).get("devDependencies") or {})
+    return "it is in devDependencies only" if name in development else "it is not in dependencies"
 
 
 def _read_report(data: dict[str, Any], folder: Path, errors: list[tuple[str, str]]) -> Loaded:
@@ -280,6 +412,7 @@ def _read_report(data: dict[str, Any], folder: Path, errors: list[tuple[str, str
         tools=tuple(tool["name"] for tool in tools if _is_inside(tool["path"], folder)),
         skills=tuple(c["name"].removeprefix("skill:") for c in own if c["kind"] == "skill"),
         commands=tuple(c["name"] for c in own if c["kind"] != "skill"),
+        themes=tuple(Path(path).stem for path in resolved.get("themes", [])),
     )
 
 
@@ -325,9 +458,7 @@ def _explain_load(
         else:
             sandbox.fail("import", f"{name} imports {module!r}, which does not exist", output)
     elif missing:
-        development = cast("dict[str, str]", _read_manifest(source).get("devDependencies") or {})
-        only = "it is in devDependencies only"
-        note = only if missing[1] in development else "it is not in dependencies"
+        note = _why_missing(missing[1], source)
         sandbox.fail("dependency", f"{name} imports {missing[1]!r}: {note}", output)
     elif any(text in message for text in IMPORT_ERRORS):
         sandbox.fail("import", f"{name}: {first}", output)

@@ -33,7 +33,8 @@ export default async function () {
       });
       const found = await manager.resolveExtensionSources([process.env.OFFBOOK_PACKAGE], { temporary: true });
       const enabled = (resources: any[]) => resources.filter((r) => r.enabled).map((r) => r.path);
-      state.resolved = { extensions: enabled(found.extensions), skills: enabled(found.skills) };
+      const { extensions, skills, themes } = found;
+      state.resolved = { extensions: enabled(extensions), skills: enabled(skills), themes: enabled(themes) };
       break;
     } catch (error) {
       state.problem = String(error);

@@ -15,6 +15,7 @@ import sys
 from importlib.metadata import Distribution, PackageNotFoundError
 from importlib.metadata import distribution as find_distribution
 from importlib.util import find_spec
+from operator import ge, gt, le, lt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -38,6 +39,8 @@ PACKAGE = Path(__file__).resolve().parents[1]  # the code of Offbook itself
 LOADER = "offbook.sandbox.load_entry_points"
 NOT_COPIED = (".venv", "venv", "node_modules", "__pycache__", ".tox", ".nox", ".mypy_cache")
 REQUIREMENT = re.compile(r"[A-Za-z0-9][\w.-]*")
+LIMIT = re.compile(r"(>=|>|<=|<)([\d.]+)")
+COMPARISONS = {">=": ge, ">": gt, "<=": le, "<": lt}
 # The backend is called by its hooks of PEP 517, in the folder of the project. If it needs more than
 # is installed here, such as `wheel`, the exit code asks for an isolated build.
 NEEDS_ISOLATION = 75
@@ -67,14 +70,21 @@ UNREACHABLE = ("dns error", "error sending request", "NewConnectionError", "Fail
 
 
 async def install_python_package(
-    sandbox: SandboxFolder, source: Path, wheels: Path | None
+    sandbox: SandboxFolder,
+    source: Path,
+    wheels: Path | None,
+    archive: Path | None = None,
+    *,
+    library: bool = False,
 ) -> Installation:
     """Build, install and load a project; what is wrong with it is in the faults of the sandbox."""
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     host = f"offbook {VERSION} on Python {python}"
     installation = Installation(source.name, "", host, Loaded())
-    async with sandbox.step("build"):
-        wheel = await _build(sandbox, source, wheels)
+    wheel = archive
+    if wheel is None:
+        async with sandbox.step("build"):
+            wheel = await _build(sandbox, source, wheels)
     if wheel is None:
         return installation
     name, version = wheel.name.split("-")[:2]
@@ -82,12 +92,12 @@ async def install_python_package(
     async with sandbox.step("install"):
         environment = sandbox.project / "venv"
         installed = await _install(sandbox, environment, wheel, wheels)
-    sandbox.check_home("while it was installed")
+    sandbox.check_writes("while it was installed")
     if not installed:
         return installation
     async with sandbox.step("load"):
-        loaded = await _load(sandbox, environment, source, name)
-    sandbox.check_home("while it was loaded")
+        loaded = await _load(sandbox, environment, source, name, library=library)
+    sandbox.check_writes("while it was loaded")
     if loaded is None:
         return installation
     return installation._replace(loaded=loaded, folder=environment)
@@ -137,11 +147,24 @@ def _read_build_system(source: Path) -> tuple[str, list[str]]:
 
 def _is_installed(requirements: list[str]) -> bool:
     try:
-        for requirement in requirements:
-            find_distribution(_name_of(requirement))
+        return all(map(_is_satisfied, requirements))
     except PackageNotFoundError:
         return False
+
+
+def _is_satisfied(requirement: str) -> bool:
+    """Return whether a requirement with simple limits is installed; of any other, False."""
+    name = _name_of(requirement)
+    installed = _numbers(find_distribution(name).version)
+    for limit in filter(None, requirement.strip()[len(name) :].replace(" ", "").split(",")):
+        found = LIMIT.fullmatch(limit)
+        if found is None or not COMPARISONS[found[1]](installed, _numbers(found[2])):
+            return False
     return True
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", version)[:3]))
 
 
 def _name_of(requirement: str) -> str:
@@ -246,20 +269,22 @@ def _runtime_distributions() -> Iterator[Distribution]:
 
 
 async def _load(
-    sandbox: SandboxFolder, environment: Path, source: Path, name: str
+    sandbox: SandboxFolder, environment: Path, source: Path, name: str, *, library: bool
 ) -> Loaded | None:
     """Load the entry points in the environment, and return what they registered."""
     report = sandbox.root / "report.json"
-    command = [environment / "bin" / "python", "-P", "-m", LOADER, "list", name, report]
-    result = await sandbox.run(command)
+    command = [environment / "bin" / "python", "-P", "-m", LOADER]
+    command += ["library" if library else "list", name, report]
+    result = await sandbox.run(command, watched=True)
     if sandbox.failed(result, "loading the extensions", "load"):
         return None
     data = msgspec.json.decode(report.read_bytes(), type=dict[str, Any])
-    if not data["points"]:
+    if not data["points"] and not library:
         sandbox.fail(
             "no_manifest",
             "the distribution has no entry point in the group offbook.extensions",
-            '[project.entry-points."offbook.extensions"]\nNAME = "MODULE:FUNCTION"',
+            '[project.entry-points."offbook.extensions"]\nNAME = "MODULE:FUNCTION"\n'
+            "for a package without extensions: --expect-extensions 0",
         )
     for error in data["errors"]:
         _explain_load(sandbox, error, source, _site_packages(environment))
@@ -275,6 +300,7 @@ async def _load(
         extension_errors=tuple(f"{e['name']}: {e['message']}" for e in data["errors"]),
         tools=tuple(data["tools"]),
         commands=tuple(data.get("commands", ())),
+        modules=tuple(data.get("modules", ())),
     )
 
 
@@ -284,7 +310,10 @@ def _explain_load(
     """Add the fault of an extension that did not load, by the exception that it raised."""
     module, kind, message = str(error["module"] or ""), error["type"], error["message"]
     target_module = error["target"].partition(":")[0]
-    where = f"the extension {error['name']!r} = {error['target']!r}"
+    is_module = error["name"] == error["target"]
+    where = f"the {'module' if is_module else 'extension'} {error['name']!r}"
+    if not is_module:
+        where += f" = {error['target']!r}"
     parts = module.split(".")
     own = bool(module) and _find_module(source, parts[:1])
     if kind == "ModuleNotFoundError" and _find_module(source, parts):

@@ -31,6 +31,7 @@ from offbook.sandbox.sandbox_folder import (
     SandboxResult,
     SmokeResult,
     open_sandbox,
+    unpack,
 )
 from offbook.trace.query import Events
 
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
 
 
 DEADLINE = 300.0
+# `npm pack` and a build write these; one of the last kind is built, the others are installed.
+PACKED = (".tgz", ".whl")
+ARCHIVES: dict[str, Kind] = {".tgz": "npm", ".whl": "python", ".tar.gz": "python"}
 WHEELS_VARIABLE = "OFFBOOK_WHEELS"
 EXPECT_KEYS = ("extensions", "skills", "tools")
 SMOKE_KEYS = ("mock_tools", "mock_ui", "script")
@@ -64,6 +68,7 @@ async def verify_sandbox_install(  # noqa: PLR0913 - the options of a verificati
     wheels: Path | str | None = None,
     deadline: float = DEADLINE,
     allow_home_writes: bool = False,
+    allow_network: bool = False,
     check: bool = True,
     progress: Progress | None = None,
 ) -> SandboxResult:
@@ -71,8 +76,12 @@ async def verify_sandbox_install(  # noqa: PLR0913 - the options of a verificati
 
     An npm package is packed, installed and loaded in the real pi (`program`, or the installed one).
     A Python project is built, installed in a new virtual environment, and its entry points of the
-    group `offbook.extensions` are loaded. `wheels`, or the variable OFFBOOK_WHEELS, is a folder to
-    install from without a network.
+    group `offbook.extensions` are loaded. An archive (.tgz, .whl, .tar.gz) is a package as well.
+    With `expect={"extensions": 0}` it may be a library: its modules are imported. `wheels`, or the
+    variable OFFBOOK_WHEELS, is a folder to install from without a network.
+
+    A package must not write to HOME or outside of the sandbox, nor connect, while its install
+    scripts run and while it is loaded; `allow_home_writes` and `allow_network` permit it.
 
     `expect` has the number of `extensions` and `skills`, and the names of `tools`. `smoke` is a
     script, the file of a playbook, or a dict with `script`, `mock_tools` and `mock_ui`. A package
@@ -87,11 +96,16 @@ async def verify_sandbox_install(  # noqa: PLR0913 - the options of a verificati
         dump_smoke(test)  # what cannot be sent to the sandbox is refused now
     decode(deadline, Seconds, "deadline", hint="give seconds")
     async with open_sandbox(deadline, progress) as sandbox:
+        sandbox.network = "open" if allow_network else "sealed"
         smoked: SmokeResult | None = None
+        # A package that declares no extension is a library only if that is what is expected.
+        library = expected.get("extensions") == 0
+        folder = unpack(sandbox, source) if source.is_file() else source
+        archive = source if source.suffix in PACKED else None
         if found == "npm":
-            done = await install_npm_package(sandbox, source, program)
+            done = await install_npm_package(sandbox, folder, program, archive, library=library)
         else:
-            done = await install_python_package(sandbox, source, cache)
+            done = await install_python_package(sandbox, folder, cache, archive, library=library)
         if done.folder is not None:
             for message in find_unmet(done.loaded, expected):
                 sandbox.fail("expectation", message, _show(done.loaded))
@@ -100,7 +114,7 @@ async def verify_sandbox_install(  # noqa: PLR0913 - the options of a verificati
             if test is not None and not done.loaded.extension_errors:
                 async with sandbox.step("smoke"):
                     smoked = await _run_smoke(sandbox, found, done, test, program)
-                sandbox.check_home("in the smoke test")
+                sandbox.check_writes("in the smoke test")
         faults = tuple(
             fault
             for fault in sandbox.faults
@@ -114,6 +128,7 @@ async def verify_sandbox_install(  # noqa: PLR0913 - the options of a verificati
             done.loaded,
             faults,
             tuple(sandbox.steps),
+            sandbox.not_watched,
             smoked,
         )
     if check and not result.passed:
@@ -145,6 +160,15 @@ def _failure(result: SandboxResult, source: Path) -> SandboxFailed:
 
 
 def _detect_kind(source: Path, kind: str) -> Kind:
+    if source.is_file():
+        kinds: list[Kind] = [k for end, k in ARCHIVES.items() if source.name.endswith(end)]
+        if not kinds:
+            raise UsageError(
+                f"unsupported file type {source.suffix!r}",
+                where=str(source),
+                hint=f"give a folder, or one of {', '.join(ARCHIVES)}",
+            )
+        return kinds[0]
     require_folder(source, hint="give the folder of the package")
     if kind in get_args(Kind):
         return cast("Kind", kind)
@@ -275,7 +299,9 @@ Example:
 \b
 A folder with a package.json is packed, installed by npm and loaded in the real pi.
 One with a pyproject.toml is built, installed in a new virtual environment, and its
-entry points of the group offbook.extensions are loaded.
+entry points of the group offbook.extensions are loaded. PATH may be an archive: .tgz,
+.whl or .tar.gz. With --expect-extensions 0 a package without extensions passes if its
+modules can be imported.
 
 \b
 Exit codes:
@@ -296,6 +322,7 @@ Exit codes:
 @click.option("--kind", type=click.Choice(["auto", "npm", "python"]), default="auto")
 @click.option("--wheels", type=FILE_PATH, metavar="DIR", help="Install from here, offline.")
 @click.option("--allow-home-writes", is_flag=True, help="The package may write to HOME.")
+@click.option("--allow-network", is_flag=True, help="The package may connect to other hosts.")
 @click.option(
     "--deadline",
     default=300.0,
@@ -314,6 +341,7 @@ def sandbox(  # noqa: PLR0913 - the options of the command
     kind: Any,
     wheels: Path | None,
     allow_home_writes: bool,
+    allow_network: bool,
     deadline: float,
     as_json: bool,
 ) -> int:
@@ -331,6 +359,7 @@ def sandbox(  # noqa: PLR0913 - the options of the command
         wheels=wheels,
         deadline=deadline,
         allow_home_writes=allow_home_writes,
+        allow_network=allow_network,
         check=False,
         progress=None if as_json else lambda step: click.echo(f"{step} …", err=True),
     )
@@ -355,6 +384,12 @@ def _render(result: SandboxResult) -> str:
     ]
     if loaded.commands:
         lines.append(f"  commands    {', '.join(loaded.commands)}")
+    if loaded.modules:
+        lines.append(f"  modules     {', '.join(loaded.modules)}")
+    if loaded.themes:
+        lines.append(f"  themes      {', '.join(loaded.themes)}")
+    if result.not_watched:
+        lines.append(f"  not watched {result.not_watched}")
     if result.smoke is not None:
         lines.append(f"  smoke       passed: {', '.join(result.smoke.events.tool_sequence())}")
     lines += [f"  steps       {steps}", *map(str, result.faults)]

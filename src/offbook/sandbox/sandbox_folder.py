@@ -11,6 +11,8 @@ the deadline, and the folder is removed at the end, also after Ctrl-C.
 from __future__ import annotations
 
 import os
+import sys
+import tarfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from offbook.errors import FormatError
 from offbook.files import make_temp_folder, remove_temp_folder
 from offbook.runs.run import AwaitableResult
 from offbook.subjects.process import ProcessResult, describe_exit, isolated_env, run_process
@@ -43,6 +46,8 @@ FAULTS = {
     "load": "an extension failed while it was loaded",
     "tool": "a tool was registered twice, or without a name or a function",
     "home_write": "the package wrote to the home directory",
+    "outside_write": "the package changed files outside of the sandbox",
+    "connection": "the package connected to another host",
     "expectation": "what was loaded is not what was expected",
     "smoke": "the smoke playbook failed",
 }
@@ -62,18 +67,33 @@ class SandboxFault(msgspec.Struct, frozen=True):
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """The loaded parts of a package; tools, skills and commands are those of the package alone."""
+    """The loaded parts of a package; what pi has itself is not in it.
+
+    `commands` has the prompt templates of the package, too. `modules` are those of a package
+    without extensions.
+    """
 
     extensions: int = 0
     extension_errors: tuple[str, ...] = ()
     tools: tuple[str, ...] = ()
     skills: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
+    themes: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
 
     @property
     def is_empty(self) -> bool:
         """True if nothing was loaded."""
-        return not (self.extensions or self.skills or self.commands)
+        parts = (self.skills, self.commands, self.themes, self.modules)
+        return not self.extensions and not any(parts)
+
+
+class WatchReport(msgspec.Struct, frozen=True):
+    """What a watched command did: see `watch_process.py`."""
+
+    written: list[str] = []
+    connected: list[str] = []
+    problem: str = ""
 
 
 class SandboxStep(msgspec.Struct, frozen=True):
@@ -94,6 +114,7 @@ class SandboxResult(AwaitableResult, frozen=True):
     """The verdict on a package.
 
     `host` is the program that loaded it, such as `pi 0.74.2`. `smoke` is None without a playbook.
+    `not_watched` is the reason why files outside of the sandbox and connections were not watched.
     """
 
     kind: Kind
@@ -103,6 +124,7 @@ class SandboxResult(AwaitableResult, frozen=True):
     loaded: Loaded = Loaded()
     faults: tuple[SandboxFault, ...] = ()
     steps: tuple[SandboxStep, ...] = ()
+    not_watched: str = ""
     smoke: SmokeResult | None = None
 
     @property
@@ -140,6 +162,10 @@ class SandboxFolder:
         self.faults: list[SandboxFault] = []
         self.steps: list[SandboxStep] = []
         self.deadline = deadline
+        self.not_watched = ""  # why files outside and connections are not watched
+        self.network = "sealed"  # or "open", if the package may connect
+        self.reports = root / "reports"
+        self.reports.mkdir()
         self._in_home: set[str] = set()
         self._end = monotonic() + deadline
         self._progress = progress
@@ -173,15 +199,20 @@ class SandboxFolder:
         cwd: Path | None = None,
         env: Mapping[str, str] | None = None,
         installs: bool = False,
+        watched: bool = False,
     ) -> ProcessResult:
-        """Run a command until it exits; its tree is killed at the deadline of the verification."""
+        """Run a command until it exits; its tree is killed at the deadline of the verification.
+
+        What a `watched` one changes outside of the sandbox, and where it connects, is reported.
+        """
         extra = {"TMPDIR": str(self.temp), **(env or {})}
         if installs:
             # Installers write their own state there rather than to HOME.
             state = dict.fromkeys(STATE_VARIABLES, str(self.root / "state"))
             extra = {**state, **installer_env(), **extra}
         variables = isolated_env(self.home, extra)
-        words = [str(word) for word in command]
+        before = self.watcher(self.network) if watched else []
+        words = [str(word) for word in (*before, *command)]
         return await run_process(
             words, cwd=cwd or self.project, env=variables, deadline=self.remaining
         )
@@ -195,7 +226,30 @@ class SandboxFolder:
             self.fail(kind, f"{what} {describe_exit(result.code)}", output)
         return bool(result.timed_out or result.code)
 
-    def check_home(self, when: str) -> None:
+    def watcher(self, network: str) -> list[str]:
+        """Return the beginning of a command that is watched."""
+        program = Path(__file__).with_name("watch_process.py")
+        words = (sys.executable, "-I", "-S", program, self.reports, self.root, network)
+        return [str(word) for word in words]
+
+    def check_writes(self, when: str) -> None:
+        """Add faults for files in the home directory, and for what the watched commands did."""
+        self._check_home(when)
+        for file in sorted(self.reports.iterdir()):
+            report = msgspec.json.decode(file.read_bytes(), type=WatchReport)
+            file.unlink()
+            self.not_watched = report.problem or self.not_watched
+            if report.written:
+                self.fail(
+                    "outside_write",
+                    f"{_count(report.written)} changed outside of the sandbox {when}",
+                    "\n".join(report.written),
+                )
+            if report.connected:
+                hosts = ", ".join(report.connected)
+                self.fail("connection", f"connected to {hosts} {when}", hosts)
+
+    def _check_home(self, when: str) -> None:
         """Add a fault for everything new in the home directory: files, and empty folders."""
         written = {
             f"~/{path.relative_to(self.home)}"
@@ -207,9 +261,13 @@ class SandboxFolder:
         if names:
             self.fail(
                 "home_write",
-                f"{len(names)} file{'s' * (len(names) != 1)} written to the home directory {when}",
+                f"{_count(names)} written to the home directory {when}",
                 "\n".join(names),
             )
+
+
+def _count(files: Sequence[str]) -> str:
+    return f"{len(files)} file{'s' * (len(files) != 1)}"
 
 
 @asynccontextmanager
@@ -222,6 +280,21 @@ async def open_sandbox(
         yield SandboxFolder(root, deadline, progress)
     finally:
         _remove(root)
+
+
+def unpack(sandbox: SandboxFolder, archive: Path) -> Path:
+    """Return the folder of a package that is an archive; a wheel is no archive of a project."""
+    folder = sandbox.root / "unpacked"
+    folder.mkdir()
+    if archive.suffix == ".whl":
+        return folder
+    try:
+        with tarfile.open(archive) as file:
+            file.extractall(folder, filter="data")
+    except (tarfile.TarError, OSError, EOFError) as error:
+        raise FormatError(f"not an archive: {error}", path=archive) from error
+    tops = [path for path in folder.iterdir() if path.is_dir()]
+    return tops[0] if len(tops) == 1 else folder
 
 
 def _remove(root: Path) -> None:
