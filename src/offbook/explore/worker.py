@@ -6,40 +6,37 @@ can end it. A worker plays many behaviours and is replaced when one hangs or end
 
 from __future__ import annotations
 
-import faulthandler
-import gc
 import math
 import os
 import pickle
 import re
 import select
-import signal
 import sys
 import tempfile
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import IO, Any, Self
+from typing import Any, Self
 
 import msgspec
 
-from offbook.determinism.run_context import is_library
 from offbook.errors import OffbookError, RunError, signal_name
 from offbook.explore.moves import Move
 from offbook.explore.oracles import CRASH, HANG, BrokenInvariant
 from offbook.explore.playing import Behaviour, Job, Stage
 from offbook.files import make_temp_folder, remove_temp_folder
+from offbook.runs.child import (
+    StackFile,
+    end_process,
+    fork_process,
+    receive_message,
+    send_message,
+)
 
-DUMP = signal.SIGUSR2  # writes the stacks of a worker
-GRACE = 2.0  # seconds in which an idle worker ends, and a hanging one writes its stacks
+GRACE = 2.0  # seconds in which an idle worker ends
 # The patience with a script that may hang: seconds, and times the slowest behaviour so far.
 LEAST_PATIENCE, SLOWER, SLOWER_THAN_FIRST = 1.0, 10, 3
-SIZE = 4  # bytes of the length before each message
-MAX_STACKS = 100_000  # bytes
-PR_SET_PDEATHSIG = 1  # of prctl
-_FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$')
 
 OpenStage = Callable[[], Stage]
 Message = Behaviour | BaseException
@@ -48,32 +45,19 @@ Message = Behaviour | BaseException
 class _Worker:
     """A fork of this process with a stage: it gets jobs, and sends the behaviours."""
 
-    def __init__(self, open_stage: OpenStage, stacks: IO[str], temp: str) -> None:
+    def __init__(self, open_stage: OpenStage, stacks: StackFile, temp: str) -> None:
         jobs, self._jobs = os.pipe()
         self._messages, messages = os.pipe()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        gc.freeze()  # the collector of the worker would copy every page of the parent
-        parent = os.getpid()
-        with warnings.catch_warnings():
-            # A thread of the test is not in the fork, as after any fork.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            self._pid = os.fork()
-        if self._pid == 0:
-            # Only the worker: it never returns from here, so nothing of the parent runs twice.
-            try:
-                os.close(self._jobs)
-                os.close(self._messages)
-                os.setsid()  # a new process group, which is killed as a whole
-                _end_with(parent)
-                signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
-                signal.signal(signal.SIGTERM, signal.SIG_DFL)
-                faulthandler.register(DUMP, stacks)
-                tempfile.tempdir = temp  # what a killed worker leaves is removed with it
-                _work(open_stage, jobs, messages)
-            finally:
-                os._exit(0)
-        gc.unfreeze()
+        self._stacks = stacks
+
+        def work() -> None:
+            os.close(self._jobs)
+            os.close(self._messages)
+            stacks.register()
+            tempfile.tempdir = temp  # what a killed worker leaves is removed with it
+            _work(open_stage, jobs, messages)
+
+        self._pid = fork_process(work)
         os.close(jobs)
         os.close(messages)
         self._ready = select.poll()
@@ -92,63 +76,27 @@ class _Worker:
         milliseconds = None if seconds == math.inf else seconds * 1000
         return _receive(self._messages) if self._ready.poll(milliseconds) else None
 
-    def write_stacks(self) -> None:
-        """Let the worker write the stacks of its threads, from wherever it is."""
-        with suppress(ProcessLookupError):
-            os.kill(self._pid, DUMP)
+    def find_place(self) -> str:
+        """Return the innermost line of the user's code that the worker is in, or ""."""
+        return self._stacks.find_place(self._pid)
 
     def close(self, *, kill: bool = True) -> int:
         """End the worker and return its exit code."""
         os.close(self._jobs)
         os.close(self._messages)
-        ends = time.monotonic() + (0 if kill else GRACE)
-        while True:
-            pid, status = os.waitpid(self._pid, os.WNOHANG)
-            if pid or time.monotonic() >= ends:
-                break
-            time.sleep(0.005)
-        # Also what the agent has started.
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._pid, signal.SIGKILL)
-        if not pid:
-            with suppress(ProcessLookupError):  # it has not called setsid yet
-                os.kill(self._pid, signal.SIGKILL)
-            _, status = os.waitpid(self._pid, 0)
-        return os.waitstatus_to_exitcode(status)
-
-
-def _end_with(parent: int) -> None:
-    """End this process if its parent is killed."""
-    if sys.platform == "linux":
-        from ctypes import CDLL
-
-        CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # killed before
-        os._exit(1)
+        return end_process(self._pid, 0 if kill else GRACE)
 
 
 def _send(pipe: int, message: object) -> None:
-    # Not multiprocessing.Pipe, which takes twice as long.
-    content = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-    content = len(content).to_bytes(SIZE) + content
-    while content:
-        content = content[os.write(pipe, content) :]
+    send_message(pipe, pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
 
 
 def _receive(pipe: int) -> Any:
     """Return the next message. Raises EOFError if the other process has ended."""
-    size = int.from_bytes(_read(pipe, SIZE))
-    return pickle.loads(_read(pipe, size))  # noqa: S301 - written by our own fork
-
-
-def _read(pipe: int, size: int) -> bytes:
-    content = b""
-    while len(content) < size:
-        part = os.read(pipe, size - len(content))
-        if not part:
-            raise EOFError
-        content += part
-    return content
+    content = receive_message(pipe)
+    if content is None:
+        raise EOFError
+    return pickle.loads(content)  # noqa: S301 - written by our own fork
 
 
 def _work(open_stage: OpenStage, jobs: int, messages: int) -> None:
@@ -203,7 +151,7 @@ class Player:
             self._stage = self._open_stage()
         else:
             self._temp = make_temp_folder()
-            self._stacks = tempfile.TemporaryFile("w+")
+            self._stacks = StackFile(str(self._temp))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -300,29 +248,7 @@ class Player:
 
     def _describe_hang(self, worker: _Worker, seconds: float) -> BrokenInvariant:
         """Return the violation for a worker without an answer, with the place where it is."""
-        file = self._stacks.fileno()
-        os.ftruncate(file, 0)
-        os.lseek(file, 0, os.SEEK_SET)  # the worker writes at the same position
-        worker.write_stacks()
-        text, before, ends = b"", b"", time.monotonic() + GRACE
-        while (not text or text != before) and time.monotonic() < ends:
-            time.sleep(0.01)
-            before, text = text, os.pread(file, MAX_STACKS, 0)
-        place = _find_place(text.decode("utf-8", "replace"))
+        place = worker.find_place()
         where = f": it is in {place}" if place else ""
         message = f"the agent did not end within {seconds:g} s{where}"
         return BrokenInvariant(HANG, message, f"{HANG}: {re.sub(r':[0-9]+ in ', ' ', place)}")
-
-
-def _find_place(stacks: str) -> str:
-    """Return the innermost line of the user's code in the stacks of a process, or ""."""
-    for stack in stacks.split("\n\n"):
-        for line in stack.splitlines():
-            if (frame := _FRAME.match(line)) is None:
-                continue
-            file, number, function = frame.groups()
-            if file == __file__:  # outside are the frames of the process before the fork
-                break
-            if not is_library(file):
-                return f"{file}:{number} in {function}"
-    return ""
