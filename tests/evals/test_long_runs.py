@@ -59,6 +59,9 @@ def dies(value):
 def exits(value):
     os._exit(7)
 
+def leaves(value):
+    os._exit(0)
+
 def talks(value):
     print('{"nonsense": ', file=sys.stdout)
     os.write(1, b"\\x00\\xff nonsense")
@@ -133,6 +136,23 @@ def test_a_broken_case_is_one_failed_case_with_its_reason(run_files: RunPack):
     assert [item.id for item in run.cases] == [item["id"] for item in cases]
 
 
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_process_that_ends_without_a_result_is_not_the_end_of_a_trial(
+    run_files: RunPack, *, shared: bool
+):
+    names = ("echo-1", "leaves", "echo-2", "echo-3")
+    cases = [case(name, shared=shared, input=f"hello {name}") for name in names]
+    rubrics = [
+        {"id": name, "assertions": [{"kind": "output", "expected": f"hello {name}"}]}
+        for name in names
+    ]
+    cases = [item | {"rubrics": [item["id"]]} for item in cases]
+    run = run_files({"rubrics": rubrics, "cases": cases}, FILES, jobs=1, timeout=100)
+    found = {item.id: item.failures for item in run.cases}
+    lost = ("the process of the case exited with 0",)
+    assert found == {"echo-1": (), "leaves": lost, "echo-2": (), "echo-3": ()}
+
+
 def test_a_lost_case_has_its_own_output_and_not_that_of_the_last(run_files: RunPack):
     run = run_files(pack(case("talks"), case("exits"), case("speaks")), FILES, jobs=1)
     found = {result.id: result.output for result in read_results(run.folder)}
@@ -164,7 +184,7 @@ def test_a_worker_without_a_group_of_its_own_is_ended(monkeypatch: pytest.Monkey
         return CaseResult("late")
 
     monkeypatch.setattr(os, "setsid", lambda: None)  # as if it were ended before it calls this
-    worker = engines._Worker(hang, lambda _: False, 1)  # pyright: ignore[reportPrivateUsage]
+    worker = engines._Worker(hang, lambda _: None, 1)  # pyright: ignore[reportPrivateUsage]
     worker.send([Trial(0, 0, 1)])
     assert worker.close() == -signal.SIGKILL
 

@@ -131,18 +131,19 @@ def test_a_shared_subject_is_declared(run_files: RunPack):
     assert verdicts(run) == {"one": "pass", "two": "fail"}
 
 
-@pytest.mark.parametrize("prepared", [True, False])
-def test_the_time_of_a_trial_begins_after_the_import_of_its_subject(*, prepared: bool):
+@pytest.mark.parametrize("imported", [True, False])
+def test_the_time_of_a_trial_begins_after_the_import_of_its_subject(*, imported: bool):
     def evaluate(_trial: Trial) -> CaseResult:
         return CaseResult("c")
 
-    worker = engines._Worker(evaluate, lambda _: prepared, 1)  # pyright: ignore[reportPrivateUsage]
+    subject = engines.Subject("key", lambda: None) if imported else None
+    worker = engines._Worker(evaluate, lambda _: subject, 1)  # pyright: ignore[reportPrivateUsage]
     worker.send([Trial(0, 0, 1)])
     worker.since = 0.0  # as if it had been sent long ago
     while not worker.receive():
         pass
     worker.close()
-    assert bool(worker.since) is prepared
+    assert bool(worker.since) is imported
 
 
 def test_an_import_that_hangs_ends_with_the_time_of_its_trial(run_files: RunPack):

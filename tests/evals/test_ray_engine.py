@@ -41,7 +41,7 @@ class FakeRay:
         return lambda _function: SimpleNamespace(remote=self.stream)
 
     def stream(self, work: bytes, batch: list[tuple[Trial, float]], _folder: str) -> Iterator[Any]:
-        evaluate, _prepare = pickle.loads(work)  # noqa: S301 - of this test
+        evaluate, _subject_of = pickle.loads(work)  # noqa: S301 - of this test
         for trial, _seconds in batch:
             self.executed.append(trial.case)
             if self.deadly.get(trial.case, 0) > 0:
@@ -66,13 +66,13 @@ def evaluate(trial: Trial) -> CaseResult:
     return CaseResult(f"case-{trial.case}", trial.trial)
 
 
-def never(_trial: Trial) -> bool:
-    return False
+def no_subject(_trial: Trial) -> None:
+    return None
 
 
 def run(ray: FakeRay, count: int) -> list[Result]:
     trials = [Trial(0, number, 1) for number in range(count)]
-    return list(engines.run_on(ray, trials, evaluate, lambda _: 60.0, never))
+    return list(engines.run_on(ray, trials, evaluate, lambda _: 60.0, no_subject))
 
 
 def reported(results: list[Result]) -> list[int]:
@@ -112,7 +112,7 @@ def test_a_task_waits_until_each_result_is_with_the_driver():
 
 
 def test_a_batch_is_run_by_the_engine_of_one_machine():
-    work = pickle.dumps((evaluate, never))
+    work = pickle.dumps((evaluate, no_subject))
     batch = [(Trial(0, number, 1), 60.0) for number in range(3)]
     folder = str(Path(__file__).parents[2])  # where the process finds this module
     results = list(engines.evaluate_batch(work, batch, folder))
@@ -133,7 +133,7 @@ def test_a_cluster_that_cannot_be_reached_is_an_error_of_offbook(monkeypatch: py
 def test_a_stopped_run_cancels_its_tasks():
     ray = FakeRay({})
     trials = [Trial(0, number, 1) for number in range(100)]
-    results = engines.run_on(ray, trials, evaluate, lambda _: 60.0, never)
+    results = engines.run_on(ray, trials, evaluate, lambda _: 60.0, no_subject)
     next(results)
     results.close()
     assert ray.cancelled

@@ -1,9 +1,12 @@
 """The identity of a result: what is read is noted, what cannot be followed is unknown."""
 
 import contextlib
+import importlib
+import importlib.util
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -39,6 +42,46 @@ def test_a_missing_file_and_a_listed_folder_are_inputs(tmp_path: Path):
     assert not find_change(noted)
     (tmp_path / "in.txt").write_text("")
     assert find_change(noted)
+
+
+def load_again(name: str) -> None:
+    del sys.modules[name]
+    importlib.import_module(name)
+
+
+def replace_in_place(name: str) -> None:
+    spec = importlib.util.find_spec(f"{name}_other")
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules[name] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+
+
+# how a module is loaded where another one was before -> the name of its file
+LOADS: list[tuple[Callable[[str], object], str]] = [
+    (lambda name: importlib.import_module(f"{name}_other"), "{}_other.py"),
+    (load_again, "{}.py"),
+    (replace_in_place, "{}_other.py"),
+]
+
+
+@pytest.mark.parametrize("load, file", LOADS)
+def test_a_module_that_is_loaded_is_noted_where_modules_were_noted_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, load: Callable[[str], object], file: str
+):
+    name = "offbook_test_module"
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    for loaded in (name, f"{name}_other"):
+        (tmp_path / f"{loaded}.py").write_text("")
+        importlib.import_module(loaded)  # compiled
+        monkeypatch.delitem(sys.modules, loaded)
+    monkeypatch.setitem(sys.modules, name, importlib.import_module(name))
+    with watch_used_files():
+        pass
+    with watch_used_files() as used:
+        load(name)
+    assert str(tmp_path / file.format(name)) in used.digests
+    sys.modules.pop(f"{name}_other", None)
 
 
 def test_a_command_has_the_content_of_its_files_and_is_unknown(tmp_path: Path):

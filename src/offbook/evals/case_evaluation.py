@@ -37,7 +37,7 @@ from offbook.evals.run_record import (
     load_run,
 )
 from offbook.files import resolve_within, write_atomic
-from offbook.runs.result_identity import IdentityDigest
+from offbook.runs.result_identity import IdentityDigest, Surroundings
 from offbook.sources.live import PROVIDERS
 from offbook.trace.events import Verdict
 
@@ -46,6 +46,7 @@ NOTHING_CHECKED = Verdict(
     "no_data",
     "no data: nothing was checked; the case has no fixture, rubric, threshold or baseline",
 )
+NO_LIMITS = Thresholds()
 REPORTS = "reports"  # the folder of the files that kinds of cases write
 
 
@@ -170,6 +171,8 @@ def _check_limits(
     limits: Thresholds, metrics: RunMetrics, scores: Mapping[str, JudgeScore | None], label: str
 ) -> list[Verdict]:
     """Compare the metrics with the limits; a limit on the score is one on each judged rubric."""
+    if limits == NO_LIMITS:
+        return []
     of_judge = Thresholds(min_score=limits.min_score, min_confidence=limits.min_confidence)
     others = msgspec.structs.replace(limits, min_score=None, min_confidence=None)
     verdicts = check_thresholds(others, metrics, label)
@@ -184,10 +187,12 @@ def _check_limits(
 # --- The identity of a result
 
 
-def identify_case(loaded: LoadedPack, case: AnyCase, options: EvalOptions) -> IdentityDigest:
+def identify_case(
+    loaded: LoadedPack, case: AnyCase, options: EvalOptions, surroundings: Surroundings
+) -> IdentityDigest:
     """Return what the result of a case depends on, as far as it is known before the run."""
     pack = loaded.pack
-    identity = IdentityDigest()
+    identity = IdentityDigest(surroundings)
     identity.add(case, pack.severity_of(case), options.classifier)
     kind_of(case).identify_case(case, loaded, identity)
     if not isinstance(case, EvalCase):

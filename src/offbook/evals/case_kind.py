@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -110,7 +111,12 @@ class CaseKind(Protocol):
 
 def kind_of(case: AnyCase) -> CaseKind:
     """Return the kind of a case; it is imported when a case needs it."""
-    return cast("CaseKind", import_module(f"offbook.evals.{KINDS[case.mode]}"))
+    return _import_kind(KINDS[case.mode])
+
+
+@cache
+def _import_kind(module: str) -> CaseKind:
+    return cast("CaseKind", import_module(f"offbook.evals.{module}"))
 
 
 # --- The kinds that read what is stored

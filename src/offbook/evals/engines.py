@@ -11,16 +11,14 @@ import gc
 import os
 import pickle
 import selectors
-import signal
 import subprocess
 import sys
 import tempfile
 import time
-import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import cache
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -28,15 +26,22 @@ import msgspec
 
 from offbook.errors import RunError, UsageError, signal_name
 from offbook.evals.run_directory import CaseResult
+from offbook.runs.child import (
+    SIZE,
+    end_process,
+    end_with,
+    fork_process,
+    receive_message,
+    send_message,
+)
 
 # A worker has so many seconds of work ahead, and not more trials: with short trials it does not
 # wait for the next one, and with long ones no trial waits for a worker while another is idle.
 AHEAD_SECONDS = 0.02
 MAX_AHEAD = 32
 MAX_OUTPUT = 2000
-SIZE = 4  # bytes of the length before each message
+SENT = 100  # the exit code of a fork that has sent its result; that of another end is not one
 DEFAULT_TIMEOUT = 600.0
-PR_SET_PDEATHSIG = 1  # of prctl
 
 
 class Trial(NamedTuple):
@@ -56,36 +61,43 @@ class LostTrial(NamedTuple):
 
 
 Evaluate = Callable[[Trial], CaseResult]
-Prepare = Callable[[Trial], bool]  # True if it took time that is not that of the trial
 Result = tuple[Trial, CaseResult] | LostTrial
 
 _encoder = msgspec.json.Encoder(enc_hook=repr)
 _decoder = msgspec.json.Decoder(CaseResult)
 
 
+class Subject(NamedTuple):
+    """A Python subject, which has a process; trials with the same key have the same one.
+
+    Each trial runs in a fork of that process, or in the process itself if it is shared.
+    """
+
+    key: object
+    load: Callable[[], object]
+    shared: bool = False
+
+
+SubjectOf = Callable[[Trial], Subject | None]  # None for a case without a Python subject
+
+
 class _Worker:
     """A forked process: it reads trials from a pipe and writes their results to another."""
 
-    def __init__(self, evaluate: Evaluate, prepare: Prepare, ahead: int) -> None:
+    def __init__(self, evaluate: Evaluate, subject_of: SubjectOf, ahead: int) -> None:
         trials_in, trials_out = os.pipe()
         results_in, results_out = os.pipe()
         self._ahead = ahead
         handle, name = tempfile.mkstemp(prefix="offbook-worker-")
         os.close(handle)
         self.log = Path(name)
-        gc.freeze()  # the collector of the worker would copy every page of the parent
-        parent = os.getpid()
-        self.pid = os.fork()
-        if self.pid == 0:
-            # Only the worker: it never returns from here, so nothing of the parent runs twice.
-            try:
-                os.setsid()  # a new process group, which is killed as a whole
-                _end_with(parent)
-                os.close(trials_out)
-                os.close(results_in)
-                _work(evaluate, prepare, trials_in, results_out, self.log)
-            finally:
-                os._exit(0)
+
+        def work() -> None:
+            os.close(trials_out)
+            os.close(results_in)
+            _Work(evaluate, subject_of, results_out, self.log).run(trials_in)
+
+        self.pid = fork_process(work)
         os.close(trials_in)
         os.close(results_out)
         self.results = results_in
@@ -99,9 +111,8 @@ class _Worker:
         if not self.pending:
             self.since = time.monotonic()
         self.pending.extend(trials)
-        message = msgspec.json.encode(list(trials))
         with suppress(BrokenPipeError):  # it died: the end of its results says so
-            os.write(self._trials, len(message).to_bytes(SIZE) + message)
+            send_message(self._trials, msgspec.json.encode(trials))
 
     @property
     def wanted(self) -> int:
@@ -118,29 +129,26 @@ class _Worker:
             return None
         self._buffer += data
         found: list[CaseResult] = []
-        while len(self._buffer) >= SIZE:
-            end = SIZE + int.from_bytes(self._buffer[:SIZE])
+        start = 0
+        while len(self._buffer) >= start + SIZE:
+            end = start + SIZE + int.from_bytes(self._buffer[start : start + SIZE])
             if len(self._buffer) < end:
                 break
-            if end == SIZE:  # its trial starts now
+            if end == start + SIZE:  # its trial starts now
                 self.since = time.monotonic()
             else:
-                found.append(_decoder.decode(self._buffer[SIZE:end]))
-            self._buffer = self._buffer[end:]
+                found.append(_decoder.decode(self._buffer[start + SIZE : end]))
+            start = end
+        self._buffer = self._buffer[start:]
         return found
 
     def close(self) -> int:
         """End the worker and return its exit status."""
         os.close(self._trials)
         os.close(self.results)
-        try:
-            os.killpg(self.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            # It has not called setsid yet, or it is gone.
-            _kill(self.pid)
-        _, status = os.waitpid(self.pid, 0)
+        code = end_process(self.pid)
         self.log.unlink(missing_ok=True)
-        return os.waitstatus_to_exitcode(status)
+        return code
 
     def output(self) -> str:
         """Return the end of what the worker has printed."""
@@ -150,144 +158,110 @@ class _Worker:
             return ""
 
 
-def _kill(pid: int) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+class _Work:
+    """The work of a worker, in its process and in those of its subjects.
 
-
-def _end_with(parent: int) -> None:
-    """End this process if its parent is killed, which can no longer end a trial that hangs."""
-    if sys.platform == "linux":
-        _libc().prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # killed before
-        os._exit(1)
-
-
-@cache
-def _libc() -> Any:
-    """Return the C library; each trial is a fork, which finds it opened."""
-    from ctypes import CDLL
-
-    return CDLL(None)
-
-
-def _work(evaluate: Evaluate, prepare: Prepare, trials: int, results: int, log: Path) -> None:
-    """The life of a worker."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends us
-    # What a case prints goes to a file: it must not mix with results or reports.
-    file = os.open(log, os.O_WRONLY | os.O_APPEND)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.dup2(file, 1)
-    os.dup2(file, 2)
-    while (message := _receive(trials)) is not None:
-        for item in msgspec.json.decode(message, type=list[tuple[int, int, int]]):
-            if os.fstat(file).st_size:  # what the last trial has printed
-                os.ftruncate(file, 0)
-            trial = Trial(*item)
-            if prepare(trial):
-                _send(results, b"")
-            _send(results, _encoder.encode(evaluate(trial)))
-
-
-class ForkServer:
-    """A process that is prepared once, and runs each trial in a fork of itself.
-
-    So a trial finds the process as it was prepared, whatever other trials have changed. Trials that
-    declare to share their state run in the process itself. If it dies, or a fork of it, this
-    process dies in the same way: the trial is lost.
+    Each process that runs a trial writes the result to the pipe of the worker. A trial starts
+    after the result of the one before it, so that a lost process has lost only its own trial.
     """
 
-    def __init__(self, prepare: Callable[[], object], evaluate: Evaluate, *, shared: bool) -> None:
+    def __init__(
+        self, evaluate: Evaluate, subject_of: SubjectOf, results: int, log_path: Path
+    ) -> None:
+        self._evaluate, self._subject_of = evaluate, subject_of
+        self._results = results
+        self._processes: dict[object, _SubjectProcess] = {}
+        # What a case prints goes to a file: it must not mix with results or reports.
+        self._log = os.open(log_path, os.O_WRONLY | os.O_APPEND)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(self._log, 1)
+        os.dup2(self._log, 2)
+
+    def run(self, trials: int) -> None:
+        """Run the trials that are sent."""
+        while (message := receive_message(trials)) is not None:
+            for subject, batch in self._group(_decode_trials(message)):
+                if subject is None:
+                    for trial in batch:
+                        self.run_trial(trial)
+                    continue
+                if subject.key not in self._processes:
+                    self._processes[subject.key] = _SubjectProcess(subject, self)
+                    send_message(self._results, b"")
+                self._processes[subject.key].run(batch)
+
+    def _group(self, trials: list[Trial]) -> Iterator[tuple[Subject | None, list[Trial]]]:
+        """Yield the trials of each subject, in their order."""
+        found = [(self._subject_of(trial), trial) for trial in trials]
+        for _, group in groupby(found, lambda pair: pair[0] and pair[0].key):
+            members = list(group)
+            yield members[0][0], [trial for _, trial in members]
+
+    def run_trial(self, trial: Trial) -> None:
+        """Run a trial in this process."""
+        if os.fstat(self._log).st_size:  # what the last trial has printed
+            os.ftruncate(self._log, 0)
+        send_message(self._results, _encoder.encode(self._evaluate(trial)))
+
+    def run_in_fork(self, trial: Trial) -> None:
+        """Run a trial in a fork of this process; without a result, end in the same way as it."""
+
+        def work() -> None:
+            self.run_trial(trial)
+            os._exit(SENT)
+
+        _, status = os.waitpid(fork_process(work, leads_group=False), 0)
+        if os.waitstatus_to_exitcode(status) != SENT:
+            _die_with(status)
+
+
+class _SubjectProcess:
+    """A process with an imported subject, and the trials of that subject.
+
+    A trial finds the process as it was after the import, whatever other trials have changed;
+    those that declare to share their state run in the process itself. If it dies, or a fork of it,
+    the worker dies in the same way: the trial is lost.
+    """
+
+    def __init__(self, subject: Subject, work: _Work) -> None:
         trials, self._trials = os.pipe()
-        self._results, results = os.pipe()
-        parent = os.getpid()
-        self._pid = _fork()
-        if self._pid == 0:
-            try:
-                _end_with(parent)
-                prepare()
-                gc.collect()
-                gc.freeze()  # as for a worker: a trial copies the pages that it changes only
-                _send(results, b"")
-                while (message := _receive(trials)) is not None:
-                    trial = Trial(*msgspec.json.decode(message, type=tuple[int, int, int]))
-                    if shared:
-                        _send(results, _encoder.encode(evaluate(trial)))
-                    else:
-                        _evaluate_in_fork(evaluate, trial, results)
-            finally:
-                os._exit(0)
+        self._done, done = os.pipe()
+        run = work.run_trial if subject.shared else work.run_in_fork
+
+        def serve() -> None:
+            subject.load()
+            gc.collect()
+            send_message(done, b"")
+            while (message := receive_message(trials)) is not None:
+                for trial in _decode_trials(message):
+                    run(trial)
+                send_message(done, b"")
+
+        self._pid = fork_process(serve, leads_group=False)
         os.close(trials)
-        os.close(results)
-        self._read()
+        os.close(done)
+        self._wait()
 
-    def run(self, trial: Trial) -> CaseResult:
-        """Return the result of a trial."""
-        _send(self._trials, msgspec.json.encode(trial))
-        return _decoder.decode(self._read())
+    def run(self, trials: Sequence[Trial]) -> None:
+        """Run trials one after the other; they write their results themselves."""
+        send_message(self._trials, msgspec.json.encode(trials))
+        self._wait()
 
-    def _read(self) -> bytes:
-        message = _receive(self._results)
-        if message is None:
-            _die_like(self._pid)
-        return message
+    def _wait(self) -> None:
+        if receive_message(self._done) is None:
+            _die_with(os.waitpid(self._pid, 0)[1])
 
 
-def _evaluate_in_fork(evaluate: Evaluate, trial: Trial, results: int) -> None:
-    parent = os.getpid()
-    pid = _fork()
-    if pid == 0:
-        try:
-            _end_with(parent)
-            _send(results, _encoder.encode(evaluate(trial)))
-        finally:
-            # Without a result, the process that waits for one has to end as well.
-            os._exit(0 if sys.exception() is None else 1)
-    _, status = os.waitpid(pid, 0)
-    if status:
-        _die_with(status)
-
-
-def _fork() -> int:
-    with warnings.catch_warnings():
-        # A thread of the subject is not in the fork, as after any fork.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return os.fork()
-
-
-def _die_like(pid: int) -> NoReturn:
-    """End this process in the same way as a child."""
-    _die_with(os.waitpid(pid, 0)[1])
+def _decode_trials(message: bytes) -> list[Trial]:
+    return [Trial(*item) for item in msgspec.json.decode(message, type=list[tuple[int, int, int]])]
 
 
 def _die_with(status: int) -> NoReturn:
+    """End this process in the same way as a child."""
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
         os.kill(os.getpid(), -code)
     os._exit(code)
-
-
-def _send(file: int, message: bytes) -> None:
-    view = memoryview(len(message).to_bytes(SIZE) + message)
-    while view:
-        view = view[os.write(file, view) :]
-
-
-def _receive(file: int) -> bytes | None:
-    head = _read_exactly(file, SIZE)
-    return None if head is None else _read_exactly(file, int.from_bytes(head))
-
-
-def _read_exactly(file: int, count: int) -> bytes | None:
-    data = b""
-    while len(data) < count:
-        part = os.read(file, count - len(data))
-        if not part:
-            return None
-        data += part
-    return data
 
 
 def run_local(
@@ -296,14 +270,14 @@ def run_local(
     *,
     jobs: int = 1,
     timeout_of: Callable[[Trial], float] = lambda _: DEFAULT_TIMEOUT,
-    prepare: Prepare = lambda _: False,
+    subject_of: SubjectOf = lambda _: None,
     ahead: int = MAX_AHEAD,
 ) -> Generator[Result]:
     """Yield the results of the trials as they come, in any order. Closing it ends the workers.
 
     A worker has at most `ahead` trials whose results were not yielded.
     """
-    pool = _Pool(trials, lambda: _Worker(evaluate, prepare, ahead), timeout_of)
+    pool = _Pool(trials, lambda: _Worker(evaluate, subject_of, ahead), timeout_of)
     try:
         for _ in range(max(1, jobs)):
             pool.start()
@@ -425,27 +399,27 @@ def evaluate_batch(work: bytes, batch: Sequence[tuple[Trial, float]], folder: st
         assert process.stdin is not None  # noqa: S101 - for the type checker
         assert process.stdout is not None  # noqa: S101 - as above
         requests, results = process.stdin.fileno(), process.stdout.fileno()
-        _send(requests, work)
-        _send(requests, pickle.dumps(list(batch)))
-        while (message := _receive(results)) is not None:
+        send_message(requests, work)
+        send_message(requests, pickle.dumps(list(batch)))
+        while (message := receive_message(results)) is not None:
             yield pickle.loads(message)  # noqa: S301 - of our own process
-            _send(requests, b"")
+            send_message(requests, b"")
     if process.returncode:
         raise RunError(f"the process of the trials exited with {process.returncode}")
 
 
 def serve_batch(parent: int) -> None:
     """Run the trials of stdin with the engine of one machine; the next one after each answer."""
-    _end_with(parent)
+    end_with(parent)
     requests, results = os.dup(0), os.dup(1)
     os.dup2(2, 1)  # what anything prints is not a result
-    evaluate, prepare = pickle.loads(_receive(requests) or b"")  # noqa: S301 - of our driver
-    timeouts: dict[Trial, float] = dict(pickle.loads(_receive(requests) or b""))  # noqa: S301 - as above
+    evaluate, subject_of = pickle.loads(receive_message(requests) or b"")  # noqa: S301 - of our driver
+    timeouts: dict[Trial, float] = dict(pickle.loads(receive_message(requests) or b""))  # noqa: S301 - as above
     for item in run_local(
-        [*timeouts], evaluate, timeout_of=timeouts.__getitem__, prepare=prepare, ahead=1
+        [*timeouts], evaluate, timeout_of=timeouts.__getitem__, subject_of=subject_of, ahead=1
     ):
-        _send(results, pickle.dumps(item))
-        if _receive(requests) is None:
+        send_message(results, pickle.dumps(item))
+        if receive_message(requests) is None:
             return
 
 
@@ -455,7 +429,7 @@ def run_on_ray(
     *,
     address: str = "",
     timeout_of: Callable[[Trial], float],
-    prepare: Prepare = lambda _: False,
+    subject_of: SubjectOf = lambda _: None,
 ) -> Generator[Result]:
     """Yield the results of the trials as they come. Closing it cancels the others."""
     try:
@@ -476,7 +450,7 @@ def run_on_ray(
                 hint="check --address; `ray status` shows the cluster of this machine",
             ) from error
     try:
-        yield from run_on(cluster, trials, evaluate, timeout_of, prepare)
+        yield from run_on(cluster, trials, evaluate, timeout_of, subject_of)
     finally:
         if owned:
             cluster.shutdown()
@@ -487,7 +461,7 @@ def run_on(
     trials: Sequence[Trial],
     evaluate: Evaluate,
     timeout_of: Callable[[Trial], float],
-    prepare: Prepare = lambda _: False,
+    subject_of: SubjectOf = lambda _: None,
 ) -> Generator[Result]:
     """Yield the result of each trial, as the workers of a cluster finish them."""
     # A lost task is submitted again here, with the trials that it has not finished.
@@ -497,7 +471,7 @@ def run_on(
         "_generator_backpressure_num_objects": 1,
     }
     task = ray.remote(**options)(evaluate_batch)
-    work = ray.put(pickle.dumps((evaluate, prepare)))  # the packs are sent once for all tasks
+    work = ray.put(pickle.dumps((evaluate, subject_of)))  # the packs are sent once for all tasks
     folder = os.getcwd()  # noqa: PTH109 - a text for the workers
     cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
     size = max(1, min(MAX_BATCH, len(trials) // (cpus * BATCHES_PER_CPU)))

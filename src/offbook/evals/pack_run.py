@@ -25,9 +25,9 @@ from offbook.evals.case_kind import KINDS, ClassifierOptions, EvalOptions
 from offbook.evals.engines import (
     DEFAULT_TIMEOUT,
     MAX_AHEAD,
-    ForkServer,
     LostTrial,
     Result,
+    Subject,
     Trial,
     run_local,
     run_on_ray,
@@ -56,7 +56,7 @@ from offbook.evals.run_directory import (
 )
 from offbook.files import write_atomic
 from offbook.options import require_some
-from offbook.runs.result_identity import MISSING, IdentityDigest, find_change
+from offbook.runs.result_identity import MISSING, IdentityDigest, Surroundings, find_change
 from offbook.sources.live import LiveLimits
 from offbook.version import VERSION
 
@@ -140,7 +140,6 @@ class Evaluator:
         self.packs = packs
         self.options = case_options(options, folder.resolve())
         self._guard: Any = None
-        self._subjects: dict[object, ForkServer] = {}
         # Imported before the workers are forked, so that each of them need not do it.
         for mode in {case.mode for loaded in packs for case in loaded.cases}:
             import_module(f"offbook.evals.{KINDS[mode]}")
@@ -155,45 +154,36 @@ class Evaluator:
         self._guard.__exit__(*error)
         self._guard = None
 
-    def prepare(self, trial: Trial) -> bool:
-        """Import the subject of a trial; False if that is done. It enters the guard for good."""
-        if self._guard is None:
-            self.__enter__()
+    def subject_of(self, trial: Trial) -> Subject | None:
+        """Return the Python subject of a trial; None for other cases."""
         loaded, case = self._find(trial)
-        key = self._subject_key(trial)
-        if key is None or key in self._subjects:
-            return False
+        if case.mode != "subject" or not isinstance(case.subject, str):
+            return None
 
         def load() -> None:
             from offbook.evals.subject_cases import load_subject
 
-            # An error of the import is that of the trial, which tries it again.
+            self._block_network()
             os.environ.update(case.env)
+            # An error of the import is that of the trial, which tries it again.
             with suppress(Exception):
                 load_subject(loaded, case)
 
-        self._subjects[key] = ForkServer(load, self.evaluate, shared=case.shared)
-        return True
+        key = (loaded.base, case.subject, case.shared, *sorted(case.env.items()))
+        return Subject(key, load, case.shared)
 
     def __call__(self, trial: Trial) -> CaseResult:
-        """Return the result of a trial, which was prepared."""
-        key = self._subject_key(trial)
-        return self.evaluate(trial) if key is None else self._subjects[key].run(trial)
-
-    def evaluate(self, trial: Trial) -> CaseResult:
-        """Return the result of a trial in this process."""
+        """Return the result of a trial. It blocks the network for good."""
+        self._block_network()
         return evaluate_case(*self._find(trial), self.options, trial.trial, number_of(trial))
+
+    def _block_network(self) -> None:
+        if self._guard is None:
+            self.__enter__()
 
     def _find(self, trial: Trial) -> tuple[LoadedPack, Any]:
         loaded = self.packs[trial.pack]
         return loaded, loaded.cases[trial.case]
-
-    def _subject_key(self, trial: Trial) -> object:
-        """Return what the process of a Python subject depends on; None for other cases."""
-        loaded, case = self._find(trial)
-        if case.mode != "subject" or not isinstance(case.subject, str):
-            return None
-        return loaded.base, case.subject, case.shared, *sorted(case.env.items())
 
 
 def case_options(options: RunOptions, folder: Path) -> EvalOptions:
@@ -234,7 +224,7 @@ def run_case(loaded: LoadedPack, number: int, folder: Path) -> list[CaseResult]:
         trials,
         evaluator,
         timeout_of=lambda _: case.timeout_seconds or DEFAULT_TIMEOUT,
-        prepare=evaluator.prepare,
+        subject_of=evaluator.subject_of,
     )
     return [
         lost_result([loaded], item) if isinstance(item, LostTrial) else item[1] for item in results
@@ -318,6 +308,7 @@ class _Run:
         self.repeated = False  # errors of a resumed run
         self._progress = progress
         self._identities: dict[int, IdentityDigest] = {}
+        self._surroundings = Surroundings()
         self._case_options = case_options(options, directory.path)
 
     def execute(self) -> FinishedRun:
@@ -356,7 +347,9 @@ class _Run:
         number = number_of(trial)
         if number not in self._identities:
             loaded, case = self.packs[trial.pack], self._case(trial)
-            self._identities[number] = identify_case(loaded, case, self._case_options)
+            self._identities[number] = identify_case(
+                loaded, case, self._case_options, self._surroundings
+            )
         return self._identities[number]
 
     # --- Results that exist already
@@ -447,7 +440,10 @@ class _Run:
 
     def _start_engine(self, trials: list[Trial]) -> Generator[Result]:
         evaluator = Evaluator(self.packs, self.options, self.directory.path)
-        shared: dict[str, Any] = {"timeout_of": self._timeout_of, "prepare": evaluator.prepare}
+        shared: dict[str, Any] = {
+            "timeout_of": self._timeout_of,
+            "subject_of": evaluator.subject_of,
+        }
         if self.options.engine == "ray":
             return run_on_ray(trials, evaluator, address=self.options.address, **shared)
         # A run with real models that stops at its cost limit has as few trials under way as it can.

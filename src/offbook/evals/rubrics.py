@@ -20,7 +20,7 @@ from typing import Any, cast
 
 import msgspec
 
-from offbook.checks.assertion import evaluate_all
+from offbook.checks.assertion import Assertion, evaluate_all
 from offbook.checks.budgets import check_limit
 from offbook.checks.context import CheckContext, NoData
 from offbook.checks.judge import (
@@ -585,8 +585,23 @@ def evaluate_rubric(rubric: Rubric, evidence: Evidence) -> list[Verdict]:
         record=None if evidence.run is None else evidence.run.raw,
         suggestions=evidence.suggestions,
     )
-    found = evaluate_all([item.parse() for item in rubric.assertions], context)
+    found = evaluate_all(_parse_assertions(rubric), context)
     for item, verdict in zip(rubric.assertions, found, strict=True):
         name = f"{rubric.id}: {item.kind or 'path'}"
         verdicts.append(msgspec.structs.replace(verdict, check=name))
     return verdicts
+
+
+# The assertions of the last rubrics, by their id: the cases of a pack share a few. The rubrics are
+# kept alive, so that no other one gets the id of one.
+_parsed: dict[int, tuple[Rubric, list[Assertion]]] = {}
+MAX_PARSED = 64
+
+
+def _parse_assertions(rubric: Rubric) -> list[Assertion]:
+    found = _parsed.get(id(rubric))
+    if found is None:
+        if len(_parsed) >= MAX_PARSED:
+            _parsed.clear()
+        found = _parsed[id(rubric)] = rubric, [item.parse() for item in rubric.assertions]
+    return found[1]

@@ -51,6 +51,7 @@ from offbook.runs.result_identity import (
     find_module_file,
     watch_used_files,
 )
+from offbook.sources.inprocess.telemetry import set_environment
 from offbook.trace.events import RUN_END, RUN_START, Event, Verdict, trace_header
 from offbook.trace.hub import new_correlation
 from offbook.trace.recorder import to_json_value
@@ -73,9 +74,8 @@ def run_case(case: EvalCase, context: CaseContext) -> CaseOutcome:
     trace = folder / f"{name}-{context.trial}.jsonl"
     subject: Any = case.subject
     if isinstance(subject, str):
-        before = dict(os.environ)
-        context.cleanup.callback(_restore_environment, before)
-        os.environ.update(case.env)
+        if case.env:
+            context.cleanup.enter_context(set_environment(case.env))
         subject = load_subject(context.loaded, case)
     used = None
     if context.options.watch and isinstance(case.subject, str):
@@ -84,8 +84,6 @@ def run_case(case: EvalCase, context: CaseContext) -> CaseOutcome:
         outcome = _call_function(case, subject, trace)
     else:
         outcome = _rehearse(context, case, subject, trace)
-    if used is not None:
-        used.add_modules()  # before the result is written
     return msgspec.structs.replace(outcome, used=used)
 
 
@@ -155,12 +153,6 @@ def _call_function(case: EvalCase, function: Any, trace: Path) -> CaseOutcome:
     os.close(file)
     run = StoredRun(record, msgspec.to_builtins(record), str(case.subject))
     return CaseOutcome([verdict], run, trace)
-
-
-def _restore_environment(before: dict[str, str]) -> None:
-    if os.environ != before:
-        os.environ.clear()
-        os.environ.update(before)
 
 
 async def _await(value: Any) -> Any:

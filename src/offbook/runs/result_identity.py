@@ -58,11 +58,41 @@ UNKNOWN = {
     "sqlite3.connect": "it opens a database",
 }
 
+_encode = msgspec.json.Encoder(enc_hook=repr, order="deterministic").encode
+
+
+class Surroundings:
+    """The files, packages and variables around a run, as they are when it starts.
+
+    Each is read once for the identities of all its results.
+    """
+
+    def __init__(self) -> None:
+        self._files: dict[Path, str] = {}
+        self._python: bytes = b""
+
+    def digest_of(self, path: Path) -> str:
+        """Return the digest of a file's content; a missing one differs from an empty one."""
+        if path not in self._files:
+            self._files[path] = digest_of(path)
+        return self._files[path]
+
+    @property
+    def python(self) -> bytes:
+        """A digest of the interpreter, its folder, the installed packages and the environment."""
+        if not self._python:
+            environment = {k: v for k, v in read_environment().items() if k not in VOLATILE}
+            flags = attrgetter(*FLAGS)(sys.flags)
+            parts = (sys.version, os.getcwd(), flags, installed_packages(), environment)  # noqa: PTH109 - a text
+            self._python = hashlib.sha256(_encode(parts)).digest()
+        return self._python
+
 
 class IdentityDigest:
     """Collects what a result depends on; `unknown` says why that is not all."""
 
-    def __init__(self) -> None:
+    def __init__(self, surroundings: Surroundings | None = None) -> None:
+        self._surroundings = surroundings or Surroundings()
         self._digest = hashlib.sha256()
         self.unknown = ""
         self.add(VERSION)
@@ -76,7 +106,7 @@ class IdentityDigest:
         """Add values: structs and all that JSON can express."""
         for value in values:
             # With the length before each part, two lists of parts never have the same bytes.
-            data = msgspec.json.encode(value, order="deterministic", enc_hook=repr)
+            data = _encode(value)
             self._digest.update(len(data).to_bytes(8, "little") + data)
 
     def add_unknown(self, reason: str) -> None:
@@ -85,14 +115,14 @@ class IdentityDigest:
 
     def add_file(self, path: Path) -> None:
         """Add the content of a file; a missing one differs from an empty one."""
-        self.add(digest_of(path))
+        self.add(self._surroundings.digest_of(path))
 
     def add_folder(self, folder: Path) -> None:
         """Add the names and contents of all files in a folder."""
         for path in sorted(folder.rglob("*")):
             name = path.relative_to(folder)
             if path.is_file() and not SKIPPED & set(name.parts):
-                self.add(name.as_posix(), digest_of(path))
+                self.add(name.as_posix(), self._surroundings.digest_of(path))
 
     def add_command(self, words: Sequence[str], folder: Path) -> None:
         """Add the files of a command: the program, and the words that are files of a folder.
@@ -114,9 +144,7 @@ class IdentityDigest:
         """
         if file is not None:
             self.add_file(file)
-        environment = {k: v for k, v in read_environment().items() if k not in VOLATILE}
-        self.add(sys.version, os.getcwd(), attrgetter(*FLAGS)(sys.flags))  # noqa: PTH109 - a text
-        self.add(installed_packages(), environment)
+        self._digest.update(self._surroundings.python)
 
 
 def digest_of(path: Path | str) -> str:
@@ -164,8 +192,31 @@ def installed_packages() -> list[str]:
     return sorted(names)
 
 
-# The modules of libraries that were seen: there are hundreds, and each trial looks at all.
-_library_files: set[str] = set()
+class _ProjectModules:
+    """The files of the modules of the project that are loaded.
+
+    There are hundreds of modules, so they are looked at again only after one was loaded.
+    """
+
+    def __init__(self) -> None:
+        self.loaded_one = True  # a module was read from a compiled file
+        self._files: list[str] = []
+        self._state: object = None
+
+    def find(self) -> list[str]:
+        """Return the files."""
+        modules = sys.modules
+        # A module that is loaded, or loaded again, is the last one.
+        state = len(modules), id(modules[next(reversed(modules))])
+        if self.loaded_one or state != self._state:
+            files = {getattr(module, "__file__", None) for module in list(modules.values())}
+            paths = {os.path.abspath(file) for file in files if isinstance(file, str)}  # noqa: PTH100 - a text
+            self._files = sorted(p for p in paths if not p.startswith(_library_folders()))
+            self._state, self.loaded_one = state, False
+        return self._files
+
+
+_modules = _ProjectModules()
 
 
 class UsedFiles:
@@ -209,20 +260,14 @@ class UsedFiles:
         if path in self.digests or path in self.written or path.startswith(_library_folders()):
             return
         if "__pycache__" in path:
+            _modules.loaded_one = True
             return  # the module itself is noted
         self.digests[path] = digest_of(path)
 
     def add_modules(self) -> None:
         """Note the modules of the project that are loaded."""
-        for module in list(sys.modules.values()):
-            file = getattr(module, "__file__", None)
-            if not isinstance(file, str) or file in _library_files:
-                continue
-            path = os.path.abspath(file)  # noqa: PTH100 - a text
-            if path == file and path.startswith(_library_folders()):
-                _library_files.add(file)
-            else:
-                self.add(path)
+        for file in _modules.find():
+            self.add(file)
 
 
 @contextmanager
@@ -235,12 +280,42 @@ def watch_used_files(before: UsedFiles | None = None) -> Generator[UsedFiles]:
     if before is not None:
         used.digests.update(before.digests)
         used.unknown = before.unknown
-    stop = watch_audit_events({*READS, *WRITES, *UNKNOWN}, used.observe)
+    _watching.add(used)
     try:
         yield used
     finally:
-        stop()
+        _watching.remove(used)
         used.add_modules()
+
+
+class _Watching:
+    """The open blocks of `watch_used_files`.
+
+    The first one adds the handler of audit events for good: to add it for each trial takes longer.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: tuple[UsedFiles, ...] = ()  # replaced, never changed: any thread reads it
+        self._started = False
+
+    def add(self, used: UsedFiles) -> None:
+        with self._lock:
+            self._open = (*self._open, used)
+            if not self._started:
+                self._started = True
+                watch_audit_events({*READS, *WRITES, *UNKNOWN}, self._observe)
+
+    def remove(self, used: UsedFiles) -> None:
+        with self._lock:
+            self._open = tuple(item for item in self._open if item is not used)
+
+    def _observe(self, event: str, args: tuple[Any, ...]) -> None:
+        for used in self._open:
+            used.observe(event, args)
+
+
+_watching = _Watching()
 
 
 def find_change(digests: Mapping[str, str]) -> str:

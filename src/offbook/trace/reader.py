@@ -111,7 +111,7 @@ class Trace:
     """
 
     def __init__(self, path: Path | str, *, count: bool = False) -> None:
-        self.path = Path(path)
+        self.path = path if isinstance(path, Path) else Path(path)
         self.faults: list[LineFault] = []
         self.counts: Counter[str] | None = Counter() if count else None
         self.version = 0
