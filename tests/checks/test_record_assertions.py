@@ -149,3 +149,32 @@ def test_an_empty_record_passes_nothing(fields: dict[str, Any], status: str, mes
     found, shown = verdict({}, **fields)
     assert found == status
     assert message in shown
+
+
+SCHEMA = {"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}}
+# the output, what is expected of it -> the status, and the message
+JSON: list[tuple[Any, Any, str, str]] = [
+    ('{"n": 1}', True, "pass", ""),
+    ("null", True, "pass", ""),
+    ({"n": 1}, True, "pass", ""),
+    ("{n: 1}", True, "fail", "output is not JSON: "),
+    ("NaN", True, "fail", "output is not JSON: "),
+    ("Sure! {}", True, "fail", "output is not JSON: "),
+    ("Sure! {}", False, "pass", ""),
+    ('{"n": 1}', False, "fail", 'output is JSON: "{'),
+    ('{"n": 1}', SCHEMA, "pass", ""),
+    ({"n": 1}, SCHEMA, "pass", ""),
+    ('{"n": "1"}', SCHEMA, "fail", "output is not what the schema allows: /n: "),
+    ("[]", SCHEMA, "fail", "output is not what the schema allows: /: "),
+    ("none", SCHEMA, "fail", "output is not JSON: "),
+    ("{}", {}, "error", "the operator is-json takes true, false or a JSON schema"),
+    ("{}", "object", "error", "the operator is-json takes true, false or a JSON schema"),
+    ("{}", {"type": "objekt"}, "error", "invalid JSON schema"),
+]
+
+
+@pytest.mark.parametrize("output, expected, status, message", JSON, ids=str)
+def test_an_output_is_json_of_a_schema(output: Any, expected: Any, status: str, message: str):
+    record = {"output": output}
+    found, shown = verdict(record, type="record_output", op="is-json", expected=expected)
+    assert (found, message in shown) == (status, True), shown

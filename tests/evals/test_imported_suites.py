@@ -58,21 +58,19 @@ def of_promptfoo(folder: Path) -> Verdicts:
     return verdicts
 
 
-CODE = ("1 x assertion is-json", "1 x assertion javascript")
-JSON_TOO = {"code-and-more": True}
+CODE = ("1 x assertion javascript",)
 LOGS = sorted(path.name for path in PEERS.glob("written/inspect-*") if path.suffix != ".jsonl")
 SUITES = [
     Suite("pydantic-evals.yaml", stored("pydantic-evals"), AGENT),
     *(Suite(f"deepeval.{kind}", stored("deepeval")) for kind in ("json", "csv", "jsonl")),
     Suite("deepeval.json", stored("deepeval"), AGENT),
     Suite("deepeval-run.json", stored("deepeval")),
-    Suite("promptfoo.json", of_promptfoo, "", CODE, JSON_TOO),
+    Suite("promptfoo.json", of_promptfoo, "", CODE),
     Suite(
         "promptfooconfig.yaml",
         of_promptfoo,
         AGENT,
         (*CODE, "1 x provider (the agent takes its place)"),
-        JSON_TOO,
     ),
     *(Suite(name, stored("inspect", name)) for name in LOGS),
     Suite("inspect-data.jsonl", stored("inspect", "inspect-includes.eval"), AGENT),
@@ -269,6 +267,10 @@ NAMED: dict[str, tuple[Any, str]] = {
         config(CONTAINS, {"type": "regex", "value": "[^]x("}),
         "1 x assertion regex of this value",
     ),
+    "JSON of another schema": (
+        config(CONTAINS, {"type": "not-is-json", "value": {"type": "object"}}),
+        "1 x assertion not-is-json of this value",
+    ),
     "a template with logic": (
         {**config(CONTAINS), "prompts": ["{{q}}", "{% if q %}{{q}}{% endif %}"]},
         "1 x case whose prompt has filters or logic",
@@ -293,8 +295,8 @@ def test_what_is_not_carried_over_is_named(tmp_path: Path, name: str):
 
 
 def test_a_case_names_what_it_lost(tmp_path: Path):
-    imported(tmp_path, "config.json", config(CONTAINS, {"type": "is-json"}))
-    assert 'not_carried = ["assertion is-json"]' in (tmp_path / "imported.eval.toml").read_text()
+    imported(tmp_path, "config.json", config(CONTAINS, {"type": "similar", "value": "x"}))
+    assert 'not_carried = ["assertion similar"]' in (tmp_path / "imported.eval.toml").read_text()
 
 
 def test_a_verdict_that_differs_from_the_log_is_named(tmp_path: Path):

@@ -10,11 +10,13 @@ import math
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal, cast
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
 from offbook.checks.assertion import Assertion, AssertionResult
 from offbook.checks.context import CheckContext, NoData
 from offbook.errors import did_you_mean, require_known
+from offbook.exchange.model import compile_validator
 from offbook.secrets import excerpt
 from offbook.trace.matching import (
     MISSING,
@@ -43,6 +45,7 @@ Operator = Literal[
     "matches",
     "not-matches",
     "exists",
+    "is-json",
 ]
 
 
@@ -237,6 +240,11 @@ def comparison_problem(check: RecordOutput) -> str:
     if op == "exists":
         ok = expected is UNSET or isinstance(expected, bool)
         return "" if ok else "the operator exists takes true or false"
+    if op == "is-json":
+        if isinstance(expected, dict):
+            compile_validator(cast("dict[str, Any]", expected), "expected")
+        ok = isinstance(expected, bool) or (isinstance(expected, dict) and bool(expected))
+        return "" if ok else "the operator is-json takes true, false or a JSON schema"
     if expected is UNSET:
         return f"expected `contains`, or `expected` for the operator {op}"
     if op in TEXT_OPERATORS and expected in ("", [], {}):
@@ -278,6 +286,8 @@ def compare_values(operator: str, actual: Any, expected: Any, name: str) -> Asse
         return AssertionResult((actual is not MISSING) is wanted, wanted, message=message)
     if actual is MISSING:
         return AssertionResult(False, expected, message=f"{name} is missing")
+    if operator == "is-json":
+        return _check_json(actual, expected, name)
     try:
         ok = OPERATORS[operator](actual, expected)
     except TypeError:  # a text and a number have no order
@@ -285,3 +295,19 @@ def compare_values(operator: str, actual: Any, expected: Any, name: str) -> Asse
     shown = render_value(cast("object", expected), MAX_SHOWN)
     message = f"{name}: expected {operator} {shown}, got {render_value(actual, MAX_SHOWN)}"
     return AssertionResult(ok, expected, actual, message)
+
+
+def _check_json(actual: Any, expected: Any, name: str) -> AssertionResult:
+    """Return whether a value, or the text of one, is JSON: any, none, or what a schema allows."""
+    shown = render_value(actual, MAX_SHOWN)
+    try:
+        value = msgspec.json.decode(actual) if isinstance(actual, str) else actual
+    except msgspec.DecodeError as error:
+        message = f"{name} is not JSON: {error}: {shown}"
+        return AssertionResult(expected is False, expected, actual, message)
+    if isinstance(expected, bool):
+        return AssertionResult(expected, expected, actual, f"{name} is JSON: {shown}")
+    errors = compile_validator(expected, "expected")(value)
+    rules = [f"/{'/'.join(map(str, error.path))}: {error.message}" for error in errors]
+    message = f"{name} is not what the schema allows: {'; '.join(rules)}"
+    return AssertionResult(not errors, expected, actual, message)

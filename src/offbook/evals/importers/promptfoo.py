@@ -13,6 +13,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
+
 from offbook.evals.datasets import read_rows
 from offbook.evals.importers.suite import (
     COMPLETED,
@@ -274,6 +276,8 @@ def _convert(
     elif isinstance(value, list):
         items = [render(str(item), values) for item in cast("list[Any]", value)]
         value = None if None in items else items
+    elif kind == "is-json" and value is None:
+        value = True
     own = {"transform", "contextTransform"} & assertion.keys()
     code = isinstance(value, str) and value.startswith(CODE)
     if assertion.get("weight") == 0:
@@ -285,7 +289,7 @@ def _convert(
     elif kind in KINDS and value is not None and not own and not code:
         try:
             return KINDS[kind](value, negated)
-        except (re.error, ValueError):
+        except (re.error, ValueError):  # also JSON that cannot be decoded
             case.not_carried = [*case.not_carried, f"assertion {full} of this value"]
     else:
         case.not_carried = [*case.not_carried, f"assertion {full}"]
@@ -352,6 +356,14 @@ def _translate(pattern: str) -> str:
     return translated.removeprefix("(?a)")
 
 
+def _is_json(value: Any, negated: bool) -> list[dict[str, Any]]:  # noqa: FBT001 - as in KINDS
+    """Return the check of a schema, which may be written as JSON in a text."""
+    schema: Any = msgspec.json.decode(value) if isinstance(value, str) else value
+    if negated and schema is not True:
+        raise ValueError("a schema that the output does not have")
+    return [{"kind": "output", "op": "is-json", "expected": False if negated else schema or True}]
+
+
 Converter = Callable[[Any, bool], list[dict[str, Any]]]
 KINDS: dict[str, Converter] = {
     "equals": _equals,
@@ -361,8 +373,9 @@ KINDS: dict[str, Converter] = {
     "icontains-any": lambda value, no: _pattern(any_of(_texts(value), ignore_case=True), no),
     "contains-all": _all(ignore_case=False),
     "icontains-all": _all(ignore_case=True),
+    "is-json": _is_json,
     "starts-with": lambda value, no: _pattern(rf"\A{quote(str(value))}", no),
     "regex": lambda value, no: _pattern(_translate(str(value)), no),
 }
 LIMITS = {"latency": "/usage/total_duration_ms", "cost": "/usage/total_cost"}
-NOT_CARRIED = {"javascript", "python", "is-json", "contains-json", "similar", "llm-rubric"}
+NOT_CARRIED = {"javascript", "python", "contains-json", "similar", "llm-rubric"}
