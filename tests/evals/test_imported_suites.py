@@ -202,29 +202,15 @@ def agent(text):
 """
 
 
-def call_of(name: str, **arguments: Any) -> dict[str, Any]:
-    function = {"name": name, "arguments": json.dumps(arguments)}
-    return {"role": "assistant", "content": "", "tool_calls": [{"function": function}]}
-
-
-TRAJECTORY = [
-    {"role": "user", "content": "Refund 7"},
-    call_of("find", order=7),
-    {"role": "tool", "content": "order 7"},
-    call_of("refund", order=7),
-    {"role": "tool", "content": "refunded"},
-    {"role": "assistant", "content": "Done."},
-]
-
-
 @pytest.mark.parametrize("works", [True, False])
 def test_a_trajectory_of_langsmith_is_the_script_of_the_agent(tmp_path: Path, *, works: bool):
     # The broken agent has lost a tool.
     code = LOOP if works else LOOP.replace('"refund": lambda order: "refunded"', "")
     (tmp_path / "loop.py").write_text(code)
-    example = {"inputs": {"question": "Refund 7"}, "outputs": {"messages": TRAJECTORY}}
-    verdicts, notes = imported(tmp_path, "examples.jsonl", lines(example), "loop.py:agent")
-    assert verdicts == {"case-1": works}
+    examples = (PEERS / "written" / "langsmith.jsonl").read_text()
+    verdicts, notes = imported(tmp_path, "examples.jsonl", examples, "loop.py:agent")
+    # The messages have the forms of LangChain, of its constructors and of OpenAI.
+    assert verdicts == {"case-1": works, "case-2": works, "case-3": works}
     assert notes == []
 
 

@@ -123,6 +123,7 @@ def test_only_the_errors_of_a_provider_run_again(
     provider.errors = [busy()]
     first = run_files(pack(), live=True, retries=0, output="out")
     assert [case.status for case in first.cases] == ["error", "pass", "pass", "pass"]
+    assert first.cases[0].failures == ("good: no answer of the judge: busy (429 rate_limit)",)
     options = RunOptions(output="out", live=True, resume=True, retry_errors=True)
     second = run_pack([tmp_path / "pack.json"], options)
     assert second.summary.passed_gate

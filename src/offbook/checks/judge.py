@@ -122,6 +122,12 @@ class Evaluation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
         return self.custom_prompt or CRITERIA[self.criterion].question
 
     @property
+    def title(self) -> str:
+        """The criterion and the target, as errors name them."""
+        named = self.criterion != CUSTOM
+        return f"{self.criterion} of {self.target}" if named else self.target
+
+    @property
     def questions(self) -> dict[str, str]:
         """The questions that are judged separately; empty if there is only one question."""
         return CRITERIA[self.criterion].parts if self.decompose else self.parts
@@ -181,7 +187,7 @@ async def ask_judge(
 ) -> Judgement:
     """Return the judgement of an artefact; an invalid answer is requested again."""
     prompt = write_prompt(evaluation, artefact, task, question, trajectory)
-    where = f"{evaluation.criterion} of {evaluation.target}"
+    where = evaluation.title
     return await _ask(judge, prompt, "", where, partial(parse_judgement, reasoned=judge.reasoned))
 
 
@@ -192,7 +198,7 @@ async def compare_pair(
 
     The judge sees both orders. If it prefers the same place in both, the pair is a tie.
     """
-    where = f"{evaluation.criterion} of {evaluation.target}"
+    where = evaluation.title
     reasons: list[str] = []
     wins = 0
     for pair, own in (((artefact, other), "A"), ((other, artefact), "B")):

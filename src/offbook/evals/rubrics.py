@@ -32,7 +32,7 @@ from offbook.checks.judge import (
     compare_pair,
 )
 from offbook.checks.trial_statistics import CONFIDENCE, RESAMPLES, Interval, cohen_kappa
-from offbook.errors import JudgeError, OffbookError, UsageError, counted
+from offbook.errors import JudgeError, ModelError, OffbookError, UsageError, counted
 from offbook.evals.friction import Suggestion
 from offbook.evals.pack import (
     FRICTION_KINDS,
@@ -147,7 +147,9 @@ def judge_rubric(
         for name, question in questions_of(rubric, settings).items():
             scores[name] = asyncio.run(vote(judges, rubric, settings, question, work))
     except OffbookError as error:
-        failed = Verdict(f"{rubric.id}: judge", "error", str(error))
+        of_provider = isinstance(error, ModelError)
+        message = f"{rubric.id}: no answer of the judge: {error}" if of_provider else str(error)
+        failed = Verdict(f"{rubric.id}: judge", "error", message)
         return JudgedRubric([failed], {}, _cost_of(judges))
     verdicts = [
         verdict
