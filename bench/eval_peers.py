@@ -17,17 +17,14 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from contextlib import suppress
-from ctypes import CDLL
 from pathlib import Path
 from typing import NamedTuple
 
-from evals import write_pack
+from evals import cpu_seconds, write_pack
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -38,7 +35,6 @@ CASES = 1000
 MEMORY = "/dev/shm"  # noqa: S108 - a private folder in it
 SHARED = "offbook, with a trace of each case"
 ISOLATED = "offbook, a process for each trial"
-PR_SET_CHILD_SUBREAPER = 36  # of prctl
 ROUNDS = int(os.environ.get("OFFBOOK_BENCH_ROUNDS", "3"))
 QUIET = {
     "DEEPEVAL_TELEMETRY_OPT_OUT": "YES",
@@ -144,20 +140,16 @@ def run_offbook(folder: Path, count: int, *, shared: bool) -> list[str]:
 
 def cpu_of(command: list[str], folder: Path) -> float:
     """Return the CPU seconds of a command and of all processes that it has started."""
-    CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # orphans become children of this process
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    before = cpu_seconds()
     environment = {**os.environ, **QUIET, "HOME": str(folder)}
     ended = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, check=False, env=environment
     )
-    with suppress(ChildProcessError):
-        while True:
-            os.wait()
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = cpu_seconds() - before
     # promptfoo ends with 1 at random after it has written its results.
     if ended.returncode and "promptfoo" not in command[0]:
         raise RuntimeError(f"{command[0]}: {ended.stderr[-500:]}")
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return used
 
 
 def main() -> int:
