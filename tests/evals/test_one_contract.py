@@ -138,7 +138,7 @@ def test_the_time_of_a_trial_begins_after_the_import_of_its_subject(*, imported:
     def evaluate(_trial: Trial) -> CaseResult:
         return CaseResult("c")
 
-    subject = engines.Subject("key", lambda: None) if imported else None
+    subject = engines.PythonSubject("key", lambda: None) if imported else None
     worker = engines._Worker(evaluate, lambda _: subject, 1)  # pyright: ignore[reportPrivateUsage]
     worker.send([Trial(0, 0, 1)])
     worker.since = 0.0  # as if it had been sent long ago

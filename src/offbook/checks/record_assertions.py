@@ -241,9 +241,9 @@ def comparison_problem(check: RecordOutput) -> str:
         ok = expected is UNSET or isinstance(expected, bool)
         return "" if ok else "the operator exists takes true or false"
     if op == "is-json":
-        if isinstance(expected, dict):
-            compile_validator(cast("dict[str, Any]", expected), "expected")
-        ok = isinstance(expected, bool) or (isinstance(expected, dict) and bool(expected))
+        ok = isinstance(expected, bool) or (isinstance(expected, dict) and expected != {})
+        if ok and not isinstance(expected, bool):
+            compile_validator(expected, "expected")
         return "" if ok else "the operator is-json takes true, false or a JSON schema"
     if expected is UNSET:
         return f"expected `contains`, or `expected` for the operator {op}"

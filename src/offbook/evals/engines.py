@@ -67,7 +67,7 @@ _encoder = msgspec.json.Encoder(enc_hook=repr)
 _decoder = msgspec.json.Decoder(CaseResult)
 
 
-class Subject(NamedTuple):
+class PythonSubject(NamedTuple):
     """A Python subject, which has a process; trials with the same key have the same one.
 
     Each trial runs in a fork of that process, or in the process itself if it is shared.
@@ -78,7 +78,7 @@ class Subject(NamedTuple):
     shared: bool = False
 
 
-SubjectOf = Callable[[Trial], Subject | None]  # None for a case without a Python subject
+SubjectOf = Callable[[Trial], PythonSubject | None]  # None for a case without a Python subject
 
 
 class _Worker:
@@ -190,7 +190,7 @@ class _Work:
                     send_message(self._results, b"")
                 self._processes[subject.key].run(batch)
 
-    def _group(self, trials: list[Trial]) -> Iterator[tuple[Subject | None, list[Trial]]]:
+    def _group(self, trials: list[Trial]) -> Iterator[tuple[PythonSubject | None, list[Trial]]]:
         """Yield the trials of each subject, in their order."""
         found = [(self._subject_of(trial), trial) for trial in trials]
         for _, group in groupby(found, lambda pair: pair[0] and pair[0].key):
@@ -223,7 +223,7 @@ class _SubjectProcess:
     the worker dies in the same way: the trial is lost.
     """
 
-    def __init__(self, subject: Subject, work: _Work) -> None:
+    def __init__(self, subject: PythonSubject, work: _Work) -> None:
         trials, self._trials = os.pipe()
         self._done, done = os.pipe()
         run = work.run_trial if subject.shared else work.run_in_fork

@@ -26,8 +26,8 @@ from offbook.evals.engines import (
     DEFAULT_TIMEOUT,
     MAX_AHEAD,
     LostTrial,
+    PythonSubject,
     Result,
-    Subject,
     Trial,
     run_local,
     run_on_ray,
@@ -154,7 +154,7 @@ class Evaluator:
         self._guard.__exit__(*error)
         self._guard = None
 
-    def subject_of(self, trial: Trial) -> Subject | None:
+    def subject_of(self, trial: Trial) -> PythonSubject | None:
         """Return the Python subject of a trial; None for other cases."""
         loaded, case = self._find(trial)
         if case.mode != "subject" or not isinstance(case.subject, str):
@@ -170,7 +170,7 @@ class Evaluator:
                 load_subject(loaded, case)
 
         key = (loaded.base, case.subject, case.shared, *sorted(case.env.items()))
-        return Subject(key, load, case.shared)
+        return PythonSubject(key, load, case.shared)
 
     def __call__(self, trial: Trial) -> CaseResult:
         """Return the result of a trial. It blocks the network for good."""
