@@ -243,7 +243,7 @@ def comparison_problem(check: RecordOutput) -> str:
     if op == "is-json":
         ok = isinstance(expected, bool) or (isinstance(expected, dict) and expected != {})
         if ok and not isinstance(expected, bool):
-            compile_validator(expected, "expected")
+            compile_validator(cast("dict[str, Any]", expected), "expected")
         return "" if ok else "the operator is-json takes true, false or a JSON schema"
     if expected is UNSET:
         return f"expected `contains`, or `expected` for the operator {op}"
