@@ -186,6 +186,16 @@ HOMES = {
             ),
             with_offbook=True,
         ),
+        # agents that serve A2A and AG-UI, and a caller of A2A agents
+        Home(
+            "protocols",
+            (
+                "a2a-sdk[http-server]==1.3.0",
+                "ag-ui-protocol==1.0.0",
+                "pydantic-ai-slim[ag-ui,openai]==2.66.0",
+                "uvicorn==0.54.0",
+            ),
+        ),
         Home("claude-agent-sdk", ("claude-agent-sdk==0.2.182",), with_offbook=True),
         # strands requires the versions of the OpenAI and Anthropic SDKs that use httpx
         Home(

@@ -209,6 +209,18 @@ class EventTexts:
         shown = StyledText(escape_controls(excerpt(words, 300)), "name")
         return Node(StyledText("fake ", "faint"), shown, StyledText(state, style))
 
+    def describe_remote_task(self, data: dict[str, Any]) -> Node:
+        """Return the node of a message to a remote agent: `remote billing "Pay" → paid`."""
+        state = str(data.get("state", ""))
+        mark = "→" if state == "completed" else f"→ {escape_controls(state)}"
+        return Node(
+            StyledText("remote ", "faint"),
+            StyledText(escape_controls(str(data.get("agent", ""))), "name"),
+            StyledText(f" {self.shorten_json(data.get('message'))} "),
+            StyledText(f"{mark} ", "error" if state == "failed" else "ok"),
+            StyledText(self.shorten_json(data.get("answer"))),
+        )
+
     def describe_exit(self, data: dict[str, Any]) -> Node:
         """Return the node of the end of a process."""
         ended = "process stopped: timed out" if data.get("timed_out") else "process ended"

@@ -52,6 +52,7 @@ from offbook.trace.events import (
     PROCESS_START,
     PUBLISH,
     REFUSED,
+    REMOTE_TASK,
     REPLY,
     REQUEST,
     RUN_END,
@@ -175,6 +176,7 @@ class TraceTree:
         self._describers = {
             CHANGE: self._texts.describe_change,
             CLI_CALL: self._texts.describe_cli_call,
+            REMOTE_TASK: self._texts.describe_remote_task,
             PUBLISH: self._texts.describe_publish,
             PROCESS_START: self._texts.describe_start,
             PROCESS_EXIT: self._texts.describe_exit,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from offbook.exchange.model import ModelSource, ToolAlias
     from offbook.runs.rehearsal import Rehearsal
     from offbook.subjects.clis.pi import Pi
-    from offbook.subjects.subject import Skill, Subject, ToolServer
+    from offbook.subjects.subject import RemoteAgent, Skill, Subject, ToolServer
 
 PI_SUFFIXES = {".ts", ".js", ".mts", ".mjs", ".cts", ".cjs"}
 
@@ -151,6 +151,7 @@ def drive(  # noqa: PLR0913 - the options of a rehearsal
     sealed: bool = False,
     faults: Faults | Iterable[str] | Mapping[str, Any] | None = None,
     mcp: Iterable[ToolServer] = (),
+    agents: Iterable[RemoteAgent] = (),
     **options: Any,
 ) -> Rehearsal:
     """Drive an agent with a scripted model: an agent of a framework, a function, or a `Subject`.
@@ -168,7 +169,7 @@ def drive(  # noqa: PLR0913 - the options of a rehearsal
     `sealed` runs in a network namespace (Linux). `faults` break some of the model's responses, and
     some tools and host calls: `["reset@2"]`, or `{"seed": 7}` for any. `mcp` are scripted MCP
     servers of the agent: a command-line agent is configured with them, and what they execute is in
-    the trace.
+    the trace. `agents` are scripted remote agents that the agent calls; what they receive is, too.
     """
     from offbook.options import require_bools, require_list
     from offbook.runs.rehearsal import Rehearsal
@@ -229,6 +230,7 @@ def drive(  # noqa: PLR0913 - the options of a rehearsal
         sealed=sealed,
         faults=faults,
         mcp=servers,
+        agents=cast("list[RemoteAgent]", require_list(agents, "agents")),
     )
 
 

@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from offbook.sources.playbook.actions import Role, Turn
     from offbook.sources.playbook.playbook import Playbook
     from offbook.subjects.session.session import AgentSession
-    from offbook.subjects.subject import ToolServer
+    from offbook.subjects.subject import RemoteAgent, ToolServer
     from offbook.trace.events import Event
     from offbook.trace.query import Events
 
@@ -153,6 +153,7 @@ class Rehearsal:
         sealed: bool = False,
         faults: Faults | Iterable[str] | Mapping[str, Any] | None = None,
         mcp: Iterable[ToolServer] = (),
+        agents: Iterable[RemoteAgent] = (),
     ) -> None:
         self.subject = subject
         defaults = _defaults.get() or RehearsalDefaults()
@@ -191,6 +192,7 @@ class Rehearsal:
             serve=serve,
             sealed=sealed,
             servers=tuple(mcp),
+            agents=tuple(agents),
         )
         self._bridge = defaults.bridge or SyncBridge()
         self._runs: list[Run] = []

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from offbook.sources.server.endpoint import Endpoint
     from offbook.sources.server.proxy import Proxy
     from offbook.sources.server.server import Server
-    from offbook.subjects.subject import ToolServer
+    from offbook.subjects.subject import RemoteAgent, ToolServer
     from offbook.subjects.tool_watch import ToolWatch
     from offbook.trace.events import Verdict
     from offbook.trace.hub import Hub
@@ -70,7 +70,8 @@ class Wiring:
     providers' own; `allow` are addresses that it may reach. `refused` are the connections that
     were blocked. With `serve`, clients of this process get the address of a server in their
     environment during the run, instead of being intercepted. A subject that is `sealed` runs in a
-    network namespace. `servers` are MCP servers whose calls are part of the trace.
+    network namespace. `servers` are MCP servers whose calls are part of the trace, and `agents`
+    scripted remote agents.
     """
 
     def __init__(  # noqa: PLR0913 - the options of a run
@@ -86,6 +87,7 @@ class Wiring:
         serve: bool = False,
         sealed: bool = False,
         servers: tuple[ToolServer, ...] = (),
+        agents: tuple[RemoteAgent, ...] = (),
     ) -> None:
         if sealed and (sys.platform != "linux" or subject.model_access != "endpoint"):
             raise UsageError(
@@ -114,7 +116,7 @@ class Wiring:
         self._own_aliases: ToolAliases = (
             subject.tool_aliases if isinstance(subject, HasToolAliases) else {}
         )
-        self._servers = servers
+        self._servers, self._agents = servers, agents
         if isinstance(subject, NamesServerTools):
             names = {t: subject.server_tool_name(s.name, t) for s in servers for t in s.tool_names}
             own = {tool: ToolAlias(name) for tool, name in names.items() if name != tool}
@@ -143,6 +145,9 @@ class Wiring:
         self._hub.tool_track = getattr(self._source, "tool_track", None)
         self._hub.http_track = getattr(self._source, "http_track", None)
         watch = self._attach_servers() if self._servers else None
+        for agent in self._agents:
+            agent.attach(self._hub)
+            self._undo.append(agent.detach)
         if self._subject.model_access == "call":
             source: ModelSource = self._source
             if self._hub.faults is not None:
@@ -177,9 +182,10 @@ class Wiring:
             context = msgspec.structs.replace(context, to_script_call=aliased.original_call)
         if self._endpoint is not None:
             self._endpoint.source = source
+        variables = {_url_variable("MCP", each.name): each.url for each in self._servers}
+        variables |= {_url_variable("AGENT", each.name): each.url for each in self._agents}
+        context = msgspec.structs.replace(context, servers=self._servers, variables=variables)
         if watch is not None:
-            variables = {_server_variable(server): server.url for server in self._servers}
-            context = msgspec.structs.replace(context, servers=self._servers, variables=variables)
             if watch is not getattr(self._subject, "tool_watch", None):
                 self._undo.append(watch.open(context))
         return msgspec.structs.replace(context, source=source)
@@ -307,7 +313,8 @@ class Wiring:
         from offbook.sources.inprocess.patching import track_http
 
         urls = [self._endpoint.url] if self._endpoint is not None else []
-        parts = [urlsplit(url) for url in (*urls, *(server.url for server in self._servers)) if url]
+        urls += [each.url for each in (*self._servers, *self._agents)]
+        parts = [urlsplit(url) for url in urls if url]
         return track_http(track, [(each.hostname or "", each.port) for each in parts])
 
     @contextmanager
@@ -397,12 +404,12 @@ class Wiring:
         return "\n".join(lines)
 
     def server_verdicts(self) -> Iterable[Verdict]:
-        """Return the verdicts of the MCP servers."""
-        for server in self._servers:
-            yield from server.verdicts()
+        """Return the verdicts of the MCP servers and of the remote agents."""
+        for each in (*self._servers, *self._agents):
+            yield from each.verdicts()
 
     def close(self) -> None:
-        """Remove the endpoint and its proxy, and end the recording of the MCP servers."""
+        """Remove the endpoint and its proxy, and end the recording of servers and agents."""
         while self._undo:
             self._undo.pop()()
         if self._proxy is not None:
@@ -411,9 +418,9 @@ class Wiring:
             self._endpoint.close()
 
 
-def _server_variable(server: ToolServer) -> str:
-    """Return the variable in which a command finds the URL of an MCP server."""
-    return f"OFFBOOK_MCP_{''.join(c if c.isalnum() else '_' for c in server.name).upper()}"
+def _url_variable(kind: str, name: str) -> str:
+    """Return the variable in which a command finds the URL of an MCP server or a remote agent."""
+    return f"OFFBOOK_{kind}_{''.join(c if c.isalnum() else '_' for c in name).upper()}"
 
 
 def _url_variables() -> set[str]:

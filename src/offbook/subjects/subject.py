@@ -224,6 +224,29 @@ class ToolServer(Protocol):
         ...
 
 
+class RemoteAgent(Protocol):
+    """A scripted agent that the agent under test calls, `drive(…, agents=[agent])`."""
+
+    name: str
+
+    @property
+    def url(self) -> str:
+        """Its address."""
+        ...
+
+    def attach(self, hub: Hub, /) -> None:
+        """Record what it receives in the trace of a run."""
+        ...
+
+    def detach(self) -> None:
+        """End the recording."""
+        ...
+
+    def verdicts(self) -> Iterable[Verdict]:
+        """Return its verdicts at the end of the run, such as that it was never used."""
+        ...
+
+
 @runtime_checkable
 class NamesServerTools(Protocol):
     """A subject with another name for a tool of an MCP server than the server's own."""

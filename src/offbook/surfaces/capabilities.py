@@ -14,6 +14,7 @@ CAPABILITIES = (
     "lint",
     "mcp",
     "patterns",
+    "protocols",
     "sandbox",
     "viewer",
     "workflows",

@@ -15,6 +15,7 @@ Names
     ui.*                         notifications and questions to the user
     host.call                    what the agent asked of its host
     cli.call                     a call of a fake program
+    remote.task                  a task that a scripted remote agent received
     step.pre|post                the steps of a persona, or of a framework's agent
     handoff plan                 what an agent passes on, and what it decided
     fault.injected               a fault: what went wrong on purpose
@@ -77,6 +78,7 @@ PERSON = "person.asked"  # The agent asked a person: the question, and the answe
 FAULT = "fault.injected"  # A fault of the run's plan: its kind, and where it was injected.
 HOST_CALL = "host.call"  # A call of the host: parameters, who answered, and the answer.
 CLI_CALL = "cli.call"  # A call of a fake program: its arguments and exit code.
+REMOTE_TASK = "remote.task"  # A scripted remote agent received a message: its task and answer.
 PUBLISH = "bus.publish"  # A hat published an event: topic and payload.
 WORKSPACE_FILES = "workspace.files"  # Files of a loop: written, with their texts, and deleted.
 PROCESS_START = "process.start"  # A process starts: its command.
@@ -483,6 +485,17 @@ class HostCallData(EventData, frozen=True):
     outcome: str
     result: Any = UNSET
     error: str | Optional = UNSET
+
+
+class RemoteTaskData(EventData, frozen=True):
+    """A message that a scripted remote agent received, the state of its task, and the answer."""
+
+    event_name = REMOTE_TASK
+    agent: str
+    task: str
+    message: Any
+    state: str
+    answer: Any
 
 
 class CliCallData(EventData, frozen=True):

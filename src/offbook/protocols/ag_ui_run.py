@@ -1,0 +1,305 @@
+"""The events of one AG-UI run, held against the rules of their order.
+
+A front end builds messages, tool calls and a state from the events; `ReceivedRun` does the same.
+
+https://docs.ag-ui.com/concepts/events
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+from offbook.exchange.json_rpc import JsonObject, as_object
+from offbook.protocols.a2a_task import objects
+
+if TYPE_CHECKING:
+    from offbook.protocols.served_agent import Problems
+
+# Events that open something, and those that need it open or close it, by the field of its id.
+SPANS = {
+    "TEXT_MESSAGE": ("messageId", "START", ("CONTENT",), ("END",)),
+    "TOOL_CALL": ("toolCallId", "START", ("ARGS",), ("END",)),
+    "STEP": ("stepName", "STARTED", (), ("FINISHED",)),
+    "REASONING_MESSAGE": ("messageId", "START", ("CONTENT",), ("END",)),
+    "REASONING": ("messageId", "START", (), ("END",)),
+    "SUBAGENT": ("subagentRunId", "STARTED", (), ("FINISHED", "ERROR")),
+}
+OTHERS = {
+    *("RUN_STARTED", "RUN_FINISHED", "RUN_ERROR"),
+    *("TEXT_MESSAGE_CHUNK", "TOOL_CALL_CHUNK", "REASONING_MESSAGE_CHUNK", "TOOL_CALL_RESULT"),
+    *("STATE_SNAPSHOT", "STATE_DELTA", "MESSAGES_SNAPSHOT"),
+    *("ACTIVITY_SNAPSHOT", "ACTIVITY_DELTA", "RAW", "CUSTOM", "REASONING_ENCRYPTED_VALUE"),
+}
+ENDS = ("RUN_FINISHED", "RUN_ERROR")
+DELTAS = ("TEXT_MESSAGE_CONTENT", "TOOL_CALL_ARGS", "REASONING_MESSAGE_CONTENT")
+
+
+def _event_spans() -> dict[str, tuple[str, str]]:
+    """Return the span of each event, and whether it opens, uses or closes it."""
+    found: dict[str, tuple[str, str]] = {}
+    for span, (_, opens, uses, closes) in SPANS.items():
+        found[f"{span}_{opens}"] = (span, "open")
+        found |= {f"{span}_{each}": (span, "use") for each in uses}
+        found |= {f"{span}_{each}": (span, "close") for each in closes}
+    return found
+
+
+EVENT_SPANS = _event_spans()
+
+
+class ReceivedRun:
+    """One run of the agent, updated by each event.
+
+    `messages` are those of the conversation, with what the run added. `calls` are the tool calls
+    of the run by their id, `unanswered` the ids of those without a result.
+    """
+
+    def __init__(
+        self, problems: Problems, thread: str, run: str, messages: list[JsonObject], state: Any
+    ) -> None:
+        self.messages = [*messages]
+        self.state = state
+        self.calls: dict[str, JsonObject] = {}
+        self.unanswered: list[str] = []
+        self.end: JsonObject = {}
+        self.text = ""  # of the last message
+        self._thread, self._run = thread, run
+        self._started = False
+        self._open: dict[tuple[str, str], JsonObject] = {}
+        self._seen: set[tuple[str, str]] = set()
+        self._chunk = ""  # the last message or call that came in chunks
+        self._problems = problems
+
+    @property
+    def interrupts(self) -> list[JsonObject]:
+        """What the run waits for."""
+        outcome = as_object(self.end.get("outcome"))
+        return objects(outcome.get("interrupts")) if outcome.get("type") == "interrupt" else []
+
+    def update(self, event: JsonObject) -> None:
+        """Apply an event."""
+        expect = self._problems.expect
+        kind = str(event.get("type"))
+        known = kind in EVENT_SPANS or kind in OTHERS
+        expect(known, f"unknown event {event.get('type')!r}")
+        expect(not self.end, f"{kind} after {self.end.get('type')}")
+        first = kind in {"RUN_STARTED", "RUN_ERROR"}
+        expect(self._started or first, f"{kind} before RUN_STARTED")
+        if kind in EVENT_SPANS:
+            self._update_span(kind, event)
+        elif known:
+            getattr(self, f"_on_{kind.lower()}", lambda _: None)(event)
+
+    def _update_span(self, kind: str, event: JsonObject) -> None:
+        expect = self._problems.expect
+        span, action = EVENT_SPANS[kind]
+        field = SPANS[span][0]
+        key = (span, str(event.get(field) or ""))
+        expect(key[1], f"{kind} must have {field}")
+        what = f"{kind} of {key[1]!r}"
+        if action == "open":
+            expect(key not in self._open, f"{what}, which is open")
+            again = key in self._seen and span != "STEP"
+            expect(not again, f"{what}, which has ended")
+            self._open[key] = self._begin(span, event)
+            self._seen.add(key)
+            return
+        expect(key in self._open, f"{what}, which is not open")
+        begun = self._open.get(key)
+        if begun is None:
+            return
+        if action == "use":
+            delta = event.get("delta")
+            empty_ok = span == "TOOL_CALL"
+            expect(isinstance(delta, str) and (delta or empty_ok), f"{kind} must have a delta")
+            self._append(span, begun, str(delta or ""))
+        else:
+            del self._open[key]
+            if span == "TOOL_CALL":
+                self._check_arguments(begun)
+
+    # --- Messages and tool calls
+
+    def _begin(self, span: str, event: JsonObject) -> JsonObject:
+        if span == "TEXT_MESSAGE":
+            role = event.get("role") or "assistant"
+            message = {"id": event.get("messageId"), "role": role, "content": ""}
+            self.messages.append(message)
+            self.text = ""
+            return message
+        if span != "TOOL_CALL":
+            return {}
+        name = event.get("toolCallName")
+        self._problems.expect(name, "TOOL_CALL_START must have toolCallName")
+        call_id = str(event.get("toolCallId"))
+        function = {"name": name, "arguments": ""}
+        call: JsonObject = {"id": call_id, "type": "function", "function": function}
+        self.calls[call_id] = call
+        self.unanswered.append(call_id)
+        # The calls of one reply of the model are one message.
+        parent = event.get("parentMessageId")
+        owner = next((m for m in self.messages if parent and m.get("id") == parent), None)
+        last = self.messages[-1] if self.messages else {}
+        if owner is None and not parent and last.get("toolCalls"):
+            owner = last
+        if owner is None:
+            owner = {"id": parent or f"message-of-{call_id}", "role": "assistant"}
+            self.messages.append(owner)
+        owner.setdefault("toolCalls", []).append(call)
+        return call
+
+    def _append(self, span: str, begun: JsonObject, delta: str) -> None:
+        if span == "TEXT_MESSAGE":
+            begun["content"] += delta
+            if begun["role"] == "assistant":
+                self.text = begun["content"]
+        elif span == "TOOL_CALL":
+            begun["function"]["arguments"] += delta
+
+    def _check_arguments(self, call: JsonObject) -> None:
+        function = call["function"]
+        try:
+            msgspec.json.decode(function["arguments"] or "{}")
+        except msgspec.DecodeError:
+            self._problems.found.append(f"the arguments of {function['name']} must be JSON")
+
+    def _on_tool_call_result(self, event: JsonObject) -> None:
+        call_id = str(event.get("toolCallId"))
+        earlier = [call for message in self.messages for call in objects(message.get("toolCalls"))]
+        known = any(call.get("id") == call_id for call in earlier)
+        what = f"TOOL_CALL_RESULT of {call_id!r}"
+        self._problems.expect(known, f"{what}, which was not called")
+        self._problems.expect(
+            ("TOOL_CALL", call_id) not in self._open, f"{what} before its TOOL_CALL_END"
+        )
+        if call_id in self.unanswered:
+            self.unanswered.remove(call_id)
+        content = event.get("content")
+        self.messages.append(
+            {
+                "id": event.get("messageId") or f"result-of-{call_id}",
+                "role": "tool",
+                "toolCallId": call_id,
+                "content": content,
+            }
+        )
+
+    def _on_text_message_chunk(self, event: JsonObject) -> None:
+        self._add_chunk("TEXT_MESSAGE", event)
+
+    def _on_tool_call_chunk(self, event: JsonObject) -> None:
+        self._add_chunk("TOOL_CALL", event)
+
+    def _add_chunk(self, span: str, event: JsonObject) -> None:
+        """Apply a chunk: the first has the id, and the next ones may omit it."""
+        name = str(event.get(SPANS[span][0]) or self._chunk)
+        self._problems.expect(name, f"the first {span}_CHUNK must have {SPANS[span][0]}")
+        key = (span, name)
+        if name != self._chunk or key not in self._seen:
+            self._chunk = name
+            self._seen.add(key)
+            self._chunked = self._begin(span, {**event, SPANS[span][0]: name})
+        self._append(span, self._chunked, str(event.get("delta") or ""))
+
+    def _on_messages_snapshot(self, event: JsonObject) -> None:
+        given = event.get("messages")
+        self._problems.expect(isinstance(given, list), "MESSAGES_SNAPSHOT must have messages")
+        self.messages = objects(given)
+
+    # --- The state
+
+    def _on_state_snapshot(self, event: JsonObject) -> None:
+        self._problems.expect("snapshot" in event, "STATE_SNAPSHOT must have a snapshot")
+        self.state = event.get("snapshot")
+
+    def _on_state_delta(self, event: JsonObject) -> None:
+        try:
+            self.state = apply_patch(self.state, objects(event.get("delta")))
+        except (LookupError, TypeError, ValueError) as error:
+            self._problems.found.append(f"STATE_DELTA does not fit the state: {error}")
+
+    # --- The run
+
+    def _on_run_started(self, event: JsonObject) -> None:
+        self._problems.expect(not self._started, "RUN_STARTED twice")
+        self._started = True
+        for name, expected in (("threadId", self._thread), ("runId", self._run)):
+            got = event.get(name)
+            self._problems.expect(got == expected, f"RUN_STARTED of another {name}: {got!r}")
+
+    def _on_run_finished(self, event: JsonObject) -> None:
+        self.end = event
+        for span, name in self._open:
+            self._problems.found.append(f"RUN_FINISHED while {span} {name!r} is open")
+
+    def _on_run_error(self, event: JsonObject) -> None:
+        self.end = event
+        self._problems.expect(event.get("message"), "RUN_ERROR must have a message")
+
+    def close(self) -> None:
+        """Note that the stream has ended."""
+        self._problems.expect(self.end, f"the stream ended without {' or '.join(ENDS)}")
+
+
+def join_deltas(events: list[JsonObject]) -> list[JsonObject]:
+    """Return the events with one delta for each message and call: their number is random."""
+    joined: list[JsonObject] = []
+    for event in events:
+        last = joined[-1] if joined else {}
+        same = all(event.get(key) == last.get(key) for key in ("type", "messageId", "toolCallId"))
+        if same and event.get("type") in DELTAS:
+            joined[-1] = {**last, "delta": f"{last.get('delta')}{event.get('delta')}"}
+        else:
+            joined.append(event)
+    return joined
+
+
+def apply_patch(document: Any, operations: list[JsonObject]) -> Any:
+    """Return the document after these operations of JSON Patch (RFC 6902)."""
+    root: JsonObject = {"": deepcopy(document)}
+    for operation in operations:
+        kind, path = operation.get("op"), str(operation.get("path", ""))
+        if kind in {"move", "copy"}:
+            source, key = _resolve(root, str(operation.get("from", "")))
+            value = deepcopy(source[key])
+            if kind == "move":
+                del source[key]
+        else:
+            value = deepcopy(operation.get("value"))
+        parent, key = _resolve(root, path)
+        if kind == "test":
+            if parent[key] != value:
+                raise ValueError(f"{path} is not {value!r}")
+        elif kind == "remove":
+            del parent[key]
+        elif kind == "replace":
+            _ = parent[key]  # it must exist
+            parent[key] = value
+        elif kind in {"add", "move", "copy"}:
+            if isinstance(parent, list) and key <= len(cast("list[Any]", parent)):
+                cast("list[Any]", parent).insert(key, value)
+            else:
+                parent[key] = value
+        else:
+            raise ValueError(f"unknown operation {kind!r}")
+    return root[""]
+
+
+def _resolve(root: JsonObject, path: str) -> tuple[Any, Any]:
+    """Return the object or list that a JSON pointer names, and the key in it."""
+    parent: Any = root
+    *names, last = path.split("/") if path else [""]
+    for name in names:
+        parent = parent[_to_key(parent, name)]
+    if not isinstance(parent, (dict, list)):
+        raise TypeError(f"{path} is not in an object or a list")
+    return cast("Any", parent), _to_key(parent, last)
+
+
+def _to_key(parent: Any, name: str) -> Any:
+    if isinstance(parent, list):
+        return len(cast("list[Any]", parent)) if name == "-" else int(name)
+    return name.replace("~1", "/").replace("~0", "~")
