@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
-from offbook import Command, call, drive, say, when
+from offbook import Command, Live, call, drive, say, when
 from offbook.errors import CheckFailed, UsageError
-from offbook.protocols import ScriptedAgent, remote_agent
+from offbook.protocols import A2a, ScriptedAgent, remote_agent
 from offbook.reports.styled_lines import render_line
 from offbook.reports.terminal import TraceTree
 
@@ -162,3 +162,12 @@ def test_a_remote_agent_is_part_of_one_run_at_a_time():
 def test_a_remote_agent_without_a_name_is_refused():
     with pytest.raises(UsageError, match="takes its name first"):
         remote_agent("", "paid")
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+def test_an_agent_that_runs_already_is_driven_by_its_address(streaming: bool):  # noqa: FBT001 - a case
+    agent = remote_agent("billing", {"paid": 7}, streaming=streaming)
+    with drive(A2a(agent.url), source=Live()) as rehearsal:
+        run = rehearsal.run("Pay")
+    assert run.output == {"paid": 7}
+    assert agent.tasks == ["Pay"]

@@ -1,12 +1,13 @@
 """The official SDKs as the other side, installed by `./dev clients`."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from offbook import Command, drive, say, when
-from offbook.people import person
-from offbook.protocols import A2a, remote_agent
+from offbook import Command, Tool, call, drive, say, when
+from offbook.people import allow, deny, person
+from offbook.protocols import A2a, AgUi, remote_agent
 from tests.matrix.homes import HOMES
 from tests.matrix.rows import WHOLE
 from tests.protocols.test_scripted_agent import billing
@@ -46,3 +47,44 @@ def test_a_caller_on_the_sdk_reaches_a_scripted_remote_agent(way: str):
     assert agent.tasks == ["Pay", "7"]
     assert states == ["input-required", "completed"]
     assert "Pay: paid from 7" in sent
+
+
+def ag_ui(**options: Any) -> AgUi:
+    return AgUi(program("ag_ui_agent.py", "{port}"), path="/agent", **options)
+
+
+def test_the_adapter_of_pydantic_ai_keeps_the_rules_and_the_conversation():
+    with drive(ag_ui()) as rehearsal:
+        run = rehearsal.run(
+            when("Add", [[say("I add."), call("add", {"a": 2, "b": 3})], say("It is 5.")]),
+            when("Again", [say("Still 5.")]),
+        )
+        kinds = {event.data["type"] for event in run.events.named("process.event")}
+    assert run.results("add")[0].text == "5"
+    assert run.output == "Still 5."
+    assert {"RUN_STARTED", "TOOL_CALL_RESULT", "TEXT_MESSAGE_END", "RUN_FINISHED"} <= kinds
+
+
+APPROVALS = [
+    (allow, "refunded 7"),
+    (allow({"order": 8}), "refunded 8"),
+    (deny("too much"), "too much"),
+]
+
+
+@pytest.mark.parametrize("answer, result", APPROVALS)
+def test_a_person_answers_an_interrupt_of_pydantic_ai(answer: Any, result: str):
+    refund = call("refund", {"order": 7})
+    with drive(ag_ui()) as rehearsal:
+        run = rehearsal.run(when("Refund", [refund, person("refund", answer), say("Done.")]))
+    assert run.results("refund")[0].text == result
+    assert run.output == "Done."
+
+
+def test_a_person_answers_a_tool_of_the_front_end_that_pydantic_ai_calls():
+    tool = Tool("pick_color", "Pick a color.", {"type": "object", "properties": {}})
+    with drive(ag_ui(tools=[tool])) as rehearsal:
+        run = rehearsal.run(
+            when("Paint", [call("pick_color"), person("pick_color", "red"), say("Painted.")])
+        )
+    assert run.results("pick_color")[0].text == "red"

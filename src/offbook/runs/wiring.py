@@ -185,9 +185,8 @@ class Wiring:
         variables = {_url_variable("MCP", each.name): each.url for each in self._servers}
         variables |= {_url_variable("AGENT", each.name): each.url for each in self._agents}
         context = msgspec.structs.replace(context, servers=self._servers, variables=variables)
-        if watch is not None:
-            if watch is not getattr(self._subject, "tool_watch", None):
-                self._undo.append(watch.open(context))
+        if watch is not None and watch is not getattr(self._subject, "tool_watch", None):
+            self._undo.append(watch.open(context))
         return msgspec.structs.replace(context, source=source)
 
     async def _ask_person(self, question: PersonQuestion, /) -> Answer:
