@@ -29,9 +29,9 @@ from offbook.checks.context import CheckContext as CheckContext
 from offbook.checks.context import NoData as NoData
 from offbook.checks.context import OutputMatch as OutputMatch
 from offbook.checks.context import Termination as Termination
-from offbook.checks.expected_files import MAX_STATES as MAX_STATES
 from offbook.checks.expected_files import MAX_STATE_TEXT as MAX_STATE_TEXT
 from offbook.checks.expected_files import MAX_STATE_TEXTS as MAX_STATE_TEXTS
+from offbook.checks.expected_files import MAX_STATES as MAX_STATES
 from offbook.checks.expected_files import FileMove as FileMove
 from offbook.checks.expected_files import FileStates as FileStates
 from offbook.checks.expected_files import PendingChange as PendingChange

@@ -1,9 +1,9 @@
+from offbook.checks.audit import AuditedTranscript as AuditedTranscript
 from offbook.checks.audit import AuditFinding as AuditFinding
 from offbook.checks.audit import AuditPolicy as AuditPolicy
 from offbook.checks.audit import AuditResult as AuditResult
 from offbook.checks.audit import AuditRule as AuditRule
 from offbook.checks.audit import AuditState as AuditState
-from offbook.checks.audit import AuditedTranscript as AuditedTranscript
 from offbook.checks.audit import assert_audit as assert_audit
 from offbook.checks.audit import audit_transcript as audit_transcript
 from offbook.checks.audit import parse_audit_policy as parse_audit_policy
