@@ -96,6 +96,13 @@ def test_a_stream_has_the_task_its_artifact_and_its_end():
     assert [next(iter(result)) for result in results] == ["task", "artifactUpdate", "statusUpdate"]
 
 
+def test_the_stream_of_a_task_that_got_its_input_begins_as_working():
+    caller = Caller(remote_agent("billing", billing))
+    (first,) = caller.send("Pay")
+    task, *_ = caller.send("7", first["task"]["id"], "SendStreamingMessage")
+    assert task["task"]["status"] == {"state": "TASK_STATE_WORKING"}
+
+
 def test_a_task_that_waits_can_be_canceled_once():
     caller = Caller(remote_agent("billing", billing))
     (first,) = caller.send("Pay")

@@ -239,6 +239,7 @@ class ScriptedAgent:
             task = self._find(name)
             if task.state != "INPUT_REQUIRED":
                 raise RpcError(f"the task is {task.state.lower()}", INVALID_PARAMS)
+            task.state, task.status = "WORKING", None  # it no longer waits for this input
         else:
             number = len(self._known) + 1
             context = str(message.get("contextId") or f"context-{number}")
