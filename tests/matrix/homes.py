@@ -186,6 +186,16 @@ HOMES = {
             ),
             with_offbook=True,
         ),
+        # the official SDK of MCP for TypeScript, and the inspector
+        Home(
+            "mcp-node",
+            (
+                "@modelcontextprotocol/sdk@1.32.2",
+                "@modelcontextprotocol/inspector@2.12.0",
+                "zod@4.6.7",
+            ),
+            npm=True,
+        ),
         # agents that serve A2A and AG-UI, and a caller of A2A agents
         Home(
             "protocols",

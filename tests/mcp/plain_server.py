@@ -57,6 +57,8 @@ def find_order(number: object) -> dict[str, Any]:
         return {"content": [{"type": "text", "text": json.dumps(answer["result"])}]}
     if FAULT == "content":
         return {"content": [{"type": "txt", "text": "a lamp"}]}
+    if FAULT.startswith("sk-"):
+        return {"content": [{"type": "text", "text": f"order {number}, paid with {FAULT}"}]}
     if FAULT == "no content":
         return {}
     return {"content": [{"type": "text", "text": f"order {number}"}]}

@@ -12,7 +12,8 @@ whatever the client is.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from inspect import Parameter, getdoc, isawaitable, iscoroutinefunction, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_type_hints
@@ -20,11 +21,12 @@ from typing import TYPE_CHECKING, Any, cast, get_type_hints
 import msgspec
 
 from offbook.errors import UsageError, explain_call
-from offbook.exchange.json_rpc import JsonObject
+from offbook.exchange.json_rpc import JsonObject, as_object
 from offbook.exchange.messages import Text
 from offbook.exchange.model import Tool, compile_validator
 from offbook.files import read_document
 from offbook.mcp.http_sessions import bridge_command, mount
+from offbook.mcp.real_server import RealServer
 from offbook.mcp.server_session import ANY_OBJECT, ServerSession, ServerTool, ToolContext
 from offbook.subjects.mock_tools import ToolOutcome, describe_exception, error_outcome
 from offbook.subjects.subject import MOCKS_USED
@@ -32,6 +34,7 @@ from offbook.trace.events import Verdict
 from offbook.trace.hub import use_hub
 
 if TYPE_CHECKING:
+    from offbook.exchange.tool_track import ToolTrack
     from offbook.subjects.tool_watch import ToolWatch, WatchedCall
     from offbook.trace.hub import Hub
 
@@ -68,6 +71,7 @@ def mcp_server(
     prompts: Mapping[str, Any] | None = None,
     instructions: str = "",
     page_size: int = 0,
+    command: Sequence[str] = (),
 ) -> ScriptedServer:
     """Return a scripted MCP server, or the one that a YAML or JSON file defines.
 
@@ -75,11 +79,24 @@ def mcp_server(
     tool. In a list, a pair of a `Tool` and a result has a schema of your own. `resources` are
     texts, bytes or functions by their URI, and `prompts` texts or functions by their name. Lists
     have pages of `page_size`.
+
+    With `command`, that of a real MCP server, requests are passed on to it, and it defines the
+    tools, resources and prompts. A tape records what it answers, and replays it without it.
     """
     if isinstance(name, Path) or str(name).endswith((".yaml", ".yml", ".json")):
         return _read_server(Path(name))
     if not isinstance(name, str) or not name:
         raise UsageError("mcp_server() takes its name first", hint='mcp_server("shop", tools={…})')
+    if command:
+        if tools or resources or prompts or instructions:
+            raise UsageError(
+                "mcp_server() takes a command or tools, resources and prompts, not both",
+                hint="mock a tool of a real server with mock_tools=, or write a second server",
+            )
+        if isinstance(command, str):
+            hint = 'mcp_server("time", command=["uvx", "mcp-server-time"])'
+            raise UsageError(f"command: expected a list of words, got {command!r}", hint=hint)
+        return ScriptedServer(name, page_size=page_size, real=RealServer(name, command))
     server = ScriptedServer(name, instructions, page_size)
     if isinstance(tools, Mapping):
         named = cast("Mapping[str, Any]", tools)
@@ -124,7 +141,15 @@ class ScriptedServer:
     run, unless it has `allow_unused_mocks`.
     """
 
-    def __init__(self, name: str, instructions: str = "", page_size: int = 0) -> None:
+    def __init__(
+        self,
+        name: str,
+        instructions: str = "",
+        page_size: int = 0,
+        *,
+        real: RealServer | None = None,
+    ) -> None:
+        self.real = real
         self.name = name
         self.instructions = instructions
         self.page_size = page_size
@@ -154,6 +179,8 @@ class ScriptedServer:
 
     def close(self) -> None:
         """Remove the server; its clients are disconnected."""
+        if self.real is not None:
+            self.real.close()
         mounted, self._mounted = self._mounted, None
         if mounted is not None:
             mounted[1]()
@@ -207,16 +234,33 @@ class ScriptedServer:
                 f"the MCP server {self.name!r} is part of another run",
                 hint="create a server for each run",
             )
+        if self.real is not None:
+            self._open_real(self.real, hub.tool_track)
         self.hub, self.watch = hub, watch
         self.calls.clear()
+
+    def _open_real(self, real: RealServer, track: ToolTrack | None) -> None:
+        """Take the tools of the real server; each passes its calls on."""
+        real.open(track)
+        self.tools = {}
+        for listed in map(as_object, real.lists.get("tools/list") or ()):
+            name = str(listed.get("name"))
+            schema, description = listed.get("inputSchema"), listed.get("description")
+            self.tools[name] = ServerTool(None, str(description or ""), as_object(schema))
 
     def detach(self) -> None:
         """End the recording."""
         self.hub = self.watch = None
         self._mocks = {}
+        if self.real is not None:
+            self.real.close()
 
     def verdicts(self) -> Iterable[Verdict]:
-        """Return a failed verdict if tools were never called."""
+        """Return a failed verdict if tools were never called; of a real server, if none was."""
+        if self.real is not None:
+            if not self.calls:
+                yield Verdict(MOCKS_USED, "fail", f"never used: the MCP server {self.name}")
+            return
         called = {name for name, _ in self.calls}
         unused = [name for name in self.tools if name not in called]
         if unused:
@@ -227,20 +271,23 @@ class ScriptedServer:
         """Run a tool; its execution is part of the trace."""
         tool = self._mocks.get(name) or self.tools[name]
         self.calls.append((name, arguments))
-        if errors := compile_validator(tool.schema, f"{self.name}.{name}")(arguments):
+        run = partial(_run_tool, tool, arguments, context)
+        if self.real is not None and name not in self._mocks:
+            run = partial(context.pass_on, self.real, name, arguments)
+        elif errors := compile_validator(tool.schema, f"{self.name}.{name}")(arguments):
             problem = errors[0]
             place = ".".join(map(str, problem.path))
             return error_outcome(f"invalid arguments of {name}: {place} {problem.message}".strip())
         hub, watch = self.hub, self.watch
         if hub is None or watch is None:
-            return await _run_tool(tool, arguments, context)
+            return await run()
         with use_hub(hub):
             # A client in this process has reported the execution before it sent the call.
             if watch.is_reported(name, arguments):
-                return await _run_tool(tool, arguments, context)
+                return await run()
             watched = watch.call(name, arguments)
             watched.served = True
-            return await watched.run_async(lambda: _run_tool(tool, arguments, context), _note)
+            return await watched.run_async(run, _note)
 
 
 def _note(execution: WatchedCall, outcome: ToolOutcome) -> ToolOutcome:

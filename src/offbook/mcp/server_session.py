@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import re
 from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter, getdoc, isawaitable, signature
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import msgspec
 
@@ -19,13 +20,26 @@ from offbook.exchange.json_rpc import (
     RpcError,
     as_object,
 )
-from offbook.exchange.messages import Image, RawBlock, Text
+from offbook.exchange.messages import Content, Image, RawBlock, Text
 from offbook.subjects.mock_tools import ToolOutcome, describe_exception, error_outcome
 from offbook.version import VERSION
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from offbook.mcp.real_server import RealServer
 
 PROTOCOL_VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 ANY_OBJECT: JsonObject = {"type": "object"}
 RESOURCE_NOT_FOUND = -32002
+# What a server lists, by its method: the capability for it, and the key of the result.
+LISTS = {
+    "tools/list": ("tools", "tools"),
+    "resources/list": ("resources", "resources"),
+    "resources/templates/list": ("resources", "resourceTemplates"),
+    "prompts/list": ("prompts", "prompts"),
+}
+PASSED_ON = {"resources/read", "prompts/get", "completion/complete"}  # to a real server
 
 
 class ServerTool(msgspec.Struct, frozen=True):
@@ -57,6 +71,10 @@ class ToolContext:
     def __init__(self, session: ServerSession, token: object) -> None:
         self._session = session
         self._token = token
+
+    async def pass_on(self, real: RealServer, tool: str, arguments: JsonObject) -> ToolOutcome:
+        """Let a real server run the tool, for the same client."""
+        return await real.call_tool(tool, arguments, self._session, self._token)
 
     async def progress(self, done: float, total: float | None = None, message: str = "") -> None:
         """Report progress, if the client asked for it."""
@@ -102,6 +120,7 @@ class ServedParts(Protocol):
     resources: dict[str, Any]
     prompts: dict[str, Any]
     sessions: list[ServerSession]
+    real: RealServer | None
 
     async def call(self, name: str, arguments: JsonObject, context: ToolContext, /) -> ToolOutcome:
         """Run a tool."""
@@ -137,6 +156,22 @@ class ServerSession:
         """Send a notification from any thread."""
         self._call_soon(lambda: self.peer.notify(method, params))
 
+    def ask_soon(
+        self, capability: str, method: str, params: JsonObject, answer: Future[Any]
+    ) -> None:
+        """Send a request to the client from any thread; `answer` gets its result."""
+
+        async def ask() -> None:
+            try:
+                answer.set_result(await self.ask(capability, method, params))
+            except Exception as error:  # noqa: BLE001 - it belongs to the other thread
+                answer.set_exception(error)
+
+        def start() -> None:
+            self._asking = asyncio.ensure_future(ask())
+
+        self._call_soon(start)
+
     async def ask(self, capability: str, method: str, params: JsonObject) -> JsonObject:
         """Send a request to the client, if it has the capability for it."""
         if capability not in self._client:
@@ -152,6 +187,12 @@ class ServerSession:
 
     async def _respond(self, method: str, params: JsonObject) -> JsonObject:  # noqa: PLR0911 - one for each method
         server = self._server
+        if server.real is not None:
+            if method in server.real.lists and method != "initialize":
+                key = LISTS[method][1]
+                return self._page(key, server.real.lists[method], params)
+            if method in PASSED_ON:
+                return await server.real.pass_on(method, params, self)
         match method:
             case "initialize":
                 return self._initialize(params)
@@ -186,6 +227,8 @@ class ServerSession:
     def _initialize(self, params: JsonObject) -> JsonObject:
         server, version = self._server, params.get("protocolVersion")
         self._client = as_object(params.get("capabilities"))
+        if server.real is not None:
+            return self._initialize_real(as_object(server.real.lists.get("initialize")), version)
         capabilities: JsonObject = {"tools": {"listChanged": True}, "logging": {}}
         if server.resources:
             capabilities["resources"] = {"subscribe": True, "listChanged": True}
@@ -196,6 +239,16 @@ class ServerSession:
             "capabilities": capabilities,
             "serverInfo": {"name": server.name, "version": VERSION},
             **({"instructions": server.instructions} if server.instructions else {}),
+        }
+
+    def _initialize_real(self, info: JsonObject, version: object) -> JsonObject:
+        """Return the answer of the real server, without what is not passed on."""
+        offered = as_object(info.get("capabilities"))
+        names = offered.keys() & {"tools", "resources", "prompts", "logging", "completions"}
+        return {
+            **info,
+            "protocolVersion": version if version in PROTOCOL_VERSIONS else PROTOCOL_VERSIONS[0],
+            "capabilities": {name: {} for name in sorted(names)},
         }
 
     def _page(self, key: str, items: Sequence[JsonObject], params: JsonObject) -> JsonObject:
@@ -258,6 +311,26 @@ def _describe_prompt(name: str, value: Any) -> JsonObject:
         for parameter in signature(value).parameters.values()
     ]
     return {"name": name, "description": getdoc(value) or "", "arguments": arguments}
+
+
+def read_outcome(result: JsonObject) -> ToolOutcome:
+    """Return a result of `tools/call` as the outcome of a tool."""
+    blocks = result.get("content")
+    content = [as_object(each) for each in cast("list[object]", blocks or ())]
+    return ToolOutcome(
+        tuple(read_block(str(block.get("type")), block) for block in content),
+        result.get("structuredContent"),
+        bool(result.get("isError")),
+    )
+
+
+def read_block(kind: str, block: JsonObject) -> Content:
+    """Return a block of a message of MCP."""
+    if kind == "text":
+        return Text(str(block.get("text", "")))
+    if kind == "image":
+        return Image(str(block.get("data", "")), str(block.get("mimeType", "")))
+    return RawBlock(kind, {key: value for key, value in block.items() if key != "type"}, "mcp")
 
 
 def _to_wire(block: Text | Image | RawBlock) -> JsonObject:

@@ -37,9 +37,7 @@ from offbook.exchange.json_rpc import (
 from offbook.exchange.messages import (
     Content,
     History,
-    Image,
     Message,
-    RawBlock,
     Text,
     ToolCall,
     ToolResult,
@@ -48,7 +46,7 @@ from offbook.exchange.messages import (
 from offbook.exchange.model import Request, Tool, compile_validator
 from offbook.exchange.people import Allow, Deny, PersonQuestion
 from offbook.mcp.http_sessions import bridge_command
-from offbook.mcp.server_session import PROTOCOL_VERSIONS
+from offbook.mcp.server_session import PROTOCOL_VERSIONS, read_block
 from offbook.subjects.process import isolated_env
 from offbook.subjects.rpc_process import RpcProcess
 from offbook.subjects.subject import PlainSubject
@@ -321,7 +319,7 @@ class McpServer(PlainSubject):
             )
             for field in BLOCK_FIELDS.get(kind, ()):
                 self._process.expect(field in block, f"{kind} content of {name} must have {field}")
-            content.append(_read_block(kind, block))
+            content.append(read_block(kind, block))
         tool = next((tool for tool in self.listed if tool["name"] == name), JsonObject())
         schema, value = tool.get("outputSchema"), result.get("structuredContent")
         if schema is not None and not result.get("isError"):
@@ -333,17 +331,9 @@ class McpServer(PlainSubject):
         return tuple(content)
 
 
-def _read_block(kind: str, block: JsonObject) -> Content:
-    if kind == "text":
-        return Text(str(block.get("text", "")))
-    if kind == "image":
-        return Image(str(block.get("data", "")), str(block.get("mimeType", "")))
-    return RawBlock(kind, {key: value for key, value in block.items() if key != "type"}, "mcp")
-
-
 def _read_sampled(message: JsonObject) -> Message:
     content = message.get("content")
     contents = cast("list[object]", content if isinstance(content, list) else [content])
     blocks = [as_object(each) for each in contents]
     role = "assistant" if message.get("role") == "assistant" else "user"
-    return Message(role, tuple(_read_block(str(block.get("type")), block) for block in blocks))
+    return Message(role, tuple(read_block(str(block.get("type")), block) for block in blocks))

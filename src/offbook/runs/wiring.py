@@ -117,10 +117,7 @@ class Wiring:
             subject.tool_aliases if isinstance(subject, HasToolAliases) else {}
         )
         self._servers, self._agents = servers, agents
-        if isinstance(subject, NamesServerTools):
-            names = {t: subject.server_tool_name(s.name, t) for s in servers for t in s.tool_names}
-            own = {tool: ToolAlias(name) for tool, name in names.items() if name != tool}
-            self._own_aliases = {**own, **self._own_aliases}
+        self._name_server_tools()
         self._aliases: ToolAliases = {}
         if tool_aliases:
             from offbook.exchange.model import parse_tool_aliases
@@ -135,6 +132,14 @@ class Wiring:
         self.tool_watch: ToolWatch | None = getattr(subject, "tool_watch", None)
         self._unanswered: ScriptMismatch | None = None  # a question without an answer
         self._undo: list[Callable[[], None]] = []
+
+    def _name_server_tools(self) -> None:
+        """Let a script use the servers' own names of their tools."""
+        subject, servers = self._subject, self._servers
+        if isinstance(subject, NamesServerTools):
+            names = {t: subject.server_tool_name(s.name, t) for s in servers for t in s.tool_names}
+            own = {tool: ToolAlias(name) for tool, name in names.items() if name != tool}
+            self._own_aliases = {**own, **self._own_aliases}
 
     def connect(self, cwd: Path) -> RunContext:
         """Return the context in which the subject is opened."""
@@ -221,6 +226,7 @@ class Wiring:
             self._undo.append(server.detach)
             watch.watched.update(server.tool_names)
             watch.mocked.update(server.mocked)
+        self._name_server_tools()  # those of a real server are known now
         return watch
 
     def _create_endpoint(self, *, tools: bool) -> Endpoint:
