@@ -64,7 +64,7 @@ def states(task: dict[str, Any]) -> tuple[str, Any]:
 ANSWERS: list[tuple[Any, tuple[str, Any]]] = [
     ("refunded", ("COMPLETED", [{"text": "refunded"}])),
     ({"order": 7}, ("COMPLETED", [{"data": {"order": 7}}])),
-    (lambda text: text.upper(), ("COMPLETED", [{"text": "PAY"}])),
+    (str.upper, ("COMPLETED", [{"text": "PAY"}])),
     (later, ("COMPLETED", [{"data": {"done": "Pay"}}])),
     (broken, ("FAILED", [{"text": "ValueError: cannot Pay"}])),
     (billing, ("INPUT_REQUIRED", [{"text": "Which account?"}])),

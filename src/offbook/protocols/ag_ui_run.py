@@ -8,6 +8,7 @@ https://docs.ag-ui.com/concepts/events
 from __future__ import annotations
 
 from copy import deepcopy
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -16,6 +17,8 @@ from offbook.exchange.json_rpc import JsonObject, as_object
 from offbook.protocols.a2a_task import objects
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from offbook.protocols.served_agent import Problems
 
 # Events that open something, and those that need it open or close it, by the field of its id.
@@ -72,6 +75,17 @@ class ReceivedRun:
         self._seen: set[tuple[str, str]] = set()
         self._chunk = ""  # the last message or call that came in chunks
         self._problems = problems
+        self._handlers: dict[str, Callable[[JsonObject], None]] = {
+            "RUN_STARTED": self._on_run_started,
+            "RUN_FINISHED": self._on_run_finished,
+            "RUN_ERROR": self._on_run_error,
+            "TEXT_MESSAGE_CHUNK": partial(self._add_chunk, "TEXT_MESSAGE"),
+            "TOOL_CALL_CHUNK": partial(self._add_chunk, "TOOL_CALL"),
+            "TOOL_CALL_RESULT": self._on_tool_call_result,
+            "MESSAGES_SNAPSHOT": self._on_messages_snapshot,
+            "STATE_SNAPSHOT": self._on_state_snapshot,
+            "STATE_DELTA": self._on_state_delta,
+        }
 
     @property
     def interrupts(self) -> list[JsonObject]:
@@ -90,8 +104,8 @@ class ReceivedRun:
         expect(self._started or first, f"{kind} before RUN_STARTED")
         if kind in EVENT_SPANS:
             self._update_span(kind, event)
-        elif known:
-            getattr(self, f"_on_{kind.lower()}", lambda _: None)(event)
+        elif kind in self._handlers:
+            self._handlers[kind](event)
 
     def _update_span(self, kind: str, event: JsonObject) -> None:
         expect = self._problems.expect
@@ -142,13 +156,13 @@ class ReceivedRun:
         # The calls of one reply of the model are one message.
         parent = event.get("parentMessageId")
         owner = next((m for m in self.messages if parent and m.get("id") == parent), None)
-        last = self.messages[-1] if self.messages else {}
+        last: JsonObject = self.messages[-1] if self.messages else {}
         if owner is None and not parent and last.get("toolCalls"):
             owner = last
         if owner is None:
-            owner = {"id": parent or f"message-of-{call_id}", "role": "assistant"}
+            owner = JsonObject(id=parent or f"message-of-{call_id}", role="assistant")
             self.messages.append(owner)
-        owner.setdefault("toolCalls", []).append(call)
+        owner["toolCalls"] = [*objects(owner.get("toolCalls")), call]
         return call
 
     def _append(self, span: str, begun: JsonObject, delta: str) -> None:
@@ -186,12 +200,6 @@ class ReceivedRun:
                 "content": content,
             }
         )
-
-    def _on_text_message_chunk(self, event: JsonObject) -> None:
-        self._add_chunk("TEXT_MESSAGE", event)
-
-    def _on_tool_call_chunk(self, event: JsonObject) -> None:
-        self._add_chunk("TOOL_CALL", event)
 
     def _add_chunk(self, span: str, event: JsonObject) -> None:
         """Apply a chunk: the first has the id, and the next ones may omit it."""

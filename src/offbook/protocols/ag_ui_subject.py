@@ -62,7 +62,7 @@ class AgUi(ServedAgent):
         super().__init__(agent, **options)
         self._path = path
         self._tools = {tool.name: tool for tool in tools}
-        self._first_state = {} if state is None else state
+        self._first_state: Any = JsonObject() if state is None else state
         self.state: Any = self._first_state
         self.messages: list[JsonObject] = []
         self._runs = self._prompts = 0

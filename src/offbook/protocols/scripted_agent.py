@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Generator, Iterable
 from inspect import isawaitable, isgenerator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -276,8 +276,8 @@ class ScriptedAgent:
                 found = await found if isawaitable(found) else found
             if not isgenerator(found):
                 return found, False
-            task.work, sent = found, None
-        work = task.work
+            task.work, sent = cast("Generator[Any, Any, Any]", found), None
+        work: Generator[Any, Any, Any] = task.work
 
         def advance() -> tuple[Any, bool]:
             try:
