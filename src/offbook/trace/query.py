@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from offbook.errors import FormatError, did_you_mean
+from offbook.errors import FormatError, UsageError, did_you_mean
 from offbook.exchange.messages import Content, Message, ToolCall, join_text, require_outcome
 from offbook.trace.events import (
+    AGENT_KEY,
     CHANGE,
     HOOK_TOOL_CALL,
+    REMOTE_TASK,
     REPLY,
     REQUEST,
     TOOL_BLOCKED,
@@ -162,6 +164,45 @@ class Events:
     def named(self, *names: str) -> list[Event]:
         """Return the events with one of these names."""
         return [event for event in self.all if event.event in names]
+
+    @property
+    def agents(self) -> list[str]:
+        """The agents of the run that asked the model, and the remote ones, in order.
+
+        An agent that runs inside of a tool has the name of the tool. Of an agent in another
+        process, none is known.
+        """
+        found = [self._agent_of(event) for event in self.named(REQUEST, REMOTE_TASK)]
+        return [*dict.fromkeys(filter(None, found))]
+
+    def of_agent(self, name: str) -> Events:
+        """Return the events of one agent: its requests, replies, tool calls and results.
+
+        run.events.of_agent("refunds").tool_sequence() == ["refund"]
+        """
+        events = self.all
+        if name not in (agents := self.agents):
+            raise UsageError(f"no agent {name!r} in this run", hint=did_you_mean(name, agents))
+        sent = [event for event in events if self._agent_of(event) == name]
+        exchanges = {event.data.get("exchange") for event in sent if event.event == REQUEST}
+        replies = [e for e in events if e.event == REPLY and e.data.get("exchange") in exchanges]
+        blocks = [block for event in replies for block in event.data.get("blocks", ())]
+        calls = {block.get("id") for block in blocks if block.get("type") == "tool_call"}
+        return Events(
+            [
+                event
+                for event in events
+                if self._agent_of(event) == name
+                or (event.data.get("exchange") in exchanges)
+                or (event.event.startswith("tool.") and event.data.get("call_id") in calls)
+            ]
+        )
+
+    def _agent_of(self, event: Event) -> str:
+        if event.event == REMOTE_TASK:
+            return str(event.data.get("agent", ""))
+        metadata: dict[str, Any] = event.data.get("metadata") or {}
+        return str(metadata.get(AGENT_KEY, "")) if event.event == REQUEST else ""
 
     @property
     def tool_calls(self) -> list[ToolCallRecord]:

@@ -21,9 +21,11 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from offbook.determinism.run_context import use_variable
 from offbook.errors import UsageError, did_you_mean, require_known
+from offbook.exchange.tool_track import running_tool
 from offbook.subjects.tool_watch import MockedTool, ToolWatch, current_watch
 from offbook.trace.events import (
     AGENT_ERROR,
+    AGENT_KEY,
     ERROR,
     REPLY,
     AgentEndData,
@@ -218,6 +220,14 @@ class FrameworkSubject:
     def mocked(self) -> Collection[str]:
         """The names of the mocked tools."""
         return self._mocks
+
+    @property
+    def request_metadata(self) -> Mapping[str, Any]:
+        """The agent that sends a request: inside of a tool, that of the tool."""
+        # An optional method: most frameworks have one agent in a run.
+        find = getattr(self.adapter, "current_agent", None)
+        agent = running_tool.get() or ("" if find is None else find())
+        return {AGENT_KEY: agent} if agent else {}
 
     async def open(self, context: RunContext, /) -> None:
         """Replace the mocked tools, and watch all of them."""

@@ -61,6 +61,17 @@ class LangGraph:
         keys = schemas.get(getattr(builder, "input_schema", None))
         return self._graph.get_input_jsonschema().get("properties", {}) if keys is None else keys
 
+    def current_agent(self) -> str:
+        """Return the subgraph that runs, or the node of a graph without subgraphs."""
+        from langgraph.config import get_config
+
+        try:
+            path = str(get_config().get("metadata", {}).get("langgraph_checkpoint_ns") or "")
+        except RuntimeError:  # outside of a graph
+            return ""
+        names = [name.partition(":")[0] for name in path.split("|")]
+        return "/".join(names[:-1]) or names[0]
+
     def option_names(self) -> Collection[str]:
         """Return the arguments of `astream`, and `state`.
 

@@ -38,6 +38,7 @@ class OpenAIAgents:
         self._agent = agent
         self._options = dict(options)
         self._history: list[Any] = []
+        self._current = ""  # the agent whose model is asked
         self.ask: Ask = cast("Ask", None)  # set when it is opened
 
     def option_names(self) -> Collection[str] | None:
@@ -50,11 +51,17 @@ class OpenAIAgents:
         """Run the agent that replied last with the history and this prompt."""
         from agents import RunConfig, RunHooks, Runner
 
+        self._current = ""
+        adapter = self
+
         class StepHooks(RunHooks[Any]):
             """Emits each agent as a step. One that hands over has no output."""
 
             async def on_agent_start(self, context: Any, agent: Any) -> None:  # noqa: ARG002 - the SDK's signature
                 emit_step(STEP_PRE, make_record(PERSONA, agent.name, args=[text]), hub)
+
+            async def on_llm_start(self, context: Any, agent: Any, *_: Any) -> None:  # noqa: ARG002 - as above
+                adapter._current = agent.name
 
             async def on_agent_end(self, context: Any, agent: Any, output: Any) -> None:  # noqa: ARG002 - as above
                 shown = output if isinstance(output, str) else {"type": type(output).__name__}
@@ -84,6 +91,10 @@ class OpenAIAgents:
         self._history = result.to_input_list()
         self._agent = result.last_agent  # after a handoff, the other agent goes on
         return result
+
+    def current_agent(self) -> str:
+        """Return the name of the agent whose model is asked; empty with hooks of the caller."""
+        return self._current
 
     async def _ask_person(self, state: Any, item: Any) -> None:
         """Approve or reject a tool call that waits for a person."""
