@@ -309,6 +309,7 @@ def test_help_imports_no_stage(unwatched: dict[str, str]):
         "offbook.lint",
         "offbook.mcp",
         "offbook.patterns",
+        "offbook.protocols",
         "offbook.sandbox",
         "offbook.surfaces",
         "offbook.surfaces.capabilities",
