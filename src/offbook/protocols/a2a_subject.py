@@ -34,6 +34,7 @@ from offbook.protocols.a2a_task import (
     to_part,
 )
 from offbook.protocols.served_agent import LOCAL, AsgiApp, ServedAgent
+from offbook.subjects.clis.cli import PROCESS_EVENT
 
 if TYPE_CHECKING:
     from offbook.subjects.clis.cli import CliOptions
@@ -75,7 +76,7 @@ class A2a(ServedAgent):
         self.raise_problems()
         self._endpoint = self._find_endpoint()
         self.raise_problems()
-        context.hub.emit("process.event", {"agentCard": self.card})
+        context.hub.emit(PROCESS_EVENT, {"agentCard": self.card})
 
     def _find_endpoint(self) -> str:
         interfaces = objects(self.card.get("supportedInterfaces"))
