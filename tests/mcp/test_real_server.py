@@ -11,6 +11,7 @@ from offbook import Cassette, Command, Playbook, Recording, call, drive, say, wh
 from offbook.errors import CheckFailed, OffbookError, ReplayMismatch, RunError, UsageError
 from offbook.mcp import ScriptedServer, mcp_server
 from offbook.sources.cassette import load_cassette
+from offbook.sources.cassette.written_test import write_test
 
 FOLDER = Path(__file__).parent
 AGENT = [sys.executable, str(FOLDER / "process_agent.py"), "{prompt}"]
@@ -63,6 +64,14 @@ def test_a_tape_replays_the_model_and_the_server_without_the_server(tmp_path: Pa
     assert sorted(tools) == ["find_order", "mcp:shop"]
     run, _ = run_agent(Cassette(path, tracks="all"), MISSING)
     assert run.results("find_order")[0].text == "order 7"
+
+
+def test_a_test_from_a_tape_mocks_the_tools_and_not_the_lists(tmp_path: Path):
+    path = tmp_path / "tape.yaml"
+    record(path)
+    written = write_test(load_cassette(path), "shop:agent", "shop", path)
+    assert "find_order" in written.text
+    assert "mcp:shop" not in written.text
 
 
 def test_another_call_of_the_host_is_a_mismatch_of_the_tape(tmp_path: Path):

@@ -15,6 +15,8 @@ from offbook.determinism.run_context import thread_variable
 if TYPE_CHECKING:
     from contextvars import ContextVar
 
+SERVER = "mcp:"  # before the name of a real MCP server, whose lists and resources are on the track
+
 running_tool: ContextVar[str | None] = thread_variable("offbook_running_tool")
 """The name of the tool in which the current code runs, or None."""
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from offbook.exchange.json_rpc import METHOD_NOT_FOUND, JsonObject, RpcError, as_object
-from offbook.exchange.tool_track import ToolEnd, ToolRun
+from offbook.exchange.tool_track import SERVER, ToolEnd, ToolRun
 from offbook.mcp.server_session import LISTS, PROTOCOL_VERSIONS, read_outcome
 from offbook.subjects.mock_tools import ToolOutcome, error_outcome
 from offbook.subjects.process import isolated_env
@@ -62,7 +62,7 @@ class RealServer:
     def open(self, track: ToolTrack | None) -> None:
         """Read what the server lists: from a tape, or else of the server."""
         self._track = track
-        run = ToolRun(f"mcp:{self.name}", {"method": "initialize"})
+        run = ToolRun(f"{SERVER}{self.name}", {"method": "initialize"})
         recorded = track.find(run) if track is not None and track.replays else None
         if recorded is not None:
             self.lists = as_object(recorded.result)
@@ -143,7 +143,7 @@ class RealServer:
     async def pass_on(self, method: str, params: JsonObject, session: ServerSession) -> JsonObject:
         """Return the result of another request, from the tape or of the server."""
         track = self._track
-        run = ToolRun(f"mcp:{self.name}", {"method": method, **params})
+        run = ToolRun(f"{SERVER}{self.name}", {"method": method, **params})
         if track is not None and track.replays and (end := track.find(run)) is not None:
             if end.error is not None:
                 raise RpcError(end.error.message, int(end.error.args[0]))
