@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 from mcp import Client
+from mcp.types import ElicitResult
+from openai import AsyncOpenAI
 
 from offbook import Cassette, Command, Playbook, Recording, call, drive, say, when
 from offbook.errors import CheckFailed, OffbookError, ReplayMismatch, RunError, UsageError
@@ -16,6 +18,7 @@ from offbook.sources.cassette.written_test import write_test
 FOLDER = Path(__file__).parent
 AGENT = [sys.executable, str(FOLDER / "process_agent.py"), "{prompt}"]
 SERVER = [sys.executable, str(FOLDER / "plain_server.py")]
+FULL = [sys.executable, str(FOLDER / "full_server.py")]
 MISSING = ["no-such-mcp-server"]  # a replay that starts it fails
 SCRIPT = when("Go", [call("find_order", {"number": 7}), say("Done.")])
 
@@ -148,3 +151,57 @@ def test_a_server_that_ends_is_reported():
             Command(AGENT),
             mcp=[mcp_server("shop", command=[sys.executable, "-c", "raise SystemExit('no')"])],
         )
+
+
+async def read_all(server: ScriptedServer) -> list[Any]:
+    """Ask the model once, then read everything that the server has."""
+    async with AsyncOpenAI(api_key="none") as model:
+        messages: Any = [{"role": "user", "content": "Go"}]
+        await model.chat.completions.create(model="m", messages=messages)
+    async with Client(server.url) as client:
+        resources = [str(each.uri) for each in (await client.list_resources()).resources]
+        text: Any = (await client.read_resource("shop://terms")).contents[0]
+        prompt: Any = (await client.get_prompt("greet", {"name": "Ada"})).messages[0].content
+        return [resources, text.text, prompt.text]
+
+
+def test_resources_and_prompts_are_passed_on_and_replayed(tmp_path: Path):
+    path, playbook = tmp_path / "tape.yaml", Playbook()
+    playbook.load(when("Go", [say("Done.")]))
+
+    def run(source: Any, command: list[str]) -> Any:
+        server = mcp_server("shop", command=command)
+
+        async def agent(_prompt: str) -> Any:
+            return await read_all(server)
+
+        options: dict[str, Any] = {"mcp": [server], "allow_unused_mocks": True}
+        with drive(agent, source=source, **options) as rehearsal:
+            return rehearsal.run("Go").output
+
+    expected = [["shop://terms"], "30 days", "Say hello to Ada."]
+    with Recording(playbook, path, tracks="all") as source:
+        assert run(source, FULL) == expected
+    assert run(Cassette(path, tracks="all"), MISSING) == expected
+
+
+def test_what_the_server_asks_reaches_the_host():
+    server = mcp_server("shop", command=FULL)
+
+    async def name_account(_context: Any, _params: Any) -> ElicitResult:
+        return ElicitResult(action="accept", content={"account": "7"})
+
+    async def agent(_prompt: str) -> Any:
+        async with Client(server.url, elicitation_callback=name_account) as client:
+            progress: list[float] = []
+
+            async def note(done: float, _total: float | None, _message: str | None) -> None:
+                progress.append(done)
+
+            result: Any = await client.call_tool("pay", {}, progress_callback=note)
+            return [result.content[0].text, progress]
+
+    source = make_playbook()
+    with drive(agent, mcp=[server], source=source, auto_assert=False) as rehearsal:
+        run = rehearsal.run("Go")
+    assert run.output == ["paid from 7", [1]]
