@@ -124,6 +124,7 @@ FAILED_CALLS = "failed_calls"  # in the metadata: whether each tool failed, by t
 REFUSED_CALLS = "refused_calls"  # in the metadata: the calls that the framework did not run
 
 DETAILS_OF_CALLS = "details_of_calls"  # likewise: what a tool returned besides its content
+AGENT_KEY = "agent"  # in the metadata: the name of the agent that sent the request
 
 # smolagents sends its calls and results as texts; a message with calls begins so.
 TEXT_CALLS = "Calling tools:\n"

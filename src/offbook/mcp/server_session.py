@@ -27,8 +27,6 @@ from offbook.version import VERSION
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from offbook.mcp.real_server import RealServer
-
 PROTOCOL_VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 ANY_OBJECT: JsonObject = {"type": "object"}
 RESOURCE_NOT_FOUND = -32002
@@ -72,7 +70,7 @@ class ToolContext:
         self._session = session
         self._token = token
 
-    async def pass_on(self, real: RealServer, tool: str, arguments: JsonObject) -> ToolOutcome:
+    async def pass_on(self, real: RealParts, tool: str, arguments: JsonObject) -> ToolOutcome:
         """Let a real server run the tool, for the same client."""
         return await real.call_tool(tool, arguments, self._session, self._token)
 
@@ -110,6 +108,24 @@ class ToolContext:
         return (await self._session.ask("roots", "roots/list", {}))["roots"]
 
 
+class RealParts(Protocol):
+    """A real server behind a scripted one: what it lists, and how requests are passed on."""
+
+    lists: JsonObject
+
+    async def call_tool(
+        self, name: str, arguments: JsonObject, session: ServerSession, token: object, /
+    ) -> ToolOutcome:
+        """Return the result of a tool."""
+        ...
+
+    async def pass_on(
+        self, method: str, params: JsonObject, session: ServerSession, /
+    ) -> JsonObject:
+        """Return the result of another request."""
+        ...
+
+
 class ServedParts(Protocol):
     """The parts of a server that all its sessions share."""
 
@@ -120,7 +136,11 @@ class ServedParts(Protocol):
     resources: dict[str, Any]
     prompts: dict[str, Any]
     sessions: list[ServerSession]
-    real: RealServer | None
+
+    @property
+    def real(self) -> RealParts | None:
+        """The real server, if there is one."""
+        ...
 
     async def call(self, name: str, arguments: JsonObject, context: ToolContext, /) -> ToolOutcome:
         """Run a tool."""

@@ -89,9 +89,6 @@ TERMINAL_WRITE = "ux.terminal.write"  # Bytes written to a terminal, in base64.
 VERDICT = "check.verdict"  # The result of a check: status, expected and actual value, message.
 
 
-AGENT_KEY = "agent"  # in the metadata of a request: the name of the agent that sent it
-
-
 # gc=False: a million events would otherwise cost a pass of the garbage collector each
 class Event(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One event of a trace.

@@ -13,8 +13,8 @@ import msgspec
 
 from offbook.errors import FormatError, UsageError, did_you_mean
 from offbook.exchange.messages import Content, Message, ToolCall, join_text, require_outcome
+from offbook.exchange.model import AGENT_KEY
 from offbook.trace.events import (
-    AGENT_KEY,
     CHANGE,
     HOOK_TOOL_CALL,
     REMOTE_TASK,

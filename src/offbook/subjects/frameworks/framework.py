@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from offbook.determinism.run_context import use_variable
 from offbook.errors import UsageError, did_you_mean, require_known
+from offbook.exchange.model import AGENT_KEY
 from offbook.exchange.tool_track import running_tool
 from offbook.subjects.tool_watch import MockedTool, ToolWatch, current_watch
 from offbook.trace.events import (
     AGENT_ERROR,
-    AGENT_KEY,
     ERROR,
     REPLY,
     AgentEndData,
