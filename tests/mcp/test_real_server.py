@@ -188,20 +188,21 @@ def test_resources_and_prompts_are_passed_on_and_replayed(tmp_path: Path):
 def test_what_the_server_asks_reaches_the_host():
     server = mcp_server("shop", command=FULL)
 
-    async def name_account(_context: Any, _params: Any) -> ElicitResult:
+    async def name_account(context: Any, params: Any) -> ElicitResult:
+        assert params.message == "Which account?", context
         return ElicitResult(action="accept", content={"account": "7"})
 
     async def agent(_prompt: str) -> Any:
         async with Client(server.url, elicitation_callback=name_account) as client:
-            progress: list[float] = []
+            reported: list[Any] = []
 
-            async def note(done: float, _total: float | None, _message: str | None) -> None:
-                progress.append(done)
+            async def note(progress: float, total: float | None, message: str | None) -> None:
+                reported.append((progress, total, message))
 
             result: Any = await client.call_tool("pay", {}, progress_callback=note)
-            return [result.content[0].text, progress]
+            return [result.content[0].text, reported]
 
     source = make_playbook()
     with drive(agent, mcp=[server], source=source, auto_assert=False) as rehearsal:
         run = rehearsal.run("Go")
-    assert run.output == ["paid from 7", [1]]
+    assert run.output == ["paid from 7", [(1, 2, "asking")]]

@@ -35,7 +35,7 @@ def node(script: str, *arguments: str) -> list[str]:
     assert HOME.ready, HOME.describe_missing()
     program = shutil.which("node")
     assert program is not None
-    return [program, shutil.copy(SCRIPTS / script, HOME.folder), *arguments]
+    return [program, str(shutil.copy(SCRIPTS / script, HOME.folder)), *arguments]
 
 
 @pytest.mark.parametrize("transport", ["http", "stdio"])

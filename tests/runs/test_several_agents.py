@@ -1,17 +1,24 @@
 """Runs with several agents: the trace says who asked the model, and who called which tool."""
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from agents import Agent, function_tool
-from langchain.agents import create_agent
+from langchain import agents
 from langchain_openai import ChatOpenAI
-from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.graph import (  # pyright: ignore[reportMissingTypeStubs] - it has none
+    END,
+    START,
+    MessagesState,
+    StateGraph,
+)
 
 from offbook import call, drive, role, say, when
 from offbook.errors import UsageError
 from offbook.runs.run import Run
+
+create_agent: Any = cast("Any", agents).create_agent
 
 
 @pytest.fixture(autouse=True)

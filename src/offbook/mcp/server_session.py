@@ -163,6 +163,7 @@ class ServerSession:
         self._call_soon = call_soon
         self._client: JsonObject = {}  # its capabilities
         self.subscriptions: set[str] = set()
+        self._asking: set[asyncio.Future[None]] = set()
         self.peer = Peer(send, self._respond, self._on_notification)
         server.sessions.append(self)
 
@@ -188,7 +189,9 @@ class ServerSession:
                 answer.set_exception(error)
 
         def start() -> None:
-            self._asking = asyncio.ensure_future(ask())
+            task = asyncio.ensure_future(ask())
+            self._asking.add(task)  # a loop has only weak references to its tasks
+            task.add_done_callback(self._asking.discard)
 
         self._call_soon(start)
 

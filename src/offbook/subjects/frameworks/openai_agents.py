@@ -60,7 +60,13 @@ class OpenAIAgents:
             async def on_agent_start(self, context: Any, agent: Any) -> None:  # noqa: ARG002 - the SDK's signature
                 emit_step(STEP_PRE, make_record(PERSONA, agent.name, args=[text]), hub)
 
-            async def on_llm_start(self, context: Any, agent: Any, *_: Any) -> None:  # noqa: ARG002 - as above
+            async def on_llm_start(
+                self,
+                context: Any,  # noqa: ARG002 - as above
+                agent: Any,
+                system_prompt: Any,  # noqa: ARG002 - as above
+                input_items: Any,  # noqa: ARG002 - as above
+            ) -> None:
                 adapter._current = agent.name
 
             async def on_agent_end(self, context: Any, agent: Any, output: Any) -> None:  # noqa: ARG002 - as above
