@@ -27,6 +27,7 @@ from offbook.sandbox.npm_package import (
     _explain_load,  # pyright: ignore[reportPrivateUsage]
     _load,  # pyright: ignore[reportPrivateUsage]
     _parse_load_errors,  # pyright: ignore[reportPrivateUsage]
+    _provide,  # pyright: ignore[reportPrivateUsage]
 )
 from offbook.sources.playbook import call, say, when
 from offbook.subjects import ProcessResult
@@ -263,6 +264,11 @@ def sandbox(tmp_path: Path) -> SandboxFolder:
     return SandboxFolder(root, 60, None)
 
 
+PEER_ERROR = """npm error code ERESOLVE
+npm error Found: pad@2.0.0
+npm error Could not resolve dependency:
+npm error peer pad@"^1" from x@1.0.0
+"""
 INSTALLS = {
     "no registry": (
         "npm error code ECONNREFUSED\n",
@@ -275,6 +281,10 @@ INSTALLS = {
     "versions that exclude each other": (
         "npm ERR! code ERESOLVE\n",
         ("dependency", "a dependency does not resolve (ERESOLVE)"),
+    ),
+    "a peer that does not fit": (
+        PEER_ERROR,
+        ("dependency", 'a peer range does not fit: peer pad@"^1" from x@1.0.0, found pad@2.0.0'),
     ),
     "a script": (
         "npm error code 3\nnpm error command failed\nnpm error command sh -c make\n",
@@ -470,3 +480,11 @@ async def test_a_pack_without_an_archive_is_a_fault(
     assert (fault.kind, fault.message) == ("pack", "npm pack wrote no archive")
     assert fault.output == "nothing to pack\n"
     assert installation.folder is None
+
+
+def test_an_optional_peer_that_pi_provides_is_not_resolved(sandbox: SandboxFolder, not_pi: str):
+    name = "@earendil-works/pi-coding-agent"
+    peers = {"peerDependencies": {name: "^9"}}
+    optional = {"peerDependenciesMeta": {name: {"optional": True}}}
+    assert [*_provide(sandbox, peers, not_pi)] == [name]
+    assert _provide(sandbox, {**peers, **optional}, not_pi) == {}

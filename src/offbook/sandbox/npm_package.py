@@ -45,7 +45,7 @@ UNRESOLVED = {
 UNREACHABLE = {"ENOTFOUND", "ECONNREFUSED", "ECONNRESET", "ETIMEDOUT", "EAI_AGAIN"}
 NPM_CODE = re.compile(r"^npm (?:error|ERR!) code (\S+)", re.MULTILINE)
 NPM_SCRIPT = re.compile(r"^npm (?:error|ERR!) command (?!failed)(.+)", re.MULTILINE)
-NPM_PEER = re.compile(r"Could not resolve dependency:\s+npm (?:error|ERR!) (peer .+)")
+NPM_PEER = re.compile(r"Could not resolve dependency:\s+npm (?:error|ERR!) (peer\w* .+)")
 NPM_FOUND = re.compile(r"^npm (?:error|ERR!) Found: (.+)", re.MULTILINE)
 NPM_NEEDED = re.compile(
     r"404 +(?:The requested resource +)?'([^']+)'|No matching version found for (\S+)\.$",
@@ -154,9 +154,12 @@ def _provide(sandbox: SandboxFolder, manifest: dict[str, Any], pi: str) -> dict[
 
     npm resolves the ranges of peers against them, and installs the other peers.
     """
+    metas = cast("dict[str, dict[str, Any]]", manifest.get("peerDependenciesMeta") or {})
     peers = cast("dict[str, str]", manifest.get("peerDependencies") or {})
     provided: dict[str, Path] = {}
     for name in peers:
+        if metas.get(name, {}).get("optional"):  # npm installs none, and pi provides it anyway
+            continue
         found = _find_in_pi(name, pi) if name.startswith(PROVIDED) else None
         if found is not None:
             package = {"name": name, "version": _read_manifest(found).get("version")}
