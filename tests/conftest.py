@@ -310,7 +310,7 @@ frozen_blocks = 0
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
-    """Exclude what stays in memory from garbage collection: each run of pytest in a test collects."""
+    """Exclude what stays in memory from garbage collection: pytest in a test collects often."""
     global frozen_blocks  # noqa: PLW0603 - of this process
     if sys.getallocatedblocks() > frozen_blocks + MANY_BLOCKS:
         gc.collect()

@@ -1,5 +1,6 @@
 """A function in a process of its own: its value, its end, and how it is killed."""
 
+import gc
 import os
 import signal
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from threading import Event
 import pytest
 
 from offbook.errors import RunError
-from offbook.runs.child import Child, wait_for
+from offbook.runs.child import Child, end_process, fork_process, wait_for
 from tests.waiting import wait_until
 
 SECONDS = 300.0
@@ -74,3 +75,9 @@ def test_a_process_that_waits_is_killed_and_its_place_is_known(
     assert wait_for([child], 0) == []
     assert "test_child.py" in child.find_place()
     assert child.end() == -signal.SIGKILL
+
+
+def test_a_fork_leaves_the_garbage_collector_of_its_parent_as_it_was():
+    gc.freeze()
+    assert end_process(fork_process(lambda: None), grace=SECONDS) == 0
+    assert gc.get_freeze_count() > 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import json
 import os
 import sys
@@ -194,11 +195,9 @@ def in_child(function: Callable[..., Any], *arguments: Any, deadline: float = 90
     A fork has what this process imported already; the modules of the project are imported there
     anew each time, so that no run sees the state of another.
     """
-    import gc
     import multiprocessing
     import tempfile
 
-    gc.freeze()  # a collection in the child would copy all that it shares with this process
     context: Any = multiprocessing.get_context("fork")
     receive, send = context.Pipe(duplex=False)
     with tempfile.TemporaryFile() as output:
@@ -224,6 +223,7 @@ def in_child(function: Callable[..., Any], *arguments: Any, deadline: float = 90
 
 
 def _call(function: Callable[..., Any], arguments: tuple[Any, ...], send: Any, output: int) -> None:
+    gc.freeze()  # a collection would copy every page of the parent
     sys.stdout.flush()
     sys.stderr.flush()
     os.dup2(output, 1)

@@ -50,7 +50,6 @@ def fork_process(work: Callable[[], object], *, leads_group: bool = True) -> int
     sys.stderr.flush()
     parent = os.getpid()
     _libc()  # opened here once, not in each fork
-    gc.freeze()  # the collector of the fork would copy every page of the parent
     with warnings.catch_warnings():
         # A thread of the parent is not in the fork, as after any fork.
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -59,6 +58,7 @@ def fork_process(work: Callable[[], object], *, leads_group: bool = True) -> int
         # Only the fork: it never returns from here, so nothing of the parent runs twice.
         code = 1
         try:
+            gc.freeze()  # a collection would copy every page of the parent
             if leads_group:
                 os.setsid()
                 signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -69,7 +69,6 @@ def fork_process(work: Callable[[], object], *, leads_group: bool = True) -> int
             code = 0
         finally:
             os._exit(code)  # threads and exit handlers of the agent may not end
-    gc.unfreeze()
     return pid
 
 
