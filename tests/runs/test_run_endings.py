@@ -184,7 +184,7 @@ def test_a_rehearsal_in_another_thread_sets_no_handler():
     assert handlers == [signal.SIG_DFL, signal.SIG_DFL]
 
 
-POOLED = ("asyncio_0", "AnyIO worker thread", "ThreadPoolExecutor-0_0")
+POOLED = ("asyncio_0", "asyncio-waitpid-0", "AnyIO worker thread", "ThreadPoolExecutor-0_0")
 
 
 async def test_the_threads_and_tasks_that_did_not_run_before_are_left_behind():

@@ -404,8 +404,9 @@ def _replace_handlers(old: object, new: Any) -> None:
 # --- What an agent leaves running when it returns: threads, tasks and processes. Only an agent that
 # did not follow its script is asked: the work is then often still to come.
 
-# The idle threads of a pool wait for work; those of Offbook are not the agent's.
-POOLS = ("asyncio_", "AnyIO", "ThreadPoolExecutor", "offbook-")
+# The idle threads of a pool wait for work; those of Offbook are not the agent's. One of asyncio
+# waits for a process, and ends a moment after it.
+POOLS = ("asyncio_", "asyncio-waitpid-", "AnyIO", "ThreadPoolExecutor", "offbook-")
 
 
 def list_running() -> set[object]:
