@@ -11,7 +11,7 @@ import jsonschema
 import msgspec
 import pytest
 
-from offbook.errors import FormatError
+from offbook.errors import CheckFailed, FormatError
 from offbook.evals import (
     ClassifierSettings,
     RunOptions,
@@ -31,6 +31,7 @@ from offbook.evals import (
     run_pack,
     suggest,
 )
+from offbook.testing import assert_golden_transcript, assert_receipt_field
 
 pytestmark = pytest.mark.external
 
@@ -161,3 +162,56 @@ def test_the_scope_dataset_gives_the_expected_figures(harn: Path):
     examples = read_examples(harn / "evals/scope_triage/dataset.json", settings)
     report, _ = run_classifier(examples, classify_by_rules(settings), settings)
     assert_subset(expected(harn, "scope_triage"), msgspec.to_builtins(report))
+
+
+# --- Files that runs and evals of personas refer to
+
+FILES = {
+    "examples/personas/fixtures/merge_captain/event.json": "/failing_checks/0",
+    "examples/personas/fixtures/review_captain/handoff.json": "/changed_files/1",
+    "experiments/burin-mini/evals/fixtures/rate_limit_auth-report.json": "/plan/ready",
+}
+
+
+def find_leaves(value: Any, at: str = "") -> list[tuple[str, Any]]:
+    """Return the JSON pointers of all values that are not containers."""
+    if isinstance(value, dict):
+        fields = cast("dict[str, Any]", value).items()
+        items = [(key.replace("~", "~0").replace("/", "~1"), each) for key, each in fields]
+    elif isinstance(value, list):
+        items = [(str(number), each) for number, each in enumerate(cast("list[Any]", value))]
+    else:
+        return [(at, value)]
+    return [leaf for key, each in items for leaf in find_leaves(each, f"{at}/{key}")]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_field_of_a_file_of_a_persona_is_found_by_its_pointer(harn: Path, name: str):
+    record: Any = json.loads((harn / name).read_text())
+    leaves = find_leaves(record)
+    assert FILES[name] in dict(leaves)
+    for pointer, value in leaves:
+        assert_receipt_field(record, pointer, value)
+        with pytest.raises(CheckFailed):
+            assert_receipt_field(record, pointer, [value])
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_of_a_persona_is_a_golden_of_itself_only(harn: Path, name: str, tmp_path: Path):
+    record: dict[str, Any] = json.loads((harn / name).read_text())
+    golden = tmp_path / "golden.json"
+    golden.write_text(json.dumps(record))
+    assert_golden_transcript(golden, record)
+    key = next(iter(record))
+    with pytest.raises(CheckFailed, match=key):
+        assert_golden_transcript(golden, {**record, key: "another"})
+
+
+@pytest.mark.parametrize("name", ["merge_captain_smoke", "review_captain_smoke"])
+def test_the_fixture_of_a_stored_run_is_part_of_the_data(harn: Path, name: str):
+    personas = harn / "examples" / "personas"
+    text = (personas / "runs" / f"{name}.run.json").read_text()
+    fixtures = [value for at, value in find_leaves(json.loads(text)) if at.endswith("/fixture")]
+    assert fixtures
+    assert all((personas / fixture).is_file() for fixture in fixtures)
+    assert read_run_record(personas / "runs" / f"{name}.run.json")

@@ -155,6 +155,28 @@ def test_junit_has_only_elements_and_attributes_that_are_in_common_use(shared_da
     assert {tag for tag, _ in ours - known} <= {"flakyFailure"}
 
 
+@pytest.mark.external
+def test_the_cases_of_junit_are_those_of_ant(shared_data: Path):
+    """The schema of Ant needs fields of a Java suite and has no totals: nothing else differs."""
+    schema = etree.XMLSchema(etree.parse(shared_data / "formats/windyroad-ant-JUnit.xsd"))
+    root = etree.fromstring(
+        JUnitReport().render(SUITE, OTHER).encode(), etree.XMLParser(huge_tree=True)
+    )
+    root.attrib.clear()  # totals of all suites
+    for number, suite in enumerate(root):
+        required = {"id": str(number), "package": "offbook", "hostname": "localhost"}
+        suite.attrib.update(required | {"timestamp": "2026-01-01T00:00:00"})
+        if suite.find("properties") is None:
+            suite.insert(0, etree.Element("properties"))
+        for flaky in suite.findall("testcase/flakyFailure"):  # of Maven and Jenkins
+            flaky.getparent().remove(flaky)
+        for name in ("system-out", "system-err"):
+            if suite.find(name) is None:
+                suite.append(etree.Element(name))
+    assert len(root.findall("testsuite/testcase")) == len(SUITE.cases) + len(OTHER.cases)
+    assert schema.validate(root), schema.error_log
+
+
 def test_a_tap_parser_reads_the_same_cases(npm_parsers: Path):
     assert from_tap(TapReport().render(SUITE), npm_parsers) == without_errors(
         names_and_statuses(SUITE)
@@ -190,6 +212,41 @@ def test_ctrf_is_valid_according_to_its_schema_and_the_totals_are_right(
     summary = report["results"]["summary"]
     assert summary["tests"] == len(SUITE.cases)
     assert summary["passed"] + summary["failed"] + summary["skipped"] == summary["tests"]
+
+
+@pytest.mark.external
+def test_the_tests_of_each_example_of_ctrf_are_reported_as_there(shared_data: Path):
+    """Their names, statuses, messages and retries; both reports are valid."""
+    head = json.loads((shared_data / "formats/ctrf.schema.repo-head.json").read_text())
+    validator = jsonschema.Draft7Validator(head)
+    paths = sorted((shared_data / "formats").glob("ctrf-example-*.json"))
+    compared = 0
+    for path in paths:
+        example = json.loads(path.read_text())
+        validator.validate(example)
+        tests = example["results"]["tests"]
+        suite = Suite(path.stem, tuple(read_ctrf_test(test) for test in tests))
+        report = json.loads(CtrfReport().render(suite))
+        validator.validate(report)
+        for ours, theirs in zip(report["results"]["tests"], tests, strict=True):
+            for key in ("name", "status", "duration", "message", "flaky", "retries"):
+                if key in theirs:
+                    assert ours[key] == theirs[key], (path.name, key)
+                    compared += 1
+        totals = example["results"]["summary"]
+        summary = report["results"]["summary"]
+        kinds = ("tests", "passed", "failed", "skipped", "pending", "other")
+        assert {key: summary[key] for key in kinds} == {key: totals[key] for key in kinds}
+    assert (len(paths), compared) >= (5, 20)
+
+
+def read_ctrf_test(test: dict[str, Any]) -> Case:
+    """Return a test of a CTRF report as a case."""
+    failed = [one for one in test.get("retryAttempts", ()) if one["status"] == "failed"]
+    history = tuple(Attempt(n, one.get("message", "")) for n, one in enumerate(failed, 1))
+    return Case(
+        test["name"], test["status"], test["duration"], test.get("message", ""), history=history
+    )
 
 
 def test_a_flaky_case_is_marked_in_every_format():

@@ -76,6 +76,17 @@ def test_then_receives_text_content_details_and_whether_it_is_an_error(*, is_err
     assert [block.text for block in result.content] == ["full"]
 
 
+@pytest.mark.parametrize("is_error", [True, False])
+def test_a_recorded_result_has_its_call_and_everything_that_the_tool_returned(*, is_error: bool):
+    with session(mock_tools={"bash": {**FULL, "isError": is_error}}) as t:
+        t.run(when("x", [call("bash", {"command": "ls"}), say("ok")]))
+        (made,), (result,) = t.events.tool_calls, t.events.tool_results
+    assert (result.tool_name, result.tool_call_id) == ("bash", made.tool_call_id)
+    assert (result.text, result.details) == ("full", {"n": 1})
+    assert (result.is_error, result.mocked) == (is_error, True)
+    assert [block.text for block in result.content if isinstance(block, Text)] == ["full"]
+
+
 def test_a_mock_can_return_an_image():
     picture = {"type": "image", "data": "eA==", "media_type": "image/png"}
     with session(mock_tools={"read": {"content": [picture]}}) as t:
