@@ -76,6 +76,29 @@ def test_code_about_secrets_is_the_same_after_redaction(code: str):
 
 INNOCENT = """\
 task-0198c3b2f7a27c3f8d3e
+connect(user,\n    password,\n    max_age=3600,\n    sqlite3_options,\n)
+self.bindpw = bindpw
+"change_password": "5/m/user"
+credentials.ISSHPrivateKey: b"publickey",
+disk.blkid(token="TYPE=ext4")
+"public.txt:secret", "public.txt%3Asecret",
+arguments to pass to sftp/scp/ssh
+    gm_private_key, gm_public_key,\n    bifid6, bifid10,
+token == "function_name_2"
+assertEqual(token, "identifier2")
+ENV API_KEY $API_KEY
+ENV PASSWORD_FILE /run/secrets/db2
+name,token,count\nada,alpha,12
+| token | meaning |\n|---|---|\n| id2 | a name |
+\x22kind\x22: \x22version2\x22
+&quot;kind&quot;: &quot;version2&quot;
+_sk_ and _ghp_ are prefixes
+smtp.login("ada", password2)
+auth=(user2, password2)
+git checkout -b feature=login2
+token: InternationalizationSupport
+credentials: ApplicationDefaultCredentials
+authToken = WebhookPayloadUpdatedRef
 disk-0198c3b2f7a27c3f8d3e is full
 pwd: /home/ada/x
 PWD=/home/ada/project2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+from random import Random
 from urllib.parse import quote, quote_plus
 
 import msgspec
@@ -21,7 +22,8 @@ from offbook.secrets import (
     known_secrets,
     outgoing,
 )
-from offbook.secrets.key_formats import KEY_FORMATS, PLACES
+from offbook.secrets.key_formats import KEY_FORMATS, LOOSE_PLACES, PLACES
+from tests.planted_secrets import CHANNELS, draw, plant
 
 LETTERS = "aB3dE5gH7jK9mN1pQ3sT5vW7yZ"
 HEX = "0123456789abcdef0123456789abcdef"
@@ -173,6 +175,21 @@ KEYS = {
     "braintree": f"access_token$production$0123456789abcdef${HEX}",
     "secret token": f"secret-token:{LETTERS}",
     "bcrypt": f"$2b$12${LETTERS}{LETTERS}",
+    "logfire": f"pylf_v1_us_{LETTERS}{LETTERS[:17]}",
+    "azure": f"{LETTERS}{LETTERS}JQQJ99BA{LETTERS[:24]}",
+    "azure storage": f"{LETTERS * 2}{LETTERS[:24]}+ASt{LETTERS[:5]}==",
+    "azure devops": f"{LETTERS * 2}{LETTERS[:24]}AZDO{LETTERS[:4]}",
+    "docker swarm": f"SWMTKN-1-{HEX}{HEX[:18]}-{HEX[:25]}",
+    "convex": f"prod:happy-otter-123|{LETTERS}{LETTERS}",
+    "axiom": f"xaat-{UUID}",
+    "paddle": f"pdl_live_apikey_{HEX[:26]}_{LETTERS[:22]}_aB3",
+    "polar": f"polar_oat_{LETTERS}{LETTERS[:17]}",
+    "stytch": f"secret-live-{LETTERS}{LETTERS[:9]}=",
+    "mercado pago": f"APP_USR-1234567890123456-010124-{HEX}-123456789",
+    "vault before 1.10": f"s.{LETTERS[:24]}",
+    "dropbox": f"sl.u.{LETTERS * 5}",
+    "google service": f"ya29.c.{LETTERS}{LETTERS}",
+    "scaleway": "SCWQWERTYUIOPASDFGHJ",
     "post-quantum age": f"AGE-SECRET-KEY-PQ-1{LETTERS.upper()}",
 }
 CONTEXTS = {
@@ -191,6 +208,10 @@ CONTEXTS = {
     "encoded in a URL": "https://host/?next=%2Fcb%3Fk%3D{}%26n%3D1",
     "in a difference": "+  key: '{}'",
     "in an error of pytest": "E   AssertionError: {}",
+    "in italics": "_{}_",
+    "after an escape": "k\\x3d{}\\x26",
+    "in an entity": "&amp;k={}&amp;n=1",
+    "between spaces of no width": "\u200b{}\u200b",
     "at the end of a sentence": "use {}.",
 }
 NAMED = {
@@ -310,6 +331,43 @@ NAMED = {
     "password for docker": "echo {} | docker login -u ada --password-stdin",
     "password for sudo": "echo '{}' | sudo -S ls",
     "list of keys": '{{"apiKeys": ["{}"]}}',
+    "instruction of a Dockerfile": "ENV API_KEY {}",
+    "fish": "set -gx API_KEY {}",
+    "Makefile": "API_KEY ?= {}",
+    "printf": "printf 'API_KEY=%s' {}",
+    "option of curl with equals": "curl --user=ada:{} https://host",
+    "cookie of curl": 'curl -b "session={}" https://host',
+    "option of keytool": "keytool -storepass {} -list",
+    "option of unzip": "unzip -P {} a.zip",
+    "option of 7z": "7z x -p{} a.7z",
+    "argument of htpasswd": "htpasswd -b users ada {}",
+    "configuration of redis": "requirepass {}",
+    "body of gh": 'gh secret set API_KEY -b "{}"',
+    "key of Laravel": "APP_KEY=base64:{}",
+    "Lua": "password = [[{}]]",
+    "JSON of Terraform": '{{"db_password": {{"value": "{}"}}}}',
+    "CDATA": "<password><![CDATA[{}]]></password>",
+    "cells of HTML": "<tr><td>password</td><td>{}</td></tr>",
+    "meta element": '<meta name="csrf-token" content="{}">',
+    "CSV": "name,password,role\nada,{},admin\n",
+    "CSV with quotes": '"name","password"\n"ada","{}"\n',
+    "TSV": "name\tpassword\nada\t{}\n",
+    "table with a head": "| user | password |\n|---|---|\n| ada | {} |",
+    "color of a name": "\x1b[36mpassword\x1b[0m: \x1b[33m{}\x1b[0m",
+    "color of a variable": "\x1b[36mAPI_KEY\x1b[0m={}",
+    "color of JSON": '\x1b[34;1m"password"\x1b[0m: \x1b[32m"{}"\x1b[0m',
+    "escaped quotes": "\\u0022password\\u0022: \\u0022{}\\u0022",
+    "hexadecimal quotes": "\\x22password\\x22: \\x22{}\\x22",
+    "assertion": "assert password == '{}'",
+    "assertion of unittest": "self.assertEqual(api_key, '{}')",
+    "pair of a login": "auth=('ada', '{}')",
+    "basic authentication": "HTTPBasicAuth('ada', '{}')",
+    "login to a mail server": "smtp.login('ada', '{}')",
+    "password of MySQL": "SET PASSWORD FOR 'ada' = '{}'",
+    "change of a password": "the password was set to {}",
+    "dash": "API key - {}",
+    "prompt for a person": "Password for ada: {}",
+    "end of a sentence": "the API key is {}.",
     "form in pytest": 'E  form-data; name="password"\nE  \nE  {}\nE  --x',
     "form in a test in pytest": 'E   E  form-data; name="password"\nE   E\nE   E  {}\nE   E  --x',
     "block in pytest": "E   password: |\nE     {}\nE   port: 1",
@@ -335,6 +393,31 @@ def test_a_secret_is_found_by_the_name_in_front_of_it(context: str):
     hidden = hide_secrets(context.format("hunter2butlonger"))
     assert "hunter2" not in hidden
     assert MASK in hidden
+
+
+# Values without a digit, or with one by chance: nothing but their letters is unusual.
+IN_PATHS = {  # they have letters and digits only
+    *("token in a URL", "bot of Telegram", "Teams", "Discord", "signed URL"),
+    "password with an at",
+}
+RANDOM = ("[a:24]", "[s:20]", "[c:24]", "[w:16]", "[l:24]", "[h:32]", "[b:22]==", "[w:8][p:1][d:3]")
+
+
+@pytest.mark.parametrize("pattern", RANDOM)
+def test_a_random_value_is_found_by_the_name_in_front_of_it(pattern: str):
+    chance = Random(pattern)  # noqa: S311 - a test
+    values = {name: draw(pattern, chance) for name in NAMED if name not in IN_PATHS}
+    shown = {name: hide_secrets(NAMED[name].format(value)) for name, value in values.items()}
+    assert [text for name, text in shown.items() if values[name] in text] == []
+
+
+@pytest.mark.parametrize("seed", range(2, 5))
+def test_every_planted_secret_is_found(seed: int):
+    planted = [each for group in CHANNELS for each in plant(group, seed)]
+    shown = [hide_secrets(each.text) for each in planted]
+    found = zip(planted, shown, strict=True)
+    assert [text for each, text in found if any(s in text for s in each.spellings)] == []
+    assert len(shown) == 1200
 
 
 @pytest.mark.parametrize("context", [*NAMED.values(), *QUOTED_ONCE], ids=str)
@@ -392,7 +475,9 @@ def test_the_private_members_of_a_json_web_key_are_hidden(members: dict[str, str
         assert LETTERS[::-1] not in hide_secrets(shown)
 
 
-@pytest.mark.parametrize("pattern", [*(key for _, key, *_ in KEY_FORMATS), *PLACES.values()])
+@pytest.mark.parametrize(
+    "pattern", [*(key for _, key, *_ in KEY_FORMATS), *PLACES.values(), *LOOSE_PLACES.values()]
+)
 def test_every_pattern_is_valid(pattern: str):
     assert re.compile(pattern)
 

@@ -8,7 +8,8 @@ from offbook.version import VERSION
 
 # They run agents in this process: what such an agent has started ends with it.
 RUNNERS = {
-    *("bench", "determinism", "eval", "explore", "golden", "pattern", "scenario", "workspace"),
+    *("bench", "checkup", "determinism", "eval", "explore", "golden", "pattern", "scenario"),
+    "workspace",
 }
 
 

@@ -28,6 +28,15 @@ if TYPE_CHECKING:
     from offbook.trace.events import Event
 
 FILE_PATH = click.Path(path_type=Path)
+
+
+def echo(text: object = "", *, err: bool = False, nl: bool = True) -> None:
+    """Print a line that may contain text of others: no control character reaches the terminal."""
+    from offbook.secrets import escape_controls
+
+    click.echo(escape_controls(str(text)), err=err, nl=nl)
+
+
 PORT_NUMBER = click.IntRange(0, 65_535)
 VALUE_HELP = "JSON, a JSON or YAML file, or - for stdin"
 P = ParamSpec("P")

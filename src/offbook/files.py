@@ -280,6 +280,10 @@ def parser_limits(path: Path | str, line: int | None = None) -> Generator[None]:
         if "integer string conversion" not in str(error):
             raise
         raise FormatError("a number has too many digits", path=path, line=line) from error
+    except TypeError as error:
+        if "unhashable" not in str(error):
+            raise
+        raise FormatError("the key of a mapping is a mapping", path=path, line=line) from error
 
 
 def parse_json(raw: str | bytes, path: Path | str = "", line: int | None = None) -> Any:
@@ -467,6 +471,19 @@ def write_atomic(path: Path, data: str | bytes, *, mode: int = 0o644, durable: b
         file.flush()
         if durable and stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             os.fsync(file.fileno())
+
+
+def write_report(path: Path, text: str, session: Any) -> list[str]:
+    """Write a file at the end of a pytest session; return why it is not there, and fail the run.
+
+    The summary of the tests is printed even if the disk is full.
+    """
+    try:
+        write_atomic(path, text)
+    except OSError as error:
+        session.exitstatus = session.exitstatus or 1
+        return [f"{path} was not written: {error.strerror}"]
+    return []
 
 
 def copy_atomic(source: Path, target: Path) -> Path:

@@ -1,5 +1,6 @@
 """Whichever is ended, offbook or pytest: the agent and its daemons end, and the trace says why."""
 
+import json
 import os
 import random
 import signal
@@ -11,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from offbook.trace import RUN_END, RUN_START, read_trace
+from tests.matrix.homes import HOMES
+from tests.sandbox.packages import PYTHON_GOOD, write_package
 from tests.waiting import wait_until
 
 pytestmark = [
@@ -156,7 +159,7 @@ FUNCTION = """
 import os, time
 from offbook import drive
 
-def agent(prompt):
+def agent(prompt=None):
     while True:
         if os.fork() == 0:
             os.setsid()
@@ -178,30 +181,79 @@ input = "Hi"
 playbook = "playbook.yaml"
 assertions = [{ kind = "output", contains = "Hi" }]
 """
-IN_PROCESS = {"explore": ["explore", "shop:world", "Hi"], "eval": ["eval", "run", "one.eval.toml"]}
+SCENARIO = """
+run: {{task: Go, backend: command, command: {command}}}
+assert: [{{type: exit_code, expected: 0}}]
+"""
+# The commands that run an agent, which is in their process or a command of its own.
+RUNNERS = {
+    "explore": ["offbook", "explore", "shop:world", "Hi"],
+    "checkup": ["offbook", "checkup", "shop:agent", "Hi"],
+    "eval": ["offbook", "eval", "run", "one.eval.toml"],
+    "eval of two jobs": ["offbook", "eval", "run", "one.eval.toml", "--jobs", "2"],
+    "eval on Ray": ["offbook", "eval", "run", "one.eval.toml", "--engine", "ray"],
+    "scenario": ["offbook", "scenario", "run", "scenario.yaml"],
+    "sandbox": ["offbook", "sandbox", "good"],
+    "xdist": [
+        "pytest",
+        "-p",
+        "xdist.plugin",
+        "-n",
+        "2",
+        "-p",
+        "pytest_offbook.plugin",
+        "test_agent.py",
+    ],
+}
+RAY = HOMES["ray"]
+
+
+def write_agents(folder: Path, tag: str) -> None:
+    """Write the agent as a function, as a command and as a package, each with its files."""
+    (folder / "agent.py").write_text(AGENT)
+    (folder / "shop.py").write_text(FUNCTION.format(tag=tag))
+    (folder / "one.eval.toml").write_text(PACK)
+    (folder / "playbook.yaml").write_text("- when: Hi\n  do:\n    - say: Hi.\n")
+    command = [sys.executable, str(folder / "agent.py"), tag]
+    (folder / "scenario.yaml").write_text(SCENARIO.format(command=json.dumps(command)))
+    test = TEST.format(agent=str(folder / "agent.py"), tag=tag, trace=str(folder / "trace.jsonl"))
+    (folder / "test_agent.py").write_text(test)
+    (module,) = (name for name in PYTHON_GOOD if name.endswith(".py"))
+    code = f"{FUNCTION.format(tag=tag)}\nagent()\n"
+    write_package(folder / "good", PYTHON_GOOD, {module: code})
 
 
 @pytest.mark.parametrize("number", [*SIGNALS, signal.SIGQUIT])
-@pytest.mark.parametrize("runner", IN_PROCESS)
-def test_the_daemons_of_an_agent_in_our_process_end_with_us(
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_the_daemons_of_an_agent_end_with_the_command_that_runs_it(
     runner: str, number: signal.Signals, tmp_path: Path
 ):
+    python = sys.executable
+    if runner == "eval on Ray":
+        if not RAY.ready:
+            pytest.skip(RAY.describe_missing())
+        python = str(RAY.python)
     tmp_path = tmp_path.resolve()
     tag = tmp_path / "daemon"
-    (tmp_path / "shop.py").write_text(FUNCTION.format(tag=str(tag)))
-    (tmp_path / "one.eval.toml").write_text(PACK)
-    (tmp_path / "playbook.yaml").write_text("- when: Hi\n  do:\n    - say: Hi.\n")
+    write_agents(tmp_path, str(tag))
     with (tmp_path / "output").open("wb") as file:
         runs = subprocess.Popen(
-            [sys.executable, "-m", "offbook", *IN_PROCESS[runner]],
+            [python, "-m", *RUNNERS[runner]],
             cwd=tmp_path,
             stdout=file,
             stderr=subprocess.STDOUT,
             preexec_fn=accept_signals,  # noqa: PLW1509 - no other thread runs here
-            env={**os.environ, "PYTHONPATH": str(tmp_path)},
+            env={
+                **os.environ,
+                "PYTHONPATH": str(tmp_path),
+                "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+                "OFFBOOK_WHEELS": str(tmp_path),
+                "TMPDIR": str(tmp_path),
+            },
         )
     wait_until(lambda: len(processes_of(tag)) > 2, runs)
     runs.send_signal(number)
     runs.wait()
     assert wait_until_gone(tag) == [], (tmp_path / "output").read_text()
-    assert runs.returncode in {-number, 128 + number}
+    interrupted = {2} if (runner, number) == ("xdist", signal.SIGINT) else set[int]()
+    assert runs.returncode in {-number, 128 + number, *interrupted}

@@ -19,8 +19,10 @@ from offbook.errors import ModelError
 from offbook.exchange import Reply, Request, Text, Thinking, ToolCall
 from offbook.sources.server import Server
 from offbook.surfaces.mcp_server import find_tool
-from tests.sources.cassette.test_secrets import ENVIRONMENT, all_files, secrets
+from tests.planted_secrets import CHANNELS, CONTEXTS, ENVIRONMENT, FORMATS, draw_values, plant
+from tests.sources.cassette.test_secrets import all_files
 from tests.surfaces.conftest import Offbook
+from tests.viewer.test_html_page import read_lines
 
 pytest_plugins = ["pytester"]
 
@@ -99,6 +101,16 @@ def test_a_replay_mismatch(offbook):
     offbook.session(source=offbook.cassette("shop")).run("Hello " + SECRETS)
 """
 REPORTS = ("junit", "tap", "ctrf", "json", "github", "markdown", "otlp")
+FILES_OF_COMMANDS = {
+    "--wire": "wire.jsonl",
+    "--events": "events.ndjson",
+    "importers": "imported.yaml",
+}
+OUTPUTS_OF_COMMANDS = {
+    "terminal": ("show", "trace.jsonl"),
+    "OTLP": ("report", "otlp"),
+    "comparison": ("compare", "wire.jsonl"),
+}
 OUTPUT = '<event topic="build.done">{}</event>\nLOOP_COMPLETE\n'
 
 
@@ -119,28 +131,40 @@ class Leaky:
 
 
 class Planted:
-    """The secrets, the file that contains them, and the output of the commands."""
+    """The secrets of a group, the file that contains them, and what each channel shows."""
 
-    def __init__(self, folder: Path) -> None:
-        self.bodies, texts = secrets()
-        self.variables = self.bodies[len(texts) :]
-        self.text = "\n".join([*texts, f"password: {self.variables[-1]}"])
+    def __init__(self, folder: Path, group: str) -> None:
+        planted = plant(group)
+        values = draw_values(group, len(ENVIRONMENT) + 5)
+        self.group = group
+        self.variables, self.values = values[: len(ENVIRONMENT)], values[len(ENVIRONMENT) :]
+        self.bodies = [*(spelling for each in planted for spelling in each.spellings), *values]
+        self.text = "\n".join([*(each.text for each in planted), f"password: {self.values[-1]}"])
         self.file = folder / "planted.txt"
         self.file.write_text(self.text)
         self.outputs: list[str] = []
+        self.channels: dict[str, str] = {}
 
     @property
     def options(self) -> list[str]:
         """Command line options that contain secrets."""
-        key, password, token = self.bodies[-20:-17]
+        key, password, token, user = self.values[:4]
         options = ["--api-key", key, f"--password={password}", "--token", token]
-        return [*options, f"postgres://shop:{self.bodies[-21]}@host/db"]
+        return [*options, f"postgres://shop:{user}@host/db"]
 
     def add_output(self, *texts: str) -> None:
         self.outputs += texts
 
+    def add_channel(self, name: str, *texts: str) -> None:
+        """Note what a channel of the group shows: it has masks, so the secrets went through it."""
+        shown = "\n".join(texts)
+        assert shown.count("[API_KEY]") >= 5, name
+        self.channels[name] = shown
+        self.add_output(shown)
+
     def find_leaks(self, folder: Path) -> list[str]:
         """Return the secrets in the output and in the files, with their locations."""
+        assert {*self.channels} == {*CHANNELS[self.group]}
         written = {str(path): path.read_bytes() for path in all_files(folder) if path != self.file}
         written |= {f"output {at}": text.encode() for at, text in enumerate(self.outputs)}
         return [
@@ -152,19 +176,37 @@ class Planted:
 
 
 @pytest.fixture
-def planted(tmp_path: Path, workspaces: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Planted]:
-    planted = Planted(tmp_path)
-    for name, value in zip(ENVIRONMENT, planted.variables, strict=False):
+def planted(
+    tmp_path: Path,
+    workspaces: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> Iterator[Planted]:
+    planted = Planted(tmp_path, request.param)
+    for name, value in zip(ENVIRONMENT, planted.variables, strict=True):
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("PLANTED", str(planted.file))
     monkeypatch.chdir(tmp_path)
     with Server() as server:
         url = server.mount(Leaky(planted.text), run="").openai
         monkeypatch.setenv("OPENAI_BASE_URL", url)
-        monkeypatch.setenv("OPENAI_API_KEY", f"sk-proj-{planted.bodies[0]}")
+        monkeypatch.setenv("OPENAI_API_KEY", f"sk-proj-{planted.values[0]}")
         yield planted
 
 
+def test_the_groups_have_every_pair_of_format_context_and_channel():
+    groups = {name: plant(name) for name in CHANNELS}
+    pairs = {(each.format, each.context) for group in groups.values() for each in group}
+    assert len(pairs) == len(FORMATS) * len(CONTEXTS) == 1200
+    for group in groups.values():  # all channels of a group show all its texts
+        assert len({each.text for each in group}) == 200
+        assert {each.format for each in group} == {*FORMATS}
+        assert {each.context for each in group} == {*CONTEXTS}
+    channels = [channel for group in CHANNELS.values() for channel in group]
+    assert len(channels) == len({*channels})
+
+
+@pytest.mark.parametrize("planted", ["commands"], indirect=True)
 def test_no_secret_is_written_when_commands_are_recorded_and_replayed(
     planted: Planted, tmp_path: Path, offbook_command: Offbook
 ):
@@ -172,6 +214,7 @@ def test_no_secret_is_written_when_commands_are_recorded_and_replayed(
     agent = [sys.executable, "agent.py"]
     recorded, changed = (["--", *agent, text, *planted.options] for text in ("Refund ", "Return "))
     traced = ("--trace", "trace.jsonl", "--json")
+    outputs: dict[tuple[str, str], str] = {}
     for line, code in (
         (("record", "shop.yaml", *traced, *recorded), 0),
         (("replay", "shop.yaml", *traced, *recorded), 0),
@@ -193,6 +236,7 @@ def test_no_secret_is_written_when_commands_are_recorded_and_replayed(
         # without --json, the output of the agent is printed as it is
         printed = "" if line[0] in {"record", "replay"} and "--json" not in line else result.out
         planted.add_output(printed, result.err)
+        outputs[line[0], line[-1]] = result.out
         assert result.code in {code, 0}, (line, result.out, result.err)
     record = {"prompt": planted.text, "response": {"text": planted.text}}
     (tmp_path / "production.jsonl").write_bytes(msgspec.json.encode(record))
@@ -202,10 +246,17 @@ def test_no_secret_is_written_when_commands_are_recorded_and_replayed(
     mocks = offbook_command("record", "mocks.jsonl", *recorded)
     planted.add_output(mocks.err)
     assert (tmp_path / "mocks.jsonl").read_text().count("\n") == 3
+    for channel, name in FILES_OF_COMMANDS.items():
+        planted.add_channel(channel, (tmp_path / name).read_text())
+    page = read_lines((tmp_path / "page.html").read_text())
+    planted.add_channel("page", msgspec.json.encode(page).decode())
+    for channel, words in OUTPUTS_OF_COMMANDS.items():
+        planted.add_channel(channel, outputs[words])
     assert planted.find_leaks(tmp_path) == []
     assert len(all_files(tmp_path)) >= 7
 
 
+@pytest.mark.parametrize("planted", ["loop"], indirect=True)
 def test_no_secret_is_written_when_a_loop_is_run_checked_and_reported(
     planted: Planted, tmp_path: Path, offbook_command: Offbook
 ):
@@ -244,9 +295,13 @@ def test_no_secret_is_written_when_a_loop_is_run_checked_and_reported(
     assert results[2].code == 1, results[2].err
     assert all(result.code == 0 for result in results[3:])
     planted.add_output(*(text for result in results for text in (result.out, result.err)))
+    for channel, result in zip(("JUnit", "TAP", "CTRF", "JSON"), results[3:7], strict=True):
+        planted.add_channel(channel, result.out)
+    planted.add_channel("inspection", results[7].out)
     assert planted.find_leaks(tmp_path) == []
 
 
+@pytest.mark.parametrize("planted", ["mcp"], indirect=True)
 def test_no_secret_is_returned_by_an_mcp_tool_or_stored_in_a_snapshot(
     planted: Planted, tmp_path: Path
 ):
@@ -275,13 +330,18 @@ def test_no_secret_is_returned_by_an_mcp_tool_or_stored_in_a_snapshot(
         call("report", format=kind)
     call("run", task="x", backend=planted.text)
     assert len(planted.outputs) == 13
+    planted.add_channel("MCP", *planted.outputs)
+    snapshots = [path for path in all_files(tmp_path) if "snapshots" in str(path)]
+    planted.add_channel("snapshot of a workspace", *(path.read_text() for path in snapshots))
     assert all("[API_KEY]" in text for text in planted.outputs[2:5])
     for path in fixtures:  # the files of the agent are its own
         (workspace.parent / path).unlink()
     assert planted.find_leaks(tmp_path) == []
 
 
-@pytest.mark.parametrize("option", ["--tb=short", "--showlocals"])
+@pytest.mark.parametrize(
+    "planted, option", [("pytest", "--tb=short"), ("locals", "--showlocals")], indirect=["planted"]
+)
 def test_no_secret_is_printed_by_pytest(planted: Planted, pytester: pytest.Pytester, option: str):
     pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function\n")
     pytester.makepyfile(test_it=TESTS)
@@ -294,5 +354,14 @@ def test_no_secret_is_printed_by_pytest(planted: Planted, pytester: pytest.Pytes
     )
     result = pytester.runpytest_inprocess(*quiet, option, "--junitxml=junit.xml")
     result.assert_outcomes(failed=7)
-    planted.add_output(result.stdout.str(), result.stderr.str())
+    planted.add_output(result.stderr.str())
+    if planted.group == "locals":
+        planted.add_channel("pytest -l", result.stdout.str())
+    else:
+        planted.add_channel("pytest", result.stdout.str())
+        planted.add_channel("JUnit of pytest", (pytester.path / "junit.xml").read_text())
+        chain = result.stdout.str().partition("test_a_chain_of_exceptions")[2]
+        planted.add_channel("exception chain", chain)
+        goldens = [path for path in all_files(pytester.path) if "golden" in str(path)]
+        planted.add_channel("golden", *(path.read_text() for path in goldens))
     assert planted.find_leaks(pytester.path) == []

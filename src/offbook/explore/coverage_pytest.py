@@ -112,10 +112,10 @@ class SuiteCoverage:
         if self._path is not None:
             import msgspec
 
-            from offbook.files import write_atomic
+            from offbook.files import write_report
 
             text = msgspec.json.format(msgspec.json.encode(self._coverage.as_json()), indent=2)
-            write_atomic(self._path, text.decode() + "\n")
+            self._problems += write_report(self._path, text.decode() + "\n", session)
         if self._fail_under is not None and session.exitstatus in {
             pytest.ExitCode.OK,
             pytest.ExitCode.NO_TESTS_COLLECTED,

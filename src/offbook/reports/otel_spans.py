@@ -29,6 +29,7 @@ from offbook.exchange.messages import (
 )
 from offbook.exchange.model import Request
 from offbook.exchange.providers import all_providers
+from offbook.files import convert
 from offbook.trace import events as names
 from offbook.trace.events import Event
 from offbook.trace.hub import (
@@ -371,7 +372,7 @@ class _Spans:
 
     def _set_result(self, span: Span, content: Any) -> str:
         """Set the result of a tool; return it if it is a text."""
-        result = _render_content(msgspec.convert(content, tuple[AnyBlock, ...]))
+        result = _render_content(convert(content, tuple[AnyBlock, ...], at="$.content"))
         span.set(result=result if isinstance(result, str) else to_json(result).decode())
         return result if isinstance(result, str) else ""
 

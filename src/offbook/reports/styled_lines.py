@@ -54,7 +54,7 @@ class Node:
         line = [StyledText(guide + fork, "faint")]
         for span in self.spans:
             # A text of several lines continues behind the guides.
-            first, *rest = span.text.split("\n")
+            first, *rest = escape_controls(span.text).split("\n")
             line.append(StyledText(first, span.style))
             for text in rest:
                 yield tuple(line)

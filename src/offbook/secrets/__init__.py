@@ -24,34 +24,48 @@ import os
 import re
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache, lru_cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 from urllib.parse import quote, quote_plus
 
-from offbook.secrets.key_formats import EDGE, END, KEY_FORMATS, LOOKBEHIND, PLACES
+from offbook.secrets.key_formats import (
+    EDGE,
+    END,
+    KEY_FORMATS,
+    LOOKBEHIND,
+    LOOSE_PLACES,
+    PLACES,
+    compile_pattern,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 
-    Judge = Callable[[bytes], bool]
+    Judge = Literal[
+        "is_secret_value", "is_unlike_code", "looks_random", "is_credential", "has_random_cookie"
+    ]
     WordFinder = Callable[[bytes], list[tuple[int, int, int]]]
-    AnyRule: TypeAlias = "_Rule | _KeyLines | _JsonWebKey | Name"
+    AnyRule: TypeAlias = "_Rule | _KeyLines | _JsonWebKey | Name | Column"
 
 MASK = "[API_KEY]"
 _MASK = MASK.encode()
 MIN_SECRET_LENGTH = 8
+MAX_OBJECT_LENGTH = 4000  # of a JSON Web Key
+MAX_HEADERS_LENGTH = 400  # between the first line of a key and its text
 SHELL_FOLDERS = {"PWD", "OLDPWD"}  # variables of the shell that look like passwords
 
 
 class _Rule(NamedTuple):
-    """A pattern whose last group, or whole match, is a secret if `judge` says so.
+    """A pattern whose last group, or whole match, is a secret if `judge` of `values` says so.
 
-    It is matched at each occurrence of its word, or up to `lookbehind` bytes before it.
+    With `length`, it is the format of a key, whose whole length that is, or 0. It is matched at
+    each occurrence of its word, or up to `lookbehind` bytes before it.
     """
 
     pattern: bytes
-    judge: Callable[[bytes], bool]
+    judge: Judge
     lookbehind: int = 0
+    length: int | None = None
 
     def find(self, raw: bytes, _lower: bytes, start: int, _end: int) -> Iterable[tuple[int, int]]:
         """Return the position of the secret whose word is at this position."""
@@ -63,7 +77,13 @@ class _Rule(NamedTuple):
         if match is None:
             return ()
         first, last = match.span(pattern.groups)
-        return ((first, last),) if self.judge(raw[first:last]) else ()
+        from offbook.secrets import values  # late: the first reply of `offbook serve` needs none
+
+        if self.length is None:
+            secret = values.JUDGES[self.judge](raw[first:last])
+        else:
+            secret = values.is_whole_key(self.length, raw[first:last])
+        return ((first, last),) if secret else ()
 
 
 class _KeyLines(NamedTuple):
@@ -80,12 +100,14 @@ class _KeyLines(NamedTuple):
         head = compile_pattern(self.first).match(lower, end)
         if head is None:
             return
+        from offbook.secrets import values
+
         at, found = head.end(), False
         # lines such as `Proc-Type: 4,ENCRYPTED` are before the key
         start_line = compile_pattern(_KEY_LINE).search(lower, at, at + MAX_HEADERS_LENGTH)
         if start_line and not compile_pattern(_BRACKET).search(lower, at, start_line.start(1)):
             at = start_line.start()
-        while (match := compile_pattern(_KEY_LINE).match(lower, at)) and _is_mixed(
+        while (match := compile_pattern(_KEY_LINE).match(lower, at)) and values.is_mixed(
             raw[match.start(1) : match.end(1)]
         ):
             yield match.span(1)
@@ -140,23 +162,28 @@ def _rules_by_word() -> tuple[WordFinder, list[tuple[bytes | None, list[AnyRule]
     by_word: dict[bytes, list[AnyRule]] = {}
     for word, key, _, *length in KEY_FORMATS:
         pattern = f"{EDGE}(?:{key}){END}".encode()
-        rule = _Rule(pattern, partial(_is_whole_key, sum(length)), LOOKBEHIND.get(word, 0))
+        rule = _Rule(pattern, "is_secret_value", LOOKBEHIND.get(word, 0), sum(length))
         by_word.setdefault(word.encode(), []).append(rule)
-    for word, place in PLACES.items():
-        rule = _Rule(f"(?s){place}".encode(), is_secret_value, LOOKBEHIND.get(word, 0))
-        by_word.setdefault(word.encode(), []).append(rule)
+    judged: tuple[tuple[dict[str, str], Judge], ...] = (
+        (PLACES, "is_secret_value"),
+        (LOOSE_PLACES, "is_unlike_code"),
+    )
+    for places, judge in judged:
+        for word, place in places.items():
+            rule = _Rule(f"(?s){place}".encode(), judge, LOOKBEHIND.get(word, 0))
+            by_word.setdefault(word.encode(), []).append(rule)
     names = "|".join(name.replace("_", "[-_]?") for name in (*SECRET_NAMES, "token"))
-    reversed_pair = _Rule(_REVERSED.replace(b"NAMES", names.encode()), is_secret_value)
+    reversed_pair = _Rule(_REVERSED.replace(b"NAMES", names.encode()), "is_secret_value")
     by_word |= {b"value" + quote: [reversed_pair] for quote in (b'"', b"'", b"\\")}
     for word, lines in KEY_LINES.items():
         by_word.setdefault(word, []).append(lines)
     by_word[b"kty"] = [_JsonWebKey()]
     for name, rule in secret_names().items():
-        by_word.setdefault(name, []).append(rule)
+        by_word.setdefault(name, []).extend((rule, Column()))
     table: list[tuple[bytes | None, list[AnyRule]]] = []
     for rules in by_word.values():
-        names = [rule for rule in rules if isinstance(rule, Name)]
-        following = bytes(byte for name in names for byte in name.formats)
+        names = [rule for rule in rules if isinstance(rule, (Name, Column))]
+        following = b"".join(name.following for name in names)
         table.append((following if len(names) == len(rules) else None, rules))
     return word_finder(by_word, table=True), table
 
@@ -212,6 +239,11 @@ def hide_lines(lines: list[bytes], known: Iterable[bytes] = ()) -> bytes:
         for rule in rules:
             found = rule.find(line, lower_line, start - at, end - at)
             spans += [(at + first, at + after) for first, after in found]
+    if _has_escapes(text):
+        at = 0
+        for line in lines:
+            spans += [(at + first, at + after) for first, after in _find_escaped_spans(line)]
+            at += len(line)
     return _mask(text, spans) if spans else text
 
 
@@ -229,12 +261,38 @@ def _find_words(lower: bytes) -> list[tuple[int, int, list[AnyRule]]]:
 
 def _find_spans(raw: bytes) -> list[tuple[int, int]]:
     """Return where the texts are that look like a secret."""
+    return _find_plain_spans(raw) + _find_escaped_spans(raw)
+
+
+def _find_plain_spans(raw: bytes) -> list[tuple[int, int]]:
     lower = raw.lower()
     spans: list[tuple[int, int]] = []
     for start, end, rules in _find_words(lower):
         for rule in rules:
             spans += rule.find(raw, lower, start, end)
     return spans
+
+
+def _has_escapes(raw: bytes) -> bool:
+    """Return whether a text has one of the marks that colors, escapes and entities have."""
+    return any(mark in raw for mark in _MARKS)
+
+
+# Each is searched faster than one pattern of them.
+_MARKS = (
+    *(b"\x1b[", b"\\u00", b"\\x", b"\\033[", b"\\u200b", b"&", b"<!["),
+    *(b"\xc2\xa0", b"\xe2\x80\x8b"),
+)
+
+
+def _find_escaped_spans(raw: bytes) -> list[tuple[int, int]]:
+    """Return where secrets are that colors or escapes separate from their names."""
+    if not _has_escapes(raw):
+        return []
+    from offbook.secrets.escapes import PlainText
+
+    plain = PlainText(raw)
+    return [plain.original_span(start, end) for start, end in _find_plain_spans(plain.text)]
 
 
 def hide_secrets(text: str, known: Iterable[str] | None = None) -> str:
@@ -353,7 +411,11 @@ def remember_credentials(headers: Mapping[str, str]) -> None:
         _headers_seen.add(value)
         key = value.rpartition(" ")[2]
         raw = key.encode("utf-8", "surrogateescape")
-        if len(raw) >= MIN_SECRET_LENGTH and looks_random(raw):
+        if len(raw) < MIN_SECRET_LENGTH:
+            continue
+        from offbook.secrets import values
+
+        if values.looks_random(raw):
             spellings = [
                 text.encode("utf-8", "surrogateescape") for text in _spellings(frozenset({key}))
             ]
@@ -401,9 +463,8 @@ def _base64_part(raw: bytes, offset: int) -> str:
 
 # --- Secrets by the name in front of them: `"password": "…"`, `API_KEY=…`, `--token …`. A name is
 # evidence only where the format separates it from its value: JSON, quoted assignments, headers,
-# lines of environment and YAML files, queries, options, XML. And a value may still be something
-# else: a type, a variable, a placeholder (`your-api-key`), the name of a variable. `is_plain` and
-# `looks_random` tell these apart, so that programs come out of a cassette unchanged.
+# lines of environment and YAML files, queries, options, XML, tables. And a value may still be
+# something else: see `values`.
 
 # Names of secrets, in lower case; also with hyphens for underscores.
 SECRET_NAMES = (
@@ -418,7 +479,7 @@ VAGUE_NAMES = (
     *("token", "auth", "jwt", "bearer", "authorization", "credential", "credentials"),
     *("pass", "pwd", "pw", "psk", "ext_pat", "accessjwt", "refreshjwt", "webhook_url"),
     *("accesstoken", "refreshtoken", "authtoken", "sessiontoken", "securitytoken", "bottoken"),
-    *("apitoken", "usertoken", "bearertoken", "idtoken"),
+    *("apitoken", "usertoken", "bearertoken", "idtoken", "app_key", "csrf", "xsrf"),
 )
 # Words before a name that make it the name of a message: `invalid_auth`.
 MESSAGE_NAMES = (b"invalid_", b"missing_", b"wrong_", b"unknown_", b"expired_", b"incorrect_")
@@ -429,9 +490,6 @@ PLAIN_TOKENS = (
 )
 QUERY_NAMES = ("key", "sig", "code")  # names of secrets in the query of a URL only
 SESSION_NAMES = ("sessionid", "sessid", "session_id", "connect.sid", "_session")  # in cookies only
-
-# Compiled at its first match: there are 200 patterns, and most runs contain the words of few.
-compile_pattern = cache(re.compile)
 
 
 class Format(NamedTuple):
@@ -458,6 +516,11 @@ class Name(NamedTuple):
     vague: bool = False
     edge: bytes | None = None
 
+    @property
+    def following(self) -> bytes:
+        """The bytes that may follow the name."""
+        return bytes(self.formats)
+
     def find(self, raw: bytes, lower: bytes, start: int, end: int) -> Iterator[tuple[int, int]]:
         """Yield the positions of the values after the name at this position; `lower` is `raw`."""
         formats = self.formats.get(lower[end]) if end < len(lower) else None
@@ -475,20 +538,36 @@ class Name(NamedTuple):
             before = max(0, start - MAX_NAME_LENGTH)
             if form.start and not compile_pattern(form.start).search(raw, before, start):
                 continue
-            judge = looks_random if self.vague or form.strict else is_secret_value
+            from offbook.secrets import values
+
+            judge = "looks_random" if self.vague or form.strict else "is_secret_value"
             first, last = match.span(pattern.groups)
-            if (form.judge or judge)(raw[first:last]):
+            if values.JUDGES[form.judge or judge](raw[first:last]):
                 yield first, last
+
+
+class Column(NamedTuple):
+    """The cells below the name of a secret in the first line of a table."""
+
+    following: bytes = b',;|\t\r\n \\"`*'
+
+    def find(self, raw: bytes, _lower: bytes, start: int, end: int) -> Iterable[tuple[int, int]]:
+        """Return the positions of the cells below the name at this position."""
+        after = compile_pattern(_CELL_END).match(raw, end, end + MAX_NAME_LENGTH)
+        if after is None or not compile_pattern(_NEWLINE).search(raw, end, end + MAX_ROW_LENGTH):
+            return ()
+        from offbook.secrets.tables import find_cells
+
+        return find_cells(raw, start, end, after[1])
+
+
+MAX_ROW_LENGTH = 1000  # of a table
+_NEWLINE = rb"\n|\\+n"
+_CELL_END = rb"[ \\\"`*]*?([,;|\t\r\n]|\\+[nrt])"
 
 
 MAX_NAME_LENGTH = 60  # how far `start` looks back
 SHORT_NAME = 5  # `pass` and `token` are also parts of other words
-MIN_VALUE_LENGTH = 4
-MIN_RANDOM_LENGTH = 6
-MIN_KEY_LENGTH = 12
-MIN_SCRAMBLED_LENGTH = 16
-MAX_OBJECT_LENGTH = 4000  # of a JSON Web Key
-MAX_HEADERS_LENGTH = 400  # between the first line of a key and its text
 _BARE = r"([^\s\"'\\&|;`()<>{},]{4,})"
 _LINE_END = r"(?=[ \t]*(?:\Z|[\r\n\"'`]|\\|[ \t]#))"
 
@@ -534,22 +613,24 @@ def secret_names() -> dict[bytes, Name]:
             r"(?:%20)*%(?:25)*3d(?:%20)*((?:[^%\"&\s\\]|%(?!(?:25)*26)[0-9a-f]{2})+)",
             strict=True,
         ),
-        form("=", rf"={_BARE}", word, upper=True),  # env files and command lines
+        form("=", rf"=(?:base64:)?{_BARE}", word, upper=True),  # env files and command lines
         form("=", rf"={_BARE}(?=[\s;&\"'\\]|\Z)", parameter, strict=True),  # queries, ini files
         # YAML and headers; a line of code ends with a comma
         form(":", rf":[ \t]+([^\s\"'\\`]{{3,}}[^\s\"'\\`,;]){_LINE_END}", line, strict=True),
         # anywhere in a line, and in prose, if it cannot be a variable
         form(
-            " \t:=-*",
-            r"(?:\*\*|__)?[ \t]*(?::=|==|->|=>|[:=]|\xe2\x86\x92|\\+u2192)(?:\*\*|__)?[ \t]*\\*[`]?"
+            " \t:=-*?>",
+            r"(?:\*\*|__)?[ \t]*"
+            r"(?:[:?+]?=|==|->|=>|:|(?<!<)>[ ]|(?<=[ \t])(?:-|\xe2\x80[\x93\x94])[ ]"
+            r"|\xe2\x86\x92|\\+u2192)(?:\*\*|__)?[ \t]*\\*[`]?"
             r"([^\s\"'\\`,;()<>{}|\[\]]{8,})(?![\w(]|\[(?!api_key\]))",
-            judge=is_unlike_code,
+            judge="is_unlike_code",
         ),
         form(
             " \t",
-            r"[ \t]+(?:(?:\xe2\x86\x92|\\+u2192)[ \t]*|--body[ \t]+|[0-9] )?"
-            r"([^\s\"'\\`,;()<>{}=|]{8,})(?![\w(\[=])",
-            judge=is_unlike_code,
+            r"[ \t]+(?:(?:\xe2\x86\x92|\\+u2192)[ \t]*|(?:--body|-b)[ \t]+\\*[\"']?|[0-9] )?"
+            r"([^\s\"'\\`,;()<>{}=|]{8,}={0,2})(?![\w(\[=])",
+            judge="is_unlike_code",
         ),
         # a quoted word; "Pass `retries=3`" is the advice to pass an argument
         form(
@@ -560,7 +641,9 @@ def secret_names() -> dict[bytes, Name]:
         ),
         form(
             " ",
-            r" (?:is|was|to|are):? (?:\\*[\"'`]|\xe2\x80\x9c|\\+u201c)?([^\s\"'\\,;`]{6,})",
+            r" (?:is|was|(?<!pass )to|are|equals"
+            r"|(?:(?:was|is|has been) )?(?:set|changed|reset) to):? "
+            r"(?:\\*[\"'`]|\xe2\x80\x9c|\\+u201c)?([^\s\"'\\,;`]{5,}[^\s\"'\\,;`.])",
             strict=True,
         ),
         form(
@@ -573,6 +656,42 @@ def secret_names() -> dict[bytes, Name]:
             rf"{marks}([^\s\"'\\][^\n\"'\\]*)",
             line,
         ),
+        # the value of an instruction or a command in which nothing else can follow a name
+        form(
+            " \t",
+            r"[ \t]+\\*[\"']?([^\s\"'\\=]{6,})",
+            rb"(?:\A|\n|\\n|[\"'`;&|>$#] ?)[ \t]*(?:ENV|ARG|LABEL|setx|setenv|set -[a-z]+) \w*\Z",
+            strict=True,
+        ),
+        form("=", r"=%s(?:\\+n)?\\*[\"'][ \t]+\\*[\"']?([^\s\"'\\]{6,})", strict=True),  # printf
+        form(
+            " ",
+            r" (?:for|of) [\w.@'\"-]{1,40}:[ \t]+([^\s\"'\\`,;]{6,})",
+            judge="is_unlike_code",
+        ),
+        # a comparison, and an argument behind that of the name
+        form(
+            " \t=!",
+            r"[ \t]*[!=]==?[ \t]*[bru]?(\\*[\"'])([^\s\"'\\]{6,})\1",
+            judge="is_unlike_code",
+        ),
+        form(",", r",[ \t]*[bru]?(\\*[\"'])([^\s\"'\\]{8,})\1[ \t]*[,)]", judge="is_unlike_code"),
+        form(" =", r"[ \t]*=[ \t]*\[\[([^\s\[\]]{6,})\]\]", strict=True),  # Lua
+        form(  # of Terraform: {"db_password": {"value": "…"}}
+            "\\\"'",
+            rf"{quote}\s*:\s*\{{\s*{quote}(?:value|default){quote}\s*:\s*{quote}([^\s\"'\\]{{6,}})",
+            strict=True,
+        ),
+        form(
+            "=",
+            rf"=\([ \t]*{quote}[^\"'\\]{{1,60}}{quote},[ \t]*{quote}([^\s\"'\\]{{6,}}){quote}\)",
+        ),
+        form(  # <meta name="csrf-token" content="…">
+            "\\\"'",
+            rf"{quote}[ \t]+content={quote}([^\s\"'\\]{{8,}})",
+            strict=True,
+        ),
+        form("<", r"</(t[dh])>(?:\s|\\+[nr])*<\1[^<>]*>(?:<code>)?([^<\s]{6,})<", strict=True),
         form(">", r">([^<\s]{4,})</"),  # XML
         form(" ", r" [a-z:]+=\\*[\"'][^<>\n]{0,80}>([^<\s]{4,})</"),
         form("<", r"</\w+>(?:\s|\\+[nr])*<string>([^<]{4,})</"),
@@ -580,8 +699,14 @@ def secret_names() -> dict[bytes, Name]:
         form("\\\"'", rf"{quote},[ \t]*{quote}(?!-)([^\s\"'\\,]{{4,}}){quote}", option),
         form(
             "\\\"'",
+            rf"{quote},[ \t]*{quote}([^\s\"'\\,]{{6,}}){quote}",
+            rb"(?:define|setenv|putenv|setdefault|getenv|environ\.get)\(\s*\\*[\"'][\w.-]*\Z",
+            strict=True,
+        ),
+        form(
+            "\\\"'",
             rf"{quote}[ \t]*,\s*b?{quote}(?:[a-z]+ )?(?!-)([^\s\"'\\]{{6,}}){quote}(?!\s*:)",
-            judge=is_unlike_code,
+            judge="is_unlike_code",
         ),
         form(" \t", rf"[ \t]+(?:{quote})?([^\s\"'\\,`]{{4,}})", option, strict=True),
         # an object with a name and a value, in JSON, XML and YAML; a part of a form
@@ -612,16 +737,16 @@ def secret_names() -> dict[bytes, Name]:
     header = form(
         "\\\"' \t:=",
         r"\\*[\"']?[ \t]*[:=][ \t]*\\*[\"']?((?:[a-z0-9-]+[ \t]+)?[^\s\"'\\,`]{6,})",
-        judge=_is_credential,
+        judge="is_credential",
     )
     cookie = form(
         "\\\"':,",
         r"\\*[\"']?[:,][ \t]*(?:\[[ \t]*)?(?:\\*[\"'])?(?:value\\*[\"']:[ \t]*\\*[\"'])?"
         r"((?:[\w!#$%&*+.^|~-]+=[^\s;\"'\\]*;?[ \t]*)+[^\r\n\"'\\]*)",
-        judge=_has_random_cookie,
+        judge="has_random_cookie",
     )
-    query = form("=", r"=([^&\s\"'\\<>#;]{6,})", rb"[?&;]\Z", judge=looks_random)
-    session = form("=", r"=(?:s%3a)?([^&\s\"'\\<>#;,]{8,})", judge=looks_random)
+    query = form("=", r"=([^&\s\"'\\<>#;]{6,})", rb"[?&;]\Z", judge="looks_random")
+    session = form("=", r"=(?:s%3a)?([^&\s\"'\\<>#;,]{8,})", judge="looks_random")
 
     def by_first_byte(*chosen: Format) -> dict[int, list[Format]]:
         table: dict[int, list[Format]] = {}
@@ -672,217 +797,11 @@ def is_secret_name(field: str) -> bool:
 
 def is_secret_field(name: str, value: str) -> bool:
     """Return whether the value of a JSON field is a secret, judged by its name and its form."""
+    from offbook.secrets import values
+
     if not value or not is_secret_name(name):
         return False
     if any(known in name.lower().replace("-", "_") for known in SECRET_NAMES):
-        return not is_placeholder(value)
+        return not values.is_placeholder(value)
     raw = value.encode("utf-8", "surrogatepass")
-    return looks_random(raw) or _is_credential(raw)
-
-
-# --- Values
-
-# The words of placeholders and of names of variables: `your-api-key`, `OPENAI_API_KEY`.
-_NOUNS = frozenset(
-    b"key keys apikey token tokens secret secrets password passwords passwd passphrase pwd auth "
-    b"authorization credential credentials bearer jwt cookie header "
-    # the same word in forms of other languages
-    b"passwort senha salasana parola parole wachtwoord passord adgangskode heslo geslo contrasenya "
-    b"lozinka passe sandi".split()
-)
-_SUFFIXES = (b"password", b"secret", b"token", b"apikey")  # mypassword
-_FILLERS = frozenset(
-    b"a an the my your some test tests testing fake dummy example sample placeholder changeme foo "
-    b"bar baz api app user name client server access refresh private public not set none null here "
-    b"value string xxx xxxx todo demo default redacted github pat real new old env id".split()
-)
-# What follows such a name in code, in schemas and in prose.
-_CODE_WORDS = frozenset(
-    b"str string bytes int integer float number bool boolean any object none null nil true false "
-    b"undefined unknown void never optional union list dict tuple set callable awaitable secretstr "
-    b"annotated literal field text char varchar self cls this pass required default value values "
-    b"redacted unavailable enable enabled disable disabled always auto guest local remote basic "
-    b"digest inherit "
-    b"must should cannot can is was not may will incorrect invalid wrong missing empty hidden "
-    b"expired".split()
-)
-_PLACEHOLDER = (
-    rb"(?s)`?(?:[A-Za-z]+ )?(?:\$\{.*|\$\(.*|\$[A-Za-z_][A-Za-z0-9_]*|\{\{.*|\{[^}]*\}?|"
-    rb"<[^<>]*>?|%\(\w+\)?s?|%[sr].{0,2}|(?:[A-Za-z0-9]+[-_]){0,3}[*xX.\xe2\x80\xa6]{3,}"
-    rb"|\[[A-Z_ ]+\].*)`?"
-)
-_WORDS = rb"[A-Z]+(?![a-z])[0-9]*|[A-Z]?[a-z]+[0-9]*|[0-9]+"
-_IDENTIFIER = rb"[A-Za-z0-9_ .:/<>\[\]()-]+\??"
-_EXPRESSION = rb"(?s)[A-Za-z_][\w.]*[\[(<].*|[A-Za-z_]{1,40}(?:\.[A-Za-z_]{1,40}[0-9]?)+"
-_ELIDED = rb"(?:\.\.\.|\xe2\x80\xa6)\Z|<[A-Za-z][\w .-]*>|\$\{|\{[\w.]*[}(\[!:]|%[sd]\b|%\(|%key:"
-# Words of a message or a description, and words in letters that are not of ASCII.
-_PROSE = (
-    rb"(?i)(?:\A|\s)(?:the|an?|is|are|was|for|of|to|your|my|and|or|not|no|in|with|must|be|please|from|"
-    rb"this|that|on|by|can|cannot|will|has|have|invalid|failed|error|enter|password|token)"
-    rb"(?:[\s.,:!?].*\s|\s.*|[.,:!?]|\Z)|\A[^0-9!-/]*(?:[\xc3-\xf4][\x80-\xbf]|\\+u[0-9a-f]{4})"
-    rb"(?:[^0-9!-/]|\\+u[0-9a-f]{4})*\Z"
-)
-_MIXED = rb"(?=.*[a-z])(?=.*[A-Z])(?:.*[0-9].*[a-zA-Z].*[0-9]|(?=.*[0-9]).{32})"
-_SHORT_WORD = rb"[A-Za-z]{,4}"
-_CAPITAL = rb"[A-Z]"
-_BASE64 = rb"[A-Za-z0-9+/]{32,}={0,2}"
-_CAPITALS_WITH_DIGITS = rb"(?=.*[0-9][A-Z])[A-Z0-9]{16,}"
-# few small letters between capitals; no words with hyphens
-_SCRAMBLED = rb"(?=.*[A-Z][a-z]{1,2}[A-Z])[A-Za-z0-9+/=]+"
-_MEMBER = rb"(?:self|cls|this|[a-z]\w*)\.[\w.]+[)}\]]*"  # `self.TEST_TOKEN}`
-_PATH = rb"(?:~|\.{0,2})/[a-z]{2,10}[/.]"
-_BLANKS = frozenset(b"xX*._-")  # ghp_xxxxxxxxxxxx
-_COLOR = rb"#[0-9a-fA-F]{3,8}|# .*"
-_DIGIT_RUNS = rb"[0-9]+"
-_INNER_DIGIT = rb"[0-9][a-z]"
-_PUNCTUATION = rb"[!^*~?]|[a-zA-Z0-9][#%@][a-zA-Z0-9]"
-_COOKIE_VALUE = rb"=(?:s%3A)?([^\s;\"'\\]{6,})"
-# Dates, numbers with units, versions, addresses, calls, paths: what else follows such a name.
-_CODE = (
-    rb"[0-9][0-9.,:/+-]*[A-Za-z%]{0,3}|[0-9]{4}-[0-9]{2}-[0-9]{2}T.*|v?[0-9]+(?:\.[0-9a-z]+)+.*"
-    rb"|[A-Za-z_][\w.]*\.[A-Za-z_]+|[\w./-]+@[\w.-]+|[A-Za-z_]\w*(?:\.\w+)+:[A-Za-z_]\w*|[\w./-]*/[\w./-]*\.[a-z]{1,5}"
-    rb"|[A-Z0-9_]+_[A-Z0-9_]+"
-    rb"|\*{1,2}[A-Za-z_.]*|0[xX][0-9a-fA-F_]+|0[bB][01_]+|0[oO][0-7_]+|[a-z]+(?:[-_][a-z]+)*[-_]?[0-9]{0,4}"
-)
-# Words that have a digit: they are parts of names.
-_TERMS = (
-    rb"(?i)(?<![A-Za-z])(?:sha|md|utf|iso|base|aes|rsa|hs|rs|es|ps|ed|int|uint|float|ipv|http|oauth|tls|ssl|py|"
-    rb"python|b|s|x|v|p|u|i|h|r|k|ec|win|arm|x86|amd|log|gpt|o|t|llama|claude)_?[0-9]{1,5}(?![0-9])"
-)
-_DIGIT = rb"[0-9]"
-_NO_DIGIT = rb"[^0-9]"
-
-
-def has_digit(value: bytes) -> bool:
-    """Return whether there is a digit: there is one in nearly every key, and in hardly a word."""
-    return compile_pattern(_DIGIT).search(value) is not None
-
-
-def _has_free_digit(value: bytes) -> bool:
-    """Return whether there is a digit that is not a part of a word, as in `sha256`."""
-    return has_digit(value) and has_digit(compile_pattern(_TERMS).sub(b"", value))
-
-
-def is_placeholder(value: bytes | str) -> bool:
-    """Return whether the value is a placeholder: `${TOKEN}`, `<your key>`, `{{ key }}`, `***`."""
-    raw = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
-    return compile_pattern(_PLACEHOLDER).fullmatch(raw) is not None
-
-
-def is_plain(value: bytes) -> bool:
-    """Return whether a value is obviously not a secret: a placeholder, a name, a type."""
-    if (
-        is_placeholder(value)
-        or compile_pattern(_SHORT_WORD).fullmatch(value)
-        or len(value.decode(errors="replace")) < MIN_VALUE_LENGTH
-    ):
-        return True
-    if compile_pattern(_EXPRESSION).fullmatch(value) or compile_pattern(_ELIDED).search(value):
-        return True
-    if compile_pattern(_PROSE).search(value) or compile_pattern(_PATH).match(value):
-        return True
-    if not compile_pattern(_IDENTIFIER).fullmatch(value):
-        return False
-    words = [word.lower() for word in compile_pattern(_WORDS).findall(value)]
-    if not words or (words[0] in _CODE_WORDS and len(words) == 1):
-        return True
-    if not _has_free_digit(value) and (
-        any(word in _NOUNS or word.endswith(_SUFFIXES) for word in words)
-        or (b"api" in words and len(words) > 1)
-    ):
-        return True
-    return all(word in _NOUNS or word in _FILLERS or word.isdigit() for word in words)
-
-
-def is_secret_value(value: bytes) -> bool:
-    """Return whether the value after the name of a secret is one: anything that is not plain."""
-    return not is_plain(value)
-
-
-def looks_random(value: bytes) -> bool:
-    """Return whether a value looks like a key or a good password, whatever its name."""
-    return (
-        len(value) >= MIN_RANDOM_LENGTH
-        and (_has_free_digit(value) or _is_scrambled(value))
-        and compile_pattern(_NO_DIGIT).search(value) is not None
-        and not value.startswith((b"~/", b"./", b"../", b"=", b"["))
-        and (not value.startswith(b"/") or _is_base64(value))
-        and not compile_pattern(_COLOR).fullmatch(value)
-        and b"://" not in value
-        and not _is_name_with_digits(value)
-        and not is_plain(value)
-    )
-
-
-def _is_scrambled(value: bytes) -> bool:
-    """Return whether a value without a digit mixes capitals and small letters as no name does."""
-    if len(value) < MIN_SCRAMBLED_LENGTH or not compile_pattern(_SCRAMBLED).fullmatch(value):
-        return False
-    capitals = len(compile_pattern(_CAPITAL).findall(value))
-    return 3 * len(value) < 10 * capitals < 7 * len(value)
-
-
-def _is_base64(value: bytes) -> bool:
-    """Return whether a value that begins as a path does is base64: it has many capitals."""
-    if compile_pattern(_BASE64).fullmatch(value) is None:
-        return False
-    capitals = len(compile_pattern(_CAPITAL).findall(value))
-    return len(value) < 5 * capitals < 4 * len(value) and _is_mixed(value)
-
-
-def _is_mixed(value: bytes) -> bool:
-    """Return whether a value mixes small letters, capitals and digits."""
-    return compile_pattern(_MIXED).match(value) is not None
-
-
-def _is_whole_key(length: int, value: bytes) -> bool:
-    """Return whether a text with the prefix of a key is one, not `ghp_xxxx` or a name."""
-    whole = 0 < length <= len(value)
-    return (has_digit(value) or whole or _is_scrambled(value)) and bool(
-        {*value[-MIN_KEY_LENGTH:]} - _BLANKS
-    )
-
-
-def is_unlike_code(value: bytes) -> bool:
-    """Return whether a value that is not quoted can be no variable, date, path or number.
-
-    Digits of names are at the end of a word (`token2`), or belong to it (`sha256`).
-    """
-    if not looks_random(value) or compile_pattern(_CODE).fullmatch(value):
-        return False
-    rest = compile_pattern(_TERMS).sub(b"", value)
-    if compile_pattern(_PUNCTUATION).search(rest):
-        return has_digit(rest)
-    return (
-        len(compile_pattern(_DIGIT_RUNS).findall(rest)) > 2  # noqa: PLR2004 - names have two
-        or _is_scrambled(rest)
-        or compile_pattern(_INNER_DIGIT).search(rest) is not None
-        or compile_pattern(_CAPITALS_WITH_DIGITS).fullmatch(value) is not None
-        or (len(rest) >= MIN_KEY_LENGTH and _is_mixed(rest))
-    )
-
-
-def _has_random_cookie(value: bytes) -> bool:
-    """Return whether the cookies of a header have a value that looks like a key."""
-    return any(map(looks_random, compile_pattern(_COOKIE_VALUE).findall(value)))
-
-
-def _is_name_with_digits(value: bytes) -> bool:
-    """Return whether a value is a variable or a type that has a digit: `s3_credentials`."""
-    words = compile_pattern(_WORDS).findall(value)
-    # A long key contains such a word by chance: `…QaPwdAUBo48aB`.
-    if b"_" not in value and 4 * MIN_VALUE_LENGTH < len(value) < 4 * len(words):
-        return False
-    return re.fullmatch(rb"[A-Za-z_][\w.]*", value) is not None and any(
-        word.lower() in _NOUNS or word.lower() + b"s" in _NOUNS for word in words
-    )
-
-
-def _is_credential(value: bytes) -> bool:
-    """Return whether the value of a header is one: `Bearer …`, or a key alone."""
-    key = value.rpartition(b" ")[2]
-    # base64 has no digit by chance
-    mixed = key.lower() != key and key.upper() != key and len(key) >= 2 * MIN_VALUE_LENGTH
-    if is_plain(key) or compile_pattern(_MEMBER).fullmatch(key) or key[:2].lower() == b"0x":
-        return False
-    return looks_random(key) or mixed
+    return values.looks_random(raw) or values.is_credential(raw)

@@ -6,12 +6,19 @@ the word, or up to `LOOKBEHIND` bytes before it. The last group is hidden, or th
 
 from __future__ import annotations
 
-# No letter, digit or underscore before it, except the end of an escape: "\n", "%3D", a color.
+import re
+from functools import cache
+
+# Compiled at its first match: there are 200 patterns, and most runs contain the words of few.
+compile_pattern = cache(re.compile)
+
+# No letter, digit or underscore before it, except the end of an escape ("\n", "%3D", a color) and
+# the mark of Markdown: _key_.
 EDGE = (
-    r"(?:(?<![A-Za-z0-9_])|(?<=\\[bfnrt])|(?<=%[0-9A-Fa-f]{2})|(?<=\\u[0-9A-Fa-f]{4})"
+    r"(?:(?<![A-Za-z0-9_])|(?<=[^A-Za-z0-9_]_)|(?<=\A_)|(?<=\\[bfnrt])|(?<=\\x[0-9A-Fa-f]{2})|(?<=%[0-9A-Fa-f]{2})|(?<=\\u[0-9A-Fa-f]{4})"
     r"|(?<=\[m)|(?<=[\[;][0-9]m)|(?<=[\[;][0-9]{2}m))"
 )
-END = r"(?![A-Za-z0-9_])"
+END = r"(?![A-Za-z0-9]|_[A-Za-z0-9_])"
 DIGIT = r"(?=[A-Za-z_-]*[0-9])"  # a word has none
 TAIL = r"[A-Za-z0-9_-]"
 WORD = r"[A-Za-z0-9]"
@@ -39,7 +46,7 @@ KEY_FORMATS: tuple[tuple[str, str, str] | tuple[str, str, str, int], ...] = (
     ("sess-", rf"sess-{DIGIT}{WORD}{{32,}}", "platform.openai.com: keys of a browser session"),
     ("aiza", rf"AIza{TAIL}{{20,}}", "gitleaks gcp-api-key", 39),
     ("aq.", rf"AQ\.Ab{TAIL}{{40,}}", "ai.google.dev/gemini-api/docs/api-key"),
-    ("ya29.", rf"ya29\.{TAIL}{{16,}}", "trufflehog googleoauth2"),
+    ("ya29.", r"ya29\.[A-Za-z0-9_.-]{16,}", "trufflehog googleoauth2"),
     ("gocspx-", rf"GOCSPX-{TAIL}{{16,}}", "trufflehog googleoauth2", 35),
     ("1//0", rf"1//0{TAIL}{{30,}}", "developers.google.com/identity/protocols/oauth2"),
     ("gsk_", rf"gsk_{WORD}{{16,}}", "trufflehog groq", 56),
@@ -60,15 +67,55 @@ KEY_FORMATS: tuple[tuple[str, str, str] | tuple[str, str, str, int], ...] = (
     ("tvly-", r"tvly-[A-Za-z0-9-]{16,}", "trufflehog tavily", 36),
     ("fc-", r"fc-[0-9a-f]{32}", "docs.firecrawl.dev: API keys"),
     ("apify_api_", rf"apify_api_{WORD}{{16,}}", "trufflehog apify", 46),
-    ("bb_live_", rf"bb_live_{TAIL}{{16,}}", "docs.browserbase.com: API keys"),
+    ("bb_live_", rf"bb_live_{TAIL}{{16,}}", "docs.browserbase.com: API keys", 35),
     ("e2b_", rf"e2b_{WORD}{{16,}}", "e2b.dev/docs: API keys", 44),
-    ("as-", rf"as-{DIGIT}{WORD}{{22}}(?![A-Za-z0-9_-])", "modal.com/docs: token secrets"),
-    ("ak-", rf"ak-{DIGIT}{WORD}{{22}}(?![A-Za-z0-9_-])", "modal.com/docs: token ids"),
+    ("as-", rf"as-(?=[a-z]*[A-Z0-9]){WORD}{{22}}", "modal.com/docs: token secrets", 25),
+    ("ak-", rf"ak-(?=[a-z]*[A-Z0-9]){WORD}{{22}}", "modal.com/docs: token ids", 25),
     ("key_", r"key_[0-9a-f]{64}", "docs.cursor.com: API keys"),
     ("wandb_v1_", r"wandb_v1_[A-Za-z0-9_]{40,}", "docs.wandb.ai: API keys"),
     ("sk_", r"sk_[0-9a-f]{48}", "elevenlabs.io/docs: API keys"),
     ("salad_cloud_", r"salad_cloud_[A-Za-z0-9_]{16,}", "trufflehog saladcloudapikey"),
+    ("pylf_v1_", rf"pylf_v1_[a-z]{{2}}_{WORD}{{40,}}", "logfire.pydantic.dev: write tokens", 54),
+    ("m0-", rf"m0-{WORD}{{40}}", "docs.mem0.ai: API keys", 43),
+    ("nk-", rf"nk-{TAIL}{{43}}(?!{TAIL})", "docs.nomic.ai: API keys", 46),
+    ("sk-let-", r"sk-let-[A-Za-z0-9+/]{40,}={0,2}", "docs.letta.com: API keys"),
+    ("fe_oa_", r"fe_oa_[0-9a-f]{32,}", "friendli.ai/docs: tokens"),
+    ("flp_", rf"flp_{WORD}{{30,}}", "friendli.ai/docs: personal tokens", 40),
+    ("cal_live_", r"cal_live_[0-9a-f]{32}", "cal.com/docs: API keys"),
+    ("tr_", r"tr_(?:dev|prod|stg|preview|pat)_[A-Za-z0-9]{20,}", "trigger.dev/docs: API keys", 28),
+    ("signkey-", r"signkey-[a-z]+-[0-9a-f]{32,}", "inngest.com/docs: signing keys"),
+    ("unkey_", rf"unkey_{WORD}{{20,}}", "unkey.com/docs: root keys", 28),
     # clouds
+    (
+        "jqqj9",
+        r"[A-Za-z0-9]{52}JQQJ9[9DH][A-Za-z0-9][A-L][A-Za-z0-9]{24}(?:[A-Za-z0-9]{2}==)?",
+        "github.com/microsoft/security-utilities: identifiable keys",
+    ),
+    *[
+        (
+            mark.lower(),
+            rf"[A-Za-z0-9+/]{{{before}}}{re.escape(mark)}[A-Za-z0-9+/]{{5,8}}={{0,2}}",
+            "github.com/microsoft/security-utilities: identifiable keys",
+        )
+        for mark, before in (
+            *(("+ASt", 76), ("ACDb", 76), ("AzFu", 44), ("AzSe", 42), ("+ACR", 42), ("AzCa", 33)),
+        )
+    ],
+    ("azdo", r"[A-Za-z0-9]{76}AZDO[A-Za-z0-9]{4}", "learn.microsoft.com: access tokens of DevOps"),
+    ("scw", r"SCW[0-9A-Z]{17}", "scaleway.com/en/docs: access keys", 20),
+    ("exo", r"EXO[0-9a-f]{24}", "community.exoscale.com: API keys"),
+    ("avns_", rf"AVNS_{TAIL}{{16,}}", "aiven.io/docs: passwords of services", 24),
+    ("swmtkn-", r"SWMTKN-1-[0-9a-z]{50}-[0-9a-z]{25}", "docs.docker.com: tokens of a swarm", 85),
+    (
+        "prod:",
+        r"(?:prod|dev|preview):[a-z]+-[a-z]+-[0-9]+\|[A-Za-z0-9+/=_-]{30,}",
+        "docs.convex.dev: deploy keys",
+    ),
+    ("dev:", r"dev:[a-z]+-[a-z]+-[0-9]+\|[A-Za-z0-9+/=_-]{30,}", "docs.convex.dev: deploy keys"),
+    *[
+        (f"{kind}_", rf"{kind}_[A-Za-z0-9_=-]{{30,}}", "docs.getdbt.com: tokens")
+        for kind in ("dbtc", "dbtu")
+    ],
     *[  # with the secret half of a pair
         (
             kind.lower(),
@@ -118,7 +165,12 @@ KEY_FORMATS: tuple[tuple[str, str, str] | tuple[str, str, str, int], ...] = (
     ("t1.", rf"t1\.{TAIL}+={{0,2}}\.{TAIL}{{86}}={{0,2}}", "gitleaks yandex-access-token"),
     ("4b1d", rf"4b1d{WORD}{{38}}", "gitleaks clickhouse-cloud-api-secret-key"),
     ("napi_", rf"napi_{WORD}{{40,}}", "neon.com/docs: API keys", 69),
-    ("pscale_", r"pscale_(?:tkn|pw|oauth)_[A-Za-z0-9_.=-]{16,}", "gitleaks planetscale-api-token"),
+    (
+        "pscale_",
+        r"pscale_(?:tkn|pw|oauth)_[A-Za-z0-9_.=-]{16,}",
+        "gitleaks planetscale-api-token",
+        42,
+    ),
     ("sbp_", rf"sbp_{WORD}{{16,}}", "trufflehog supabasetoken", 44),
     ("sb_secret_", rf"sb_secret_{TAIL}{{16,}}", "supabase.com/docs: API keys", 41),
     # code and packages
@@ -186,6 +238,12 @@ KEY_FORMATS: tuple[tuple[str, str, str] | tuple[str, str, str, int], ...] = (
         for kind in ("hvs", "hvb", "hvr")
     ],
     (
+        "s.",
+        rf"s\.(?=[a-z0-9]*[A-Z])(?=[A-Z0-9]*[a-z]){WORD}{{24}}(?![(-]|\.[A-Za-z])",
+        "gitleaks vault-service-token, before Vault 1.10",
+    ),
+    ("secret-", rf"secret-{WORD}{{32,}}", "docs.statsig.com: server secrets", 47),
+    (
         "dp.",
         r"dp\.(?:pt|st|ct|sa|scim|audit)\.(?:[a-z0-9_-]{2,35}\.)?[A-Za-z0-9]{16,}",
         "gitleaks doppler-api-token",
@@ -232,7 +290,35 @@ KEY_FORMATS: tuple[tuple[str, str, str] | tuple[str, str, str, int], ...] = (
         for kind in ("ddapp_", "ddapi_", "ddpat_")
     ],
     ("rootly_", r"rootly_[a-f0-9]{64}", "trufflehog rootly"),
+    *[
+        (kind, rf"{kind}{UUID}", "axiom.co/docs: API and personal tokens")
+        for kind in ("xaat-", "xapt-")
+    ],
+    *[  # an account, a key, and its signature
+        (
+            f"{kind}_",
+            rf"{kind}_[a-z0-9]{{5,30}}\.[a-z0-9]{{4,6}}\.acc[_-][a-z0-9-]{{10,32}}\.[A-Za-z0-9+/_=-]{{30,}}",
+            "gitleaks authress-service-client-access-key",
+        )
+        for kind in ("sc", "ext", "scauth", "authress")
+    ],
     # messages and payments
+    (
+        "app_usr-",
+        r"APP_USR-[0-9]{10,}-[0-9]{6}-[0-9a-f]{32}-[0-9]+",
+        "mercadopago.com/developers: access tokens",
+    ),
+    (
+        "pdl_",
+        r"pdl_(?:live|sdbx)_apikey_[a-z0-9]{26}_[A-Za-z0-9]{22}_[A-Za-z0-9]{3}",
+        "developer.paddle.com: API keys",
+    ),
+    *[
+        (f"polar_{kind}_", rf"polar_{kind}_{WORD}{{30,}}", "polar.sh/docs: access tokens", 53)
+        for kind in ("oat", "pat", "at")
+    ],
+    ("secret-live-", r"secret-live-[A-Za-z0-9_=-]{24,}", "stytch.com/docs: project secrets", 48),
+    ("secret-test-", r"secret-test-[A-Za-z0-9_=-]{24,}", "stytch.com/docs: project secrets", 48),
     ("xox", r"xox[abcdeoprs](?:-|\.xox[bp]-)[A-Za-z0-9%-]{8,}", "gitleaks slack-bot-token"),
     ("xapp-", r"xapp-[A-Za-z0-9-]{8,}", "gitleaks slack-app-token"),
     (":a", r"[0-9]{8,10}(:A[A-Za-z0-9_-]{30,36})", "gitleaks telegram-bot-api-token", 36),
@@ -251,14 +337,19 @@ KEY_FORMATS: tuple[tuple[str, str, str] | tuple[str, str, str, int], ...] = (
     ("sg.", rf"SG\.{TAIL}{{12,}}\.{TAIL}{{12,}}", "gitleaks sendgrid-api-token", 69),
     ("key-", r"key-[0-9a-f]{32}", "gitleaks mailgun-private-api-token"),
     *[
-        (f"-us{digit}", r"[0-9a-f]{32}-us[0-9]{1,2}\b", "gitleaks mailchimp-api-key")
+        (f"-us{digit}", r"[0-9a-f]{32}-us[0-9]{1,2}", "gitleaks mailchimp-api-key")
         for digit in range(1, 10)
     ],
     ("xkeysib-", r"xkeysib-[a-f0-9]{64}-[A-Za-z0-9]{16}", "gitleaks sendinblue-api-token"),
     ("xsmtpsib-", r"xsmtpsib-[a-f0-9]{64}-[A-Za-z0-9]{16}", "developers.brevo.com: SMTP keys"),
     ("re_", rf"re_{WORD}{{8}}_{WORD}{{24}}", "resend.com/docs: API keys", 36),
     *[
-        (f"k_{kind}_", rf"[sr]k_{kind}_[0-9A-Za-z]{{8,}}", "gitleaks stripe-access-token", 32)
+        (
+            f"k_{kind}_",
+            rf"[sr]k_{kind}_(?:{TAIL}{{32,}}|{WORD}{{8,}})",
+            "gitleaks stripe-access-token",
+            32,
+        )
         for kind in ("live", "test", "prod")
     ],
     ("pi_", rf"pi_{WORD}{{24}}_secret_{WORD}{{25}}", "trufflehog stripepaymentintent", 60),
@@ -268,7 +359,12 @@ KEY_FORMATS: tuple[tuple[str, str, str] | tuple[str, str, str, int], ...] = (
         for kind in ("testsk_", "livesk_")
     ],
     ("sq0", rf"sq0[a-z]{{3}}-{TAIL}{{20,}}", "gitleaks square-access-token", 29),
-    ("eaaa", r"EAAA(?!A)[A-Za-z0-9_-]{60}(?![A-Za-z0-9_-])", "gitleaks square-access-token", 64),
+    (
+        "eaaa",
+        r"EAAA(?!A)[A-Za-z0-9_-]{60}(?![A-Za-z0-9-]|_[\w-])",
+        "gitleaks square-access-token",
+        64,
+    ),
     ("shp", r"shp(?:at|ca|pa|ss)_[0-9A-Za-z]{16,}", "gitleaks shopify-access-token", 38),
     ("eaacedeose0cba", r"EAACEdEose0cBA[0-9A-Za-z]{16,}", "detect-secrets; gitleaks facebook"),
     *[
@@ -312,7 +408,7 @@ KEY_FORMATS: tuple[tuple[str, str, str] | tuple[str, str, str, int], ...] = (
     ("_mmk", rf"{WORD}{{6}}_{WORD}{{29}}_mmk", "gitleaks maxmind-license-key", 40),
     ("sm_", r"sm_(?:aat|pat|sat)_[A-Za-z0-9]{16}", "gitleaks settlemint-personal-access-token"),
     ("sk.eyj", rf"sk\.eyJ{TAIL}{{40,}}\.{TAIL}{{22}}", "docs.mapbox.com: secret tokens"),
-    ("sl.", rf"sl\.{TAIL}{{100,}}", "gitleaks dropbox-short-lived-api-token"),
+    ("sl.", rf"sl\.(?:u\.)?{TAIL}{{100,}}", "gitleaks dropbox-short-lived-api-token"),
     *[
         (f"pk_{digit}", r"pk_[0-9]{7,9}_[0-9A-Z]{32}", "trufflehog clickup")
         for digit in range(1, 10)
@@ -360,7 +456,7 @@ PLACES = {
     "hooks.zapier.com/": r"hooks\.zapier\.com/hooks/catch/[0-9]+/([A-Za-z0-9]{6,})",
     "/bot": rf"/bot[0-9]{{6,}}:({TAIL}{{12,}})",  # Telegram
     # a password in a URL, but not the second host of `//one:80,user:x@two`
-    "://": rf"://(?:[^\s:/@\"'\\<>\[\]]*:(?![0-9]+,)|(?<=https://)(?={DIGIT}{TAIL}{{20,}}@))([^\s/\"'\\`<>]+)@",
+    "://": rf"://(?:[^\s:/@\"'\\<>\[\]]*:(?![0-9]+,)|(?<=https://)(?={DIGIT}{TAIL}{{20,}}@))([^\s/\"'\\`<>]+|(?![0-9]+/)[A-Za-z0-9+/]{{20,}}={{0,2}})@",
     "bearer": r"(?i:bearer)[ \t]+(?=\S*[0-9]|[A-Za-z]{20})([A-Za-z0-9._~+/=-]{8,})",
     "ssws ": r"(?i:ssws)[ \t]+([A-Za-z0-9_=-]{20,})",  # Okta
     "signature=": r"(?i:signature)=(?=[A-Za-z%+/=_~-]*[0-9])([A-Za-z0-9%+/=_~-]{16,})",
@@ -377,6 +473,22 @@ PLACES = {
         f"{option} ": rf"(?<=\s){option} \\*[\"']?[A-Za-z0-9@._-]+:(?![0-9]+\b)([^\s\"'\\]{{3,}})"
         for option in ("-u", "--user", "--proxy-user")
     },
+    **{
+        f"{option}=": rf"(?<=\s){option}=\\*[\"']?[A-Za-z0-9@._-]+:(?![0-9]+\b)([^\s\"'\\]{{3,}})"
+        for option in ("--user", "--proxy-user")
+    },
+    "unzip ": rf"unzip\b[^\n\\|;&]{{0,200}}?\s-P ?{_QUOTED}([^\s\"'\\]{{4,}})",
+    "7z ": rf"7z [a-z]\b[^\n\\|;&]{{0,200}}?\s-p{_QUOTED}([^\s\"'\\]{{4,}})",
+    "htpasswd ": r"htpasswd(?=[^\n]{0,100}\s-[A-Za-z]*b)(?:\s+-[A-Za-z]+)+(?:\s+[^\s\"'\\]+){2}\s+"
+    rf"{_QUOTED}([^\s\"'\\]{{4,}})",
+    **{
+        f"{option} ": rf"{option} {_QUOTED}([^\s\"'\\]{{4,}})"
+        for option in ("-storepass", "-keypass", "requirepass", "masterauth")
+    },
+    "set password": r"(?i:set password)\b[^\n=]{0,80}=\s*(?:(?i:password)\()?"
+    rf"{_QUOTE}([^\s\"'\\]{{4,}})",
+    "basicauth(": rf"(?i:basicauth)\(\s*(?:\w+=)?{_QUOTE}[^\"'\\]{{1,60}}{_QUOTE}\s*,\s*(?:\w+=)?"
+    rf"{_QUOTE}([^\s\"'\\]{{4,}}){_QUOTE}",
     "sshpass": rf"sshpass\s+-p\s*{_QUOTED}([^\s\"'\\]{{3,}})",
     "docker login": rf"docker login\b[^\n\\|;&]{{0,200}}?\s-p[ =]?{_QUOTED}([^\s\"'\\]{{3,}})",
     "mysql": r"mysql(?:dump|admin)?\b[^\n\\|;&]{0,200}?\s-p([^\s\"'\\]{4,})",
@@ -396,11 +508,28 @@ PLACES = {
         for name in ("apikeys", "api_keys")
     },
     "::add-mask::": r"::add-mask::([^\s\"'\\]{4,})",  # of GitHub Actions
-    "bindpw": rf"bindpw[ \t=:]+{_QUOTED}([^\s\"'\\]{{4,}})",  # LDAP
     ":5432:": r":5432:[^\s:]{1,60}:[^\s:]{1,60}:([^\s:\"'\\]{4,})",  # .pgpass
     "machine ": r"machine\s+\S+\s+login\s+\S+\s+password\s+([^\s\"'\\]{3,})",  # .netrc
 }
+# The same, where a value must also look like a secret.
+LOOSE_PLACES = {
+    "bindpw": rf"bindpw[ \t=:]+{_QUOTED}([^\s\"'\\]{{4,}})",  # LDAP
+    ".login(": rf"\.login\(\s*(?:\w+=)?{_QUOTE}[^\"'\\]{{1,60}}{_QUOTE}\s*,\s*(?:\w+=)?"
+    rf"{_QUOTE}([^\s\"'\\]{{6,}}){_QUOTE}",
+    **{
+        f"{option} ": rf"(?<=\s){option} {_QUOTED}[\w.-]+=([^\s\"';\\]{{8,}})"  # cookies of curl
+        for option in ("-b", "--cookie")
+    },
+}
 LOOKBEHIND = {
+    "jqqj9": 52,
+    "+ast": 76,
+    "acdb": 76,
+    "azfu": 44,
+    "azse": 42,
+    "+acr": 42,
+    "azca": 33,
+    "azdo": 76,
     "k_live_": 1,
     "k_test_": 1,
     "k_prod_": 1,

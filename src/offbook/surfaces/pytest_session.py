@@ -51,5 +51,8 @@ def publish_cases(cases: Iterable[Case]) -> str:
     from offbook.reports.report import Suite
 
     suite = Suite("Tests", tuple(cases))
-    write_step_summary(MarkdownReport().render(suite))
+    try:
+        write_step_summary(MarkdownReport().render(suite))
+    except OSError as error:  # a full disk: the annotations and the summary of pytest are printed
+        return f"{GitHubReport().render(suite)}offbook: no step summary: {error.strerror}\n"
     return GitHubReport().render(suite)

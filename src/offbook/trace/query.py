@@ -337,10 +337,14 @@ def _executed_tool(execution: Execution) -> ExecutedTool:
 
 
 def _tool_result(data: ToolResultData) -> ToolResultRecord:
+    try:
+        content = msgspec.convert(data.content, tuple[Content, ...])
+    except msgspec.ValidationError as error:
+        raise FormatError(f"the result of {data.tool} cannot be read: {error}") from error
     return ToolResultRecord(
         data.tool,
         data.call_id,
-        msgspec.convert(data.content, tuple[Content, ...]),
+        content,
         data.is_error,
         data.details,
         data.mocked,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 from collections.abc import Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from hashlib import file_digest, sha256
 from threading import Lock, get_ident
@@ -117,7 +118,8 @@ class KeptEvents:
 class Recorder:
     """Writes one trace file, whole lines with a single call: a killed process loses no event.
 
-    With `append=True` it continues the file; otherwise it overwrites it. `kept` gets the events as
+    With `append=True` it continues the file; otherwise it overwrites it, and a second writer is
+    refused until it is closed. `kept` gets the events as
     they were, without masks. `fields` go into the header. After `close`, `changed` is true if the
     file was replaced, or written by another process: an agent could edit the evidence of its
     run.
@@ -143,10 +145,11 @@ class Recorder:
         self._held: list[bytes] = []
         self.holder = 0  # the thread whose lines are held back
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        flags |= 0 if append else os.O_TRUNC
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file: int | None = os.open(path, flags, PRIVATE_MODE)
+            if not append:
+                _overwrite(self._file, path)
             self._copy = _open_copy()
         except OSError as error:
             reason = error.strerror or str(error)
@@ -227,12 +230,33 @@ class Recorder:
                 except OSError:
                     same = False
                 self.changed = not same
+            if self._written is not None:
+                with suppress(OSError):  # a process that the agent forked has the file open, too
+                    fcntl.flock(self._file, fcntl.LOCK_UN)
             os.close(self._file)
             self._file = None
             if self._copy is not None:
                 os.close(self._copy)
             for observer in self._observers:
                 observer.on_close()
+
+
+def _overwrite(file: int, path: Path) -> None:
+    """Empty an open trace, unless another run is writing it."""
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(file)
+        raise UsageError(
+            "another run is writing this trace",
+            where=str(path),
+            hint="wait for its end, or give another trace=…",
+        ) from error
+    except OSError:  # a file system without locks
+        pass
+    os.ftruncate(file, 0)
 
 
 def encode_event(event: Event) -> bytes:

@@ -27,7 +27,6 @@ from offbook.secrets import (
     hide_secrets,
     is_secret_field,
     is_secret_name,
-    is_unlike_code,
     known_secrets,
 )
 from offbook.trace.matching import (
@@ -198,11 +197,13 @@ def _named_values(fields: Mapping[str, Any]) -> set[str]:
 
 def _is_named(name: Any, value: Any) -> bool:
     """Return whether a text next to this one is a secret because of it."""
+    from offbook.secrets import values
+
     return (
         isinstance(name, str)
         and isinstance(value, str)
         and is_secret_name(name)
-        and is_unlike_code(value.encode("utf-8", "surrogatepass"))
+        and values.is_unlike_code(value.encode("utf-8", "surrogatepass"))
     )
 
 

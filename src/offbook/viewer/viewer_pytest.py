@@ -59,7 +59,7 @@ class PageHooks:
         self.path = path
         self.folder = folder
         self.tests: dict[str, dict[str, str]] = {}
-        self._written = 0
+        self._line = "no page was written: no test used the fixture offbook"
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
@@ -73,22 +73,20 @@ class PageHooks:
             test |= {"outcome": "failed", "phase": report.when or "", "message": message_of(report)}
 
     @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self) -> None:
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write the page."""
-        from offbook.files import write_atomic
+        from offbook.files import write_report
         from offbook.viewer.html_page import render_page
 
         traces = [*read_test_traces(self.folder, self.tests)]
-        self._written = len(traces)
         if traces:
-            write_atomic(self.path, render_page(traces, title=self.path.stem))
+            page = render_page(traces, title=self.path.stem)
+            failed = write_report(self.path, page, session)
+            self._line = failed[0] if failed else f"{self.path}: {len(traces)} traces"
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Name the page, or say that there is none: no test had a rehearsal."""
-        if self._written:
-            terminalreporter.line(f"offbook: {self.path}: {self._written} traces")
-        else:
-            terminalreporter.line("offbook: no page was written: no test used the fixture offbook")
+        terminalreporter.line(f"offbook: {self._line}")
 
 
 def read_test_traces(folder: Path, tests: Mapping[str, Mapping[str, str]]) -> Iterator[PageTrace]:

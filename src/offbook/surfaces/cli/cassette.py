@@ -13,6 +13,7 @@ import msgspec
 from offbook.capability import load
 from offbook.cli_options import (
     FILE_PATH,
+    echo,
     json_option,
     print_json,
     read_redactions,
@@ -120,9 +121,9 @@ def edit(
             changed = counted(
                 len(add_redactions(path, read_redactions((redact,), ()))), "interaction"
             )
-            click.echo(f"{path}: redactions added, {changed} changed")
+            echo(f"{path}: redactions added, {changed} changed")
         elif upgrades:
-            click.echo(f"{path}: {counted(len(upgrade_cassette(path)), 'interaction')} changed")
+            echo(f"{path}: {counted(len(upgrade_cassette(path)), 'interaction')} changed")
         else:
             _edit_text(path)
 
@@ -143,11 +144,11 @@ def _trim(path: Path, numbers: str, unused_by: Path | None) -> None:
             raise FormatError("no such cursor file", path=unused_by)
         chosen |= {entry.number for entry in Cassette(path, cursor=unused_by).unused}
     if chosen:
-        click.echo(f"{path}: removed {counted(trim_cassette(path, chosen), 'interaction')}")
+        echo(f"{path}: removed {counted(trim_cassette(path, chosen), 'interaction')}")
     elif unused_by is None:
         raise UsageError("nothing to trim", hint="name interactions: --trim 3,5-7")
     else:
-        click.echo(f"{path}: all interactions were used")
+        echo(f"{path}: all interactions were used")
 
 
 def _edit_text(path: Path) -> None:
@@ -159,9 +160,9 @@ def _edit_text(path: Path) -> None:
     before = read_text(path)
     text = click.edit(before, extension=path.suffix)
     if text is None or text == before:
-        click.echo(f"{path}: no changes")
+        echo(f"{path}: no changes")
     else:
-        click.echo(f"{path}: saved, {len(rewrite_cassette(path, text))} hashes updated")
+        echo(f"{path}: saved, {len(rewrite_cassette(path, text))} hashes updated")
 
 
 def show_folder(folder: Path, *, as_json: bool) -> None:
@@ -176,7 +177,7 @@ def show_folder(folder: Path, *, as_json: bool) -> None:
         return
     for path, counts in rows:
         hats = ", ".join(f"{hat} {count}" for hat, count in counts.items())
-        click.echo(f"{path}  {counted(counts.total(), 'interaction')} ({hats})")
+        echo(f"{path}  {counted(counts.total(), 'interaction')} ({hats})")
 
 
 def show_cassette(path: Path, number: int | None, *, stats: bool, as_json: bool) -> None:
@@ -204,7 +205,7 @@ def show_cassette(path: Path, number: int | None, *, stats: bool, as_json: bool)
             answer = f"error {item.response.error.status}"
         title = "".join(item.request.title.splitlines()[:1])
         preview = excerpt(" ".join(answer.split()), PREVIEW_LENGTH)
-        click.echo(f"{entry.number}. ({entry.hat}) {title} -> {preview}")
+        echo(f"{entry.number}. ({entry.hat}) {title} -> {preview}")
 
 
 def _show_interaction(path: Path, number: int, *, as_json: bool) -> None:
@@ -223,7 +224,7 @@ def _show_interaction(path: Path, number: int, *, as_json: bool) -> None:
     if as_json:
         print_json(interaction_to_dict(item))
     else:
-        click.echo(dump_yaml(interaction_to_dict(item)), nl=False)
+        echo(dump_yaml(interaction_to_dict(item)), nl=False)
 
 
 def _print_stats(stats: CassetteStats) -> None:
@@ -240,13 +241,13 @@ def _print_stats(stats: CassetteStats) -> None:
     if len(stats.tracks) > 1:
         rows |= {"tracks": ", ".join(stats.tracks), "tools": stats.tools}
     for name, value in rows.items():
-        click.echo(f"{name:13} {value}")
+        echo(f"{name:13} {value}")
     for limit in stats.limits:
-        click.echo(f"limit: {limit}")
+        echo(f"limit: {limit}")
     if stats.stale:
         numbers = ", ".join(map(str, stats.stale))
         fix = f"offbook cassette edit {shlex.quote(stats.path)} --upgrade"
-        click.echo(f"edited since they were hashed: {numbers}; fix: {fix}")
+        echo(f"edited since they were hashed: {numbers}; fix: {fix}")
 
 
 @cassette.command("verify", epilog=VERIFY_EXAMPLE)
@@ -285,15 +286,13 @@ def verify(
     else:
         drifts = asyncio.run(verify_cassette(path, Live(upstream)))
         if skipped := count_unverifiable(path):
-            click.echo(
-                f"{path}: not verified: {counted(skipped, 'interaction')} without a whole request"
-            )
+            echo(f"{path}: not verified: {counted(skipped, 'interaction')} without a whole request")
     if as_json:
         print_json({"drifted": len(drifts), "drifts": [str(drift) for drift in drifts]})
         return int(bool(drifts))
     for drift in drifts:
-        click.echo(str(drift))
-    click.echo(
+        echo(str(drift))
+    echo(
         f"{path}: {counted(len(drifts), 'interaction')} drifted" if drifts else f"{path}: no drift"
     )
     return int(bool(drifts))
@@ -312,9 +311,9 @@ def _check_files(paths: tuple[Path, ...], *, as_json: bool) -> int:
         print_json({"checked": len(files), "faults": faults})
     else:
         for fault in (each for found in faults.values() for each in found):
-            click.echo(fault)
+            echo(fault)
         state = f"{wrong} must not be committed" if wrong else "no secrets, no edited requests"
-        click.echo(f"{counted(len(files), 'cassette')} checked: {state}")
+        echo(f"{counted(len(files), 'cassette')} checked: {state}")
     return int(wrong > 0)
 
 
@@ -349,9 +348,9 @@ def import_trace(
         line, missing = load(others[output.suffix])(
             trace, output, kind=kind, agent=agent, replace=replace
         )
-        click.echo(f"{output}: {line}")
+        echo(f"{output}: {line}")
         for part in missing:
-            click.echo(f"not carried over: {part}", err=True)
+            echo(f"not carried over: {part}", err=True)
         return
     from offbook.sources.importers.importer import Skipped, read_trace, write_cassette, write_mocks
 
@@ -389,17 +388,17 @@ def import_trace(
             where=str(output),
             hint="write a cassette (.yaml), mocks (.jsonl), a test (.py) or an eval pack (.toml)",
         )
-    click.echo(f"{output}: {counted(count, 'interaction')}")
+    echo(f"{output}: {counted(count, 'interaction')}")
     traces = list(dict.fromkeys(exchange.trace for exchange in exchanges))
     if len(traces) > 1:
         names = ", ".join(traces[:SHOWN_TRACES]) + (", …" if len(traces) > SHOWN_TRACES else "")
-        click.echo(
+        echo(
             f"{len(traces)} traces are mixed in one file ({names}): select one with --trace-id",
             err=True,
         )
     if skipped:
         listed = ", ".join(f"{count} x {what}" for what, count in sorted(skipped.items()))
-        click.echo(f"skipped: {listed}", err=True)
+        echo(f"skipped: {listed}", err=True)
 
 
 def _write_test(tape: Path, output: Path, agent: str, origin: Path | None = None) -> None:
@@ -413,6 +412,6 @@ def _write_test(tape: Path, output: Path, agent: str, origin: Path | None = None
     )
     output.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(output, written.text.encode())
-    click.echo(f"{output}: written; run it: pytest {shlex.quote(str(output))}")
+    echo(f"{output}: written; run it: pytest {shlex.quote(str(output))}")
     for part in written.skipped:
-        click.echo(f"not in the test: {part}", err=True)
+        echo(f"not in the test: {part}", err=True)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from offbook.cli_options import json_option, print_json, use_colour
+from offbook.cli_options import echo, json_option, print_json, use_colour
 from offbook.errors import RunError, ScriptExhausted, ToolBlocked
 from offbook.secrets import excerpt
 from offbook.subjects.clis.cli import ClientPackage
@@ -96,11 +96,11 @@ def demo(*, as_json: bool) -> int:
             runs = {"passing": passing, "failing": failing}
             print_json({name: count_events(Trace(run.trace)) for name, run in runs.items()})
         else:
-            click.echo(DEMO_PASSING)
+            echo(DEMO_PASSING)
             print_trace(passing)
-            click.echo(DEMO_FAILING)
+            echo(DEMO_FAILING)
             print_trace(failing)
-            click.echo(DEMO_NEXT, nl=False)
+            echo(DEMO_NEXT, nl=False)
     return 0
 
 
@@ -189,14 +189,14 @@ def doctor(ctx: click.Context, *, schemas: Path | None, completion: bool, as_jso
         from offbook.surfaces.cli.schemas import write_schemas
 
         for path in write_schemas(schemas):
-            click.echo(f"wrote {path}")
+            echo(f"wrote {path}")
         return 0
     from offbook.surfaces.cli import doctor_checks
 
     if completion:
         shell = Path(os.environ.get("SHELL", "")).name
         file, note = doctor_checks.install_completion(ctx.find_root().command, shell, Path.home())
-        click.echo(f"wrote {file}" + (f"\n{note}" if note else ""))
+        echo(f"wrote {file}" + (f"\n{note}" if note else ""))
         return 0
     checks = [*doctor_checks.check_environment(), *doctor_checks.check_project(Path.cwd())]
     wrong = sum(check.state == "wrong" for check in checks)
@@ -207,10 +207,10 @@ def doctor(ctx: click.Context, *, schemas: Path | None, completion: bool, as_jso
     width = max(len(check.name) for check in checks)
     marks = {"ok": " ", "missing": "-", "wrong": "!"}
     for check in checks:
-        click.echo(f"{marks[check.state]} {check.name:<{width}}  {excerpt(str(check), 300)}")
-    click.echo()
+        echo(f"{marks[check.state]} {check.name:<{width}}  {excerpt(str(check), 300)}")
+    echo()
     _print_tools(tools)
-    click.echo("nothing is wrong" if not wrong else f"{wrong} wrong: see the lines with !")
+    echo("nothing is wrong" if not wrong else f"{wrong} wrong: see the lines with !")
     return int(wrong > 0)
 
 
@@ -228,7 +228,7 @@ def _print_tools(tools: list[InstalledTool]) -> None:
             status = tool.installed
         else:
             status = f"{tool.installed}; tested with {tool.tested}"
-        click.echo(f"{tool.name:<{width}}  {status}")
+        echo(f"{tool.name:<{width}}  {status}")
 
 
 # --- The installed agents and SDKs, with the versions that Offbook is tested with

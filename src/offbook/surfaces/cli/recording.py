@@ -15,6 +15,7 @@ from offbook.cli_options import (
     FAULTS_HELP,
     FILE_PATH,
     deadline_option,
+    echo,
     fault_options,
     json_option,
     live_options,
@@ -187,19 +188,19 @@ def record(  # noqa: PLR0913 - one for each option
         cost = "unknown" if summary.cost_dollars is None else f"${summary.cost_dollars:.4f}"
         state = "interrupted: kept" if summary.interrupted else "recorded"
         replayed = f", replayed {summary.replayed}" if append else ""
-        click.echo(
+        echo(
             f"offbook: {state} {counted(summary.interactions, 'interaction')} in {file}{replayed} "
             f"({summary.total_tokens} tokens, cost {cost})",
             err=True,
         )
         if recording.unused:
-            click.echo(
+            echo(
                 "offbook: interactions that this run did not use can be removed: offbook cassette "
                 f"edit {shlex.quote(str(file))} --trim {format_numbers(recording.unused)}",
                 err=True,
             )
         for limit in describe_limits(load_cassette(file)):
-            click.echo(f"offbook: {limit}", err=True)
+            echo(f"offbook: {limit}", err=True)
     result.raise_failure()
     return int(result.exit_code != 0)
 
@@ -218,7 +219,7 @@ def _record_mocks(
     recording = MockRecording(live, file, replace=replace)
     result = record_mocks(recording, command, **options)
     recorded = counted(len(recording.lines), "mock")
-    click.echo(f"offbook: recorded {recorded} in {file}", err=True)
+    echo(f"offbook: recorded {recorded} in {file}", err=True)
     result.raise_failure()
     return int(result.exit_code != 0)
 
@@ -240,11 +241,11 @@ def _record_again(
             where=str(file),
             hint="the cassette is unchanged",
         )
-    click.echo(f"offbook: recorded interaction {number} of {file} again", err=True)
+    echo(f"offbook: recorded interaction {number} of {file} again", err=True)
     if rerecording.outdated:
         line = shlex.join(["offbook", "record", str(file), "--replace", "--", *command])
         numbers = format_numbers(rerecording.outdated, separator=", ")
-        click.echo(
+        echo(
             f"offbook: interactions {numbers} continue it with their old answers; "
             f"to record all again: {line}",
             err=True,
@@ -402,7 +403,7 @@ def replay(  # noqa: PLR0913 - one for each option
         summary = cassette.summary()
         if kept is not None:
             kept.close({"fork": {"parent": file.name, "step": fork}})
-            click.echo(
+            echo(
                 f"offbook: the fork is in {kept.path}; to see where it parts: "
                 f"{shlex.join(['offbook', 'compare', str(file), str(kept.path)])}",
                 err=True,
@@ -412,7 +413,7 @@ def replay(  # noqa: PLR0913 - one for each option
         print_json({**msgspec.to_builtins(summary), **result.as_json()})
     if until is not None and cassette.forked:
         line = shlex.join(["offbook", "replay", str(file), "--from", str(until), "--live", "--"])
-        click.echo(
+        echo(
             f"offbook: stopped after interaction {until} of {len(cassette.file)}; "
             f"to go on: {line} {shlex.join(command)}",
             err=True,
@@ -424,7 +425,7 @@ def replay(  # noqa: PLR0913 - one for each option
         replayed = counted(summary.interactions_replayed, "interaction")
         remarks = [f"replayed {replayed}, cost $0.00"]
     for remark in remarks:
-        click.echo(f"offbook: {remark}", err=True)
+        echo(f"offbook: {remark}", err=True)
     return 0
 
 
@@ -460,7 +461,7 @@ def _shrink(
         print_json(shrunk)
         return 0
     replays = counted(shrunk.replays, "replay")
-    click.echo(
+    echo(
         f"{output}: {shrunk.interactions} of {counted(shrunk.recorded, 'interaction')} show the "
         f"failure ({replays}): {shrunk.failure}\n"
         f"to see it: {shlex.join(['offbook', 'replay', str(output), '--', *command])}"
@@ -490,10 +491,10 @@ def _run_twice(
         print_json(compared)
         return int(bool(compared.changes))
     for change in compared.changes:
-        click.echo(str(change))
+        echo(str(change))
     results = counted(compared.calls, "call")
     differ = f"{len(compared.changes)} with another result" if compared.changes else "no difference"
-    click.echo(f"offbook: {results} of tools compared in two runs: {differ}", err=True)
+    echo(f"offbook: {results} of tools compared in two runs: {differ}", err=True)
     return int(bool(compared.changes))
 
 
@@ -560,8 +561,8 @@ def determinism(  # noqa: PLR0913 - one for each option
         print_json(report)
     elif report.divergences:
         for divergence in report.divergences:
-            click.echo(str(divergence))
+            echo(str(divergence))
     else:
         failed = f"; each exited with {report.code}" if report.code else ""
-        click.echo(f"{target}: {runs} passes are equal ({report.exchanges} exchanges){failed}")
+        echo(f"{target}: {runs} passes are equal ({report.exchanges} exchanges){failed}")
     return int(bool(report.divergences or report.code))

@@ -16,6 +16,7 @@ from offbook.cli_options import (
     FILE_PATH,
     PORT_NUMBER,
     deadline_option,
+    echo,
     fault_options,
     json_option,
     lenient_option,
@@ -124,7 +125,7 @@ def run(  # noqa: PLR0913 - one for each option
         remove_temp_folder(folder)
     report_faults(faults, result.events)
     for warning in warn_of_mocks(source, after_run=True):
-        click.echo(f"offbook: {warning}", err=True)
+        echo(f"offbook: {warning}", err=True)
     if as_json:
         print_json(result.as_json())
     if isinstance(result.failure, OffbookError) and written.exists():
@@ -219,11 +220,11 @@ def serve(  # noqa: PLR0913 - one for each option
         if faults is not None:  # before the first line, too: a client may ask at once
             hub.subscribe(events.append)
         for warning in warn_of_mocks(make_source(), after_run=False):
-            click.echo(f"offbook: {warning}", err=True)
-        click.echo(f"serving {file}; stop with Ctrl-C\n")
+            echo(f"offbook: {warning}", err=True)
+        echo(f"serving {file}; stop with Ctrl-C\n")
         for name, value in service.endpoint.variables.items():
             if name.endswith(("_BASE_URL", "_API_KEY")):
-                click.echo(f"export {name}={value}")
+                echo(f"export {name}={value}")
         wait_for_stop()
         if faults is not None:
             from offbook.checks.fault_outcomes import judge_faults
@@ -266,7 +267,7 @@ def mcp(*, http: bool, port: int) -> None:
     if http:
         from offbook.surfaces.mcp_server import serve_http
 
-        serve_http(port, lambda url: click.echo(f"serving {url}", err=True))
+        serve_http(port, lambda url: echo(f"serving {url}", err=True))
     else:
         from offbook.surfaces.mcp_server import serve_stdio
 

@@ -22,6 +22,7 @@ from offbook.checks.expected_files import PendingChange, Review, in_ci, list_pen
 from offbook.cli_options import (
     FILE_PATH,
     describe_difference,
+    echo,
     json_option,
     preset_option,
     print_json,
@@ -121,10 +122,10 @@ def show(
 def _report_faults(reader: Trace, *, empty: bool) -> int:
     """Print the unreadable lines of a trace, and return the exit code."""
     for fault in reader.faults[:SHOWN_FAULTS]:
-        click.echo(f"offbook: {reader.path}:{fault.line}: {fault.reason}", err=True)
+        echo(f"offbook: {reader.path}:{fault.line}: {fault.reason}", err=True)
     more = len(reader.faults) - SHOWN_FAULTS
     if more > 0:
-        click.echo(f"offbook: … and {more} more unreadable lines", err=True)
+        echo(f"offbook: … and {more} more unreadable lines", err=True)
     if empty:
         raise FormatError("no events in this trace", path=reader.path)
     # an incomplete last line is expected after a crash
@@ -285,10 +286,10 @@ def report(
 
         write_commands(text, sys.stdout)
     elif output is None:
-        sys.stdout.write(text)
+        sys.stdout.write(escape_controls(text))
     else:
         write_atomic(output, text)
-        click.echo(output)
+        echo(output)
     return code
 
 
@@ -314,7 +315,7 @@ def _measure_coverage(
         raise_if_corrupt(trace.faults, path)
     percent = coverage.percent
     if percent is not None and fail_under is not None and percent < fail_under:
-        click.echo(f"offbook: coverage {percent:.1f} % is under {fail_under:g} %", err=True)
+        echo(f"offbook: coverage {percent:.1f} % is under {fail_under:g} %", err=True)
     lines = "\n".join(coverage.render())
     if format_ == "coverage-json":
         lines = msgspec.json.format(msgspec.json.encode(coverage.as_json()), indent=2).decode()
@@ -361,9 +362,9 @@ def _send_spans(path: Path, text: str, url: str) -> bool:
     try:
         send_spans(document, url)
     except CollectorError as error:  # the next trace may be accepted
-        click.echo(f"offbook: {path}: {error}", err=True)
+        echo(f"offbook: {path}: {error}", err=True)
         return False
-    click.echo(f"{path}: {count_spans(document)} spans sent to {url}")
+    echo(f"{path}: {count_spans(document)} spans sent to {url}")
     return True
 
 
@@ -430,15 +431,15 @@ def review(
         return int(bool(result.left))
     for label, paths in (("accepted", result.accepted), ("rejected", result.rejected)):
         for path in paths:
-            click.echo(f"{label} {path}")
+            echo(f"{label} {path}")
     for change in pending.left:
-        click.echo(f"pending {change.path} ({_state(change)})")
+        echo(f"pending {change.path} ({_state(change)})")
     if not pending.changes:
-        click.echo("nothing is pending")
+        echo("nothing is pending")
     elif pending.left:
         line = shlex.join(["offbook", "review", *words])
         name = shlex.quote(pending.left[0].name)
-        click.echo(f"next: {line} in a terminal, or {line} --accept {name}, or --reject {name}")
+        echo(f"next: {line} in a terminal, or {line} --accept {name}, or --reject {name}")
     return int(bool(result.left))
 
 
@@ -450,32 +451,32 @@ def _ask_for_each(review: Review) -> None:
     while True:
         finished = at >= len(changes)
         if finished:
-            click.echo(_summarize(review))
+            echo(_summarize(review))
             if not review.decisions:
                 return
-            click.echo("u undo  any other key: end")
+            echo("u undo  any other key: end")
         else:
             print_lines(
                 _describe(changes[at], at + 1, len(changes)), sys.stdout, colour=use_colour()
             )
-            click.echo(KEYS_LINE)
+            echo(KEYS_LINE)
         key = _read_key()
         if key == "u":
             if not history:
-                click.echo("nothing to undo")
+                echo("nothing to undo")
                 continue
             at, count = history.pop()
             while len(review.decisions) > count:
                 review.undo()
-            click.echo("undone")
+            echo("undone")
             continue
         if finished:
             return
         if key == "q":
-            click.echo(_summarize(review))
+            echo(_summarize(review))
             return
         if key not in KEYS:
-            click.echo(f"unknown key {escape_controls(key)!r}")
+            echo(f"unknown key {escape_controls(key)!r}")
             continue
         history.append((at, len(review.decisions)))
         # Decisions apply at once: those before Ctrl-C stay, and each is whole.
@@ -483,13 +484,13 @@ def _ask_for_each(review: Review) -> None:
             try:
                 if key in "aA":
                     review.accept(change)
-                    click.echo(f"accepted {change.name}")
+                    echo(f"accepted {change.name}")
                 elif key == "r":
                     review.reject(change)
-                    click.echo(f"rejected {change.name}")
+                    echo(f"rejected {change.name}")
                 at += 1
             except OffbookError as error:
-                click.echo(f"not accepted: {error}" if key != "r" else f"not rejected: {error}")
+                echo(f"not accepted: {error}" if key != "r" else f"not rejected: {error}")
                 break
         if history[-1] == (at, len(review.decisions)):
             history.pop()  # nothing was done
