@@ -81,8 +81,19 @@ def build_grid(width: int, height: int, make: Callable[[Callable[[], Any]], Any]
     return make(lambda: sum(node() for node in layer))
 
 
+def build_chain(length: int, make: Callable[[Callable[[], Any]], Any], read: Any) -> Any:
+    """Return the last of computed values that each read the one before."""
+    for _ in range(length):
+        read = make(lambda before=read: before() + 1)
+    return read
+
+
 BUILDERS: dict[str, Callable[..., Any]] = {
     "fan-out of 10,000": lambda make, read: build_fan_out(10_000, make, read),
+    "fan-out, equal value": lambda make, read: build_fan_out(
+        1_000, make, make(lambda: read() // 1_000_000)
+    ),
+    "chain of 50": lambda make, read: build_chain(50, make, read),
     "grid of 161": lambda make, read: build_grid(10, 16, make, read),
     "grid of 6 layers": lambda make, read: build_grid(10, 6, make, read),
 }
@@ -167,7 +178,17 @@ const { signal, computed, effect } = require("@preact/signals-core");
 const layers = { "grid of 161": 16, "grid of 6 layers": 6 }[process.argv[1]];
 const source = signal(0);
 let nodes;
-if (layers) {
+if (process.argv[1] === "chain of 50") {
+  let last = source;
+  for (let n = 0; n < 50; n++) {
+    const b = last;
+    last = computed(() => b.value + 1);
+  }
+  nodes = [last];
+} else if (process.argv[1] === "fan-out, equal value") {
+  const same = computed(() => Math.floor(source.value / 1e6));
+  nodes = Array.from({ length: 1000 }, (_, i) => computed(() => same.value + i));
+} else if (layers) {
   nodes = Array(10).fill(source);
   for (let n = 0; n < layers; n++) {
     const b = nodes;
@@ -193,6 +214,44 @@ def run_signals(folder: str, name: str) -> float:
     command = ["node", "-e", SIGNALS, name]
     run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
     return float(run.stdout)
+
+
+def other_work() -> dict[str, tuple[float, float]]:
+    """Return CPU seconds of offbook and of reaktiv for work without a graph."""
+    runtime = Runtime()
+    cell, signal = Cell(runtime, Store("source", 0)), reaktiv.Signal(0)
+    watched, observed = Cell(runtime, Store("watched", 0)), reaktiv.Signal(0)
+    effects = [reaktiv.Effect(lambda: observed() and None) for _ in range(1_000)]
+    for _ in range(1_000):
+        runtime.effect(lambda: watched.get() and None)
+
+    def change() -> None:
+        watched.set(watched.sample() + 1)
+        runtime.flush()
+
+    def make_cells() -> None:
+        kept.append([Cell(runtime, Store("source", n)) for n in range(1_000)])
+
+    def make_signals() -> None:
+        kept.append([reaktiv.Signal(n) for n in range(1_000)])
+
+    kept: list[Any] = []
+    work: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
+        "1,000 new cells": (make_cells, make_signals),
+        "1,000 reads": (
+            lambda: [cell.get() for _ in range(1_000)],
+            lambda: [signal() for _ in range(1_000)],
+        ),
+        "1,000 writes": (
+            lambda: [cell.set(n) for n in range(1_000)],
+            lambda: [signal.set(n) for n in range(1_000)],
+        ),
+        "change of 1,000 effects": (change, lambda: observed.set(observed() + 1)),
+    }
+    figures = {name: (least(ours), least(theirs)) for name, (ours, theirs) in work.items()}
+    for effect in effects:
+        effect.dispose()
+    return figures
 
 
 def push(items: int) -> float:
@@ -284,6 +343,10 @@ if __name__ == "__main__":
                 peers[1] = run_reaktiv("0.24.2", name)
             figures = [f"{seconds * 1e3:9.3f}" for seconds in (change_in_runtime(name), *peers)]
             print(f"  {name:25}{'  '.join(figures)} ms")
+    for name, (ours, theirs) in other_work().items():
+        print(
+            f"  {name:25}{ours * 1e3:9.3f}  {theirs * 1e3:9.3f} ms (reaktiv {version('reaktiv')})"
+        )
     small, large = grid(100, 50), grid(100, 100)
     times = f"{large / small:.2f} times 100 x 50"
     print(f"grid of 100 x 100             {large * 1e3:8.1f} ms      {times}")

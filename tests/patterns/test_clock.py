@@ -296,9 +296,36 @@ def test_an_interval_needs_a_time(seconds: float):
         h.load(endless)
 
 
-def test_the_clock_cannot_go_back():
-    with create_harness() as h, pytest.raises(UsageError, match="cannot go back"):
-        h.advance(-1)
+@pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf")])
+def test_the_clock_goes_on_by_a_number_of_seconds(seconds: float):
+    @pattern
+    def late() -> dict[str, Any]:
+        tick(ticks=cell(0)).send_after(seconds)
+        return {}
+
+    with create_harness() as h:
+        with pytest.raises(UsageError, match="advance: expected a number"):
+            h.advance(seconds)
+        with pytest.raises(UsageError, match="send_after: expected a number"):
+            h.load(late)
+
+
+def test_parts_of_a_second_add_up():
+    """0.35 + 0.05 is 0.39999999999999997."""
+
+    @pattern
+    def clock(ticks: Cell[int] = default(0)) -> dict[str, Any]:
+        tick(ticks=ticks).send_every(0.1)
+        return {"ticks": ticks}
+
+    with create_harness() as h:
+        loaded = h.load(clock)
+        h.advance(0.35)
+        h.advance(0.05)
+        assert loaded.result.ticks == 4
+        for _ in range(6):
+            h.advance(0.1)
+        assert loaded.result.ticks == 10
 
 
 def test_an_error_of_a_timer_fails_the_test():
@@ -561,6 +588,78 @@ def test_an_effect_and_asynchronous_work_that_wake_each_other_are_a_loop():
         h.load(endless)
         with pytest.raises(LoopError, match="effects wake each other"):
             h.settled(timeout=300)
+        h.dispose(check=False)
+
+
+def test_both_streams_of_a_loop_are_named():
+    @handler
+    def ping(_event: Any, streams: Any, other: str) -> None:
+        streams[other].send()
+
+    @pattern
+    def endless() -> dict[str, Any]:
+        streams: dict[str, Any] = {}
+        streams["ping"] = ping(streams=streams, other="pong")
+        streams["pong"] = ping(streams=streams, other="ping")
+        return streams
+
+    with create_harness() as h:
+        h.load(endless).result.ping.send()
+        with pytest.raises(LoopError, match=r"without end: endless.ping, endless.pong"):
+            h.idle()
+
+
+def test_a_timer_without_a_delay_that_starts_itself_is_a_loop(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("offbook.patterns.clock.MAX_AT_ONCE", 100)
+
+    @handler
+    def again(_event: Any, streams: Any) -> None:
+        streams["again"].send_after(0)
+
+    @pattern
+    def endless() -> dict[str, Any]:
+        streams: dict[str, Any] = {}
+        streams["again"] = again(streams=streams)
+        return streams
+
+    with create_harness() as h:
+        h.load(endless).result.again.send()
+        with pytest.raises(LoopError, match=r"timers start each other .* at 0 s: endless.again"):
+            h.advance(1)
+
+
+def test_many_timers_of_one_moment_are_no_loop(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("offbook.patterns.clock.MAX_AT_ONCE", 100)
+
+    @pattern
+    def many(ticks: Cell[int] = default(0)) -> dict[str, Any]:
+        for _ in range(200):
+            tick(ticks=ticks).send_after(5)
+        return {"ticks": ticks}
+
+    with create_harness() as h:
+        loaded = h.load(many)
+        h.advance(5)
+        assert loaded.result.ticks == 200
+
+
+def test_work_that_hardly_waits_does_not_keep_advance_for_ever(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("offbook.patterns.harness.MAX_TIMERS", 100)
+
+    @handler
+    async def poll(_event: Any) -> None:
+        for _ in range(1_000):
+            await asyncio.sleep(1e-6)
+
+    @pattern
+    def polling() -> dict[str, Any]:
+        return {"poll": poll()}
+
+    with create_harness() as h:
+        h.load(polling).result.poll.send()
+        message = r"100 timers in 0.0001 s of the harness, the last of the handler polling.poll"
+        with pytest.raises(LoopError, match=message):
+            h.advance(1)
         h.dispose(check=False)
 
 

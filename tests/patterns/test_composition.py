@@ -330,3 +330,11 @@ def test_a_subscription_keeps_what_it_reads():
         value.set(2)
         h.idle()
     assert seen == [2, 4]
+
+
+def test_a_subscription_that_is_stopped_keeps_nothing():
+    with create_harness() as h:
+        value = Cell(h.runtime, Store("value", 1))
+        h.subscribe(lambda: value.get() * 2, lambda _: None)()
+        gc.collect()
+        assert value._store.dependents == {}

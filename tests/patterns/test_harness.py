@@ -414,6 +414,24 @@ async def test_a_disposed_harness_leaves_no_task():
     assert asyncio.all_tasks() == before
 
 
+def test_the_end_of_a_harness_cleans_up_its_effects():
+    ends: list[str] = []
+
+    @pattern
+    def watching(value: Cell[int] = default(0)) -> dict[str, Any]:
+        def watch() -> Any:
+            value.get()
+            return lambda: ends.append("end")
+
+        effect(watch)
+        return {}
+
+    with create_harness() as h:
+        h.load(watching)
+        assert ends == []
+    assert ends == ["end"]
+
+
 def test_settled_runs_what_the_result_of_asynchronous_work_triggers():
     seen: list[int] = []
     with create_harness() as h:

@@ -23,9 +23,11 @@ from offbook.errors import LoopError, PatternError, UsageError
 from offbook.patterns.clock import Work
 from offbook.patterns.values import (
     ATOMS,
+    MISSING,
     ItemKey,
     Key,
     Path,
+    Place,
     ReadOnly,
     alias_keys,
     caller,
@@ -42,7 +44,7 @@ from offbook.patterns.values import (
 from offbook.secrets import excerpt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Generator
+    from collections.abc import Callable, Coroutine, Generator, Iterator
 
 __tracebackhide__ = True  # pytest shows the line of the test or the pattern
 MAX_NESTED = 60  # computed values that may be evaluated inside each other before the stack unwinds
@@ -106,6 +108,9 @@ class GraphNode:
         self.dependents: dict[ref[Computed | Effect], None] = {}  # a set that keeps its order
 
 
+NO_CHILDREN: dict[Key, PathNode] = {}  # of every path that has none; it stays empty
+
+
 class PathNode(GraphNode):
     """A path of a cell that something depends on. The root of the tree is the cell itself."""
 
@@ -115,7 +120,14 @@ class PathNode(GraphNode):
         super().__init__(name)
         self.parent = parent
         self.key = key
-        self.children: dict[Key, PathNode] = {}
+        self.children = NO_CHILDREN
+
+    def add_child(self, key: Key) -> PathNode:
+        """Add the node of a key."""
+        if self.children is NO_CHILDREN:
+            self.children = {}
+        child = self.children[key] = PathNode(self.name, self, key)
+        return child
 
     def prune(self) -> None:
         """Forget a path that nothing depends on any more."""
@@ -129,12 +141,18 @@ class Store(PathNode):
     """The storage of one cell: its value, and who wrote it last."""
 
     __slots__ = ("check", "defined", "value", "writer")
+    parent = None
+    key = ""
 
-    def __init__(self, name: str, *value: Any) -> None:
-        super().__init__(name)
-        self.defined = bool(value)  # a cell without a value reads as None
-        self.value = freeze(value[0]) if value else None
-        self.writer: str | tuple[str, int] = ""
+    def __init__(self, name: str, value: Any = MISSING) -> None:
+        # Without `super`: a pattern may create thousands of cells at once.
+        self.name = name
+        self.version = 0
+        self.dependents = {}
+        self.children = NO_CHILDREN
+        self.defined = value is not MISSING  # a cell without a value reads as None
+        self.value = (value if type(value) in ATOMS else freeze(value)) if self.defined else None
+        self.writer: str | Place = ""
         self.check: Callable[[Any], None] | None = None
 
     @property
@@ -147,9 +165,7 @@ class Store(PathNode):
         node: PathNode = self
         for key in path:
             found = node.children.get(key)
-            if found is None:
-                found = node.children[key] = PathNode(self.name, node, key)
-            node = found
+            node = node.add_child(key) if found is None else found
         return node
 
 
@@ -427,12 +443,13 @@ class Graph:
             raise _TooDeep(target)
         self._nested += 1
         stack = [target]
-        waits = {target}  # the nodes in the stack
+        # Of the nodes below the last: the dependencies to compare, and the stale one they wait for.
+        waits: dict[Computed, tuple[Iterator[tuple[GraphNode, int]], GraphNode, int]] = {}
         try:
             while stack:
                 node = stack[-1]
                 if not node.stale:
-                    waits.discard(stack.pop())
+                    waits.pop(stack.pop(), None)
                     continue
                 if node in self._computing:
                     names = [member.name for member in self._computing]
@@ -443,25 +460,31 @@ class Graph:
                     )
                 waiting = None
                 changed = node.dependencies is None
-                # In the order of reading: after one that changed, the others may not be read again.
-                for dependency, version in (node.dependencies or {}).items():
-                    if dependency.stale:
-                        waiting = dependency
-                        break
-                    if dependency.version != version:
-                        changed = True
-                        break
+                unread = iter(node.dependencies.items()) if node.dependencies else iter(())
+                if (wait := waits.get(node)) is not None:
+                    unread, dependency, version = wait
+                    changed = dependency.stale or dependency.version != version  # stale: a circle
+                if not changed:
+                    # In the order of reading: after one that changed, others may not be read again.
+                    for dependency, version in unread:
+                        if dependency.stale:
+                            waiting = dependency
+                            break
+                        if dependency.version != version:
+                            changed = True
+                            break
                 if waiting is not None and waiting not in waits:
+                    waits[node] = unread, waiting, version  # type: ignore[possibly-undefined]
                     stack.append(waiting)  # type: ignore[arg-type] # only computed values are stale
-                    waits.add(waiting)  # type: ignore[arg-type]
                 elif changed or waiting is not None:
                     try:
                         self._compute(node)
                     except _TooDeep as deep:
                         if self._nested > 1:
                             raise
+                        # Later it is computed again, whatever the other one gives.
+                        waits[node] = unread, deep.node, -1
                         stack.append(deep.node)
-                        waits.add(deep.node)
                 else:
                     node.stale = False
         finally:
@@ -477,11 +500,17 @@ class Graph:
         self._computing.append(node)
         error: Exception | None = None
         value: Any = None
+        function = node.function
+        run_code = self.run_code
         try:
-            value = self._run_function(node)
+            value = function() if run_code is None else run_code(function)
             if self._check_idempotent:
                 reads = self.reads
-                self._check_twice(node, value)
+                again = function() if run_code is None else run_code(function)
+                # Most values are atoms; this function is called most, so it compares them itself.
+                kind = type(value)
+                if kind not in ATOMS or type(again) is not kind or again != value:
+                    self._compare(node, value, again)
                 self.reads = reads
         except Exception as raised:  # noqa: BLE001 - it is raised to the readers
             error = raised
@@ -494,13 +523,11 @@ class Graph:
         node.stale = False
         self._store_value(node, value, error)
 
-    def _run_function(self, node: Computed) -> Any:
-        return node.function() if self.run_code is None else self.run_code(node.function)
-
     def _store_value(self, node: Computed, value: Any, error: Exception | None) -> None:
-        value = freeze(value, node.value)
+        before = node.value
+        value = freeze(value, before)
         # An equal value is the same object after `freeze`, so dependents are not woken.
-        if error is not None or node.error is not None or value is not node.value:
+        if value is not before or error is not None or node.error is not None:
             node.version += 1
         node.value, node.error = value, error
         if self._observer is not None:
@@ -509,11 +536,8 @@ class Graph:
                 data = {"computed": node.name, "error": repr(error)}
             self._observer("cell.compute", data)
 
-    def _check_twice(self, node: Computed, value: Any) -> None:
-        """Compute again with the same inputs; a pure function gives the same value."""
-        again = self._run_function(node)
-        if type(value) in ATOMS and type(again) is type(value) and again == value:
-            return
+    def _compare(self, node: Computed, value: Any, again: Any) -> None:
+        """Compare two values for the same inputs; a pure function gives the same."""
         first = freeze(value)
         second = freeze(again, first)
         # Objects that do not define a comparison are new each time.
@@ -575,8 +599,9 @@ class Graph:
 
     def write(self, store: Store, path: Path, value: Any) -> None:
         """Write a value to a path of a cell, and wake what depends on it."""
-        self.require_open()
-        if isinstance(self.reader, Computed) or (
+        if self.closed:
+            self.require_open()
+        if (self.reader is not None and isinstance(self.reader, Computed)) or (
             self.has_async and _async_reader.get() is not None
         ):
             name = self.reader.name if self.reader is not None else "an asynchronous computed value"
@@ -584,16 +609,28 @@ class Graph:
                 f"{name} writes to {store.name}{describe_path(path)}: a computed value only reads",
                 hint="write in a handler or in an effect",
             )
-        old = read_path(store.value, path)
-        new = freeze(value, old)  # the old object, if the values are equal
-        if new is old:
-            return
+        old = read_path(store.value, path) if path else store.value
+        kind = type(value)
+        if kind in ATOMS:  # as in `freeze`; most writes
+            if type(old) is kind and old == value:
+                return
+            new = value
+        else:
+            new = freeze(value, old)  # the old object, if the values are equal
+            if new is old:
+                return
         whole = write_path(store.value, path, new, store.name) if path else new
         if store.check is not None:
             store.check(whole)
         if self.undo is not None:
             self.undo.append(CellChange(store, store.value, whole, store.defined))
-        self._replace(store, path, whole)
+        if path or store.children:
+            self._replace(store, path, whole)
+        else:
+            store.value = whole
+            store.version += 1
+            if store.dependents:
+                self._mark_dependents(store)
         store.defined = True
         store.writer = self.actor or caller()
         if self._observer is not None:
@@ -734,10 +771,14 @@ class Graph:
         except UsageError:
             work.coroutine.close()
             raise
+        work.on_child = lambda task, child: self._watch(task, child, f"a task of {name}")
+        self._watch(task, work, name)
+        return task
+
+    def _watch(self, task: asyncio.Task[Any], work: Work, name: str) -> None:
         task.set_name(name)
         self.tasks[task] = work
         task.add_done_callback(lambda task: self.tasks.pop(task, None))
-        return task
 
 
 def _unlink(node: GraphNode, dependent: Computed | Effect) -> None:

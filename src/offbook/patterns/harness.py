@@ -55,6 +55,7 @@ import msgspec
 from offbook.errors import (
     DeadlineExceeded,
     FormatError,
+    LoopError,
     OffbookError,
     PatternError,
     UsageError,
@@ -63,7 +64,7 @@ from offbook.errors import (
 )
 from offbook.files import parse_json, parse_yaml, read_text
 from offbook.options import decode, require_list, require_mapping
-from offbook.patterns.clock import current_clock
+from offbook.patterns.clock import DIGITS, MAX_TIMERS, Delay, Timer, current_clock
 from offbook.patterns.definition import LoadedPattern, Names, Pattern, load_pattern
 from offbook.patterns.graph import Computed, PatternScope
 from offbook.patterns.runtime import Cell, Runtime, Stream
@@ -127,7 +128,8 @@ class PatternHarness:
         self.runtime = Runtime(self._record, check_idempotent=True)
         self.runtime.start_task = self._start_task
         self._runner: asyncio.Runner | None = None
-        self._watched: list[Callable[[], None]] = []
+        self._watched: dict[Callable[[], None], bool] = {}  # subscriptions, in their order
+        self._last_timer: Timer | None = None
         self._disposed = False
         self._log_collector = _LogCollector(self)
         logging.getLogger().addHandler(self._log_collector)
@@ -146,7 +148,7 @@ class PatternHarness:
         self.runtime.require_open()
         if isinstance(source, (str, Path)):
             # Relative to the test, wherever pytest was started.
-            source = load_pattern(Path(caller()[0]).parent / source)
+            source = load_pattern(Path(caller()[0].co_filename).parent / source)
         elif not isinstance(source, Pattern):
             raise UsageError(
                 f"expected a pattern, got {type(source).__name__}",
@@ -174,8 +176,7 @@ class PatternHarness:
 
     def advance(self, seconds: float) -> Any:
         """Let time pass on the clock of the harness: run its timers in order, without waiting."""
-        if seconds < 0:
-            raise UsageError(f"the clock cannot go back: advance({seconds:g})")
+        decode(seconds, Delay, "advance")
         return Done() if self._disposed else self._run(self._advance(seconds))
 
     def _run(self, work: Coroutine[Any, Any, None]) -> Any:
@@ -204,8 +205,13 @@ class PatternHarness:
                 )
             target = self.runtime.computed(target)
         watched = cast("Computed", target)
-        stop = self._run_code(lambda: watched.sink(callback))
-        self._watched.append(stop)
+        stop_sink = self._run_code(lambda: watched.sink(callback))
+
+        def stop() -> None:
+            if self._watched.pop(stop, None) is not None:
+                stop_sink()
+
+        self._watched[stop] = True
         return stop
 
     @contextmanager
@@ -287,9 +293,9 @@ class PatternHarness:
     def _dispose(self, *, check: bool) -> None:
         pending = self.pending_events
         running = self.running_work
-        for stop in self._watched:
+        for stop in list(self._watched):
             stop()
-        self.runtime.close()
+        self._run_code(self.runtime.close)
         self._disposed = True
         logging.getLogger().removeHandler(self._log_collector)
         OPEN.pop(id(self), None)
@@ -482,15 +488,32 @@ class PatternHarness:
 
     async def _pass_time(self, seconds: float) -> None:
         clock = self.runtime.clock
-        end = clock.now + seconds
-        while clock.next_time is not None and clock.next_time <= end:
+        start, end = clock.now, round(clock.now + seconds, DIGITS)
+        for _ in range(MAX_TIMERS):
+            if clock.next_time is None or clock.next_time > end:
+                clock.now = end
+                return
             self._run_timer()
             await self._let_work_go_on()
-        clock.now = end
+        raise LoopError(
+            f"{MAX_TIMERS:,} timers in {clock.now - start:g} s of the harness, "
+            f"the last of {self._describe_timer()}",
+            hint="wait longer in each round, or advance by less",
+        )
 
     def _run_timer(self) -> None:
-        self._run_code(self.runtime.clock.run_next)
+        clock = self.runtime.clock
+        self._last_timer = self._run_code(clock.run_next)
         self._flush()
+        if clock.is_stuck:
+            raise LoopError(
+                f"timers start each other without end at {clock.now:g} s: {self._describe_timer()}",
+                hint="a timer that starts itself again needs a delay",
+            )
+
+    def _describe_timer(self) -> str:
+        name = self._last_timer.name if self._last_timer is not None else ""
+        return name or _join(self.running_work) or "work that has ended"
 
     async def _let_work_go_on(self) -> None:
         """Run tasks and flush until all work has ended, or waits."""
@@ -503,8 +526,15 @@ class PatternHarness:
 
     def _is_asleep(self) -> bool:
         """Return whether all work has ended, or waits for the clock only."""
-        clock = self.runtime.clock
-        return all(clock.completes(work.waits_for) for work in self.runtime.tasks.values())
+        clock, works = self.runtime.clock, self.runtime.tasks.values()
+        awake = [work for work in works if not clock.completes(work.waits_for)]
+        if not awake:
+            return True
+        parents = {work.parent for work in works}
+        # One that waits for its own tasks sleeps as long as they do.
+        return len(awake) < len(works) and all(
+            work in parents and work.waits_for_tasks for work in awake
+        )
 
     def _flush(self, *, goes_on: bool = False) -> None:
         self._run_code(lambda: self.runtime.flush(goes_on=goes_on))

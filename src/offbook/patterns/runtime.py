@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Never, Self, TypeVar
 
 from offbook.errors import LoopError, PatternError, UsageError
 from offbook.options import Seconds, decode
-from offbook.patterns.clock import Timer, VirtualClock, Work
+from offbook.patterns.clock import Delay, Timer, VirtualClock, Work
 from offbook.patterns.graph import (
     CellChange,
     Computed,
@@ -66,6 +66,7 @@ MAX_CHAIN = 1_000  # events of handlers, each sent because of the one before, be
 MAX_CHAINED = (
     10_000  # in one flush; those that one handler sends, for each item of a list, are none
 )
+MAX_NAMED = 10  # the last streams of a chain, in a message
 EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -104,11 +105,14 @@ class Stream:
 
         A handler may catch `asyncio.CancelledError` to end in its own way.
         """
-        running = self.runtime.running.get(self)
+        runtime = self.runtime
+        if not runtime.is_flushing:  # in a handler, these were sent after the event of that handler
+            runtime.events = deque(sent for sent in runtime.events if sent.stream is not self)
+        running = runtime.running.get(self)
         if running is None:
             return
-        running.cancelled_by = self.runtime.actor or format_place(caller())
-        self.runtime.waiting.pop(self, None)
+        running.cancelled_by = runtime.actor or format_place(caller())
+        runtime.waiting.pop(self, None)
         running.task.cancel()
 
     def send_after(self, seconds: float, event: Any = None) -> Callable[[], None]:
@@ -124,7 +128,8 @@ class Stream:
             scope.stops.pop(stop, None)
             timer.cancel()
 
-        timer = clock.call_at(clock.now + seconds, fire)
+        timer = clock.call_at(clock.now + decode(seconds, Delay, "send_after"), fire)
+        timer.name = self.name
         scope.stops[stop] = None
         return stop
 
@@ -138,6 +143,7 @@ class Stream:
             nonlocal due, timer
             due += seconds
             timer = clock.call_at(due, fire)
+            timer.name = self.name
 
         def fire() -> None:
             start()
@@ -196,8 +202,9 @@ class Runtime(Graph):
         self.clock = VirtualClock()
         self.depth = 0  # of the event whose handler is running
         self._chained = 0
+        self._last_streams: deque[str] = deque(maxlen=MAX_NAMED)
         self._effect_runs: Counter[Effect] = Counter()
-        self._flushing = False
+        self.is_flushing = False
 
     def stream(
         self,
@@ -246,9 +253,9 @@ class Runtime(Graph):
         A flush that goes on after another counts the runs of effects and handlers with it, to find
         loops through asynchronous work.
         """
-        if self._flushing:
+        if self.is_flushing:
             raise UsageError("flush was called by a handler or an effect of the same runtime")
-        self._flushing = True
+        self.is_flushing = True
         if not goes_on:
             self._effect_runs.clear()
             self._chained = 0
@@ -268,7 +275,7 @@ class Runtime(Graph):
                 elif not self.events:
                     return
         finally:
-            self._flushing = False
+            self.is_flushing = False
 
     def _next_event(self) -> SentEvent | None:
         """Return the next event whose stream is free. The others wait for their handlers."""
@@ -310,12 +317,15 @@ class Runtime(Graph):
             )
 
     def _count_event(self, sent: SentEvent) -> None:
-        self._chained += sent.depth > 2  # noqa: PLR2004 - see MAX_CHAINED
+        if sent.depth <= 2:  # noqa: PLR2004 - see MAX_CHAINED
+            return
+        self._chained += 1
+        self._last_streams.append(sent.stream.name)
         if sent.depth > MAX_CHAIN or self._chained > MAX_CHAINED:
-            names = {sent.stream.name, *(other.stream.name for other in self.events)}
             self._drop_events()
             raise LoopError(
-                f"handlers send events to each other without end: {', '.join(sorted(names))}",
+                "handlers send events to each other without end: "
+                f"{', '.join(sorted({*self._last_streams}))}",
                 hint="a handler that sends an event must stop at some value",
             )
 
@@ -383,7 +393,9 @@ class Runtime(Graph):
         return [_describe_event(sent.stream, sent.where) for sent in (*waiting, *self.events)]
 
     def close(self) -> None:
-        """End all tasks and forget what is queued."""
+        """End all effects and tasks, and forget what is queued."""
+        for effect in self._effects:
+            self._clean_up(effect)
         self.closed = True
         for task in list(self.tasks):
             task.cancel()
@@ -441,9 +453,12 @@ class Cell(Generic[T]):
         path = self._path
         if not path:  # most reads
             store = self._store
-            if runtime.reader is not None or runtime.has_async:
+            if runtime.reader is not None:  # as in `depend`, which is called less
+                if store not in runtime.reads:
+                    runtime.reads[store] = store.version
+            elif runtime.has_async:
                 runtime.depend(store)
-            return cast("T", store.value)
+            return store.value  # type: ignore[no-any-return] # that of the type of the cell
         if runtime.is_tracking:
             # An index from the end means another item when the list changes.
             end = next((at for at, key in enumerate(path) if type(key) is int and key < 0), None)

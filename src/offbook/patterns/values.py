@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from itertools import chain, count, repeat
+from types import CodeType
 from typing import TYPE_CHECKING, Any, Never
 
 from offbook.errors import UsageError
@@ -326,15 +327,17 @@ def describe_path(path: Path, value: Any = None) -> str:
 # ---------------------------------------------------------------------------- locations
 # Places in the code that messages of patterns name: a caller, a handler, a raised error.
 
+# The code and the index of the instruction: every write notes it, and few places are shown.
+Place = tuple[CodeType, int]
 HERE = __file__.rpartition("/")[0]
 
 
-def caller() -> tuple[str, int]:
-    """Return the file and line of the code outside of this package that called it."""
+def caller() -> Place:
+    """Return the place of the code outside of this package that called it."""
     frame = sys._getframe(2)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - as in warnings
     while frame.f_back is not None and frame.f_code.co_filename.startswith(HERE):
         frame = frame.f_back
-    return frame.f_code.co_filename, frame.f_lineno
+    return frame.f_code, frame.f_lasti
 
 
 def raised_at(error: BaseException) -> str:
@@ -349,9 +352,13 @@ def raised_at(error: BaseException) -> str:
     return place
 
 
-def format_place(place: str | tuple[str, int]) -> str:
-    """Return a handler as it is, and a file and line as `file:line`."""
-    return place if isinstance(place, str) else f"{place[0]}:{place[1]}"
+def format_place(place: str | Place) -> str:
+    """Return a handler as it is, and a place in the code as `file:line`."""
+    if isinstance(place, str):
+        return place
+    code, at = place
+    lines = (line for start, end, line in code.co_lines() if start <= at < end and line)
+    return f"{code.co_filename}:{next(lines, code.co_firstlineno)}"
 
 
 def locate_function(function: Callable[..., Any]) -> str:
