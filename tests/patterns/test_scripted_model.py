@@ -161,11 +161,6 @@ def test_a_playbook_needs_a_with_block():
     h.dispose(check=False)
 
 
-def test_a_trace_needs_a_playbook(tmp_path: Path):
-    with pytest.raises(UsageError, match="trace needs a playbook"):
-        create_harness(trace=tmp_path / "trace.jsonl")
-
-
 # --- A pattern as an agent
 
 

@@ -42,11 +42,12 @@ from offbook.patterns.runtime import Cell, Runtime, Stream
 from offbook.patterns.values import ReadOnly, freeze, locate_function, thaw
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sized
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sized
 
 
 __tracebackhide__ = True  # pytest shows the line of the test or the pattern
 T = TypeVar("T")
+AGENT_TIMEOUT = 300.0  # seconds for one prompt; a model may be slow
 
 
 def get_scope(what: str) -> PatternScope:
@@ -180,6 +181,34 @@ class Pattern:
         """Use the pattern inside another one: cells are shared, other values are copied."""
         runtime = cast("Runtime", get_scope(f"the pattern {self.name}").runtime)
         return self.build(runtime, inputs).result
+
+    def as_agent(
+        self, stream: str, output: str, *, prompt: str = ""
+    ) -> Callable[[str], Awaitable[Any]]:
+        """Return a function of a prompt, for `drive()`, eval packs and explore.
+
+        The prompt is the value of the input `prompt`, or the event that the stream gets. The output
+        is the answer. Each prompt has a new instance of the pattern.
+        """
+
+        async def agent(text: str) -> Any:
+            from offbook.patterns.harness import create_harness  # it imports this module
+
+            async with create_harness() as h:
+                loaded = h.load(self, {prompt: text} if prompt else {})
+                target = loaded.result[stream]
+                if not isinstance(target, Stream):
+                    raise UsageError(
+                        f"the output {stream!r} of the pattern {self.name} is not a stream",
+                        where=self.location,
+                        hint="name a handler of the pattern",
+                    )
+                target.send(None if prompt else text)
+                await h.settled(timeout=AGENT_TIMEOUT)
+                return thaw(loaded.result[output])
+
+        agent.__name__ = agent.__qualname__ = self.name
+        return agent
 
     def build(
         self, runtime: Runtime, state: Mapping[str, Any], *, validate: bool = False

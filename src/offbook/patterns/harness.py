@@ -45,7 +45,7 @@ import logging
 import os
 import warnings
 from collections.abc import Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import Context, ContextVar, copy_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
@@ -112,8 +112,6 @@ class PatternHarness:
         playbook: object = None,
         trace: Path | str | None = None,
     ) -> None:
-        if trace is not None and playbook is None:
-            raise UsageError("trace needs a playbook", hint="create_harness(playbook=[when(…)])")
         self._validate = validate_schemas
         self._expected_errors = expect_errors
         self._expected_warnings = expect_warnings
@@ -123,6 +121,9 @@ class PatternHarness:
         self._trace_file = trace
         self._model: ScriptedModel | None = None
         self._context: Context | None = None  # of the run with the scripted model
+        self._recording = ExitStack()
+        if trace is not None and playbook is None:
+            self._hub = self._recording.enter_context(_record(Path(trace), self._hub))
         self.trace: list[tuple[str, dict[str, Any]]] = []
         self.warnings: list[str] = []
         self.runtime = Runtime(self._record, check_idempotent=True)
@@ -297,6 +298,7 @@ class PatternHarness:
             stop()
         self._run_code(self.runtime.close)
         self._disposed = True
+        self._recording.close()
         logging.getLogger().removeHandler(self._log_collector)
         OPEN.pop(id(self), None)
         if self._runner is not None:
@@ -540,6 +542,24 @@ class PatternHarness:
         self._run_code(lambda: self.runtime.flush(goes_on=goes_on))
 
 
+@contextmanager
+def _record(path: Path, hub: Hub | None) -> Generator[Hub]:
+    """Record the events of a hub, or of a new one, in a trace file."""
+    from offbook.trace.recorder import Recorder, record_trace
+
+    if hub is None:
+        with record_trace(path, subject="patterns") as made:
+            yield made
+        return
+    recorder = Recorder(path, ts=hub.now(), subject="patterns")
+    stop = hub.subscribe(recorder.record, plain=True)
+    try:
+        yield hub
+    finally:
+        stop()
+        recorder.close()
+
+
 class _LogCollector(logging.Handler):
     """Keeps the warnings and errors that the patterns of a harness log."""
 
@@ -572,7 +592,7 @@ def create_harness(**options: Any) -> PatternHarness:
     - `expect_errors`, `expect_warnings`: True for any number, or the exact number.
     - `expect_non_idempotent=True`: a computed value gives two results for the same cells.
     - `playbook`: turns and roles, a file of them, or another source, as the model of the patterns.
-      `trace` is the file of the run.
+    - `trace`: a file for the cells, handlers and model calls.
     """
     known = (
         *("expect_errors", "expect_non_idempotent", "expect_warnings", "hub", "playbook", "trace"),
