@@ -717,6 +717,13 @@ def test_to_be_tells_types_apart_and_to_equal_does_not():
             expect_cell(loaded.cells.value).to_be(True)
 
 
+def test_expect_handler_passes_for_the_change_that_the_handler_makes():
+    with create_harness() as h:
+        loaded = h.load(counter)
+        expect_handler(loaded.result.increment).to_mutate(loaded.cells.value, 0, 1)
+        expect_handler(loaded.result.increment).to_mutate(loaded.cells.value, 1, 2)
+
+
 @pytest.mark.parametrize("before, after", [(1, 2), (0, 2)])
 def test_expect_handler_fails_for_other_values(before: int, after: int):
     with create_harness() as h:
