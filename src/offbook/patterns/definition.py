@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 
+from offbook.capability import load
 from offbook.errors import CheckFailed, PatternError, UsageError, require_known
 from offbook.files import require_file
 from offbook.options import decode, require_function, require_some
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 
 __tracebackhide__ = True  # pytest shows the line of the test or the pattern
 T = TypeVar("T")
+HARNESS = "offbook.patterns.harness:create_harness"  # by name, because it imports this module
 AGENT_TIMEOUT = 300.0  # seconds for one prompt; a model may be slow
 
 
@@ -192,9 +194,7 @@ class Pattern:
         """
 
         async def agent(text: str) -> Any:
-            from offbook.patterns.harness import create_harness  # it imports this module
-
-            async with create_harness() as h:
+            async with load(HARNESS)() as h:
                 loaded = h.load(self, {prompt: text} if prompt else {})
                 target = loaded.result[stream]
                 if not isinstance(target, Stream):
