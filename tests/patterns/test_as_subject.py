@@ -164,7 +164,7 @@ def is_short(run: Any, _world: Any) -> None:
 
 
 def test_explore_finds_the_reply_that_breaks_a_pattern(make: Any):
-    agent, broken = make(), make("[:40]", "")
+    agent, broken = make(), make("words[:5])[:40]", "words)")
     with pytest.warns(OffbookWarning, match="the agent offers no tools"):
         explore(lambda: drive(agent), "A long text", is_short, runs=40)
     with pytest.raises(InvariantBroken, match="a title of more than 40 characters"):
