@@ -179,6 +179,7 @@ class Computed(GraphNode):
         "function",
         "is_async",
         "is_named",
+        "is_pure",
         "link",
         "runtime",
         "stale",
@@ -189,6 +190,7 @@ class Computed(GraphNode):
     def __init__(self, runtime: Graph, function: Callable[[], Any], name: str) -> None:
         super().__init__(name or describe_function(function))
         self.is_named = bool(name)  # otherwise a pattern names it after its output
+        self.is_pure = False  # known to be a function of its cells, so it is not computed twice
         self.runtime = runtime
         self.function = function
         self.is_async = inspect.iscoroutinefunction(function)
@@ -381,12 +383,18 @@ class Graph:
     ) -> Computed:
         """Return a list with one instance per item of a list, each in its own scope."""
         instances: dict[int, tuple[Any, PatternScope]] = {}
+        shown: list[int] = []  # the keys of the last run
+        rows: list[Any] = []
 
         def update() -> list[Any]:
-            # An identity is above 0, a position is not.
-            keys: list[int] = [
-                getattr(value, "identity", -at) for at, value in enumerate(items.get() or ())
-            ]
+            nonlocal shown, rows
+            values: list[Any] = items.get() or ()
+            try:
+                keys: list[int] = [value.identity for value in values]
+            except AttributeError:  # an identity is above 0, a position is not
+                keys = [getattr(value, "identity", -at) for at, value in enumerate(values)]
+            if keys == shown:  # only an item has changed
+                return rows
             with self.untracked():
                 for at, key in enumerate(keys):
                     if key not in instances:
@@ -396,18 +404,20 @@ class Graph:
                             instances[key] = build(item), scope
                 for key in instances.keys() - set(keys):
                     instances.pop(key)[1].close()
-            return [instances[key][0] for key in keys]
+            shown, rows = keys, [instances[key][0] for key in keys]
+            return rows
 
         def close() -> None:
             for _, scope in instances.values():
                 scope.close()
 
         outer = current_scope.get() or PatternScope(self)
-        rows = self.computed(update)
+        node = self.computed(update)
+        node.is_pure = True
         # Instances exist whether anything reads them or not: they may have effects and timers.
-        outer.stops[self.effect(lambda: rows.get() and None)] = None
+        outer.stops[self.effect(lambda: node.get() and None)] = None
         outer.stops[close] = None
-        return rows
+        return node
 
     # --- reading
 
@@ -504,7 +514,7 @@ class Graph:
         run_code = self.run_code
         try:
             value = function() if run_code is None else run_code(function)
-            if self._check_idempotent:
+            if self._check_idempotent and not node.is_pure:
                 reads = self.reads
                 again = function() if run_code is None else run_code(function)
                 # Most values are atoms; this function is called most, so it compares them itself.
