@@ -126,6 +126,53 @@ def test_a_change_of_a_file_that_a_pattern_reads_is_seen(project: Path):
     assert (filtered.returncode, "1 passed" in filtered.stdout) == (0, True)
 
 
+READER = """
+import os, subprocess
+import prices
+from offbook.patterns import computed, pattern
+
+@pattern
+def reader():
+    return {
+        "imported": prices.PRICE,
+        "variable": os.environ.get("READER_MODE", ""),
+        "listed": len(os.listdir("data")),
+        "printed": subprocess.run(["cat", "data/a.txt"], capture_output=True, text=True).stdout,
+    }
+"""
+
+
+def test_nothing_that_a_pattern_depends_on_gives_a_stale_pass(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+):
+    """An import, a variable, the files of a folder, and what a program prints."""
+    (project / "reader.py").write_text(READER)
+    (project / "prices.py").write_text("PRICE = 1\n")
+    (project / "data").mkdir()
+    (project / "data" / "a.txt").write_text("a")
+    (project / "reader.steps.yaml").write_text(
+        "pattern: reader.py\nsteps:\n"
+        "  - assert: imported == 1\n  - assert: variable == ''\n"
+        "  - assert: listed == 1\n  - assert: printed == 'a'\n"
+    )
+    (job,) = find_tests(Path("reader.py"))
+    assert run_tests(job).exit_code == 0
+    capfd.readouterr()
+    changes = {
+        "imported": lambda: (project / "prices.py").write_text("PRICE = 23\n"),
+        "variable": lambda: monkeypatch.setenv("READER_MODE", "new"),
+        "listed": (project / "data" / "b.txt").touch,
+        "printed": lambda: (project / "data" / "a.txt").write_text("b"),
+    }
+    for number, change in enumerate(changes.values(), 1):
+        change()
+        assert run_tests(job).exit_code == 1
+        failed = [line for line in capfd.readouterr().out.splitlines() if "FAILED" in line]
+        assert [name for name in changes if any(f"assert {name}" in line for line in failed)] == [
+            *changes
+        ][:number]
+
+
 @pytest.mark.parametrize("expected, code", [(2, 0), (3, 1)])
 def test_files_of_steps_are_run(project: Path, expected: int, code: int, capfd: Any):
     (project / "counter.steps.yaml").write_text(
