@@ -545,6 +545,48 @@ def test_every_node_of_a_fan_out_is_computed_once_for_a_change(runtime: Runtime)
     assert {function.runs for function in [*functions, total]} == {2}
 
 
+class CountedItems(dict[Any, int]):
+    """The dependencies of a value, which count how many of them are compared."""
+
+    compared = 0
+
+    def items(self) -> Any:
+        for item in super().items():
+            self.compared += 1
+            yield item
+
+
+@pytest.mark.parametrize("size", [10, 1_000])
+def test_each_dependency_is_compared_once_if_none_has_changed(runtime: Runtime, size: int):
+    x = new_cell(runtime, 0)
+    same = runtime.computed(lambda: x.get() // 100)
+    nodes = [runtime.computed(lambda i=i: same.get() + i) for i in range(size)]
+    total = Counted(lambda: sum(node.get() for node in nodes))
+    summed = runtime.computed(total)
+    summed.sink(lambda _: None)
+    counted = summed.dependencies = CountedItems(summed.dependencies or {})
+    x.set(1)
+    runtime.flush()
+    assert (total.runs, counted.compared) == (1, size)
+
+
+@pytest.mark.parametrize("depth", [10, 59, 60, 61, 150])
+def test_a_value_that_reads_a_deep_chain_after_a_change_is_computed_again(
+    runtime: Runtime, depth: int
+):
+    """Both the first time and later, where the chain needs more of the stack than there is."""
+    x, other = new_cell(runtime, 1), new_cell(runtime, 10)
+    chain: Any = x
+    for _ in range(depth):
+        chain = runtime.computed(lambda before=chain: before.get())
+    total = runtime.computed(lambda: other.get() + chain.get())
+    assert total.get() == 11
+    for first, second in ((2, 10), (2, 20), (3, 30)):
+        x.set(first)
+        other.set(second)
+        assert total.get() == first + second
+
+
 def test_every_node_of_a_grid_is_computed_once_for_a_change(runtime: Runtime):
     source = [new_cell(runtime, 1) for _ in range(30)]
     layer: list[Any] = source
