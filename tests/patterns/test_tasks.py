@@ -215,7 +215,8 @@ def test_a_handler_can_be_cancelled_in_every_state(moments: list[int], value: in
         loaded.result.store.send()
         now = 0
         for moment in moments:
-            h.advance(moment - now) if moment > now else None
+            if moment > now:
+                h.advance(moment - now)
             now = moment
             loaded.result.store.cancel()
         h.settled()

@@ -141,8 +141,8 @@ class Store(PathNode):
     """The storage of one cell: its value, and who wrote it last."""
 
     __slots__ = ("check", "defined", "value", "writer")
-    parent = None
-    key = ""
+    parent: PathNode | None = None
+    key: Key = ""
 
     def __init__(self, name: str, value: Any = MISSING) -> None:
         # Without `super`: a pattern may create thousands of cells at once.
@@ -388,7 +388,7 @@ class Graph:
 
         def update() -> list[Any]:
             nonlocal shown, rows
-            values: list[Any] = items.get() or ()
+            values: list[Any] = items.get() or []
             try:
                 keys: list[int] = [value.identity for value in values]
             except AttributeError:  # an identity is above 0, a position is not
