@@ -43,7 +43,7 @@ from offbook.patterns.runtime import Cell, Runtime, Stream
 from offbook.patterns.values import ReadOnly, freeze, locate_function, thaw
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sized
+    from collections.abc import Callable, Coroutine, Iterator, Mapping, Sized
 
 
 __tracebackhide__ = True  # pytest shows the line of the test or the pattern
@@ -186,7 +186,7 @@ class Pattern:
 
     def as_agent(
         self, stream: str, output: str, *, prompt: str = ""
-    ) -> Callable[[str], Awaitable[Any]]:
+    ) -> Callable[[str], Coroutine[Any, Any, Any]]:
         """Return a function of a prompt, for `drive()`, eval packs and explore.
 
         The prompt is the value of the input `prompt`, or the event that the stream gets. The output

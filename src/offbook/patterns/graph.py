@@ -518,7 +518,7 @@ class Graph:
                 reads = self.reads
                 again = function() if run_code is None else run_code(function)
                 # Most values are atoms; this function is called most, so it compares them itself.
-                kind = type(value)
+                kind: type[Any] = type(value)
                 if kind not in ATOMS or type(again) is not kind or again != value:
                     self._compare(node, value, again)
                 self.reads = reads
@@ -620,7 +620,7 @@ class Graph:
                 hint="write in a handler or in an effect",
             )
         old = read_path(store.value, path) if path else store.value
-        kind = type(value)
+        kind: type[Any] = type(value)
         if kind in ATOMS:  # as in `freeze`; most writes
             if type(old) is kind and old == value:
                 return
