@@ -518,8 +518,7 @@ class Graph:
                 reads = self.reads
                 again = function() if run_code is None else run_code(function)
                 # Most values are atoms; this function is called most, so it compares them itself.
-                kind: type[Any] = type(value)
-                if kind not in ATOMS or type(again) is not kind or again != value:
+                if type(value) not in ATOMS or type(again) is not type(value) or again != value:
                     self._compare(node, value, again)
                 self.reads = reads
         except Exception as raised:  # noqa: BLE001 - it is raised to the readers
@@ -620,9 +619,8 @@ class Graph:
                 hint="write in a handler or in an effect",
             )
         old = read_path(store.value, path) if path else store.value
-        kind: type[Any] = type(value)
-        if kind in ATOMS:  # as in `freeze`; most writes
-            if type(old) is kind and old == value:
+        if type(value) in ATOMS:  # as in `freeze`; most writes
+            if type(old) is type(value) and old == value:
                 return
             new = value
         else:
