@@ -77,7 +77,7 @@ def copy_project(name: str, folder: Path) -> Path:
 
 
 def run_project(name: str, folder: Path, wheel: Path) -> int:
-    """Run a project from the wheel in an environment of its own, and return the exit code."""
+    """Run a project from the wheel in a new environment, and return the exit code."""
     install, steps = read_steps(name)
     environment = folder / f"environment-{name}"
     subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)  # noqa: S603 - our own interpreter

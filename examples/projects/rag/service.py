@@ -12,7 +12,7 @@ from pydantic import BaseModel
 PAGES = {
     "returns": "Goods can be returned within 30 days. The customer pays the postage.",
     "warranty": "Electric goods have a warranty of two years.",
-    "delivery": "Delivery takes three days. Lamps are delivered in a box of their own.",
+    "delivery": "Delivery takes three days. Lamps are delivered in a separate box.",
 }
 INSTRUCTIONS = "Answer from the pages only. End each sentence with its page, such as [returns]."
 

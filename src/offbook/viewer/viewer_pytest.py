@@ -6,16 +6,12 @@ written. The traces are copied to a temporary folder, which the workers of pytes
 
 from __future__ import annotations
 
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
     from pathlib import Path
-
-    from offbook.viewer.html_page import PageTrace
 
 HTML_HELP = """Write the rehearsals of all tests as one HTML page to FILE."""
 TRACES_OPTION = "offbook_html_traces"  # set here, read by the plugin: the folder for the traces
@@ -47,18 +43,13 @@ def configure(config: pytest.Config) -> None:
     config.pluginmanager.register(PageHooks(path, folder), "offbook-html")
 
 
-def folder_of_test(folder: Path, nodeid: str) -> Path:
-    """Return the folder for the traces of one test."""
-    return folder / blake2b(nodeid.encode(), digest_size=12).hexdigest()
-
-
 class PageHooks:
     """Collects the outcome of each test, and writes the page at the end."""
 
     def __init__(self, path: Path, folder: Path) -> None:
         self.path = path
         self.folder = folder
-        self.tests: dict[str, dict[str, str]] = {}
+        self.tests: dict[str, dict[str, Any]] = {}
         self._line = "no page was written: no test used the fixture offbook"
 
     @pytest.hookimpl(optionalhook=True)
@@ -71,12 +62,17 @@ class PageHooks:
         test = self.tests.setdefault(report.nodeid, {"outcome": report.outcome})
         if report.failed and test.get("message") is None:
             test |= {"outcome": "failed", "phase": report.when or "", "message": message_of(report)}
+            from offbook.viewer.traces_pytest import find_source
+
+            if source := find_source(report):
+                test["source"] = source
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write the page."""
         from offbook.files import write_report
         from offbook.viewer.html_page import render_page
+        from offbook.viewer.traces_pytest import read_test_traces
 
         traces = [*read_test_traces(self.folder, self.tests)]
         if traces:
@@ -87,15 +83,6 @@ class PageHooks:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Name the page, or say that there is none: no test had a rehearsal."""
         terminalreporter.line(f"offbook: {self._line}")
-
-
-def read_test_traces(folder: Path, tests: Mapping[str, Mapping[str, str]]) -> Iterator[PageTrace]:
-    """Yield the traces of tests below this folder, each with the outcome of its test."""
-    from offbook.viewer.html_page import read_page_trace
-
-    for nodeid, test in tests.items():
-        for path in sorted(folder_of_test(folder, nodeid).glob("*.jsonl")):
-            yield read_page_trace(path, nodeid)._replace(path="", about={"test": test})
 
 
 def message_of(report: pytest.TestReport) -> str:

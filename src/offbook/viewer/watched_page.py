@@ -7,7 +7,7 @@ import shutil
 from hashlib import blake2b
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -24,7 +24,7 @@ from offbook.runs.watched_tests import (
 from offbook.viewer import watched_pytest
 from offbook.viewer.html_page import PageTrace, encode_record, page_lines
 from offbook.viewer.live_server import LiveFeed, LiveServer, ReviewDesk
-from offbook.viewer.viewer_pytest import read_test_traces
+from offbook.viewer.traces_pytest import read_test_traces
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -120,5 +120,5 @@ def _read(file: Path, root: Path) -> Iterable[PageTrace]:
     outcomes = folder / watched_pytest.OUTCOMES
     if not outcomes.is_file():  # the process was killed
         return ()
-    tests = msgspec.json.decode(outcomes.read_bytes(), type=dict[str, dict[str, str]])
+    tests = msgspec.json.decode(outcomes.read_bytes(), type=dict[str, dict[str, Any]])
     return read_test_traces(folder, tests)

@@ -1,4 +1,4 @@
-"""The server as the evals run it, with the notes of each case in a folder of its own."""
+"""The server as the evals run it, with the notes of each case in a new folder."""
 
 import sys
 from pathlib import Path

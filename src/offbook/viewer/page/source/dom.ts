@@ -93,3 +93,19 @@ export function disclosure(summary: Child[], fill: (body: HTMLElement) => void, 
   }
   return element;
 }
+
+/** A button that copies a text; its label says what came of it. */
+export function copyButton(label: string, make: () => string | Promise<string>): HTMLButtonElement {
+  const element: HTMLButtonElement = button(label, () => void (async () => {
+    const text = await make();
+    try {
+      await navigator.clipboard.writeText(text);
+      element.textContent = "Copied";
+    } catch { // a page from disk may have no clipboard: the text can be selected
+      element.after(textBlock(text));
+      element.hidden = true;
+    }
+    window.setTimeout(() => { element.textContent = label; }, 2000);
+  })(), { class: "more" });
+  return element;
+}

@@ -2,14 +2,15 @@
 
 import { ask, connect } from "./client.ts";
 import { hasComparison, renderComparison } from "./compare.ts";
+import { markdownOf, playbookOf } from "./copy.ts";
 import { renderCoverage } from "./coverage.ts";
 import { Detail } from "./detail.ts";
-import { button, clear, h, visible } from "./dom.ts";
+import { button, clear, copyButton, h, visible } from "./dom.ts";
 import { KIND_LABELS, KINDS, type Kind, str } from "./events.ts";
 import { startLive } from "./live.ts";
 import { EventList } from "./list.ts";
 import { renderOverview } from "./overview.ts";
-import { type Filter, type PageInfo, STRIP_FAILURE, STRIP_MARKS, type TraceInfo } from "./store.ts";
+import { type Filter, type PageInfo, type Row, type ScriptTurn, STRIP_FAILURE, STRIP_MARKS, type TraceInfo } from "./store.ts";
 import { outcomeBadge, reason, renderSummary } from "./summary.ts";
 import { startWorker } from "./worker.ts";
 
@@ -214,6 +215,10 @@ class Page {
   /** The summary of a trace. A page of one trace has the coverage of the agent below it. */
   private summaryOf(trace: TraceInfo): HTMLElement {
     const box = renderSummary(trace, (index) => void this.jump(index));
+    const index = this.trace;
+    box.querySelector("h2")?.after(h("div", { class: "copies" },
+      copyButton("Copy as Markdown", async () => markdownOf(trace, await ask<Row[]>({ ask: "outline", trace: index }))),
+      trace.replies ? copyButton("Copy as playbook", async () => playbookOf(await ask<ScriptTurn[]>({ ask: "script", trace: index }))) : null));
     const coverage = this.info!.traces.length === 1 ? renderCoverage(this.info!.coverage, false) : null;
     if (coverage) box.querySelector(".keys-hint")?.before(coverage);
     return box;
@@ -301,9 +306,10 @@ class Page {
   /** The kinds and the agents of the trace: more may come while it is read. */
   private drawChips(trace: TraceInfo): void {
     const focused = (document.activeElement as HTMLElement | null)?.dataset.kind;
-    clear(this.chips, ...KINDS.filter((kind) => trace.kinds[kind]).map((kind) =>
+    const counts = this.filter.all ? trace.kinds : trace.rows; // as many as the list has rows
+    clear(this.chips, ...KINDS.filter((kind) => counts[kind]).map((kind) =>
       h("button", { type: "button", class: `chip ${kind}`, data: { kind }, aria: { pressed: this.filter.kinds.includes(kind) }, on: { click: () => this.toggleKind(kind) } },
-        KIND_LABELS[kind], h("span", { class: "faint" }, ` ${trace.kinds[kind]!.toLocaleString("en")}`))));
+        KIND_LABELS[kind], h("span", { class: "faint" }, ` ${counts[kind]!.toLocaleString("en")}`))));
     if (focused) this.chips.querySelector<HTMLElement>(`[data-kind="${focused}"]`)?.focus();
     this.agents.hidden = !trace.agents.length;
     const names = trace.agents.slice(0, 500).map(([name]) => name);

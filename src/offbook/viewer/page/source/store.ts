@@ -34,7 +34,22 @@ export interface Problem {
   expected?: unknown;
   actual?: unknown;
   context?: Data;
+  source?: SourceLines; // of the test
   explains?: boolean; // a note that may be the reason of a later problem
+}
+
+/** Lines of a file around the one that failed. */
+export interface SourceLines {
+  path: string;
+  line: number;
+  first: number; // the number of the first line
+  lines: string[];
+}
+
+/** A prompt of the user, and the blocks of each reply of the model to it. */
+export interface ScriptTurn {
+  prompt: string;
+  replies: Data[][];
 }
 
 export type Outcome = "passed" | "failed" | "unfinished" | "no verdict";
@@ -58,6 +73,7 @@ export interface TraceInfo {
   faults: Data[];
   agents: [string, number][];
   kinds: Partial<Record<Kind, number>>;
+  rows: Partial<Record<Kind, number>>; // without the events that are in the row of another
   parameters?: Data;
 }
 
@@ -142,7 +158,7 @@ export class TraceStore {
   constructor(readonly record: Data) {
     const test = isRecord(record.test) ? record.test : null;
     if (test?.outcome === "failed") {
-      this.problems.push({ index: -1, title: test.phase && test.phase !== "call" ? `The test failed in its ${str(test.phase)}` : "The test failed", message: str(test.message), check: "test" });
+      this.problems.push({ index: -1, title: test.phase && test.phase !== "call" ? `The test failed in its ${str(test.phase)}` : "The test failed", message: str(test.message), check: "test", source: sourceOf(test.source) });
     }
   }
 
@@ -195,6 +211,32 @@ export class TraceStore {
 
   raw(index: number): string {
     return decoder.decode(this.lines[index] ?? new Uint8Array());
+  }
+
+  /** The rows of the list as it is shown first. */
+  outline(): Row[] {
+    return this.rows.filter((row) => !row.folded);
+  }
+
+  private countRows(): Partial<Record<Kind, number>> {
+    const counts: Partial<Record<Kind, number>> = {};
+    for (const row of this.rows) if (!row.folded) counts[row.kind] = (counts[row.kind] ?? 0) + 1;
+    return counts;
+  }
+
+  /** What the user said and the model replied, for a playbook. */
+  script(): ScriptTurn[] {
+    const turns: ScriptTurn[] = [];
+    for (const row of this.rows) {
+      if (row.name === "model.request") {
+        const said = records(this.data(row.index).new).filter((message) => message.role === "user").map((message) => textOf(message.blocks)).filter(Boolean);
+        if (said.length || !turns.length) turns.push({ prompt: said.at(-1) ?? "", replies: [] });
+      } else if (row.name === "model.reply") {
+        const { blocks, role } = this.data(row.index);
+        if (!str(role).startsWith("auxiliary")) turns.at(-1)?.replies.push(typeof blocks === "string" ? [{ type: "text", text: blocks }] : records(blocks));
+      }
+    }
+    return turns;
   }
 
   // --- The index
@@ -522,6 +564,7 @@ export class TraceStore {
       notes: [...this.notes, ...unanswered], checks: countChecks(this.checks, trial), calls: this.calls,
       replies: this.replies, faults: this.faults, agents: [...this.agents].sort((a, b) => b[1] - a[1]),
       kinds: this.kinds,
+      rows: this.countRows(),
       parameters: this.record,
     };
   }
@@ -732,6 +775,11 @@ function applyToFiles(files: { [path: string]: string }, input: unknown): void {
 /** Whether two paths name one file: one may be relative to a folder of the other. */
 export function isSameFile(one: string, other: string): boolean {
   return one !== "" && (one === other || one.endsWith(`/${other}`) || other.endsWith(`/${one}`));
+}
+
+function sourceOf(value: unknown): SourceLines | undefined {
+  if (!isRecord(value)) return undefined;
+  return { path: str(value.path), line: Number(value.line), first: Number(value.first), lines: list(value.lines).map(str) };
 }
 
 /** Whether a check is about the run itself: its name says less than what ended the run. */

@@ -5,7 +5,7 @@ import { count, disclosure, duration, h, money, visible, button } from "./dom.ts
 import { renderMessageText } from "./detail.ts";
 import { expectedBesideActual } from "./diff.ts";
 import { str } from "./events.ts";
-import type { Outcome, Problem, TraceInfo } from "./store.ts";
+import type { Outcome, Problem, SourceLines, TraceInfo } from "./store.ts";
 import { tree } from "./tree.ts";
 
 const SHOWN = 30; // problems and notes; the list has all
@@ -21,7 +21,7 @@ export function distinctProblems(info: TraceInfo): Problem[] {
   const order = [...info.problems.filter((problem) => problem.check !== "run" && problem.check !== "loop"), ...info.problems.filter((problem) => problem.check === "run" || problem.check === "loop")];
   return order.filter((problem) => {
     const key = problem.message.trim().replace(/^[A-Z]\w+: /, ""); // without the class of the error
-    if (key && seen.has(key)) return false;
+    if (key && [...seen].some((other) => other.startsWith(key))) return false; // a check has the first line
     seen.add(key);
     return true;
   });
@@ -100,9 +100,21 @@ function renderNote(note: Problem, open: (index: number) => void, ...before: str
   return h("div", { class: "note" }, ...before, button(`event ${note.index + 1}`, () => open(note.index), { class: "link" }), ` ${noteText(note)}`);
 }
 
+/** The lines of the test, with the one that failed. */
+function renderSource(source: SourceLines): HTMLElement {
+  const box = h("pre", { class: "source text", tabindex: 0, aria: { label: "source of the test" } });
+  source.lines.forEach((line, offset) => {
+    const number = source.first + offset;
+    const failed = number === source.line;
+    box.append(h("span", { class: failed ? "line at" : "line" }, `${failed ? ">" : " "} ${String(number).padStart(4)}  ${visible(line)}`));
+  });
+  return h("figure", {}, h("figcaption", { class: "faint" }, visible(`${source.path}:${source.line}`)), box);
+}
+
 function renderProblem(problem: Problem, before: Problem | undefined, open: (index: number) => void): HTMLElement {
   const box = h("section", { class: "problem" }, h("h4", {}, "✗ ", visible(problem.title), " ", problem.index < 0 ? null : button(`event ${problem.index + 1}`, () => open(problem.index), { class: "link" })));
   if (problem.message) box.append(renderMessageText(problem.message));
+  if (problem.source) box.append(renderSource(problem.source));
   if (problem.expected !== undefined || problem.actual !== undefined) box.append(expectedBesideActual(problem.expected ?? null, problem.actual ?? null));
   if (before) box.append(renderNote(before, open, "Before it: "));
   if (problem.context) box.append(disclosure(["context"], (body) => body.append(tree(problem.context))));

@@ -1,6 +1,7 @@
 // The bytes of an exchange, as they were on the wire.
 
-import { count, h, textBlock } from "./dom.ts";
+import { curlOf } from "./copy.ts";
+import { copyButton, count, h, textBlock } from "./dom.ts";
 import { type Data, type TraceEvent, isRecord, str } from "./events.ts";
 
 export function wireOf(events: TraceEvent[]): TraceEvent[] {
@@ -13,6 +14,8 @@ export function renderWire(panel: HTMLElement, events: TraceEvent[]): void {
   for (const { data } of events) {
     for (const [label, part] of sides(data)) {
       panel.append(h("h3", {}, `${label}: ${count(Number(part.size) || 0, "byte")}`), ...renderPart(part));
+      const command = label === "Request" ? curlOf(part) : "";
+      if (command) panel.append(copyButton("Copy as cURL", () => command));
     }
     if (data.ending) panel.append(h("p", { class: "remark" }, `The response broke off: ${str(data.ending)}`));
   }

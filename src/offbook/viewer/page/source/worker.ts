@@ -11,6 +11,8 @@ export type Question =
   | { ask: "rows"; trace: number; start: number; end: number }
   | { ask: "position"; trace: number; index: number }
   | { ask: "find"; trace: number; seq: number }
+  | { ask: "script"; trace: number }
+  | { ask: "outline"; trace: number }
   | { ask: "event"; trace: number; index: number }
   | { ask: "conversation"; trace: number; index: number }
   | { ask: "moment"; trace: number; index: number }
@@ -58,6 +60,8 @@ async function answer(question: Question): Promise<unknown> {
     case "select": selected = trace.select(question.filter); return selected.length;
     case "rows": return selected.slice(question.start, question.end).map((index) => trace.rows[index]);
     case "position": return position(question.index);
+    case "script": return trace.script();
+    case "outline": return trace.outline();
     case "find": return trace.find(question.seq);
     case "event": return { event: trace.event(question.index), row: trace.rows[question.index], raw: trace.raw(question.index), related: trace.related(question.index) };
     case "conversation": return trace.conversation(question.index);
