@@ -27,7 +27,7 @@ def pytest_configure(config: pytest.Config) -> None:
 class OutcomeHooks(PageHooks):
     """Writes the outcomes in place of a page."""
 
-    def pytest_sessionfinish(self) -> None:
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:  # noqa: ARG002 - that of the page
         """Write the outcome of each test."""
         self.path.write_bytes(msgspec.json.encode(self.tests))
 
