@@ -8,5 +8,5 @@ THOROUGH = bool(os.environ.get("OFFBOOK_TEST_THOROUGH"))
 
 def usual_rows(table: Iterable[str], further: Iterable[str]) -> list[str]:
     """Return the rows of a table that every run has: all but the further ones of a kind."""
-    left_out = set() if THOROUGH else {*further}
+    left_out: set[str] = set() if THOROUGH else {*further}
     return [row for row in table if row not in left_out]
