@@ -6,7 +6,7 @@ import importlib.util
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -65,23 +65,30 @@ LOADS: list[tuple[Callable[[str], object], str]] = [
 ]
 
 
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A module that is imported, beside another one that is not; both are forgotten afterwards."""
+    names = ("noted_module", "noted_module_other")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    for name in names:
+        (tmp_path / f"{name}.py").write_text("")
+        importlib.import_module(name)  # compiled
+        del sys.modules[name]
+    importlib.import_module(names[0])
+    yield names[0]
+    for name in names:
+        sys.modules.pop(name, None)
+
+
 @pytest.mark.parametrize("load, file", LOADS)
 def test_a_module_that_is_loaded_is_noted_where_modules_were_noted_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, load: Callable[[str], object], file: str
+    tmp_path: Path, module: str, load: Callable[[str], object], file: str
 ):
-    name = "offbook_test_module"
-    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    for loaded in (name, f"{name}_other"):
-        (tmp_path / f"{loaded}.py").write_text("")
-        importlib.import_module(loaded)  # compiled
-        monkeypatch.delitem(sys.modules, loaded)
-    monkeypatch.setitem(sys.modules, name, importlib.import_module(name))
     with watch_used_files():
         pass
     with watch_used_files() as used:
-        load(name)
-    assert str(tmp_path / file.format(name)) in used.digests
-    sys.modules.pop(f"{name}_other", None)
+        load(module)
+    assert str(tmp_path / file.format(module)) in used.digests
 
 
 def test_a_command_has_the_content_of_its_files_and_is_unknown(tmp_path: Path):
