@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from offbook.evals.engines import BATCHES_PER_CPU
+from offbook.runs.ray_engine import BATCHES_PER_CPU
 from tests.evals.test_one_contract import GOOD, SUBJECTS
 from tests.evals.test_one_contract import write_pack as write_leftovers
 from tests.matrix.homes import HOMES

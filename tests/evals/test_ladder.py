@@ -171,7 +171,9 @@ def evaluate(folder: Path) -> list[CaseResult]:
     """Return the results of all ladders of a pack, evaluated in this process."""
     loaded = read_pack(folder / "pack.json")
     with Evaluator([loaded], RunOptions(), folder / "out") as evaluator:
-        return [evaluator(Trial(0, number, 1)) for number in range(len(loaded.pack.ladders))]
+        return [
+            evaluator.evaluate(Trial(0, number, 1)) for number in range(len(loaded.pack.ladders))
+        ]
 
 
 def spec_of(spec_id: str, **fields: Any) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,8 @@ import pytest
 from offbook.errors import UsageError
 from offbook.evals import (
     RESULTS,
-    CaseResult,
     RunDirectory,
     RunOptions,
-    Trial,
-    engines,
     find_results,
     plan_trials,
     read_pack,
@@ -111,7 +107,7 @@ FILES = {"subjects.py": SUBJECTS}
 
 BROKEN = {
     "fails": ("error", "ValueError: broken subject"),
-    "hangs": ("error", "the case did not end within 0.3 s"),
+    "hangs": ("error", "the process of the case did not end within 0.3 s"),
     "dies": ("error", "the process of the case was killed by SIGKILL"),
     "exits": ("error", "the process of the case exited with 7"),
     "dials": ("error", "ConnectionBlocked"),
@@ -176,17 +172,6 @@ def test_a_result_that_is_larger_than_a_pipe_arrives_as_a_whole(run_files: RunPa
     (result,) = read_results(run.folder)
     # A verdict quotes an output, it does not copy it.
     assert sum(len(str(verdict.actual)) for verdict in result.verdicts) > 20 * 20_000
-
-
-def test_a_worker_without_a_group_of_its_own_is_ended(monkeypatch: pytest.MonkeyPatch):
-    def hang(_trial: Trial) -> CaseResult:
-        time.sleep(60)
-        return CaseResult("late")
-
-    monkeypatch.setattr(os, "setsid", lambda: None)  # as if it were ended before it calls this
-    worker = engines._Worker(hang, lambda _: None, 1)  # pyright: ignore[reportPrivateUsage]
-    worker.send([Trial(0, 0, 1)])
-    assert worker.close() == -signal.SIGKILL
 
 
 def test_trials_give_the_rate_and_name_flaky_cases(run_files: RunPack):

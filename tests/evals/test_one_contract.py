@@ -11,12 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offbook.evals import (
-    CaseResult,
     FinishedRun,
     RunOptions,
-    Trial,
     compare_runs,
-    engines,
     run_pack,
 )
 from tests.evals.conftest import RunPack
@@ -133,26 +130,11 @@ def test_a_shared_subject_is_declared(run_files: RunPack):
     assert verdicts(run) == {"one": "pass", "two": "fail"}
 
 
-@pytest.mark.parametrize("imported", [True, False])
-def test_the_time_of_a_trial_begins_after_the_import_of_its_subject(*, imported: bool):
-    def evaluate(_trial: Trial) -> CaseResult:
-        return CaseResult("c")
-
-    subject = engines.PythonSubject("key", lambda: None) if imported else None
-    worker = engines._Worker(evaluate, lambda _: subject, 1)  # pyright: ignore[reportPrivateUsage]
-    worker.send([Trial(0, 0, 1)])
-    worker.since = 0.0  # as if it had been sent long ago
-    while not worker.receive():
-        pass
-    worker.close()
-    assert bool(worker.since) is imported
-
-
 def test_an_import_that_hangs_ends_with_the_time_of_its_trial(run_files: RunPack):
     case = {"id": "c", "subject": "h.py:f", "input": 1, "rubrics": ["first"]}
     files = {"h.py": "import time\ntime.sleep(60)\ndef f(value): return 1\n"}
     run = run_files({"rubrics": [FIRST], "cases": [case]}, files, timeout=0.3)
-    assert run.cases[0].failures == ("the case did not end within 0.3 s",)
+    assert run.cases[0].failures == ("the process of the case did not end within 0.3 s",)
 
 
 def test_variables_of_a_case_are_set_before_its_subject_is_imported(run_files: RunPack):

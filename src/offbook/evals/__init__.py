@@ -45,11 +45,10 @@ __all__, __getattr__, __dir__ = lazy_names(
         " report_agreement settings_for",
         "ladder": "run_ladder",
         "live_verify": "run_command",
-        "engines": "LostTrial Result Trial",
         "pack": "METRIC_OF AssertionKind CommandSpec LadderBackend LadderSpec ModelRoute Rubric"
         " RubricKind TimeoutTier",
         "pack_file": "find_json_line find_packs find_toml_line order_ladders",
-        "pack_run": "Evaluator FinishedRun RunProgress plan_trials",
+        "pack_run": "Evaluator FinishedRun RunProgress Trial plan_trials",
         "run_record": "check_replay load_friction_events parse_replay_fixture parse_run_record"
         " read_run_record read_stored_trace record_from_events",
         "run_directory": "RESULTS CaseResult RunDirectory RunPlan RunSummary find_results find_run"

@@ -23,9 +23,6 @@ from offbook.evals.context_eval import render_context_markdown as render_context
 from offbook.evals.context_eval import report_files as report_files
 from offbook.evals.context_eval import run_context_eval as run_context_eval
 from offbook.evals.context_eval import select_artifacts as select_artifacts
-from offbook.evals.engines import LostTrial as LostTrial
-from offbook.evals.engines import Result as Result
-from offbook.evals.engines import Trial as Trial
 from offbook.evals.eval_reports import compare_runs as compare_runs
 from offbook.evals.eval_reports import github_annotations as github_annotations
 from offbook.evals.eval_reports import plot_interval as plot_interval
@@ -61,6 +58,7 @@ from offbook.evals.pack_run import Evaluator as Evaluator
 from offbook.evals.pack_run import FinishedRun as FinishedRun
 from offbook.evals.pack_run import RunOptions as RunOptions
 from offbook.evals.pack_run import RunProgress as RunProgress
+from offbook.evals.pack_run import Trial as Trial
 from offbook.evals.pack_run import plan_trials as plan_trials
 from offbook.evals.pack_run import run_pack as run_pack
 from offbook.evals.rubrics import CalibrationRow as CalibrationRow

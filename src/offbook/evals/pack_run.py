@@ -14,7 +14,7 @@ from contextlib import closing, nullcontext, suppress
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import msgspec
 
@@ -22,16 +22,6 @@ from offbook.determinism.network_guard import block_network
 from offbook.errors import UsageError, require_known
 from offbook.evals.case_evaluation import evaluate_case, identify_case
 from offbook.evals.case_kind import KINDS, ClassifierOptions, EvalOptions
-from offbook.evals.engines import (
-    DEFAULT_TIMEOUT,
-    MAX_AHEAD,
-    LostTrial,
-    PythonSubject,
-    Result,
-    Trial,
-    run_local,
-    run_on_ray,
-)
 from offbook.evals.pack import AnyCase, LoadedPack
 from offbook.evals.pack_file import order_ladders, read_pack
 from offbook.evals.rubrics import JudgeOptions
@@ -56,6 +46,16 @@ from offbook.evals.run_directory import (
 )
 from offbook.files import write_atomic
 from offbook.options import require_some
+from offbook.runs.engines import (
+    DEFAULT_TIMEOUT,
+    MAX_AHEAD,
+    Done,
+    Engine,
+    LocalEngine,
+    LostJob,
+    Setup,
+)
+from offbook.runs.ray_engine import RayEngine
 from offbook.runs.result_identity import MISSING, IdentityDigest, Surroundings, find_change
 from offbook.sources.live import LiveLimits
 from offbook.version import VERSION
@@ -64,6 +64,16 @@ COST_LIMIT = "cost limit"
 PACE = "live.json"  # the requests of the last minute, if they are limited
 RETRIES = 4  # of a request that failed at a real provider
 Progress = Callable[["RunProgress"], None]
+_encoder = msgspec.json.Encoder(enc_hook=repr)
+_decoder = msgspec.json.Decoder(CaseResult)
+
+
+class Trial(NamedTuple):
+    """One trial of a case: the positions of its pack and its case, and its number from 1."""
+
+    pack: int
+    case: int
+    trial: int
 
 
 class RunOptions(msgspec.Struct, frozen=True):
@@ -154,7 +164,7 @@ class Evaluator:
         self._guard.__exit__(*error)
         self._guard = None
 
-    def subject_of(self, trial: Trial) -> PythonSubject | None:
+    def subject_of(self, trial: Trial) -> Setup | None:
         """Return the Python subject of a trial; None for other cases."""
         loaded, case = self._find(trial)
         if case.mode != "subject" or not isinstance(case.subject, str):
@@ -170,9 +180,13 @@ class Evaluator:
                 load_subject(loaded, case)
 
         key = (loaded.base, case.subject, case.shared, *sorted(case.env.items()))
-        return PythonSubject(key, load, case.shared)
+        return Setup(key, load, case.shared)
 
-    def __call__(self, trial: Trial) -> CaseResult:
+    def __call__(self, trial: Trial) -> bytes:
+        """Return the result of a trial, for another process."""
+        return _encoder.encode(self.evaluate(trial))
+
+    def evaluate(self, trial: Trial) -> CaseResult:
         """Return the result of a trial. It blocks the network for good."""
         self._block_network()
         return evaluate_case(*self._find(trial), self.options, trial.trial, number_of(trial))
@@ -220,20 +234,22 @@ def run_case(loaded: LoadedPack, number: int, folder: Path) -> list[CaseResult]:
     case = loaded.cases[number]
     evaluator = Evaluator([loaded], RunOptions(), folder)
     trials = [Trial(0, number, n) for n in range(1, loaded.pack.trials_of(case) + 1)]
-    results = run_local(
-        trials,
+    results = LocalEngine().submit(
         evaluator,
+        trials,
         timeout_of=lambda _: case.timeout_seconds or DEFAULT_TIMEOUT,
-        subject_of=evaluator.subject_of,
+        setup_of=evaluator.subject_of,
     )
-    return [
-        lost_result([loaded], item) if isinstance(item, LostTrial) else item[1] for item in results
-    ]
+    return [read_result([loaded], item) for item in results]
 
 
-def lost_result(packs: Sequence[LoadedPack], lost: LostTrial) -> CaseResult:
-    """Return the result of a trial whose process was lost."""
-    trial, loaded = lost.trial, packs[lost.trial.pack]
+def read_result(
+    packs: Sequence[LoadedPack], item: Done[Trial, bytes] | LostJob[Trial]
+) -> CaseResult:
+    """Return the result of a trial; that of a lost process is an error."""
+    if isinstance(item, Done):
+        return _decoder.decode(item.value)
+    trial, loaded = item.job, packs[item.job.pack]
     case = loaded.cases[trial.case]
     return CaseResult(
         case.id,
@@ -242,10 +258,10 @@ def lost_result(packs: Sequence[LoadedPack], lost: LostTrial) -> CaseResult:
         case.label,
         "error",
         loaded.pack.severity_of(case),
-        error=lost.reason,
+        error=f"the process of the case {item.reason}",
         kind=case.mode,
         pack=loaded.id,
-        output=lost.output,
+        output=item.output,
         metadata=case.metadata,
     )
 
@@ -427,28 +443,26 @@ class _Run:
         """Run the trials; return why it stopped early, or ""."""
         if not trials:
             return ""
-        with closing(self._start_engine(trials)) as results:
+        with closing(self._submit(trials)) as results:
             for item in results:
                 self.state.first = self.state.first or time.monotonic()
-                result = lost_result(self.packs, item) if isinstance(item, LostTrial) else item[1]
-                self._add(self._identified(item[0], result))
+                self._add(self._identified(item.job, read_result(self.packs, item)))
                 limit = self.options.cost_limit
                 unfinished = self.state.done < self.state.total
                 if limit is not None and unfinished and self.state.cost_usd >= limit:
                     return f"{COST_LIMIT} of {limit:g} USD reached"
         return ""
 
-    def _start_engine(self, trials: list[Trial]) -> Generator[Result]:
-        evaluator = Evaluator(self.packs, self.options, self.directory.path)
-        shared: dict[str, Any] = {
-            "timeout_of": self._timeout_of,
-            "subject_of": evaluator.subject_of,
-        }
-        if self.options.engine == "ray":
-            return run_on_ray(trials, evaluator, address=self.options.address, **shared)
+    def _submit(self, trials: list[Trial]) -> Generator[Done[Trial, bytes] | LostJob[Trial]]:
+        options = self.options
         # A run with real models that stops at its cost limit has as few trials under way as it can.
-        ahead = 1 if self.options.live else MAX_AHEAD
-        return run_local(trials, evaluator, jobs=self.options.jobs, ahead=ahead, **shared)
+        ahead = 1 if options.live else MAX_AHEAD
+        is_ray = options.engine == "ray"
+        engine: Engine = RayEngine(options.address) if is_ray else LocalEngine(options.jobs, ahead)
+        evaluator = Evaluator(self.packs, options, self.directory.path)
+        return engine.submit(
+            evaluator, trials, timeout_of=self._timeout_of, setup_of=evaluator.subject_of
+        )
 
     def _timeout_of(self, trial: Trial) -> float:
         return self._case(trial).timeout_seconds or self.options.timeout

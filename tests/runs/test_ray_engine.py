@@ -3,7 +3,7 @@
 import pickle
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from offbook.errors import RunError, UsageError
-from offbook.evals import CaseResult, LostTrial, Result, Trial, engines
+from offbook.runs import ray_engine
+from offbook.runs.engines import Done, LostJob, Result, no_setup
+from offbook.runs.ray_engine import RayEngine
 
 
 class RayError(Exception):
@@ -19,12 +21,12 @@ class RayError(Exception):
 
 
 class FakeRay:
-    """Runs tasks one result at a time; a deadly trial ends the task that is at it."""
+    """Runs tasks one result at a time; a deadly job ends the task that is at it."""
 
     exceptions = SimpleNamespace(RayError=RayError)
 
     def __init__(self, deadly: dict[int, int]) -> None:
-        self.deadly = deadly  # how often, by the number of the case
+        self.deadly = deadly  # how often, by the job
         self.dies_at_the_end = False  # once, after all results of a task
         self.executed: list[int] = []
         self.cancelled: list[Any] = []
@@ -40,14 +42,14 @@ class FakeRay:
         self.options = options
         return lambda _function: SimpleNamespace(remote=self.stream)
 
-    def stream(self, work: bytes, batch: list[tuple[Trial, float]], _folder: str) -> Iterator[Any]:
-        evaluate, _subject_of = pickle.loads(work)  # noqa: S301 - of this test
-        for trial, _seconds in batch:
-            self.executed.append(trial.case)
-            if self.deadly.get(trial.case, 0) > 0:
-                self.deadly[trial.case] -= 1
+    def stream(self, work: bytes, batch: list[tuple[int, float]], _folder: str) -> Iterator[Any]:
+        function, _setup_of = pickle.loads(work)  # noqa: S301 - of this test
+        for job, _seconds in batch:
+            self.executed.append(job)
+            if self.deadly.get(job, 0) > 0:
+                self.deadly[job] -= 1
                 raise RayError("the node is gone")
-            yield trial, evaluate(trial)
+            yield Done(job, function(job))
         if self.dies_at_the_end:
             self.dies_at_the_end = False
             raise RayError("the node is gone")
@@ -62,38 +64,44 @@ class FakeRay:
         self.cancelled.append(stream)
 
 
-def evaluate(trial: Trial) -> CaseResult:
-    return CaseResult(f"case-{trial.case}", trial.trial)
-
-
-def no_subject(_trial: Trial) -> None:
-    return None
+def double(number: int) -> int:
+    return 2 * number
 
 
 def run(ray: FakeRay, count: int) -> list[Result]:
-    trials = [Trial(0, number, 1) for number in range(count)]
-    return list(engines.run_on(ray, trials, evaluate, lambda _: 60.0, no_subject))
+    return list(ray_engine.run_on(ray, double, range(count), lambda _: 60.0, no_setup))
 
 
 def reported(results: list[Result]) -> list[int]:
-    return sorted(
-        item.trial.case if isinstance(item, LostTrial) else item[0].case for item in results
-    )
+    return sorted(item.job for item in results)
 
 
-def test_every_trial_is_reported_once():
-    assert reported(run(FakeRay({}), 100)) == list(range(100))
+@pytest.mark.parametrize("jobs", [range(100), iter(range(100))])
+def test_every_job_is_reported_once(jobs: Iterable[int]):
+    results = ray_engine.run_on(FakeRay({}), double, jobs, lambda _: 60.0, no_setup)
+    assert sorted(results) == [Done(number, 2 * number) for number in range(100)]
 
 
-def test_a_trial_that_ends_its_task_each_time_is_the_only_one_that_is_lost():
+def test_a_job_that_ends_its_task_each_time_is_the_only_one_that_is_lost():
     results = run(FakeRay({7: 99}), 100)
-    lost = [item for item in results if isinstance(item, LostTrial)]
+    lost = [item for item in results if isinstance(item, LostJob)]
     assert reported(results) == list(range(100))
-    assert [item.trial.case for item in lost] == [7]
-    assert lost[0].reason == "the worker of the case was lost: RayError: the node is gone"
+    assert lost == [LostJob(7, "was lost with its worker: RayError: the node is gone")]
 
 
-def test_a_lost_task_repeats_only_the_trial_that_it_was_at():
+def test_a_job_of_a_generator_may_depend_on_the_results_so_far():
+    ray, last = FakeRay({}), 1
+
+    def jobs() -> Iterator[int]:
+        while last < 1000:
+            yield last
+
+    for item in ray_engine.run_on(ray, double, jobs(), lambda _: 60.0, no_setup):
+        last = max(last, item.value)
+    assert set(ray.executed) == {1, 2, 4, 8, 16, 32, 64, 128, 256, 512}
+
+
+def test_a_lost_task_repeats_only_the_job_that_it_was_at():
     ray = FakeRay({7: 1})
     assert reported(run(ray, 100)) == list(range(100))
     assert Counter(ray.executed) == Counter([*range(100), 7])
@@ -112,11 +120,10 @@ def test_a_task_waits_until_each_result_is_with_the_driver():
 
 
 def test_a_batch_is_run_by_the_engine_of_one_machine():
-    work = pickle.dumps((evaluate, no_subject))
-    batch = [(Trial(0, number, 1), 60.0) for number in range(3)]
+    work = pickle.dumps((double, no_setup))
+    batch = [(number, 60.0) for number in range(3)]
     folder = str(Path(__file__).parents[2])  # where the process finds this module
-    results = list(engines.evaluate_batch(work, batch, folder))
-    assert reported(results) == [0, 1, 2]
+    assert list(ray_engine.run_batch(work, batch, folder)) == [Done(0, 0), Done(1, 2), Done(2, 4)]
 
 
 def test_a_cluster_that_cannot_be_reached_is_an_error_of_offbook(monkeypatch: pytest.MonkeyPatch):
@@ -125,15 +132,14 @@ def test_a_cluster_that_cannot_be_reached_is_an_error_of_offbook(monkeypatch: py
 
     fake = SimpleNamespace(is_initialized=lambda: False, init=init)
     monkeypatch.setitem(sys.modules, "ray", fake)
-    results = engines.run_on_ray([], evaluate, address="10.0.0.1:1", timeout_of=lambda _: 1.0)
+    results = RayEngine("10.0.0.1:1").submit(double, [])
     with pytest.raises(RunError, match="cannot connect to the Ray cluster: no cluster at"):
         list(results)
 
 
 def test_a_stopped_run_cancels_its_tasks():
     ray = FakeRay({})
-    trials = [Trial(0, number, 1) for number in range(100)]
-    results = engines.run_on(ray, trials, evaluate, lambda _: 60.0, no_subject)
+    results = ray_engine.run_on(ray, double, range(100), lambda _: 60.0, no_setup)
     next(results)
     results.close()
     assert ray.cancelled
@@ -142,4 +148,4 @@ def test_a_stopped_run_cancels_its_tasks():
 def test_the_extra_is_named_where_ray_is_missing(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UsageError, match=r"offbook\[ray\]"):
-        list(engines.run_on_ray([], evaluate, timeout_of=lambda _: 1.0))
+        list(RayEngine().submit(double, []))

@@ -1,0 +1,417 @@
+"""The engines that call a function for many jobs: processes of this machine, or a Ray cluster.
+
+for item in LocalEngine(2).submit(play, seeds, timeout_of=lambda seed: 20.0):
+    print(item.reason if isinstance(item, LostJob) else item.value)
+
+A process that dies, hangs or prints anything is one lost job: results come through a pipe of their
+own, each job has a deadline from its own start, and a lost process is replaced. A task of a cluster
+runs its jobs with the engine of one machine: both have the same contract.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import selectors
+import tempfile
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, NoReturn, Protocol, TypeVar
+
+from offbook.errors import signal_name
+from offbook.runs.child import (
+    SIZE,
+    end_process,
+    fork_process,
+    receive_message,
+    send_message,
+)
+
+# A worker has so many seconds of work ahead, and not more jobs: with short jobs it does not
+# wait for the next one, and with long ones no job waits for a worker while another is idle.
+AHEAD_SECONDS = 0.02
+MAX_AHEAD = 32
+MAX_OUTPUT = 2000
+SENT = 100  # the exit code of a fork that has sent its result; that of another end is not one
+DEFAULT_TIMEOUT = 600.0
+
+J = TypeVar("J")
+V = TypeVar("V")
+
+
+class Done(NamedTuple, Generic[J, V]):
+    """A job, and the value of the function for it."""
+
+    job: J
+    value: V
+
+
+class LostJob(NamedTuple, Generic[J]):
+    """A job without a value: what its process did instead, and the end of what it printed."""
+
+    job: J
+    reason: str  # `exited with 3`, `did not end within 20 s`, `raised ValueError: no such file`
+    output: str = ""
+
+
+class Setup(NamedTuple):
+    """What jobs need in memory; those with the same key find the same.
+
+    It is loaded in a process of its own. Each job runs in a fork of that, so that it finds what was
+    loaded as it was; with `shared`, in the process itself.
+    """
+
+    key: object
+    load: Callable[[], object]
+    shared: bool = False
+
+
+Result = Done[Any, Any] | LostJob[Any]
+SetupOf = Callable[[Any], Setup | None]  # None: the job runs in the process of the worker
+
+
+class Engine(Protocol):
+    """Calls a function for each of many jobs.
+
+    Jobs and values must be picklable, jobs hashable. They may be a generator: it is asked for the
+    next job when there is a process for it, so a job may depend on the results so far.
+    """
+
+    def submit(
+        self,
+        function: Callable[[J], V],
+        jobs: Iterable[J],
+        *,
+        timeout_of: Callable[[J], float] = ...,
+        setup_of: SetupOf = ...,
+    ) -> Generator[Done[J, V] | LostJob[J]]:
+        """Yield the result of each job as it comes, in any order. Closing it ends the others."""
+        ...
+
+
+def default_timeout(_job: object) -> float:
+    """Return the seconds that a job has unless the caller says otherwise."""
+    return DEFAULT_TIMEOUT
+
+
+def no_setup(_job: object) -> None:
+    """Return None: a job that needs nothing loaded."""
+
+
+class LocalEngine(NamedTuple):
+    """Worker processes of this machine.
+
+    A worker has at most `ahead` jobs whose results were not yielded. It is a fork of this process:
+    the function need not be picklable.
+    """
+
+    processes: int = 1
+    ahead: int = MAX_AHEAD
+
+    def submit(
+        self,
+        function: Callable[[J], V],
+        jobs: Iterable[J],
+        *,
+        timeout_of: Callable[[J], float] = default_timeout,
+        setup_of: SetupOf = no_setup,
+    ) -> Generator[Done[J, V] | LostJob[J]]:
+        """Yield the result of each job as it comes, in any order. Closing it ends the workers."""
+        pool = _Pool(jobs, lambda: _Worker(function, setup_of, self.ahead), timeout_of)
+        try:
+            for _ in range(max(1, self.processes)):
+                pool.start()
+            while pool.workers:
+                for worker in pool.wait():
+                    yield from pool.receive(worker)
+                yield from pool.end_late_workers()
+        finally:
+            pool.close()
+
+
+class _Worker:
+    """A forked process: it reads jobs from a pipe and writes their results to another."""
+
+    def __init__(self, function: Callable[[Any], object], setup_of: SetupOf, ahead: int) -> None:
+        jobs_in, jobs_out = os.pipe()
+        results_in, results_out = os.pipe()
+        self._ahead = ahead
+        handle, name = tempfile.mkstemp(prefix="offbook-worker-")
+        os.close(handle)
+        self.log = Path(name)
+
+        def work() -> None:
+            os.close(jobs_out)
+            os.close(results_in)
+            _Work(function, setup_of, results_out, self.log).run(jobs_in)
+
+        self.pid = fork_process(work)
+        os.close(jobs_in)
+        os.close(results_out)
+        self.results = results_in
+        self._jobs = jobs_out
+        self._buffer = b""
+        self.pending: deque[Any] = deque()
+        self.started = self.since = time.monotonic()
+        self.finished = 0
+
+    def send(self, jobs: Sequence[Any]) -> None:
+        if not self.pending:
+            self.since = time.monotonic()
+        self.pending.extend(jobs)
+        with suppress(BrokenPipeError):  # it died: the end of its results says so
+            send_message(self._jobs, pickle.dumps(list(jobs)))
+
+    @property
+    def wanted(self) -> int:
+        """The number of jobs to send now."""
+        seconds = (time.monotonic() - self.started) / max(1, self.finished)
+        ahead = min(self._ahead, max(1, int(AHEAD_SECONDS / max(seconds, 1e-6))))
+        # In halves: one message for several jobs.
+        return ahead - len(self.pending) if len(self.pending) <= ahead // 2 else 0
+
+    def receive(self) -> list[Result] | None:
+        """Return the results that have arrived, or None at the end of the worker."""
+        data = os.read(self.results, 1 << 16)
+        if not data:
+            return None
+        self._buffer += data
+        found: list[Result] = []
+        start = 0
+        while len(self._buffer) >= start + SIZE:
+            end = start + SIZE + int.from_bytes(self._buffer[start : start + SIZE])
+            if len(self._buffer) < end:
+                break
+            if end == start + SIZE:  # its job starts now
+                self.since = time.monotonic()
+            else:
+                found.append(_load(self._buffer[start + SIZE : end]))
+            start = end
+        self._buffer = self._buffer[start:]
+        return found
+
+    def close(self) -> int:
+        """End the worker and return its exit status."""
+        os.close(self._jobs)
+        os.close(self.results)
+        code = end_process(self.pid)
+        self.log.unlink(missing_ok=True)
+        return code
+
+    def output(self) -> str:
+        """Return the end of what the worker has printed."""
+        try:
+            return self.log.read_text("utf-8", "replace")[-MAX_OUTPUT:]
+        except OSError:
+            return ""
+
+
+class _Work:
+    """The work of a worker, in its process and in those of its setups.
+
+    Each process that runs a job writes the result to the pipe of the worker. A job starts
+    after the result of the one before it, so that a lost process has lost only its own job.
+    """
+
+    def __init__(
+        self, function: Callable[[Any], object], setup_of: SetupOf, results: int, log_path: Path
+    ) -> None:
+        self._function, self._setup_of = function, setup_of
+        self._results = results
+        self._processes: dict[object, _SetupProcess] = {}
+        # What a job prints goes to a file: it must not mix with results or reports.
+        self._log = os.open(log_path, os.O_WRONLY | os.O_APPEND)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(self._log, 1)
+        os.dup2(self._log, 2)
+
+    def run(self, jobs: int) -> None:
+        """Run the jobs that are sent."""
+        while (message := receive_message(jobs)) is not None:
+            for setup, batch in self._group(_load(message)):
+                if setup is None:
+                    for job in batch:
+                        self.run_job(job)
+                    continue
+                if setup.key not in self._processes:
+                    self._processes[setup.key] = _SetupProcess(setup, self)
+                    send_message(self._results, b"")
+                self._processes[setup.key].run(batch)
+
+    def _group(self, jobs: list[Any]) -> Iterator[tuple[Setup | None, list[Any]]]:
+        """Yield the jobs of each setup, in their order."""
+        found = [(self._setup_of(job), job) for job in jobs]
+        for _, group in groupby(found, lambda pair: pair[0] and pair[0].key):
+            members = list(group)
+            yield members[0][0], [job for _, job in members]
+
+    def run_job(self, job: Any) -> None:
+        """Run a job in this process."""
+        if os.fstat(self._log).st_size:  # what the last job has printed
+            os.ftruncate(self._log, 0)
+        try:
+            content = pickle.dumps(Done(job, self._function(job)))
+        except BaseException as error:  # noqa: BLE001 - the reason why the job has no value
+            reason = f"raised {type(error).__name__}: {error}"
+            content = pickle.dumps(LostJob(job, reason, traceback.format_exc()[-MAX_OUTPUT:]))
+        send_message(self._results, content)
+
+    def run_in_fork(self, job: Any) -> None:
+        """Run a job in a fork of this process; without a result, end in the same way as it."""
+
+        def work() -> None:
+            self.run_job(job)
+            os._exit(SENT)
+
+        _, status = os.waitpid(fork_process(work, leads_group=False), 0)
+        if os.waitstatus_to_exitcode(status) != SENT:
+            _die_with(status)
+
+
+class _SetupProcess:
+    """A process with what a setup has loaded, and the jobs of that setup.
+
+    A job finds the process as it was after the setup, whatever other jobs have changed; those of a
+    shared one run in the process itself. If it dies, or a fork of it, the worker dies in the same
+    way: the job is lost.
+    """
+
+    def __init__(self, setup: Setup, work: _Work) -> None:
+        jobs, self._jobs = os.pipe()
+        self._done, done = os.pipe()
+        run = work.run_job if setup.shared else work.run_in_fork
+
+        def serve() -> None:
+            try:
+                setup.load()
+            except BaseException:
+                os.write(2, traceback.format_exc().encode("utf-8", "replace"))
+                raise
+            gc.collect()
+            send_message(done, b"")
+            while (message := receive_message(jobs)) is not None:
+                for job in _load(message):
+                    run(job)
+                send_message(done, b"")
+
+        self._pid = fork_process(serve, leads_group=False)
+        os.close(jobs)
+        os.close(done)
+        self._wait()
+
+    def run(self, jobs: Sequence[Any]) -> None:
+        """Run jobs one after the other; they write their results themselves."""
+        send_message(self._jobs, pickle.dumps(list(jobs)))
+        self._wait()
+
+    def _wait(self) -> None:
+        if receive_message(self._done) is None:
+            _die_with(os.waitpid(self._pid, 0)[1])
+
+
+def _load(message: bytes) -> Any:
+    return pickle.loads(message)  # noqa: S301 - of our own fork, or of its parent
+
+
+def _die_with(status: int) -> NoReturn:
+    """End this process in the same way as a child."""
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+class _Pool:
+    """The workers of a run, and the jobs that wait for one. A worker without a job is ended."""
+
+    def __init__(
+        self,
+        jobs: Iterable[Any],
+        start_worker: Callable[[], _Worker],
+        timeout_of: Callable[[Any], float],
+    ) -> None:
+        self.workers: list[_Worker] = []
+        self._source = iter(jobs)
+        self._returned: deque[Any] = deque()  # the jobs of a lost worker
+        self._start_worker = start_worker
+        self._timeout_of = timeout_of
+        self._selector = selectors.DefaultSelector()
+
+    def start(self) -> None:
+        """Start a worker, if there is a job for it."""
+        if batch := self._next(1):
+            worker = self._start_worker()
+            self.workers.append(worker)
+            self._selector.register(worker.results, selectors.EVENT_READ, worker)
+            worker.send(batch)
+
+    def _next(self, count: int) -> list[Any]:
+        batch: list[Any] = []
+        while len(batch) < count:
+            if self._returned:
+                batch.append(self._returned.popleft())
+                continue
+            try:
+                batch.append(next(self._source))
+            except StopIteration:
+                break
+        return batch
+
+    def wait(self) -> list[_Worker]:
+        """Return the workers that have sent something, at the next deadline at the latest."""
+        deadline = min(w.since + self._timeout_of(w.pending[0]) for w in self.workers)
+        seconds = max(0.0, deadline - time.monotonic())
+        return [key.data for key, _ in self._selector.select(seconds)]
+
+    def receive(self, worker: _Worker) -> Iterator[Result]:
+        """Yield the results of a worker, and give it more work or end it."""
+        results = worker.receive()
+        if results is None:
+            yield from self._replace(worker, "")
+            return
+        for result in results:
+            worker.since = time.monotonic()
+            worker.finished += 1
+            worker.pending.popleft()
+            yield result
+        if batch := self._next(worker.wanted):
+            worker.send(batch)
+        elif not worker.pending:
+            self._remove(worker)
+
+    def end_late_workers(self) -> Iterator[Result]:
+        """End the workers whose job takes too long."""
+        # Not one whose result has come while the caller was at those before it.
+        sent = {key.fd for key, _ in self._selector.select(0)}
+        for worker in [w for w in self.workers if w.results not in sent]:
+            limit = self._timeout_of(worker.pending[0])
+            if time.monotonic() - worker.since >= limit:
+                yield from self._replace(worker, f"did not end within {limit:g} s")
+
+    def _replace(self, worker: _Worker, reason: str) -> Iterator[Result]:
+        """End a worker and start another: the job that it was at is lost, the others wait."""
+        output = worker.output()
+        code = self._remove(worker)
+        lost = worker.pending.popleft()
+        self._returned.extendleft(reversed(worker.pending))
+        if not reason:
+            reason = f"was killed by {signal_name(-code)}" if code < 0 else f"exited with {code}"
+        yield LostJob(lost, reason, output)
+        self.start()
+
+    def _remove(self, worker: _Worker) -> int:
+        self._selector.unregister(worker.results)
+        self.workers.remove(worker)
+        return worker.close()
+
+    def close(self) -> None:
+        """End all workers."""
+        for worker in self.workers:
+            worker.close()
+        self._selector.close()
