@@ -11,7 +11,23 @@ import pytest
 from offbook.evals import FinishedRun, RunOptions, read_results, render_table, run_pack
 
 Write = Callable[[dict[str, Any]], Path]
-GREET = "import helper\n\n\ndef greet(value):\n    return helper.text()\n"
+GREET = """import os
+import helper
+
+def greet(value):
+    return helper.text()
+
+def tries(value):
+    try:
+        import extra
+    except ImportError:
+        pass
+    return "hello"
+
+def lists(value):
+    os.listdir()
+    return "hello"
+"""
 HELPER = "def text():\n    return open('words.txt').read()\n"
 RUBRICS = [{"id": "r", "assertions": [{"path": "/output", "expected": "hello"}]}]
 FILES = {"greeter.py": GREET, "helper.py": HELPER, "words.txt": "hello", "other.txt": "1"}
@@ -48,6 +64,11 @@ CHANGES: dict[str, tuple[str, str, str, bool]] = {
     "the file of a module": ("greeter:greet", "greeter.py", f"{GREET}\n", False),
     "the module that a file imports": ("greeter.py:greet", "helper.py", f"{HELPER}\n", False),
     "a file that it reads": ("greeter.py:greet", "words.txt", "bye", False),
+    "a new file beside it": ("greeter.py:greet", "notes.txt", "1", True),
+    "a new folder beside it": ("greeter.py:greet", "out/notes.txt", "1", True),
+    "a module that it can import now": ("greeter.py:tries", "extra.py", "", False),
+    "a package that it can import now": ("greeter.py:tries", "extra/part.py", "", False),
+    "a folder that it lists": ("greeter.py:lists", "new.txt", "1", False),
     "a module that is found first": ("greeter.py:greet", "helper/__init__.py", HELPER, False),
 }
 
@@ -144,4 +165,5 @@ def test_a_resumed_run_repeats_the_cases_whose_agent_has_changed(
     }  # fmt: skip
     assert second.summary.changed == (changed,)
     assert kept not in second.summary.changed
-    assert f"run again, because the agent has changed: {changed}" in [*render_table(second)]
+    file = folder / f"words_{changed}.py"
+    assert f"run again, because {file} has changed: {changed}" in [*render_table(second)]

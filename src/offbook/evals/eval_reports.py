@@ -140,7 +140,8 @@ def render_counts(summary: RunSummary) -> Iterator[str]:
     gate = "PASS" if summary.passed_gate else "FAIL"
     yield f"{gate} {', '.join(parts)}, {summary.total} total"
     if summary.changed:
-        yield f"run again, because the agent has changed: {', '.join(summary.changed)}"
+        what = summary.changed_file or "a setting, a package or the environment"
+        yield f"run again, because {what} has changed: {', '.join(summary.changed)}"
     if summary.stopped:
         yield f"stopped: {summary.stopped}"
     if summary.cost_usd:

@@ -321,6 +321,7 @@ class _Run:
         self.trials = trials
         self.state = RunProgress(len(trials), started=time.monotonic())
         self.changed: list[str] = []  # the cases that a resumed run repeats
+        self.changed_file = ""  # the first file that they used and that has changed
         self.repeated = False  # errors of a resumed run
         self._progress = progress
         self._identities: dict[int, IdentityDigest] = {}
@@ -401,10 +402,10 @@ class _Run:
                 self.repeated = True
                 continue
             # Of a case that is not in this part of the run, nothing is known: it is kept.
-            if trial is not None and (
-                result.identity != self._identity(trial).hex
-                or (result.used_key and used.get(result.used_key, MISSING))
-            ):
+            changed_file = used.get(result.used_key, MISSING) if result.used_key else ""
+            if trial is not None and (result.identity != self._identity(trial).hex or changed_file):
+                if changed_file != MISSING:  # that of a result without its list of files
+                    self.changed_file = self.changed_file or changed_file
                 if result.id not in self.changed:
                     self.changed.append(result.id)
                 continue
@@ -508,7 +509,10 @@ class _Run:
             stopped=stopped,
         )
         summary = msgspec.structs.replace(
-            summary, changed=tuple(self.changed), slices=tuple(self._slices(cases))
+            summary,
+            changed=tuple(self.changed),
+            changed_file=self.changed_file,
+            slices=tuple(self._slices(cases)),
         )
         below = tuple(self._slices_below(cases))
         if below:

@@ -217,6 +217,7 @@ class RunSummary(msgspec.Struct, frozen=True):
     failing: tuple[CaseSummary, ...] = ()
     cached: int = 0  # trials whose results are of an earlier run
     changed: tuple[str, ...] = ()  # cases that a resumed run repeated
+    changed_file: str = ""  # the first file that has changed since
     pass_at_k: tuple[float, ...] = ()  # means over the cases, for each k that all of them have
     pass_hat_k: tuple[float, ...] = ()
     slices: tuple[SliceSummary, ...] = ()

@@ -16,10 +16,10 @@ import site
 import sys
 import sysconfig
 import threading
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import lru_cache
-from importlib.machinery import PathFinder
+from importlib.machinery import PathFinder, all_suffixes
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,7 @@ FLAGS = (
 )
 MISSING = "missing"
 REAL_MODEL = "the model is a real one"  # a reason why a result is not identified
+IMPORTABLE = f"{os.sep}*.py"  # after a folder: what can be imported from it, not all its names
 READS = {"open", "os.listdir", "os.scandir"}
 WRITES = {"os.mkdir", "os.rename"}
 UNKNOWN = {
@@ -58,6 +59,7 @@ UNKNOWN = {
     "sqlite3.connect": "it opens a database",
 }
 
+_OWN_CODE = str(Path(__file__).parent.parent)
 _encode = msgspec.json.Encoder(enc_hook=repr, order="deterministic").encode
 
 
@@ -150,13 +152,40 @@ class IdentityDigest:
 def digest_of(path: Path | str) -> str:
     """Return the digest of a file's content, or of the names in a folder."""
     try:
+        if str(path).endswith(IMPORTABLE):
+            return _digest_names(_list_importable(str(path).removesuffix(IMPORTABLE)))
         if os.path.isdir(path):  # noqa: PTH112 - a path of an audit event is a text
-            names = sorted(name for name in os.listdir(path) if name not in SKIPPED)  # noqa: PTH208 - as above
-            return hashlib.sha256("\0".join(names).encode("utf-8", "surrogateescape")).hexdigest()
+            return _digest_names(name for name in os.listdir(path) if name not in SKIPPED)  # noqa: PTH208 - as above
         with open(path, "rb") as file:  # noqa: PTH123 - as above
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError:
         return MISSING
+
+
+def _digest_names(names: Iterable[str]) -> str:
+    text = "\0".join(sorted(names))
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _list_importable(folder: str) -> Generator[str]:
+    """Yield the names of the modules in a folder, and of the folders that have modules."""
+    suffixes = tuple(all_suffixes())
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(suffixes):
+                yield entry.name
+            elif entry.name.isidentifier() and entry.name not in SKIPPED and entry.is_dir():
+                with suppress(OSError):
+                    if any(name.endswith(suffixes) for name in os.listdir(entry.path)):  # noqa: PTH208 - a text
+                        yield entry.name
+
+
+def _is_import() -> bool:
+    """Return whether the import system raised the audit event that is being handled."""
+    frame = sys._getframe()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - documented
+    while frame is not None and frame.f_code.co_filename.startswith(_OWN_CODE):
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_filename.startswith("<frozen importlib")
 
 
 def find_module_file(module: str) -> Path | None:
@@ -244,7 +273,9 @@ class UsedFiles:
             if event in WRITES or (event == "open" and not self._reads(args[1], args[2])):
                 self.written.add(path)
             else:
-                self.add(path)
+                # An import looks at all names of a folder for those of modules.
+                by_import = event == "os.listdir" and _is_import()
+                self.add(path + IMPORTABLE if by_import else path)
         except (OSError, TypeError, ValueError):
             self.unknown = self.unknown or f"it used a file that cannot be named: {args[0]!r}"
         finally:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
 
-from offbook.runs.result_identity import UsedFiles, digest_of, find_change
+from offbook.runs.result_identity import IMPORTABLE, UsedFiles, digest_of, find_change
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -114,6 +114,7 @@ def write_report(used: UsedFiles, error: OffbookError | None = None) -> None:
         for path, digest in used.digests.items()
         if path not in used.written
         and not os.path.isdir(path)  # noqa: PTH112 - a text
+        and not path.endswith(IMPORTABLE)
         and KEPT.isdisjoint(Path(path).parts)
     }
     report = ProcessReport(files, used.unknown)
