@@ -3,8 +3,8 @@
 for item in LocalEngine(2).submit(play, seeds, timeout_of=lambda seed: 20.0):
     print(item.reason if isinstance(item, LostJob) else item.value)
 
-A process that dies, hangs or prints anything is one lost job: results come through a pipe of their
-own, each job has a deadline from its own start, and a lost process is replaced. A task of a cluster
+A process that dies, hangs or prints anything is one lost job: results come through a separate pipe,
+each job has a deadline from its own start, and a lost process is replaced. A task of a cluster
 runs its jobs with the engine of one machine: both have the same contract.
 """
 
@@ -63,7 +63,7 @@ class LostJob(NamedTuple, Generic[J]):
 class Setup(NamedTuple):
     """What jobs need in memory; those with the same key find the same.
 
-    It is loaded in a process of its own. Each job runs in a fork of that, so that it finds what was
+    It is loaded in a separate process. Each job runs in a fork of that, so that it finds what was
     loaded as it was; with `shared`, in the process itself.
     """
 
