@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from offbook.runs import engines
-from offbook.runs.engines import Done, Engine, LocalEngine, LostJob, Setup
+from offbook.runs.engines import Engine, FinishedJob, LocalEngine, LostJob, Setup
 from offbook.runs.ray_engine import RayEngine
 
 ENGINES: list[Engine] = [LocalEngine(), RayEngine()]  # for the type checker: one protocol
@@ -21,12 +21,12 @@ def double(number: int) -> int:
 @pytest.mark.parametrize("processes", [1, 3])
 def test_every_job_has_its_value_once(processes: int):
     results = LocalEngine(processes).submit(double, range(100))
-    assert sorted(results) == [Done(number, 2 * number) for number in range(100)]
+    assert sorted(results) == [FinishedJob(number, 2 * number) for number in range(100)]
 
 
 def test_jobs_run_in_other_processes():
     (result,) = LocalEngine().submit(lambda _: os.getpid(), [None])
-    assert isinstance(result, Done)
+    assert isinstance(result, FinishedJob)
     assert result.value != os.getpid()
 
 
@@ -103,7 +103,7 @@ def test_a_result_that_waits_for_the_caller_is_not_late():
     found = [next(results)]
     time.sleep(0.4)  # the caller's own work
     found += results
-    assert sorted(found) == [Done(1, 2), Done(2, 4)]
+    assert sorted(found) == [FinishedJob(1, 2), FinishedJob(2, 4)]
 
 
 def test_a_job_of_a_generator_may_depend_on_the_results_so_far():
@@ -114,7 +114,7 @@ def test_a_job_of_a_generator_may_depend_on_the_results_so_far():
             yield last
 
     for item in LocalEngine(ahead=1).submit(double, jobs()):
-        assert isinstance(item, Done)
+        assert isinstance(item, FinishedJob)
         seen.add(item.job)
         last = item.value
     assert seen == {1, 2, 4, 8, 16, 32, 64}

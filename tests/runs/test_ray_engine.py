@@ -12,7 +12,7 @@ import pytest
 
 from offbook.errors import RunError, UsageError
 from offbook.runs import ray_engine
-from offbook.runs.engines import Done, LostJob, Result, no_setup
+from offbook.runs.engines import FinishedJob, LostJob, Result, no_setup
 from offbook.runs.ray_engine import RayEngine
 
 
@@ -49,7 +49,7 @@ class FakeRay:
             if self.deadly.get(job, 0) > 0:
                 self.deadly[job] -= 1
                 raise RayError("the node is gone")
-            yield Done(job, function(job))
+            yield FinishedJob(job, function(job))
         if self.dies_at_the_end:
             self.dies_at_the_end = False
             raise RayError("the node is gone")
@@ -79,7 +79,7 @@ def reported(results: list[Result]) -> list[int]:
 @pytest.mark.parametrize("jobs", [range(100), iter(range(100))])
 def test_every_job_is_reported_once(jobs: Iterable[int]):
     results = ray_engine.run_on(FakeRay({}), double, jobs, lambda _: 60.0, no_setup)
-    assert sorted(results) == [Done(number, 2 * number) for number in range(100)]
+    assert sorted(results) == [FinishedJob(number, 2 * number) for number in range(100)]
 
 
 def test_a_job_that_ends_its_task_each_time_is_the_only_one_that_is_lost():
@@ -123,7 +123,11 @@ def test_a_batch_is_run_by_the_engine_of_one_machine():
     work = pickle.dumps((double, no_setup))
     batch = [(number, 60.0) for number in range(3)]
     folder = str(Path(__file__).parents[2])  # where the process finds this module
-    assert list(ray_engine.run_batch(work, batch, folder)) == [Done(0, 0), Done(1, 2), Done(2, 4)]
+    assert list(ray_engine.run_batch(work, batch, folder)) == [
+        FinishedJob(0, 0),
+        FinishedJob(1, 2),
+        FinishedJob(2, 4),
+    ]
 
 
 def test_a_cluster_that_cannot_be_reached_is_an_error_of_offbook(monkeypatch: pytest.MonkeyPatch):

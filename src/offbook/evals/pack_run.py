@@ -49,8 +49,8 @@ from offbook.options import require_some
 from offbook.runs.engines import (
     DEFAULT_TIMEOUT,
     MAX_AHEAD,
-    Done,
     Engine,
+    FinishedJob,
     LocalEngine,
     LostJob,
     Setup,
@@ -244,10 +244,10 @@ def run_case(loaded: LoadedPack, number: int, folder: Path) -> list[CaseResult]:
 
 
 def read_result(
-    packs: Sequence[LoadedPack], item: Done[Trial, bytes] | LostJob[Trial]
+    packs: Sequence[LoadedPack], item: FinishedJob[Trial, bytes] | LostJob[Trial]
 ) -> CaseResult:
     """Return the result of a trial; that of a lost process is an error."""
-    if isinstance(item, Done):
+    if isinstance(item, FinishedJob):
         return _decoder.decode(item.value)
     trial, loaded = item.job, packs[item.job.pack]
     case = loaded.cases[trial.case]
@@ -454,7 +454,7 @@ class _Run:
                     return f"{COST_LIMIT} of {limit:g} USD reached"
         return ""
 
-    def _submit(self, trials: list[Trial]) -> Generator[Done[Trial, bytes] | LostJob[Trial]]:
+    def _submit(self, trials: list[Trial]) -> Generator[FinishedJob[Trial, bytes] | LostJob[Trial]]:
         options = self.options
         # A run with real models that stops at its cost limit has as few trials under way as it can.
         ahead = 1 if options.live else MAX_AHEAD

@@ -45,7 +45,7 @@ J = TypeVar("J")
 V = TypeVar("V")
 
 
-class Done(NamedTuple, Generic[J, V]):
+class FinishedJob(NamedTuple, Generic[J, V]):
     """A job, and the value of the function for it."""
 
     job: J
@@ -72,7 +72,7 @@ class Setup(NamedTuple):
     shared: bool = False
 
 
-Result = Done[Any, Any] | LostJob[Any]
+Result = FinishedJob[Any, Any] | LostJob[Any]
 SetupOf = Callable[[Any], Setup | None]  # None: the job runs in the process of the worker
 
 
@@ -90,7 +90,7 @@ class Engine(Protocol):
         *,
         timeout_of: Callable[[J], float] = ...,
         setup_of: SetupOf = ...,
-    ) -> Generator[Done[J, V] | LostJob[J]]:
+    ) -> Generator[FinishedJob[J, V] | LostJob[J]]:
         """Yield the result of each job as it comes, in any order. Closing it ends the others."""
         ...
 
@@ -121,7 +121,7 @@ class LocalEngine(NamedTuple):
         *,
         timeout_of: Callable[[J], float] = default_timeout,
         setup_of: SetupOf = no_setup,
-    ) -> Generator[Done[J, V] | LostJob[J]]:
+    ) -> Generator[FinishedJob[J, V] | LostJob[J]]:
         """Yield the result of each job as it comes, in any order. Closing it ends the workers."""
         pool = _Pool(jobs, lambda: _Worker(function, setup_of, self.ahead), timeout_of)
         try:
@@ -256,7 +256,7 @@ class _Work:
         if os.fstat(self._log).st_size:  # what the last job has printed
             os.ftruncate(self._log, 0)
         try:
-            content = pickle.dumps(Done(job, self._function(job)))
+            content = pickle.dumps(FinishedJob(job, self._function(job)))
         except BaseException as error:  # noqa: BLE001 - the reason why the job has no value
             reason = f"raised {type(error).__name__}: {error}"
             content = pickle.dumps(LostJob(job, reason, traceback.format_exc()[-MAX_OUTPUT:]))

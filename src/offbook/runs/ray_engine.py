@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from offbook.errors import RunError, UsageError
 from offbook.runs.child import end_with, receive_message, send_message
 from offbook.runs.engines import (
-    Done,
+    FinishedJob,
     LocalEngine,
     LostJob,
     Result,
@@ -47,7 +47,7 @@ class RayEngine(NamedTuple):
         *,
         timeout_of: Callable[[J], float] = default_timeout,
         setup_of: SetupOf = no_setup,
-    ) -> Generator[Done[J, V] | LostJob[J]]:
+    ) -> Generator[FinishedJob[J, V] | LostJob[J]]:
         """Yield the result of each job as it comes, in any order. Closing it cancels the others."""
         try:
             import ray  # pyright: ignore[reportMissingImports] - an extra
