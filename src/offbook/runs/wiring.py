@@ -166,7 +166,13 @@ class Wiring:
             self._endpoint = self._create_endpoint(tools=read_tools)
             source, url = self._endpoint.source, self._endpoint.url
         context = RunContext(
-            source, self._hub, cwd, url, failure=lambda: self.failure, ask=self._ask_person
+            source,
+            self._hub,
+            cwd,
+            url,
+            failure=lambda: self.failure,
+            ask=self._ask_person,
+            has_people=lambda: getattr(self._source, "has_people", False),
         )
         starts_process: bool = getattr(self._subject, "starts_process", False)
         if starts_process or self._subject.model_access == "endpoint":

@@ -16,12 +16,13 @@ import msgspec
 
 from offbook.errors import ToolFailed, UsageError, did_you_mean, require_known
 from offbook.exchange.messages import Content, Image, RawBlock, Text, join_text
+from offbook.exchange.people import Allow, Deny, PersonQuestion
 from offbook.options import Name, decode
 from offbook.subjects.subject import MOCKS_USED
 from offbook.trace.events import Verdict
 
 if TYPE_CHECKING:
-    from offbook.trace.hub import Hub
+    from offbook.subjects.subject import RunContext
 
 
 OUTCOME_SHAPES = (
@@ -251,12 +252,17 @@ class UI:
     """The mocked `ctx.ui`.
 
     An answer in `mock_ui` is a value, a list of values for one question after the other, or a
-    function of the question's arguments. The defaults: `confirm` returns True, `select` the first
-    item, `input` and `editor` an empty string.
+    function of the question's arguments. In a script with people, `person("Delete?", allow)`
+    answers the other questions. The defaults: `confirm` returns True, `select` the first item,
+    `input` and `editor` an empty string.
     """
 
-    def __init__(self, answers: dict[str, Any], hub: Hub, *, has_ui: bool = True) -> None:
+    def __init__(
+        self, answers: dict[str, Any], context: RunContext, *, has_ui: bool = True
+    ) -> None:
         self._answers = (DEFAULTS if has_ui else DECLINED) | answers
+        self._context = context
+        self._has_ui = has_ui
         self._given = set(answers)
         # Lists are copied: the answers of a test may serve several sessions.
         self._queues: dict[str, deque[Any]] = {
@@ -264,7 +270,7 @@ class UI:
             for method, answer in answers.items()
             if isinstance(answer, list)
         }
-        self._hub = hub
+        self._hub = context.hub
         self.questions: list[Question[Any]] = []
         self.error: BaseException | None = None
 
@@ -334,13 +340,17 @@ class UI:
 
     async def _ask(self, method: str, *args: Any) -> Any:
         """Return the answer of the test, or raise for one that no user could give."""
+        where = f"mock_ui[{method!r}]"
         try:
             answer: Any = self._answers[method]
-            if (queue := self._queues.get(method)) is not None:
+            if self._has_ui and method not in self._given and self._context.has_people():
+                where = f"person({args[0]!r}, …)"
+                answer = await self._ask_person(method, *args)
+            elif (queue := self._queues.get(method)) is not None:
                 if not queue:
                     raise UsageError(  # noqa: TRY301 - kept below, as all errors of the test
                         f"no answer left for {args[0]!r}: {len(answer)} given",
-                        where=f"mock_ui[{method!r}]",
+                        where=where,
                         hint="add an answer to the list",
                     )
                 answer = queue.popleft()
@@ -352,10 +362,10 @@ class UI:
                 raise UsageError(  # noqa: TRY301 - as above
                     f"expected {_expected(method)} as answer to {args[0]!r},"
                     f" got {type(answer).__name__}",
-                    where=f"mock_ui[{method!r}]",
+                    where=where,
                 )
             if method == "select" and answer is not None:
-                answer = self._choose(answer, *args)
+                answer = self._choose(answer, where, *args)
         except Exception as error:
             # Kept, because an extension may catch it.
             self.error = self.error or error
@@ -363,7 +373,24 @@ class UI:
         self._emit(method, *args, answer=answer)
         return answer
 
-    def _choose(self, answer: str | int, title: str, items: list[str]) -> str | None:
+    async def _ask_person(self, method: str, *args: Any) -> Any:
+        """Return the answer of the script: to confirm is to allow, to cancel is to deny."""
+        texts = [each for each in args if isinstance(each, str) and each]
+        answer = await self._context.ask(PersonQuestion(" ".join(texts)))
+        if isinstance(answer, Deny):
+            return False if method == "confirm" else None
+        if not isinstance(answer, Allow):
+            return answer
+        if method == "confirm" and answer.params is None:
+            return True
+        raise UsageError(
+            f"the dialog {args[0]!r} has no parameters to change"
+            if method == "confirm"
+            else f"expected {_expected(method)} as answer to {args[0]!r}, got allow",
+            where=f"person({args[0]!r}, …)",
+        )
+
+    def _choose(self, answer: str | int, where: str, title: str, items: list[str]) -> str | None:
         if not items and "select" not in self._given:
             return None  # the first item is only the default
         if isinstance(answer, int):
@@ -373,7 +400,7 @@ class UI:
             return answer
         raise UsageError(
             f"answer {answer!r} is not an item of {title!r}",
-            where="mock_ui['select']",
+            where=where,
             hint=did_you_mean(str(answer), items),
         )
 

@@ -70,7 +70,7 @@ class RunContext(msgspec.Struct, frozen=True):
     process with these others finds the proxy of the run, its only way to other hosts; with a
     `seal` it runs in a network namespace. `failure` returns the error of the model that fails the
     run, if there is one: to prompt again is useless. `servers` are the MCP servers of the run.
-    `ask` asks the person of the script.
+    `ask` asks the person of the script, and `has_people` returns whether it has one.
     """
 
     source: ModelSource
@@ -86,6 +86,7 @@ class RunContext(msgspec.Struct, frozen=True):
     failure: Callable[[], BaseException | None] = lambda: None
     servers: tuple[ToolServer, ...] = ()
     ask: Ask = _ask_nobody
+    has_people: Callable[[], bool] = lambda: False
 
 
 @runtime_checkable

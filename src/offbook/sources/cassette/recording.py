@@ -211,6 +211,11 @@ class Recording:
             self._tracks.note_reply(reply, identity)
         return reply
 
+    @property
+    def has_people(self) -> bool:
+        """Whether the source has answers of people."""
+        return getattr(self._source, "has_people", False)
+
     async def answer(self, question: PersonQuestion, /) -> Answer:
         """Return the answer of the source to a question, and store it."""
         answer = await ask_source(self._source, question)

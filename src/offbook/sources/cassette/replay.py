@@ -324,6 +324,13 @@ class Cassette:
             return await self._passthrough.reply(request)
         return self.replay(entry)
 
+    @property
+    def has_people(self) -> bool:
+        """Whether the tape, or the source behind it, has answers of people."""
+        if self._people is not None and not self.forked:
+            return self._people.recorded
+        return getattr(self._passthrough, "has_people", False)
+
     async def answer(self, question: PersonQuestion, /) -> Answer:
         """Return the recorded answer of a person to a question of the agent."""
         if self._people is not None and not self.forked:

@@ -292,6 +292,7 @@ class PeopleReplay:
         self._file = file
         self._normalizer = normalizer
         self._left = [(entry, item) for entry in entries for item in file.read(entry).people]
+        self.recorded = bool(self._left)
 
     def _key(self, text: str, tool: str, given: Any) -> Any:
         return self._normalizer.comparable({"text": text, "tool": tool, "input": given})

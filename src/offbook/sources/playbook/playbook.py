@@ -142,6 +142,7 @@ class Playbook:
     def __init__(self, *, strict: bool = True) -> None:
         self.consumed = 0
         self.failure: BaseException | None = None
+        self.has_people = False  # a person of the script answers questions of the agent
         self._strict = strict
         self._roles: list[tuple[Role, _ScriptQueue]] = []
         self._turns: deque[tuple[Turn, _ScriptQueue]] = deque()
@@ -197,6 +198,7 @@ class Playbook:
                 continue
             self._step_count += 1
             if isinstance(group[0], Person):  # not a message of the model
+                self.has_people = True
                 steps.append(Step(self._step_count, group, location))
                 continue
             steps.append(Step(self._step_count, thoughts + group, location))

@@ -185,7 +185,7 @@ class AgentSession:
         self._source = context.source
         self._to_script_call = context.to_script_call
         self._hub = context.hub
-        ui = UI(self._mock_ui, context.hub, has_ui=self._has_ui)
+        ui = UI(self._mock_ui, context, has_ui=self._has_ui)
         self._context = Context(
             context.cwd,
             ui,

@@ -228,7 +228,7 @@ class Pi(CliAgent):
         self._run = PiRun(
             self.tool_watch,
             self._mock_ui,
-            context.hub,
+            context,
             has_ui=self.has_ui,
             witness=witness,
             fail=self._fail,

@@ -42,6 +42,7 @@ from offbook.trace.instrument import SeenTool
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from offbook.subjects.subject import RunContext
     from offbook.trace.hub import Hub
 
 BUILTIN = "<builtin:"
@@ -177,15 +178,15 @@ class PiRun:
         self,
         tools: PiTools,
         mock_ui: dict[str, Any],
-        hub: Hub,
+        context: RunContext,
         *,
         has_ui: bool,
         witness: Path,
         fail: Callable[[BaseException], None],
     ) -> None:
         self.tools = tools
-        self.ui = UI(mock_ui, hub, has_ui=has_ui)
-        self._hub = hub
+        self.ui = UI(mock_ui, context, has_ui=has_ui)
+        self._hub = hub = context.hub
         hub.subscribe(tools.note_call, TOOL_CALL)
         self._witness = witness
         self._fail = fail
