@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 import msgspec
 
 from offbook.determinism.run_context import stable_id
-from offbook.errors import ScriptUnfinished
+from offbook.errors import ScriptUnfinished, UsageError
 from offbook.exchange.messages import Image, RawBlock, Text, Thinking, ToolCall, ToolResult
 from offbook.exchange.model import Reply
 from offbook.secrets import word_finder
@@ -100,6 +100,26 @@ def make_call_id(request: Request, number: int) -> str:
         form = provider and provider.call_id
     prefix, length = form or ("call_", 24)
     return stable_id(prefix, str(number), length=length)
+
+
+def refuse_unscripted(request: Request) -> None:
+    """Raise an error for an option of a request that no scripted reply satisfies."""
+    if not request.parameters:
+        return
+    from offbook.exchange.providers import all_providers
+
+    provider = all_providers().get(request.metadata.get("dialect", ""))
+    for path, supported in provider.unscripted.items() if provider else ():
+        value: Any = request.parameters
+        for name in path.split("."):
+            value = cast("dict[str, Any]", value).get(name) if isinstance(value, dict) else None
+        values = cast("list[Any]", value) if isinstance(value, list) else [value]
+        if value is not None and not any(each in supported for each in values):
+            raise UsageError(
+                f"Offbook does not support {path.rpartition('.')[2]}={value!r} in a request to"
+                f" {request.metadata['dialect']}",
+                hint="send the request without it: a script has no value for it",
+            )
 
 
 def run_at_provider(request: Request, call: ToolCall) -> tuple[AnyBlock, ...]:

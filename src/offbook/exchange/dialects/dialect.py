@@ -15,6 +15,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import (
     TYPE_CHECKING,
+    Any,
     Generic,
     Literal,
     Protocol,
@@ -79,6 +80,8 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     - `sdks`: its Python packages, and their titles.
     - `prices`: the list prices of its models.
     - `sampling`: where its requests have the temperature and the seed, if they do.
+    - `unscripted`: the options that change the response in a way that a script has no value for,
+      each with its other values; of a list, one of them is enough.
     """
 
     name: str
@@ -102,6 +105,7 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     sdks: Mapping[str, str] = {}
     prices: Mapping[str, ModelPrice] = {}
     sampling: Mapping[str, str] = {}
+    unscripted: Mapping[str, tuple[Any, ...]] = {}
 
 
 API_KEY = "offbook"  # of clients that are pointed at Offbook

@@ -145,6 +145,13 @@ def unsupported_block(block: AnyBlock, dialect: str) -> UsageError:
     )
 
 
+def certain_words(text: str) -> list[JSON]:
+    """Return the words of a text as OpenAI's tokens: a script is certain of each."""
+    return [
+        {"token": word, "logprob": 0.0, "bytes": list(word.encode())} for word in split_words(text)
+    ]
+
+
 def split_validation_error(error: msgspec.ValidationError) -> tuple[str, str]:
     """Split a decoding error into its message and the path of the field: `messages[0].role`."""
     message, _, path = str(error).partition(" - at `$")

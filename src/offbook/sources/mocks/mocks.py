@@ -32,6 +32,7 @@ from offbook.sources.matching import (
     encode_text,
     join_values,
     make_call_id,
+    refuse_unscripted,
     run_at_provider,
 )
 from offbook.sources.mocks.mock_file import Mock, MockFile, parse_mocks, read_mocks
@@ -176,6 +177,7 @@ class Mocks:
         )
         if mock.line.error is not None:
             raise mock.line.error.to_model_error()
+        refuse_unscripted(request)
         usage = mock.usage
         if not mock.has_input_tokens:  # then a token is a byte of the conversation
             size = len(text) if text.isascii() else len(encode_text(text))

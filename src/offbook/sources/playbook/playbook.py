@@ -33,6 +33,7 @@ from offbook.sources.matching import (
     AwaitedResults,
     answer_side_request,
     make_call_id,
+    refuse_unscripted,
     run_at_provider,
 )
 from offbook.sources.playbook.actions import (
@@ -504,6 +505,7 @@ class Playbook:
         if cut is not None and "dialect" not in request.metadata:
             # The agent called the source itself: there is no stream to cut.
             raise ModelError("the stream was cut", status=502, category="connection")
+        refuse_unscripted(request)
         usage = Usage(tokens, sum(map(_estimate_tokens, blocks)))
         stop = stop if given == "stop" else given
         return Reply(

@@ -47,4 +47,5 @@ PROVIDER = Provider(
         "claude-sonnet-5": ModelPrice(2.0, 10.0, 0.2, 2.5),
         "claude-sonnet-5-5": ModelPrice(2.0, 10.0, 0.1, 2.5),
     },
+    unscripted={"container": ()},
 )

@@ -473,6 +473,12 @@ def _encode_stop(reply: Reply, request: Request) -> JSON:
     return encoded
 
 
+def _encode_edits(request: Request) -> JSON:
+    """Return what the provider changed of a conversation whose context it manages: nothing."""
+    managed = request.parameters.get("context_management")
+    return {"context_management": {"applied_edits": []}} if managed else {}
+
+
 def _hides_thinking(request: Request) -> bool:
     thinking = request.parameters.get("thinking")
     return isinstance(thinking, dict) and cast("JSON", thinking).get("display") == "omitted"
@@ -498,6 +504,7 @@ def encode_message(reply: Reply, request: Request, message_id: str) -> bytes:
             **_encode_usage(reply.usage, reply.usage.output),
             **count_server_calls(reply.blocks),
         },
+        **_encode_edits(request),
     }
     return to_json(message)
 
@@ -535,10 +542,8 @@ def encode_events(reply: Reply, request: Request, message_id: str) -> Iterator[b
     # The last event has fewer fields than the first.
     del total["cache_creation"], total["service_tier"]
     total |= count_server_calls(reply.blocks)
-    yield b'event: message_delta\ndata: {"type":"message_delta","delta":%b,"usage":%b}\n\n' % (
-        to_json(_encode_stop(reply, request)),
-        to_json(total),
-    )
+    last = {"delta": _encode_stop(reply, request), "usage": total, **_encode_edits(request)}
+    yield encode_sse(to_json({"type": "message_delta", **last}), "message_delta")
     yield b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
 
 

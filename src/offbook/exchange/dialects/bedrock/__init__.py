@@ -19,4 +19,5 @@ PROVIDER = Provider(
     otel_name="aws.bedrock",
     sampling={"temperature": "inferenceConfig.temperature"},
     sdks={"boto3": "Bedrock"},
+    unscripted={"additionalModelResponseFieldPaths": (), "guardrailConfig.trace": ("disabled",)},
 )

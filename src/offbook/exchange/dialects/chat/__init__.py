@@ -116,4 +116,5 @@ PROVIDER = Provider(
         "o3-mini": ModelPrice(1.1, 4.4, 0.55),
         "o4-mini": ModelPrice(1.1, 4.4, 0.275),
     },
+    unscripted={"modalities": ("text", "audio")},
 )

@@ -11,8 +11,6 @@ from base64 import b64encode
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, cast
 
-import msgspec
-
 from offbook.determinism.run_context import EPOCH
 from offbook.errors import ModelError, UsageError
 from offbook.exchange.dialects import openai
@@ -66,7 +64,7 @@ from offbook.exchange.messages import (
 from offbook.exchange.model import Reply, Request, StopReason, Tool, Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
 
 ID_PREFIX = "chatcmpl-"
@@ -146,6 +144,10 @@ class Chat:
             body.model = rest.partition("/")[0] if found else None
         if "missing_field" in self._rules:
             wire.require_fields(body, is_continuation=cached is not None)
+        if options.get("modalities"):
+            from offbook.exchange.dialects.chat.chat_choices import check_audio
+
+            check_audio(options, stream=body.stream is True, rules=self._rules)
         before = state = cached.state if cached else wire.EMPTY_STATE
         if body.messages:
             raw = RawBody(text, wire.NAME)
@@ -190,13 +192,18 @@ class Chat:
 
             return encode_search(reply, request)
         id_ = reply.id if reply.id.startswith(ID_PREFIX) else self.reply_id(reply, request)
-        choices = ChoiceOptions.read(request.parameters) if request.parameters else None
+        choices = None
+        if not RARE_OPTIONS.isdisjoint(request.parameters):
+            from offbook.exchange.dialects.chat.chat_choices import ChoiceOptions
+
+            choices = ChoiceOptions.read(request.parameters)
         headers = {"content-type": openai.JSON_TYPE, "x-request-id": f"req_{id_[9:]}"}
         if request.stream:
             headers["content-type"] = EVENT_STREAM
             chunks = FilledTemplate(encode_template(reply, request), to_json(id_))
             if choices is not None:
-                return HttpResponse(200, headers, b"", tuple(choices.change_chunks(chunks)))
+                changed = choices.change_chunks(chunks, reply.text)
+                return HttpResponse(200, headers, b"", tuple(changed))
             return HttpResponse(200, headers, b"", chunks)
         if reply.stop == "error":
             return self.encode_error(ModelError(openai.SERVER_ERROR, status=500))
@@ -287,7 +294,7 @@ def _embeddings(body: wire.ChatEmbeddingBody) -> JSON:
 
 MAX_TEMPLATES = 256
 MAX_TEMPLATE_TEXT = 10_000
-MAX_CHOICES = 128
+RARE_OPTIONS = {"n", "logprobs", "modalities"}  # of `chat_choices.py`
 
 Form = Literal["completion", "chunks", "chunks with usage"]
 
@@ -499,64 +506,6 @@ def _encode(form: Form, reply: Reply, model: str, tools: tuple[Tool, ...] = ()) 
     return ByteTemplate(_encode_chunks(reply, model, tools, with_usage=with_usage))
 
 
-# --------------------------------------------------------------------- several choices
-
-_decode_json = msgspec.json.Decoder(JSON).decode
-
-
-def count_choices(parameters: JSON) -> int:
-    """Return the number of choices that a request asks for; they all have the same reply."""
-    count = parameters.get("n")
-    return count if isinstance(count, int) and 1 < count <= MAX_CHOICES else 1
-
-
-class ChoiceOptions(msgspec.Struct, frozen=True):
-    """Several choices, and the probabilities of their words: rare, so encoded a second time."""
-
-    count: int = 1
-    log_probabilities: bool = False
-    top: int = 0  # words at each place
-
-    @classmethod
-    def read(cls, parameters: JSON) -> ChoiceOptions | None:
-        """Return the options of a request; None for one choice without probabilities."""
-        count, top = count_choices(parameters), parameters.get("top_logprobs")
-        wanted = parameters.get("logprobs") is True
-        if count == 1 and not wanted:
-            return None
-        return cls(count, wanted, top if isinstance(top, int) else 0)
-
-    def change(self, completion: bytes) -> bytes:
-        """Return a completion with its choices."""
-        decoded = _decode_json(completion)
-        return to_json({**decoded, "choices": self._repeat(*decoded["choices"])})
-
-    def change_chunks(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
-        """Yield the chunks of a stream with the choices."""
-        for chunk in chunks:
-            data = chunk.removeprefix(b"data: ")
-            decoded = _decode_json(data) if data.startswith(b"{") else {}
-            # The usage and `[DONE]` belong to all choices.
-            if not decoded.get("choices"):
-                yield chunk
-                continue
-            for choice in self._repeat(*decoded["choices"]):
-                yield encode_sse(to_json({**decoded, "choices": [choice]}))
-
-    def _repeat(self, choice: JSON) -> list[JSON]:
-        part: JSON = choice.get("message") or choice["delta"]
-        text: str | None = part.get("content")
-        if self.log_probabilities and text:
-            # A script is certain of each word.
-            words = [
-                {"token": word, "logprob": 0.0, "bytes": list(word.encode())}
-                for word in split_words(text)
-            ]
-            content = [{**word, "top_logprobs": [word] if self.top else []} for word in words]
-            choice = {**choice, "logprobs": {"content": content, "refusal": None}}
-        return [{**choice, "index": index} for index in range(self.count)]
-
-
 # ------------------------------------------------------------------------------- client
 # The client side of chat completions: request bodies, and parsing of responses.
 
@@ -701,6 +650,7 @@ def parse_stream(stream: bytes, request: Request) -> Reply:
     accumulator = StreamAccumulator[tuple[int, ...]]()
     reply_id, model, usage, finish = "", "", None, None
     refused = False
+    audio: list[JSON] = []
     for event in parse_sse(stream):
         # The end of the stream; a missing finish reason is an error, see below.
         if event.data == "[DONE]":
@@ -722,6 +672,8 @@ def parse_stream(stream: bytes, request: Request) -> Reply:
             if delta.refusal:
                 refused = True
                 accumulator.add_text((_REFUSAL,), delta.refusal)
+            if delta.audio:
+                audio.append(delta.audio)
             if delta.function_call is not None:
                 block = accumulator.block((_FUNCTION,), "call")
                 block.call_id = "function-1"  # functions have no ids
@@ -740,6 +692,10 @@ def parse_stream(stream: bytes, request: Request) -> Reply:
     if finish is None:
         raise ModelError(TRUNCATED_STREAM, status=502)
     blocks = accumulator.blocks()
+    if audio:
+        from offbook.exchange.dialects.chat.chat_choices import join_audio
+
+        blocks = (*blocks, RawBlock(wire.EXTRA_FIELDS, {"audio": join_audio(audio)}, wire.NAME))
     return Reply(
         blocks,
         _stop_reason(finish, blocks, refused=refused),

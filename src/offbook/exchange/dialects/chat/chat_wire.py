@@ -316,6 +316,12 @@ def decode_assistant(
         blocks += _decode_content(message, raw, path)
     if message.refusal:
         blocks.append(Text(message.refusal))
+    if message.audio:
+        from offbook.exchange.dialects.chat.chat_choices import find_transcript
+
+        if transcript := find_transcript(message.audio):
+            blocks.append(Text(transcript))
+            message.audio = None
     blocks += _extra_fields(message)
     calls = [_decode_call(call) for call in message.tool_calls or ()]
     if (function := message.function_call) is not None:
@@ -357,7 +363,12 @@ def _decode_content(message: ChatMessage, raw: RawBody, path: JsonPath) -> tuple
             blocks.append(Text(part.refusal))
         else:
             # Audio or a file, for example.
-            blocks.append(raw.block(part.type, (*path, "content", index)))
+            block = raw.block(part.type, (*path, "content", index))
+            if part.type == "input_audio":
+                from offbook.exchange.dialects.chat.chat_choices import read_audio
+
+                block = read_audio(block)
+            blocks.append(block)
     return tuple(blocks)
 
 

@@ -18,4 +18,5 @@ PROVIDER = Provider(
     otel_name="cohere",
     sampling={"temperature": "temperature", "seed": "seed"},
     sdks={"cohere": "Cohere"},
+    unscripted={"logprobs": (False,)},
 )

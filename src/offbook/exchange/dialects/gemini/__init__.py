@@ -44,4 +44,9 @@ PROVIDER = Provider(
         "gemini-3.7-flash": ModelPrice(0.75, 3.75, 0.075),
         "gemini-3.8-flash": ModelPrice(0.75, 3.75, 0.075),
     },
+    unscripted={
+        "generationConfig.candidateCount": (1,),
+        "generationConfig.responseLogprobs": (False,),
+        "generationConfig.responseModalities": ("TEXT", "AUDIO"),
+    },
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote
 
@@ -156,6 +157,7 @@ class Gemini:
 
     def encode(self, reply: Reply, request: Request) -> HttpResponse:
         """Encode the response, whole or as a stream."""
+        reply = _fit_modalities(reply, request)
         fields: JSON = {
             "usageMetadata": encode_usage(reply.usage),
             "modelVersion": reply.model or request.model,
@@ -223,6 +225,24 @@ def _find_verb(path: str) -> str:
     return path.rpartition(":")[2]
 
 
+def _fit_modalities(reply: Reply, request: Request) -> Reply:
+    """Return the reply as the request asks for it: spoken, if it must not be a text.
+
+    The audio of a text is its bytes in UTF-8.
+    """
+    config: JSON = request.parameters.get("generationConfig") or {}
+    modalities = config.get("responseModalities") or ("TEXT",)
+    if "TEXT" in modalities or "AUDIO" not in modalities or not reply.text:
+        return reply
+    blocks = [
+        Image(b64encode(block.text.encode()).decode(), AUDIO_TYPE)
+        if isinstance(block, Text)
+        else block
+        for block in reply.blocks
+    ]
+    return msgspec.structs.replace(reply, blocks=tuple(blocks))
+
+
 def _is_array(request: Request) -> bool:
     return request.metadata.get("framing") == "array"
 
@@ -268,6 +288,7 @@ def _describe_model(name: str) -> JSON:
 # Encoding of replies as Gemini's responses and streams of responses.
 
 JSON_TYPE = "application/json; charset=UTF-8"
+AUDIO_TYPE = "audio/L16;codec=pcm;rate=24000"
 
 FINISH_REASONS: dict[StopReason, str] = {
     "stop": "STOP",

@@ -16,4 +16,5 @@ PROVIDER = Provider(
     otel_name="ollama",
     sampling={"temperature": "options.temperature", "seed": "options.seed"},
     sdks={"ollama": "Ollama"},
+    unscripted={"logprobs": (False,)},
 )

@@ -34,6 +34,7 @@ from offbook.exchange.dialects.wire import (
     EVENT_STREAM,
     TRUNCATED_STREAM,
     RawBody,
+    certain_words,
     encode_sse,
     error_with_code,
     estimate_tokens,
@@ -310,6 +311,7 @@ def _json_response(body: JSON) -> HttpResponse:
 # Encoding of replies as responses and their event streams.
 
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
+LOGPROBS = "message.output_text.logprobs"
 
 # The request options that a response repeats, with their default values.
 _ECHOED_OPTIONS: JSON = {
@@ -459,6 +461,12 @@ class ResponseBuilder:
         ]
         if any(isinstance(block, RawBlock) for block in blocks):
             self._cite(blocks)
+        self._logprobs = LOGPROBS in (options.get("include") or ())
+        self._top = bool(options.get("top_logprobs"))
+        if self._logprobs:
+            for item in self._items:
+                for part in item["content"] if item["type"] == "message" else ():
+                    part.update(self._probabilities(part))
         base: JSON = {
             "id": id_,
             "object": "response",
@@ -484,6 +492,14 @@ class ResponseBuilder:
                 text = next(texts)
                 if part["type"] == "output_text":
                     part["annotations"] = cite_sources(blocks, text)
+
+    def _probabilities(self, part: JSON) -> JSON:
+        """Return the probabilities of the words of a text; none of a refusal."""
+        if part["type"] != "output_text":
+            return {}
+        words = certain_words(part["text"])
+        top = [{**word, "top_logprobs": [word] if self._top else []} for word in words]
+        return {"logprobs": top}
 
     def encode_queued(self) -> bytes:
         """Return the response of a request that runs in the background, before its end."""
@@ -592,11 +608,14 @@ class ResponseBuilder:
     def _text_events(self, position: JSON, part: JSON) -> Iterator[JSON | _DeltaRun]:
         kind = part["type"]
         field = "refusal" if kind == "refusal" else "text"
-        more: JSON = {} if kind == "refusal" else {"logprobs": []}
+        more: JSON = {} if kind == "refusal" else {"logprobs": part["logprobs"]}
         text = part[field]
-        yield {"type": "response.content_part.added", **position, "part": {**part, field: ""}}
+        empty: JSON = {**part, field: "", **({"logprobs": []} if more else {})}
+        yield {"type": "response.content_part.added", **position, "part": empty}
         deltas = split_reply_text(self._reply, text)
-        yield _DeltaRun(f"response.{kind}.delta", position, deltas, more)
+        for run in [[delta] for delta in deltas] if self._logprobs else [deltas]:
+            said = self._probabilities({**part, field: "".join(run)}) if self._logprobs else more
+            yield _DeltaRun(f"response.{kind}.delta", position, run, said)
         yield {"type": f"response.{kind}.done", **position, field: text, **more}
         yield {"type": "response.content_part.done", **position, "part": part}
 
