@@ -140,6 +140,13 @@ HOMES = {
         Home("griptape", ("griptape==1.13.0", "openai==3.51.0")),
         # It imports modules that later versions of instructor do not have.
         Home("atomic-agents", ("atomic-agents==1.1.11", "instructor==1.10.0")),
+        # voice agents, driven by text
+        Home("livekit", ("livekit-agents==1.8.9", "livekit-plugins-openai==1.8.9")),
+        Home("pipecat", ("pipecat-ai[openai]==1.14.0",)),
+        Home("langroid", ("langroid==0.69.16",)),
+        Home("camel", ("camel-ai==0.2.90", "mcp==1.28.0")),
+        # with a page of this machine, in a browser that is installed
+        Home("browser-use", ("browser-use==0.13.14",)),
         # commands with old versions of litellm
         Home("aider", ("aider-chat==0.86.2",)),
         # It imports pkg_resources, which setuptools 82 no longer has. The other pins spare pip the

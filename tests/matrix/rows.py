@@ -6,6 +6,7 @@ with the lock, and its rows to `ROWS`. `./dev clients` installs the homes and ru
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Iterator
@@ -122,6 +123,10 @@ NAMED_WEATHER = when(PROMPT, [call("Weather_get_weather", {"city": "Paris"}), sa
 GPTME_SHELL = when(
     PROMPT, [say(f"Look.\n```shell\n{ECHO}\n```"), say(f"{FINAL}\n```complete\n```")]
 )
+# It sends the text of the page with its task; its actions are JSON.
+BROWSER_ACTION = {"done": {"text": FINAL, "success": True}}
+BROWSER_STATE = {"evaluation_previous_goal": "-", "memory": "-", "next_goal": "-"}
+BROWSER = when(PROMPT, [say(json.dumps({**BROWSER_STATE, "action": [BROWSER_ACTION]}))])
 MCP = when(PROMPT, [call("mcp__wx__get_weather", {"city": "Paris"}), say(FINAL)])
 
 
@@ -399,6 +404,19 @@ ROWS = [
         Row("atomic-agents", "atomic_agent.py", "tools", stream, "atomic-agents", turn, "Paris: 21")
         for stream, turn in ((False, OBJECT), (True, PARTIAL_OBJECT))
     ),
+    *(
+        Row("livekit", "livekit_agent.py", variant, True, "livekit", lenient=lenient)
+        # It continues a response, and sends the call of that response again.
+        for variant, lenient in (("chat", ()), ("responses", ("duplicate_id",)))
+    ),
+    Row("pipecat", "pipecat_agent.py", "chat", stream=True, home_name="pipecat"),
+    *(
+        # It adds the name of the tool to the arguments of a call.
+        Row("langroid", "langroid_agent.py", "tools", stream, "langroid", lenient=("history",))
+        for stream in (False, True)
+    ),
+    *_both("camel", "camel_agent.py", "chat", home_name="camel"),
+    Row("browser-use", "browser_use_agent.py", "page", False, "browser-use", BROWSER, FINAL, True),
     *_both("ollama", "ollama_sdk.py", "chat", home_name="providers"),
     *(
         Row("ollama", "ollama_sdk.py", "generate", stream, "providers", TEXT_ONLY)
