@@ -203,7 +203,7 @@ def test_each_criterion_has_a_score_and_a_reason(run_files: RunPack, judges: Jud
     judges.answers["m"] = [score(5, "kind"), score(2, "wordy")]
     result = evaluate(run_files, criteria=CRITERIA)
     assert result.scores == {"style/polite": 1.0, "style/short": 0.25}
-    assert result.problems == ["score 0.25: wordy"]
+    assert result.problems == ["style/short: score 0.25 is below 0.5: wordy"]
     assert [v.context["reasoning"] for v in result.verdicts if v.context] == ["kind", "wordy"]
     questions = [request.prompt.partition("\n\n# ")[0] for request in judges.requests]
     assert ["polite?" in questions[0], "short?" in questions[1]] == [True, True]

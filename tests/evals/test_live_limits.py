@@ -1,15 +1,17 @@
 """Real models: limits of requests and tokens, retries, a cost limit; against a served model."""
 
+import asyncio
 import json
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from offbook import Server
-from offbook.errors import ModelError
+from offbook.errors import ModelError, RunError
 from offbook.evals import RunOptions, run_pack
 from offbook.exchange.messages import History, Text, user
 from offbook.exchange.model import Reply, Request, Usage
@@ -23,7 +25,7 @@ class Provider:
     """A served model: it fails as often as `errors` says, and notes the times of its requests."""
 
     def __init__(self) -> None:
-        self.errors: list[ModelError] = []
+        self.errors: list[ModelError | RunError] = []
         self.times: list[float] = []
 
     async def reply(self, request: Request, /) -> Reply:
@@ -73,6 +75,41 @@ async def test_the_last_error_and_one_of_the_request_are_raised(
     with pytest.raises(ModelError, match="busy"):
         await ask(LiveLimits(retries=1))
     assert len(provider.times) == requests
+
+
+@pytest.mark.parametrize(
+    "cause, requests",
+    [(ConnectionResetError(), 2), (BrokenPipeError(), 2), (ConnectionRefusedError(), 1)],
+)
+async def test_a_broken_connection_is_tried_again_and_a_refused_one_is_not(
+    cause: OSError, requests: int
+):
+    provider = Provider()
+    error = RunError("cannot connect")
+    error.__cause__ = cause
+    provider.errors = [error]
+    with suppress(RunError):
+        await LimitedSource(provider, LiveLimits(retries=1)).reply(Request())
+    assert len(provider.times) == requests
+
+
+async def test_requests_under_way_count_their_tokens(tmp_path: Path):
+    limits = LiveLimits(None, 150, file=str(tmp_path / "pace.json"))
+    limited, held = LimitedSource(provider := Provider(), limits), asyncio.Event()
+    await limited.reply(Request())  # 100 tokens
+    reply = provider.reply
+
+    async def hold(request: Request, /) -> Reply:
+        held.set()
+        await asyncio.Event().wait()
+        return await reply(request)
+
+    provider.reply = hold
+    second = asyncio.create_task(limited.reply(Request()))
+    await held.wait()
+    sent = json.loads((tmp_path / "pace.json").read_text())
+    assert limited._seconds_to_wait(sent, time.time()) > 0  # pyright: ignore[reportPrivateUsage]
+    second.cancel()
 
 
 # the limits, the times and tokens of requests of the last minute -> the seconds to wait
@@ -128,6 +165,31 @@ def test_only_the_errors_of_a_provider_run_again(
     second = run_pack([tmp_path / "pack.json"], options)
     assert second.summary.passed_gate
     assert len(provider.times) == 5
+
+
+def test_a_cost_limit_with_a_model_without_a_price_stops_the_run(
+    run_files: RunPack, provider: Provider
+):
+    run = run_files(pack(prices={}), live=True, cost_limit=2.0)
+    assert run.summary.stopped == "cost limit: no price of m; add it to [prices]"
+    assert not run.summary.passed_gate
+    assert len(provider.times) <= 2  # one more may be under way
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_judge_of_subjects_is_calibrated_once_for_a_run(
+    run_files: RunPack, provider: Provider, jobs: int
+):
+    content = pack()
+    content["rubrics"][0]["judge"]["min_agreement"] = 0.0
+    labels = [{"input": "a", "output": "b", "score": score} for score in (0.0, 1.0)]
+    content["rubrics"][0]["calibration"] = labels
+    for case in content["cases"]:
+        del case["run"]
+        case |= {"subject": "echo.py:echo", "input": "x"}
+    run = run_files(content, {"echo.py": "def echo(v): return v\n"}, live=True, jobs=jobs)
+    assert run.summary.passed_gate
+    assert len(provider.times) == len(labels) + len(content["cases"])
 
 
 def test_a_cost_limit_stops_the_run(run_files: RunPack, provider: Provider):

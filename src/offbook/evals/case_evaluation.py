@@ -119,6 +119,7 @@ def _check(
             "trace": "" if outcome.trace is None else str(outcome.trace),
         }
     spent = (metrics.cost_usd or 0) if outcome.spent else 0.0
+    unpriced = _models_without_price(outcome, metrics)
     evidence = Evidence(run, outcome.trace, outcome.folder, metrics, outcome.suggestions)
     rubrics = [loaded.rubrics[name] for name in case.rubrics]
     if case.assertions:
@@ -137,6 +138,7 @@ def _check(
         found = judge_rubric(rubric, evidence, loaded, options.judge, case)
         verdicts += found.verdicts
         spent += found.cost_usd
+        unpriced += found.unpriced
         if not found.scores:
             scores[rubric.id] = None
             continue
@@ -158,7 +160,16 @@ def _check(
         "metrics": metrics,
         "scores": {name: score.score for name, score in known.items()},
         "spent_usd": spent,
+        "unpriced": unpriced[0] if unpriced else "",
     }
+
+
+def _models_without_price(outcome: CaseOutcome, metrics: RunMetrics) -> tuple[str, ...]:
+    """Return the real models of an agent whose cost is not known."""
+    if not outcome.spent or metrics.cost_usd is not None:
+        return ()
+    usage = None if outcome.run is None else outcome.run.record.usage
+    return tuple(usage.models if usage else ()) or ("the model of the agent",)
 
 
 def _with_score(metrics: RunMetrics, score: JudgeScore | None) -> RunMetrics:

@@ -61,6 +61,7 @@ from offbook.sources.live import LiveLimits
 from offbook.version import VERSION
 
 COST_LIMIT = "cost limit"
+AGREEMENTS = "agreements.json"  # of judges with their labelled examples
 PACE = "live.json"  # the requests of the last minute, if they are limited
 RETRIES = 4  # of a request that failed at a real provider
 Progress = Callable[["RunProgress"], None]
@@ -205,7 +206,9 @@ def case_options(options: RunOptions, folder: Path) -> EvalOptions:
     limits = LiveLimits(
         options.requests_per_minute, options.tokens_per_minute, options.retries, str(folder / PACE)
     )
-    judge = JudgeOptions(options.judge, options.judge_model, options.live, limits)
+    judge = JudgeOptions(
+        options.judge, options.judge_model, options.live, limits, str(folder / AGREEMENTS)
+    )
     return EvalOptions(judge, str(folder / TRACES), str(folder), True, options.classifier)
 
 
@@ -343,6 +346,7 @@ class _Run:
         for trial in remaining:
             self._identity(trial)  # before a case changes a file or the environment
         self.directory.begin(plan)
+        (self.directory.path / AGREEMENTS).unlink(missing_ok=True)  # a judge may have changed
         stopped = ""
         try:
             cached = set(self._from_cache(remaining))
@@ -447,11 +451,16 @@ class _Run:
         with closing(self._submit(trials)) as results:
             for item in results:
                 self.state.first = self.state.first or time.monotonic()
-                self._add(self._identified(item.job, read_result(self.packs, item)))
+                result = read_result(self.packs, item)
+                self._add(self._identified(item.job, result))
                 limit = self.options.cost_limit
                 unfinished = self.state.done < self.state.total
-                if limit is not None and unfinished and self.state.cost_usd >= limit:
+                if limit is None or not unfinished:
+                    continue
+                if self.state.cost_usd >= limit:
                     return f"{COST_LIMIT} of {limit:g} USD reached"
+                if result.unpriced:  # the limit would never be reached
+                    return f"{COST_LIMIT}: no price of {result.unpriced}; add it to [prices]"
         return ""
 
     def _submit(self, trials: list[Trial]) -> Generator[FinishedJob[Trial, bytes] | LostJob[Trial]]:

@@ -9,11 +9,14 @@ examples, and where it is biased.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from io import BytesIO
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any, cast
@@ -59,26 +62,35 @@ MAX_TARGET = 200_000
 
 
 class JudgeOptions(msgspec.Struct, frozen=True):
-    """The options of a run: a judge for all rubrics, and whether real models are allowed."""
+    """The options of a run: a judge for all rubrics, and whether real models are allowed.
+
+    The file `agreements` has the agreement of each judge with its labelled examples, which is
+    measured once for all processes of a run.
+    """
 
     source: str = ""
     model: str = ""
     live: bool = False
     limits: LiveLimits = LiveLimits()
+    agreements: str = ""
 
 
 class _CountedSource:
-    """The model of a judge, with the sum of its costs."""
+    """The model of a judge, with the sum of its costs. One that is not live has none."""
 
-    def __init__(self, source: ModelSource, price: ModelPrice | None) -> None:
+    def __init__(self, source: ModelSource, price: ModelPrice | None, *, live: bool) -> None:
         self._source = source
+        self._live = live
         self._price = price
         self.cost = 0.0
+        self.has_unknown_cost = False
 
     async def reply(self, request: Request, /) -> Reply:
         reply = await self._source.reply(request)
         if self._price is not None:
             self.cost += cost_of(reply.usage, self._price)
+        elif self._live:
+            self.has_unknown_cost = True
         return reply
 
 
@@ -118,16 +130,21 @@ def build_judges(settings: JudgeSettings, loaded: LoadedPack, options: JudgeOpti
         live = model.source in PROVIDERS
         price = find_price(model.model, loaded.pack.prices) if live else None
         source = LimitedSource(judge.source, options.limits) if live else judge.source
-        judges.append(msgspec.structs.replace(judge, source=_CountedSource(source, price)))
+        counted_source = _CountedSource(source, price, live=live)
+        judges.append(msgspec.structs.replace(judge, source=counted_source))
     return judges
 
 
 class JudgedRubric(msgspec.Struct, frozen=True):
-    """The verdicts of a judge, its score by rubric or `rubric/criterion`, and its cost."""
+    """The verdicts of a judge, its score by rubric or `rubric/criterion`, and its cost.
+
+    `unpriced` are the models that were used and have no price.
+    """
 
     verdicts: list[Verdict]
     scores: dict[str, JudgeScore] = {}
     cost_usd: float = 0
+    unpriced: tuple[str, ...] = ()
 
 
 def judge_rubric(
@@ -142,7 +159,7 @@ def judge_rubric(
         if not judges:
             return JudgedRubric([_not_run(rubric, settings, options)])
         if settings.min_agreement is not None:
-            require_agreement(rubric, settings, judges, loaded.base)
+            require_agreement(rubric, settings, judges, loaded.base, options.agreements)
         work = read_judged_work(evidence, case, settings)
         for name, question in questions_of(rubric, settings).items():
             scores[name] = asyncio.run(vote(judges, rubric, settings, question, work))
@@ -150,17 +167,20 @@ def judge_rubric(
         of_provider = isinstance(error, ModelError)
         message = f"{rubric.id}: no answer of the judge: {error}" if of_provider else str(error)
         failed = Verdict(f"{rubric.id}: judge", "error", message)
-        return JudgedRubric([failed], {}, _cost_of(judges))
+        return JudgedRubric([failed], {}, *_cost_of(judges))
     verdicts = [
         verdict
         for name, score in scores.items()
         for verdict in _score_verdicts(name, score, rubric, settings)
     ]
-    return JudgedRubric(verdicts, scores, _cost_of(judges))
+    return JudgedRubric(verdicts, scores, *_cost_of(judges))
 
 
-def _cost_of(judges: Sequence[Judge]) -> float:
-    return sum(cast("_CountedSource", judge.source).cost for judge in judges)
+def _cost_of(judges: Sequence[Judge]) -> tuple[float, tuple[str, ...]]:
+    """Return the sum of the known costs, and the models without a price."""
+    sources = [(judge.model, cast("_CountedSource", judge.source)) for judge in judges]
+    unpriced = (model for model, source in sources if source.has_unknown_cost)
+    return sum(source.cost for _, source in sources), tuple(unpriced)
 
 
 def _score_verdicts(
@@ -170,13 +190,17 @@ def _score_verdicts(
         "reasoning": score.reasoning,
         "prompt_version": settings.prompt_version,
     }
+    least = passing_score(rubric)
+    message = f"{name}: score {score.score:.2f} is below {least:g}: {score.reasoning}"
     if len(score.votes) > 1:
         details |= {"agreement": score.confidence, "votes": msgspec.to_builtins(score.votes)}
+        votes = ", ".join(f"{vote.judge} {vote.score:.2f}" for vote in score.votes)
+        message += f" (votes: {votes})"
     yield Verdict(
         f"{name}: judge",
         "pass" if score.passed else "fail",
-        "" if score.passed else f"score {score.score:.2f}: {score.reasoning}",
-        passing_score(rubric),
+        "" if score.passed else message,
+        least,
         score.score,
         details,
     )
@@ -416,6 +440,11 @@ async def calibrate(
                 raise UsageError(
                     f"the example {number} has no score for {criterion!r}", where=rubric.id
                 )
+            if settings.pairwise and example.reference is None:
+                raise UsageError(
+                    f"nothing to compare with: the example {number} has no reference",
+                    where=rubric.id,
+                )
             output = to_text(example.output)
             work = JudgedWork(
                 output, to_text(example.input), to_text(example.reference), example.trajectory
@@ -484,25 +513,32 @@ def render_calibration(name: str, report: CalibrationReport) -> Iterator[str]:
     )
 
 
-_agreements: dict[bytes, float] = {}  # a pack calibrates its judge once for each process
-
-
 def require_agreement(
-    rubric: Rubric, settings: JudgeSettings, judges: Sequence[Judge], base: Path
+    rubric: Rubric, settings: JudgeSettings, judges: Sequence[Judge], base: Path, file: str
 ) -> None:
     """Raise an error if a judge agrees less with the labelled examples than a rubric demands.
 
-    `base` is the folder of the pack: the judge of another pack may have the same name.
+    `base` is the folder of the pack: the judge of another pack may have the same name. The `file`
+    has what was measured before, by any process; they measure one after the other.
     """
     least = settings.min_agreement or 0.0
-    key = msgspec.json.encode((str(base.absolute()), rubric, settings))
-    if key not in _agreements:
-        reports = asyncio.run(calibrate(judges, rubric, settings))
-        _agreements[key] = min(reports[name].kappa for name in questions_of(rubric, settings))
-    if _agreements[key] < least:
+    key = msgspec.json.encode((str(base.absolute()), rubric, settings)).decode()
+    if file:
+        Path(file).parent.mkdir(parents=True, exist_ok=True)
+    with open(file, "a+b") if file else nullcontext(BytesIO()) as opened:  # noqa: PTH123 - to lock it
+        if file:
+            fcntl.flock(opened, fcntl.LOCK_EX)
+        opened.seek(0)
+        known = msgspec.json.decode(opened.read() or b"{}", type=dict[str, float])
+        if key not in known:
+            reports = asyncio.run(calibrate(judges, rubric, settings))
+            known[key] = min(reports[name].kappa for name in questions_of(rubric, settings))
+            opened.truncate(0)
+            opened.write(msgspec.json.encode(known))
+    if known[key] < least:
         raise JudgeError(
             f"the judge agrees too little with the labelled examples: kappa"
-            f" {_agreements[key]:.2f}, expected at least {least:g}",
+            f" {known[key]:.2f}, expected at least {least:g}",
             where=rubric.id,
             hint="offbook eval run PACK --calibrate shows where they differ",
         )

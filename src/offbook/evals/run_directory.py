@@ -73,6 +73,7 @@ class CaseResult(msgspec.Struct, frozen=True):
     millis: float = 0
     cached: bool = False
     spent_usd: float = 0  # by this run; the cost of a stored run was spent earlier
+    unpriced: str = ""  # a real model that was used and has no price
     trace: str = ""
     output: str = ""
 

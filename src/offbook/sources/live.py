@@ -229,6 +229,14 @@ def add_chunk_delays(reply: Reply, response: HttpResponse, times: tuple[float, .
 RETRIED = {408, 409, 429, 500, 502, 503, 504, 529}
 FIRST_DELAY, MAX_DELAY = 0.5, 60.0
 WINDOW = 60.0
+CHARACTERS_PER_TOKEN = 4  # of a request whose tokens are not known yet
+
+
+def _is_temporary(error: ModelError | RunError) -> bool:
+    """Return whether a request may succeed later: the provider is busy, or the connection broke."""
+    if isinstance(error, ModelError):
+        return error.status in RETRIED
+    return isinstance(error.__cause__, ConnectionResetError | BrokenPipeError | HTTPException)
 
 
 class LiveLimits(msgspec.Struct, frozen=True):
@@ -256,29 +264,37 @@ class LimitedSource:
         """Return the reply; the last error is raised."""
         delay = FIRST_DELAY
         for attempt in range(self._limits.retries + 1):
-            entry = await self._wait_for_turn()
+            entry = await self._wait_for_turn(request)
             try:
                 reply = await self._source.reply(request)
-            except ModelError as error:
-                if error.status not in RETRIED or attempt == self._limits.retries:
+            except (ModelError, RunError) as error:
+                self._set_tokens(entry, 0)
+                if not _is_temporary(error) or attempt == self._limits.retries:
                     raise
-                wait = delay * random.uniform(1, 1.5) if error.retry_after is None else None  # noqa: S311 - not a secret
-                await asyncio.sleep(error.retry_after or wait or 0)
+                wait = error.retry_after if isinstance(error, ModelError) else None
+                if wait is None:
+                    wait = delay * random.uniform(1, 1.5)  # noqa: S311 - not a secret
+                await asyncio.sleep(wait)
                 delay = min(MAX_DELAY, delay * 2)
             else:
-                self._add_tokens(entry, reply.usage.input + reply.usage.output)
+                self._set_tokens(entry, reply.usage.input + reply.usage.output)
                 return reply
         raise AssertionError("the last attempt returns or raises")
 
-    async def _wait_for_turn(self) -> float:
-        """Wait until the limits allow a request; return the time by which it is known."""
+    async def _wait_for_turn(self, request: Request) -> float:
+        """Wait until the limits allow a request; return the time by which it is known.
+
+        Until its reply, a request counts as many tokens as the largest of the last minute, at least
+        those of its own text.
+        """
         if self._limits.requests_per_minute is None and self._limits.tokens_per_minute is None:
             return 0.0
         while True:
             with self._sent() as sent:
                 now = time.time()
                 if (seconds := self._seconds_to_wait(sent, now)) <= 0:
-                    sent.append([now, 0])
+                    text = sum(len(message.text) for message in request.messages)
+                    sent.append([now, max([text // CHARACTERS_PER_TOKEN, *(n for _, n in sent)])])
                     return now
             await asyncio.sleep(min(seconds, 1.0))
 
@@ -296,11 +312,11 @@ class LimitedSource:
             seconds, used = max(seconds, since + WINDOW - now), used - count
         return seconds
 
-    def _add_tokens(self, entry: float, tokens: int) -> None:
+    def _set_tokens(self, entry: float, tokens: int) -> None:
         if self._limits.tokens_per_minute is not None:
             with self._sent() as sent:
                 for item in sent:
-                    item[1] += tokens if item[0] == entry else 0
+                    item[1] = tokens if item[0] == entry else item[1]
 
     @contextmanager
     def _sent(self) -> Generator[list[list[float]]]:
