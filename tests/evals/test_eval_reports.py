@@ -20,6 +20,7 @@ from offbook.evals import (
     summarize_run,
     to_suites,
 )
+from offbook.secrets import outgoing
 from offbook.trace import Verdict
 
 
@@ -52,9 +53,14 @@ def test_a_long_table_has_the_failing_cases_and_the_number_of_the_others(tmp_pat
 
 def test_a_long_page_has_the_failing_cases_first(tmp_path: Path):
     lines = render_markdown(finished(tmp_path, *passes(100), failure("bad", number=100)))
-    rows = [line for line in lines.splitlines() if line.startswith(("| FAIL", "| PASS"))]
-    assert (len(rows), rows[0]) == (100, "| FAIL | bad | blocking | 0/1 | too slow |")
+    rows = [line for line in lines.splitlines() if line.startswith(("| fail", "| passed"))]
+    assert (len(rows), rows[0]) == (100, "| fail | bad | blocking | 0/1 | too slow |")
     assert lines.endswith("\n… and 1 more case\n")
+
+
+def test_the_ids_of_cases_are_not_taken_for_secrets(tmp_path: Path):
+    page = render_markdown(finished(tmp_path, CaseResult("order-1"), failure("order-2", number=1)))
+    assert outgoing(page) == page
 
 
 COUNTS: dict[str, tuple[dict[str, Any], list[str]]] = {

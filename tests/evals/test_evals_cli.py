@@ -72,7 +72,7 @@ def test_reports_agree_on_the_counts(folder: Path, offbook_command: Offbook):
     assert (summary["passed"], summary["failed"]) == (1, 1)
     report = json.loads((folder / "r.json").read_text())
     assert (report["passed"], report["blocking_failed"], report["pass"]) == (1, 1, False)
-    assert "| FAIL | case-1 | blocking |" in (folder / "m.md").read_text()
+    assert "| fail | case-1 | blocking |" in (folder / "m.md").read_text()
 
 
 def test_runs_are_listed_shown_and_compared(folder: Path, offbook_command: Offbook):

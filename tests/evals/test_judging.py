@@ -167,6 +167,22 @@ def test_judges_of_two_packs_with_the_same_name_are_different(run_files: RunPack
     assert "kappa -1.00, expected at least 0.5" in result.problems[0]
 
 
+@pytest.mark.parametrize("labels", [(1.0, 0.8), (0.0, 0.2)])
+def test_labels_on_one_side_show_no_agreement(run_files: RunPack, labels: tuple[float, ...]):
+    content = pack({"min_agreement": 0.5}, calibration=examples(*labels))
+    judge = answers(*[score(5 if labels[0] else 1)] * 3)
+    run = run_files(content, {"judge.jsonl": judge})
+    assert run.cases[0].status == "error"
+    assert "the labels of 'style' are all on one side of 0.5" in run.cases[0].failures[0]
+
+
+def test_an_example_of_a_pair_needs_a_reference(run_files: RunPack):
+    content = pack({"min_agreement": 0.5, "pairwise": True}, calibration=examples(1.0, 0.0))
+    content["cases"] = [{**CASE, "reference": "Done."}]
+    run = run_files(content, {"judge.jsonl": answers(score(5))})
+    assert "the example 1 has no reference" in run.cases[0].failures[0]
+
+
 def test_one_labelled_example_is_too_few(run_files: RunPack):
     content = pack({"min_agreement": 0.5}, calibration=[*examples(1.0), {"output": "unlabelled"}])
     run = run_files(content, {"judge.jsonl": answers(score(5))})

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("junit", "tap", "tap13", "ctrf", "json", "markdown")
 PROGRESS_SECONDS = 0.1
-RATE = click.FloatRange(min=0, min_open=True)
+RATE = click.FloatRange(min=1)
 EXAMPLE = """\b
 Example:
   offbook eval new evals/offbook.eval.toml
@@ -404,7 +404,10 @@ def show_command(run: str, case: str | None, *, by: tuple[str, ...], as_json: bo
             f"{result.status.upper()} {result.id} trial {result.trial}, {result.millis:g} ms"
         )
         for verdict in result.verdicts:
-            print_redacted(f"  {verdict.status:<8} {verdict.check}: {verdict.message}".rstrip(": "))
+            message = verdict.message.removeprefix(f"{verdict.check.removesuffix(': judge')}: ")
+            if not message and (reason := verdict.context.get("reasoning")):
+                message = f"score {verdict.actual:.2f}: {reason}"
+            print_redacted(f"  {verdict.status:<8} {verdict.check}: {message}".rstrip(": "))
         for text in filter(None, (result.error, result.output)):
             print_redacted(f"  {text}")
         if result.trace:

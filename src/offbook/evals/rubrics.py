@@ -456,8 +456,14 @@ async def calibrate(
                 title = f"{name} by {own.judge or settings.panel[place].source}"
                 row = CalibrationRow(number, label, own.score, len(output), own.reasoning)
                 rows.setdefault(title, []).append(row)
+        least = passing_score(rubric)
+        if len({row.expected >= least for row in rows[name]}) == 1:
+            raise UsageError(
+                f"the labels of {name!r} are all on one side of {least:g}: any judge may agree",
+                hint="add an example with a label on the other side to calibration",
+            )
         for title, found in rows.items():
-            reports[title] = report_agreement(found, passing_score(rubric))
+            reports[title] = report_agreement(found, least)
     return reports
 
 
