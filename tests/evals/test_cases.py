@@ -250,6 +250,13 @@ def test_a_difference_from_the_baseline_is_named(run_files: RunPack):
     assert "stage plan changed, outcome: error -> success" in run.cases[0].failures[0]
 
 
+@pytest.mark.parametrize("status, passes", [("completed", True), ("failed", False)])
+def test_a_replay_fixture_may_be_part_of_its_run(run_files: RunPack, status: str, *, passes: bool):
+    embedded = {"_type": "replay_fixture", "expected_status": status}
+    run = run_files({"cases": [case()]}, {"run.json": {**RUN, "replay_fixture": embedded}})
+    assert run.summary.passed_gate is passes
+
+
 STAGE: dict[str, Any] = RUN["stages"][0]
 TOOL: dict[str, Any] = RUN["tool_recordings"][0]
 # the fields of the baseline -> the difference of the run from it

@@ -4,6 +4,7 @@ Where Offbook is stricter, the difference is in a test of its own.
 """
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any, cast
 
@@ -32,6 +33,7 @@ from offbook.evals import (
     suggest,
 )
 from offbook.testing import assert_golden_transcript, assert_receipt_field
+from tests.evals.conftest import RUN
 
 pytestmark = pytest.mark.external
 
@@ -95,6 +97,19 @@ def test_a_pack_whose_fixtures_are_missing_is_refused_with_the_line(harn: Path):
     with pytest.raises(FormatError, match="url-verification-run") as error:
         read_pack(harn / "derived/eval_pack_spec_slack/harn.eval.toml")
     assert error.value.line == 9
+
+
+def test_the_pack_of_the_specification_runs_with_its_two_fixtures(harn: Path, tmp_path: Path):
+    shutil.copy(harn / "derived/eval_pack_spec_slack/harn.eval.toml", tmp_path)
+    record = RUN | {"usage": {"total_duration_ms": 20, "total_cost": 0.0}}
+    expectation = {"_type": "replay_fixture", "expected_status": "completed"}
+    (tmp_path / "fixtures").mkdir()
+    for name, content in (("run", record), ("replay", expectation)):
+        path = tmp_path / "fixtures" / f"url-verification.{name}.json"
+        path.write_text(json.dumps(content))
+    run = run_pack([tmp_path / "harn.eval.toml"], RunOptions(output=str(tmp_path / "out")))
+    assert [(case.id, case.status) for case in run.cases] == [("url-verification", "pass")]
+    assert run.summary.passed_gate
 
 
 def test_every_ladder_gives_the_expected_cells(harn: Path, tmp_path: Path):

@@ -73,6 +73,22 @@ def test_a_json_path_is_redacted_in_a_copy():
     assert value["response"]["headers"]["x-request-id"] == "r1"
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "$.response.headers.x-request-id",
+        "$.response.headers['x-request-id']",
+        "$..x-request-id",
+        "$.response['headers'].x-request-id",
+        "$.response[?@['x-request-id'] == 'r1'].x-request-id",
+    ],
+)
+def test_a_name_of_a_json_path_may_have_dashes(path: str):
+    value = {"response": {"headers": {"x-request-id": "r1", "kept-too": 1}}}
+    redacted = Redaction({"paths": [path]}).value(value)["response"]["headers"]
+    assert redacted == {"x-request-id": "[REDACTED]", "kept-too": 1}
+
+
 def test_a_folder_is_hidden_as_a_path_and_as_a_slug(tmp_path: Path):
     redaction = Redaction(roots={"WORKSPACE": tmp_path})
     slug = str(tmp_path).replace("/", "-").replace("_", "-")

@@ -72,7 +72,7 @@ def make_context(
 
 
 async def run_hat_loop(
-    tmp_path: Path, responses: list[Any], preset: Any = None, **limits: Any
+    tmp_path: Path, responses: Any, preset: Any = None, **limits: Any
 ) -> LoopRun:
     model = MockResponses(responses)
     config: dict[str, Any] = {"event_loop": {"max_iterations": 5, **limits}, **(preset or {})}
@@ -118,6 +118,20 @@ async def test_a_response_for_another_hat_stays_unused(tmp_path: Path):
     ]
     run = await run_hat_loop(tmp_path, responses)
     assert run.hats() == ["planner", "builder"]
+
+
+async def test_a_response_for_a_pattern_is_used_for_the_prompt_that_matches(tmp_path: Path):
+    responses = [
+        {"trigger_pattern": r"build\.task", "output": PROMISE},
+        {"trigger_pattern": r"## Task\s+Add auth", "output": TASK},
+    ]
+    run = await run_hat_loop(tmp_path, responses)
+    assert run.hats() == ["planner", "builder"]
+
+
+async def test_the_responses_of_a_file_may_have_a_name(tmp_path: Path):
+    for written in ({"responses": [TASK, PROMISE]}, [{"responses": [TASK, PROMISE]}]):
+        assert (await run_hat_loop(tmp_path, written)).hats() == ["planner", "builder"]
 
 
 async def test_exhausted_responses_are_an_error_with_their_count(tmp_path: Path):

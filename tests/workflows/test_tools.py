@@ -8,6 +8,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from offbook import workflows
@@ -203,3 +204,69 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 def test_options_have_the_defaults_of_the_specification(tool: str):
     parameters = signature(getattr(workflows, tool)).parameters
     assert {name: parameters[name].default for name in DEFAULTS[tool]} == DEFAULTS[tool]
+
+
+# The fields of each result in the specification.
+RETURNS = {
+    "setup": "workspace_path workspace_id created_files",
+    "run": "exit_code termination_reason iterations elapsed_secs session_file events_count stdout "
+    "stderr mock_responses_consumed mock_responses_remaining",
+    "check": "passed results failed_count",
+    "inspect": "records total_matched truncated",
+    "inspect summary": "total_events by_type by_topic iterations hats_used duration_secs",
+    "inspect timeline": "timeline",
+    "snapshot": "snapshot_id files file_count total_bytes",
+    "diff": "changed_files added_files deleted_files diffs",
+    "record": "cassette_path cassette_name interactions total_tokens cost_dollars duration_secs",
+    "replay": "exit_code termination_reason iterations interactions_replayed "
+    "interactions_passthrough cost_dollars session_file",
+    "evaluate": "evaluations overall_score all_passed",
+    "report": "report_path format tests passed failed skipped duration_secs",
+    "cleanup": "deleted preserved_files",
+}
+
+
+async def test_every_result_has_the_fields_of_the_specification(tmp_path: Path):
+    judge = tmp_path / "judge.jsonl"
+    judge.write_text('{"text": "{\\"reasoning\\": \\"so\\", \\"score\\": 4}"}\n')
+    plan = {"criterion": "plan_quality", "target": "scratchpad"}
+    agent = ["sh", "-c", "echo LOOP_COMPLETE"]
+    results = {
+        "setup": setup("w", scratchpad="# Plan"),
+        "record": await workflows.record("w", "tape", "Go", "command", command=agent),
+        "replay": await workflows.replay("w", "tape", "Go"),
+        "run": await run("w", "Go", mock_responses=FLOW),
+        "check": check("w", HOLDS),
+        "inspect": inspect("w"),
+        "inspect summary": inspect("w", format="summary"),
+        "inspect timeline": inspect("w", format="timeline"),
+        "snapshot": workflows.snapshot("w"),
+        "diff": workflows.diff("w", "initial"),
+        "evaluate": await workflows.evaluate("w", [plan], judge=str(judge)),
+        "report": report("w", "junit", "flow"),
+        "cleanup": workflows.cleanup("w"),
+    }
+    fields = {name: set(msgspec.to_builtins(result)) for name, result in results.items()}
+    missing = {name: set(names.split()) - fields[name] for name, names in RETURNS.items()}
+    assert {name: names for name, names in missing.items() if names} == {}
+
+
+async def test_an_event_has_its_source_and_its_target():
+    setup("w")
+    answer = '<event topic="build.task" target="builder">x</event>'
+    await run("w", "Go", mock_responses=[answer, "LOOP_COMPLETE"])
+    published = inspect("w", filter={"topics": ["build.task"]})["records"]
+    assert [(each["data"]["source"], each["data"]["target"]) for each in published] == [
+        ("planner", "builder")
+    ]
+
+
+def test_a_setup_removes_stale_workspaces(monkeypatch: pytest.MonkeyPatch):
+    def is_alive(_pid: int) -> bool:
+        return False
+
+    setup("old")
+    monkeypatch.setattr("offbook.workflows.workspace.STALE_SECONDS", -1)
+    monkeypatch.setattr("offbook.workflows.workspace._is_alive", is_alive)
+    setup("new")
+    assert Workspaces().ids() == ["new"]

@@ -293,12 +293,23 @@ def folder_pattern(text: str) -> LiteralPattern | TrustedPattern:
     return compile_trusted(rf"(?<![\w.:/@~-]){re.escape(text)}(?![\w.@~-])")
 
 
+# A bracket, which stays as it is, or a name after a dot that has a dash.
+DASHED_NAME = re.compile(r"""(\[(?:'[^']*'|"[^"]*"|[^]'"])*\])|(\.\.?)(\w+(?:-\w+)+)""")
+
+
+def _quote_name(found: re.Match[str]) -> str:
+    bracket, dots, name = found.groups()
+    return bracket or f"{'..' if dots == '..' else ''}['{name}']"
+
+
 @lru_cache(maxsize=256)
 def _compile_path(source: str) -> jsonpath_rfc9535.JSONPathQuery:
     import jsonpath_rfc9535  # late: most runs have no paths
 
+    # RFC 9535 has no dashes in a name after a dot; other dialects of JSONPath do.
+    quoted = DASHED_NAME.sub(_quote_name, source)
     try:
-        return jsonpath_rfc9535.compile(source)
+        return jsonpath_rfc9535.compile(quoted)
     except jsonpath_rfc9535.JSONPathError as error:
         raise UsageError(
             f"invalid JSON path {source!r}: {error}",

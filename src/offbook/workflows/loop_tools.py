@@ -246,11 +246,17 @@ class MockResponses(Playbook):
 
         MockResponses([{"hat": "planner", "output": "…"}, {"output": "LOOP_COMPLETE"}])
 
-    A prompt gets the first unused response whose `hat` and `trigger_pattern` match it.
+    A prompt gets the first unused response whose `hat` and `trigger_pattern` match it. A file may
+    have them below `responses`.
     """
 
     def __init__(self, responses: Any) -> None:
         super().__init__()
+        match responses:
+            case {"responses": list(inner)} | [{"responses": list(inner)}]:
+                responses = cast("list[Any]", inner)
+            case _:
+                pass
         if not responses:
             raise UsageError("the mock backend needs mock_responses", hint=EXAMPLE)
         self._responses: list[MockResponse] = []
