@@ -1,14 +1,25 @@
-"""A temporary folder that must be empty after each verification."""
+"""A temporary folder that must be empty after each verification; installers without a network."""
 
 import json
+import os
+import shutil
 import subprocess
 import sys
+import threading
+import venv
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
+from hatchling.builders.wheel import WheelBuilder
 
-from offbook.sandbox import watch_process
+from offbook.sandbox import SandboxFolder, watch_process
+from offbook.sandbox.python_package import (
+    _copy_offbook,  # pyright: ignore[reportPrivateUsage] - with a quicker installer
+    _site_packages,  # pyright: ignore[reportPrivateUsage]
+)
+from tests.sandbox.packages import write_pi
 
 
 @pytest.fixture
@@ -39,3 +50,91 @@ def namespaces(tmp_path: Path) -> None:
     (report,) = (json.loads(file.read_text()) for file in reports.iterdir())
     if "problem" in report:
         pytest.skip(report["problem"])
+
+
+# --- npm
+
+
+class NoPackages(BaseHTTPRequestHandler):
+    """A registry without packages."""
+
+    def do_GET(self) -> None:
+        self.send_error(404)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name there
+        pass
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Serve an empty registry on loopback: no test reaches the network."""
+    with HTTPServer(("127.0.0.1", 0), NoPackages) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        monkeypatch.setenv("npm_config_registry", f"http://127.0.0.1:{server.server_port}/")
+        yield
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def not_pi(tmp_path: Path) -> str:
+    return write_pi(tmp_path / "not-pi")
+
+
+# --- Python
+
+
+@pytest.fixture
+def wheels(tmp_path: Path) -> Path:
+    """Return an empty folder of wheels: nothing is fetched from the network."""
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture(scope="session")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return an environment with a copy of Offbook, as an installation makes it."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, symlinks=True)
+    _copy_offbook(_site_packages(folder))
+    return folder
+
+
+@pytest.fixture
+def linked_offbook(environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Link the files of one copy of Offbook: to copy them is a third of a verification."""
+
+    def link(packages: Path) -> None:
+        files = _site_packages(environment)
+        shutil.copytree(files, packages, copy_function=os.link, dirs_exist_ok=True)
+
+    monkeypatch.setattr("offbook.sandbox.python_package._copy_offbook", link)
+
+
+@pytest.fixture
+def quick_install(environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Build in this process, and unpack the wheel next to the one copy of Offbook.
+
+    What is loaded, in which process, and what is reported stay. The tests without this fixture
+    show the processes that build and install.
+    """
+
+    async def build(sandbox: SandboxFolder, source: Path, wheels: Path | None) -> Path:
+        (wheel,) = WheelBuilder(str(source)).build(directory=str(sandbox.root / "dist"))
+        return Path(wheel)
+
+    async def install(
+        sandbox: SandboxFolder, folder: Path, wheel: Path, wheels: Path | None
+    ) -> bool:
+        bare = shutil.ignore_patterns("site-packages")
+        shutil.copytree(environment, folder, symlinks=True, ignore=bare)
+        packages = folder / _site_packages(environment).relative_to(environment)
+        packages.mkdir()
+        (packages / "offbook.pth").write_text(str(_site_packages(environment)))
+        shutil.unpack_archive(wheel, packages, "zip")
+        return True
+
+    monkeypatch.setattr("offbook.sandbox.python_package._build", build)
+    monkeypatch.setattr("offbook.sandbox.python_package._install", install)

@@ -2,13 +2,9 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +30,11 @@ from offbook.subjects import ProcessResult
 from tests.clients import PI, is_alive, needs
 from tests.sandbox.packages import (
     NPM_GOOD,
-    NPM_LOAD_ERRORS,
-    NPM_NOT_INSTALLED,
-    NPM_NOT_LOADED,
-    NPM_WATCHED,
-    Broken,
+    list_files,
     manifest,
+    needs_npm,
     write_package,
+    write_pi,
 )
 from tests.waiting import wait_until
 
@@ -49,116 +43,15 @@ echo 'Error: Failed to load extension "FOLDER/index.ts": no API key' >&2
 echo '{"type": "extension_error", "event": "session_start", "error": "no server"}'
 """
 NOT_A_TYPE = "\"objekt\" is not valid under any of the schemas listed in the 'anyOf' keyword"
-needs_npm = pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed")
 SMOKE = when(
     "Echo",
     [call("dummy_tool", {"text": "hello"}), call("bash", {"command": "rm -rf /"}), say("Done.")],
 )
 
 
-class NoPackages(BaseHTTPRequestHandler):
-    """A registry without packages."""
-
-    def do_GET(self) -> None:
-        self.send_error(404)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name there
-        pass
-
-
-@pytest.fixture
-def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Serve an empty registry on loopback: no test reaches the network."""
-    with HTTPServer(("127.0.0.1", 0), NoPackages) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        monkeypatch.setenv("npm_config_registry", f"http://127.0.0.1:{server.server_port}/")
-        yield
-        server.shutdown()
-        thread.join()
-
-
-def write_pi(folder: Path, version: str = "0.74.2", script: str = "exit 9") -> str:
-    """Write a pi that cannot run, for packages that never reach it; return its path."""
-    name = {"name": "@earendil-works/pi-coding-agent", "version": version}
-    text = json.dumps(name)
-    files = {"package.json": text, f"node_modules/{name['name']}/package.json": text}
-    write_package(folder, {**files, "pi": f"#!/bin/sh\n{script}\n"}, {})
-    (folder / "pi").chmod(0o755)
-    return str(folder / "pi")
-
-
-@pytest.fixture
-def not_pi(tmp_path: Path) -> str:
-    return write_pi(tmp_path / "not-pi")
-
-
 @pytest.fixture
 def good(tmp_path: Path) -> Path:
     return write_package(tmp_path / "good", NPM_GOOD, {})
-
-
-def list_files(folder: Path) -> list[str]:
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
-
-
-def check_broken(broken: Broken, folder: Path, temp: Path, program: str | None) -> None:
-    package = write_package(folder, NPM_GOOD, broken.changes)
-    before = list_files(package)
-    failure = broken.verify(package, program=program)
-    assert {fault.kind for fault in failure.result.faults} == {broken.kind}, failure
-    assert str(temp) not in failure.result.faults[0].output
-    assert list_files(package) == before
-
-
-@needs_npm
-@pytest.mark.parametrize("name", NPM_NOT_INSTALLED)
-def test_a_package_that_does_not_install_has_its_own_verdict(
-    name: str, tmp_path: Path, temp: Path, registry: None, not_pi: str
-):
-    check_broken(NPM_NOT_INSTALLED[name], tmp_path / "broken", temp, not_pi)
-
-
-@needs_npm
-@pytest.mark.parametrize("name", NPM_WATCHED)
-def test_what_an_install_script_does_outside_of_the_sandbox_is_a_fault_and_undone(
-    name: str, tmp_path: Path, temp: Path, registry: None, not_pi: str, namespaces: None
-):
-    broken = NPM_WATCHED[name]
-    package = write_package(tmp_path / "broken", NPM_GOOD, broken.changes)
-    failure = broken.verify(package, program=not_pi)
-    kinds = [fault.kind for fault in failure.result.faults]
-    assert kinds == [broken.kind, "load"]  # the pi of this test cannot load anything
-
-
-@needs(PI)
-@pytest.mark.parametrize("name", NPM_NOT_LOADED)
-def test_a_package_that_does_not_load_has_its_own_verdict(
-    name: str, tmp_path: Path, temp: Path, registry: None, long_check: None
-):
-    check_broken(NPM_NOT_LOADED[name], tmp_path / "broken", temp, None)
-
-
-@needs(PI)
-def test_each_extension_that_does_not_load_has_its_own_verdict(
-    tmp_path: Path, temp: Path, registry: None
-):
-    # Each has a tool of its own, so that only what is meant is registered twice.
-    cases = {f"lib/{n}.ts": (case, f"tool_{n}") for n, case in enumerate(NPM_LOAD_ERRORS)}
-    changes = {
-        path: str(case.changes["index.ts"]).replace("dummy_tool", tool)
-        for path, (case, tool) in cases.items()
-    }
-    entries = ["./index.ts", *(f"./{path}" for path in cases)]
-    text = manifest(pi={"extensions": entries}, devDependencies={"left-pad-7": "1"})
-    package = write_package(tmp_path / "broken", NPM_GOOD, {**changes, "package.json": text})
-    result = verify_sandbox_install(package, check=False)
-    expected = {
-        (case.kind, case.message.replace("index.ts", path).replace("dummy_tool", tool))
-        for path, (case, tool) in cases.items()
-    }
-    assert {(fault.kind, fault.message) for fault in result.faults} == expected
-    assert (result.loaded.extensions, len(result.loaded.extension_errors)) == (3, 3)
 
 
 @needs(PI)
