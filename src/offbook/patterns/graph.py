@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator, Iterator
 
 __tracebackhide__ = True  # pytest shows the line of the test or the pattern
+FEW = 4  # dependencies of a computed value
 MAX_NESTED = 60  # computed values that may be evaluated inside each other before the stack unwinds
 MAX_SHOWN = 80  # characters of a value in a message
 
@@ -454,7 +455,8 @@ class Graph:
         self._nested += 1
         stack = [target]
         # Of the nodes below the last: the dependencies to compare, and the stale one they wait for.
-        waits: dict[Computed, tuple[Iterator[tuple[GraphNode, int]], GraphNode, int]] = {}
+        # A few of them are compared again from the first: that is faster than to keep them.
+        waits: dict[Computed, tuple[Iterator[tuple[GraphNode, int]], GraphNode, int] | None] = {}
         try:
             while stack:
                 node = stack[-1]
@@ -484,7 +486,8 @@ class Graph:
                             changed = True
                             break
                 if waiting is not None and waiting not in waits:
-                    waits[node] = unread, waiting, version  # type: ignore[possibly-undefined]
+                    many = len(node.dependencies or ()) > FEW
+                    waits[node] = (unread, waiting, version) if many else None  # type: ignore[possibly-undefined]
                     stack.append(waiting)  # type: ignore[arg-type] # only computed values are stale
                 elif changed or waiting is not None:
                     try:
