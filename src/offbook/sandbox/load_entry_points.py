@@ -103,7 +103,7 @@ def load_library(name: str) -> dict[str, Any]:
             errors.append(describe(error, module, module))
     report: dict[str, Any] = {"points": {}, "errors": errors, "loaded": [], "tools": []}
     stubs = sorted({file.parts[0] for file in _list_files(name) if file.suffix == ".pyi"})
-    # Stubs have nothing to import, and a collection of requirements has no file of its own.
+    # Stubs have nothing to import, and a collection of requirements has no files.
     # What a library imports in a function is its own choice: an extension has to declare it.
     report["modules"] = modules or stubs or list(distribution(name).requires or ())
     return report

@@ -220,7 +220,7 @@ def read_name(message: bytes) -> str:
 
 
 def write_report(reports: str, report: dict[str, object]) -> None:
-    """Write a report; each command has a file of its own."""
+    """Write a report; one file for each command."""
     with open(os.path.join(reports, f"{os.getpid()}.json"), "w") as file:
         json.dump(report, file)
 
