@@ -118,7 +118,7 @@ def open_html(browser: Browser, contexts: dict[str, Any], tmp_path: Path) -> Ite
         pages.append(opened.page)
         opened.page.goto(f"file://{path}{address}")
         opened.page.wait_for_selector('main[aria-busy="false"]', timeout=60_000)
-        opened.page.wait_for_selector(".summary, .overview, .panel, .remark", timeout=20_000)
+        opened.page.wait_for_selector(".summary, .overview, .panel, .remark, .chat", timeout=20_000)
         return opened
 
     yield open_

@@ -451,7 +451,7 @@ def _number(value: float | None) -> str:
 # Fields that a trace needs to be read, and numbers of the script: they say nothing of the agent.
 VOLATILE_FIELDS = frozenset(
     {"before", "after", "head", "exchange", "metadata", "step", "id", "count", "call_id", "usage"}
-    | {"observed"}  # of a tool: it says nothing of the agent either
+    | {"observed", "replayed"}  # of a tool and a request: they say nothing of the agent either
 )
 MEASURED_FIELD = re.compile(
     r"(?:.*_)?(?:ms|secs?|seconds|elapsed|duration|ts|timestamp|pid|port)|.*cost(?:_usd|_dollars)?"
@@ -491,8 +491,9 @@ def comparable_events(
     events: Iterable[Event], redaction: Redaction | None = None
 ) -> Iterator[ComparableEvent]:
     """Yield the events of a trace to compare; output in several events is joined to one."""
-    # The bytes of an exchange repeat what its request and its reply say.
-    left_out = {names.HEADER, names.WIRE}
+    # The bytes of an exchange repeat what its request and its reply say. A replay has the tape that
+    # a recording wrote.
+    left_out = {names.HEADER, names.WIRE, names.TAPE}
     listed = [event for event in _join_output(events) if event.event not in left_out]
     listed = without_repeated_executions(listed)
     made = {str(event.data.get("call_id")) for event in listed if event.event == names.TOOL_CALL}

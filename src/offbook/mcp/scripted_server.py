@@ -286,7 +286,7 @@ class ScriptedServer:
             if watch.is_reported(name, arguments):
                 return await run()
             watched = watch.call(name, arguments)
-            watched.served = True
+            watched.served, watched.server = True, self.name
             return await watched.run_async(run, _note)
 
 

@@ -442,6 +442,8 @@ class Rehearsal:
             self.hub.emit_data(RunStartData(self.subject.name, turns))
         else:
             self.hub.emit_data(RunStartData(self.subject.name, command=words))
+        if (tape := getattr(self._source, "tape", None)) is not None:  # of a cassette
+            self.hub.emit_data(tape)
         self._notify_watchers()
 
     def _judge_faults(self, run: Run) -> Verdict:

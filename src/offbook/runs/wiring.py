@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from offbook.determinism.network_guard import NetworkGuard
     from offbook.errors import ConnectionBlocked
     from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
+    from offbook.exchange.http_track import HttpTrack
     from offbook.exchange.model import (
         AliasedSource,
         ModelSource,
@@ -148,7 +149,7 @@ class Wiring:
         url = ""
         # A tape also has the tools of the run.
         self._hub.tool_track = getattr(self._source, "tool_track", None)
-        self._hub.http_track = getattr(self._source, "http_track", None)
+        self._hub.http_track = self._trace_http(getattr(self._source, "http_track", None))
         watch = self._attach_servers() if self._servers else None
         for agent in self._agents:
             agent.attach(self._hub)
@@ -199,6 +200,14 @@ class Wiring:
         if watch is not None and watch is not getattr(self._subject, "tool_watch", None):
             self._undo.append(watch.open(context))
         return msgspec.structs.replace(context, source=source)
+
+    def _trace_http(self, track: HttpTrack | None) -> HttpTrack | None:
+        """Return the HTTP track of a tape; its requests are part of the trace."""
+        if track is None:
+            return None
+        from offbook.sources.http_destination import TracedHttp
+
+        return TracedHttp(track, self._hub)
 
     async def _ask_person(self, question: PersonQuestion, /) -> Answer:
         """Return the answer of the script to a question of the agent; both are in the trace."""

@@ -13,9 +13,12 @@ from offbook.determinism.run_context import thread_variable, use_variable
 from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
 from offbook.exchange.http_track import HttpCall
 from offbook.exchange.providers import DEFAULT_PORTS
+from offbook.exchange.tool_track import running_tool
+from offbook.trace.events import HTTP, UNSET, EventData, Optional
 
 if TYPE_CHECKING:
     from offbook.exchange.http_track import HttpTrack
+    from offbook.trace.hub import Hub
 
 TIMEOUT = 300.0
 PATH_CHARACTERS = "/:@!$&'()*+,;=~%"
@@ -93,6 +96,52 @@ class HttpDestination:
                 raise ConnectionError(f"no valid response: {error!r}") from error
             finally:
                 connection.close()
+
+
+class HttpCallData(EventData, frozen=True):
+    """A request to another server; one without a response has the `error`."""
+
+    event_name = HTTP
+    method: str
+    url: str
+    status: int
+    replayed: bool
+    error: str | Optional = UNSET
+    tool: str | Optional = UNSET
+
+
+class TracedHttp:
+    """The HTTP track of a run, whose requests are emitted as events."""
+
+    def __init__(self, track: HttpTrack, hub: Hub) -> None:
+        self.replays = track.replays
+        self._track = track
+        self._hub = hub
+
+    @property
+    def failure(self) -> Exception | None:
+        """The first request that was not recorded."""
+        return self._track.failure
+
+    def find(self, call: HttpCall, /) -> HttpResponse | None:
+        """Return the response of the tape, if it has one."""
+        found = self._track.find(call)
+        if found is not None:
+            self._emit(call, found, replayed=True)
+        return found
+
+    def add(self, call: HttpCall, response: HttpResponse, /) -> None:
+        """Note a response."""
+        self._track.add(call, response)
+        self._emit(call, response, replayed=False)
+
+    def _emit(self, call: HttpCall, response: HttpResponse, *, replayed: bool) -> None:
+        failed = response.status == NO_RESPONSE
+        error = response.body.decode(errors="replace") if failed else UNSET
+        tool = running_tool.get() or UNSET
+        self._hub.emit_data(
+            HttpCallData(call.method, call.url, response.status, replayed, error, tool)
+        )
 
 
 def _raise_refused(response: HttpResponse) -> HttpResponse:

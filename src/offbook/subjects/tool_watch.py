@@ -155,7 +155,7 @@ class ToolWatch:
             self._open.remove(execution)
 
     def start(
-        self, tool: str, given: Any, call_id: str, functions: tuple[object, ...]
+        self, tool: str, given: Any, call_id: str, functions: tuple[object, ...], server: str
     ) -> ToolStartData:
         """Emit the start of an execution; return its data."""
         given = _to_json(given)
@@ -171,7 +171,7 @@ class ToolWatch:
         arguments = own.arguments
         if made is not None and arguments != made.input:
             arguments = _without_defaults(arguments, made.input, functions)
-        data = ToolStartData(call_id, own.name, arguments, number)
+        data = ToolStartData(call_id, own.name, arguments, number, server or UNSET)
         if self._hub is not None:
             self._hub.emit_data(data)
         return data
@@ -263,7 +263,7 @@ class WatchedCall:
             "_started",
             "_watch",
         ),
-        *("failed", "given", "replayed", "served", "tool"),
+        *("failed", "given", "replayed", "served", "server", "tool"),
     )
 
     def __init__(
@@ -287,6 +287,7 @@ class WatchedCall:
         self._began = 0.0
         self._fault: Fault | None = None  # that takes effect after the call
         self.served = False  # set by the server that runs it in this process
+        self.server = ""  # the name of an MCP server, set by it or its client
         self.failed = False  # set by a framework that turns an exception into a result
         self.replayed = False  # its end is that of a tape
 
@@ -382,7 +383,9 @@ class WatchedCall:
 
     def _start(self) -> None:
         call_id = self._started.call_id
-        self._started = self._watch.start(self.tool, self.given, call_id, self._functions)
+        self._started = self._watch.start(
+            self.tool, self.given, call_id, self._functions, self.server
+        )
         self._began = self._watch.timer()
         self._scope = use_variable(running_tool, self.tool)
         self._scope.__enter__()

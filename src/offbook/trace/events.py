@@ -8,6 +8,8 @@ Names
     model.change                 a request that differs from its conversation so far
     model.aside                  a side request, answered without the model
     model.wire                   the bytes of an exchange, if they are recorded
+    cassette.*                   the tape of the run: what it replays or records, where it differs
+    http.call                    a request to another server than a model, with a tape of HTTP
     tool.call|result|blocked     the tool calls of the model, and the results that it gets
     tool.start|end               the executions of tools, where they are seen
     tool.error                   an exception of a tool
@@ -55,6 +57,8 @@ ERROR = "model.error"  # The model answered with an error: status, category and 
 CHANGE = "model.change"  # A request differs from the conversation before: what, expected, got.
 ASIDE = "model.aside"  # A side request, such as a token count, answered without the model.
 WIRE = "model.wire"  # The bytes of an exchange: request and response, without secrets, limited.
+TAPE = "cassette.tape"  # The tape that a run replays or records: its file and its tracks.
+HTTP = "http.call"  # A request to another server, recorded or replayed: its URL and status.
 TOOL_CALL = "tool.call"  # The model calls a tool: its name, arguments and call id.
 TOOL_START = "tool.start"  # A tool starts to run: its input, and which execution of the call it is.
 TOOL_END = "tool.end"  # A tool ended: what it returned or raised, and the milliseconds it took.
@@ -263,7 +267,7 @@ class ToolCallData(EventData, frozen=True):
 class ToolStartData(EventData, frozen=True):
     """A tool starts to run with this input, for the `number`th time for its call.
 
-    `call_id` is empty if the model made no such call.
+    `call_id` is empty if the model made no such call. `server` is the MCP server of the tool.
     """
 
     event_name = TOOL_START
@@ -271,6 +275,7 @@ class ToolStartData(EventData, frozen=True):
     tool: str
     input: Any
     number: int = 1
+    server: str | Optional = UNSET
 
 
 class ToolEndData(EventData, frozen=True):
@@ -396,6 +401,15 @@ class WireData(EventData, frozen=True):
     response: dict[str, Any]
     exchange: str | Optional = UNSET
     ending: str | Optional = UNSET
+
+
+class TapeData(EventData, frozen=True):
+    """The tape of a run: replayed, or `recorded`."""
+
+    event_name = TAPE
+    file: str
+    tracks: list[str]
+    recorded: bool
 
 
 class PassthroughData(EventData, frozen=True):

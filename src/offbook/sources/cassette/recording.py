@@ -48,6 +48,7 @@ from offbook.sources.cassette.replay import Cassette, request_hat
 from offbook.sources.cassette.tool_effects import ToolEffects
 from offbook.sources.cassette.tracks import ToolReplay, TrackRecorder
 from offbook.sources.matching import answer_prewarm
+from offbook.trace.events import TapeData
 from offbook.trace.redaction import Redaction, RedactionRules, parse_redaction_rules
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class Recording:
         tracks: Tracks = "model",
     ) -> None:
         self.path = Path(cassette)
-        recorded = parse_tracks(tracks)
+        self._recorded = recorded = parse_tracks(tracks)
         if "model" not in recorded:
             raise UsageError("a recording has the track 'model'", hint="write tracks='model,tools'")
         self.interrupted = False
@@ -178,6 +179,11 @@ class Recording:
             inner = getattr(source, "http_track", None)
             add = self._tracks.add_http
             self.http_track = HttpRecorder(add, self._normalizer, self._redaction, inner)
+
+    @property
+    def tape(self) -> TapeData:
+        """What this recording writes, for the trace."""
+        return TapeData(str(self.path), list(self._recorded), recorded=True)
 
     # --------------------------------------------------------------------------- recording
 

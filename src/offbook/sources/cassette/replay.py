@@ -62,6 +62,7 @@ from offbook.trace.events import (
     ForkData,
     PassthroughData,
     ReorderedData,
+    TapeData,
     Verdict,
 )
 from offbook.trace.hub import Hub, current_hub
@@ -291,6 +292,11 @@ class Cassette:
         """The options of a recording of the same tracks as this tape."""
         tracks = self.file.header.tracks or ("model",)
         return {**self.track_options, "tracks": tracks}
+
+    @property
+    def tape(self) -> TapeData:
+        """What this replay answers from, for the trace."""
+        return TapeData(str(self.file.path), list(self._tracks), recorded=False)
 
     @property
     def diverged(self) -> bool:

@@ -30,7 +30,9 @@ def patch_sessions(module: Any) -> Iterator[Callable[[], None]]:
         watch = current_watch.get()
         if watch is None or not watch.expects(name):
             return await original(session, name, arguments, *args, **named)
-        return await watch.call(name, arguments or {}).run_async(
+        watched = watch.call(name, arguments or {})
+        watched.server = "mcp"  # a session does not keep the name of its server
+        return await watched.run_async(
             lambda: original(session, name, arguments, *args, **named), note
         )
 

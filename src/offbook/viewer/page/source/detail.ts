@@ -6,7 +6,8 @@ import { renderBlock, renderContent, renderConversation, renderMessage, renderRe
 import { button, clear, count, disclosure, duration, h, money, textBlock, visible } from "./dom.ts";
 import { diffHead, diffTexts, expectedBesideActual, pretty } from "./diff.ts";
 import { type Data, type TraceEvent, isRecord, list, records, str, textOf } from "./events.ts";
-import type { Conversation, Moment, Row, TraceInfo } from "./store.ts";
+import { renderForks } from "./fork.ts";
+import type { Conversation, Moment, Row, StepInfo, TraceInfo } from "./store.ts";
 import { tree } from "./tree.ts";
 import { renderWire, wireOf } from "./wire.ts";
 
@@ -21,7 +22,7 @@ export class Detail {
   private reading = false;
   private chosen = -1; // the number of a tab that was chosen while its event is read
 
-  constructor(private readonly open: (index: number) => void, private readonly onTab: (tab: string) => void) {}
+  constructor(private readonly open: (index: number, tab: string) => void, private readonly onTab: (tab: string) => void) {}
 
   async show(trace: number, index: number, info: TraceInfo, tab: string): Promise<void> {
     const version = ++this.version;
@@ -34,7 +35,8 @@ export class Detail {
     }
     const { row } = opened;
     const talk = row.kind === "model" ? await ask<Conversation | null>({ ask: "conversation", trace, index }) : null;
-    const changes = info.kinds.cell || info.kinds.other || info.calls ? await ask<number[]>({ ask: "changes", trace }) : [];
+    const changes = info.kinds.cell || info.kinds.file || info.calls ? await ask<number[]>({ ask: "changes", trace }) : [];
+    const step = await ask<StepInfo>({ ask: "step", trace, index });
     if (version !== this.version) return;
     const end = Math.max(index, row.folded ? index : row.pair); // a row ends with its reply or result
     this.tabs = [{ id: "event", label: talk ? "Reply" : eventLabel(row), fill: (panel) => renderEvent(panel, opened, talk) }];
@@ -43,12 +45,13 @@ export class Detail {
       this.tabs.push({ id: "added", label: "Request diff", fill: (panel) => panel.append(renderRequestDiff(talk)) });
     }
     if (info.kinds.process) this.tabs.push({ id: "output", label: "Output", fill: (panel) => this.renderOutput(panel, trace, end) });
-    if (changes.length) this.tabs.push({ id: "state", label: "State", fill: (panel) => this.renderState(panel, trace, end, changes) });
+    if (changes.length || step.number) this.tabs.push({ id: "state", label: "State", fill: (panel) => this.renderState(panel, trace, end, changes, step, info) });
     const wire = wireOf(opened.related);
     if (talk && wire.length) this.tabs.push({ id: "wire", label: "Wire", fill: (panel) => renderWire(panel, wire) });
     this.tabs.push({ id: "raw", label: "Raw", fill: (panel) => renderRaw(panel, opened) });
-    this.tab = this.tabs.some((entry) => entry.id === tab) ? tab : "event";
-    this.draw(opened);
+    const wanted = tab !== "bytes" ? tab : this.tabs.some(({ id }) => id === "wire") ? "wire" : "raw";
+    this.tab = this.tabs.some((entry) => entry.id === wanted) ? wanted : "event";
+    this.draw(opened, step);
     this.reading = false;
     this.choose(this.chosen);
     this.chosen = -1;
@@ -61,8 +64,8 @@ export class Detail {
     clear(this.element);
   }
 
-  private draw({ row, event }: Opened): void {
-    const facts = [row.name, `event ${row.index + 1}`, `at ${duration(row.ts)}`, row.duration >= 0 ? `took ${duration(row.duration)}` : "",
+  private draw({ row, event }: Opened, step: StepInfo): void {
+    const facts = [row.name, `event ${row.index + 1}`, step.number ? `step ${step.number} of ${step.total}` : "", `at ${duration(row.ts)}`, row.duration >= 0 ? `took ${duration(row.duration)}` : "",
       row.who, row.tokens ? count(row.tokens, "token") : "", money(row.cost), event.ts > 1e11 ? new Date(event.ts).toISOString() : ""];
     const head = h("header", { class: "event-head" },
       h("h2", { class: row.status }, visible(row.title), row.kind === "model" ? "" : ` ${visible(row.text)}`),
@@ -124,7 +127,14 @@ export class Detail {
     panel.append(box);
   }
 
-  private async renderState(panel: HTMLElement, trace: number, index: number, changes: number[]): Promise<void> {
+  /** The conversation, the files and the cells after an event, and how to repeat the run up to it. */
+  private async renderState(panel: HTMLElement, trace: number, index: number, changes: number[], step: StepInfo, info: TraceInfo): Promise<void> {
+    const walk = (label: string, to: number, key: string) => button(label, () => this.open(to, "state"), { class: "more", disabled: to < 0, title: `Key ${key}` });
+    if (step.total) panel.append(h("p", { class: "steps" }, walk("‹ Previous step", step.previous, ","), step.number ? ` Step ${step.number} of ${step.total} ` : " Before the first step ", walk("Next step ›", step.next, ".")));
+    if (info.tape && step.number) panel.append(renderForks(info.tape, step));
+    const talk = step.index >= 0 ? await ask<Conversation | null>({ ask: "conversation", trace, index: step.index }) : null;
+    if (talk) panel.append(disclosure([h("b", {}, "Conversation"), ` ${count(talk.messages.length + (talk.reply ? 1 : 0), "message")}`], (body) => body.append(renderConversation(talk)), !changes.length, "item"));
+    if (!changes.length) return;
     const earlier = changes.filter((change) => change <= index);
     const now = await ask<Moment>({ ask: "moment", trace, index });
     const start = { cells: {}, files: {} };
@@ -138,7 +148,7 @@ export class Detail {
     };
     choices.addEventListener("change", () => void update());
     panel.append(h("p", {}, h("label", { for: "moment" }, "State after this event, compared with "), choices),
-      changes.some((change) => change > index) ? button("Next change", () => this.open(changes.find((change) => change > index)!), { class: "more" }) : h("span", {}), result);
+      changes.some((change) => change > index) ? button("Next change", () => this.open(changes.find((change) => change > index)!, "state"), { class: "more" }) : h("span", {}), result);
     await update();
   }
 }
@@ -170,7 +180,7 @@ function renderMoments(before: Moment, after: Moment): HTMLElement {
 export function renderMessageText(text: string): HTMLElement {
   const lines = visible(plain(text)).split("\n");
   if (lines.length < 2) return h("p", { class: "why" }, lines[0]);
-  const box = h("div", { class: "diff why against", tabindex: 0, role: "group", aria: { label: "message" } });
+  const box = h("div", { class: "diff why", tabindex: 0, role: "group", aria: { label: "message" } });
   const signOf = (line: string) => /^\s*([-+])(?:\s|$)/.exec(line)?.[1] ?? "";
   if (lines.some((line) => signOf(line) === "-") && lines.some((line) => signOf(line) === "+")) box.append(diffHead(["expected", "got"]));
   for (const line of lines) {

@@ -77,8 +77,7 @@ const CONTEXT = 3;
 export function diffTexts(before: string, after: string, labels: [string, string] = ["before", "after"]): HTMLElement {
   const changes = compareLists(visible(before).split("\n"), visible(after).split("\n"));
   if (changes.every((change) => change.sign === " ")) return h("p", { class: "faint" }, "No difference.");
-  const against = labels[0] === "expected" ? " against" : "";
-  const box = h("div", { class: `diff${against}`, role: "group", tabindex: 0, aria: { label: `difference between ${labels[0]} and ${labels[1]}` } }, diffHead(labels));
+  const box = h("div", { class: "diff", role: "group", tabindex: 0, aria: { label: `difference between ${labels[0]} and ${labels[1]}` } }, diffHead(labels));
   for (let i = 0; i < changes.length; i++) {
     const change = changes[i]!;
     if (change.sign === " ") {
@@ -136,7 +135,7 @@ export function expectedBesideActual(expected: unknown, actual: unknown): HTMLEl
   const [first, second] = single ? marked(visible(left), visible(right)) : [[visible(left)], [visible(right)]];
   return h("div", {},
     h("div", { class: "pair" },
-      h("div", {}, h("h4", {}, "expected"), h("pre", { class: "text expected", tabindex: 0 }, ...first)),
-      h("div", {}, h("h4", {}, "got"), h("pre", { class: "text actual", tabindex: 0 }, ...second))),
+      h("div", {}, h("h4", {}, "− expected"), h("pre", { class: "text expected", tabindex: 0 }, ...first)),
+      h("div", {}, h("h4", {}, "+ got"), h("pre", { class: "text actual", tabindex: 0 }, ...second))),
     single ? null : diffTexts(left, right, ["expected", "got"]));
 }

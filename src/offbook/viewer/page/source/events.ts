@@ -13,15 +13,15 @@ export interface TraceEvent {
 }
 
 export const KINDS = [
-  "run", "turn", "model", "tool", "hook", "ui", "host", "step", "hat", "cell", "process", "fault",
-  "check", "other",
+  "run", "turn", "model", "tool", "http", "hook", "ui", "host", "step", "hat", "file", "cell",
+  "process", "fault", "check", "other",
 ] as const;
 export type Kind = (typeof KINDS)[number];
 
 export const KIND_LABELS: Record<Kind, string> = {
-  run: "Runs", turn: "Turns", model: "Model", tool: "Tools", hook: "Hooks", ui: "UI",
-  host: "Host", step: "Steps", hat: "Hats", cell: "Cells", process: "Processes",
-  fault: "Faults", check: "Checks", other: "Other",
+  run: "Runs", turn: "Turns", model: "Model", tool: "Tools", http: "HTTP", hook: "Hooks",
+  ui: "People", host: "Host", step: "Steps", hat: "Hats", file: "Files", cell: "Cells",
+  process: "Processes", fault: "Faults", check: "Checks", other: "Other",
 };
 
 const EXACT: Record<string, Kind> = {
@@ -35,7 +35,8 @@ const EXACT: Record<string, Kind> = {
 const PREFIXES: Record<string, Kind> = {
   model: "model", tool: "tool", hook: "hook", ui: "ui", host: "host", step: "step", bus: "hat",
   cell: "cell", harness: "cell", process: "process", ux: "process", fault: "fault", check: "check",
-  turn: "turn", agent: "turn", isolation: "fault", cassette: "model",
+  turn: "turn", agent: "turn", isolation: "fault", cassette: "model", http: "http", person: "ui",
+  cli: "host", remote: "host", workspace: "file",
 };
 
 export function kindOf(name: string): Kind {
@@ -139,6 +140,13 @@ export function describe(name: string, data: Data): [string, string] {
     case "step.pre": return ["step", `${str(data.target)} ${shorten(compact(data.args ?? data.input ?? {}), 100)}`];
     case "step.post": return ["step ended", `${str(data.target)} ${shorten(str(data.error ?? data.output))}`];
     case "host.call": return [`host ${str(data.capability)}.${str(data.operation)}`, "error" in data ? `error: ${shorten(str(data.error))}` : `→ ${shorten(str(data.result))}`];
+    case "http.call": return [`${str(data.method)} ${shorten(str(data.url), 100)}`, `→ ${data.error ? `error: ${shorten(str(data.error))}` : str(data.status)}${data.replayed ? " (tape)" : ""}`];
+    case "person.asked": return ["asks a person", `${shorten(str(data.question) || describeCall(data.tool, data.input))}${"answer" in data ? ` → ${shorten(str(data.answer), 60)}` : ""}`];
+    case "person.said": return ["person", `“${shorten(str(data.text))}”`];
+    case "cli.call": return [`program ${str(data.program)}`, `${shorten(list(data.args).map(str).join(" "), 100)} → exit code ${str(data.exit_code)}`];
+    case "remote.task": return [`agent ${str(data.agent)}`, `${str(data.state)} → ${shorten(str(data.answer))}`];
+    case "cassette.tape": return [data.recorded ? "records a tape" : "replays a tape", `${str(data.file)} (${list(data.tracks).map(str).join(", ")})`];
+    case "cassette.fork": return ["fork", `leaves the tape ${str(data.parent)} after interaction ${str(data.step)}`];
     case "handoff": return ["handoff", `${str(data.from)} → ${str(data.to)}`];
     case "bus.publish": return [`publish ${str(data.topic)}`, shorten(str(data.payload))];
     case "workspace.files": return ["files", shorten([...Object.keys(isRecord(data.written) ? data.written : {}), ...list(data.deleted).map((name) => `${str(name)} (deleted)`)].join(", "))];

@@ -19,14 +19,15 @@ interface Block { rows: Row[]; age: number }
 /** The element of a row. It shows one row after another while the list scrolls. */
 class RowElement {
   private readonly mark = h("span", { class: "mark" });
+  private readonly fold = h("span", { class: "fold", aria: { hidden: true } });
   private readonly title = h("b");
   private readonly rest = h("span", { class: "rest" });
   private readonly who = h("span", { class: "who" });
   private readonly tokens = h("span", { class: "tokens" });
   private readonly time = h("span", { class: "time" });
   private readonly bar = h("span", { class: "bar" });
-  readonly element = h("div", { role: "option", hidden: true }, this.mark,
-    h("span", { class: "label" }, this.title, " ", this.rest), this.who, this.tokens, this.time,
+  readonly element = h("div", { role: "treeitem", hidden: true }, this.mark,
+    h("span", { class: "label" }, this.fold, this.title, " ", this.rest), this.who, this.tokens, this.time,
     h("span", { class: "waterfall", aria: { hidden: true } }, this.bar));
   private row: Row | null = null;
   private position = -1;
@@ -59,6 +60,9 @@ class RowElement {
     element.dataset.index = String(row.index);
     element.title = visible(`${row.name}\n${row.title} ${row.text}`);
     element.style.setProperty("--depth", String(row.depth));
+    element.setAttribute("aria-level", String(row.depth + 1));
+    if (row.fold) element.setAttribute("aria-expanded", String(row.fold === "open"));
+    else element.removeAttribute("aria-expanded");
     this.mark.textContent = MARKS[row.status];
     if (row.status) this.mark.setAttribute("aria-label", STATUS_WORDS[row.status]);
     else this.mark.removeAttribute("aria-label");
@@ -104,9 +108,9 @@ export class EventList {
   position = -1; // of the selected row in the selection
   selected = -1; // its event
 
-  constructor(private readonly onSelect: (index: number, focus: boolean) => void) {
+  constructor(private readonly onSelect: (index: number, focus: boolean) => void, private readonly onFold: (index: number, close: boolean) => void) {
     this.element = h("div", {
-      class: "list", id: "events", role: "listbox", tabindex: 0, aria: { label: "Events of the trace" },
+      class: "list", id: "events", role: "tree", tabindex: 0, aria: { label: "Events of the trace" },
       on: { scroll: () => this.schedule(), keydown: (event) => this.onKey(event as KeyboardEvent), click: (event) => this.onClick(event) },
     }, this.canvas, this.empty);
     new ResizeObserver(() => this.schedule()).observe(this.element);
@@ -215,7 +219,22 @@ export class EventList {
 
   private onClick(event: Event): void {
     const row = (event.target as Element).closest<HTMLElement>(".row");
-    if (row) this.select(Number(row.dataset.position), Number(row.dataset.index), false);
+    if (!row) return;
+    const expanded = row.getAttribute("aria-expanded");
+    if (expanded && (event.target as Element).closest(".fold")) this.onFold(Number(row.dataset.index), expanded === "true");
+    else this.select(Number(row.dataset.position), Number(row.dataset.index), false);
+  }
+
+  /** Close or open the selected row; an open row is left for the next, one inside for its parent. */
+  private async turn(close: boolean): Promise<void> {
+    const row = this.rowAt(this.position);
+    if (!row) return;
+    if (row.fold === (close ? "open" : "closed")) this.onFold(row.index, close);
+    else if (!close && row.fold) await this.go(this.position + 1);
+    else if (close) {
+      const parent = await ask<number>({ ask: "parent", trace: this.trace, index: row.index });
+      if (parent >= 0) await this.go(await ask<number>({ ask: "position", trace: this.trace, index: parent }));
+    }
   }
 
   private select(position: number, index: number, focus: boolean): void {
@@ -254,6 +273,11 @@ export class EventList {
 
   private onKey(event: KeyboardEvent): void {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === "ArrowLeft" || event.key === "ArrowRight") {
+      event.preventDefault();
+      event.stopPropagation();
+      return void this.turn(event.key === "ArrowLeft");
+    }
     const page = Math.max(1, Math.floor(this.element.clientHeight / ROW_HEIGHT) - 1);
     const steps: Record<string, number> = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity };
     const step = steps[event.key];

@@ -1,5 +1,7 @@
 // The page: its state, its keys and its address. The same script is the worker's.
 
+import type { ChatEntry } from "./chat_entries.ts";
+import { renderChat } from "./chat.ts";
 import { ask, connect } from "./client.ts";
 import { hasComparison, renderComparison } from "./compare.ts";
 import { markdownOf, playbookOf } from "./copy.ts";
@@ -10,16 +12,20 @@ import { KIND_LABELS, KINDS, type Kind, str } from "./events.ts";
 import { startLive } from "./live.ts";
 import { EventList } from "./list.ts";
 import { renderOverview } from "./overview.ts";
-import { type Filter, type PageInfo, type Row, type ScriptTurn, STRIP_FAILURE, STRIP_MARKS, type TraceInfo } from "./store.ts";
-import { outcomeBadge, reason, renderSummary } from "./summary.ts";
+import { type Filter, type Level, type PageInfo, type Row, type ScriptTurn, type StepInfo, type TraceInfo, USUAL_LEVEL } from "./store.ts";
+import { OUTCOME_MARKS, outcomeBadge, reason, renderSummary } from "./summary.ts";
+import { Timeline } from "./timeline.ts";
 import { startWorker } from "./worker.ts";
 
-type View = "overview" | "trace" | "compare";
+type View = "overview" | "trace" | "chat" | "compare";
+
+const LEVELS = ["What happened", "Usual rows", "Every event", "Every byte"];
 
 const KEYS: [string, string][] = [
   ["↓ ↑ or j k", "next or previous event"], ["Page Down, Page Up, Home, End", "move far"], ["n, p", "next or previous failure"],
   ["Enter", "into the event; Escape back to the list"], ["Escape", "back to the summary"], ["1 … 6", "a tab of the event"], ["/", "search"], ["f", "only problems"],
-  ["a", "all events, also replies and results on their own"], ["o", "overview of all traces"], ["c", "comparison"], ["[ ]", "previous or next trace"],
+  ["← →", "close or open a row"], [", .", "previous or next step: a reply of the model"], ["− +", "fewer or more details, up to every byte"],
+  ["a", "all events, also replies and results on their own"], ["v", "chat or events"], ["o", "overview of all traces"], ["c", "comparison"], ["[ ]", "previous or next trace"],
   ["l", "copy a link to this event"], ["t", "light or dark"], ["?", "this list"],
 ];
 
@@ -29,7 +35,7 @@ class Page {
   private trace = 0;
   private event = -1;
   private tab = "event";
-  private filter: Filter = { kinds: [], who: "", text: "", problems: false, all: false, from: -1, to: -1 };
+  private filter: Filter = { kinds: [], who: "", text: "", problems: false, level: USUAL_LEVEL, closed: [], from: -1, to: -1 };
   private writing = false; // the page changes the address itself
   private searching = 0;
   private printing = 0;
@@ -37,10 +43,13 @@ class Page {
   private readonly header = h("header", { class: "top" });
   private readonly main = h("main", { class: "main" });
   private readonly toolbar = h("div", { class: "toolbar", role: "search" });
-  private readonly strip = h("canvas", { class: "strip", role: "img", aria: { label: "The trace over time. Drag to keep a range, double-click to clear it." } });
+  private readonly timeline = new Timeline({
+    open: (index) => void this.jump(index),
+    keep: (from, to) => { Object.assign(this.filter, { from, to }); void this.applyFilter().then(() => this.drawTimeline()); },
+  });
   private readonly status = h("div", { class: "status", role: "status", aria: { live: "polite" } });
-  private readonly list = new EventList((index, focus) => this.openEvent(index, focus));
-  private readonly detail = new Detail((index) => void this.jump(index), (tab) => { this.tab = tab; this.writeAddress(); });
+  private readonly list = new EventList((index, focus) => this.openEvent(index, focus), (index, close) => this.fold(index, close));
+  private readonly detail = new Detail((index, tab) => void this.jump(index, tab), (tab) => { this.tab = tab; this.writeAddress(); });
   private readonly side = h("section", { class: "side", aria: { label: "Summary or event" } });
   private readonly help = h("dialog", { class: "help", aria: { label: "Keys" } });
 
@@ -53,8 +62,6 @@ class Page {
     document.addEventListener("keydown", (event) => this.onKey(event));
     window.addEventListener("hashchange", () => { if (!this.writing) void this.readAddress(); });
     window.addEventListener("beforeprint", () => this.preparePrint());
-    new ResizeObserver(() => this.drawStrip()).observe(this.strip);
-    this.listenToStrip();
     try {
       const info = await this.read();
       this.complete = true;
@@ -118,7 +125,7 @@ class Page {
     if (this.complete) this.preparePrintLater();
     if (this.live && atEnd && this.event < 0) this.list.element.scrollTop = this.list.element.scrollHeight;
     if (this.event < 0) clear(this.side, this.summaryOf(trace));
-    void this.drawStrip();
+    void this.drawTimeline();
   }
 
   /** Everything was replaced: show the trace of this name again, or the overview. */
@@ -139,16 +146,17 @@ class Page {
   private address(): string {
     const parts = new URLSearchParams();
     if (this.view !== "trace") parts.set("view", this.view);
-    else {
+    if (this.view === "chat") parts.set("trace", String(this.trace + 1));
+    if (this.view === "trace") {
       parts.set("trace", String(this.trace + 1));
       if (this.event >= 0) parts.set("event", String(this.event + 1));
       if (this.tab !== "event") parts.set("tab", this.tab);
-      const { kinds, who, text, problems, all } = this.filter;
+      const { kinds, who, text, problems, level } = this.filter;
       if (kinds.length) parts.set("kinds", kinds.join(","));
       if (who) parts.set("who", who);
       if (text) parts.set("q", text);
       if (problems) parts.set("problems", "1");
-      if (all) parts.set("all", "1");
+      if (level !== USUAL_LEVEL) parts.set("level", String(level));
     }
     return `#${parts.toString()}`;
   }
@@ -167,12 +175,13 @@ class Page {
     const several = info.traces.length > 1 || info.runs.length > 0;
     const fallback: View = hasComparison(info) ? "compare" : several || !info.traces.length ? "overview" : "trace";
     const wanted = parts.get("view") ?? (parts.has("trace") ? "trace" : fallback);
-    this.view = wanted === "compare" || wanted === "overview" ? wanted : "trace";
+    this.view = wanted === "compare" || wanted === "overview" || wanted === "chat" ? wanted : "trace";
     this.trace = Math.max(0, Math.min(info.traces.length - 1, Number(parts.get("trace") ?? 1) - 1 || 0));
     this.event = Number(parts.get("event") ?? 0) - 1;
     this.tab = parts.get("tab") ?? "event";
     const kinds = (parts.get("kinds") ?? "").split(",").filter((kind): kind is Kind => (KINDS as readonly string[]).includes(kind));
-    this.filter = { kinds, who: parts.get("who") ?? "", text: parts.get("q") ?? "", problems: parts.has("problems"), all: parts.has("all"), from: -1, to: -1 };
+    const level = Number(parts.get("level") ?? (parts.has("all") ? 2 : USUAL_LEVEL)); // links of version 1.0 have `all`
+    this.filter = { kinds, who: parts.get("who") ?? "", text: parts.get("q") ?? "", problems: parts.has("problems"), level: (LEVELS[level] ? level : USUAL_LEVEL) as Level, closed: [], from: -1, to: -1 };
     await this.draw();
   }
 
@@ -187,13 +196,17 @@ class Page {
     } else if (this.view === "compare") {
       clear(this.main, renderComparison(info, (trace, seq) => void this.openStep(trace, seq)));
       this.main.querySelector<HTMLElement>("#compare")?.focus();
+    } else if (this.view === "chat") {
+      const entries = await ask<ChatEntry[] | null>({ ask: "chat", trace: this.trace });
+      clear(this.main, renderChat(entries ?? [], (index) => { this.view = "trace"; this.event = index; void this.draw(); }));
+      this.main.querySelector<HTMLElement>("#chat")?.focus();
     } else {
       this.drawToolbar();
-      clear(this.main, this.strip, this.toolbar, h("div", { class: "split" }, this.list.element, this.side));
+      clear(this.main, this.timeline.element, this.toolbar, h("div", { class: "split" }, this.list.element, this.side));
       await this.applyFilter();
       if (this.event >= 0) await this.jump(this.event);
       else this.showSummary();
-      this.drawStrip();
+      void this.drawTimeline();
       if (!document.activeElement || document.activeElement === document.body) this.list.element.focus({ preventScroll: true });
     }
     this.writeAddress();
@@ -229,14 +242,15 @@ class Page {
     const trace = this.current;
     const several = info.traces.length > 1 || info.runs.length > 0;
     const title = str(info.page.title) || trace?.name || "Offbook";
-    document.title = trace && this.view === "trace" ? `${{ passed: "✓", failed: "✗", unfinished: "…", "no verdict": "?" }[trace.outcome]} ${trace.name}` : title;
+    document.title = trace && this.view === "trace" ? `${OUTCOME_MARKS[trace.outcome]} ${trace.name}` : title;
     const why = trace ? visible(reason(trace)) : "";
     clear(this.header,
       h("h1", {}, visible(title)),
-      this.view === "trace" && trace ? h("span", { class: "top-outcome" }, outcomeBadge(trace.outcome), h("span", { class: "top-why", title: why }, why)) : h("span", { class: "top-outcome" }),
+      (this.view === "trace" || this.view === "chat") && trace ? h("span", { class: "top-outcome" }, outcomeBadge(trace.outcome), h("span", { class: "top-why", title: why }, why)) : h("span", { class: "top-outcome" }),
       h("nav", { aria: { label: "Views" } },
         several ? button("Overview", () => this.show("overview"), { aria: { keyshortcuts: "o", current: this.view === "overview" ? "page" : "false" } }) : null,
         hasComparison(info) ? button("Compare", () => this.show("compare"), { aria: { keyshortcuts: "c", current: this.view === "compare" ? "page" : "false" } }) : null,
+        trace ? button("Chat", () => this.show(this.view === "chat" ? "trace" : "chat"), { title: "The run as a chat (v)", aria: { keyshortcuts: "v", current: this.view === "chat" ? "page" : "false" } }) : null,
         several && info.traces.length ? this.traceMenu(info) : null,
         this.live ? button("Review", () => location.assign("review"), { title: "Pending snapshots and goldens" }) : null,
         button("◐", () => this.toggleTheme(), { title: "Light or dark (t)", aria: { label: "Light or dark" } }),
@@ -265,9 +279,10 @@ class Page {
 
   private openTrace(trace: number): void {
     if (!this.info?.traces[trace]) return;
-    this.view = "trace";
+    if (this.view !== "chat") this.view = "trace";
     this.trace = trace;
     this.event = -1;
+    this.filter.closed = [];
     this.tab = "event";
     this.list.mark(-1);
     this.list.element.scrollTop = 0;
@@ -296,7 +311,11 @@ class Page {
       } else return;
       event.stopPropagation();
     });
-    clear(this.toolbar, search, this.chips, this.agents, this.toggle("Problems", "problems", "f"), this.toggle("All events", "all", "a"));
+    const levels = h("select", { id: "level", title: "Keys − and +", aria: { label: "Level of detail" }, on: { change: () => this.setLevel(Number(levels.value)) } },
+      ...LEVELS.map((label, level) => h("option", { value: String(level) }, label)));
+    levels.value = String(this.filter.level);
+    const problems = h("button", { type: "button", class: "chip", title: "Key f", aria: { pressed: this.filter.problems, keyshortcuts: "f" }, data: { toggle: "problems" }, on: { click: () => this.flipProblems() } }, "Problems");
+    clear(this.toolbar, search, levels, this.chips, this.agents, problems);
     this.drawChips(trace);
   }
 
@@ -306,7 +325,7 @@ class Page {
   /** The kinds and the agents of the trace: more may come while it is read. */
   private drawChips(trace: TraceInfo): void {
     const focused = (document.activeElement as HTMLElement | null)?.dataset.kind;
-    const counts = this.filter.all ? trace.kinds : trace.rows; // as many as the list has rows
+    const counts = trace.counts[this.filter.level]!; // as many as the list has rows
     clear(this.chips, ...KINDS.filter((kind) => counts[kind]).map((kind) =>
       h("button", { type: "button", class: `chip ${kind}`, data: { kind }, aria: { pressed: this.filter.kinds.includes(kind) }, on: { click: () => this.toggleKind(kind) } },
         KIND_LABELS[kind], h("span", { class: "faint" }, ` ${counts[kind]!.toLocaleString("en")}`))));
@@ -319,13 +338,24 @@ class Page {
     }
   }
 
-  private toggle(label: string, name: "problems" | "all", key: string): HTMLElement {
-    return h("button", { type: "button", class: "chip", title: `Key ${key}`, aria: { pressed: this.filter[name], keyshortcuts: key }, data: { toggle: name }, on: { click: () => this.flip(name) } }, label);
+  private flipProblems(): void {
+    this.filter.problems = !this.filter.problems;
+    this.drawToolbar();
+    void this.applyFilter();
   }
 
-  private flip(name: "problems" | "all"): void {
-    this.filter[name] = !this.filter[name];
+  private setLevel(level: number): void {
+    if (!LEVELS[level]) return;
+    this.filter.level = level as Level;
     this.drawToolbar();
+    void this.applyFilter();
+    if (this.event >= 0) this.openEvent(this.event, false);
+  }
+
+  /** Hide or show the rows below one. */
+  private fold(index: number, close: boolean): void {
+    const others = this.filter.closed.filter((each) => each !== index);
+    this.filter.closed = close ? [...others, index] : others;
     void this.applyFilter();
   }
 
@@ -355,15 +385,21 @@ class Page {
     this.event = index;
     clear(this.side, this.detail.element);
     this.app.classList.add("with-event");
-    void this.detail.show(this.trace, index, this.current!, this.tab).then(() => { if (focus) this.focusPanel(); });
+    const tab = this.tab === "event" && this.filter.level === 3 ? "bytes" : this.tab;
+    void this.detail.show(this.trace, index, this.current!, tab).then(() => { if (focus) this.focusPanel(); });
     this.writeAddress();
+    void this.drawTimeline();
+  }
+
+  private drawTimeline(): Promise<void> {
+    return this.timeline.show(this.trace, this.event, this.filter.from, this.filter.to);
   }
 
   /** Select an event; without the filter if the filter hides it. */
-  private async jump(index: number): Promise<void> {
+  private async jump(index: number, tab = ""): Promise<void> {
     const trace = this.current;
     if (!trace || index < 0 || index >= trace.events) return this.showSummary();
-    this.tab = this.event === index ? this.tab : "event";
+    this.tab = tab || (this.event === index ? this.tab : "event");
     let position = await ask<number>({ ask: "position", trace: this.trace, index });
     const at = async () => (await ask<{ index: number }[]>({ ask: "rows", trace: this.trace, start: position, end: position + 1 }))[0]?.index;
     const found = position >= 0 ? await at() : undefined;
@@ -373,7 +409,8 @@ class Page {
       const shown = opened?.row.folded && opened.row.pair >= 0 ? opened.row.pair : index;
       position = await ask<number>({ ask: "position", trace: this.trace, index: shown });
       if (position < 0 || (await at()) !== shown) {
-        this.filter = { ...this.filter, kinds: [], who: "", text: "", problems: false, from: -1, to: -1 };
+        const level = Math.max(this.filter.level, USUAL_LEVEL) as Level;
+        this.filter = { ...this.filter, kinds: [], who: "", text: "", problems: false, level, closed: [], from: -1, to: -1 };
         this.drawToolbar();
         await this.applyFilter();
         position = await ask<number>({ ask: "position", trace: this.trace, index: shown });
@@ -397,6 +434,14 @@ class Page {
     this.side.querySelector<HTMLElement>(".panel")?.focus();
   }
 
+  /** Go to the next or previous reply of the model; the tab stays. */
+  private async walkSteps(step: 1 | -1): Promise<void> {
+    const { previous, next } = await ask<StepInfo>({ ask: "step", trace: this.trace, index: this.event });
+    const index = step > 0 ? next : previous;
+    if (index >= 0) await this.jump(index, this.tab);
+    else this.say(step > 0 ? "This is the last step." : "This is the first step.");
+  }
+
   private async walkProblems(step: 1 | -1): Promise<void> {
     const from = this.event < 0 ? (step > 0 ? -1 : this.current?.events ?? 0) : this.event;
     const index = await ask<number>({ ask: "problem", trace: this.trace, index: from, step });
@@ -414,57 +459,6 @@ class Page {
     if (next.closest(".run")) next.click();
   }
 
-  // --- The strip
-
-  private async drawStrip(): Promise<void> {
-    const trace = this.current;
-    const width = this.strip.clientWidth;
-    if (!trace || !width || !trace.events) return;
-    const scale = Math.min(2, window.devicePixelRatio || 1);
-    const columns = Math.max(10, Math.floor(width / 3));
-    const marks = await ask<Uint8Array>({ ask: "strip", trace: this.trace, columns });
-    const height = 36;
-    this.strip.width = width * scale;
-    this.strip.height = height * scale;
-    const context = this.strip.getContext("2d");
-    if (!context || !marks) return;
-    context.scale(scale, scale);
-    const style = getComputedStyle(document.documentElement);
-    const colours = KINDS.map((kind) => style.getPropertyValue(`--${kind}`) || "gray");
-    const failure = style.getPropertyValue("--fail");
-    for (let at = 0; at < columns; at++) {
-      const column = marks.subarray(at * STRIP_MARKS, (at + 1) * STRIP_MARKS);
-      const used = column.subarray(1).findIndex((mark) => mark === 0);
-      const size = Math.min(8, (height - 4) / (used < 0 ? STRIP_MARKS - 1 : Math.max(1, used)));
-      column.forEach((mark, row) => {
-        if (!mark) return;
-        const failed = mark === STRIP_FAILURE;
-        context.fillStyle = failed ? failure : colours[mark - 1]!;
-        context.fillRect(at * (width / columns), failed ? 0 : height - 2 - row * size, 2.4, failed ? height : Math.max(1, size - 0.6));
-      });
-    }
-    if (this.filter.from >= 0) {
-      context.fillStyle = style.getPropertyValue("--range");
-      const [from, to] = [this.filter.from, this.filter.to].map((time) => (width * time) / Math.max(1, trace.duration));
-      context.fillRect(from!, 0, Math.max(2, to! - from!), height);
-    }
-  }
-
-  private listenToStrip(): void {
-    let begin = -1;
-    const time = (event: PointerEvent) => Math.max(0, Math.min(1, event.offsetX / this.strip.clientWidth)) * (this.current?.duration ?? 0);
-    this.strip.addEventListener("pointerdown", (event) => { begin = time(event); this.strip.setPointerCapture(event.pointerId); });
-    this.strip.addEventListener("pointerup", (event) => {
-      const [from, to] = [begin, time(event)].sort((a, b) => a - b);
-      begin = -1;
-      const wide = (to! - from!) / Math.max(1, this.current?.duration ?? 1) > 0.01;
-      this.filter.from = wide ? from! : -1;
-      this.filter.to = wide ? to! : -1;
-      void this.applyFilter().then(() => this.drawStrip());
-    });
-    this.strip.addEventListener("dblclick", () => { this.filter.from = -1; void this.applyFilter().then(() => this.drawStrip()); });
-  }
-
   // --- Keys, theme, paper
 
   private onKey(event: KeyboardEvent): void {
@@ -475,6 +469,7 @@ class Page {
     const inPanel = target.closest(".side") !== null;
     const keys: Record<string, () => void> = {
       "?": () => this.help.showModal(), t: () => this.toggleTheme(),
+      v: () => { if (this.current) this.show(this.view === "chat" ? "trace" : "chat"); },
       o: () => { if (this.info && (this.info.traces.length > 1 || this.info.runs.length)) this.show("overview"); },
       c: () => { if (this.info && hasComparison(this.info)) this.show("compare"); },
       "[": () => this.openTrace(this.view === "trace" ? this.trace - 1 : this.trace), "]": () => this.openTrace(this.view === "trace" ? this.trace + 1 : this.trace),
@@ -484,7 +479,9 @@ class Page {
       "/": () => { this.toolbar.querySelector<HTMLInputElement>("#search")?.focus(); },
       j: () => void this.list.go(this.list.position + 1), k: () => void this.list.go(this.list.position - 1),
       n: () => void this.walkProblems(1), p: () => void this.walkProblems(-1),
-      f: () => this.flip("problems"), a: () => this.flip("all"), l: () => void this.copyLink(),
+      f: () => this.flipProblems(), a: () => this.setLevel(this.filter.level === 2 ? USUAL_LEVEL : 2), l: () => void this.copyLink(),
+      "+": () => this.setLevel(this.filter.level + 1), "-": () => this.setLevel(this.filter.level - 1),
+      ",": () => void this.walkSteps(-1), ".": () => void this.walkSteps(1),
       Escape: () => { if (inPanel && this.event >= 0) this.list.element.focus(); else { this.showSummary(); this.list.element.focus(); } },
     });
     if (this.view === "trace" && !inPanel && !target.closest("button, summary, a")) {
@@ -517,7 +514,7 @@ class Page {
 
   private theme(theme: string): void {
     if (theme === "light" || theme === "dark") document.documentElement.dataset.theme = theme;
-    void this.drawStrip();
+    void this.timeline.draw();
   }
 
   private toggleTheme(): void {

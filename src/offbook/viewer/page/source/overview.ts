@@ -80,7 +80,7 @@ export function renderOverview(info: PageInfo, opened: OpenTrial, openTrace: (tr
 }
 
 function renderTraces(traces: TraceInfo[], open: (trace: number) => void): HTMLElement {
-  const rank = { failed: 0, unfinished: 1, "no verdict": 2, passed: 3 };
+  const rank = { failed: 0, unfinished: 1, "no verdict": 2, reading: 3, passed: 4 };
   const order = traces.map((trace, index) => ({ trace, index })).sort((a, b) => rank[a.trace.outcome] - rank[b.trace.outcome] || a.index - b.index);
   const counts = Object.entries(rank).map(([outcome]) => [outcome, traces.filter((trace) => trace.outcome === outcome).length] as const).filter(([, number]) => number);
   return h("section", {}, h("h2", {}, `${count(traces.length, "trace")}: ${counts.map(([outcome, number]) => `${number} ${outcome}`).join(", ")}`),

@@ -3,8 +3,9 @@
 
 import {
   type Data, type Kind, type TraceEvent, callsOf, compact, describe, describeError, describeExit,
-  describeReply, isRecord, kindOf, KINDS, list, records, shorten, str, textOf,
+  describeReply, isRecord, kindOf, list, records, shorten, str, textOf,
 } from "./events.ts";
+import { MARK, TRACK_OF, type Track, type TrackMarks, TRACKS } from "./tracks.ts";
 
 export type Status = "" | "ok" | "fail" | "warn";
 
@@ -14,6 +15,7 @@ export interface Row {
   ts: number; // milliseconds since the first event of the trace
   name: string;
   kind: Kind;
+  track: Track;
   depth: number;
   title: string;
   text: string;
@@ -24,6 +26,28 @@ export interface Row {
   cost: number;
   pair: number; // the event that ends this one, or begins it; -1 if none
   folded: boolean; // shown in the row of its beginning
+  fold?: "open" | "closed"; // of a row in the list that has others below it
+}
+
+/** How much the list shows: what happened, the usual rows, every event, every byte. */
+export type Level = 0 | 1 | 2 | 3;
+export const USUAL_LEVEL: Level = 1;
+
+/** A step is a reply of the model: how many there are up to an event, and those around it. */
+export interface StepInfo {
+  number: number;
+  total: number;
+  index: number; // its request
+  previous: number;
+  next: number;
+  interaction: number; // its number on the tape
+}
+
+/** The tape that a run replays or records. */
+export interface Tape {
+  file: string;
+  tracks: string[];
+  command: string[]; // empty: an agent in the process of the test
 }
 
 export interface Problem {
@@ -52,7 +76,7 @@ export interface ScriptTurn {
   replies: Data[][];
 }
 
-export type Outcome = "passed" | "failed" | "unfinished" | "no verdict";
+export type Outcome = "passed" | "failed" | "unfinished" | "no verdict" | "reading";
 
 export interface TraceInfo {
   name: string;
@@ -73,7 +97,9 @@ export interface TraceInfo {
   faults: Data[];
   agents: [string, number][];
   kinds: Partial<Record<Kind, number>>;
-  rows: Partial<Record<Kind, number>>; // without the events that are in the row of another
+  counts: Partial<Record<Kind, number>>[]; // the rows of each level
+  steps: number;
+  tape: Tape | null;
   parameters?: Data;
 }
 
@@ -100,8 +126,9 @@ export interface Filter {
   who: string;
   text: string;
   problems: boolean;
-  all: boolean; // also the events that are shown in the row of their beginning
-  from: number; // milliseconds; -1: no range
+  level: Level;
+  closed: number[]; // the rows whose rows below are hidden
+  from: number; // a range of the time line, as shares of its width; -1: all
   to: number;
 }
 
@@ -122,10 +149,6 @@ const decoder = new TextDecoder();
 const MAX_NOTES = 200;
 const MAX_PROBLEMS = 1000;
 
-/** The bytes of a column of the strip: a failure, and the kinds of its events counted from 1. */
-export const STRIP_MARKS = 13;
-export const STRIP_FAILURE = 255;
-
 export class TraceStore {
   readonly rows: Row[] = [];
   readonly problems: Problem[] = [];
@@ -144,6 +167,10 @@ export class TraceStore {
   private readonly exchanges = new Map<string, number>(); // the requests
   private readonly agents = new Map<string, number>();
   private readonly kinds: Partial<Record<Kind, number>> = {};
+  private readonly writers = new Set<number>(); // the calls of tools that change files
+  private readonly steps: { index: number; interaction: number }[] = [];
+  private tape: Data | null = null;
+  private command: string[] = [];
   private readonly checks = { pass: 0, fail: 0, warn: 0, no_data: 0, error: 0 };
   private readonly subjects = new Set<string>();
   private hat = "";
@@ -204,7 +231,8 @@ export class TraceStore {
     return found.map((each) => this.event(each)!);
   }
 
-  private data(index: number): Data {
+  /** The data of an event. */
+  data(index: number): Data {
     const line = this.lines[index];
     return line ? this.parse(line).data : {};
   }
@@ -218,9 +246,11 @@ export class TraceStore {
     return this.rows.filter((row) => !row.folded);
   }
 
-  private countRows(): Partial<Record<Kind, number>> {
-    const counts: Partial<Record<Kind, number>> = {};
-    for (const row of this.rows) if (!row.folded) counts[row.kind] = (counts[row.kind] ?? 0) + 1;
+  private countRows(): Partial<Record<Kind, number>>[] {
+    const counts: Partial<Record<Kind, number>>[] = [{}, {}, this.kinds, this.kinds];
+    for (const row of this.rows) {
+      for (const level of [0, 1] as const) if (isShown(row, level)) counts[level]![row.kind] = (counts[level]![row.kind] ?? 0) + 1;
+    }
     return counts;
   }
 
@@ -250,7 +280,7 @@ export class TraceStore {
     const kind = kindOf(name);
     const [title, text] = describe(name, data);
     const row: Row = {
-      index, seq: this.seq, ts: Math.max(0, this.ts - this.start), name, kind, depth: 0, title, text, status: "",
+      index, seq: this.seq, ts: Math.max(0, this.ts - this.start), name, kind, track: TRACK_OF[kind], depth: 0, title, text, status: "",
       who: "", duration: -1, tokens: 0, cost: 0, pair: -1, folded: false,
     };
     this.rows.push(row);
@@ -325,7 +355,9 @@ export class TraceStore {
       case "_meta.run_start":
         this.runsOpen++;
         if (data.subject) this.subjects.add(str(data.subject));
+        this.command = list(data.command).map(str);
         break;
+      case "cassette.tape": this.tape = data; break;
       case "_meta.run_end":
         this.runsOpen = Math.max(0, this.runsOpen - 1);
         row.status = data.ok ? "ok" : "fail";
@@ -363,6 +395,12 @@ export class TraceStore {
         this.tokensIn += tokensIn;
         this.tokensOut += tokensOut;
         row.tokens = tokensIn + tokensOut;
+        if (begin && !str(data.role).startsWith("auxiliary")) {
+          // a replay names the interaction; of a recording, they are counted
+          const interaction = this.tape && !this.tape.recorded ? Number(data.step) || 0 : 0;
+          const later = this.steps.findLastIndex((step) => step.index < begin.index) + 1; // replies may overtake each other
+          this.steps.splice(later, 0, { index: begin.index, interaction });
+        }
         if (begin) {
           begin.tokens = row.tokens;
           begin.text = describeReply(data);
@@ -397,6 +435,7 @@ export class TraceStore {
       case "tool.call":
         this.calls++;
         this.open.set(key("c", data.call_id), row.index);
+        if (changesFiles(data.input)) this.writers.add(row.index);
         break;
       case "tool.blocked": {
         row.status = "warn";
@@ -414,6 +453,10 @@ export class TraceStore {
       case "tool.start":
       case "tool.end": {
         const call = this.open.get(key("c", data.call_id));
+        if (data.server) {
+          row.track = "mcp";
+          if (call !== undefined) this.rows[call]!.track = "mcp";
+        }
         if (call === undefined) {
           if (name === "tool.start") {
             row.status = "warn";
@@ -564,7 +607,9 @@ export class TraceStore {
       notes: [...this.notes, ...unanswered], checks: countChecks(this.checks, trial), calls: this.calls,
       replies: this.replies, faults: this.faults, agents: [...this.agents].sort((a, b) => b[1] - a[1]),
       kinds: this.kinds,
-      rows: this.countRows(),
+      counts: this.countRows(),
+      steps: this.steps.length,
+      tape: this.tape && { file: str(this.tape.file), tracks: list(this.tape.tracks).map(str), command: this.command },
       parameters: this.record,
     };
   }
@@ -575,14 +620,23 @@ export class TraceStore {
     const words = filter.text.toLowerCase().split(/\s+/).filter(Boolean);
     const kept: number[] = [];
     const shown = new Set<number>();
+    // a filter looks into the rows that are closed, too
+    const closed = new Set(kinds.size || words.length || filter.who || filter.problems ? [] : filter.closed);
+    let hidden = Infinity; // the rows that are deeper
     for (const row of this.rows) {
-      const index = row.folded && !filter.all && row.pair >= 0 ? row.pair : row.index;
+      const index = row.folded && filter.level < 2 && row.pair >= 0 ? row.pair : row.index;
       if (index !== row.index && !words.length) continue;
       const main = this.rows[index]!;
+      if (!isShown(main, filter.level)) continue;
       if (kinds.size && !kinds.has(main.kind)) continue;
       if (filter.who && main.who !== filter.who) continue;
       if (filter.problems && main.status !== "fail" && main.status !== "warn") continue;
-      if (filter.from >= 0 && (main.ts + Math.max(0, main.duration) < filter.from || main.ts > filter.to)) continue;
+      if (filter.from >= 0) {
+        const [begin, end] = this.span(main);
+        if (end < filter.from || begin > filter.to) continue;
+      }
+      if (main.depth > hidden) continue;
+      hidden = closed.has(main.index) ? main.depth : Infinity;
       if (words.length && !this.contains(row, words)) continue;
       if (!shown.has(index)) kept.push(index);
       if (words.length) shown.add(index);
@@ -609,20 +663,83 @@ export class TraceStore {
     return -1;
   }
 
-  /** Return the events in columns of time, for the strip: up to STRIP_MARKS for each column. */
-  strip(columns: number): Uint8Array {
-    const span = Math.max(1, this.last - this.start + 1);
-    const byTime = span > this.rows.length / 50;
-    const marks = new Uint8Array(columns * STRIP_MARKS);
-    const used = new Uint8Array(columns);
-    for (const row of this.rows) {
-      const share = byTime ? row.ts / span : row.index / this.rows.length;
-      const column = Math.min(columns - 1, Math.floor(share * columns));
-      const failed = row.status === "fail";
-      if (failed) marks[column * STRIP_MARKS] = STRIP_FAILURE;
-      else if (used[column]! < STRIP_MARKS - 1) marks[column * STRIP_MARKS + ++used[column]!] = KINDS.indexOf(row.kind) + 1;
+  /** Return rows with what is below them: whether the next one of the selection is deeper. */
+  listed(selected: number[], start: number, end: number, closed: ReadonlySet<number>): Row[] {
+    return selected.slice(start, end).map((index, offset) => {
+      const row = this.rows[index]!;
+      const next = this.rows[selected[start + offset + 1] ?? -1];
+      const fold = closed.has(index) ? "closed" : next && next.depth > row.depth ? "open" : undefined;
+      return fold ? { ...row, fold } : row;
+    });
+  }
+
+  /** Return the nearest row above one that is less deep, or -1. */
+  parent(index: number): number {
+    const depth = this.rows[index]?.depth ?? 0;
+    for (let at = index - 1; at >= 0; at--) if (this.rows[at]!.depth < depth && !this.rows[at]!.folded) return at;
+    return -1;
+  }
+
+  // --- The time line
+
+  /** A run that takes no time, as with a scripted model, has its events in order, evenly. */
+  private get byTime(): boolean {
+    return this.last - this.start > 5 * this.rows.length;
+  }
+
+  /** Where a row begins and ends on the time line, from 0 to 1. */
+  span(row: Row): [number, number] {
+    if (this.byTime) {
+      const span = Math.max(1, this.last - this.start + 1);
+      return [Math.min(1, row.ts / span), Math.min(1, (row.ts + Math.max(0, row.duration)) / span)];
     }
-    return marks;
+    const total = Math.max(1, this.rows.length);
+    return [row.index / total, Math.max(row.index, row.pair) / total];
+  }
+
+  /** The tracks that have events, in columns. */
+  tracks(columns: number): TrackMarks {
+    const used = new Map<Track, Uint8Array>();
+    const mark = (track: Track, begin: number, end: number, kind: number) => {
+      let marks = used.get(track);
+      if (!marks) used.set(track, (marks = new Uint8Array(columns)));
+      const [first, last] = [begin, end].map((share) => Math.min(columns - 1, Math.floor(share * columns))) as [number, number];
+      for (let column = first + 1; column <= last; column++) marks[column] ||= MARK.lasts;
+      marks[first] = Math.max(marks[first]!, kind);
+    };
+    for (const row of this.rows) {
+      if (row.folded) continue;
+      const [begin, end] = this.span(row);
+      mark(row.track, begin, end, row.status === "fail" ? MARK.fails : row.status === "warn" ? MARK.warns : MARK.begins);
+      if (this.writers.has(row.index) && row.pair >= 0) mark("files", end, end, MARK.begins);
+    }
+    const tracks = TRACKS.filter((track) => used.has(track));
+    const marks = new Uint8Array(tracks.length * columns);
+    tracks.forEach((track, at) => marks.set(used.get(track)!, at * columns));
+    return { tracks, marks, byTime: this.byTime };
+  }
+
+  /** The row of a track that is nearest to a place of the time line. */
+  nearest(share: number, track: string): number {
+    let [best, distance] = [-1, Infinity];
+    for (const row of this.rows) {
+      if (row.folded || (track && row.track !== track && !(track === "files" && this.writers.has(row.index)))) continue;
+      const [begin, end] = this.span(row);
+      const away = share < begin ? begin - share : share > end ? share - end : (end - begin) / 1e6; // the shortest one around it
+      if (away < distance) [best, distance] = [row.index, away];
+    }
+    return best;
+  }
+
+  /** The step that an event belongs to: the last one that has begun. */
+  step(index: number): StepInfo {
+    const { steps } = this;
+    let number = steps.findIndex((step) => step.index > index);
+    if (number < 0) number = steps.length;
+    const current = steps[number - 1];
+    // in the middle of a step, the one before is its own beginning
+    const previous = current && current.index < index ? current.index : steps[number - 2]?.index ?? -1;
+    return { number, total: steps.length, index: current?.index ?? -1, previous, next: steps[number]?.index ?? -1, interaction: current?.interaction || number };
   }
 
   // --- Requests, rebuilt from the digests of the trace
@@ -701,7 +818,7 @@ export class TraceStore {
         }
         for (const name of list(data.deleted)) delete files[str(name)];
       } else if (row.name === "tool.call" && row.status === "" && row.pair >= 0 && row.pair <= index) {
-        applyToFiles(files, this.data(row.index).input);
+        if (this.writers.has(row.index)) applyToFiles(files, this.data(row.index).input);
       }
     }
     return { cells, files };
@@ -712,9 +829,7 @@ export class TraceStore {
     const found: number[] = [];
     for (const row of this.rows) {
       if (row.name === "cell.write" || row.name === "workspace.files") found.push(row.index);
-      else if (row.name === "tool.call" && row.pair >= 0 && row.status === "") {
-        if (changesFiles(this.data(row.index).input)) found.push(row.pair);
-      }
+      else if (this.writers.has(row.index) && row.pair >= 0 && row.status === "") found.push(row.pair);
     }
     return found;
   }
@@ -733,6 +848,15 @@ export class TraceStore {
     }
     return parts.reverse();
   }
+}
+
+const DETAILS = /^(hook|host|step|ux|check|_meta\.run_start|_meta\.trace|process\.output|cell\.compute|model\.aside|cassette\.tape)\b/;
+
+/** Whether a row is shown on a level. */
+function isShown(row: Row, level: Level): boolean {
+  if (level >= 2) return true;
+  if (row.folded) return false;
+  return level === 1 || row.status === "fail" || row.status === "warn" || !(row.kind === "other" || DETAILS.test(row.name));
 }
 
 function decodeBytes(text: string): string {
@@ -866,7 +990,8 @@ export class PageStore {
     return trace;
   }
 
-  info(): PageInfo {
+  /** What the page shows of everything. While data are read, the last trace has no outcome yet. */
+  info(reading = false): PageInfo {
     const trials = new Map<string, Data[]>(); // by the name of the file
     for (const trial of this.runs.flatMap((run) => run.cases)) {
       const name = str(trial.trace).split("/").at(-1)!;
@@ -874,7 +999,12 @@ export class PageStore {
     }
     const trialOf = ({ record }: TraceStore) => trials.get(str(record.path).split("/").at(-1)!)?.find((trial) => isSameFile(str(trial.trace), str(record.path)));
     return {
-      generation: this.generation, page: this.page, traces: this.traces.map((trace) => trace.info(trialOf(trace))), runs: this.runs,
+      generation: this.generation, page: this.page, traces: this.traces.map((trace) => {
+        const info = trace.info(trialOf(trace));
+        const open = reading && trace === this.current && (info.outcome === "unfinished" || info.outcome === "no verdict");
+        return open ? { ...info, outcome: "reading" as const } : info;
+      }),
+      runs: this.runs,
       comparison: this.comparison, coverage: this.coverage, extras: this.extras, bytes: this.bytes,
     };
   }

@@ -9,7 +9,7 @@ import type { Outcome, Problem, SourceLines, TraceInfo } from "./store.ts";
 import { tree } from "./tree.ts";
 
 const SHOWN = 30; // problems and notes; the list has all
-export const OUTCOME_MARKS: Record<Outcome, string> = { passed: "✓", failed: "✗", unfinished: "…", "no verdict": "?" };
+export const OUTCOME_MARKS: Record<Outcome, string> = { passed: "✓", failed: "✗", unfinished: "…", "no verdict": "?", reading: "…" };
 
 export function outcomeBadge(outcome: Outcome): HTMLElement {
   return h("span", { class: `outcome ${outcome.replace(" ", "-")}` }, h("span", { aria: { hidden: true } }, `${OUTCOME_MARKS[outcome]} `), outcome);
@@ -36,6 +36,7 @@ export function reason(info: TraceInfo): string {
     return `${firstLine(problem.message || problem.title)}${changedLine(problem.message)}${expected}${before ? ` — before it: ${noteText(before)}` : ""}`;
   }
   if (info.outcome === "unfinished") return "the trace ends before the end of the run: it was killed, or it still runs";
+  if (info.outcome === "reading") return "the rest of the trace is being read";
   if (info.outcome === "no verdict") return info.events ? "nothing was checked and no run ended" : "the trace has no events";
   return "";
 }

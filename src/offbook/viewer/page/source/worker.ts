@@ -1,6 +1,7 @@
 // The worker: reads the data, and answers the questions of the page.
 
 import { decodeBase85, gunzip, LineSplitter } from "./lines.ts";
+import { chatOf } from "./chat_entries.ts";
 import { type Filter, PageStore } from "./store.ts";
 
 export type Question =
@@ -19,7 +20,12 @@ export type Question =
   | { ask: "changes"; trace: number }
   | { ask: "output"; trace: number; index: number }
   | { ask: "problem"; trace: number; index: number; step: 1 | -1 }
-  | { ask: "strip"; trace: number; columns: number };
+  | { ask: "tracks"; trace: number; columns: number }
+  | { ask: "place"; trace: number; index: number }
+  | { ask: "nearest"; trace: number; share: number; track: string }
+  | { ask: "step"; trace: number; index: number }
+  | { ask: "parent"; trace: number; index: number }
+  | { ask: "chat"; trace: number };
 
 export const PROGRESS = 0; // the id of messages that answer no question
 const FIRST_PROGRESS = 40; // ms
@@ -30,6 +36,7 @@ const store = new PageStore();
 const encoder = new TextEncoder();
 const splitter = new LineSplitter((line) => store.add(line));
 let selected: number[] = [];
+let closed: ReadonlySet<number> = new Set();
 
 async function answer(question: Question): Promise<unknown> {
   if (question.ask === "open") {
@@ -38,7 +45,7 @@ async function answer(question: Question): Promise<unknown> {
     for await (const part of gunzip(decodeBase85(question.text))) {
       splitter.add(part);
       if (performance.now() > next) {
-        self.postMessage({ id: PROGRESS, value: store.info() });
+        self.postMessage({ id: PROGRESS, value: store.info(true) });
         next = performance.now() + PAUSE;
       }
       if (performance.now() > turn) {
@@ -57,8 +64,11 @@ async function answer(question: Question): Promise<unknown> {
   const trace = store.traces[question.trace];
   if (!trace) return null;
   switch (question.ask) {
-    case "select": selected = trace.select(question.filter); return selected.length;
-    case "rows": return selected.slice(question.start, question.end).map((index) => trace.rows[index]);
+    case "select":
+      selected = trace.select(question.filter);
+      closed = new Set(question.filter.closed);
+      return selected.length;
+    case "rows": return trace.listed(selected, question.start, question.end, closed);
     case "position": return position(question.index);
     case "script": return trace.script();
     case "outline": return trace.outline();
@@ -69,7 +79,12 @@ async function answer(question: Question): Promise<unknown> {
     case "changes": return trace.changes();
     case "output": return trace.output(question.index);
     case "problem": return trace.nextProblem(question.index, question.step);
-    case "strip": return trace.strip(question.columns);
+    case "tracks": return trace.tracks(question.columns);
+    case "place": return trace.rows[question.index] ? trace.span(trace.rows[question.index]!)[0] : -1;
+    case "nearest": return trace.nearest(question.share, question.track);
+    case "step": return trace.step(question.index);
+    case "parent": return trace.parent(question.index);
+    case "chat": return chatOf(trace);
   }
 }
 
