@@ -130,25 +130,6 @@ def test_a_long_chat_is_shown_in_parts(open_events: OpenPage):
 # --- Looks
 
 
-def test_what_is_expected_is_red_and_what_came_is_green_as_in_other_diffs(open_events: OpenPage):
-    opened = open_events(*FAILED)
-    colours = opened.page.evaluate(
-        """() => ['fail', 'ok'].map(name => {
-            const probe = document.body.appendChild(document.createElement('i'));
-            probe.style.color = `var(--${name})`;
-            return getComputedStyle(probe).color;
-        })"""
-    )
-    assert colours[0] != colours[1]
-    sides = [
-        opened.page.locator(f".problem .{side}").first.evaluate(
-            "e => getComputedStyle(e).borderLeftColor"
-        )
-        for side in ("expected", "actual")
-    ]
-    assert sides == colours
-
-
 def test_on_a_phone_the_reason_is_above_the_events(open_events: OpenPage):
     opened = open_events(*FAILED, size=(390, 800))
     boxes = [

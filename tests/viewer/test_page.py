@@ -217,7 +217,7 @@ def test_damaged_lines_are_listed(open_html: OpenPage) -> None:
 def test_a_conversation_is_rebuilt_from_the_digests(open_events: OpenPage) -> None:
     opened = open_events(*PASSED)
     open_row(opened, "Refunded.", "Conversation")
-    messages = opened.page.locator(".conversation section.message h4").all_inner_texts()
+    messages = opened.page.locator(".conversation .message .role").all_inner_texts()
     assert [text.split()[0] for text in messages] == ["user", "assistant", "tool", "assistant"]
     assert "You sell kettles." in opened.text(".conversation")
 
@@ -226,7 +226,7 @@ def test_the_request_diff_shows_what_the_agent_added(open_events: OpenPage) -> N
     opened = open_events(*PASSED)
     open_row(opened, "Refunded.", "Request diff")
     assert "1 message unchanged, 0 removed, 2 added" in opened.text(".panel")
-    added = opened.page.locator(".message.added h4").all_inner_texts()
+    added = opened.page.locator(".message.added .role").all_inner_texts()
     assert [text.split(" · ")[1] for text in added] == ["assistant", "tool"]
 
 

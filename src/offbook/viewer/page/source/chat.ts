@@ -30,7 +30,7 @@ function renderEntry(entry: ChatEntry, named: boolean, open: (index: number) => 
   if (side === "note") return h("p", { class: `chat-note ${status}` }, status ? `${MARKS[status]} ` : "", visible(title), " ", link);
   if (side === "tool" || side === "person") return renderCall(entry, link);
   const who = named && entry.who ? visible(entry.who) : side === "user" ? "user" : "model";
-  return h("section", { class: `bubble ${side}`, aria: { label: `${side} message` } }, h("h3", {}, who, " ", link), ...entry.blocks.map(renderBlock));
+  return h("div", { class: `bubble ${side}`, role: "group", aria: { label: `${side} message` } }, h("p", { class: "role" }, who, " ", link), ...entry.blocks.map(renderBlock));
 }
 
 /** A tool call, or a question to a person, on one line; its values are folded unless it failed. */
@@ -40,7 +40,7 @@ function renderCall({ side, title, input, result, status }: ChatEntry, link: HTM
   const line = [h("b", {}, side === "person" ? "asks: " : "", visible(title)), visible(given), h("span", { class: "faint" }, visible(` → ${answer}`))];
   const mark = status ? h("span", { class: `mark ${status}` }, `${MARKS[status]} `) : null;
   return h("div", { class: `chat-call ${side} ${status}` }, disclosure([mark, ...line], (body) => {
-    if (input !== undefined) body.append(h("h4", {}, "Arguments"), tree(input, 4));
-    if (result !== undefined) body.append(h("h4", {}, side === "person" ? "Answer" : "Result"), renderContent(typeof result === "boolean" || typeof result === "number" ? str(result) : result));
+    if (input !== undefined) body.append(h("p", { class: "part" }, "Arguments"), tree(input, 4));
+    if (result !== undefined) body.append(h("p", { class: "part" }, side === "person" ? "Answer" : "Result"), renderContent(typeof result === "boolean" || typeof result === "number" ? str(result) : result));
   }, status === "fail"), link);
 }

@@ -65,7 +65,7 @@ function renderAlignment(comparison: Data, names: [string, string], info: PageIn
     } else body.append(...equal.flatMap((row, offset) => make(row, from + offset)));
     if (at < rows.length) body.append(...make(rows[at]!, at));
   }
-  box.append(h("div", { class: "scroll-x" }, h("table", { class: "table aligned" }, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "state"), h("th", { scope: "col" }, names[0]), h("th", { scope: "col" }, names[1]))), body)));
+  box.append(h("div", { class: "scroll-x", role: "group", tabindex: 0, aria: { label: "table" } }, h("table", { class: "table aligned" }, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "state"), h("th", { scope: "col" }, names[0]), h("th", { scope: "col" }, names[1]))), body)));
   return box;
 }
 
@@ -91,7 +91,7 @@ function renderRuns(before: RunInfo, after: RunInfo): HTMLElement {
   return h("section", {}, h("h2", {}, visible(`${before.name} beside ${after.name}`)),
     h("p", {}, `${total("worse")} worse, ${total("better")} better, ${total("same")} the same, ${total("new")} new, ${total("gone")} gone`),
     renderDifferences(after.differences),
-    h("div", { class: "scroll-x" }, h("table", { class: "table" },
+    h("div", { class: "scroll-x", role: "group", tabindex: 0, aria: { label: "table" } }, h("table", { class: "table" },
       h("thead", {}, h("tr", {}, ...["Case", "Change", "Before", "95 % interval", "After", "95 % interval", "Why, after"].map((name) => h("th", { scope: "col" }, name)))),
       h("tbody", {}, ...rows.slice(0, 2000).map(({ id, a, b, delta, word }) => h("tr", { class: word === "worse" ? "fail" : word === "better" ? "ok" : "" },
         h("td", {}, visible(b?.label || a?.label || id)),

@@ -46,7 +46,7 @@ function renderHead(head: Data): HTMLElement {
 export function renderMessage(message: Data, number = 0): HTMLElement {
   const role = str(message.role) || "message";
   const kind = ["user", "assistant", "tool", "system"].includes(role) ? role : "";
-  const box = h("section", { class: `message ${kind}`, aria: { label: `${role} message` } }, h("h4", {}, role, number ? h("span", { class: "faint" }, ` ${number}`) : null));
+  const box = h("div", { class: `message ${kind}`, role: "group", aria: { label: `${role} message` } }, h("p", { class: "role" }, role, number ? h("span", { class: "faint" }, ` ${number}`) : null));
   const blocks = typeof message.blocks === "string" ? [{ type: "text", text: message.blocks }] : list(message.blocks);
   if (!blocks.length) box.append(h("p", { class: "faint" }, "(empty)"));
   for (const block of blocks) box.append(renderBlock(isRecord(block) ? block : { type: "text", text: str(block) }));
@@ -56,13 +56,13 @@ export function renderMessage(message: Data, number = 0): HTMLElement {
 export function renderBlock(block: Data): HTMLElement {
   switch (block.type) {
     case "text": return renderText(str(block.text));
-    case "thinking": return h("div", { class: "thinking" }, h("h5", {}, block.redacted ? "thinking (redacted)" : "thinking"), textBlock(str(block.text)));
-    case "tool_call": return h("div", { class: "call" }, h("h5", {}, "calls ", h("b", {}, str(block.name)), h("span", { class: "faint" }, ` ${str(block.id)}`)), tree(block.arguments ?? {}, 3));
+    case "thinking": return h("div", { class: "thinking" }, h("p", { class: "part" }, block.redacted ? "thinking (redacted)" : "thinking"), textBlock(str(block.text)));
+    case "tool_call": return h("div", { class: "call" }, h("p", { class: "part" }, "calls ", h("b", {}, str(block.name)), h("span", { class: "faint" }, ` ${str(block.id)}`)), tree(block.arguments ?? {}, 3));
     case "tool_result": return h("div", { class: block.is_error ? "result fail" : "result" },
-      h("h5", {}, block.is_error ? "error of " : "result of ", h("b", {}, str(block.name) || "the call"), h("span", { class: "faint" }, ` ${str(block.call_id)}`)), renderContent(block.content));
+      h("p", { class: "part" }, block.is_error ? "error of " : "result of ", h("b", {}, str(block.name) || "the call"), h("span", { class: "faint" }, ` ${str(block.call_id)}`)), renderContent(block.content));
     // an image is named, not drawn: nothing of a trace is loaded or decoded
     case "image": return h("p", { class: "faint" }, `image, ${str(block.media_type) || "type unknown"}, ${block.url ? `address ${str(block.url)}` : `${str(block.data).length.toLocaleString("en")} characters in base64`}`);
-    default: return h("div", {}, h("h5", {}, str(block.kind ?? block.type)), tree(block, 2));
+    default: return h("div", {}, h("p", { class: "part" }, str(block.kind ?? block.type)), tree(block, 2));
   }
 }
 
@@ -112,7 +112,7 @@ export function renderRequestDiff(conversation: Conversation): HTMLElement {
 function signed(sign: string, word: string, message: Data): HTMLElement {
   const box = renderMessage(message);
   box.classList.add(word);
-  box.querySelector("h4")?.prepend(h("span", { class: "sign" }, `${sign} ${word} · `));
+  box.querySelector(".role")?.prepend(h("span", { class: "sign" }, `${sign} ${word} · `));
   return box;
 }
 

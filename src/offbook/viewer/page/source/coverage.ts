@@ -11,7 +11,7 @@ export function renderCoverage(coverage: unknown, open: boolean): HTMLElement | 
   const order = [...parts.filter(isMissing), ...parts.filter((part) => !isMissing(part))];
   const outcomes = (part: Data) => Object.entries(isRecord(part.outcomes) ? part.outcomes : {}).map(([name, number]) => `${str(number)} ${name}`).join(", ");
   return disclosure([h("b", {}, "Coverage of the agent"), ` ${str(coverage.covered)} of ${str(coverage.offered)} parts run (${str(coverage.percent)} %)`],
-    (body) => body.append(h("div", { class: "scroll-x" }, h("table", { class: "table" },
+    (body) => body.append(h("div", { class: "scroll-x", role: "group", tabindex: 0, aria: { label: "table" } }, h("table", { class: "table" },
       h("thead", {}, h("tr", {}, ...["Part", "Name", "State", "Outcomes"].map((name) => h("th", { scope: "col" }, name)))),
       h("tbody", {}, ...order.slice(0, 2000).map((part) => h("tr", {},
         h("td", {}, visible(str(part.kind))), h("td", {}, visible(str(part.name))),

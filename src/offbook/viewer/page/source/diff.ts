@@ -135,7 +135,7 @@ export function expectedBesideActual(expected: unknown, actual: unknown): HTMLEl
   const [first, second] = single ? marked(visible(left), visible(right)) : [[visible(left)], [visible(right)]];
   return h("div", {},
     h("div", { class: "pair" },
-      h("div", {}, h("h4", {}, "− expected"), h("pre", { class: "text expected", tabindex: 0 }, ...first)),
-      h("div", {}, h("h4", {}, "+ got"), h("pre", { class: "text actual", tabindex: 0 }, ...second))),
+      h("div", {}, h("p", { class: "side-name" }, "− expected"), h("pre", { class: "text expected", tabindex: 0 }, ...first)),
+      h("div", {}, h("p", { class: "side-name" }, "+ got"), h("pre", { class: "text actual", tabindex: 0 }, ...second))),
     single ? null : diffTexts(left, right, ["expected", "got"]));
 }

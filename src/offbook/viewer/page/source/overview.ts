@@ -84,7 +84,7 @@ function renderTraces(traces: TraceInfo[], open: (trace: number) => void): HTMLE
   const order = traces.map((trace, index) => ({ trace, index })).sort((a, b) => rank[a.trace.outcome] - rank[b.trace.outcome] || a.index - b.index);
   const counts = Object.entries(rank).map(([outcome]) => [outcome, traces.filter((trace) => trace.outcome === outcome).length] as const).filter(([, number]) => number);
   return h("section", {}, h("h2", {}, `${count(traces.length, "trace")}: ${counts.map(([outcome, number]) => `${number} ${outcome}`).join(", ")}`),
-    h("div", { class: "scroll-x" }, h("table", { class: "table traces" },
+    h("div", { class: "scroll-x", role: "group", tabindex: 0, aria: { label: "table" } }, h("table", { class: "table traces" },
       h("thead", {}, h("tr", {}, ...["Outcome", "Trace", "Why", "Checks", "Model", "Tools", "Tokens", "Cost", "Time"].map((name) => h("th", { scope: "col" }, name)))),
       h("tbody", {}, ...order.slice(0, 2000).map(({ trace, index }) => h("tr", { class: trace.outcome === "failed" ? "fail" : "" },
         h("td", {}, outcomeBadge(trace.outcome)),

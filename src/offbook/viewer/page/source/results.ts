@@ -34,7 +34,7 @@ export function sortableTable<Row>(rows: Row[], columns: Column<Row>[], classOf:
     return head;
   });
   draw(rows);
-  return h("div", {}, h("div", { class: "scroll-x" }, h("table", { class: `table ${className}` }, h("thead", {}, h("tr", {}, ...heads)), body)), rest);
+  return h("div", {}, h("div", { class: "scroll-x", role: "group", tabindex: 0, aria: { label: "table" } }, h("table", { class: `table ${className}` }, h("thead", {}, h("tr", {}, ...heads)), body)), rest);
 }
 
 function compareValues(one: number | string, other: number | string): number {
