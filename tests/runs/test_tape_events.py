@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
+from functools import partial
 from http.server import ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from offbook import Cassette, Playbook, Recording, Trace
+from offbook import Cassette, Playbook, Recording, Trace, call, drive, say, when
 from offbook.checks.comparison import compare_traces
+from offbook.errors import CheckFailed, ReplayMismatch
+from offbook.testing import host_call, register_host_provider, with_host_mocks
 from tests.runs.test_http_tracks import FIND, in_loop, keys, shop, url_of, with_urllib
 from tests.runs.test_tapes import ONCE, Shop, served_tools
+from tests.subjects.frameworks.test_tool_runners import openai_loop
 
 __all__ = ["keys", "shop"]  # fixtures
 
@@ -79,3 +85,71 @@ def test_another_request_is_a_difference(traces: list[Trace]):
 def test_the_tool_of_an_mcp_server_names_it(tmp_path: Path):
     trace = record(served_tools(Shop()), [ONCE], tmp_path, "model,tools")
     assert [data["server"] for data in data_of(trace, "tool.start")] in (["shop"], ["mcp"])
+
+
+# --- Calls of the host
+
+
+def asking(clock: Any, again: int = 1) -> Any:
+    """An agent that asks its host for the time before it asks the model."""
+
+    def agent(prompt: str) -> str:
+        with registered_clock(clock), with_host_mocks([], allow=["clock"]):
+            times = [host_call("clock.now_ms") for _ in range(again)]
+        return openai_loop(f"{prompt} at {times}", lambda _: "found")
+
+    return partial(cast("Any", drive), agent)
+
+
+@contextmanager
+def registered_clock(clock: Any) -> Generator[None]:
+    undo = register_host_provider("clock", clock)
+    try:
+        yield
+    finally:
+        undo()
+
+
+class Clock:
+    """A clock that goes on with each call, unless it is unplugged."""
+
+    def __init__(self) -> None:
+        self.now = 0
+
+    def now_ms(self) -> int:
+        self.now += 1
+        return self.now
+
+
+class Unplugged:
+    """A clock that must not be read."""
+
+    def now_ms(self) -> int:
+        raise AssertionError("the clock was read")
+
+
+TIMED = [when("Go at [1, 2]", [call("find_order", {"number": 7}), say("Done.")])]
+
+
+@pytest.fixture
+def timed_tape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    record(asking(Clock(), 2), TIMED, tmp_path, "all")
+    return tmp_path / "tape.yaml"
+
+
+def test_calls_of_the_host_are_replayed_without_it(timed_tape: Path, tmp_path: Path):
+    tape = Cassette(timed_tape, tracks="all")
+    trace = run(asking(Unplugged(), 2), tape, tmp_path / "replayed.jsonl")
+    assert [data["result"] for data in data_of(trace, "host.call")] == [1, 2]
+    assert tape.verdict().status == "pass"
+
+
+def test_a_call_of_the_host_that_was_not_recorded_fails(timed_tape: Path, tmp_path: Path):
+    with pytest.raises(ReplayMismatch, match=r"host:clock\.now_ms ran more often than recorded"):
+        run(asking(Unplugged(), 3), Cassette(timed_tape, tracks="all"), tmp_path / "t.jsonl")
+
+
+def test_a_call_of_the_host_that_does_not_happen_fails(timed_tape: Path, tmp_path: Path):
+    with pytest.raises((CheckFailed, ReplayMismatch)):
+        run(asking(Unplugged(), 1), Cassette(timed_tape, tracks="all"), tmp_path / "t.jsonl")

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from contextvars import ContextVar
 
 SERVER = "mcp:"  # before the name of a real MCP server, whose lists and resources are on the track
+HOST = "host:"  # before the name of an operation of the host, whose real calls are on the track
 
 running_tool: ContextVar[str | None] = thread_variable("offbook_running_tool")
 """The name of the tool in which the current code runs, or None."""

@@ -37,6 +37,7 @@ from offbook.errors import (
     explain_call,
     require_known,
 )
+from offbook.exchange.tool_track import HOST, RecordedException, ToolEnd, ToolRun, running_tool
 from offbook.files import resolve_within, write_atomic
 from offbook.options import Count, decode
 from offbook.trace.events import HostCallData
@@ -181,7 +182,7 @@ class HostScope:
             if (faults := current_faults()) is not None:
                 faults.call_blocking("host", name)
             if outcome == "real":
-                result = call_provider(providers.find(capability, operation), call.params)
+                result = _call_real(call)
             else:
                 result = answer(call.params) if callable(answer) else answer
             if isinstance(result, Exception):
@@ -247,6 +248,31 @@ def host_call(name: str, params: Mapping[str, Any] | None = None) -> Any:
     if scope is not None:
         return scope.call(name, params)
     return call_provider(providers.find(*_split_name(name)), params or {})
+
+
+def _call_real(call: HostCall) -> Any:
+    """Return the answer of the real provider, or that of the tape of the run."""
+    provider = providers.find(call.capability, call.operation)
+    hub = current_hub.get()
+    track = None if hub is None else hub.tool_track
+    # What a tool asks of the host is part of the tool.
+    if track is None or running_tool.get() is not None:
+        return call_provider(provider, call.params)
+    run = ToolRun(f"{HOST}{call.capability}.{call.operation}", call.params)
+    end = track.find(run) if track.replays else None
+    if end is not None:
+        if end.error is not None:
+            raise HostError(end.error.message)
+        return end.result
+    try:
+        result = call_provider(provider, call.params)
+    except Exception as error:
+        kind = type(error)
+        failed = RecordedException(f"{kind.__module__}:{kind.__qualname__}", str(error))
+        track.add(run, ToolEnd(error=failed, exact=kind is HostError))
+        raise
+    track.add(run, ToolEnd(result))
+    return result
 
 
 def _split_name(name: object) -> tuple[str, str]:

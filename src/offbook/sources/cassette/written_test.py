@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from offbook.errors import UsageError
 from offbook.exchange.messages import Text, Thinking, ToolCall
-from offbook.exchange.tool_track import SERVER
+from offbook.exchange.tool_track import HOST, SERVER
 
 if TYPE_CHECKING:
     from offbook.sources.cassette.cassette_file import CassetteFile
@@ -61,7 +61,7 @@ def write_test(file: CassetteFile, agent: str, name: str, origin: object) -> Wri
         turns[-1].steps.extend(map(_render_person, item.people))
         words |= used
         skipped += [f"interaction {index + 1}: {kind}" for kind in unknown]
-        tools += [t for t in item.tools if not t.real and not t.tool.startswith(SERVER)]
+        tools += [t for t in item.tools if not t.real and not t.tool.startswith((SERVER, HOST))]
         calling = any(isinstance(block, ToolCall) for block in item.response.reply_blocks)
     mocks = _render_mocks(tools)
     lines = [f"def test_{_identifier(name)}(offbook):"]
