@@ -93,6 +93,15 @@ def test_the_result_as_json_has_the_script(folder: Path):
     assert "refund" in json.loads(outcome.stdout)["findings"][0]["script"]
 
 
+def test_a_long_search_keeps_scripts_and_their_traces_in_a_folder(folder: Path):
+    options = ("--minutes", "0.02", "--jobs", "2", "--corpus", "corpus")
+    outcome = run(folder, "shop:fixed_shop", "Refund order 7", *options)
+    traces = [*(folder / "corpus").glob("*.jsonl")]
+    assert f"corpus: {len(traces)} scripts" in outcome.stdout, outcome.stderr
+    table = run_python("-m", "offbook", "report", "corpus", "--format", "coverage", cwd=folder)
+    assert "refund" in table.stdout
+
+
 def test_the_saved_test_fails_until_the_bug_is_fixed(folder: Path):
     run(folder, "shop:broken_shop", *OPTIONS, "--save", "test_found.py")
     broken = run_python(*PYTEST, cwd=folder)

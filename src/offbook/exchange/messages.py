@@ -27,8 +27,31 @@ from offbook.errors import UnknownOutcome
 
 JSON = dict[str, Any]
 
-to_json = msgspec.json.Encoder(enc_hook=repr).encode
-"""Encode a value as JSON bytes; a type that JSON cannot represent is written as its `repr`."""
+_encode = msgspec.json.Encoder(enc_hook=repr).encode
+_encode_sorted = msgspec.json.Encoder(order="sorted", enc_hook=repr).encode
+
+
+def to_json(value: Any) -> bytes:
+    """Return a value as JSON; a type that JSON cannot represent is written as its `repr`."""
+    try:
+        return _encode(value)
+    except UnicodeEncodeError:
+        return _escape(value)
+
+
+def to_sorted_json(value: Any) -> bytes:
+    """Return a value as JSON with sorted keys: equal for equal values."""
+    try:
+        return _encode_sorted(value)
+    except UnicodeEncodeError:
+        return _escape(value)
+
+
+def _escape(value: Any) -> bytes:
+    """Return JSON with half a character as an escape; msgspec refuses it."""
+    import json  # rarely needed
+
+    return json.dumps(msgspec.to_builtins(value, enc_hook=repr), sort_keys=True).encode()
 
 
 # ------------------------------------------------------------------------------ blocks
@@ -226,7 +249,6 @@ def strip_injected(text: str) -> str:
 
 # ----------------------------------------------------------------------------- history
 
-_encode_sorted = msgspec.json.Encoder(order="sorted", enc_hook=repr).encode
 EMPTY_DIGEST = ""
 
 # Histories in several threads may share one log; only appending to it needs the lock.

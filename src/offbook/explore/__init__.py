@@ -39,6 +39,7 @@ __all__, __getattr__, __dir__ = lazy_names(
         "broken_tools": "find_tool_code find_tool_values",
         "candidates": "SDKS scan_project",
         "code_constants": "find_constants",
+        "corpus": "Corpus StoredScript choose_opening",
         "argument_values": "ArgumentValues Draw learn",
         "moves": "GeneratedCall Move Place build_turns render_script render_tests resolve"
         " run_rendered",

@@ -8,6 +8,9 @@ from offbook.explore.broken_tools import find_tool_values as find_tool_values
 from offbook.explore.candidates import SDKS as SDKS
 from offbook.explore.candidates import scan_project as scan_project
 from offbook.explore.code_constants import find_constants as find_constants
+from offbook.explore.corpus import Corpus as Corpus
+from offbook.explore.corpus import StoredScript as StoredScript
+from offbook.explore.corpus import choose_opening as choose_opening
 from offbook.explore.invariants import at_most as at_most
 from offbook.explore.invariants import ends_within as ends_within
 from offbook.explore.invariants import never_before as never_before

@@ -20,7 +20,7 @@ from offbook.cli_options import (
     print_json,
     script_option,
 )
-from offbook.errors import InvariantBroken, RunError, UsageError
+from offbook.errors import InvariantBroken, RunError, UsageError, counted
 from offbook.files import (
     import_object,
     make_temp_folder,
@@ -42,6 +42,7 @@ Example:
   offbook explore shop:world "Refund order 7" --invariant shop:never_twice
   offbook explore shop:world "Refund order 7" --runs 2000 --save tests/test_found.py
   offbook explore shop:world "Refund order 7" --depth 3
+  offbook explore shop:world "Refund order 7" --minutes 30 --jobs 8 --corpus tests/corpus
   offbook explore "Refund order 7" -- python agent.py {prompt}
 
 \b
@@ -60,10 +61,26 @@ Exit codes:
 @click.command("explore", epilog=EXPLORE_EXAMPLE)
 @click.argument("arguments", metavar="[AGENT|WORLD] PROMPT… [-- COMMAND…]", nargs=-1)
 @click.option("--invariant", "-i", multiple=True, metavar="MODULE:NAME", help="Repeatable.")
-@click.option("--runs", default=500, show_default=True, type=click.IntRange(1))
+@click.option(
+    "--runs",
+    type=click.IntRange(1),
+    help="Behaviours to try.  [default: 500; with --minutes, no limit]",
+)
 @click.option("--steps", default=5, show_default=True, type=click.IntRange(1))
 @click.option("--seed", default=0, show_default=True)
 @click.option("--depth", default=0, type=click.IntRange(0), help="Try all scripts of this length.")
+@click.option(
+    "--jobs", default=1, show_default=True, type=click.IntRange(1), help="Worker processes."
+)
+@click.option(
+    "--minutes", type=click.FloatRange(min=0, min_open=True), help="How long to search at most."
+)
+@click.option(
+    "--corpus",
+    type=FILE_PATH,
+    metavar="FOLDER",
+    help="Begin with the scripts of a folder, and keep those there that reach something new.",
+)
 @click.option("--gives-up", multiple=True, metavar="MODULE:NAME", help="An exception to allow.")
 @click.option("--values", multiple=True, metavar="NAME=VALUE|FILE", help="Arguments to try.")
 @click.option("--without", multiple=True, metavar="ORACLE", help="Leave out an oracle.")
@@ -82,10 +99,13 @@ def explore_command(  # noqa: PLR0913 - the options of the command
     arguments: tuple[str, ...],
     *,
     invariant: tuple[str, ...],
-    runs: int,
+    runs: int | None,
     steps: int,
     seed: int,
     depth: int,
+    jobs: int,
+    minutes: float | None,
+    corpus: Path | None,
     gives_up: tuple[str, ...],
     values: tuple[str, ...],
     without: tuple[str, ...],
@@ -118,12 +138,15 @@ def explore_command(  # noqa: PLR0913 - the options of the command
             steps=steps,
             seed=seed,
             depth=depth,
+            jobs=jobs,
+            minutes=minutes,
+            corpus=corpus,
             gives_up=exceptions,
             values=_read_values(values),
             without=without,
             deadline=deadline,
             trace=trace,
-            progress=_show_progress if live else None,
+            progress=_show_progress if live else _MinuteLines() if minutes else None,
         )
     except InvariantBroken as error:
         found = cast("Exploration", error.exploration)
@@ -137,6 +160,7 @@ def explore_command(  # noqa: PLR0913 - the options of the command
                 click.echo(f"saved: {save}; run it with: pytest {save}")
             if trace is not None:
                 click.echo(f"trace: {trace}; show it with: offbook view {trace}")
+            _show_corpus(found, corpus)
         return 1
     finally:
         if live:
@@ -147,7 +171,14 @@ def explore_command(  # noqa: PLR0913 - the options of the command
     click.echo(f"no behaviour broke an invariant: {found.summary}")
     for what, instead in found.notes.items():
         click.echo(f"offbook: {what}: {instead}", err=True)
+    _show_corpus(found, corpus)
     return 0
+
+
+def _show_corpus(found: Exploration, corpus: Path | None) -> None:
+    if corpus is not None:
+        scripts = counted(found.kept, "script")
+        click.echo(f"corpus: {scripts}; what was reached and never reached: offbook view {corpus}")
 
 
 class Target(NamedTuple):
@@ -292,12 +323,33 @@ def _show_progress(found: Exploration) -> None:
     click.echo(f"\r\x1b[K{found.summary}", nl=False, err=True)
 
 
+class _MinuteLines:
+    """Prints a line for each minute of a search without a terminal."""
+
+    def __init__(self) -> None:
+        self._minute = 1
+
+    def __call__(self, found: Exploration) -> None:
+        if found.seconds >= 60 * self._minute:
+            new = found.states_per_minute[self._minute - 1]
+            line = (
+                f"minute {self._minute}: {found.behaviours} behaviours, {len(found.states)} states"
+            )
+            click.echo(
+                f"{line}, {new} of them new, {counted(len(found.findings), 'finding')}", err=True
+            )
+            self._minute = int(found.seconds // 60) + 1
+
+
 def _as_json(found: Exploration) -> dict[str, Any]:
     return {
         "prompt": found.prompt,
         "seed": found.seed,
         "behaviours": found.behaviours,
         "states": len(found.states),
+        "seconds": round(found.seconds, 3),
+        "states_per_minute": found.states_per_minute,
+        "reached": sorted(found.reached),
         "offered": sorted(found.offered),
         "never_called": found.never_called,
         "gave_up": dict(found.gave_up),

@@ -7,6 +7,7 @@ What matters is which moves there are.
 
 from __future__ import annotations
 
+from collections import deque
 from random import Random
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -20,7 +21,7 @@ from offbook.sources.playbook.actions import Person
 from offbook.sources.playbook.playbook import Playbook
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from offbook.exchange.messages import JSON
     from offbook.exchange.model import Reply, Request, Tool
@@ -95,15 +96,18 @@ class PatientPlaybook(Playbook):
 
 
 class GeneratedModel:
-    """A source that makes up to `steps` moves, then ends the conversation.
+    """A source that makes up to `steps` moves, those of the `opening` first, then ends.
 
     The same seed gives the same moves for the same requests. `moves` are those made so far, and
     `tools` the tools that the agent has offered. `begin` starts the moves for another prompt. With
     an `attack`, it obeys the text of a tool, if the agent has the tools for it.
     """
 
-    def __init__(self, values: ArgumentValues, *, seed: str, steps: int) -> None:
+    def __init__(
+        self, values: ArgumentValues, *, seed: str, steps: int, opening: Sequence[Move] = ()
+    ) -> None:
         self._values = values
+        self._opening = deque(opening)
         self._random = Random(seed)  # noqa: S311 - not for secrets
         self._steps = steps
         self._known = NOTHING
@@ -188,6 +192,8 @@ class GeneratedModel:
     def _choose(  # noqa: PLR0911 - one for each kind
         self, offered: tuple[Tool, ...], kinds: tuple[str, ...]
     ) -> Move:
+        if self._opening:
+            return self._opening.popleft()
         random = self._random
         draw = self._draw()
         kind = random.choice(kinds)

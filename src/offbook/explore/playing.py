@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextvars import copy_context
+from hashlib import blake2b
 from inspect import (
     isasyncgenfunction,
     iscoroutine,
@@ -13,6 +14,7 @@ from inspect import (
     isgeneratorfunction,
 )
 from itertools import count
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
@@ -27,6 +29,7 @@ from offbook.explore.argument_values import ArgumentValues
 from offbook.explore.attack import Attack, AttackWatch
 from offbook.explore.authority import FAULT_KIND, read_instruction
 from offbook.explore.code_constants import find_constants
+from offbook.explore.corpus import list_reached
 from offbook.explore.generated_model import NO_END, GeneratedModel, PatientPlaybook
 from offbook.explore.moves import (
     Move,
@@ -54,7 +57,6 @@ from offbook.subjects.frameworks.framework import is_documented_end
 from offbook.trace.events import ERROR, FAULT, REPLY, REQUEST
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from types import TracebackType
 
     from offbook.exchange.model import ModelSource
@@ -70,6 +72,8 @@ Invariant = Callable[[Run, Any], object]
 
 SECOND_PROMPTS = 0.3  # of the behaviours: the user has another prompt
 MAX_PARALLEL = 3  # calls in one message
+MAX_STATE = 64  # characters of a state that is kept as it is
+OUTDATED = "OutdatedScript"  # a script of a corpus that does not fit the agent any more
 ATTACKS = 0.2  # of the behaviours: the model obeys the text of a tool
 FAULTS = 0.12  # of the behaviours: a tool or the provider fails
 # A fault for one of the first requests or calls. A timeout over a socket would take long.
@@ -79,9 +83,10 @@ FAULT_KINDS = ("tool_error", "tool_lost", "tool_lost", "reset", "truncate", "con
 class Job(msgspec.Struct, frozen=True):
     """A behaviour to play: that of a seed, the moves of a script, or its text as it is pasted.
 
-    `prompt` is the first one of a script. Only with `records`, a trace is written. With
-    `announces`, each move is reported when it is made: of a behaviour that hangs, this is all that
-    is known.
+    `prompt` is the first one of a script. With a seed, `moves` are the first ones. Only with
+    `records`, a trace is written, to the file `trace` if it is given. With `announces`, each move
+    is reported when it is made: of a behaviour that hangs, this is all that is known. With
+    `observes`, it is noted what was reached, and a script that the agent outgrew is no error.
     """
 
     seed: str = ""
@@ -91,6 +96,8 @@ class Job(msgspec.Struct, frozen=True):
     text: str = ""
     records: bool = False
     announces: bool = False
+    observes: bool = False
+    trace: str = ""
 
 
 class Behaviour(msgspec.Struct, frozen=True):
@@ -99,7 +106,7 @@ class Behaviour(msgspec.Struct, frozen=True):
     It is plain data, so that it can come from another process. `gave_up` is the error with which
     the agent ended in a documented way. `undecided` are the invariants that gave no verdict, each
     with the error. `state` is a text that is equal for equal states of the world, and `seen` are
-    the values in the results of the tools.
+    the values in the results of the tools. `reached` are the outcomes of the agent's parts.
     """
 
     moves: tuple[Move, ...]
@@ -113,6 +120,7 @@ class Behaviour(msgspec.Struct, frozen=True):
     notes: Mapping[str, str] = {}
     trace: str = ""
     prompt: str = ""
+    reached: tuple[str, ...] = ()
 
 
 class _SharedLoop(SyncBridge):
@@ -206,7 +214,9 @@ class Stage:
     def play(self, job: Job, announce: Callable[[Move], object] | None = None) -> Behaviour:
         """Play a behaviour; `announce` gets each move that a generated model makes."""
         if job.seed:
-            model = GeneratedModel(self._arguments, seed=job.seed, steps=job.steps)
+            model = GeneratedModel(
+                self._arguments, seed=job.seed, steps=job.steps, opening=job.moves
+            )
             if announce is not None:
                 model.announce = announce
             return self.play_model(model, job)
@@ -234,7 +244,7 @@ class Stage:
             model.moves.append(Move(fault=faults[0]))
         # Of its own: an agent without such tools has the same behaviours as ever.
         chance = Random(f"{job.seed}:authority").random()  # noqa: S311 - not for secrets
-        self._attacks = not faults and job.steps > 1 and chance < ATTACKS
+        self._attacks = not (faults or job.moves) and job.steps > 1 and chance < ATTACKS
         behaviour = self._play(model, prompts, fresh, faults, job, lambda: model.moves)
         return msgspec.structs.replace(behaviour, prompt=prompts[0])
 
@@ -247,13 +257,14 @@ class Stage:
         job: Job,
         moves: Callable[[], Iterable[Move]],
     ) -> Behaviour:
+        trace = Path(job.trace) if job.trace else self._trace
         defaults = RehearsalDefaults(
             source,
             self._bridge,
             auto_assert=False,
             folder=self._folder,
             in_memory=not job.records,
-            trace=self._trace if job.records else None,
+            trace=trace if job.records else None,
             faults=Faults(faults, rate=1) if faults else None,
         )
         with use_defaults(defaults):
@@ -269,6 +280,8 @@ class Stage:
                 run = rehearsal.run(*script)
             # Errors of the test end the search; those of the agent are what it looks for.
             except (UsageError, PlaybookError):
+                if job.observes and not job.seed:
+                    return Behaviour(job.moves, gave_up=OUTDATED, requests=1, prompt=job.prompt)
                 raise
             except (Exception, SystemExit) as raised:  # noqa: BLE001 - whatever the agent does wrong
                 error = _innermost(raised)
@@ -283,12 +296,13 @@ class Stage:
                 if REASONS[crash.invariant][0] not in self._without:
                     violations.append(crash)
             results = run.events.tool_results
+            described = describe_state(state, results)
             return Behaviour(
                 tuple(moves()),
                 tuple(violations),
                 type(error).__name__ if gave_up else "",
                 tuple(undecided),
-                describe_state(state, results),
+                _shorten(described),
                 len(run.events.named(REQUEST)),
                 # Only what is asked for: it is sent to another process.
                 _list_tools(run, source),
@@ -296,6 +310,7 @@ class Stage:
                 self._arguments.notes,
                 str(rehearsal.trace) if job.records else "",
                 job.prompt,
+                list_reached(run.events.all, described) if job.observes else (),
             )
         finally:
             if watch is not None:
@@ -514,6 +529,13 @@ def describe_state(state: object, results: Sequence[ToolResultRecord]) -> str:
         if isinstance(value, str):
             text = text.replace(value, f"<{number}>")
     return text
+
+
+def _shorten(text: str) -> str:
+    """Return a text, or its digest if it is long: a search keeps the states of all behaviours."""
+    if len(text) <= MAX_STATE:
+        return text
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=MAX_STATE // 4).hexdigest()
 
 
 def _describe(value: object, home: str, inside: set[int]) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import sys
 import time
 import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -23,6 +26,7 @@ from offbook.errors import (
     require_known,
 )
 from offbook.explore.argument_values import ArgumentValues
+from offbook.explore.corpus import Corpus, StoredScript, choose_opening
 from offbook.explore.moves import (
     END,
     GeneratedCall,
@@ -43,7 +47,7 @@ from offbook.explore.playing import (
     name_of,
 )
 from offbook.explore.shrinking import shrink
-from offbook.explore.worker import Player
+from offbook.explore.worker import Player, Players
 from offbook.runs.run import in_event_loop
 
 if TYPE_CHECKING:
@@ -57,6 +61,9 @@ ARGUMENTS_PER_TOOL = 3  # that an exhaustive search tries
 CHUNK_SECONDS, LARGEST_CHUNK = 0.2, 32  # behaviours that are played before the next look at them
 MAX_FINDINGS = 10  # different ones; then the search ends
 MAX_SHRUNK = 4  # of one invariant: most behaviours that break it have the same cause
+RUNS = 500
+OF_CORPUS = -1  # the number of a script of the corpus
+LONG = 60  # seconds of a search whose states are counted by the minute
 MAX_HANGS = 30  # tries to shorten a script that hangs: each takes a second
 
 
@@ -93,7 +100,8 @@ class Exploration(msgspec.Struct):
     that the agent offered and no behaviour called. `notes` are keywords of schemas that could not
     be generated from, with what was done instead. `findings` have different causes; `broken_by`
     counts the behaviours that broke each invariant. `trace` is the file of the first finding, or of
-    the last behaviour.
+    the last behaviour. `reached` are the outcomes of the agent's parts, in a search with a corpus;
+    `kept` is the number of scripts in its folder.
     """
 
     prompt: str
@@ -109,6 +117,11 @@ class Exploration(msgspec.Struct):
     broken_by: Counter[str] = msgspec.field(default_factory=Counter)
     undecided: dict[str, UsageError] = msgspec.field(default_factory=dict)
     trace: str = ""
+    seconds: float = 0
+    new_states: Counter[int] = msgspec.field(default_factory=Counter)
+    reached: set[str] = msgspec.field(default_factory=set)
+    corpus: str = ""
+    kept: int = 0
 
     @property
     def never_called(self) -> list[str]:
@@ -116,9 +129,16 @@ class Exploration(msgspec.Struct):
         return sorted(self.offered - self.called)
 
     @property
+    def states_per_minute(self) -> list[int]:
+        """The number of new states in each minute of the search."""
+        return [self.new_states[minute] for minute in range(int(self.seconds // 60) + 1)]
+
+    @property
     def summary(self) -> str:
         """One line: how much was tried."""
         parts = [counted(self.behaviours, "behaviour"), counted(len(self.states), "state")]
+        if self.seconds >= LONG:
+            parts.append(f"{self.states_per_minute[-1]} of them new in this minute")
         if self.never_called:
             parts.append(f"never called: {', '.join(self.never_called)}")
         parts += [
@@ -132,7 +152,7 @@ def explore(  # noqa: PLR0913 - the options of a search
     world: World,
     prompt: str | Sequence[str],
     *invariants: Invariant | ToolPolicy,
-    runs: int = 500,
+    runs: int | None = None,
     steps: int = 5,
     seed: int = 0,
     depth: int = 0,
@@ -140,6 +160,9 @@ def explore(  # noqa: PLR0913 - the options of a search
     values: Mapping[str, Sequence[Any]] | None = None,
     without: Sequence[str] = (),
     deadline: float | None = DEADLINE,
+    jobs: int = 1,
+    minutes: float | None = None,
+    corpus: Path | str | None = None,
     trace: Path | str | None = None,
     progress: Progress | None = None,
 ) -> Exploration:
@@ -151,7 +174,9 @@ def explore(  # noqa: PLR0913 - the options of a search
 
         explore(world, "Refund order 7", lambda run, shop: len(shop.refunds) <= 1)
 
-    Each of `runs` behaviours has up to `steps` messages of the model, chosen by `seed`. With
+    Each of `runs` behaviours (500, or as many as there are in `minutes`) has up to `steps` messages
+    of the model, chosen by `seed`; `jobs` processes play them. Scripts that reached something new
+    are kept in the folder `corpus`, and a later search begins with those that are there. With
     `depth`, all scripts of that many messages are tried instead, except those that lead to a state
     which was reached before. Several prompts are those of several users. In every search some
     things always hold, such as that the agent raises no exception, except for those in `gives_up`,
@@ -159,11 +184,14 @@ def explore(  # noqa: PLR0913 - the options of a search
     parameter. Marks of tools, such as `untrusted("fetch_page")` and `powerful("send_mail")`, are
     given with the invariants. The world runs in a process of its own, which is killed if a
     behaviour takes longer than `deadline` seconds: that is a finding, too. With `deadline=None` it
-    runs in this process, for a debugger. `trace` is the
-    file for the trace of the smallest script; without a violation, for that of the last behaviour.
+    runs in this process, for a debugger. `trace` is the file for the trace of the smallest script;
+    without a violation, for that of the last behaviour.
     """
     prompts = (prompt,) if isinstance(prompt, str) else tuple(prompt)
     _check_arguments(world, prompts, invariants, runs, steps, values, deadline)
+    _check_engine(depth, deadline, jobs, minutes, corpus)
+    if runs is None:
+        runs = RUNS if minutes is None else sys.maxsize
     check_names(without)
     path = None if trace is None else Path(trace).absolute()
     kinds = (gives_up,) if isinstance(gives_up, type) else tuple(gives_up)
@@ -172,13 +200,14 @@ def explore(  # noqa: PLR0913 - the options of a search
         return Stage(world, prompts, invariants, kinds, values, path, without)
 
     found = Exploration(prompts[0], seed)
-    with Player(open_stage, deadline) as player:
-        search = Search(player, found, without)
+    stored = None if corpus is None else Corpus(Path(corpus))
+    with Players(open_stage, deadline, jobs) as players:
+        search = Search(players, found, without, stored, progress)
         if depth:
             arguments = ArgumentValues(values or {}, "\n".join(prompts))
-            search.enumerate(arguments, depth, runs, progress)
+            search.enumerate(arguments, depth, runs)
         else:
-            search.draw(seed, runs, steps, progress)
+            search.draw(seed, runs, steps, math.inf if minutes is None else 60 * minutes)
     if found.findings:
         error = InvariantBroken(describe(found))
         error.exploration = found
@@ -244,7 +273,7 @@ def _check_arguments(
     world: object,
     prompts: Sequence[object],
     invariants: Sequence[object],
-    runs: int,
+    runs: int | None,
     steps: int,
     values: Mapping[str, Sequence[Any]] | None,
     deadline: float | None,
@@ -260,7 +289,7 @@ def _check_arguments(
         raise UsageError("explore() takes the prompt second, a string or a list of them")
     for invariant in invariants:
         check_invariant(invariant)
-    if runs < 1 or steps < 1:
+    if (runs is not None and runs < 1) or steps < 1:
         raise UsageError("runs and steps must be 1 or more")
     if deadline is not None and not deadline > 0:
         raise UsageError(f"the deadline must be more than 0 seconds, not {deadline!r}")
@@ -270,6 +299,22 @@ def _check_arguments(
                 f"values[{name!r}] must be a list of values, not {choices!r}",
                 hint=f"write values={{{name!r}: [{choices!r}]}}",
             )
+
+
+def _check_engine(
+    depth: int, deadline: float | None, jobs: int, minutes: float | None, corpus: object
+) -> None:
+    if jobs < 1 or (minutes is not None and not minutes > 0):
+        raise UsageError("jobs must be 1 or more, and minutes more than 0")
+    if depth and (jobs > 1 or minutes is not None or corpus is not None):
+        raise UsageError(
+            "depth excludes jobs, minutes and corpus", hint="all scripts are tried in their order"
+        )
+    if jobs > 1 and deadline is None:
+        raise UsageError(
+            "jobs needs a deadline: without one, the world runs in this process",
+            hint="leave out deadline=None",
+        )
 
 
 def _never_asked(behaviour: Behaviour) -> OffbookError:
@@ -297,56 +342,69 @@ def _check_tools(invariants: Iterable[Invariant | ToolPolicy], offered: set[str]
 class Search:
     """Plays behaviours, and makes the violations of each cause small once."""
 
-    def __init__(self, player: Player, found: Exploration, without: Sequence[str] = ()) -> None:
-        self._player = player
+    def __init__(
+        self,
+        players: Players,
+        found: Exploration,
+        without: Sequence[str] = (),
+        corpus: Corpus | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self._players = players
+        self._player = players.first
         self._found = found
         self._without = {ORACLES[name].title for name in without}
+        self._corpus = corpus
+        self._progress = progress
         self._shrunk: Counter[str] = Counter()
+        self._began = time.monotonic()
+        if corpus is not None:
+            found.corpus, found.kept = str(corpus.folder), len(corpus.scripts)
 
-    def draw(self, seed: int, runs: int, steps: int, progress: Progress | None) -> None:
-        """Play the behaviours of a seed."""
+    def draw(self, seed: int, runs: int, steps: int, seconds: float) -> None:
+        """Play the scripts of the corpus, and the behaviours of a seed."""
         found = self._found
-        for numbers in _chunks(runs):
-            jobs = [
-                # The trace of the last one is kept, unless there is one of a finding.
-                Job(f"{seed}:{n}", steps, records=n == runs - 1 and not found.findings)
-                for n in numbers
-            ]
+        jobs = _list_jobs(found, seed, runs, steps, self._corpus)
+        last: Job | None = None
+        for chunk in _chunks(jobs, len(self._players)):
             # All of them before the first look: a violation is played again, many times.
-            played = [*self._player.play(*jobs)]
-            for number, behaviour in zip(numbers, played, strict=True):
-                self._note(behaviour, number)
-                if progress is not None:
-                    progress(found)
+            played = self._players.play([job for _, job in chunk])
+            for (number, job), behaviour in zip(chunk, played, strict=True):
+                self._note(behaviour, number, job)
                 if len(found.findings) >= MAX_FINDINGS:
                     return
+            last = chunk[-1][1]
+            if found.seconds >= seconds:
+                break
+        # Which one is the last was not known before.
+        if last is not None and not found.findings and not found.trace:
+            found.trace = self._player.play_one(msgspec.structs.replace(last, records=True)).trace
 
-    def enumerate(
-        self, arguments: ArgumentValues, depth: int, runs: int, progress: Progress | None
-    ) -> None:
+    def enumerate(self, arguments: ArgumentValues, depth: int, runs: int) -> None:
         """Try all scripts up to a depth, the shortest first; equal states are continued once."""
         found = self._found
         queue: deque[tuple[Move, ...]] = deque([()])
         while queue and found.behaviours < runs and not found.findings:
             moves = queue.popleft()
-            records = not queue or found.behaviours == runs - 1
-            behaviour = self._player.play_one(Job(moves=moves, records=records))
+            job = Job(moves=moves, records=not queue or found.behaviours == runs - 1)
+            behaviour = self._player.play_one(job)
             is_new = behaviour.state not in found.states
-            self._note(behaviour, found.behaviours)
-            if progress is not None:
-                progress(found)
+            self._note(behaviour, found.behaviours, job)
             if not is_new or len(moves) == depth:
                 continue
             queue.extend((*moves, move) for move in _list_moves(behaviour, arguments))
 
-    def _note(self, behaviour: Behaviour, number: int) -> None:
+    def _note(self, behaviour: Behaviour, number: int, job: Job) -> None:
         """Add a behaviour to what was tried; keep a violation with a new cause."""
         found = self._found
+        found.seconds = time.monotonic() - self._began
         found.requests += behaviour.requests
         if not found.requests:
             raise _never_asked(behaviour)
         found.behaviours += 1
-        found.states.add(behaviour.state)
+        if behaviour.state not in found.states:
+            found.states.add(behaviour.state)
+            found.new_states[int(found.seconds // 60)] += 1
         found.called |= {made.tool for move in behaviour.moves for made in move.calls}
         found.offered |= {tool.name for tool in behaviour.tools}
         found.notes.update(behaviour.notes)
@@ -364,8 +422,34 @@ class Search:
             finding = self._minimize(behaviour, violation, number)
             if finding.cause not in {other.cause for other in found.findings}:
                 found.findings.append(finding)
+                self._keep(Job(prompt=behaviour.prompt, moves=finding.moves), finding)
             if violation.invariant == HANG:
-                self._player.known_hangs.add(violation.key)
+                self._players.pace.known_hangs.add(violation.key)
+        if behaviour.reached:
+            self._keep(job, None, behaviour)
+        if self._progress is not None:
+            self._progress(found)
+
+    def _keep(
+        self, job: Job, finding: Counterexample | None, behaviour: Behaviour | None = None
+    ) -> None:
+        """Store the script of a finding, or of a behaviour that reached something new."""
+        if self._corpus is None:
+            return
+        if finding is not None:
+            script = StoredScript(
+                job.prompt or self._found.prompt, finding.moves, broke=finding.invariant
+            )
+        else:
+            played = cast("Behaviour", behaviour)
+            self._found.reached.update(played.reached)
+            prompt = played.prompt or self._found.prompt
+            script = StoredScript(prompt, played.moves, played.reached)
+        path = self._corpus.add(script)
+        self._found.kept = len(self._corpus.scripts)
+        # A script that hangs would hang again.
+        if path and script.broke not in {HANG, CRASH}:
+            self._player.play_one(msgspec.structs.replace(job, records=True, trace=path))
 
     def _is_known(self, violation: BrokenInvariant, moves: tuple[Move, ...]) -> bool:
         """Return whether a violation has the cause of a finding, as far as the moves show it."""
@@ -436,14 +520,29 @@ class Search:
         )
 
 
-def _chunks(runs: int) -> Iterator[range]:
-    """Yield the numbers of the behaviours, in chunks that take a fraction of a second."""
-    first, size = 0, 1
-    while first < runs:
+def _list_jobs(
+    found: Exploration, seed: int, runs: int, steps: int, corpus: Corpus | None
+) -> Iterator[tuple[int, Job]]:
+    """Yield the scripts of a corpus, and the behaviours of a seed, each with its number."""
+    observes = corpus is not None
+    stored = [*corpus.scripts] if corpus is not None else []
+    for script in stored:
+        yield OF_CORPUS, Job(prompt=script.prompt, moves=script.moves, observes=observes)
+    for number in range(runs):
+        name = f"{seed}:{number}"
+        opening = choose_opening(stored, name) if stored else ()
+        # The trace of the last one is kept, unless there is one of a finding.
+        records = number == runs - 1 and not found.findings
+        yield number, Job(name, steps, moves=opening, observes=observes, records=records)
+
+
+def _chunks(jobs: Iterator[tuple[int, Job]], players: int) -> Iterator[list[tuple[int, Job]]]:
+    """Yield the jobs in chunks that take a fraction of a second."""
+    size = 1
+    while chunk := [*islice(jobs, size * players)]:
         began = time.monotonic()
-        yield (numbers := range(first, min(first + size, runs)))
-        first = numbers.stop
-        seconds = (time.monotonic() - began) / len(numbers)
+        yield chunk
+        seconds = (time.monotonic() - began) / len(chunk) * players
         size = max(1, min(2 * size, LARGEST_CHUNK, int(CHUNK_SECONDS / max(seconds, 1e-6))))
 
 
@@ -515,7 +614,10 @@ def describe(found: Exploration) -> str:
         if known := REASONS.get(finding.invariant):
             head += f"\n{known[1]}; to leave it out: --without {known[0]}"
         often = f"; {counted(times, 'behaviour')} broke it" if times > 1 else ""
-        parts.append(
-            f"{head}\n{how}\n\n{indented}\n\nfound by run {finding.run}, seed={found.seed}{often}"
+        source = (
+            "a script of the corpus"
+            if finding.run == OF_CORPUS
+            else f"run {finding.run}, seed={found.seed}"
         )
+        parts.append(f"{head}\n{how}\n\n{indented}\n\nfound by {source}{often}")
     return "\n\n".join([*parts, f"explored: {found.summary}"])

@@ -15,8 +15,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
+from types import TracebackType
 from typing import Any, Self
 
 import msgspec
@@ -49,6 +50,7 @@ class _Worker:
         jobs, self._jobs = os.pipe()
         self._messages, messages = os.pipe()
         self._stacks = stacks
+        self.has_played = False
 
         def work() -> None:
             os.close(self._jobs)
@@ -82,6 +84,8 @@ class _Worker:
 
     def close(self, *, kill: bool = True) -> int:
         """End the worker and return its exit code."""
+        if not kill:
+            self.send(())  # another worker may have the pipe open, so its end alone says nothing
         os.close(self._jobs)
         os.close(self._messages)
         return end_process(self._pid, 0 if kill else GRACE)
@@ -100,12 +104,12 @@ def _receive(pipe: int) -> Any:
 
 
 def _work(open_stage: OpenStage, jobs: int, messages: int) -> None:
-    """Play what is sent, until nothing more can come."""
+    """Play what is sent, until no job is sent."""
     announce = partial(_send, messages)
     offered: object = None
     with suppress(EOFError, BrokenPipeError), open_stage() as stage:
-        while True:
-            for job in _receive(jobs):
+        while received := _receive(jobs):
+            for job in received:
                 try:
                     behaviour = stage.play(job, announce if job.announces else None)
                 except BaseException as error:  # noqa: BLE001 - raised in the parent
@@ -132,19 +136,34 @@ def _picklable(error: BaseException) -> BaseException:
 # --- The search's side
 
 
-class Player:
-    """Plays jobs in a worker, each within `deadline` seconds; without one, in this process.
+class Pace:
+    """How long behaviours take, and the keys of the hangs that are known: they are not waited for.
 
-    `known_hangs` are the keys of hangs that were found already: they are not waited for again.
+    The players of a search share it.
     """
 
-    def __init__(self, open_stage: OpenStage, deadline: float | None) -> None:
+    def __init__(self) -> None:
+        self.first = self.slowest = 0.0
+        self.known_hangs: set[str] = set()
+
+    @property
+    def patience(self) -> float:
+        """The seconds after which a script that may hang counts as one that does."""
+        return max(LEAST_PATIENCE, SLOWER * self.slowest, SLOWER_THAN_FIRST * self.first)
+
+
+class Player:
+    """Plays jobs in a worker, each within `deadline` seconds; without one, in this process."""
+
+    def __init__(
+        self, open_stage: OpenStage, deadline: float | None, pace: Pace | None = None
+    ) -> None:
         self._open_stage = open_stage
         self._deadline = deadline if hasattr(os, "fork") else None
         self._worker: _Worker | None = None
         self._stage: Stage | None = None
-        self._first = self._slowest = 0.0
-        self.known_hangs: set[str] = set()
+        self._pace = pace or Pace()
+        self._sent: tuple[Job, ...] = ()
 
     def __enter__(self) -> Self:
         if self._deadline is None:
@@ -167,8 +186,14 @@ class Player:
     @property
     def patience(self) -> float:
         """The seconds after which a script that may hang counts as one that does."""
-        limit = max(LEAST_PATIENCE, SLOWER * self._slowest, SLOWER_THAN_FIRST * self._first)
+        limit = self._pace.patience
         return limit if self._deadline is None else min(self._deadline, limit)
+
+    def start(self, *jobs: Job) -> None:
+        """Let the worker begin with jobs, for the next call of `play`, which has the same ones."""
+        if self._stage is None and jobs:
+            self._get_worker()[0].send(jobs)
+            self._sent = jobs
 
     def play(self, *jobs: Job, seconds: float | None = None) -> Iterator[Behaviour]:
         """Yield a behaviour for each job, in order; `seconds` is the time for each."""
@@ -178,7 +203,9 @@ class Player:
         waiting = [*jobs]
         while waiting:
             worker, is_new = self._get_worker()
-            worker.send(waiting)
+            if not self._sent:
+                worker.send(waiting)
+            self._sent = ()
             while waiting:
                 began = time.monotonic()
                 message = self._receive(worker, seconds or self._deadline or math.inf)
@@ -188,11 +215,12 @@ class Player:
                 if not isinstance(message, Behaviour):
                     raise message
                 del waiting[0]
+                worker.has_played = True
                 seconds_taken = time.monotonic() - began
                 if is_new:  # the first behaviour imports what it needs
-                    self._first = max(self._first, seconds_taken)
+                    self._pace.first = max(self._pace.first, seconds_taken)
                 else:
-                    self._slowest = max(self._slowest, seconds_taken)
+                    self._pace.slowest = max(self._pace.slowest, seconds_taken)
                 is_new = False
                 yield message
 
@@ -202,19 +230,18 @@ class Player:
         return behaviour
 
     def _get_worker(self) -> tuple[_Worker, bool]:
-        is_new = self._worker is None
         worker = self._worker or _Worker(self._open_stage, self._stacks, str(self._temp))
         self._worker = worker
-        return worker, is_new
+        return worker, not worker.has_played
 
     def _receive(self, worker: _Worker, seconds: float) -> Message | BrokenInvariant:
         """Return the next message of the worker; if none comes, end it and return the violation."""
-        first = self.patience if self.known_hangs else seconds
+        first = self.patience if self._pace.known_hangs else seconds
         try:
             message = worker.receive(first)
             if message is None:
                 hang = self._describe_hang(worker, first)
-                if hang.key not in self.known_hangs and first < seconds:
+                if hang.key not in self._pace.known_hangs and first < seconds:
                     message = worker.receive(seconds - first)
                     hang = self._describe_hang(worker, seconds) if message is None else hang
                 if message is None:
@@ -228,7 +255,7 @@ class Player:
 
     def _observe(self, job: Job, violation: BrokenInvariant) -> Behaviour:
         """Return the behaviour of a job that had no end; its moves are reported in another try."""
-        moves = [*job.moves]
+        moves = [] if job.seed else [*job.moves]
         if job.seed:
             worker, _ = self._get_worker()
             worker.send([msgspec.structs.replace(job, announces=True)])
@@ -252,3 +279,42 @@ class Player:
         where = f": it is in {place}" if place else ""
         message = f"the agent did not end within {seconds:g} s{where}"
         return BrokenInvariant(HANG, message, f"{HANG}: {re.sub(r':[0-9]+ in ', ' ', place)}")
+
+
+class Players:
+    """Plays behaviours in several workers at once, and single scripts in the first one."""
+
+    def __init__(self, open_stage: OpenStage, deadline: float | None, count: int = 1) -> None:
+        self.pace = Pace()
+        self._players = [Player(open_stage, deadline, self.pace) for _ in range(count)]
+        self.first = self._players[0]
+        self._opened = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as opened:
+            for player in self._players:
+                opened.enter_context(player)
+            self._opened = opened.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._opened.__exit__(kind, error, trace)
+
+    def __len__(self) -> int:
+        return len(self._players)
+
+    def play(self, jobs: Sequence[Job]) -> list[Behaviour]:
+        """Return the behaviours of the jobs, in their order."""
+        count = len(self._players)
+        shares = [jobs[number::count] for number in range(count)]
+        for player, share in zip(self._players[1:], shares[1:], strict=True):
+            player.start(*share)
+        played = [
+            [*player.play(*share)] for player, share in zip(self._players, shares, strict=True)
+        ]
+        return [played[number % count][number // count] for number in range(len(jobs))]

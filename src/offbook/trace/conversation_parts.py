@@ -23,6 +23,7 @@ from offbook.exchange.messages import (
     ToolResult,
     render_arguments,
     strip_injected,
+    to_sorted_json,
 )
 from offbook.exchange.model import TEXT_CALLS
 
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 # empty text: litellm, Claude Code.
 NO_WORDS = re.compile(r"\[System: Empty message content sanitised[^\]]*\]|\(no content\)")
 _THOUGHTS = re.compile(r"<(think|thinking|reasoning)>(.*?)</\1>", re.DOTALL)
-_encode = msgspec.json.Encoder(order="sorted", enc_hook=repr).encode
 
 
 class Item:
@@ -94,7 +94,7 @@ class Parts:
                     key = text_key(shown)
                 elif isinstance(block, (Image, RawBlock)):
                     shown = render_block(block)
-                    key = _encode(block).decode()
+                    key = to_sorted_json(block).decode()
                 if key:
                     self.items.append(Item("user", key, shown, number, number))
         if role != "system":
@@ -131,7 +131,7 @@ def text_key(text: str) -> str:
     if stripped[:1] in {"{", "["} and stripped[-1:] in {"}", "]"}:
         # A text may only look like JSON.
         with suppress(msgspec.MsgspecError, RecursionError, ValueError):
-            text = _encode(_whole_numbers(msgspec.json.decode(stripped))).decode()
+            text = to_sorted_json(_whole_numbers(msgspec.json.decode(stripped))).decode()
     return "".join(text.split()).replace('"', "'")
 
 
@@ -142,13 +142,13 @@ def reply_key(text: str) -> str:
 
 def call_key(call: ToolCall) -> str:
     """Return the name and the arguments of a call in one form."""
-    return f"{call.name} {_encode(_whole_numbers(call.arguments)).decode()}"
+    return f"{call.name} {to_sorted_json(_whole_numbers(call.arguments)).decode()}"
 
 
 def result_key(result: ToolResult) -> str:
     """Return the content of a result in one form."""
     others = [block for block in result.content if not isinstance(block, Text)]
-    return text_key(result.text) + (_encode(others).decode() if others else "")
+    return text_key(result.text) + (to_sorted_json(others).decode() if others else "")
 
 
 def _whole_numbers(value: Any) -> Any:
@@ -187,14 +187,15 @@ def render_call(call: ToolCall) -> str:
     """Return a call as `refund({"number": 7})`."""
     # A tool may get another value than an object.
     is_object = isinstance(cast("object", call.arguments), dict)
-    text = render_arguments(call.arguments) if is_object else _encode(call.arguments).decode()
+    arguments = call.arguments
+    text = render_arguments(arguments) if is_object else to_sorted_json(arguments).decode()
     return f"{call.name}({text})"
 
 
 def render_block(block: Image | RawBlock) -> str:
     """Return an image, or a block that only one provider has, as a short text."""
     if isinstance(block, RawBlock):
-        return f"{block.kind} {_encode(block.data).decode()}"
+        return f"{block.kind} {to_sorted_json(block.data).decode()}"
     return f"an image {block.url or f'{block.media_type} {block.data[-40:]}'}"
 
 

@@ -304,6 +304,8 @@ def check_params(params: Mapping[Any, Any], tool: str) -> Params:
         )
     try:
         _encode_json(params)
+    except UnicodeEncodeError:  # half a character: JSON has an escape for it
+        return params
     except (TypeError, ValueError, RecursionError) as error:
         raise PlaybookError(
             f"the parameters of call({tool!r}, …) are not JSON: {error}",
