@@ -34,6 +34,7 @@ QUESTION = "I am not sure. What should I do?"
 MARK = "Done, ticket REF-4711."
 DENIALS = 0.4  # of the behaviours: people deny what the agent asks
 NO_END = "the agent does not end"
+SECOND_CALLS = 1000  # the first number of the calls in a conversation beside another one
 PATIENCE = 20  # requests after the last move, before the agent counts as endless
 
 # How often each kind of move is made. Several calls in one message are an everyday move: agents
@@ -69,8 +70,9 @@ def raise_endless() -> NoReturn:
 class PatientPlaybook(Playbook):
     """A playbook that answers a limited number of requests after its last step."""
 
-    def __init__(self) -> None:
+    def __init__(self, first_call: int = 0) -> None:
         super().__init__(strict=False)
+        self._call_count = first_call
         self._extra = 0
         self.before_reply: Callable[[Request], object] | None = None
 
@@ -130,6 +132,12 @@ class GeneratedModel:
         self.before_reply: Callable[[Request], object] | None = None
         self.moves: list[Move] = []
         self.tools: dict[str, Tool] = {}
+
+    def follow(self, other: GeneratedModel) -> None:
+        """Begin after another conversation: its results are known here, too."""
+        self._session += 1
+        self._calls = SECOND_CALLS
+        self._seen = other._seen
 
     def begin(self, prompt: str, *, fresh: bool) -> None:
         """Start the moves for another prompt of the user."""

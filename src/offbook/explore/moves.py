@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from offbook.sources.playbook.actions import Action, Call
 
-    Script = Turn | list[Turn | list[Turn]]
+    Script = Turn | list[Turn | list[Turn]] | tuple[Turn, Turn]
 
 
 LAST_WORDS = "Done."
@@ -75,7 +75,8 @@ class Move(msgspec.Struct, frozen=True):
     """One message of the model: calls, a text, or an error of the provider.
 
     If `denied`, people deny what the agent asks about the calls. A move with a `prompt` is the next
-    prompt of the user instead; with `fresh`, in a new conversation with the same agent. One with a
+    prompt of the user instead; with `fresh`, in a new conversation with the same agent, and with
+    `beside`, at the same time as the one before it. One with a
     `fault` is a fault of the whole run, such as `tool_lost@1`. One that `obeys` does what the text
     of a tool says: its arguments are the text's, and not made simpler.
     """
@@ -87,6 +88,7 @@ class Move(msgspec.Struct, frozen=True):
     denied: bool = False
     prompt: str = ""
     fresh: bool = False
+    beside: bool = False
     fault: str = ""
     obeys: bool = False
 
@@ -198,11 +200,15 @@ def build_reply(move: Move, request: Request, seen: Sequence[Any], first_call: i
 
 
 class Session(NamedTuple):
-    """A prompt and the moves of the model; `fresh` if it begins a new conversation."""
+    """A prompt and the moves of the model; `fresh` if it begins a new conversation.
+
+    One that is `beside` the one before it begins at the same time.
+    """
 
     prompt: str
     moves: list[Move]
     fresh: bool = False
+    beside: bool = False
 
 
 def split_sessions(prompt: str, moves: Iterable[Move]) -> list[Session]:
@@ -210,7 +216,7 @@ def split_sessions(prompt: str, moves: Iterable[Move]) -> list[Session]:
     sessions = [Session(prompt, [])]
     for move in moves:
         if move.prompt:
-            sessions.append(Session(move.prompt, [], move.fresh))
+            sessions.append(Session(move.prompt, [], move.fresh, move.beside))
         elif not move.fault:
             sessions[-1].moves.append(move)
     for session in sessions:
@@ -231,7 +237,11 @@ def build_turns(prompt: str, moves: Iterable[Move], seen: list[Any]) -> Script:
     moves = [*moves]
     collects = uses_results(moves)
     conversations: list[list[Turn]] = []
-    for session in split_sessions(prompt, moves):
+    sessions = split_sessions(prompt, moves)
+    if any(session.beside for session in sessions):
+        first, second = (_build_turn(one, seen, collects=collects) for one in sessions)
+        return first, second
+    for session in sessions:
         turn = _build_turn(session, seen, collects=collects)
         if session.fresh or not conversations:
             conversations.append([])
@@ -247,6 +257,8 @@ def join_turns(conversations: list[list[Turn]]) -> Script:
 
 def list_turns(script: Script) -> tuple[list[Turn], set[int]]:
     """Return the turns of a script, and the numbers of those that begin another conversation."""
+    if isinstance(script, tuple):
+        return [*script], {1}
     parts = [script] if isinstance(script, Turn) else script
     turns: list[Turn] = []
     fresh: set[int] = set()
@@ -291,12 +303,17 @@ COLLECT = ".then(lambda result: seen.extend(find_values(result)))"
 def render_script(prompt: str, moves: Iterable[Move]) -> str:
     """Return the script in Python: `when(…, [call(…), say(…)])`.
 
-    Several prompts are a list: each turn, or list of turns, is a conversation of its own.
+    Several prompts are a list: each turn, or list of turns, is a conversation of its own. A tuple
+    has two conversations side by side.
     """
     moves = [*moves]
     collects = uses_results(moves)
     conversations: list[list[str]] = []
-    for session in split_sessions(prompt, moves):
+    sessions = split_sessions(prompt, moves)
+    if any(session.beside for session in sessions):
+        turns = _render_list(_render_turn(session, collects=collects) for session in sessions)
+        return f"({turns[1:-1]})"
+    for session in sessions:
         if session.fresh or not conversations:
             conversations.append([])
         conversations[-1].append(_render_turn(session, collects=collects))

@@ -45,7 +45,8 @@ class BrokenInvariant(msgspec.Struct, frozen=True):
 class RunEvidence:
     """A run, and the numbers of the events at which new conversations began.
 
-    `authority` is what is known of a run with an instruction in a result.
+    `authority` is what is known of a run with an instruction in a result. `beside` are the prompts
+    of two conversations that were side by side.
     """
 
     def __init__(
@@ -53,10 +54,12 @@ class RunEvidence:
         run: Run,
         sessions: Sequence[int] = (),
         authority: AuthorityEvidence | None = None,
+        beside: Sequence[str] = (),
     ) -> None:
         self.run = run
         self.sessions = sessions
         self.authority = authority
+        self.beside = beside
 
     @cached_property
     def changed_executions(self) -> list[ConversationChange]:
@@ -111,9 +114,11 @@ def _is_valid(tool: Tool, value: Any) -> bool:
 
 def _check_leaks(evidence: RunEvidence) -> Iterator[tuple[str, str]]:
     """Yield what an earlier session said and a later one has, elsewhere than in a result."""
+    run = evidence.run
+    if evidence.beside:
+        yield from _check_leaks_beside(run, evidence.beside)
     if not evidence.sessions:
         return
-    run = evidence.run
     starts = [*evidence.sessions]
     events = run.events.named(REQUEST, REPLY)
     numbers = [event.seq for event in events if event.event == REQUEST]
@@ -135,6 +140,18 @@ def _check_leaks(evidence: RunEvidence) -> Iterator[tuple[str, str]]:
             if mark in answer:
                 yield "answer", f"{mark!r} of an earlier session is in the answer"
                 return
+
+
+def _check_leaks_beside(run: Run, prompts: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield the prompt of one of two conversations that is in a request of the other."""
+    for request in run.requests:
+        others = [prompt for prompt in prompts if prompt != request.first_prompt]
+        for place, text in _list_texts(request):
+            for prompt in others if len(others) < len(prompts) else ():
+                # One prompt may be a part of the other.
+                if prompt in text and request.first_prompt not in text:
+                    yield place, f"{prompt!r} of another session is in the {place}"
+                    return
 
 
 def _list_marks(events: Sequence[Event], start: int, later: Sequence[Request]) -> list[str]:

@@ -48,6 +48,7 @@ from offbook.explore.oracles import (
     check_run,
 )
 from offbook.explore.sdk_conversions import SdkConversions, share_ssl_contexts
+from offbook.explore.side_by_side import SideBySide, load_turns
 from offbook.explore.tool_policy import ToolPolicy, join_policies
 from offbook.files import ReusedFolder
 from offbook.runs.api import drive
@@ -71,13 +72,17 @@ World = Callable[[], object]
 Invariant = Callable[[Run, Any], object]
 
 SECOND_PROMPTS = 0.3  # of the behaviours: the user has another prompt
+SIDE_BY_SIDE = 0.4  # of those with another user: both at the same time
 MAX_PARALLEL = 3  # calls in one message
 MAX_STATE = 64  # characters of a state that is kept as it is
 OUTDATED = "OutdatedScript"  # a script of a corpus that does not fit the agent any more
 ATTACKS = 0.2  # of the behaviours: the model obeys the text of a tool
 FAULTS = 0.12  # of the behaviours: a tool or the provider fails
 # A fault for one of the first requests or calls. A timeout over a socket would take long.
-FAULT_KINDS = ("tool_error", "tool_lost", "tool_lost", "reset", "truncate", "content_type")
+FAULT_KINDS = (
+    *("tool_error", "tool_lost", "tool_lost", "tool_empty", "tool_odd"),
+    *("reset", "truncate", "content_type"),
+)
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -226,7 +231,8 @@ class Stage:
         turns, fresh = list_turns(script)
         faults = list_faults(job.moves) or self.faults
         # Without the automatic assertions of a test.
-        return self._play(PatientPlaybook(), turns, fresh, faults, job, lambda: job.moves)
+        source = load_turns(script) if isinstance(script, tuple) else PatientPlaybook()
+        return self._play(source, turns, fresh, faults, job, lambda: job.moves)
 
     def play_model(self, model: GeneratedModel, job: Job) -> Behaviour:
         """Play a model that makes its own moves; the seed also decides on prompts and faults."""
@@ -234,23 +240,31 @@ class Stage:
         prompts = [random.choice(self._prompts)]
         fresh: set[int] = set()
         faults: tuple[str, ...] = ()
+        beside = False
         if random.random() < SECOND_PROMPTS:
             other = random.choice(self._prompts)
             # An equal request would be a retry of the first.
             prompts.append(f"Once more: {other}" if other == prompts[0] else other)
             fresh = {1} if random.random() < 0.7 else set()  # noqa: PLR2004 - most are of another user
+            beside = bool(fresh) and random.random() < SIDE_BY_SIDE
         elif random.random() < FAULTS:
             faults = (f"{random.choice(FAULT_KINDS)}@{random.choice([1, 1, 2, 3])}",)
             model.moves.append(Move(fault=faults[0]))
         # Of its own: an agent without such tools has the same behaviours as ever.
         chance = Random(f"{job.seed}:authority").random()  # noqa: S311 - not for secrets
         self._attacks = not (faults or job.moves) and job.steps > 1 and chance < ATTACKS
-        behaviour = self._play(model, prompts, fresh, faults, job, lambda: model.moves)
+        if beside:
+            other = GeneratedModel(self._arguments, seed=f"{job.seed}:beside", steps=job.steps)
+            other.follow(model)
+            source = SideBySide(model, other, (prompts[0], prompts[1]))
+            behaviour = self._play(source, prompts, fresh, faults, job, lambda: source.moves)
+        else:
+            behaviour = self._play(model, prompts, fresh, faults, job, lambda: model.moves)
         return msgspec.structs.replace(behaviour, prompt=prompts[0])
 
     def _play(
         self,
-        source: GeneratedModel | PatientPlaybook,
+        source: GeneratedModel | PatientPlaybook | SideBySide,
         script: Sequence[Turn | str],
         fresh: set[int],
         faults: tuple[str, ...],
@@ -271,9 +285,16 @@ class Stage:
             rehearsal, state = _open(self._world)
         self._conversions.start()  # the world may have loaded an SDK
         sessions: list[int] = []
+        beside = ()
+        if isinstance(source, SideBySide):
+            if source.begin(rehearsal):
+                beside = source.prompts
+                script = script[:1]
+            script = [item if isinstance(item, str) else item.text for item in script]
+        model = source.first if isinstance(source, SideBySide) else source
         if len(script) > 1:
-            _watch_prompts(rehearsal, source, fresh, sessions)
-        watch = self._watch_attack(rehearsal, source, script, faults, state)
+            _watch_prompts(rehearsal, model, fresh, sessions)
+        watch = self._watch_attack(rehearsal, model, script, faults, state)
         error: BaseException | None = None
         try:
             try:
@@ -289,7 +310,8 @@ class Stage:
             self.last_run = run
             violations, undecided = self._check(run, state)
             authority = None if watch is None else watch.finish()
-            violations += check_run(RunEvidence(run, sessions, authority), self._without)
+            evidence = RunEvidence(run, sessions, authority, beside)
+            violations += check_run(evidence, self._without)
             gave_up = error is not None and self._is_end(error, run)
             if error is not None and not gave_up:
                 crash = _crash(error)
@@ -305,7 +327,7 @@ class Stage:
                 _shorten(described),
                 len(run.events.named(REQUEST)),
                 # Only what is asked for: it is sent to another process.
-                _list_tools(run, source),
+                _list_tools(run, model),
                 () if job.seed else tuple(v for result in results for v in find_values(result)),
                 self._arguments.notes,
                 str(rehearsal.trace) if job.records else "",

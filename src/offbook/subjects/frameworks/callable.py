@@ -53,6 +53,11 @@ class FunctionAdapter(NoToolAccess):
         self.takes_prompt = self._keyword is not None
 
     @property
+    def concurrent(self) -> bool:
+        """Whether two conversations can be in one event loop; those of threads cannot."""
+        return iscoroutinefunction(self._function)
+
+    @property
     def function(self) -> Callable[..., Any]:
         """The function itself: a search looks for its tools."""
         return self._function

@@ -54,6 +54,11 @@ class LangGraph:
         self._prompted = False
         self.ask: Ask = cast("Ask", None)  # set when it is opened
 
+    @property
+    def concurrent(self) -> bool:
+        """Whether two conversations can be in one event loop; those of threads cannot."""
+        return not _is_sync_only(self._graph)
+
     def _input_keys(self) -> Collection[str]:
         # The builder of a state graph has the keys; its JSON schema takes 20 ms of CPU.
         builder = getattr(self._graph, "builder", None)

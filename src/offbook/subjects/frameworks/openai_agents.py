@@ -32,6 +32,7 @@ class OpenAIAgents:
     """
 
     name = PERSONA
+    concurrent = True
 
     def __init__(self, agent: Any, options: Mapping[str, Any]) -> None:
         self._first_agent = agent

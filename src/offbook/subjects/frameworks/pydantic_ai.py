@@ -20,6 +20,7 @@ class PydanticAI:
     """A pydantic-ai `Agent`; `options` are arguments of `Agent.run` (`deps`, …)."""
 
     name = "pydantic-ai"
+    concurrent = True
 
     def __init__(self, agent: Any, options: Mapping[str, Any]) -> None:
         self._agent = agent

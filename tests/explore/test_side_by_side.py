@@ -1,0 +1,157 @@
+"""Two conversations at once: what one user says is not mixed with what the other one says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, cast
+
+import openai
+import pytest
+
+from offbook import call, drive, say, when
+from offbook.errors import InvariantBroken
+from offbook.explore import Counterexample, Exploration, explore, replay, run_rendered
+from tests.explore.hosts import Bug, host_agents, host_langgraph, host_pydantic
+
+PROMPTS = ["Open a ticket for Ada", "Close the ticket of Ben"]
+TOOL: Any = {
+    "type": "function",
+    "function": {
+        "name": "add_note",
+        "parameters": {"type": "object", "properties": {"text": {"type": "string"}}},
+    },
+}
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+
+
+class Desk:
+    """A desk for all users. A careless one keeps the prompt of the user in an attribute."""
+
+    def __init__(self, *, careless: bool) -> None:
+        self._careless = careless
+        self._prompt = ""
+        self.wrong: list[str] = []
+
+    async def ask(self, prompt: str) -> str:
+        self._prompt = prompt
+        client = openai.AsyncOpenAI(max_retries=0)
+        messages: Any = [{"role": "user", "content": prompt}]
+        for _ in range(8):
+            reply = await client.chat.completions.create(model="m", messages=messages, tools=[TOOL])
+            message = reply.choices[0].message
+            messages.append(message.model_dump(exclude_none=True))
+            for made in message.tool_calls or ():
+                user = self._prompt if self._careless else prompt
+                if user != prompt:
+                    self.wrong.append(user)
+                messages.append({"role": "tool", "tool_call_id": made.id, "content": "noted"})
+            if not message.tool_calls:
+                return message.content or ""
+        return ""
+
+
+def make_desk(*, careless: bool) -> Callable[[], Any]:
+    def world() -> Any:
+        desk = Desk(careless=careless)
+        return drive(desk_agent(desk)), desk
+
+    return world
+
+
+def desk_agent(desk: Desk) -> Callable[[str], Any]:
+    async def ask(prompt: str) -> str:
+        return await desk.ask(prompt)
+
+    return ask
+
+
+def is_right(_: Any, desk: Desk) -> bool:
+    return not desk.wrong
+
+
+def find(world: Any, *invariants: Any, **options: Any) -> list[Counterexample]:
+    try:
+        found = explore(world, PROMPTS, *invariants, **options)
+    except InvariantBroken as error:
+        found = cast("Exploration", error.exploration)
+    return found.findings
+
+
+def test_a_state_that_two_users_share_is_found_and_its_script_has_both_conversations():
+    (finding,) = find(make_desk(careless=True), is_right, runs=80)
+    script = run_rendered(finding.script)
+    assert isinstance(script, tuple), finding.script
+    with pytest.raises(InvariantBroken, match="is_right"):
+        replay(make_desk(careless=True), script, is_right)
+    replay(make_desk(careless=False), script, is_right)
+
+
+def test_an_agent_without_such_a_state_has_no_finding():
+    assert find(make_desk(careless=False), is_right, runs=80) == []
+
+
+def shared_tools(*, fixed: bool) -> Bug:
+    """A tool that waits between the check and the effect, for any user."""
+    sold: list[int] = []
+
+    async def sell(seat: int) -> str:
+        """Sell a seat."""
+        if seat in sold:
+            return "sold already"
+        for _ in range(0 if fixed else 50):  # another system is asked
+            await asyncio.sleep(0)
+        sold.append(seat)
+        return "sold"
+
+    return Bug([sell], PROMPTS[0], lambda: len(sold) == len({*sold}))
+
+
+@pytest.mark.parametrize("host", [host_pydantic, host_agents, host_langgraph])
+def test_a_framework_has_two_conversations_at_once(host: Callable[[Bug], Any]):
+    script = (
+        when("Sell seat 4", [call("sell", {"seat": 4}), say("Done.")]),
+        when("I want seat 4", [call("sell", {"seat": 4}), say("Done.")]),
+    )
+
+    def make_world(*, fixed: bool) -> Callable[[], Any]:
+        def world() -> Any:
+            bug = shared_tools(fixed=fixed)
+            return host(bug), bug
+
+        return world
+
+    def holds(_: Any, bug: Bug) -> bool:
+        return bool(bug.holds and bug.holds())
+
+    with pytest.raises(InvariantBroken, match="holds"):
+        replay(make_world(fixed=False), script, holds)
+    run = replay(make_world(fixed=True), script, holds)
+    assert len(run.executed) == 2
+
+
+def test_the_prompt_of_one_user_in_a_request_of_the_other_is_a_leak():
+    def world() -> Any:
+        said: list[str] = []
+
+        async def ask(prompt: str) -> str:
+            said.append(prompt)
+            await asyncio.sleep(0)
+            content = f"You help users. The user says: {said[-1]}"
+            messages: Any = [
+                {"role": "system", "content": content},
+                {"role": "user", "content": prompt},
+            ]
+            reply = await openai.AsyncOpenAI(max_retries=0).chat.completions.create(
+                model="m", messages=messages
+            )
+            return reply.choices[0].message.content or ""
+
+        return drive(ask)
+
+    with pytest.raises(InvariantBroken, match="of another session is in the system prompt"):
+        explore(world, PROMPTS, runs=60)
