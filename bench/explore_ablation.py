@@ -54,7 +54,7 @@ def count_behaviours(bug: PlantedBug, seed: int, *, guided: bool) -> int:
                 moves = random.choice(kept)
                 first = [*moves[: random.randint(1, len(moves))]]
             model = GuidedModel(values, seed=f"{seed}:{number}", steps=STEPS, first=first)
-            behaviour = stage.play_model(model, Job())
+            behaviour = stage.play_model(model, Job(f"{seed}:{number}", STEPS))
             if behaviour.violations:
                 return number + 1
             if behaviour.state not in states and behaviour.moves:

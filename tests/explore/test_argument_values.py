@@ -10,7 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offbook.explore import ArgumentValues, Draw, Place, find_constants, learn, resolve
+from offbook.explore import (
+    NOTHING,
+    ArgumentValues,
+    Draw,
+    Place,
+    find_constants,
+    learn,
+    list_near_texts,
+    resolve,
+)
 
 Schema = dict[str, Any]
 CHOICES: list[Schema] = [
@@ -203,3 +212,41 @@ def test_an_odd_text_names_no_file_that_exists(name: str):
 
 def test_a_parameter_for_a_file_gets_paths_that_lead_out_of_the_folder():
     assert {"../a", "a/../../b", ".."} <= odd_texts("path")
+
+
+@pytest.mark.parametrize(
+    "text, near",
+    [
+        ("2026-01-15", "2026-01-31"),
+        ("due 2026-02-01", "due 2026-02-28"),
+        ("order A-17", "order A-18"),
+        ("ada@shop.example", "ADA@SHOP.EXAMPLE"),
+        ("lamp", "lamp "),
+        ("0000-00-00", "0000-00-28"),
+    ],
+)
+def test_the_neighbours_of_a_text_are_known(text: str, near: str):
+    assert near in list_near_texts(text)
+    assert text not in list_near_texts(text)
+
+
+def test_calls_of_different_tools_often_have_the_same_value_for_a_parameter_of_one_name():
+    schema = {"type": "object", "properties": {"item": {"type": "string"}}, "required": ["item"]}
+    values = ArgumentValues({}, "Set the price of lamp L-1 and of desk D-7")
+    favourites: dict[str, Any] = {}
+    draws = [Draw(Random(n), [], NOTHING, favourites) for n in range(100)]  # noqa: S311 - not for secrets
+    pairs = [
+        [values.arguments(schema, draw, tool)["item"] for tool in ("get_price", "set_price")]
+        for draw in draws
+    ]
+    assert sum(one == other for one, other in pairs) > 40
+
+
+def test_a_value_is_not_used_again_for_a_parameter_of_another_form():
+    favourites: dict[str, Any] = {}
+    values = ArgumentValues({}, "Pay 7")
+    for n in range(50):
+        draw = Draw(Random(n), [], NOTHING, favourites)  # noqa: S311 - not for secrets
+        for kind, python in (("string", str), ("integer", int)):
+            schema = {"type": "object", "properties": {"id": {"type": kind}}, "required": ["id"]}
+            assert isinstance(values.arguments(schema, draw, "pay")["id"], python)

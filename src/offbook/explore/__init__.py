@@ -40,7 +40,7 @@ __all__, __getattr__, __dir__ = lazy_names(
         "candidates": "SDKS scan_project",
         "code_constants": "find_constants",
         "corpus": "Corpus StoredScript choose_opening",
-        "argument_values": "ArgumentValues Draw learn",
+        "argument_values": "ArgumentValues Draw NOTHING learn list_near_texts",
         "moves": "GeneratedCall Move Place build_turns render_script render_tests resolve"
         " run_rendered",
         "obliging_model": "ObligingModel Settings find_side_effect",

@@ -1,7 +1,9 @@
 from offbook.capability import Capability
+from offbook.explore.argument_values import NOTHING as NOTHING
 from offbook.explore.argument_values import ArgumentValues as ArgumentValues
 from offbook.explore.argument_values import Draw as Draw
 from offbook.explore.argument_values import learn as learn
+from offbook.explore.argument_values import list_near_texts as list_near_texts
 from offbook.explore.authority import is_refusal as is_refusal
 from offbook.explore.broken_tools import find_tool_code as find_tool_code
 from offbook.explore.broken_tools import find_tool_values as find_tool_values

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from calendar import monthrange
 from functools import lru_cache
 from random import Random
 from typing import TYPE_CHECKING, Any, cast
@@ -20,11 +21,18 @@ if TYPE_CHECKING:
 
 _QUOTED = re.compile(r"\"([^\"\n]{1,60})\"|'([^'\n]{1,60})'")
 _WORD = re.compile(r"[A-Za-z][\w-]{2,}")
+_DATE = re.compile(r"(\d{4})-(\d{2})-(\d{2})")
+_LAST_NUMBER = re.compile(r"\d{1,9}(?=\D*$)")
 _encode = msgspec.json.Encoder(enc_hook=repr).encode
 MAX_WORDS = 8  # of a prompt that are used as values
 VALUE_KEYWORDS = frozenset(
     "minimum maximum exclusiveMinimum exclusiveMaximum default example examples const enum".split()  # noqa: SIM905
 )
+NO_FORM = {"title", "description", "default", "examples"}
+NOT_KNOWN: Any = object()
+SAME_AGAIN = 0.4  # of the arguments, in behaviours with favourites: the last value of that name
+NEAR_TEXTS = 0.12  # of the texts that are known from somewhere
+DECEMBER = 12
 MAX_DEPTH = 6  # of nested objects: a schema may refer to itself
 PLAIN_TEXTS = ("a", "b", "test")
 PLAIN_NUMBERS = (1, 2, 0)
@@ -138,11 +146,25 @@ def list_neighbours(number: Any) -> list[Any]:
     return [number + 1, number - 1, number // 2 + 1, number // 2, 2 * number, -number]
 
 
+def list_near_texts(text: str) -> list[str]:
+    """Return what is near a text: other days of a date, the next id, other case, and spaces."""
+    near = [f"{text} ", text.swapcase()]
+    if date := _DATE.search(text):
+        year, month, _ = map(int, date.groups())
+        last = monthrange(year, month)[1] if 0 < month <= DECEMBER and year else 28
+        days = [f"{year:04}-{month:02}-{last:02}", f"{year:04}-12-31", "2024-02-29"]
+        return [text.replace(date[0], day) for day in days]
+    if number := _LAST_NUMBER.search(text):
+        start, end = number.span()
+        near += [f"{text[:start]}{int(number[0]) + step}{text[end:]}" for step in (1, -1)]
+    return near
+
+
 class Draw:
     """The random choices of one behaviour, the values in the results so far, and what is known.
 
-    In half of the behaviours one number and one text are `favourites`: what goes wrong often needs
-    the same value twice.
+    In half of the behaviours there are `favourites`: a number, a text, and the last value of each
+    parameter. What goes wrong often needs the same value twice, in calls of different tools.
     """
 
     __slots__ = ("choose", "favourites", "known", "random", "seen")
@@ -193,12 +215,19 @@ class ArgumentValues:
         properties = _properties(resolved)
         chosen = [name for name in properties if name in required or draw.happens(0.5)]
         strange = draw.choose(chosen) if odd and chosen else None
-        return {
-            name: self._value(
-                properties[name], schema, draw, f"{tool}.{name}", odd=name == strange, depth=1
-            )
-            for name in chosen
-        }
+        arguments: JSON = {}
+        for name in chosen:
+            value, part = NOT_KNOWN, properties[name]
+            path = f"{tool}.{name}"
+            keeps = draw.favourites is not None and name != strange
+            if keeps and path not in self._hints and draw.happens(SAME_AGAIN):
+                value = _recall(draw.favourites or {}, name, part)
+            if value is NOT_KNOWN:
+                value = self._value(part, schema, draw, path, odd=name == strange, depth=1)
+            if draw.favourites is not None and keeps:
+                draw.favourites[f"={name}"] = (_form_of(part), value)
+            arguments[name] = value
+        return arguments
 
     def likely_arguments(self, schema: JSON, draw: Draw, tool: str) -> JSON:
         """Return the arguments that the prompt asks for, as far as it names values for them."""
@@ -329,8 +358,10 @@ class ArgumentValues:
         other = [*draw.known.texts, *self._code_texts]
         if other and draw.happens(0.3):
             fitting = _find_fitting(path, other)
-            return other[draw.choose(fitting)] if fitting else draw.choose(other)
-        return draw.choose([*self._prompt_texts, *PLAIN_TEXTS]) or "a"
+            text = other[draw.choose(fitting)] if fitting else draw.choose(other)
+        else:
+            text = draw.choose([*self._prompt_texts, *PLAIN_TEXTS]) or "a"
+        return draw.choose(list_near_texts(text)) if draw.happens(NEAR_TEXTS) else text
 
     def _number(self, schema: JSON, draw: Draw, *, odd: bool, whole: bool) -> Any:
         low = schema.get("minimum", schema.get("exclusiveMinimum"))
@@ -392,6 +423,18 @@ class ArgumentValues:
         for keyword in sorted(set(schema) - KNOWN):
             self.notes.setdefault(f"{path}: {keyword}", "it is ignored, so values may break it")
         return schema
+
+
+def _recall(favourites: Mapping[str, Any], name: str, schema: Any) -> Any:
+    """Return the last value of a parameter of this name and form, or NOT_KNOWN."""
+    form, value = favourites.get(f"={name}", (None, NOT_KNOWN))
+    return value if form == _form_of(schema) else NOT_KNOWN
+
+
+def _form_of(schema: Any) -> str:
+    """Return what decides whether a value of one parameter fits another of the same name."""
+    parts = cast("JSON", schema) if isinstance(schema, dict) else {}
+    return repr({key: parts[key] for key in parts if key not in NO_FORM})
 
 
 def _kinds_of(path: str) -> list[str]:
