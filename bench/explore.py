@@ -281,7 +281,7 @@ def cost_of_search(framework: Framework) -> tuple[float, list[Played]]:
     with Stage(lambda: drive(framework.make_agent()), (PROMPT,), (), (Exception,)) as stage:
         for number in range(RUNS):
             model = GeneratedModel(values, seed=f"0:{number}", steps=5)
-            stage.play_model(model, Job("plain run"))
+            stage.play_model(model, Job("a plain run"))
             played.append(Played(tuple(model.moves), tuple(responses)))
             responses.clear()
     cost = time.process_time() - start

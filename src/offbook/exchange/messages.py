@@ -40,7 +40,7 @@ def to_json(value: Any) -> bytes:
 
 
 def to_sorted_json(value: Any) -> bytes:
-    """Return a value as JSON with sorted keys: equal for equal values."""
+    """Return a value as JSON with sorted keys."""
     try:
         return _encode_sorted(value)
     except UnicodeEncodeError:
@@ -48,8 +48,8 @@ def to_sorted_json(value: Any) -> bytes:
 
 
 def _escape(value: Any) -> bytes:
-    """Return JSON with half a character as an escape; msgspec refuses it."""
-    import json  # rarely needed
+    """Return JSON with half a character escaped; msgspec refuses it."""
+    import json
 
     return json.dumps(msgspec.to_builtins(value, enc_hook=repr), sort_keys=True).encode()
 

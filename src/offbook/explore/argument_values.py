@@ -30,8 +30,8 @@ VALUE_KEYWORDS = frozenset(
 )
 NO_FORM = {"title", "description", "default", "examples"}
 NOT_KNOWN: Any = object()
-SAME_AGAIN = 0.4  # of the arguments, in behaviours with favourites: the last value of that name
-NEAR_TEXTS = 0.12  # of the texts that are known from somewhere
+SAME_AGAIN = 0.3  # of the arguments, in behaviours with favourites: the last value of that name
+NEAR_TEXTS = 0.1  # of the texts that are known from somewhere
 DECEMBER = 12
 MAX_DEPTH = 6  # of nested objects: a schema may refer to itself
 PLAIN_TEXTS = ("a", "b", "test")
