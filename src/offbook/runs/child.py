@@ -49,7 +49,7 @@ def fork_process(work: Callable[[], object], *, leads_group: bool = True) -> int
     sys.stdout.flush()
     sys.stderr.flush()
     parent = os.getpid()
-    _libc()  # opened here once, not in each fork
+    _prctl()  # found here once, not in each fork
     with warnings.catch_warnings():
         # A thread of the parent is not in the fork, as after any fork.
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -74,20 +74,20 @@ def fork_process(work: Callable[[], object], *, leads_group: bool = True) -> int
 
 def end_with(parent: int) -> None:
     """End this process if its parent is killed."""
-    if (libc := _libc()) is not None:
-        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if (prctl := _prctl()) is not None:
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # killed before
         os._exit(1)
 
 
 @cache
-def _libc() -> Any:
-    """Return the C library, on Linux."""
+def _prctl() -> Any:
+    """Return the function of the C library, on Linux."""
     if sys.platform != "linux":
         return None
     from ctypes import CDLL
 
-    return CDLL(None)
+    return CDLL(None).prctl
 
 
 def end_process(pid: int, grace: float = 0) -> int:
