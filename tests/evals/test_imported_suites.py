@@ -203,6 +203,25 @@ def agent(text):
 
 
 @pytest.mark.parametrize("works", [True, False])
+def test_calls_of_one_message_of_langsmith_are_parallel(tmp_path: Path, *, works: bool):
+    # The broken agent runs the first call of a message only.
+    code = LOOP if works else LOOP.replace("in message.tool_calls:", "in message.tool_calls[:1]:")
+    (tmp_path / "loop.py").write_text(code)
+    calls = [
+        {"id": name, "type": "function", "function": {"name": name, "arguments": '{"order": 7}'}}
+        for name in ("find", "refund")
+    ]
+    messages = [
+        {"role": "user", "content": "Refund 7"},
+        {"role": "assistant", "content": "I look.", "tool_calls": calls},
+        {"role": "assistant", "content": "Done."},
+    ]
+    example = {"inputs": {"messages": messages[:1]}, "outputs": {"messages": messages}}
+    verdicts, notes = imported(tmp_path, "examples.jsonl", lines(example), "loop.py:agent")
+    assert (verdicts, notes) == ({"case-1": works}, [])
+
+
+@pytest.mark.parametrize("works", [True, False])
 def test_a_trajectory_of_langsmith_is_the_script_of_the_agent(tmp_path: Path, *, works: bool):
     # The broken agent has lost a tool.
     code = LOOP if works else LOOP.replace('"refund": lambda order: "refunded"', "")

@@ -71,16 +71,18 @@ def _add_trajectory(case: ImportedCase, steps: list[Any]) -> None:
             turns.append({"when": message.get("content"), "do": []})
         elif not turns:
             turns.append({"when": case.input, "do": []})
+        actions: list[dict[str, Any]] = []
+        if message["role"] == "assistant" and message.get("content"):
+            case.reference = message["content"]
+            actions.append({"say": message["content"]})
         for call in message.get("tool_calls") or ():
             function = call.get("function") or call
             arguments = function.get("arguments", function.get("args", {}))
             given = _parse(arguments)
             tools.append({"tool": function["name"], "input": given})
-            turns[-1]["do"].append({"call": function["name"], "with": given})
-        if message["role"] == "assistant" and message.get("content"):
-            case.reference = message["content"]
-            if not message.get("tool_calls"):  # a text beside calls does not end the turn
-                turns[-1]["do"].append({"say": message["content"]})
+            actions.append({"call": function["name"], "with": given})
+        if actions:  # a list in the list is one message: a text with calls, or parallel calls
+            turns[-1]["do"].append(actions[0] if len(actions) == 1 else actions)
     case.playbook = [turn for turn in turns if turn["do"]]
     if tools:
         check = {"type": "tool_sequence", "tools": tools, "args": "exact"}
