@@ -123,7 +123,8 @@ class LocalEngine(NamedTuple):
         setup_of: SetupOf = no_setup,
     ) -> Generator[FinishedJob[J, V] | LostJob[J]]:
         """Yield the result of each job as it comes, in any order. Closing it ends the workers."""
-        pool = _Pool(jobs, lambda: _Worker(function, setup_of, self.ahead), timeout_of)
+        alone = self.processes <= 1
+        pool = _Pool(jobs, lambda: _Worker(function, setup_of, self.ahead, alone=alone), timeout_of)
         try:
             for _ in range(max(1, self.processes)):
                 pool.start()
@@ -138,10 +139,18 @@ class LocalEngine(NamedTuple):
 class _Worker:
     """A forked process: it reads jobs from a pipe and writes their results to another."""
 
-    def __init__(self, function: Callable[[Any], object], setup_of: SetupOf, ahead: int) -> None:
+    def __init__(
+        self,
+        function: Callable[[Any], object],
+        setup_of: SetupOf,
+        ahead: int,
+        *,
+        alone: bool = False,
+    ) -> None:
         jobs_in, jobs_out = os.pipe()
         results_in, results_out = os.pipe()
         self._ahead = ahead
+        self._alone = alone
         handle, name = tempfile.mkstemp(prefix="offbook-worker-")
         os.close(handle)
         self.log = Path(name)
@@ -171,8 +180,10 @@ class _Worker:
     @property
     def wanted(self) -> int:
         """The number of jobs to send now."""
-        seconds = (time.monotonic() - self.started) / max(1, self.finished)
-        ahead = min(self._ahead, max(1, int(AHEAD_SECONDS / max(seconds, 1e-6))))
+        ahead = self._ahead
+        if not self._alone:  # a job may wait for this worker while another one is idle
+            seconds = (time.monotonic() - self.started) / max(1, self.finished)
+            ahead = min(ahead, max(1, int(AHEAD_SECONDS / max(seconds, 1e-6))))
         # In halves: one message for several jobs.
         return ahead - len(self.pending) if len(self.pending) <= ahead // 2 else 0
 
