@@ -407,7 +407,7 @@ ROWS = [
     *(
         Row("livekit", "livekit_agent.py", variant, True, "livekit", lenient=lenient)
         # It continues a response, and sends the call of that response again.
-        for variant, lenient in (("chat", ()), ("responses", ("duplicate_id",)))
+        for variant, lenient in (("chat", ()), ("responses", ("duplicate_id", "history")))
     ),
     Row("pipecat", "pipecat_agent.py", "chat", stream=True, home_name="pipecat"),
     *(

@@ -359,10 +359,10 @@ def namespace() -> None:
         pytest.skip("no network namespaces here")
 
 
-def run_sealed(*command: str) -> CommandResult:
+def run_sealed(*command: str, allow: tuple[str, ...] = ()) -> CommandResult:
     source = Playbook()
     source.load(when("Hi", [say("Hello.")]))
-    return run_command(source, command, echo=False, sealed=True)
+    return run_command(source, command, echo=False, sealed=True, allow=allow)
 
 
 @needs_namespace
@@ -394,6 +394,32 @@ def test_a_sealed_command_has_its_own_loopback():
         code = f"import socket; print(socket.socket().connect_ex(('127.0.0.1', {port})))"
         result = run_sealed(sys.executable, "-c", ASK + code)
     assert (result.failure, result.output) == (None, f"{ECONNREFUSED}\n")
+
+
+@needs_namespace
+@pytest.mark.parametrize("name", ["127.0.0.1", "localhost"])
+def test_an_allowed_port_of_this_machine_is_reached_from_a_sealed_command(name: str) -> None:
+    with serve_page() as port:
+        url = f"http://{name}:{port}/"
+        code = f"{ASK}print(urllib.request.urlopen({url!r}).read().decode())"
+        result = run_sealed(sys.executable, "-c", code, allow=(f"{name}:{port}",))
+    assert (result.failure, result.output) == (None, "a page\n")
+
+
+@needs_namespace
+def test_an_allowed_port_is_that_of_this_machine_only():
+    with serve_page() as port:
+        url = f"http://192.0.2.1:{port}/"
+        result = run_sealed(*BARE_CURL, url, allow=(f"127.0.0.1:{port}",))
+    assert (result.output, result.refused) == ("", [f"192.0.2.1:{port}"])
+
+
+@needs_namespace
+def test_an_allowed_port_without_a_server_is_a_refused_connection():
+    with serve_page() as port:
+        pass
+    result = run_sealed(*BARE_CURL, f"http://127.0.0.1:{port}/", allow=(f"127.0.0.1:{port}",))
+    assert (result.output, result.refused) == ("", [])
 
 
 def test_a_command_that_cannot_be_sealed_is_not_run(

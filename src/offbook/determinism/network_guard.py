@@ -163,6 +163,11 @@ class NetworkGuard:
         outer = None if self._outer is None or self._outer.is_of_test else self._outer
         return named and (outer is None or outer.allows(host, port))
 
+    @property
+    def local_ports(self) -> dict[int, str]:
+        """The allowed ports of this machine, each with its host."""
+        return {port: host for host, port in self._allow if port and is_this_machine(host)}
+
     def covers(self, thread: int) -> bool:
         """Return whether it applies to a context without a guard in this thread."""
         task = current_task()

@@ -17,6 +17,5 @@ model = ModelFactory.create(
 )
 agent = ChatAgent("Answer questions.", model=model, tools=[FunctionTool(get_weather)])
 answer = agent.step(PROMPT)
-if STREAM:  # each part has the text so far
-    *_, answer = answer
-print_result(answer.msgs[0].content, "camel-ai", "openai")
+parts = [part.msgs[0].content for part in (answer if STREAM else [answer]) if part.msgs]
+print_result("".join(parts), "camel-ai", "openai")

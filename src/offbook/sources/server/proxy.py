@@ -188,8 +188,12 @@ class Proxy:
 
     @property
     def ports(self) -> tuple[int, ...]:
-        """The ports of a namespace: ours by the same numbers, and those of HTTP and HTTPS."""
-        return (self.server.port, self.port, self.tls_port, DEFAULT_PORTS["http"], HTTPS)
+        """The ports of a namespace: ours by the same numbers, those of HTTP and HTTPS, and allowed.
+
+        An allowed port of this machine, such as that of a database, leads out of the namespace.
+        """
+        own = (self.server.port, self.port, self.tls_port, DEFAULT_PORTS["http"], HTTPS)
+        return (*own, *(port for port in self.guard.local_ports if port not in own))
 
     def adopt(self, sockets: list[socket.socket]) -> None:
         """Answer at the ports of a namespace: a socket for names, and one for each of `ports`."""
@@ -204,6 +208,8 @@ class Proxy:
             (lambda: Connection(self.server), None),
             *((lambda: ProxyConnection(self), None), (lambda: _Directed(self), tls)) * 2,
         ]
+        opened = len(listeners) - len(factories)
+        factories += [(lambda: _LocalConnection(self), None)] * opened
         for listener, (factory, context) in zip(listeners, factories, strict=True):
             self._listeners.append(await loop.create_server(factory, sock=listener, ssl=context))
 
@@ -459,6 +465,57 @@ class _Names(asyncio.DatagramProtocol):
         found = b"\xc0\x0c\0\1\0\1\0\0\0\0\0\4\x7f\0\0\1" if is_ipv4 else b""
         counts = b"\0\1" + (b"\0\1" if is_ipv4 else b"\0\0") + b"\0\0\0\0"
         self._transport.sendto(data[:2] + b"\x81\x80" + counts + question + found, addr)
+
+
+class _LocalConnection(asyncio.Protocol):
+    """A connection in a namespace to an allowed port of this machine: it is passed on."""
+
+    def __init__(self, proxy: Proxy) -> None:
+        self._proxy = proxy
+        self._data, self._ended = b"", False  # until the way is open
+        self._other: asyncio.Transport | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        here = cast("asyncio.Transport", transport)
+        self._proxy.connections.add(here)
+        self._task = self._proxy.server.loop.create_task(
+            self._pass_on(here), context=permit_connections()
+        )
+
+    async def _pass_on(self, here: asyncio.Transport) -> None:
+        # Every address of a namespace is this machine: one of another machine is refused.
+        host, port = here.get_extra_info("sockname")[:2]
+        loop, address = self._proxy.server.loop, self._proxy.guard.local_ports[port]
+        try:
+            self._proxy.check(host, port)
+            other, _ = await loop.create_connection(lambda: _Pipe(here), address, port)
+        except OSError:
+            here.abort()
+            return
+        self._proxy.connections.add(other)
+        other.write(self._data)
+        self._other = other
+        if self._ended:
+            self.eof_received()
+        if here.is_closing():
+            other.close()
+
+    def data_received(self, data: bytes) -> None:
+        if self._other is None:
+            self._data += data
+        else:
+            self._other.write(data)
+
+    def eof_received(self) -> bool:
+        self._ended = True
+        if self._other is not None and self._other.can_write_eof():
+            self._other.write_eof()
+        return True
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
+        if self._other is not None:
+            self._other.close()
 
 
 class _Pipe(asyncio.Protocol):
