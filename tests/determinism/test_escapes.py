@@ -63,6 +63,33 @@ socket.socket(socket.AF_INET6, socket.SOCK_DGRAM).sendmsg([b''], [], 0, (HOST, P
     "gethostbyname": "socket.gethostbyname('offbook.invalid')",
     "gethostbyname_ex": "socket.gethostbyname_ex('offbook.invalid')",
     "gethostbyaddr": "socket.gethostbyaddr('offbook.invalid')",
+    "gethostbyaddr of an address": "socket.gethostbyaddr('192.0.2.1')",
+    "getnameinfo": "socket.getnameinfo(('192.0.2.1', 80), 0)",
+    "getfqdn": "socket.getfqdn('192.0.2.1')",
+    "a socket of whole packets": "socket.socket(socket.AF_PACKET, socket.SOCK_RAW)",
+    "a raw socket": "socket.socket(socket.AF_INET6, socket.SOCK_RAW, 58).sendto(b'', (HOST, 0))",
+    "a query for a name by hand": """
+query = b"\\0\\0\\1\\0\\0\\1\\0\\0\\0\\0\\0\\0\\1a\\7invalid\\0\\0\\1\\0\\1"
+socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(query, ("192.0.2.53", 53))""",
+    "fast open": """
+socket.socket(socket.AF_INET6).sendto(b"", socket.MSG_FASTOPEN, (HOST, PORT))""",
+    "another interpreter": """
+import importlib
+for name in ("_interpreters", "_xxsubinterpreters"):
+    try:
+        module = importlib.import_module(name)
+    except ImportError:
+        continue
+    other = module.create()
+    module.run_string(other, f"import socket; socket.create_connection(({HOST!r}, {PORT}))")
+    break""",
+    "a loop of another thread": """
+import asyncio
+wait(lambda run: threading.Thread(
+    target=lambda: asyncio.run(asyncio.to_thread(run))).start())""",
+    "a file descriptor": """
+here = socket.socket(socket.AF_INET6)
+socket.fromfd(here.fileno(), socket.AF_INET6, socket.SOCK_STREAM).connect((HOST, PORT))""",
     # libraries
     "http.client": "import http.client; http.client.HTTPConnection(HOST, PORT).connect()",
     "urllib": "import urllib.request; urllib.request.urlopen(URL)",
@@ -317,7 +344,8 @@ def test_a_shell_of_a_thread_outside_of_a_run_is_left_alone(monkeypatch: pytest.
 
 
 NATIVE = """connect sendto sendmsg getaddrinfo gethostbyname system popen fork vfork posix_spawn
-posix_spawnp execv execve execvp syscall"""
+posix_spawnp execv execve execvp syscall sendmmsg gethostbyname_r getaddrinfo_a getnameinfo
+res_query execl execvpe fexecve clone dlsym"""
 
 
 @pytest.mark.parametrize("name", NATIVE.split())

@@ -29,6 +29,8 @@ async def send():
 asyncio.run(send())""",
     "gethostbyname_ex": "socket.gethostbyname_ex(NAME)",
     "gethostbyaddr": "socket.gethostbyaddr(ADDRESS)",
+    "getnameinfo": "socket.getnameinfo((ADDRESS, 80), 0)",
+    "getfqdn": "socket.getfqdn(ADDRESS)",
     "a socket that is given a name": "socket.socket().connect((NAME, 443))",
     "a name that begins as loopback": "socket.create_connection(('127.' + NAME, 443))",
     "an address as one number": """

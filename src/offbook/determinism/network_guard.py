@@ -102,14 +102,22 @@ watch_audit_events = AuditHook().watch
 # --- The guard
 
 LOOKUPS = {"socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr"}
+REVERSE_LOOKUPS = {"socket.gethostbyaddr", "socket.getnameinfo"}  # of addresses, at a name server
 SENDINGS = {"socket.connect", "socket.sendto", "socket.sendmsg"}
 INTERNET = {socket.AF_INET, socket.AF_INET6}
+# Sockets that send without a connection, or to a host of this machine: whole packets, its host.
+RAW_FAMILIES = {
+    getattr(socket, name): name for name in ("AF_PACKET", "AF_VSOCK") if hasattr(socket, name)
+}
 LOCAL_NAMES = {"", "localhost", "0.0.0.0", "::"}  # noqa: S104 - a connection to these is local
 
 # Functions of the C library that reach out, or start a process, behind Python's back.
 NATIVE = {
     *("connect", "sendto", "sendmsg", "getaddrinfo", "gethostbyname", "system", "popen", "fork"),
-    *("vfork", "posix_spawn", "posix_spawnp", "execv", "execve", "execvp", "syscall"),
+    *("vfork", "posix_spawn", "posix_spawnp", "execv", "execve", "execvp", "syscall", "sendmmsg"),
+    *("gethostbyname2", "gethostbyname_r", "gethostbyaddr", "getaddrinfo_a", "getnameinfo"),
+    *("res_query", "res_search", "__res_query", "__res_search", "execl", "execlp", "execle"),
+    *("execvpe", "fexecve", "execveat", "clone", "forkpty", "dlsym"),
 }
 
 _current_guard = thread_variable("offbook_border")
@@ -277,6 +285,9 @@ def permit_connections() -> Context:
 def _watch_connections() -> None:
     """Watch from the first block to the end of the process: threads outlive their block."""
     watch_audit_events(LOOKUPS, _on_lookup)
+    watch_audit_events(REVERSE_LOOKUPS, _on_reverse_lookup)
+    watch_audit_events({"socket.__new__"}, _on_socket)
+    watch_audit_events({"cpython.PyInterpreterState_New"}, _on_interpreter)
     watch_audit_events(SENDINGS, _on_send)
     watch_audit_events({"ctypes.dlsym"}, _on_native)
     watch_audit_events({"os.fork", "os.forkpty"}, _on_fork)
@@ -403,6 +414,38 @@ def _on_lookup(event: str, args: tuple[Any, ...]) -> None:
     if not is_ip_address(host):  # an IP address needs no request to a name server
         port = args[1] if event == "socket.getaddrinfo" else None
         guard.check(host, _port_number(port), "tried to look up")
+
+
+def _on_reverse_lookup(_event: str, args: tuple[Any, ...]) -> None:
+    guard = _find_guard()
+    if guard is None:
+        return
+    given = args[0]  # an address with a port, or a host
+    host = _host_text(cast("tuple[object]", given)[0] if isinstance(given, tuple) else given)
+    if is_ip_address(host):  # else it is looked up as a name
+        guard.check(host, None, "tried to look up")
+
+
+def _on_socket(_event: str, args: tuple[Any, ...]) -> None:
+    if args[1] in RAW_FAMILIES:
+        _refuse_unwatched(f"opened a socket of {RAW_FAMILIES[args[1]]}")
+
+
+def _on_interpreter(_event: str, _args: tuple[Any, ...]) -> None:
+    _refuse_unwatched("started another interpreter")
+
+
+def _refuse_unwatched(action: str) -> None:
+    """Refuse a way out on which connections cannot be watched."""
+    guard = _find_guard()
+    if guard is not None:
+        hint = "use sockets of this interpreter"
+        error = ConnectionBlocked(
+            f"{action}, which cannot be watched", where=call_origin(), hint=hint
+        )
+        error.destination = action
+        guard.note(error)
+        raise error
 
 
 def _on_send(_event: str, args: tuple[Any, ...]) -> None:

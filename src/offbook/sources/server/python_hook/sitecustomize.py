@@ -145,6 +145,15 @@ def direct_sockets(socket: Any) -> None:  # noqa: C901, PLR0915 - the functions 
 
         setattr(socket, name, resolve)
 
+    look_up_address = socket.getnameinfo
+
+    def getnameinfo(address: Any, flags: int) -> Any:
+        numeric = flags & socket.NI_NUMERICHOST
+        if not numeric and not is_open(address[0], address[1]):
+            report(address[0], 0)
+            raise socket.gaierror(socket.EAI_NONAME, "refused by Offbook")
+        return look_up_address(address, flags)
+
     def redirect_address(sock: Any, address: Any) -> Any:
         if sock.family not in {socket.AF_INET, socket.AF_INET6}:
             return address
@@ -174,6 +183,7 @@ def direct_sockets(socket: Any) -> None:  # noqa: C901, PLR0915 - the functions 
         return sendmsg(sock, buffers, ancdata, flags, address)
 
     socket.offbook_redirect, socket.getaddrinfo = redirect, getaddrinfo
+    socket.getnameinfo = getnameinfo
     for name in ("gethostbyname", "gethostbyname_ex", "gethostbyaddr"):
         guard_lookup(name)
     plain_socket.connect, plain_socket.connect_ex = redirected_connect, redirected_connect_ex
