@@ -1,5 +1,9 @@
-"""Every agent that asks people: allow, deny, edit, an unexpected question, and one never asked."""
+"""Every agent that asks people: allow, deny, edit, an unexpected question, and one never asked.
 
+Those of the Claude Agent SDK are in `tests/matrix/driven/drive_claude_agent_sdk.py`.
+"""
+
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
@@ -20,11 +24,16 @@ from offbook.clis import Acp, Pi
 from offbook.errors import ScriptMismatch, UsageError
 from offbook.mcp import McpServer, mcp_server
 from offbook.people import allow, deny, person
+from offbook.protocols import AgUi
 from tests.clients import DEADLINE, PI, marks_of
 from tests.forked import forked_command
+from tests.matrix.homes import HOMES
+from tests.matrix.rows import WHOLE
 
 create_agent: Any = import_module("langchain.agents").create_agent  # its types are incomplete
 ACP_AGENT = Path(__file__).parents[1] / "subjects" / "clis" / "plain_acp_agent.py"
+MASTRA = Path(__file__).with_name("mastra_agent.mjs")
+NODE_AGENTS = HOMES["node-agents"]
 NOT_SCRIPTED = r"(?s)no person\(…\) of the script answers it"
 
 
@@ -126,6 +135,16 @@ def pi_dialog(_ledger: Ledger, *, asks: bool) -> Rehearsal:
     return drive(Pi(extensions=[Path(__file__).with_name("pay.ts")], warm=True, deadline=DEADLINE))
 
 
+def mastra_suspend(ledger: Ledger, *, asks: bool) -> Rehearsal:
+    """Mastra suspends the run at a tool that requires an approval; its server speaks AG-UI."""
+    assert NODE_AGENTS.ready, NODE_AGENTS.describe_missing()
+    node = shutil.which("node")
+    assert node is not None
+    script = str(shutil.copy(MASTRA, NODE_AGENTS.folder))
+    words = [node, script, "{port}", str(ledger.path), "asks" if asks else ""]
+    return drive(AgUi(words, deadline=DEADLINE))
+
+
 def pay_call(_ledger: Ledger, *, asks: bool) -> Any:
     return call("pay", {"amount": 7})
 
@@ -168,6 +187,14 @@ CLIENTS = [
             pi_dialog, "the dialog 'pay.' has no parameters to change", call=pi_call, dialog=True
         ),
         marks=marks_of(PI),
+    ),
+    pytest.param(
+        AskingAgent(mastra_suspend),
+        marks=[
+            pytest.mark.clients,
+            pytest.mark.slow,
+            pytest.mark.skipif(not (WHOLE or NODE_AGENTS.ready), reason="run ./dev clients"),
+        ],
     ),
 ]
 every_agent = pytest.mark.parametrize("agent", [*AGENTS, *CLIENTS], ids=str)

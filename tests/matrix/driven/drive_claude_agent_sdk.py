@@ -7,6 +7,8 @@ from typing import Any
 from claude_agent_sdk import ClaudeAgentOptions, create_sdk_mcp_server, tool
 
 from offbook import call, drive, say, when
+from offbook.errors import ScriptMismatch
+from offbook.people import allow, deny, person
 
 ORDER = {"type": "object", "properties": {"number": {"type": "integer"}}, "required": ["number"]}
 
@@ -40,4 +42,30 @@ with drive(
     assert str(home) != os.environ.get("HOME")
 assert not home.exists()
 assert options.env == {"ENABLE_TOOL_SEARCH": "false"}
+
+
+# A person allows, denies or changes a command. Without a script, or unasked, the run fails.
+def approve(folder: str, *people: Any, message: str = "", **more: Any) -> list[str]:
+    """Return what was paid in a folder; with a message, the run fails with it."""
+    cwd = Path(folder).absolute()
+    cwd.mkdir()
+    asking = ClaudeAgentOptions(setting_sources=[], **more)
+    pay = call("shell", {"command": "echo 7 >> paid"})
+    found = ""
+    try:
+        with drive(asking, model="claude-offbook", cwd=cwd) as rehearsal:
+            rehearsal.run(when("Pay", [pay, *people, say("Done.")]))
+    except ScriptMismatch as error:
+        found = str(error)
+    assert (message in found) if message else not found, found
+    return (cwd / "paid").read_text().split() if (cwd / "paid").exists() else []
+
+
+edited = allow({"command": "echo 5 >> paid"})
+unasked = person("shell", allow)
+assert approve("allow", person("shell", allow)) == ["7"]
+assert approve("deny", person("shell", deny("too much"))) == []
+assert approve("edit", person("shell", edited)) == ["5"]
+assert approve("unexpected", message="no person(…) of the script answers it") == []
+approve("never", unasked, message="asked no person: step 2", allowed_tools=["Bash"])
 print("driven")

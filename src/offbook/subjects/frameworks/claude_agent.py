@@ -64,9 +64,10 @@ class ClaudeAgent(NoToolAccess):
     async def _ask_person(self, tool: str, given: dict[str, Any], _context: Any) -> Any:
         """Ask for an approval of a tool; a question that the script does not answer is denied."""
         sdk: Any = import_module("claude_agent_sdk")
-        common = {alias.tool: name for name, alias in self.tool_aliases.items()}
+        # A script may write any of the common names of a tool: bash and shell for Bash.
+        common = [name for name, alias in self.tool_aliases.items() if alias.tool == tool]
         try:
-            answer = await self.ask(PersonQuestion(common.get(tool, ""), tool, given))
+            answer = await self.ask(PersonQuestion(" ".join(common), tool, given))
         except ScriptMismatch as error:  # it fails the run
             return sdk.PermissionResultDeny(message=error.what, interrupt=True)
         return require_decision(
