@@ -1,6 +1,7 @@
 """Runs with several agents: the trace says who asked the model, and who called which tool."""
 
 import asyncio
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -15,8 +16,10 @@ from langgraph.graph import (  # pyright: ignore[reportMissingTypeStubs] - it ha
 )
 
 from offbook import call, drive, role, say, when
+from offbook.checks import AgentCoverage, CheckContext, evaluate_all, read_coverage
 from offbook.errors import UsageError
 from offbook.runs.run import Run
+from offbook.surfaces.cli import main
 
 create_agent: Any = cast("Any", agents).create_agent
 
@@ -47,10 +50,10 @@ def by_agent(run: Run) -> dict[str, list[str]]:
     return {agent: events.of_agent(agent).tool_sequence() for agent in events.agents}
 
 
-def run_handoff(*steps: Any) -> Run:
+def run_handoff(*steps: Any, **options: Any) -> Run:
     refunds = Agent("refunds", instructions="You refund.", tools=[refund, look])
     triage = Agent("triage", instructions="You triage.", tools=[look, refund], handoffs=[refunds])
-    with drive(triage) as rehearsal:
+    with drive(triage, **options) as rehearsal:
         return rehearsal.run(when("Refund order 7", [*steps, say("Done.")]))
 
 
@@ -66,6 +69,81 @@ def test_an_agent_that_does_the_work_of_another_is_seen():
     run = run_handoff(REFUND, call("transfer_to_refunds"), LOOK)
     assert run.events.of_agent("triage").tool_calls_for("refund")
     assert not run.events.of_agent("refunds").tool_calls_for("refund")
+
+
+# The app as it should be, and one whose triage does the work of the clerk.
+RIGHT = [LOOK, call("transfer_to_refunds"), REFUND]
+BROKEN = [REFUND, call("transfer_to_refunds"), LOOK]
+BY_AGENT: list[dict[str, Any]] = [
+    {"type": "tool_called", "tool": "refund", "agent": "refunds"},
+    {"type": "tool_never", "tool": "refund", "agent": "triage"},
+    {"type": "tool_sequence", "tools": ["refund"], "agent": "refunds"},
+    {"type": "tool_before", "first": "look", "then": "transfer_to_refunds", "agent": "triage"},
+    {"type": "tool_status", "tool": "refund", "status": "ok", "agent": "refunds"},
+]
+
+
+@pytest.mark.parametrize("assertion", BY_AGENT, ids=lambda each: each["type"])
+def test_an_assertion_is_restricted_to_an_agent(assertion: dict[str, Any]):
+    (right,) = evaluate_all([assertion], CheckContext(run_handoff(*RIGHT).events.all))
+    assert (right.status, right.message) == ("pass", "")
+    assert right.check.startswith(f"{assertion['agent']}: ")
+    (broken,) = evaluate_all([assertion], CheckContext(run_handoff(*BROKEN).events.all))
+    assert broken.status in {"fail", "no_data"}
+    # Without the agent, the broken app passes, or nothing tells the agents apart.
+    if assertion["type"] in {"tool_called", "tool_status"}:
+        anyone = {key: value for key, value in assertion.items() if key != "agent"}
+        (verdict,) = evaluate_all([anyone], CheckContext(run_handoff(*BROKEN).events.all))
+        assert verdict.status == "pass"
+
+
+@pytest.mark.parametrize(
+    "steps, agent, message",
+    [
+        (RIGHT, "refund", "no data: no agent 'refund' in this run; did you mean 'refunds'?"),
+        ([LOOK], "refunds", "no data: no agent 'refunds' in this run; available: 'triage'"),
+        (
+            [call("transfer_to_refunds")],
+            "refunds",
+            "no data: the agent 'refunds' called no tool",
+        ),
+    ],
+)
+def test_an_agent_that_did_nothing_is_no_data(steps: Any, agent: str, message: str):
+    never = {"type": "tool_never", "tool": "look", "agent": agent}
+    (verdict,) = evaluate_all([never], CheckContext(run_handoff(*steps).events.all))
+    assert (verdict.status, verdict.message) == ("no_data", message)
+
+
+def measure(agent: str, *steps: Any) -> tuple[bool, dict[str, str]]:
+    coverage = AgentCoverage()
+    found = read_coverage(run_handoff(*steps).events.all, coverage, agent)
+    return found, {name: part.state(kind) for kind, name, part in coverage if part.offered}
+
+
+def test_the_coverage_of_an_agent_has_its_own_calls():
+    assert measure("refunds", *RIGHT) == (True, {"refund": "covered", "look": "never called"})
+    assert measure("refunds", *BROKEN) == (True, {"refund": "never called", "look": "covered"})
+    assert measure("", *BROKEN)[1]["refund"] == "covered"
+    assert measure("triage", *RIGHT)[1] == {
+        "look": "covered",
+        "refund": "never called",
+        "transfer_to_refunds": "covered",
+        "triage → refunds": "covered",
+    }
+    assert measure("clerk", *RIGHT) == (False, {})
+
+
+def test_the_command_measures_one_agent(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    trace = tmp_path / "run.jsonl"
+    run_handoff(*BROKEN, trace=trace)
+    report = ["report", str(trace), "--format", "coverage", "--agent"]
+    with pytest.raises(SystemExit, match="0"):
+        main([*report, "refunds"])
+    assert "tool  refund  never called" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="2"):
+        main([*report, "clerk"])
+    assert "no agent 'clerk' in 1 trace" in capsys.readouterr().err
 
 
 def test_an_agent_that_is_a_tool_has_its_name():

@@ -38,6 +38,7 @@ from offbook.trace.events import (
     Event,
 )
 from offbook.trace.executions import EXECUTION_EVENTS, Execution, ExecutionReader
+from offbook.trace.query import AgentOfEvents
 
 FORMAT = "offbook.coverage"
 VERSION = 1
@@ -388,10 +389,31 @@ class CoverageReader:
         self._executions = ExecutionReader(keep=False)
 
 
-def read_coverage(events: Iterable[Event], coverage: AgentCoverage) -> None:
-    """Add the events of one stored trace to a coverage."""
+def read_coverage(events: Iterable[Event], coverage: AgentCoverage, agent: str = "") -> bool:
+    """Add the events of one stored trace to a coverage.
+
+    With the name of an agent, only its parts are added: the tools that it offers to its model, and
+    its handoffs. Return whether the trace has this agent.
+    """
+    if agent:
+        events = list(events)
+        agents = AgentOfEvents()
+        for event in events:
+            agents.note(event)
+        if agent not in agents.names:
+            return False
+        events = [own for event in events if (own := _of_agent(event, agent, agents)) is not None]
     reader = CoverageReader(coverage)
     for event in events:
         if reader.wants(event.event):
             reader.on_event(event)
     reader.on_close()
+    return True
+
+
+def _of_agent(event: Event, agent: str, agents: AgentOfEvents) -> Event | None:
+    """Return an event of an agent, or what it says about this agent."""
+    if event.event == AGENT_PARTS:
+        handoffs = [pair for pair in event.data.get("handoffs", ()) if pair[0] == agent]
+        return msgspec.structs.replace(event, data={"handoffs": handoffs})
+    return event if agents.find(event) == agent else None

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar, 
 
 import msgspec
 
-from offbook.errors import UsageError
+from offbook.errors import UsageError, did_you_mean
 from offbook.files import resolve_within
 from offbook.trace.agent_output import output_bytes, payload_text, text_field
 from offbook.trace.events import (
@@ -39,6 +39,7 @@ from offbook.trace.events import (
 )
 from offbook.trace.executions import EXECUTION_EVENTS, read_executions
 from offbook.trace.matching import compile_pattern
+from offbook.trace.query import AgentOfEvents
 from offbook.trace.reader import LineFault, Trace, elapsed_seconds
 
 if TYPE_CHECKING:
@@ -272,6 +273,18 @@ class ToolEvents(Collector):
         return read_executions(self.events)
 
 
+class AgentNames(Collector):
+    """The agents of the run, and whose model made each tool call."""
+
+    event_names = AgentOfEvents.event_names
+
+    def __init__(self) -> None:
+        self.agents = AgentOfEvents()
+
+    def on_event(self, event: Event) -> None:
+        self.agents.note(event)
+
+
 # --- The context
 
 C = TypeVar("C", bound=Collector)
@@ -465,6 +478,22 @@ class CheckContext:
     def tool_calls(self) -> list[ToolUse]:
         """The tools that ran, and the calls of the model that did not."""
         return self.get(ToolEvents).read().uses
+
+    def tool_calls_of(self, agent: str | None) -> list[ToolUse]:
+        """Return the tool calls of one agent of the run, or of all without a name."""
+        if agent is None:
+            return self.tool_calls
+        agents = self.get(AgentNames).agents
+        if agent not in agents.names:
+            raise NoData(f"no agent {agent!r} in this run; {did_you_mean(agent, agents.names)}")
+        uses = [
+            use
+            for use in self.tool_calls
+            if use.call is not None and agents.find_call(use.call.data.call_id) == agent
+        ]
+        if not uses:
+            raise NoData(f"the agent {agent!r} called no tool")
+        return uses
 
     def resolve(self, path: str) -> Path:
         """Return the path of a file in the folder of the run; a path that leaves it is refused."""

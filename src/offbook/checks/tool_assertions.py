@@ -11,13 +11,13 @@ candidate, and fails where two expectations overlap.)
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import msgspec
 
 from offbook.checks.assertion import Assertion, AssertionResult
-from offbook.checks.context import CheckContext, NoData
+from offbook.checks.context import AgentNames, CheckContext, NoData, Requirement
 from offbook.errors import counted, did_you_mean
 from offbook.trace.executions import ToolUse
 from offbook.trace.matching import (
@@ -208,8 +208,8 @@ class ToolCalls(NamedTuple):
         return result
 
 
-def _read_calls(context: CheckContext) -> ToolCalls:
-    return ToolCalls([(_to_actual(use), use.ran) for use in context.tool_calls])
+def _read_calls(context: CheckContext, agent: str | None) -> ToolCalls:
+    return ToolCalls([(_to_actual(use), use.ran) for use in context.tool_calls_of(agent)])
 
 
 def _to_actual(use: ToolUse) -> ActualCall:
@@ -219,11 +219,22 @@ def _to_actual(use: ToolUse) -> ActualCall:
 # --- Assertions
 
 
-class ToolAssertion(Assertion, frozen=True):
-    """An assertion about tool calls: without any call there is no data."""
+class ToolAssertion(Assertion, frozen=True, kw_only=True):
+    """An assertion about tool calls, of one `agent` of the run if it has a name.
 
+    Without any call there is no data.
+    """
+
+    agent: str | None = None
     needs: ClassVar[tuple[str, ...]] = ("tool_calls",)
     value_fields: ClassVar[tuple[str, ...]] = ("input",)
+
+    def requires(self) -> Iterable[Requirement]:
+        return [*super().requires(), *([] if self.agent is None else [(AgentNames, ())])]
+
+    @property
+    def title(self) -> str:
+        return super().title if self.agent is None else f"{self.agent}: {super().title}"
 
 
 class ToolSequence(ToolAssertion, frozen=True, tag="tool_sequence"):
@@ -251,7 +262,7 @@ class ToolSequence(ToolAssertion, frozen=True, tag="tool_sequence"):
             else msgspec.structs.replace(tool, args=tool.args or self.args)
             for tool in self.tools
         ]
-        calls = _read_calls(context)
+        calls = _read_calls(context, self.agent)
 
         def compare(actual: list[ActualCall]) -> AssertionResult:
             comparison = compare_tool_calls(actual, expected, self.mode)
@@ -288,7 +299,7 @@ class ToolCalled(ToolAssertion, frozen=True, tag="tool_called"):
             raise ValueError(f"min {self.min} is greater than max {self.max}")
 
     def evaluate(self, context: CheckContext) -> AssertionResult:
-        calls = _read_calls(context)
+        calls = _read_calls(context, self.agent)
         return calls.decide(lambda actual: self._count(actual, calls.select(False)))
 
     def _count(self, calls: list[ActualCall], not_run: list[ActualCall]) -> AssertionResult:
@@ -332,7 +343,7 @@ class ToolNever(ToolAssertion, frozen=True, tag="tool_never"):
     def evaluate(self, context: CheckContext) -> AssertionResult:
         rows: list[AlignedRow] = []
         # A call that was blocked counts as well: the model must not even try.
-        for use in context.tool_calls:
+        for use in context.tool_calls_of(self.agent):
             call = _to_actual(use)
             # What the model wrote, and what the tool received.
             inputs = [call.input] if use.call is None else [use.call.data.input, call.input]
@@ -358,7 +369,7 @@ class ToolBefore(ToolAssertion, frozen=True, tag="tool_before"):
             raise ValueError(f"`first` and `then` are the same tool, {self.first!r}")
 
     def evaluate(self, context: CheckContext) -> AssertionResult:
-        calls = _read_calls(context)
+        calls = _read_calls(context, self.agent)
         if all(call.tool != self.then for call, _ in calls.calls):
             raise NoData(f"{self.then!r} was never called")
         return calls.decide(self._compare)
@@ -389,7 +400,7 @@ class ToolStatus(ToolAssertion, frozen=True, tag="tool_status"):
     title_fields: ClassVar[tuple[str, ...]] = ("tool", "status")
 
     def evaluate(self, context: CheckContext) -> AssertionResult:
-        uses = [use for use in context.tool_calls if use.tool == self.tool]
+        uses = [use for use in context.tool_calls_of(self.agent) if use.tool == self.tool]
         if not uses:
             raise NoData(f"{self.tool!r} was never called")
         states: list[State] = []

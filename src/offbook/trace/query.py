@@ -16,6 +16,7 @@ from offbook.exchange.messages import Content, Message, ToolCall, join_text, req
 from offbook.exchange.model import AGENT_KEY
 from offbook.trace.events import (
     CHANGE,
+    HANDOFF,
     HOOK_TOOL_CALL,
     REMOTE_TASK,
     REPLY,
@@ -136,6 +137,68 @@ class UICallRecord(msgspec.Struct, frozen=True):
     return_value: Any = None
 
 
+class AgentOfEvents:
+    """The agent that each event of a run belongs to: `note` all events, then `find`.
+
+    A request says which agent sent it. Its reply, the calls of the reply and their results belong
+    to the same agent.
+    """
+
+    event_names = (REQUEST, REPLY, REMOTE_TASK)
+
+    def __init__(self) -> None:
+        self._exchanges: dict[Any, str] = {}
+        self._calls: dict[Any, str] = {}
+        self._names: dict[str, None] = {}
+
+    def note(self, event: Event) -> None:
+        """Read an event that names an agent, or a reply to one."""
+        if event.event == REMOTE_TASK:
+            self._names[self.find(event)] = None
+        elif event.event == REQUEST:
+            name = self._agent_of_request(event)
+            self._names[name] = None
+            if (exchange := event.data.get("exchange")) is not None:
+                self._exchanges[exchange] = name
+        elif event.event == REPLY:
+            name = self._exchanges.get(event.data.get("exchange"), "")
+            for block in event.data.get("blocks", ()):
+                if block.get("type") == "tool_call":
+                    self._calls[block.get("id")] = name
+
+    @property
+    def names(self) -> list[str]:
+        """The agents, in order."""
+        return [name for name in self._names if name]
+
+    def require(self, name: str) -> None:
+        """Raise a UsageError if there is no agent of this name."""
+        if name not in self._names:
+            hint = did_you_mean(name, self.names)
+            raise UsageError(f"no agent {name!r} in this run", hint=hint)
+
+    def find(self, event: Event) -> str:
+        """Return the agent of an event, empty if it is not known."""
+        data = event.data
+        if event.event == REMOTE_TASK:
+            return str(data.get("agent", ""))
+        if event.event == REQUEST:
+            return self._agent_of_request(event)
+        if event.event == HANDOFF:
+            return str(data.get("from", ""))
+        if event.event.startswith("tool."):
+            return self._calls.get(data.get("call_id"), "")
+        return self._exchanges.get(data.get("exchange"), "")
+
+    def _agent_of_request(self, event: Event) -> str:
+        metadata: dict[str, Any] = event.data.get("metadata") or {}
+        return str(metadata.get(AGENT_KEY, ""))
+
+    def find_call(self, call_id: str) -> str:
+        """Return the agent whose model made a call."""
+        return self._calls.get(call_id, "")
+
+
 class Events:
     """The events of a trace, by the queries that tests need.
 
@@ -172,37 +235,23 @@ class Events:
         An agent that runs inside of a tool has the name of the tool. Of an agent in another
         process, none is known.
         """
-        found = [self._agent_of(event) for event in self.named(REQUEST, REMOTE_TASK)]
-        return [*dict.fromkeys(filter(None, found))]
+        return self._read_agents(self.all).names
 
     def of_agent(self, name: str) -> Events:
-        """Return the events of one agent: its requests, replies, tool calls and results.
+        """Return the events of one agent: its requests, replies, tool calls, results, handoffs.
 
         run.events.of_agent("refunds").tool_sequence() == ["refund"]
         """
         events = self.all
-        if name not in (agents := self.agents):
-            raise UsageError(f"no agent {name!r} in this run", hint=did_you_mean(name, agents))
-        sent = [event for event in events if self._agent_of(event) == name]
-        exchanges = {event.data.get("exchange") for event in sent if event.event == REQUEST}
-        replies = [e for e in events if e.event == REPLY and e.data.get("exchange") in exchanges]
-        blocks = [block for event in replies for block in event.data.get("blocks", ())]
-        calls = {block.get("id") for block in blocks if block.get("type") == "tool_call"}
-        return Events(
-            [
-                event
-                for event in events
-                if self._agent_of(event) == name
-                or (event.data.get("exchange") in exchanges)
-                or (event.event.startswith("tool.") and event.data.get("call_id") in calls)
-            ]
-        )
+        agents = self._read_agents(events)
+        agents.require(name)
+        return Events([event for event in events if agents.find(event) == name])
 
-    def _agent_of(self, event: Event) -> str:
-        if event.event == REMOTE_TASK:
-            return str(event.data.get("agent", ""))
-        metadata: dict[str, Any] = event.data.get("metadata") or {}
-        return str(metadata.get(AGENT_KEY, "")) if event.event == REQUEST else ""
+    def _read_agents(self, events: Iterable[Event]) -> AgentOfEvents:
+        agents = AgentOfEvents()
+        for event in events:
+            agents.note(event)
+        return agents
 
     @property
     def tool_calls(self) -> list[ToolCallRecord]:

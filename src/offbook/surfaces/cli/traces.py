@@ -31,7 +31,14 @@ from offbook.cli_options import (
     redact_option,
     use_colour,
 )
-from offbook.errors import CollectorError, FormatError, OffbookError, UsageError, did_you_mean
+from offbook.errors import (
+    CollectorError,
+    FormatError,
+    OffbookError,
+    UsageError,
+    counted,
+    did_you_mean,
+)
 from offbook.options import require_some
 from offbook.reports.styled_lines import StyledLine, StyledText, print_lines
 from offbook.secrets import escape_controls
@@ -245,6 +252,7 @@ Exit codes:
     metavar="PERCENT",
     help="Exit with 1 if the coverage is lower.",
 )
+@click.option("--agent", metavar="NAME", default="", help="The coverage of one of several agents.")
 def report(
     paths: tuple[Path, ...],
     *,
@@ -252,6 +260,7 @@ def report(
     output: Path | None,
     to: str | None,
     fail_under: float | None,
+    agent: str,
 ) -> int:
     """Write the verdicts of traces as a report, their coverage, or OpenTelemetry spans."""
     from offbook.files import write_atomic
@@ -260,6 +269,8 @@ def report(
     code = 0
     if fail_under is not None and format_ not in COVERAGE:
         raise UsageError("--fail-under is a limit of the coverage", hint="--format coverage")
+    if agent and format_ not in COVERAGE:
+        raise UsageError("--agent selects a coverage", hint="--format coverage")
     if fail_under is not None and math.isnan(fail_under):  # no number is below it
         raise UsageError("--fail-under: expected a number from 0 to 100, got nan")
 
@@ -273,7 +284,7 @@ def report(
             return int(not all(sent))
         text = "".join(f"{text}\n" for _, text in documents)
     elif format_ in COVERAGE:
-        text, code = _measure_coverage(traces, format_, fail_under)
+        text, code = _measure_coverage(traces, format_, fail_under, agent)
     elif format_ in others:
         text = load(others[format_])(traces)
     elif format_ in FORMATS:
@@ -301,7 +312,7 @@ def _list_traces(path: Path) -> list[Path]:
 
 
 def _measure_coverage(
-    traces: Sequence[Path], format_: str, fail_under: float | None
+    traces: Sequence[Path], format_: str, fail_under: float | None, agent: str
 ) -> tuple[str, int]:
     """Return the parts of an agent that stored runs have used, and the exit code."""
     from offbook.checks.agent_coverage import AgentCoverage, read_coverage
@@ -309,10 +320,13 @@ def _measure_coverage(
     from offbook.trace.reader import Trace, raise_if_corrupt
 
     coverage = AgentCoverage()
+    found: set[bool] = set()
     for path in traces:
         trace = Trace(path)
-        read_coverage(trace, coverage)
+        found.add(read_coverage(trace, coverage, agent))
         raise_if_corrupt(trace.faults, path)
+    if True not in found:
+        raise UsageError(f"no agent {agent!r} in {counted(len(traces), 'trace')}")
     percent = coverage.percent
     if percent is not None and fail_under is not None and percent < fail_under:
         echo(f"offbook: coverage {percent:.1f} % is under {fail_under:g} %", err=True)
