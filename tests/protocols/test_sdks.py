@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from offbook import Command, Tool, call, drive, say, when
+from offbook.errors import RunError, UsageError
 from offbook.people import allow, deny, person
 from offbook.protocols import A2a, AgUi, remote_agent
 from tests.matrix.homes import HOMES
@@ -88,3 +89,28 @@ def test_a_person_answers_a_tool_of_the_front_end_that_pydantic_ai_calls():
             when("Paint", [call("pick_color"), person("pick_color", "red"), say("Painted.")])
         )
     assert run.results("pick_color")[0].text == "red"
+
+
+OLD = HOMES["a2a-0.3"]
+needs_old = pytest.mark.skipif(not (WHOLE or OLD.ready), reason="run ./dev clients")
+
+
+@needs_old
+@pytest.mark.parametrize("way", ["stream", "plain"])
+def test_a_caller_on_the_sdk_of_a2a_0_3_is_told_the_version(way: str):
+    command = Command([OLD.python, str(SDK / "a2a_old_caller.py"), "{prompt}", way])
+    with (
+        pytest.raises(RunError, match=r"unsupported version 0\.3 of A2A: update the client"),
+        drive(command, agents=[remote_agent("billing", "paid")]) as rehearsal,
+    ):
+        rehearsal.run(when("Pay", [say("Done.")]))
+
+
+@needs_old
+def test_an_agent_on_the_sdk_of_a2a_0_3_is_refused_by_its_version():
+    agent = A2a([OLD.python, str(SDK / "a2a_old_agent.py"), "{port}"])
+    with (
+        pytest.raises(UsageError, match=r"the agent speaks A2A 0\.3\.0, expected 1\.0"),
+        drive(agent) as rehearsal,
+    ):
+        rehearsal.run(when("Pay", [say("Done.")]))

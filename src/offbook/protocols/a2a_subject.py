@@ -72,6 +72,12 @@ class A2a(ServedAgent):
         self._requests = self._messages = 0
         async with aclosing(self.exchange("GET", self.url + CARD_PATH)) as documents:
             self.card = as_object(await anext(documents))
+        if "supportedInterfaces" not in self.card and "url" in self.card:
+            version = self.card.get("protocolVersion", "0.3")
+            raise UsageError(
+                f"the agent speaks A2A {version}, expected {VERSION}",
+                hint="update its SDK: a2a-sdk 1.0 or newer",
+            )
         check_card(self.card, self.problems)
         self.raise_problems()
         self._endpoint = self._find_endpoint()

@@ -131,6 +131,7 @@ class ScriptedAgent:
         return {
             "name": self.name,
             "description": self.description,
+            "url": self.url,  # clients of A2A 0.3 need it, to send a request that is refused
             "version": VERSION,
             "supportedInterfaces": [interface],
             "capabilities": {"streaming": self._streaming},
@@ -187,8 +188,12 @@ class ScriptedAgent:
                 return self._stream(head, task, value)
             result = await self._call(method, params)
         except RpcError as error:
-            body = {**head, "error": {"code": error.code, "message": str(error)}}
-            return HttpResponse(200, JSON, msgspec.json.encode(body))
+            body = msgspec.json.encode(
+                {**head, "error": {"code": error.code, "message": str(error)}}
+            )
+            if method == "message/stream":  # of A2A 0.3, whose clients read nothing but a stream
+                return HttpResponse(200, EVENT_STREAM, b"data: " + body + b"\n\n")
+            return HttpResponse(200, JSON, body)
         return HttpResponse(200, JSON, msgspec.json.encode({**head, "result": result}))
 
     async def _call(self, method: str, params: JsonObject) -> JsonObject:
@@ -290,5 +295,8 @@ class ScriptedAgent:
 
 def _require_version(version: str) -> None:
     if not version.startswith("1."):
-        text = f"unsupported version {version} of A2A: send the header A2A-Version: {VERSION}"
+        text = (
+            f"unsupported version {version} of A2A: update the client (a2a-sdk 1.0 or newer), "
+            f"or send the header A2A-Version: {VERSION}"
+        )
         raise RpcError(text, VERSION_NOT_SUPPORTED)
