@@ -203,6 +203,39 @@ HOMES = {
             ),
             npm=True,
         ),
+        # published MCP servers: tests/mcp/published_servers.py. Those in the second home do not run
+        # with version 2 of the SDK, which they accept.
+        Home(
+            "mcp-servers",
+            (
+                "mcp==2.3.0",
+                "mcp-server-fetch==2026.10.24",
+                "mcp-server-git==2026.10.19",
+                "mcp-server-time==2026.10.19",
+            ),
+        ),
+        Home(
+            "mcp-servers-1",
+            (
+                "mcp==1.30.0",
+                "duckdb==2.0.0",
+                "mcp-server-calculator==0.2.1",
+                "mcp-server-duckdb==1.1.0",
+                "mcp-server-sqlite==2025.4.25",
+                "mcp-text-editor==1.0.2",
+            ),
+        ),
+        Home(
+            "mcp-servers-node",
+            (
+                "@modelcontextprotocol/server-everything@2026.8.31",
+                "@modelcontextprotocol/server-filesystem@2026.8.31",
+                "@modelcontextprotocol/server-memory@2026.8.31",
+                "@modelcontextprotocol/server-sequential-thinking@2026.8.31",
+                "mcp-server-sqlite-npx@0.8.0",
+            ),
+            npm=True,
+        ),
         # agents that serve A2A and AG-UI, and a caller of A2A agents
         Home(
             "protocols",
@@ -213,6 +246,8 @@ HOMES = {
                 "uvicorn==0.54.0",
             ),
         ),
+        # the last version of the SDK that speaks A2A 0.3
+        Home("a2a-0.3", ("a2a-sdk[http-server]==0.3.26", "uvicorn==0.54.0")),
         Home("claude-agent-sdk", ("claude-agent-sdk==0.2.182",), with_offbook=True),
         # strands requires the versions of the OpenAI and Anthropic SDKs that use httpx
         Home(
@@ -314,6 +349,13 @@ HOMES = {
                 "@gotgenes/pi-permission-system@20.7.3",
                 "@tintinweb/pi-subagents@0.14.1",
             ),
+            npm=True,
+            npm_options=("--legacy-peer-deps", "--ignore-scripts"),
+        ),
+        # An MCP client for pi, which has none. It declares a later version of pi.
+        Home(
+            "pi-mcp",
+            ("pi-mcp-adapter@2.36.0",),
             npm=True,
             npm_options=("--legacy-peer-deps", "--ignore-scripts"),
         ),

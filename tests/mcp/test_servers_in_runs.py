@@ -1,5 +1,6 @@
 """Scripted MCP servers in a run: what they execute is in the trace, and what is unused fails."""
 
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,9 +11,12 @@ from agents import Agent, Runner
 from agents.mcp import MCPServerStdio, MCPServerStreamableHttp
 
 from offbook import Command, call, drive, say, when
+from offbook.clis import Pi
 from offbook.errors import CheckFailed, ToolFailed, UsageError
 from offbook.mcp import ScriptedServer, mcp_server
-from tests.clients import CLAUDE, CODEX, GEMINI, OPENCODE, Shell, installed
+from tests.clients import CLAUDE, CODEX, DEADLINE, GEMINI, OPENCODE, PI, Shell, installed, needs
+from tests.matrix.homes import HOMES
+from tests.matrix.rows import WHOLE
 
 SCRIPT = when("Go", [call("find_order", {"number": 7}), say("Done.")])
 AGENT = [sys.executable, str(Path(__file__).with_name("process_agent.py")), "{prompt}"]
@@ -165,4 +169,25 @@ def test_a_command_line_agent_uses_a_server_by_one_script(shell: Shell):
         run = rehearsal.run(SCRIPT)
     assert len(run.events.executed) == 1
     assert "order 7: one lamp" in run.results("find_order")[0].text
+    assert shop.calls == [("find_order", {"number": 7})]
+
+
+PI_MCP = HOMES["pi-mcp"]
+ADAPTER = PI_MCP.folder / "node_modules" / "pi-mcp-adapter" / "index.ts"
+
+
+@needs(PI)
+@pytest.mark.skipif(not (WHOLE or PI_MCP.ready), reason="run ./dev clients")
+def test_pi_uses_a_server_by_a_published_extension(tmp_path: Path):
+    assert PI_MCP.ready, PI_MCP.describe_missing()
+    shop = make_shop()
+    servers = {"mcpServers": {"shop": {"url": shop.url, "lifecycle": "eager"}}}
+    (tmp_path / ".mcp.json").write_text(json.dumps(servers))
+    # The extension has one tool for the tools of all servers.
+    find = call("mcp", {"tool": "find_order", "args": '{"number": 7}'})
+    pi = Pi(extensions=[ADAPTER], deadline=DEADLINE)
+    with drive(pi, mcp=[shop], cwd=tmp_path) as rehearsal:
+        run = rehearsal.run(when("Go", [find, say("Done.")]))
+    assert [tool.name for tool in run.events.executed] == ["mcp", "find_order"]
+    assert run.results("mcp")[0].text == "order 7: one lamp"
     assert shop.calls == [("find_order", {"number": 7})]

@@ -235,7 +235,9 @@ class Wiring:
         """Let the MCP servers report to the watch of the subject, or to a new one."""
         from offbook.subjects.tool_watch import ToolWatch
 
-        watch = self.tool_watch = self.tool_watch or ToolWatch()
+        # pi watches its own tools, in another way.
+        own = self.tool_watch if isinstance(self.tool_watch, ToolWatch) else None
+        watch = self.tool_watch = own or ToolWatch()
         for server in self._servers:
             server.attach(self._hub, watch)
             self._undo.append(server.detach)
