@@ -46,6 +46,10 @@ def expand_cases(
     raw: Mapping[str, Any], base: Path, fail: Fail
 ) -> tuple[list[Any], list[CaseOrigin]]:
     """Return the cases of a pack: its own and those of its data sets, for all values of axes."""
+    for name, kind in (("axes", dict), ("cases", list), ("datasets", list)):
+        if not isinstance(raw.get(name) or kind(), kind):
+            expected = "a table" if kind is dict else "a list"
+            fail(f"expected {expected}, got {type(raw[name]).__name__}", f"$.{name}", "")
     axes = _read_axes(raw.get("axes") or {}, fail)
     used: set[str] = set()
     cases: list[Any] = []
