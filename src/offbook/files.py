@@ -523,6 +523,70 @@ def _replacement(path: Path, mode: int) -> Generator[BinaryIO]:
         raise
 
 
+# --- locks
+#
+# Not filelock: it truncates the file that it locks. Here the lock belongs to the open file itself.
+
+_locked: set[int] = set()  # the open files with a lock of this process
+
+
+def try_lock(file: int, *, shared: bool = False) -> bool:
+    """Lock an open file until `close_locked`; return False if another process has the lock.
+
+    The lock ends with this process, also if it is killed. Raises an OSError on a file system
+    without locks.
+    """
+    import fcntl  # not on Windows
+
+    try:
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    _locked.add(file)
+    return True
+
+
+def close_locked(file: int) -> None:
+    """Close a file, and release its lock, if it has one."""
+    import fcntl
+
+    if file in _locked:
+        _locked.remove(file)
+        fcntl.flock(file, fcntl.LOCK_UN)  # a fork that has just begun has the file open, too
+    os.close(file)
+
+
+@contextmanager
+def wait_for_lock(file: int) -> Generator[None]:
+    """Wait for the lock of an open file, and release it at the end of the block."""
+    import fcntl
+
+    fcntl.flock(file, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        fcntl.flock(file, fcntl.LOCK_UN)
+
+
+def _leave_locks() -> None:
+    """Leave the locks to the parent of this fork: they must end with it.
+
+    A fork shares an open file with its parent, and with it the lock. Opened again, it is another.
+    """
+    import fcntl
+
+    for file in _locked:
+        with suppress(OSError):
+            again = os.open(f"/proc/self/fd/{file}", fcntl.fcntl(file, fcntl.F_GETFL))
+            os.dup2(again, file, inheritable=False)
+            os.close(again)
+    _locked.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_locks)
+
+
 # --- temporary folders
 
 # The folder is gone, or another process uses it: a mount point, a shell that is still in it.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import stat
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,11 @@ import pytest
 
 from offbook.errors import OffbookError, UsageError
 from offbook.evals import RunDirectory
-from offbook.files import write_atomic
+from offbook.files import close_locked, try_lock, write_atomic
 from offbook.goldens.fixture_store import read_scenarios, write_fixture
 from offbook.sources.cassette import RecordedResponse, Recording, load_cassette
 from offbook.trace import Event, Recorder, read_trace
+from offbook.workflows import Workspaces
 from tests.sources.cassette.conversations import Counting
 
 pytest_plugins = ["pytester"]
@@ -49,10 +51,20 @@ def open_run(folder: Path) -> Generator[None]:
     directory.close()
 
 
+@contextmanager
+def open_workspace(folder: Path) -> Generator[None]:
+    workspaces = Workspaces(folder / "workspaces")
+    if not workspaces.ids():
+        workspaces.create("shop")
+    with workspaces.find("shop").lock():
+        yield
+
+
 WRITERS: dict[str, Callable[[Path], Any]] = {
     "trace": open_trace,
     "cassette": open_cassette,
     "run of a pack": open_run,
+    "workspace": open_workspace,
 }
 
 
@@ -73,18 +85,69 @@ def test_the_refused_writer_leaves_the_trace_of_the_first(tmp_path: Path):
     assert ([event.event for event in events], faults) == (["first", "last"], [])
 
 
-def test_a_process_that_the_agent_forked_does_not_keep_the_trace(tmp_path: Path):
+@contextmanager
+def fork_that_waits() -> Generator[None]:
+    """Fork this process, as an agent may do; the fork ends after the block."""
     read, write = os.pipe()
-    with open_trace(tmp_path):
-        child = os.fork()
-        if not child:
-            os.close(write)
-            os.read(read, 1)  # until the parent closes the pipe
-            os._exit(0)
-    with open_trace(tmp_path):
-        pass
+    child = os.fork()
+    if not child:
+        os.close(write)
+        os.read(read, 1)  # until the parent closes the pipe
+        os._exit(0)
+    yield
     os.close(write)
     os.waitpid(child, 0)
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_process_that_the_agent_forked_has_no_lock(name: str, tmp_path: Path):
+    with ExitStack() as stack:
+        with WRITERS[name](tmp_path):
+            stack.enter_context(fork_that_waits())
+        (tmp_path / "shop.yaml").unlink(missing_ok=True)
+        with WRITERS[name](tmp_path):
+            pass
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_fork_that_outlives_a_killed_writer_has_no_lock(name: str, tmp_path: Path):
+    read, write = os.pipe()
+    locked, lock = os.pipe()
+    writer = os.fork()
+    if not writer:
+        try:
+            os.close(write)
+            with WRITERS[name](tmp_path):
+                if os.fork():
+                    os.write(lock, b".")
+                os.read(read, 1)
+                os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.read(locked, 1)
+    with pytest.raises(OffbookError, match="another"), WRITERS[name](tmp_path):
+        pass
+    os.kill(writer, signal.SIGKILL)
+    os.waitpid(writer, 0)
+    if name == "cassette":
+        assert len(load_cassette(tmp_path / "shop.yaml")) == 1
+        (tmp_path / "shop.yaml").unlink()
+    with WRITERS[name](tmp_path):
+        pass
+    os.close(write)  # ends the fork
+
+
+def test_a_fork_can_still_write_to_the_file_that_its_parent_has_locked(tmp_path: Path):
+    file = os.open(tmp_path / "file", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    assert try_lock(file)
+    os.write(file, b"a")
+    if not (child := os.fork()):
+        os.write(file, b"b")
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.write(file, b"c")
+    close_locked(file)
+    assert (tmp_path / "file").read_bytes() == b"abc"
 
 
 def write_goldens(folder: Path, writer: str) -> None:

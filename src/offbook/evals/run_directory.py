@@ -11,7 +11,6 @@ A killed run loses at most the line that it was writing; `--resume` continues it
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import mmap
 import os
@@ -29,7 +28,7 @@ from offbook.checks.trial_statistics import Interval, pass_at_k, pass_hat_k, wil
 from offbook.errors import FormatError, UsageError, did_you_mean, require_known
 from offbook.evals.rubrics import RunMetrics
 from offbook.evals.run_record import BaselineDiff
-from offbook.files import read_lines, write_atomic
+from offbook.files import close_locked, read_lines, try_lock, write_atomic
 from offbook.options import require_some
 from offbook.runs.result_identity import REAL_MODEL
 from offbook.secrets import hide_bytes, known_secret_bytes
@@ -387,16 +386,13 @@ class RunDirectory:
         self.path = path
         path.mkdir(parents=True, exist_ok=True)
         self._lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        if not try_lock(self._lock):
             os.close(self._lock)
             raise UsageError(
                 "another run is writing to this directory",
                 where=str(path),
                 hint="wait for its end, or choose another --output",
-            ) from error
-        _locks.add(self._lock)
+            )
         self._file: int | None = None
         self._used: set[str] = set()
         self._secrets = known_secret_bytes()
@@ -466,21 +462,7 @@ class RunDirectory:
         if self._file is not None:
             os.close(self._file)
             self._file = None
-        _locks.discard(self._lock)
-        os.close(self._lock)
-
-
-_locks: set[int] = set()  # of the open directories
-
-
-def _close_locks() -> None:
-    """Leave the locks to the parent of this fork: its end must release them."""
-    for lock in _locks:
-        os.close(lock)
-    _locks.clear()
-
-
-os.register_at_fork(after_in_child=_close_locks)
+        close_locked(self._lock)
 
 
 def new_run_id(name: str, now: datetime | None = None) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import stat
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ import msgspec
 
 from offbook.determinism.run_context import SystemClock
 from offbook.errors import RunError, UsageError
+from offbook.files import close_locked, try_lock
 from offbook.secrets import hide_lines, known_secret_bytes
 from offbook.trace.events import Event, EventData, trace_header
 
@@ -230,10 +230,7 @@ class Recorder:
                 except OSError:
                     same = False
                 self.changed = not same
-            if self._written is not None:
-                with suppress(OSError):  # a process that the agent forked has the file open, too
-                    fcntl.flock(self._file, fcntl.LOCK_UN)
-            os.close(self._file)
+            close_locked(self._file)
             self._file = None
             if self._copy is not None:
                 os.close(self._copy)
@@ -245,17 +242,14 @@ def _overwrite(file: int, path: Path) -> None:
     """Empty an open trace, unless another run is writing it."""
     if not stat.S_ISREG(os.fstat(file).st_mode):
         return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(file)
-        raise UsageError(
-            "another run is writing this trace",
-            where=str(path),
-            hint="wait for its end, or give another trace=…",
-        ) from error
-    except OSError:  # a file system without locks
-        pass
+    with suppress(OSError):  # a file system without locks
+        if not try_lock(file):
+            os.close(file)
+            raise UsageError(
+                "another run is writing this trace",
+                where=str(path),
+                hint="wait for its end, or give another trace=…",
+            )
     os.ftruncate(file, 0)
 
 

@@ -31,7 +31,14 @@ import msgspec
 
 from offbook.checks.expected_files import Snapshot
 from offbook.errors import UsageError, did_you_mean
-from offbook.files import check_relative_path, convert, resolve_within, write_atomic
+from offbook.files import (
+    check_relative_path,
+    close_locked,
+    convert,
+    resolve_within,
+    try_lock,
+    write_atomic,
+)
 
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
 MARKER = "workspace.json"
@@ -119,21 +126,19 @@ class Workspace:
 
         The lock ends with this process, also if it is killed.
         """
-        import fcntl  # not on Windows
-
         try:
-            file = (self.folder / LOCK).open("a")
+            file = os.open(self.folder / LOCK, os.O_WRONLY | os.O_CREAT)
         except FileNotFoundError as error:
             raise UsageError(f"the workspace {self.id!r} was removed") from error
-        with file:
-            try:
-                fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-            except BlockingIOError as error:
+        try:
+            if not try_lock(file, shared=shared):
                 raise UsageError(
                     f"the workspace {self.id!r} is in use by another run",
                     hint="fix: wait until it has ended, or set up another workspace for each run",
-                ) from error
+                )
             yield
+        finally:
+            close_locked(file)
 
 
 @lru_cache(maxsize=8)

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from offbook.errors import FormatError, UsageError
+from offbook.files import close_locked, try_lock
 from offbook.sources.cassette import (
     Cassette,
     CassetteTitle,
@@ -25,7 +26,6 @@ from offbook.sources.cassette import (
     Recording,
     journal_path,
     load_cassette,
-    try_lock,
 )
 from tests.forked import run_python
 from tests.sources.cassette.conversations import Counting, ask, record, record_prompts, replay
@@ -218,7 +218,7 @@ def test_a_cursor_of_another_cassette_is_refused_before_the_first_request(path: 
 def test_the_next_recorder_keeps_what_a_killed_one_has_finished(path: Path):
     killed = Journal(path, CassetteTitle("refund.yaml"))
     killed.add(1, item(1, "one"))
-    os.close(killed.file)  # as if the process had died here
+    close_locked(killed.file)  # as if the process had died here
     journal = Journal(path, CassetteTitle("refund.yaml"))
     journal.add(1, item(2, "two"))
     journal.close()
@@ -241,6 +241,15 @@ def test_nothing_is_added_to_a_journal_that_was_ended(path: Path, end: str):
     with pytest.raises(UsageError, match="the recording is closed"):
         journal.add(1, item(1, "one"))
     assert not journal_path(path).exists()
+
+
+def test_a_recording_after_a_killed_one_does_not_mix_with_it(path: Path):
+    killed = Journal(path, CassetteTitle("refund.yaml"))
+    killed.add(1, item(1, "one"))
+    close_locked(killed.file)  # as if the process had died here
+    assert not path.exists()
+    with pytest.raises(UsageError, match="already has a recording of 1 interaction"):
+        Recording(Counting(), path)
 
 
 def test_a_journal_that_its_owner_removed_meanwhile_is_made_again(
@@ -267,7 +276,7 @@ def test_a_journal_that_we_may_not_write_is_merged_in_memory(
     record_prompts(path, [("a", "zero")])
     killed = Journal(path, CassetteTitle("refund.yaml"))
     killed.add(1, item(2, "one"))
-    os.close(killed.file)
+    close_locked(killed.file)
     before = path.read_bytes(), journal_path(path).read_bytes()
     real = os.open
 

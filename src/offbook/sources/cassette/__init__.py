@@ -6,7 +6,7 @@ from offbook.capability import lazy_getattr
 __getattr__ = lazy_getattr(
     __name__,
     {
-        "cassette_file": "CassetteFile journal_path read_cassette_bytes try_lock",
+        "cassette_file": "CassetteFile journal_path read_cassette_bytes",
         "format": "CassetteTitle Interaction RecordedRequest RecordedResponse format_chunks"
         " parse_chunks shift_chunks ConversationDigest Normalizer collapse_whitespace hide_roots"
         " merge_rules number_call_ids parse_tracks register_call_ids request_as_json restore_roots"

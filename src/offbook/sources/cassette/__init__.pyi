@@ -1,7 +1,6 @@
 from offbook.sources.cassette.cassette_file import CassetteFile as CassetteFile
 from offbook.sources.cassette.cassette_file import journal_path as journal_path
 from offbook.sources.cassette.cassette_file import read_cassette_bytes as read_cassette_bytes
-from offbook.sources.cassette.cassette_file import try_lock as try_lock
 from offbook.sources.cassette.format import CassetteTitle as CassetteTitle
 from offbook.sources.cassette.format import ConversationDigest as ConversationDigest
 from offbook.sources.cassette.format import Interaction as Interaction

@@ -7,7 +7,6 @@ cassette costs little more memory than its size, and opening it a second time al
 
 from __future__ import annotations
 
-import fcntl
 import re
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -540,29 +539,3 @@ def open_cassette_file(path: Path, *, keep: bool = False) -> CassetteFile:
 def journal_path(path: Path) -> Path:
     """Return the path of a cassette's journal."""
     return path.with_name(f".{path.name}.journal")
-
-
-# ------------------------------------------------------------------------------------- locks
-#
-# Not filelock: it truncates the file that it locks, so it would need a second file next to the
-# journal, and a crash between the two could leave a journal that looks unlocked. Here the lock
-# belongs to the open journal itself and is gone when its process is.
-
-
-def try_lock(file: int) -> bool:
-    """Lock an open file until it is closed; return False if another process has the lock."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
-
-
-@contextmanager
-def locked(file: int) -> Generator[None]:
-    """Wait for the lock of an open file, and release it at the end of the block."""
-    fcntl.flock(file, fcntl.LOCK_EX)
-    try:
-        yield
-    finally:
-        fcntl.flock(file, fcntl.LOCK_UN)

@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from offbook.errors import FormatError, RunError, UsageError
-from offbook.files import dump_round_trip, dump_yaml, load_round_trip, parse_yaml, schema_comment
+from offbook.files import (
+    close_locked,
+    dump_round_trip,
+    dump_yaml,
+    load_round_trip,
+    parse_yaml,
+    schema_comment,
+    try_lock,
+)
 from offbook.secrets import hide_bytes, known_secret_bytes
 from offbook.sources.cassette.cassette_file import (
     INDENT,
@@ -24,7 +32,6 @@ from offbook.sources.cassette.cassette_file import (
     journal_path,
     open_cassette_file,
     read_cassette_bytes,
-    try_lock,
     write_cassette_bytes,
 )
 from offbook.sources.cassette.format import (
@@ -425,14 +432,14 @@ class Journal:
         except OSError as error:
             raise _write_error(error, self.path) from error
         finally:
-            os.close(self.file)
+            close_locked(self.file)
 
     def discard(self) -> None:
         """Remove the journal and leave the cassette unchanged. Idempotent."""
         if self._is_open:
             self._is_open = False
             journal_path(self.path).unlink(missing_ok=True)
-            os.close(self.file)
+            close_locked(self.file)
 
 
 def _write_error(error: OSError, path: Path) -> RunError:
@@ -462,7 +469,7 @@ def _open_locked(path: Path) -> int:
             )
         if _is_same_file(file, journal):
             return file
-        os.close(file)  # its owner removed it between our open and our lock
+        close_locked(file)  # its owner removed it between our open and our lock
 
 
 def _is_same_file(file: int, path: Path) -> bool:
@@ -568,19 +575,27 @@ def load_cassette(path: Path, *, keep: bool = False) -> CassetteFile:
 
     With `keep`, its interactions stay parsed, for a command that reads all of them.
     """
+    try:
+        merge_left_journal(path)
+    except OSError:  # not writable for us: merge in memory only
+        raw = read_cassette_bytes(path) if path.exists() else b""
+        lines = _parse_lines(journal_path(path).read_bytes())
+        return CassetteFile(_merged_text(raw, lines, {"interrupted": True}, path), path)
+    return open_cassette_file(path, keep=keep)
+
+
+def merge_left_journal(path: Path) -> None:
+    """Merge the journal that a killed recorder has left into its cassette.
+
+    A locked journal belongs to a running recorder, and the cassette stays as it is so far.
+    """
     journal = journal_path(path)
     try:
         file = os.open(journal, os.O_RDWR | os.O_APPEND)
     except FileNotFoundError:
-        return open_cassette_file(path, keep=keep)
-    except OSError:  # not writable for us: merge in memory only
-        raw = read_cassette_bytes(path) if path.exists() else b""
-        lines = _parse_lines(journal.read_bytes())
-        return CassetteFile(_merged_text(raw, lines, {"interrupted": True}, path), path)
+        return
     try:
-        # A locked journal belongs to a running recorder: read the cassette as it is so far.
         if try_lock(file) and _is_same_file(file, journal):
             _merge(path, file, {"interrupted": True})
     finally:
-        os.close(file)
-    return open_cassette_file(path, keep=keep)
+        close_locked(file)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -42,7 +43,7 @@ from offbook.sources.cassette.format import (
     shift_chunks,
 )
 from offbook.sources.cassette.http_tracks import HttpRecorder
-from offbook.sources.cassette.journal import Journal, load_cassette
+from offbook.sources.cassette.journal import Journal, load_cassette, merge_left_journal
 from offbook.sources.cassette.maintenance import replace_interaction
 from offbook.sources.cassette.replay import Cassette, request_hat
 from offbook.sources.cassette.tool_effects import ToolEffects
@@ -115,6 +116,8 @@ class Recording:
         self._clock = clock or SystemClock()
         self._started_ms = self._clock.millis()
         self._offset_ms = 0
+        with suppress(OSError):  # not writable for us: the journal explains it
+            merge_left_journal(self.path)
         existing = load_cassette(self.path) if self.path.exists() and not replace else None
         if existing is not None and len(existing) and not append:
             raise UsageError(

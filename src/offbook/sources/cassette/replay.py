@@ -33,7 +33,8 @@ from offbook.errors import (
 )
 from offbook.exchange.model import Request, can_relay
 from offbook.exchange.people import ask_source
-from offbook.sources.cassette.cassette_file import journal_path, locked, open_cassette_file
+from offbook.files import wait_for_lock
+from offbook.sources.cassette.cassette_file import journal_path, open_cassette_file
 from offbook.sources.cassette.format import (
     MAIN_HAT,
     Normalizer,
@@ -722,7 +723,7 @@ class ReplayCursor:
         if self._file is None:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-        with locked(self._file):
+        with wait_for_lock(self._file):
             self._read_new(self._file, path)
             yield self.used
 
