@@ -78,6 +78,14 @@ INNOCENT = """\
 task-0198c3b2f7a27c3f8d3e
 connect(user,\n    password,\n    max_age=3600,\n    sqlite3_options,\n)
 self.bindpw = bindpw
+helm upgrade shop . --set auth.password=$PASSWORD,image.tag=v1.2.3
+kubectl create secret generic db --from-literal=password="$DB_PASSWORD"
+kubectl create configmap shop --from-literal=mode=production1
+user=ada token=valid ip=10.0.0.1
+token=$(cat token.txt) user=ada make deploy
+password=args.password2 name=args.name
+tokens=4096 token=12 cost=0.3
+SECRET_KEY=change-me
 "change_password": "5/m/user"
 credentials.ISSHPrivateKey: b"publickey",
 disk.blkid(token="TYPE=ext4")

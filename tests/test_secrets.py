@@ -330,6 +330,9 @@ NAMED = {
     "parameter of AWS": "aws ssm put-parameter --value {} --type SecureString",
     "password for docker": "echo {} | docker login -u ada --password-stdin",
     "password for sudo": "echo '{}' | sudo -S ls",
+    "value of helm": "helm upgrade shop . --set image=a,auth.password={}",
+    "literal of kubectl": "kubectl create secret generic db --from-literal=password={}",
+    "line of a log": "user=ada token={} ip=10.0.0.1",
     "list of keys": '{{"apiKeys": ["{}"]}}',
     "instruction of a Dockerfile": "ENV API_KEY {}",
     "fish": "set -gx API_KEY {}",
@@ -664,3 +667,16 @@ def test_the_secrets_of_a_text_are_found(monkeypatch: pytest.MonkeyPatch):
 )
 def test_a_key_that_contains_the_name_of_a_secret_by_chance_is_hidden(key: str):
     assert key not in hide_secrets(f"The password is {key}")
+
+
+@pytest.mark.parametrize("password", ["hunter2", "Summer2026", "P@ssw0rd", "s3cr3t"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "helm upgrade shop . --set auth.password={} --wait",
+        "kubectl create secret generic db --from-literal=password={}",
+        "2026-11-18 INFO login user=ada password={} ip=10.0.0.1",
+    ],
+)
+def test_a_simple_password_is_found_where_no_code_can_be(text: str, password: str):
+    assert hide_secrets(text.format(password)) == text.format("[API_KEY]")

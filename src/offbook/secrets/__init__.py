@@ -32,6 +32,7 @@ from offbook.secrets.key_formats import (
     EDGE,
     END,
     KEY_FORMATS,
+    LOG_PLACES,
     LOOKBEHIND,
     LOOSE_PLACES,
     PLACES,
@@ -167,6 +168,7 @@ def _rules_by_word() -> tuple[WordFinder, list[tuple[bytes | None, list[AnyRule]
     judged: tuple[tuple[dict[str, str], Judge], ...] = (
         (PLACES, "is_secret_value"),
         (LOOSE_PLACES, "is_unlike_code"),
+        (LOG_PLACES, "looks_random"),
     )
     for places, judge in judged:
         for word, place in places.items():

@@ -489,6 +489,13 @@ PLACES = {
     rf"{_QUOTE}([^\s\"'\\]{{4,}})",
     "basicauth(": rf"(?i:basicauth)\(\s*(?:\w+=)?{_QUOTE}[^\"'\\]{{1,60}}{_QUOTE}\s*,\s*(?:\w+=)?"
     rf"{_QUOTE}([^\s\"'\\]{{4,}}){_QUOTE}",
+    # kubectl and helm
+    **{
+        f"{option}{after}": rf"{option}{after}{_QUOTED}(?:[^\s\"'\\=]+=[^\s\"'\\,]*,)*[\w.\[\]-]*"
+        r"(?i:passw(?:or)?d|secret|token|api[-_.]?key)=([^\s\"'\\,]{4,})"
+        for option in ("--from-literal", "--set", "--set-string")
+        for after in " ="
+    },
     "sshpass": rf"sshpass\s+-p\s*{_QUOTED}([^\s\"'\\]{{3,}})",
     "docker login": rf"docker login\b[^\n\\|;&]{{0,200}}?\s-p[ =]?{_QUOTED}([^\s\"'\\]{{3,}})",
     "mysql": r"mysql(?:dump|admin)?\b[^\n\\|;&]{0,200}?\s-p([^\s\"'\\]{4,})",
@@ -520,6 +527,20 @@ LOOSE_PLACES = {
         f"{option} ": rf"(?<=\s){option} {_QUOTED}[\w.-]+=([^\s\"';\\]{{8,}})"  # cookies of curl
         for option in ("-b", "--cookie")
     },
+}
+# A line of a log: `user=ada token=… ip=10.0.0.1`. No code has a value between such pairs.
+LOG_PLACES = {
+    f" {name}=": rf" (?i:{name})=([^\s\"'\\,;(){{}}<>\[\]]{{6,}})(?=[ \t]+[A-Za-z_][\w.-]*=[^\s=])"
+    for name in (
+        "password",
+        "passwd",
+        "pwd",
+        "secret",
+        "token",
+        "access_token",
+        "api_key",
+        "apikey",
+    )
 }
 LOOKBEHIND = {
     "jqqj9": 52,

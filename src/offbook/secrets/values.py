@@ -28,7 +28,8 @@ _NOUNS = frozenset(
 )
 _SUFFIXES = (b"password", b"secret", b"token", b"apikey")  # mypassword
 _FILLERS = frozenset(
-    b"a an the my your some test tests testing fake dummy example sample placeholder changeme foo "
+    b"a an the my your some me change test tests testing fake dummy example sample placeholder "
+    b"changeme foo "
     b"bar baz api app user name client server access refresh private public not set none null here "
     b"value string xxx xxxx todo demo default redacted github pat real new old env id".split()
 )
