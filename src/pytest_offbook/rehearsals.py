@@ -21,6 +21,7 @@ from offbook.surfaces.fixtures import (
     Offbook,
     close_scopes,
     current_host,
+    end_with_controller,
     open_scopes,
 )
 from pytest_offbook.failures import (
@@ -51,6 +52,8 @@ def open_offbook(request: pytest.FixtureRequest) -> Offbook:
         scratch = request.getfixturevalue("tmp_path_factory").mktemp("offbook-traces")
         hooks = RehearsalHooks(request.config, scratch)
         plugins.register(hooks, PLUGIN_NAME)
+        if hasattr(request.config, "workerinput"):
+            end_with_controller()
     return hooks.open(request.node)
 
 

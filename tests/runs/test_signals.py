@@ -22,9 +22,10 @@ pytestmark = [
 ]
 
 # For each of the runners and signals; `./dev signals` tries twenty.
+MEASURED = "OFFBOOK_SIGNAL_POINTS" in os.environ
 POINTS = int(os.environ.get("OFFBOOK_SIGNAL_POINTS", "2"))
 # Two seconds are enough, but not for a machine that runs other things, too.
-SECONDS = 2.0 if "OFFBOOK_SIGNAL_POINTS" in os.environ else 120.0
+SECONDS = 20.0 if MEASURED else 120.0
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL]
 
 # It starts a daemon without environment, session and parent of its own, again and again.
@@ -185,8 +186,19 @@ SCENARIO = """
 run: {{task: Go, backend: command, command: {command}}}
 assert: [{{type: exit_code, expected: 0}}]
 """
+TEST_FUNCTION = """
+from offbook import say, when
+from shop import agent
+
+def test_agent(offbook):
+    offbook.drive(agent).run(when("Hi", [say("Hi.")]))
+"""
+PYTEST = ["pytest", "-p", "pytest_offbook.plugin"]
+XDIST = ["-p", "xdist.plugin", "-n", "2"]
+TAG = "{tag}"
 # The commands that run an agent, which is in their process or a command of its own.
 RUNNERS = {
+    "run": ["offbook", "run", "--playbook", "playbook.yaml", "--", sys.executable, "agent.py", TAG],
     "explore": ["offbook", "explore", "shop:world", "Hi"],
     "checkup": ["offbook", "checkup", "shop:agent", "Hi"],
     "eval": ["offbook", "eval", "run", "one.eval.toml"],
@@ -194,16 +206,10 @@ RUNNERS = {
     "eval on Ray": ["offbook", "eval", "run", "one.eval.toml", "--engine", "ray"],
     "scenario": ["offbook", "scenario", "run", "scenario.yaml"],
     "sandbox": ["offbook", "sandbox", "good"],
-    "xdist": [
-        "pytest",
-        "-p",
-        "xdist.plugin",
-        "-n",
-        "2",
-        "-p",
-        "pytest_offbook.plugin",
-        "test_agent.py",
-    ],
+    "pytest": [*PYTEST, "test_agent.py"],
+    "pytest, agent in process": [*PYTEST, "test_function.py"],
+    "xdist": [*PYTEST, *XDIST, "test_agent.py"],
+    "xdist, agent in process": [*PYTEST, *XDIST, "test_function.py"],
 }
 RAY = HOMES["ray"]
 
@@ -218,42 +224,99 @@ def write_agents(folder: Path, tag: str) -> None:
     (folder / "scenario.yaml").write_text(SCENARIO.format(command=json.dumps(command)))
     test = TEST.format(agent=str(folder / "agent.py"), tag=tag, trace=str(folder / "trace.jsonl"))
     (folder / "test_agent.py").write_text(test)
+    (folder / "test_function.py").write_text(TEST_FUNCTION)
     (module,) = (name for name in PYTHON_GOOD if name.endswith(".py"))
     code = f"{FUNCTION.format(tag=tag)}\nagent()\n"
     write_package(folder / "good", PYTHON_GOOD, {module: code})
 
 
-@pytest.mark.parametrize("number", [*SIGNALS, signal.SIGQUIT])
-@pytest.mark.parametrize("runner", RUNNERS)
-def test_the_daemons_of_an_agent_end_with_the_command_that_runs_it(
-    runner: str, number: signal.Signals, tmp_path: Path
-):
-    python = sys.executable
-    if runner == "eval on Ray":
-        if not RAY.ready:
-            pytest.skip(RAY.describe_missing())
-        python = str(RAY.python)
-    tmp_path = tmp_path.resolve()
-    tag = tmp_path / "daemon"
-    write_agents(tmp_path, str(tag))
-    with (tmp_path / "output").open("wb") as file:
+def start_runner(runner: str, folder: Path) -> subprocess.Popen[bytes]:
+    """Start a command that runs the agent, and wait for its first daemons."""
+    python = str(RAY.python) if runner == "eval on Ray" else sys.executable
+    tag = folder / "daemon"
+    write_agents(folder, str(tag))
+    words = [str(tag) if word == TAG else word for word in RUNNERS[runner]]
+    with (folder / "output").open("wb") as file:
         runs = subprocess.Popen(
-            [python, "-m", *RUNNERS[runner]],
-            cwd=tmp_path,
+            [python, "-m", *words],
+            cwd=folder,
             stdout=file,
             stderr=subprocess.STDOUT,
             preexec_fn=accept_signals,  # noqa: PLW1509 - no other thread runs here
             env={
                 **os.environ,
-                "PYTHONPATH": str(tmp_path),
+                "PYTHONPATH": str(folder),
                 "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-                "OFFBOOK_WHEELS": str(tmp_path),
-                "TMPDIR": str(tmp_path),
+                "OFFBOOK_WHEELS": str(folder),
+                "TMPDIR": str(folder),
             },
         )
     wait_until(lambda: len(processes_of(tag)) > 2, runs)
+    return runs
+
+
+@pytest.mark.parametrize("number", [*SIGNALS, signal.SIGQUIT])
+@pytest.mark.parametrize("runner", RUNNERS)
+@pytest.mark.parametrize("point", range(POINTS if MEASURED else 1))
+def test_the_daemons_of_an_agent_end_with_the_command_that_runs_it(
+    runner: str, number: signal.Signals, point: int, tmp_path: Path
+):
+    if runner == "eval on Ray" and not RAY.ready:
+        pytest.skip(RAY.describe_missing())
+    tmp_path = tmp_path.resolve()
+    tag = tmp_path / "daemon"
+    runs = start_runner(runner, tmp_path)
+    seconds = random.Random(f"{runner} {number} {point}").uniform(0, 0.3)  # noqa: S311 - no secret
+    with pytest.raises(subprocess.TimeoutExpired):
+        runs.wait(seconds)
     runs.send_signal(number)
     runs.wait()
     assert wait_until_gone(tag) == [], (tmp_path / "output").read_text()
-    interrupted = {2} if (runner, number) == ("xdist", signal.SIGINT) else set[int]()
+    by_pytest = number == signal.SIGINT and RUNNERS[runner][0] == "pytest"
+    interrupted = {2} if by_pytest else set[int]()
     assert runs.returncode in {-number, 128 + number, *interrupted}
+
+
+def test_the_daemons_of_an_agent_end_with_the_worker_that_runs_it(tmp_path: Path):
+    tmp_path = tmp_path.resolve()
+    runs = start_runner("xdist, agent in process", tmp_path)
+    workers = Path(f"/proc/{runs.pid}/task/{runs.pid}/children").read_text().split()
+    for worker in workers:
+        os.kill(int(worker), signal.SIGKILL)
+    assert workers
+    assert wait_until_gone(tmp_path / "daemon") == [], (tmp_path / "output").read_text()
+    runs.kill()
+    runs.wait()
+
+
+def test_a_process_that_an_agent_does_not_start_is_left(tmp_path: Path):
+    code = """
+import os, subprocess
+from offbook import drive, say, when
+def start():
+    words = ["/bin/sleep", "300"]
+    return subprocess.Popen(words, start_new_session=True, stdout=subprocess.DEVNULL).pid
+before = start()
+def agent(prompt):
+    print("agent", start())
+with drive(agent, auto_assert=False) as rehearsal:
+    rehearsal.run(when("Hi", [say("Hi.")]))
+print("others", before, start(), flush=True)
+os.kill(os.getpid(), 9)
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=tmp_path, check=False
+    )
+    lines = dict(line.split(" ", 1) for line in ended.stdout.splitlines())
+    wait_until(lambda: not is_running(int(lines["agent"])))
+    others = [int(pid) for pid in lines["others"].split()]
+    assert [is_running(pid) for pid in others] == [True, True]
+    for pid in others:
+        os.kill(pid, signal.SIGKILL)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False

@@ -8,9 +8,8 @@ __getattr__ = lazy_getattr(
     {
         "faults": "FaultInjector Faults KINDS parse_faults",
         "frozen_time": "FROZEN_VARIABLE SITECUSTOMIZE freeze_time",
-        "network_guard": "AuditHook NetworkGuard block_network is_ip_address"
-        " is_this_machine watch_audit_events",
-        "run_context": "EPOCH FrozenClock IdCounter SystemClock apply_patch bind_context"
-        " current_llm keep_wire live_listener stable_id use_variable",
+        "network_guard": "NetworkGuard block_network is_ip_address is_this_machine",
+        "run_context": "AuditHook EPOCH FrozenClock IdCounter SystemClock apply_patch bind_context"
+        " current_llm keep_wire live_listener stable_id use_variable watch_audit_events",
     },
 )

@@ -5,13 +5,12 @@ from offbook.determinism.faults import parse_faults as parse_faults
 from offbook.determinism.frozen_time import FROZEN_VARIABLE as FROZEN_VARIABLE
 from offbook.determinism.frozen_time import SITECUSTOMIZE as SITECUSTOMIZE
 from offbook.determinism.frozen_time import freeze_time as freeze_time
-from offbook.determinism.network_guard import AuditHook as AuditHook
 from offbook.determinism.network_guard import NetworkGuard as NetworkGuard
 from offbook.determinism.network_guard import block_network as block_network
 from offbook.determinism.network_guard import is_ip_address as is_ip_address
 from offbook.determinism.network_guard import is_this_machine as is_this_machine
-from offbook.determinism.network_guard import watch_audit_events as watch_audit_events
 from offbook.determinism.run_context import EPOCH as EPOCH
+from offbook.determinism.run_context import AuditHook as AuditHook
 from offbook.determinism.run_context import FrozenClock as FrozenClock
 from offbook.determinism.run_context import IdCounter as IdCounter
 from offbook.determinism.run_context import SystemClock as SystemClock
@@ -22,3 +21,4 @@ from offbook.determinism.run_context import keep_wire as keep_wire
 from offbook.determinism.run_context import live_listener as live_listener
 from offbook.determinism.run_context import stable_id as stable_id
 from offbook.determinism.run_context import use_variable as use_variable
+from offbook.determinism.run_context import watch_audit_events as watch_audit_events

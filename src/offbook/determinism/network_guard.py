@@ -27,7 +27,7 @@ from contextvars import Context
 from errno import ECONNREFUSED
 from functools import cache
 from ipaddress import ip_address
-from threading import Lock, get_ident
+from threading import get_ident
 from typing import Any, cast
 from urllib.parse import urlsplit
 from weakref import WeakSet
@@ -38,66 +38,9 @@ from offbook.determinism.run_context import (
     current_task,
     propagate_to_threads,
     thread_variable,
+    watch_audit_events,
 )
 from offbook.errors import ConnectionBlocked
-
-# --- Audit events: Python announces connections, look-ups and opened files before they happen
-
-AuditHandler = Callable[[str, tuple[Any, ...]], None]
-
-
-class AuditHook:
-    """The one audit hook of this process, and the handlers of each event.
-
-    Python can never remove a hook. So there is a single one, installed when it is first needed,
-    and handlers come and go. A handler that raises prevents the operation.
-    """
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._installed = False
-        # replaced, never changed in place: the hook reads it in any thread, without the lock
-        self._handlers: dict[str, tuple[AuditHandler, ...]] = {}
-
-    def watch(self, events: Iterable[str], handler: AuditHandler) -> Callable[[], bool]:
-        """Call `handler` before each of these events; return a function that stops it.
-
-        That function returns False if the handler was removed in another way before.
-        """
-        names = frozenset(events)
-        with self._lock:
-            self._handlers = self._handlers | {
-                name: (*self._handlers.get(name, ()), handler) for name in names
-            }
-            if not self._installed:
-                self._installed = True
-
-                # A function, since a method takes twice as long: Python checks each time whether
-                # the hook may be traced, which a method answers with an exception.
-                def hook(event: str, args: tuple[Any, ...]) -> None:
-                    for watcher in self._handlers.get(event, ()):
-                        watcher(event, args)
-
-                sys.addaudithook(hook)
-
-        def stop() -> bool:
-            with self._lock:
-                remaining: dict[str, tuple[AuditHandler, ...]] = {}
-                removed = 0
-                for name, handlers in self._handlers.items():
-                    left = list(handlers)
-                    if name in names and handler in left:
-                        left.remove(handler)  # once: a handler can be added twice
-                        removed += 1
-                    if left:
-                        remaining[name] = tuple(left)
-                self._handlers = remaining
-                return removed == len(names)
-
-        return stop
-
-
-watch_audit_events = AuditHook().watch
 
 # --- The guard
 

@@ -23,7 +23,7 @@ import inspect
 import sys
 import sysconfig
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar, Token, copy_context
@@ -480,3 +480,62 @@ class _Patch:
 
 apply_patch = PatchRegistry().apply
 """Wrap a function: `undo = apply_patch(socket.socket, "connect", wrapper)`, then `undo()`."""
+
+
+# --- Audit events: Python announces connections, look-ups and opened files before they happen
+
+AuditHandler = Callable[[str, tuple[Any, ...]], None]
+
+
+class AuditHook:
+    """The one audit hook of this process, and the handlers of each event.
+
+    Python can never remove a hook. So there is a single one, installed when it is first needed,
+    and handlers come and go. A handler that raises prevents the operation.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._installed = False
+        # replaced, never changed in place: the hook reads it in any thread, without the lock
+        self._handlers: dict[str, tuple[AuditHandler, ...]] = {}
+
+    def watch(self, events: Iterable[str], handler: AuditHandler) -> Callable[[], bool]:
+        """Call `handler` before each of these events; return a function that stops it.
+
+        That function returns False if the handler was removed in another way before.
+        """
+        names = frozenset(events)
+        with self._lock:
+            self._handlers = self._handlers | {
+                name: (*self._handlers.get(name, ()), handler) for name in names
+            }
+            if not self._installed:
+                self._installed = True
+
+                # A function, since a method takes twice as long: Python checks each time whether
+                # the hook may be traced, which a method answers with an exception.
+                def hook(event: str, args: tuple[Any, ...]) -> None:
+                    for watcher in self._handlers.get(event, ()):
+                        watcher(event, args)
+
+                sys.addaudithook(hook)
+
+        def stop() -> bool:
+            with self._lock:
+                remaining: dict[str, tuple[AuditHandler, ...]] = {}
+                removed = 0
+                for name, handlers in self._handlers.items():
+                    left = list(handlers)
+                    if name in names and handler in left:
+                        left.remove(handler)  # once: a handler can be added twice
+                        removed += 1
+                    if left:
+                        remaining[name] = tuple(left)
+                self._handlers = remaining
+                return removed == len(names)
+
+        return stop
+
+
+watch_audit_events = AuditHook().watch

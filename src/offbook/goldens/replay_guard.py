@@ -22,12 +22,13 @@ from threading import Timer, get_ident
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote
 
-from offbook.determinism.network_guard import is_ip_address, watch_audit_events
+from offbook.determinism.network_guard import is_ip_address
 from offbook.determinism.run_context import (
     apply_patch,
     call_site,
     propagate_to_threads,
     thread_variable,
+    watch_audit_events,
 )
 from offbook.errors import IsolationError, UsageError
 

@@ -72,10 +72,10 @@ def fork_process(work: Callable[[], object], *, leads_group: bool = True) -> int
     return pid
 
 
-def end_with(parent: int) -> None:
-    """End this process if its parent is killed."""
+def end_with(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
+    """End this process by a signal if its parent is killed."""
     if (prctl := _prctl()) is not None:
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)
     if os.getppid() != parent:  # killed before
         os._exit(1)
 

@@ -124,7 +124,7 @@ class RunState:
     opened = disposed = ever_run = failed = ever_failed = only_prompts = False
 
     @staticmethod
-    def stop_watching() -> None:
+    def stop_watching(*, failed: bool) -> None:
         """Stop to watch for signals: set when the rehearsal is opened."""
 
 
@@ -717,7 +717,7 @@ class Rehearsal:
         return any(event.event == REQUEST for event in self.events.all)
 
     def _release(self) -> None:
-        self._state.stop_watching()
+        self._state.stop_watching(failed=self._state.ever_failed)
         self._wiring.close()
         self._trace.close()
         self._files.release()

@@ -26,7 +26,7 @@ from typing import Any
 
 import msgspec
 
-from offbook.determinism.network_guard import watch_audit_events
+from offbook.determinism.run_context import watch_audit_events
 from offbook.sources.inprocess.telemetry import read_environment
 from offbook.version import VERSION
 

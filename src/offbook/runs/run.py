@@ -18,6 +18,7 @@ import sys
 import threading
 from ast import literal_eval
 from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import suppress
 from contextvars import Context, copy_context
 from functools import cache, wraps
 from pathlib import Path
@@ -28,7 +29,7 @@ from weakref import WeakSet
 
 import msgspec
 
-from offbook.determinism.run_context import snapshot_variables
+from offbook.determinism.run_context import snapshot_variables, watch_audit_events
 from offbook.errors import Interrupted, IsolationError, OffbookError, ScriptError, UsageError
 from offbook.files import ReusedFolder, make_temp_folder, remove_temp_folder
 from offbook.trace.events import (
@@ -353,7 +354,7 @@ _running: list[tuple[int, Hub]] = []  # the runs in progress, with the id of the
 _watchers: list[object] = []
 
 
-def watch_termination() -> Callable[[], None]:
+def watch_termination() -> Callable[..., None]:
     """Let SIGTERM and SIGHUP first end the runs in progress; return a function that stops it.
 
     Once for many runs: to set a handler takes longer than to emit an event. A handler of the user
@@ -361,13 +362,18 @@ def watch_termination() -> Callable[[], None]:
     """
     watcher = object()
     _watchers.append(watcher)
+    if len(_watchers) == 1:
+        _agent_processes.mark()
     _replace_handlers(signal.SIG_DFL, _terminate)
 
-    def stop() -> None:
+    def stop(*, failed: bool = False) -> None:
         if watcher in _watchers:
             _watchers.remove(watcher)
             if not _watchers:
                 _replace_handlers(_terminate, signal.SIG_DFL)
+                # A thread of an agent that was interrupted goes on, and starts more.
+                if not failed:
+                    _agent_processes.unmark()
 
     return stop
 
@@ -399,6 +405,98 @@ def _replace_handlers(old: object, new: Any) -> None:
         for number in TERMINATION:
             if signal.getsignal(number) is old:
                 signal.signal(number, new)
+
+
+# --- The processes of an agent in this process: daemons that outlive it, if it is killed
+
+RLIMIT_LOCKS = 10  # a limit that Linux ignores since version 2.4
+PROCESS_STARTS = {"os.fork", "os.forkpty", "os.posix_spawn", "os.system", "subprocess.Popen"}
+# They start processes without an audit event.
+SPAWNING_MODULES = {"multiprocessing.popen_forkserver", "multiprocessing.popen_spawn_posix"}
+
+
+class AgentProcesses:
+    """Ends what agents in this process have started when it ends, also if it is killed (Linux).
+
+    While a rehearsal is open, each new process inherits a mark. It is the value of a limit: a
+    daemon keeps it, whatever it does to its environment, its session and its parent. Before the
+    first process is started, `process_tree.py` is, which waits for our end and kills those with
+    the mark. Offbook's own commands have a supervisor of their own.
+    """
+
+    def __init__(self) -> None:
+        self._mark = 0  # while a rehearsal is open
+        self._known = (0, 0)  # the id of the process that made a mark, and the mark
+        self._watched = 0  # the mark for which a process waits
+
+    def mark(self) -> None:
+        """Mark the processes that are started from now on."""
+        if sys.platform != "linux":
+            return
+        from resource import RLIM_INFINITY, getrlimit, setrlimit
+
+        _, most = limits = getrlimit(RLIMIT_LOCKS)
+        if limits != (RLIM_INFINITY, RLIM_INFINITY):
+            return  # marked by a failed run; or by another process, at whose end this one is killed
+        if self._known[0] != os.getpid():
+            self._known = (os.getpid(), int.from_bytes(os.urandom(7)) + 1)
+        self._mark = self._known[1]
+        setrlimit(RLIMIT_LOCKS, (self._mark, most))
+        _watch_process_starts()
+        if not SPAWNING_MODULES.isdisjoint(sys.modules):
+            self._watch()
+
+    def unmark(self) -> None:
+        """Mark no more processes."""
+        if self._mark and self._known[0] == os.getpid():
+            from resource import RLIM_INFINITY, setrlimit
+
+            setrlimit(RLIMIT_LOCKS, (RLIM_INFINITY, RLIM_INFINITY))
+        self._mark = 0
+
+    def on_audit_event(self, event: str, args: tuple[Any, ...]) -> None:
+        """Watch this process before the first one that an agent starts."""
+        if not self._mark or self._watched == self._mark:
+            return
+        if event == "import" and args[0] not in SPAWNING_MODULES:
+            return
+        from offbook.subjects.process import TREE
+
+        if event != "subprocess.Popen" or TREE not in args[1]:
+            self._watch()
+
+    def _watch(self) -> None:
+        if self._watched == self._mark:
+            return
+        self._watched = self._mark  # first: to start a process is an audit event
+        import subprocess
+
+        from offbook.determinism.network_guard import permit_connections
+        from offbook.subjects.process import TREE
+
+        words = [sys.executable, "-I", "-S", TREE, "watch", str(os.getpid()), str(self._mark)]
+        # By a shell that ends at once: an agent that waits for all of its children would wait for
+        # this one. Outside of the guard of the network, which gives each process a proxy.
+        with suppress(OSError):
+            permit_connections().run(
+                subprocess.run,
+                ["/bin/sh", "-c", '"$@" &', "sh", *words],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                env={},
+                start_new_session=True,
+                check=False,
+            )
+
+
+_agent_processes = AgentProcesses()
+
+
+@cache
+def _watch_process_starts() -> None:
+    watch_audit_events({*PROCESS_STARTS, "import"}, _agent_processes.on_audit_event)
 
 
 # --- What an agent leaves running when it returns: threads, tasks and processes. Only an agent that

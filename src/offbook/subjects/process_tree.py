@@ -1,6 +1,7 @@
 """Runs one command, and ends its whole process tree. `process.py` starts it for each command.
 
-`guard` does the same for this process: what an agent in it has started ends with it.
+`guard` does the same for a command of Offbook: what an agent in it has started ends with it.
+`watch` does it for any other process, such as pytest, after its end.
 
 It is a separate process because it has to outlive the process that started it: when that one
 ends, also by SIGKILL, the tree is killed. On Linux it is the subreaper of the tree: a descendant
@@ -17,6 +18,10 @@ socket kills the tree.
 SEAL is empty, or a socket and ports, as in `7,4111,443`. Then the command runs in a new
 network namespace, which has nothing but loopback. The ports are opened in it, with port 53 for
 names, and sent over the socket to a process that answers there.
+
+    python -I -S process_tree.py watch PARENT MARK
+
+waits for the end of PARENT, and kills all processes with the mark: see `AgentProcesses`.
 """
 
 # ruff: noqa: PTH123, PTH208, SIM105 - each command waits for the imports of this file
@@ -170,6 +175,40 @@ def kill_descendants() -> None:
         for pid, _ in descendants():
             send(os.kill, pid, SIGKILL)
         select.select([], [], [], KILL_PAUSE)
+
+
+def watch(parent: int, mark: str) -> None:
+    """Wait for the end of a process, then kill all processes with its mark."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    try:
+        select.select([os.pidfd_open(parent)], [], [])
+    except ProcessLookupError:  # it has ended
+        pass
+    except OSError:  # Linux before 5.3
+        while os.path.exists(f"/proc/{parent}"):  # noqa: PTH110 - as above
+            select.select([], [], [], PARENT_CHECK)
+    killed = {os.getpid()}
+    # A process may have started another one after it was found, and before it was killed.
+    while found := find_marked(mark) - killed:
+        for pid in found:
+            send(os.kill, pid, SIGKILL)
+        killed |= found
+
+
+def find_marked(mark: str) -> set[int]:
+    """Return the processes with this limit of file locks."""
+    found: set[int] = set()
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/limits", "rb") as file:
+                    limit = file.read().partition(b"Max file locks")[2].split(None, 1)[:1]
+            except OSError:
+                continue
+            if limit == [mark.encode()]:
+                found.add(int(name))
+    return found
 
 
 def reap() -> dict[int, int]:
@@ -334,4 +373,7 @@ def report(channel: int, line: str) -> None:
 
 
 if __name__ == "__main__":
+    if sys.argv[1] == "watch":
+        watch(int(sys.argv[2]), sys.argv[3])
+        sys.exit()
     main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4], sys.argv[5:])

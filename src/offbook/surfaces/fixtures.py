@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import shutil
+import signal
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
@@ -44,6 +46,7 @@ __all__ = [
     "MockScopes",
     "Offbook",
     "current_host",
+    "end_with_controller",
     "find_secrets",
     "hide_secrets",
     "mock_pi",
@@ -69,6 +72,13 @@ def open_scopes(test: str, *, with_llm: bool) -> Generator[MockScopes]:
             yield scopes
         finally:
             manager.restore()
+
+
+def end_with_controller() -> None:
+    """End this worker of pytest-xdist if its controller is killed: it would go on for 15 s."""
+    from offbook.runs.child import end_with
+
+    end_with(os.getppid(), signal.SIGTERM)
 
 
 def close_scopes(scopes: MockScopes) -> None:

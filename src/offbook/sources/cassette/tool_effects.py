@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-from offbook.determinism.network_guard import watch_audit_events
+from offbook.determinism.run_context import watch_audit_events
 from offbook.exchange.tool_track import running_tool
 
 WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_APPEND | os.O_CREAT
