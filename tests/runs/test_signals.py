@@ -162,12 +162,12 @@ from offbook import drive
 
 def agent(prompt=None):
     while True:
-        if os.fork() == 0:
+        if (child := os.fork()) == 0:
             os.setsid()
             if os.fork() == 0:
                 os.execve("/bin/sleep", [{tag!r}, "300"], {{}})
             os._exit(0)
-        os.wait()
+        os.waitpid(child, 0)
         time.sleep(0.05)
 
 def world():

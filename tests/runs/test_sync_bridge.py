@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -233,3 +234,42 @@ def test_the_idle_loop_is_closed_at_the_end_of_the_process():
         check=False,
     )
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+BLOCKED = """
+import signal, sys, threading
+from offbook import drive, say, when
+
+def agent(prompt):
+    print("blocked", flush=True)
+    threading.Event().wait()
+
+try:
+    with drive(agent) as rehearsal:
+        rehearsal.run(when("Hi", [say("Hello!")]))
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_an_agent_that_blocks_its_thread_does_not_survive_ctrl_c():
+    blocked = subprocess.Popen(
+        [sys.executable, "-c", BLOCKED],
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509 - no other thread runs here
+    )
+    assert blocked.stdout is not None
+    with blocked, blocked.stdout as output:
+        assert output.readline() == "blocked\n"
+        blocked.send_signal(signal.SIGINT)
+        assert output.read() == "interrupted\n"
+    assert blocked.returncode == 0
+
+
+def test_the_exception_of_a_thread_is_raised_where_it_is_awaited():
+    bridge = SyncBridge()
+    with pytest.raises(ValueError, match="invalid literal"):
+        bridge.run(asyncio.to_thread(int, "x"))
+    assert bridge.run(asyncio.to_thread(int, "7")) == 7
+    bridge.close()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import concurrent.futures
 import os
 import re
 import signal
@@ -662,7 +663,16 @@ class WatchedLoop(asyncio.SelectorEventLoop):
         self, executor: Executor | None, func: Callable[..., Any], *args: Any
     ) -> asyncio.Future[Any]:
         self._has_threads = True
-        return super().run_in_executor(executor, func, *args)
+        if executor is not None:
+            return super().run_in_executor(executor, func, *args)
+        # Not in a pool: at the exit, Python waits for its threads, and after Ctrl-C an agent that
+        # blocks one would never let it end.
+        future = concurrent.futures.Future[Any]()
+        thread = threading.Thread(
+            target=_complete, args=(future, func, args), name="asyncio_", daemon=True
+        )
+        thread.start()
+        return asyncio.wrap_future(future, loop=self)
 
     def watch_generators(self) -> None:
         """Note the async generators that start from now until the loop stops."""
@@ -674,6 +684,20 @@ class WatchedLoop(asyncio.SelectorEventLoop):
                 hooks.firstiter(generator)
 
         sys.set_asyncgen_hooks(firstiter=start)
+
+
+def _complete(
+    future: concurrent.futures.Future[Any], function: Callable[..., Any], args: tuple[Any, ...]
+) -> None:
+    """Call a function, and set its value or its exception."""
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        value = function(*args)
+    except BaseException as error:  # noqa: BLE001 - raised where it is awaited
+        future.set_exception(error)
+    else:
+        future.set_result(value)
 
 
 class AwaitableResult(msgspec.Struct, frozen=True):
