@@ -3,6 +3,7 @@
 import ast
 import operator
 import re
+from functools import partial
 
 from offbook.patterns import Cell, computed, default, handler, pattern
 
@@ -45,7 +46,7 @@ def spreadsheet(sheet: Cell[dict] = default({})):
         return float(text) if re.fullmatch(r"-?[0-9.]+", text) else text or 0
 
     # One computed value per cell: a change runs only the formulas that depend on it.
-    values = {name: computed(lambda name=name: compute(name)) for name in NAMES}
+    values = {name: computed(partial(compute, name)) for name in NAMES}
     return {
         "sheet": sheet,
         "values": computed(lambda: {name: values[name].get() for name in sheet.get()}),

@@ -6,6 +6,7 @@
 import gc
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -78,6 +79,22 @@ def test_the_outputs_of_a_pattern_inside_can_be_watched():
         loaded.cells.items.set([])
         h.idle()
     assert seen == [["a"], []]
+
+
+def test_the_events_of_rows_and_partial_functions_have_names_that_a_reader_knows():
+    def double(at: str, scale: object, value: Any) -> int:
+        return value.get() * len(at)
+
+    @pattern
+    def named(items: Cell[list] = default([]), value: Cell[int] = default(2)) -> dict[str, Any]:
+        inside = computed(partial(double, "A1", object(), value))
+        return {"rows": items.map(lambda item: row(item=item)), "sum": computed(inside.get)}
+
+    with create_harness() as h:
+        loaded = h.load(named, {"items": ITEMS})
+        assert loaded.result.sum == 4
+        events = {data.get("effect") or data.get("computed") for _, data in h.trace}
+    assert {"rows of named.items", "double('A1', …, …)", "named.sum"} <= events
 
 
 def test_an_unknown_output_of_a_pattern_inside_is_an_error():

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.slow
 # Rows in their order; others may be between them.
 ROWS = {
     "shopping_list": [
+        'cell.effect {"effect":"rows of shopping_list.items"}',
         "send row.toggle",
         "handle row.toggle",
         "set shopping_list.items[1].bought true",
@@ -29,6 +30,7 @@ ROWS = {
         "send spreadsheet.enter",
         "handle spreadsheet.enter",
         "set spreadsheet.sheet.A1",
+        "compute compute('A1') 10",
         "compute spreadsheet.values",
     ],
     "summariser": [

@@ -415,8 +415,9 @@ class Graph:
         outer = current_scope.get() or PatternScope(self)
         node = self.computed(update)
         node.is_pure = True
+        node.name = f"rows of {items.name}"  # until a pattern names it after its output
         # Instances exist whether anything reads them or not: they may have effects and timers.
-        outer.stops[self.effect(lambda: node.get() and None)] = None
+        outer.stops[self.effect(lambda: node.get() and None, name=node.name)] = None
         outer.stops[close] = None
         return node
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from itertools import chain, count, repeat
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Never
@@ -368,7 +369,11 @@ def locate_function(function: Callable[..., Any]) -> str:
 
 
 def describe_function(function: Callable[..., Any]) -> str:
-    """Return the name of a function, or the place of a lambda."""
+    """Return the name of a function, the place of a lambda, or a partial call."""
+    if isinstance(function, partial):
+        # Only what is the same in every run: the text of another object may have its address.
+        shown = [repr(each) if type(each) in ATOMS else "…" for each in function.args]
+        return f"{describe_function(function.func)}({', '.join(shown)})"
     name = getattr(function, "__name__", type(function).__name__)
     code = getattr(function, "__code__", None)
     if name == "<lambda>" and code is not None:
