@@ -75,7 +75,7 @@ def fetch(package: Published, folder: Path) -> Path:
         words = ["npm", "pack", "--silent", f"{package.name}@{package.version}"]
     else:
         binary = "--no-binary" if package.form == "sdist" else "--only-binary"
-        pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", binary, ":all:"]
+        pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", binary, package.name]
         words = [*pip, f"{package.name}=={package.version}"]
     subprocess.run(words, cwd=folder, check=True, capture_output=True, text=True)
     (archive,) = folder.iterdir()

@@ -16,6 +16,8 @@ FOUND = {
     'async function f() { await import("x"); }': "x",
     "function f() { return require('x'); }": "x",
     'try { f(); } finally { require("x"); }': "x",
+    "await import(`x`);": "x",
+    'import("x").then((a, b) => { f(a, b); }).finally(g);': "x",
     'const half = a / 2; const b = require("x"); // /': "x",
 }
 
@@ -38,6 +40,9 @@ def test_an_import_is_found(source: str):
         'try { require("x"); } catch {}',
         'try { if (a) { await import("x"); } } catch (error) { log(error); }',
         'import("x").catch(() => null);',
+        'import("x").then((a) => a).catch(() => null);',
+        'import("x").then((a) => a, () => null);',
+        "await import(`./${name}`);",
         'thing.require("x");',
         'const from = "x"; const b = { import: "x" };',
         "import(name);",

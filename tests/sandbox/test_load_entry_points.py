@@ -181,6 +181,8 @@ def test_it_runs_as_a_module(install: Install, tmp_path: Path):
         "def read():\n    from . import no_such_7\n",
         "def read():\n    import extra_of_7\n",
         "def read():\n    import yaml\n",
+        "def read(x):\n    return import_module(x), import_module('.no_such_7', __package__)\n",
+        "try:\n    x = import_module('no_such_7')\nexcept ImportError:\n    x = None\n",
     ],
 )
 def test_an_import_that_may_fail_is_not_missing(source: str, tmp_path: Path, install: Install):
@@ -204,6 +206,8 @@ def test_an_import_that_may_fail_is_not_missing(source: str, tmp_path: Path, ins
         "def read(fast):\n    if fast:\n        import no_such_7\n",
         "def read(kind):\n    match kind:\n        case 1:\n            import no_such_7\n",
         "try:\n    import json\nfinally:\n    import no_such_7\n",
+        "def read():\n    return importlib.import_module('no_such_7').value\n",
+        "def read():\n    x = __import__('no_such_7.part')\n",
     ],
 )
 def test_an_import_in_a_function_that_nothing_installs_is_missing(

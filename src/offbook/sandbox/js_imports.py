@@ -33,6 +33,7 @@ BUILT_IN = frozenset({
     "wasi", "worker_threads", "zlib",
 })
 # fmt: on
+MAX_CHAIN = 500  # tokens after an import in which its failure is handled
 # A comment, a text, a regular expression where a value may begin, or a bracket.
 TOKEN = re.compile(
     r"""(?P<comment>//[^\n]*|/\*.*?\*/)
@@ -76,7 +77,7 @@ def list_imports(source: str, *, typed: bool = False) -> Iterator[tuple[str, int
     tokens = [
         (match.lastgroup or "", match[0].strip(), match.start(), match.end())
         for match in TOKEN.finditer(source)
-        if match.lastgroup not in {"comment", "regex", "template"}
+        if match.lastgroup not in {"comment", "regex"}
     ]
     guarded = _list_guarded(tokens)
     values = {
@@ -96,18 +97,33 @@ def list_imports(source: str, *, typed: bool = False) -> Iterator[tuple[str, int
             begin, statement = n, "" if only_types else text
         module = ""
         if text in {"import", "require"} and following[:1] == ["("] and following[2:3] == [")"]:
-            after = tokens[n + 4 : n + 6]
-            catches = [token[1] for token in after] == [".", "catch"]
-            module = "" if n in guarded or catches else following[1]
+            caught = n in guarded or _catches([token[1] for token in tokens[n + 4 : n + MAX_CHAIN]])
+            module = "" if caught or "${" in following[1] else following[1]
         elif (text == "import" and following[:1] != ["("]) or (text == "from" and statement):
             module = following[0] if following else ""
             gap = source[end : tokens[n + 1][2]] if following else ""
             names = {token[1] for token in tokens[begin + 1 : n]}
             removed = typed and statement == "import" and text == "from" and not names & values
             module = "" if gap.strip() or removed else module
-        if module[:1] in {"'", '"'}:
+        if module[:1] in {"'", '"', "`"}:
             statement = ""
             yield module[1:-1], source.count("\n", 0, start) + 1
+
+
+def _catches(words: list[str]) -> bool:
+    """Return whether the calls on a promise handle its failure: `.catch(…)`, `.then(…, …)`."""
+    at = 0
+    while words[at : at + 1] == ["."] and words[at + 2 : at + 3] == ["("]:
+        method, depth, commas = words[at + 1], 0, 0
+        for at in range(at + 2, len(words)):  # noqa: B020 - up to the closing bracket
+            depth += (words[at] in {"(", "{"}) - (words[at] in {")", "}"})
+            commas += words[at] == "," and depth == 1
+            if not depth:
+                break
+        if method == "catch" or (method == "then" and commas):
+            return True
+        at += 1
+    return False
 
 
 def _list_guarded(tokens: list[tuple[str, str, int, int]]) -> set[int]:

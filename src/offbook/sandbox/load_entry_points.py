@@ -205,10 +205,22 @@ def _list_imports(body: list[ast.stmt], package: str) -> Iterator[tuple[str, int
             yield from _list_imports([*node.orelse, *node.finalbody], package)
         elif isinstance(node, ast.With) and _suppresses(node):
             continue
+        elif isinstance(node, (ast.Expr, ast.Assign, ast.AnnAssign, ast.Return)):
+            yield from _list_import_calls(node)
         elif not (isinstance(node, ast.If) and _is_condition(node.test)):
             for part in (node, *getattr(node, "cases", ())):
                 for field in ("body", "orelse", "finalbody"):
                     yield from _list_imports(getattr(part, field, None) or [], package)
+
+
+def _list_import_calls(node: ast.stmt) -> Iterator[tuple[str, int]]:
+    """Yield the modules of `import_module("x")` and `__import__("x")`."""
+    for call in ast.walk(node):
+        if isinstance(call, ast.Call) and call.args and isinstance(call.args[0], ast.Constant):
+            name = getattr(call.func, "id", getattr(call.func, "attr", ""))
+            module = call.args[0].value
+            if name in {"import_module", "__import__"} and isinstance(module, str):
+                yield from [(module, call.lineno)] if module[:1] != "." else []
 
 
 def _suppresses(node: ast.With) -> bool:
