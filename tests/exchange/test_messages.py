@@ -115,3 +115,8 @@ def test_arguments_are_parsed_or_kept_as_text(text: str, arguments: JSON) -> Non
 def test_a_custom_tool_takes_text(arguments: JSON, text: str) -> None:
     assert render_custom_input(arguments) == text
     assert render_custom_input(parse_custom_input(text)) == text
+
+
+def test_arguments_with_half_a_character_are_read_as_they_were_rendered():
+    arguments = {"text": "half \ud83d"}
+    assert parse_arguments(render_arguments(arguments)) == arguments

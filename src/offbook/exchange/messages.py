@@ -19,7 +19,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from hashlib import blake2b
 from itertools import islice
 from threading import Lock
-from typing import Any, Literal, overload
+from typing import Any, Literal, cast, overload
 
 import msgspec
 
@@ -413,7 +413,18 @@ def parse_arguments(text: str) -> JSON:
     try:
         return _decode_object(text)
     except msgspec.DecodeError:
-        return {RAW_ARGUMENTS: text}
+        return _parse_escaped(text) if "\\ud" in text.lower() else {RAW_ARGUMENTS: text}
+
+
+def _parse_escaped(text: str) -> JSON:
+    """Return arguments with an escape of half a character, which msgspec refuses."""
+    import json
+
+    try:
+        found: Any = json.loads(text)
+    except ValueError:
+        found = None
+    return cast("JSON", found) if isinstance(found, dict) else {RAW_ARGUMENTS: text}
 
 
 def render_arguments(arguments: JSON) -> str:
