@@ -249,6 +249,7 @@ def start_runner(runner: str, folder: Path) -> subprocess.Popen[bytes]:
                 "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
                 "OFFBOOK_WHEELS": str(folder),
                 "TMPDIR": str(folder),
+                "RAY_TMPDIR": "/tmp",  # noqa: S108 - the path of a socket has 107 bytes at most
             },
         )
     wait_until(lambda: len(processes_of(tag)) > 2, runs)

@@ -153,7 +153,7 @@ def guard() -> None:
                 send(os.kill, child, received.si_signo)
     kill_descendants()
     code = ended[child]
-    if reason and code == -SIGKILL:
+    if reason and code != 128 + reason:  # a library may end the child in its own way, as Ray does
         code = -reason
     if code < 0:  # end in the same way, for a shell
         if code != -SIGKILL:
