@@ -252,11 +252,12 @@ class MockResponses(Playbook):
 
     def __init__(self, responses: Any) -> None:
         super().__init__()
-        match responses:
-            case {"responses": list(inner)} | [{"responses": list(inner)}]:
-                responses = cast("list[Any]", inner)
-            case _:
-                pass
+        if isinstance(responses, list) and len(cast("list[Any]", responses)) == 1:
+            listed: Any = responses[0]
+        else:
+            listed = responses
+        if isinstance(listed, dict) and isinstance(listed.get("responses"), list):
+            responses = listed["responses"]
         if not responses:
             raise UsageError("the mock backend needs mock_responses", hint=EXAMPLE)
         self._responses: list[MockResponse] = []
