@@ -252,12 +252,12 @@ class MockResponses(Playbook):
 
     def __init__(self, responses: Any) -> None:
         super().__init__()
-        if isinstance(responses, list) and len(cast("list[Any]", responses)) == 1:
-            listed: Any = responses[0]
-        else:
-            listed = responses
-        if isinstance(listed, dict) and isinstance(listed.get("responses"), list):
-            responses = listed["responses"]
+        given = cast("list[Any]", responses if isinstance(responses, list) else [responses])
+        match given:
+            case [{"responses": list()}]:
+                responses = given[0]["responses"]
+            case _:
+                pass
         if not responses:
             raise UsageError("the mock backend needs mock_responses", hint=EXAMPLE)
         self._responses: list[MockResponse] = []
