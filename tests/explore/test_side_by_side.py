@@ -98,13 +98,15 @@ def test_an_agent_without_such_a_state_has_no_finding():
 def shared_tools(*, fixed: bool) -> Bug:
     """A tool that waits between the check and the effect, for any user."""
     sold: list[int] = []
+    both = asyncio.Barrier(2)
 
     async def sell(seat: int) -> str:
         """Sell a seat."""
         if seat in sold:
             return "sold already"
-        for _ in range(0 if fixed else 50):  # another system is asked
-            await asyncio.sleep(0)
+        if not fixed:  # another system is asked, until the other user asks as well
+            async with asyncio.timeout(60):
+                await both.wait()
         sold.append(seat)
         return "sold"
 
