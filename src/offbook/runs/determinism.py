@@ -32,7 +32,7 @@ from offbook.sources.cassette.recording import Recording
 from offbook.sources.cassette.replay import Cassette
 from offbook.sources.mocks.mock_file import read_mocks
 from offbook.sources.mocks.mocks import Mocks
-from offbook.trace.events import ERROR, PROCESS_OUTPUT, REPLY, REQUEST
+from offbook.trace.events import ERROR, PROCESS_OUTPUT, REPLY, REQUEST, TAPE
 from offbook.trace.matching import split_words
 from offbook.trace.reader import read_trace
 from offbook.trace.recorder import COLLECT_TRACES
@@ -217,6 +217,7 @@ def _run_pass(trial: DeterminismTrial, number: int, folder: Path) -> PassResult:
             _render_event(events, event)
             for path in sorted(traces.iterdir())
             for event in without_repeated_executions(read_trace(path)[0])
+            if event.event != TAPE  # the first pass records what the others replay
         ),
     )
 
