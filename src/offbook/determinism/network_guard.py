@@ -25,7 +25,8 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import ExitStack, contextmanager
 from contextvars import Context
 from errno import ECONNREFUSED
-from functools import cache
+from functools import cache, wraps
+from importlib import import_module
 from ipaddress import ip_address
 from threading import get_ident
 from typing import Any, cast
@@ -230,7 +231,7 @@ def _watch_connections() -> None:
     watch_audit_events(LOOKUPS, _on_lookup)
     watch_audit_events(REVERSE_LOOKUPS, _on_reverse_lookup)
     watch_audit_events({"socket.__new__"}, _on_socket)
-    watch_audit_events({"cpython.PyInterpreterState_New"}, _on_interpreter)
+    _watch_interpreters()
     watch_audit_events(SENDINGS, _on_send)
     watch_audit_events({"ctypes.dlsym"}, _on_native)
     watch_audit_events({"os.fork", "os.forkpty"}, _on_fork)
@@ -372,6 +373,22 @@ def _on_reverse_lookup(_event: str, args: tuple[Any, ...]) -> None:
 def _on_socket(_event: str, args: tuple[Any, ...]) -> None:
     if args[1] in RAW_FAMILIES:
         _refuse_unwatched(f"opened a socket of {RAW_FAMILIES[args[1]]}")
+
+
+def _watch_interpreters() -> None:
+    """Refuse other interpreters. From Python 3.13 on, no audit event reports a new one."""
+    if sys.version_info < (3, 13):
+        watch_audit_events({"cpython.PyInterpreterState_New"}, _on_interpreter)
+        return
+    module: Any = import_module("_interpreters")
+    create = module.create
+
+    @wraps(create)
+    def create_if_allowed(*args: Any, **options: Any) -> Any:
+        _on_interpreter("", ())
+        return create(*args, **options)
+
+    module.create = create_if_allowed
 
 
 def _on_interpreter(_event: str, _args: tuple[Any, ...]) -> None:

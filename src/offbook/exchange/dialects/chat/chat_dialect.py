@@ -693,9 +693,12 @@ def parse_stream(stream: bytes, request: Request) -> Reply:
         raise ModelError(TRUNCATED_STREAM, status=502)
     blocks = accumulator.blocks()
     if audio:
-        from offbook.exchange.dialects.chat.chat_choices import join_audio
+        from offbook.exchange.dialects.chat.chat_choices import find_transcript, join_audio
 
-        blocks = (*blocks, RawBlock(wire.EXTRA_FIELDS, {"audio": join_audio(audio)}, wire.NAME))
+        spoken = join_audio(audio)
+        text = find_transcript(spoken)
+        fields = RawBlock(wire.EXTRA_FIELDS, {"audio": spoken}, wire.NAME)
+        blocks = (*blocks, Text(text) if text else fields)
     return Reply(
         blocks,
         _stop_reason(finish, blocks, refused=refused),
