@@ -95,7 +95,7 @@ REASONS = {
     ),
     "timeout": ("was still running after 2 s", "Timeout: the agent did not end in time"),
     "judge": (
-        "score 0.00: The answer blames the customer. (expected 0.7)",
+        "politeness: score 0.00 is below 0.7: The answer blames the customer.",
         "The check “politeness: judge” failed",
     ),
 }
