@@ -37,6 +37,7 @@ class Page {
   private tab = "event";
   private filter: Filter = { kinds: [], who: "", text: "", problems: false, level: USUAL_LEVEL, closed: [], from: -1, to: -1 };
   private writing = false; // the page changes the address itself
+  private walked: Promise<void> = Promise.resolve(); // the last walk: the next one begins where it ended
   private searching = 0;
   private printing = 0;
   private readonly app = document.getElementById("app")!;
@@ -434,6 +435,11 @@ class Page {
     this.side.querySelector<HTMLElement>(".panel")?.focus();
   }
 
+  /** Begin when the walk before it has ended: keys may be pressed faster than the page answers. */
+  private walk(go: () => Promise<void>): void {
+    this.walked = this.walked.then(go, go);
+  }
+
   /** Go to the next or previous reply of the model; the tab stays. */
   private async walkSteps(step: 1 | -1): Promise<void> {
     const { previous, next } = await ask<StepInfo>({ ask: "step", trace: this.trace, index: this.event });
@@ -478,10 +484,10 @@ class Page {
     if (this.view === "trace") Object.assign(keys, {
       "/": () => { this.toolbar.querySelector<HTMLInputElement>("#search")?.focus(); },
       j: () => void this.list.go(this.list.position + 1), k: () => void this.list.go(this.list.position - 1),
-      n: () => void this.walkProblems(1), p: () => void this.walkProblems(-1),
+      n: () => this.walk(() => this.walkProblems(1)), p: () => this.walk(() => this.walkProblems(-1)),
       f: () => this.flipProblems(), a: () => this.setLevel(this.filter.level === 2 ? USUAL_LEVEL : 2), l: () => void this.copyLink(),
       "+": () => this.setLevel(this.filter.level + 1), "-": () => this.setLevel(this.filter.level - 1),
-      ",": () => void this.walkSteps(-1), ".": () => void this.walkSteps(1),
+      ",": () => this.walk(() => this.walkSteps(-1)), ".": () => this.walk(() => this.walkSteps(1)),
       Escape: () => { if (inPanel && this.event >= 0) this.list.element.focus(); else { this.showSummary(); this.list.element.focus(); } },
     });
     if (this.view === "trace" && !inPanel && !target.closest("button, summary, a")) {
