@@ -314,7 +314,12 @@ print("others", before, start(), flush=True)
 os.kill(os.getpid(), 9)
 """
     ended = subprocess.run(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=tmp_path, check=False
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+        preexec_fn=accept_signals,
     )
     lines = dict(line.split(" ", 1) for line in ended.stdout.splitlines())
     wait_until(lambda: not is_running(int(lines["agent"])))
