@@ -15,7 +15,6 @@ import pytest
 from offbook.trace import RUN_END, RUN_START, read_trace
 from tests.matrix.homes import HOMES
 from tests.sandbox.packages import PYTHON_GOOD, write_package
-from tests.thorough import THOROUGH
 from tests.waiting import wait_until
 
 pytestmark = [
@@ -260,11 +259,7 @@ def start_runner(runner: str, folder: Path) -> subprocess.Popen[bytes]:
     return runs
 
 
-# Each runner with a signal that it handles and with one that it cannot; `./dev signals` has all.
-USUAL = [signal.SIGINT, signal.SIGKILL]
-
-
-@pytest.mark.parametrize("number", [*SIGNALS, signal.SIGQUIT] if MEASURED or THOROUGH else USUAL)
+@pytest.mark.parametrize("number", [*SIGNALS, signal.SIGQUIT])
 @pytest.mark.parametrize("runner", RUNNERS)
 @pytest.mark.parametrize("point", range(POINTS if MEASURED else 1))
 def test_the_daemons_of_an_agent_end_with_the_command_that_runs_it(
