@@ -207,6 +207,28 @@ def test_a_keyboard_interrupt_exits_with_130(
     assert (outcome.code, outcome.err) == (130, "offbook: interrupted\n")
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_has_its_exit_code_if_a_native_module_panics(
+    trace: Path,
+    offbook_command: Offbook,
+    monkeypatch: pytest.MonkeyPatch,
+    number: signal.Signals,
+):
+    class Panic(BaseException):
+        """As Rust modules raise, whatever has interrupted them."""
+
+    def panic(*_args: object, **_kwargs: object) -> None:
+        try:
+            signal.raise_signal(number)
+        except BaseException:  # noqa: BLE001 - what a panic does
+            raise Panic from None
+
+    monkeypatch.setattr("offbook.reports.styled_lines.print_lines", panic)
+    outcome = offbook_command("show", trace)
+    assert outcome.code == 128 + number
+    assert outcome.err == f"offbook: interrupted by {number.name}\n"
+
+
 def offbook_process(*args: object) -> list[str]:
     return [sys.executable, "-m", "offbook", *map(str, args)]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import ssl
 from contextlib import suppress
 from functools import cache, cached_property
@@ -24,6 +25,7 @@ BUNDLE_VARIABLES = (
     *("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", "NODE_EXTRA_CA_CERTS", "PERL_LWP_SSL_CA_FILE"),
     "HTTPLIB2_CA_CERTS",
 )
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Authority:
@@ -59,10 +61,14 @@ class Authority:
 @cache
 def find_authority() -> Authority | None:
     """Return the authority of this process, if `offbook[proxy]` is installed."""
+    # An exception of a signal handler in its import makes the native part of it panic.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTS)
     try:
         import trustme
     except ImportError:
         return None
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return Authority(trustme)
 
 

@@ -153,7 +153,10 @@ class Commands(click.Group):
 
         from offbook.errors import Interrupted, signal_name
 
+        received: list[int] = []
+
         def interrupt(number: int, _frame: object) -> None:
+            received.append(number)
             raise Interrupted(number)
 
         # The review shows the pending changes of all capabilities, without knowing them.
@@ -171,13 +174,16 @@ class Commands(click.Group):
         try:
             answer = super().invoke(ctx)
             sys.stdout.flush()
-        except KeyboardInterrupt as error:
-            number = error.number if isinstance(error, Interrupted) else signal.SIGINT
-            named = "" if number == signal.SIGINT else f" by {signal_name(number)}"
-            with contextlib.suppress(OSError):  # the terminal may be closed
-                click.echo(f"offbook: interrupted{named}", err=True)
-            return SIGNALLED + number
-        except BrokenPipeError:  # the reader of the pipe has closed it
+        except BaseException as error:
+            # A native module that is interrupted in its import raises an exception of its own.
+            if number := received[0] if received else _signal_of(error):
+                named = "" if number == signal.SIGINT else f" by {signal_name(number)}"
+                with contextlib.suppress(OSError):  # the terminal may be closed
+                    click.echo(f"offbook: interrupted{named}", err=True)
+                return SIGNALLED + number
+            if not isinstance(error, BrokenPipeError):
+                raise
+            # The reader of the pipe has closed it.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         finally:
@@ -189,6 +195,15 @@ class Commands(click.Group):
         for heading, entries in self.groups.items():
             with formatter.section(heading):
                 formatter.write_dl([(name, entry.help) for name, entry in entries.items()])
+
+
+def _signal_of(error: BaseException) -> int:
+    """Return the signal that raised an exception; 0 if none did."""
+    import signal
+
+    if not isinstance(error, KeyboardInterrupt):
+        return 0
+    return getattr(error, "number", signal.SIGINT)
 
 
 def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click calls it so
