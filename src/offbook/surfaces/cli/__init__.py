@@ -56,34 +56,34 @@ COMMANDS = {
 }
 # Commands of earlier versions, with those that do their work now.
 MOVED = {
-    "cassette list": "offbook show FOLDER",
-    "cassette redact": "offbook cassette edit CASSETTE --redact JSON",
-    "cassette show": "offbook show CASSETTE [NUMBER]",
-    "cassette stats": "offbook show CASSETTE --stats",
-    "cassette trim": "offbook cassette edit CASSETTE --trim NUMBERS",
-    "cassette upgrade": "offbook cassette edit CASSETTE --upgrade",
-    "contract check": "offbook contract TRACE",
-    "contract infer": "offbook contract TRACE --infer",
-    "coverage": "offbook report TRACE --format coverage",
-    "eval context": "offbook eval run MANIFEST",
-    "eval init": "offbook eval new --from SOURCE",
-    "eval schema": "offbook eval new --schema",
-    "eval scope-triage": "offbook eval run DATASET",
-    "export": "offbook report TRACE --format otlp",
-    "golden diff": "offbook review NAME",
-    "golden list": "offbook golden show",
-    "golden live": "offbook golden check --live",
-    "golden review": "offbook review",
-    "golden spec check": "offbook golden spec",
-    "golden spec new": "offbook golden spec --new COMPONENT",
-    "golden spec table": "offbook golden spec --table",
-    "judge calibrate": "offbook eval run PACK --calibrate",
-    "query": "offbook eval list --sql QUERY",
-    "snapshot review": "offbook review",
-    "workspace clean": "offbook workspace cleanup --stale",
-    "workspace list": "offbook workspace inspect",
-    "workspace record": "offbook workspace run ID --record CASSETTE",
-    "workspace replay": "offbook workspace run ID --replay CASSETTE",
+    "cassette list": "show FOLDER",
+    "cassette redact": "cassette edit CASSETTE --redact JSON",
+    "cassette show": "show CASSETTE [NUMBER]",
+    "cassette stats": "show CASSETTE --stats",
+    "cassette trim": "cassette edit CASSETTE --trim NUMBERS",
+    "cassette upgrade": "cassette edit CASSETTE --upgrade",
+    "contract check": "contract TRACE",
+    "contract infer": "contract TRACE --infer",
+    "coverage": "report TRACE --format coverage",
+    "eval context": "eval run MANIFEST",
+    "eval init": "eval new --from SOURCE",
+    "eval schema": "eval new --schema",
+    "eval scope-triage": "eval run DATASET",
+    "export": "report TRACE --format otlp",
+    "golden diff": "review NAME",
+    "golden list": "golden show",
+    "golden live": "golden check --live",
+    "golden review": "review",
+    "golden spec check": "golden spec",
+    "golden spec new": "golden spec --new COMPONENT",
+    "golden spec table": "golden spec --table",
+    "judge calibrate": "eval run PACK --calibrate",
+    "query": "eval list --sql QUERY",
+    "snapshot review": "review",
+    "workspace clean": "workspace cleanup --stale",
+    "workspace list": "workspace inspect",
+    "workspace record": "workspace run ID --record CASSETTE",
+    "workspace replay": "workspace run ID --replay CASSETTE",
 }
 FAILED, MISUSED, SIGNALLED = 1, 2, 128
 NARROW = 60  # columns of a terminal
@@ -138,7 +138,7 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         for old in (" ".join(args[:3]), " ".join(args[:2]), args[0]):
             if old in MOVED:
-                raise click.UsageError(f"unknown command {old!r}: use {MOVED[old]}", ctx)
+                raise click.UsageError(f"unknown command {old!r}: use offbook {MOVED[old]}", ctx)
         if not args[0].startswith("-") and self.find(args[0]) is None:
             from offbook.errors import did_you_mean
 
@@ -163,12 +163,9 @@ class Commands(click.Group):
         ctx.meta[PENDING] = lambda: [each.pending for each in load_capabilities() if each.pending]
 
         # As after Ctrl-C, the command can write its evidence and end its agents.
-        handled = [
-            number
-            for number in (signal.SIGTERM, signal.SIGHUP)
-            if threading.current_thread() is threading.main_thread()
-            and signal.getsignal(number) is signal.SIG_DFL
-        ]
+        is_main = threading.current_thread() is threading.main_thread()
+        signals = (signal.SIGTERM, signal.SIGHUP) if is_main else ()
+        handled = [number for number in signals if signal.getsignal(number) is signal.SIG_DFL]
         for number in handled:
             signal.signal(number, interrupt)
         try:
@@ -176,14 +173,14 @@ class Commands(click.Group):
             sys.stdout.flush()
         except BaseException as error:
             # A native module that is interrupted in its import raises an exception of its own.
-            if number := received[0] if received else _signal_of(error):
+            if received or isinstance(error, KeyboardInterrupt):
+                number = received[0] if received else getattr(error, "number", signal.SIGINT)
                 named = "" if number == signal.SIGINT else f" by {signal_name(number)}"
                 with contextlib.suppress(OSError):  # the terminal may be closed
                     click.echo(f"offbook: interrupted{named}", err=True)
                 return SIGNALLED + number
-            if not isinstance(error, BrokenPipeError):
+            if not isinstance(error, BrokenPipeError):  # the reader has closed the pipe
                 raise
-            # The reader of the pipe has closed it.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         finally:
@@ -195,15 +192,6 @@ class Commands(click.Group):
         for heading, entries in self.groups.items():
             with formatter.section(heading):
                 formatter.write_dl([(name, entry.help) for name, entry in entries.items()])
-
-
-def _signal_of(error: BaseException) -> int:
-    """Return the signal that raised an exception; 0 if none did."""
-    import signal
-
-    if not isinstance(error, KeyboardInterrupt):
-        return 0
-    return getattr(error, "number", signal.SIGINT)
 
 
 def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click calls it so
