@@ -17,9 +17,10 @@ from pydantic_ai import Agent, DeferredToolRequests
 from pydantic_ai.exceptions import CallDeferred
 
 from offbook import Cassette, Playbook, Recording, call, drive, say, session, when
-from offbook.errors import PlaybookError, ScriptMismatch, UsageError
+from offbook.errors import CheckFailed, PlaybookError, ScriptMismatch, UsageError
 from offbook.mcp import McpServer
 from offbook.people import allow, deny, person
+from offbook.sources.cassette import load_cassette, write_test
 
 PAY = call("pay", {"amount": 7})
 create_agent: Any = import_module("langchain.agents").create_agent  # its types are incomplete
@@ -238,14 +239,34 @@ def test_mock_ui_answers_before_a_person():
     assert run.results("ask")[0].text == "Ada"
 
 
-def test_a_dialog_of_a_tape_is_answered_again(tmp_path: Path):
+@pytest.mark.parametrize("tracks", ["all", "model,people"])
+def test_a_dialog_of_a_tape_is_answered_again(tmp_path: Path, tracks: Any):
     model = Playbook()
     model.load(when("Go", [call("ask"), person("Tone", "Ada"), say("Done.")]))
     tape = tmp_path / "tape.yaml"
     with Recording(model, tape, tracks="all") as source:
         assert play_tape(source) == "Ada"
-    # The track of tools would replay the tool, which then asks nothing.
-    assert play_tape(Cassette(tape, tracks=["model", "people"])) == "Ada"
+    # With all tracks the tool is replayed, and asks nothing.
+    assert play_tape(Cassette(tape, tracks=tracks)) == "Ada"
+    written = write_test(load_cassette(tape), "shop:agent", "shop", tape).text
+    assert "mock_tools" in written
+    assert "person" not in written
+
+
+def test_a_replay_without_a_question_outside_of_tools_fails(tmp_path: Path):
+    model = Playbook()
+    model.load(when("Pay", [PAY, person("pay", allow), say("Paid.")]))
+    tape = tmp_path / "tape.yaml"
+    with (
+        Recording(model, tape, tracks="all") as source,
+        drive(pydantic_agent(Till()), source=source) as run,
+    ):
+        run.run("Pay")
+    with (
+        pytest.raises(CheckFailed, match="never asked: pay"),
+        drive(pydantic_agent(Till(), asks=False), source=Cassette(tape, tracks="all")) as run,
+    ):
+        run.run("Pay")
 
 
 def play_tape(source: Any) -> str:

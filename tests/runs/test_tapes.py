@@ -108,6 +108,10 @@ def in_session(shop: Shop) -> Any:
             shop.look(params["number"])
             raise LookupError(f"order {params['number']} is lost")
 
+        @api.tool("choose_order")
+        async def choose_order(_: Any, ctx: Any) -> str:  # pyright: ignore[reportUnusedFunction]
+            return shop.look(await ctx.ui.input("Which order?", ""))
+
     return partial(SESSION, extension_factories=[extension], propagate_errors=False)
 
 
@@ -190,7 +194,7 @@ def typed_results(shop: Shop) -> Any:
 def with_subagent(shop: Shop) -> Any:
     """A tool that asks another agent, whose requests are part of the tool."""
     helper = pydantic_ai.Agent("openai-chat:m", instructions="You help.")
-    agent = pydantic_ai.Agent("openai-chat:m")
+    agent = pydantic_agent(cast("Any", shop))
 
     @agent.tool_plain
     async def find_order(number: int) -> str:  # pyright: ignore[reportUnusedFunction]
@@ -241,6 +245,17 @@ AGENTS: dict[str, tuple[Callable[[Shop], Any], list[Any]]] = {
     "a subagent in a tool": (
         with_subagent,
         [ONCE, role("helper", [say("In the shop.")], system="You help")],
+    ),
+    "a subagent in a tool, and an approval": (
+        with_subagent,
+        [
+            when("Go", [[FIND, PAY], person("pay", allow), say("Done.")]),
+            role("helper", [say("In the shop.")], system="You help"),
+        ],
+    ),
+    "a question in a tool": (
+        in_session,
+        [when("Go", [call("choose_order"), person("Which order?", "7"), say("Done.")])],
     ),
     "OpenAI Agents": (framework(openai_chat), [ONCE]),
     "OpenAI Agents, Responses": (framework(openai_responses), [ONCE]),

@@ -20,5 +20,6 @@ __getattr__ = lazy_getattr(
         "recording": "Recording Rerecording price_table",
         "replay": "Cassette ReplayCursor RequestHashes request_hat",
         "tracks": "PeopleReplay ToolReplay TrackRecorder",
+        "written_test": "write_test",
     },
 )

@@ -49,3 +49,4 @@ from offbook.sources.cassette.replay import request_hat as request_hat
 from offbook.sources.cassette.tracks import PeopleReplay as PeopleReplay
 from offbook.sources.cassette.tracks import ToolReplay as ToolReplay
 from offbook.sources.cassette.tracks import TrackRecorder as TrackRecorder
+from offbook.sources.cassette.written_test import write_test as write_test

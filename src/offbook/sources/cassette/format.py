@@ -202,7 +202,8 @@ class RecordedAnswer(
 ):
     """An answer of a person to a question, or to the call of a tool with this input.
 
-    A `decision` may have changed `params`, or a `reason`; every other answer is a value.
+    A `decision` may have changed `params`, or a `reason`; every other answer is a value. `inside`
+    is the tool that asked.
     """
 
     question: str = ""
@@ -212,6 +213,7 @@ class RecordedAnswer(
     params: dict[str, Any] | None = None
     reason: str = ""
     answer: Any = None
+    inside: str = ""
 
     @property
     def title(self) -> str:

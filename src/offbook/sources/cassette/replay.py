@@ -175,13 +175,12 @@ class Cassette:
         self._require_tracks()
         self.tool_track = self._open_tools() if "tools" in self._tracks else None
         self.http_track: HttpReplay | None = None
-        if "http" in self._tracks:
-            replayed = "tools" in self._tracks
-            entries = self.entries
-            self.http_track = HttpReplay(self.file, entries, self._normalizer, tools=replayed)
         self._people: PeopleReplay | None = None
+        replayed, entries = "tools" in self._tracks, self.entries
+        if "http" in self._tracks:
+            self.http_track = HttpReplay(self.file, entries, self._normalizer, tools=replayed)
         if "people" in self._tracks:
-            self._people = PeopleReplay(self.file, self.entries, self._normalizer)
+            self._people = PeopleReplay(self.file, entries, self._normalizer, tools=replayed)
         self._needs_prompt_hash = any(entry.prompt_only for entry in self.file.entries)
         self._replayed = 0
         if max_age is not None:

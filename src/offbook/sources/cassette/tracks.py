@@ -16,7 +16,7 @@ import msgspec
 
 from offbook.errors import ReplayMismatch, counted
 from offbook.exchange.people import Allow, Deny
-from offbook.exchange.tool_track import RecordedException, ToolEnd
+from offbook.exchange.tool_track import RecordedException, ToolEnd, running_tool
 from offbook.sources.cassette.format import (
     RecordedAnswer,
     RecordedTool,
@@ -68,13 +68,21 @@ class TrackRecorder:
         self._redaction = redaction
         self._calls: dict[str, int] = {}  # the interaction that made each call
         self._latest = 0
+        self._latest_outside = 0  # of the agent itself: a replayed tool sends no requests
         self._lock = Lock()
 
     def note_reply(self, reply: Reply, interaction: int) -> None:
         """Note the calls of a reply: their executions follow it."""
         with self._lock:
             self._latest = max(self._latest, interaction)
+            if running_tool.get() is None:
+                self._latest_outside = max(self._latest_outside, interaction)
             self._calls |= {call.id: interaction for call in reply.calls}
+
+    @property
+    def _before(self) -> int:
+        """The interaction that what happens now follows."""
+        return self._latest_outside if running_tool.get() is None else self._latest
 
     def find(self, run: ToolRun, /) -> ToolEnd | None:
         """Return how an execution that is on the tape ended; None to run the tool."""
@@ -95,7 +103,7 @@ class TrackRecorder:
         value = msgspec.to_builtins((end.result, end.error), enc_hook=repr)
         (result, error), roots = hide_roots(self._redaction.value(value), self._normalizer.roots)
         with self._lock:
-            after = self._calls.get(run.call_id, self._latest)
+            after = self._calls.get(run.call_id, self._before)
             recorded = RecordedTool(
                 tool=run.tool,
                 call=run.call_id,
@@ -114,7 +122,7 @@ class TrackRecorder:
     def add_http(self, http: RecordedHttp) -> None:
         """Write a request to another server."""
         with self._lock:
-            self._journal.add_http(self._latest, http)
+            self._journal.add_http(self._before, http)
 
     def _take_effects(self, tool: str) -> tuple[str, ...]:
         if self._effects is None:
@@ -131,9 +139,10 @@ class TrackRecorder:
                 question=self._normalizer.clean_text(text),
                 tool=tool,
                 input=self._normalizer.clean_value(asked),
+                inside=running_tool.get() or "",
                 **self._redaction.value(given),
             )
-            self._journal.add_answer(self._latest, recorded)
+            self._journal.add_answer(self._before, recorded)
 
 
 class TapedTool(NamedTuple):
@@ -286,11 +295,17 @@ def _answer_fields(answer: Answer) -> dict[str, Any]:
 
 
 class PeopleReplay:
-    """Answers the questions to people from a tape, each by the first equal one that is left."""
+    """Answers the questions to people from a tape, each by the first equal one that is left.
 
-    def __init__(self, file: CassetteFile, entries: list[Entry], normalizer: Normalizer) -> None:
+    With `tools`, the tools are replayed, too: what one asks is answered only if it runs again.
+    """
+
+    def __init__(
+        self, file: CassetteFile, entries: list[Entry], normalizer: Normalizer, *, tools: bool
+    ) -> None:
         self._file = file
         self._normalizer = normalizer
+        self._tools = tools
         self._left = [(entry, item) for entry in entries for item in file.read(entry).people]
         self.recorded = bool(self._left)
 
@@ -300,7 +315,8 @@ class PeopleReplay:
     @property
     def unused(self) -> list[str]:
         """The questions that were not asked."""
-        return [f"{answer.title} (after interaction {e.number})" for e, answer in self._left]
+        left = (pair for pair in self._left if not (self._tools and pair[1].inside))
+        return [f"{answer.title} (after interaction {e.number})" for e, answer in left]
 
     def answer(self, question: PersonQuestion) -> Answer:
         """Return the recorded answer, or raise if the question is not on the tape."""

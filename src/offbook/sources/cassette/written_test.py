@@ -48,6 +48,7 @@ def write_test(file: CassetteFile, agent: str, name: str, origin: object) -> Wri
     turns: list[_Turn] = []
     skipped: list[str] = []
     tools: list[RecordedTool] = []
+    people: list[RecordedAnswer] = []
     words = {"when"}
     items = [file.read(entry) for entry in file.entries if not entry.inside]
     calling = False
@@ -58,7 +59,10 @@ def write_test(file: CassetteFile, agent: str, name: str, origin: object) -> Wri
         is_last = index + 1 == len(items)
         step, used, unknown = _render_reply(item, unanswered=is_last)
         turns[-1].steps.append(step)
-        turns[-1].steps.extend(map(_render_person, item.people))
+        # A mocked tool asks nothing.
+        asked = [answer for answer in item.people if not answer.inside]
+        turns[-1].steps.extend(map(_render_person, asked))
+        people += asked
         words |= used
         skipped += [f"interaction {index + 1}: {kind}" for kind in unknown]
         tools += [t for t in item.tools if not t.real and not t.tool.startswith((SERVER, HOST))]
@@ -81,10 +85,10 @@ def write_test(file: CassetteFile, agent: str, name: str, origin: object) -> Wri
         lines.append("    ]")
     if items and (answer := items[-1].response.output):
         lines.append(f"    assert run.output == {_literal(answer)}")
-    people = sorted({asked.decision for item in items for asked in item.people} - {""})
     imports = [f"from offbook import {', '.join(sorted(words))}"]
-    if any(item.people for item in items):
-        imports.append(f"from offbook.people import {', '.join([*people, 'person'])}")
+    if people:
+        decisions = sorted({answer.decision for answer in people} - {""})
+        imports.append(f"from offbook.people import {', '.join([*decisions, 'person'])}")
     text = "\n".join(
         [
             f'"""Written from {origin}: the model and its tools are scripted."""',
