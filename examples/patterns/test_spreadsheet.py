@@ -3,7 +3,7 @@
 import pytest
 from spreadsheet import spreadsheet
 
-from offbook.errors import LoopError
+from offbook.errors import PatternError
 from offbook.patterns import create_harness
 
 SHEET = {"A1": "2", "A2": "3", "B1": "=A1+A2", "B2": "=B1*2", "C1": "a text"}
@@ -31,7 +31,7 @@ def test_only_what_depends_on_a_cell_is_computed_again():
 def test_a_circle_is_an_error():
     with create_harness() as h:
         sheet = h.load(spreadsheet, {"sheet": {"A1": "=B1", "B1": "=A1"}})
-        with pytest.raises(LoopError, match="depends on itself"):
+        with pytest.raises(PatternError, match="depends on itself"):
             sheet.result["values"]
 
 

@@ -5,7 +5,6 @@ OffbookError
 │   ├── PlaybookError     a playbook that can never run as written
 │   ├── ExtensionError    an extension that cannot be loaded
 │   └── FormatError       a file that cannot be read: path, line and fix
-│       └── FutureVersion a file written by a newer Offbook
 ├── RunError              the run failed
 │   ├── ScriptError       the script and the agent disagree
 │   │   ├── ScriptExhausted   the agent sent more requests than the script has replies
@@ -16,11 +15,10 @@ OffbookError
 │   ├── UnmockedCall      a call of the host or a fake program that no mock answers
 │   ├── DeadlineExceeded  the run took too long
 │   ├── CheckFailed       a check on the trace failed; also an AssertionError
+│   │   ├── InvariantBroken   a generated model made the agent break an invariant
 │   │   ├── ContractBroken    an event does not match the schema of its contract
 │   │   └── SandboxFailed     a package does not install or load as it should
-│   ├── JudgeError        the answer of a judge is unusable
 │   └── PatternError      an error of a pattern that its test did not expect
-│       └── LoopError         computed values or effects that depend on themselves
 ├── UnknownOutcome        a test asks whether a tool failed, and the run cannot know
 ├── ModelError            the error response of a provider
 ├── RequirementFailed     a condition of `require` is false
@@ -99,10 +97,6 @@ class FormatError(UsageError):
         super().__init__(what, where=where, hint=hint)
 
 
-class FutureVersion(FormatError):
-    """A file written by a newer Offbook."""
-
-
 class RunError(OffbookError):
     """The run failed. `pytest.raises(AssertionError)` does not catch it."""
 
@@ -162,16 +156,8 @@ class SandboxFailed(CheckFailed):
     result: Any = None
 
 
-class JudgeError(RunError):
-    """The answer of a judge is unusable."""
-
-
 class PatternError(RunError):
     """An error of a pattern that its test did not expect."""
-
-
-class LoopError(PatternError):
-    """Computed values or effects that depend on themselves."""
 
 
 class UnknownOutcome(OffbookError):
@@ -363,3 +349,18 @@ def explain_call(function: Callable[P, T]) -> Callable[P, T]:
             raise UsageError(str(error), hint=f"{name}() takes {', '.join(known)}") from None
 
     return call
+
+
+# The exceptions of version 1.0 that nobody had to tell apart, and the classes that they are now.
+DEPRECATED = {"FutureVersion": FormatError, "JudgeError": RunError, "LoopError": PatternError}
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> type[OffbookError]:
+        if name not in DEPRECATED:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from warnings import warn
+
+        new = DEPRECATED[name]
+        warn(f"{name} is deprecated: use {new.__name__}", DeprecationWarning, stacklevel=2)
+        return new

@@ -27,7 +27,7 @@ PUBLIC_MODULES = [
         "evals",
         "explore",
     ],
-    *["goldens", "mcp", "patterns", "sandbox", "viewer", "workflows"],
+    *["goldens", "mcp", "patterns", "protocols", "sandbox", "viewer", "workflows"],
 ]
 LAZY_MODULES = [
     ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix("__init__").rstrip(".")
@@ -108,6 +108,14 @@ def _exceptions() -> list[str]:
         if isinstance(value, type) and issubclass(value, BaseException | Warning)
         if value.__module__ == "offbook.errors"
     ]
+
+
+def test_a_deprecated_exception_is_the_class_that_replaces_it():
+    errors = import_module("offbook.errors")
+    for name, new in errors.DEPRECATED.items():
+        with pytest.warns(DeprecationWarning, match=f"{name} is deprecated: use {new.__name__}"):
+            assert getattr(errors, name) is new
+    assert not {*errors.DEPRECATED} & {*_exceptions()}
 
 
 # To parse all modules takes seconds of the processor.

@@ -18,7 +18,7 @@ from offbook.checks import (
     reject_self_judging,
     write_prompt,
 )
-from offbook.errors import FormatError, JudgeError, UsageError
+from offbook.errors import FormatError, RunError, UsageError
 from offbook.exchange import Reply, Request, Text
 from offbook.files import convert
 
@@ -65,7 +65,7 @@ async def test_an_invalid_answer_is_requested_again_and_finally_an_error(text: s
     assert (await ask_judge(Judge(once), PLAN, "1. do it")).score == 4
     assert problem in once.requests[1].prompt
     always = Answers(text, text, text, GOOD)
-    with pytest.raises(JudgeError, match="gave no valid score"):
+    with pytest.raises(RunError, match="gave no valid score"):
         await ask_judge(Judge(always), PLAN, "1. do it")
     assert len(always.requests) == 3
 
@@ -237,7 +237,7 @@ async def test_a_question_without_task_is_asked_as_it_is():
 
 
 async def test_a_judge_without_a_valid_answer_names_the_evaluation_and_the_attempts():
-    with pytest.raises(JudgeError) as failure:
+    with pytest.raises(RunError) as failure:
         await ask_judge(Judge(Answers(*["no"] * 3)), PLAN, "1. do it")
     assert str(failure.value) == (
         "plan_quality of scratchpad: the judge gave no valid score: "
@@ -327,7 +327,7 @@ async def test_an_answer_without_a_winner_or_a_reason_is_requested_again(text: s
     source = Answers(text, winner("A"), winner("B"))
     assert (await compare_pair(Judge(source), PLAN, "new", "old"))[0] == 1.0
     assert source.requests[1].prompt.endswith(f"Your last answer was invalid: {problem}")
-    with pytest.raises(JudgeError, match="plan_quality of scratchpad: the judge gave no valid"):
+    with pytest.raises(RunError, match="plan_quality of scratchpad: the judge gave no valid"):
         await compare_pair(Judge(Answers(*[text] * 3)), PLAN, "new", "old")
 
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from offbook import session
-from offbook.errors import FormatError, FutureVersion, InvariantBroken, UsageError
+from offbook.errors import FormatError, InvariantBroken, UsageError
 from offbook.explore import (
     Corpus,
     Exploration,
@@ -159,7 +159,7 @@ def test_a_script_is_read_as_it_was_stored(tmp_path: Path, arguments: Any):
 @pytest.mark.parametrize(
     "change, error",
     [
-        ({"version": 2}, FutureVersion),
+        ({"version": 2}, FormatError),
         ({"format": "other"}, FormatError),
         ({"moves": [{"stop": "no such"}]}, FormatError),
         ({"extra": 1}, FormatError),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offbook.errors import FormatError, FutureVersion
+from offbook.errors import FormatError
 from offbook.goldens import GoldenFixture, MatchRule, read_scenarios, write_fixture
 
 GOOD: dict[str, Any] = {
@@ -68,7 +68,7 @@ def test_invalid_file_is_reported_with_file_and_line(
 def test_newer_version_is_refused(tmp_path: Path):
     path = tmp_path / "basic.jsonl"
     path.write_text(to_jsonl({"version": 2}))
-    with pytest.raises(FutureVersion, match="upgrade Offbook"):
+    with pytest.raises(FormatError, match="upgrade Offbook"):
         read_scenarios(path)
 
 

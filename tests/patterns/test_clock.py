@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from offbook.errors import DeadlineExceeded, LoopError, PatternError, UsageError
+from offbook.errors import DeadlineExceeded, PatternError, UsageError
 from offbook.patterns import (
     Cell,
     cell,
@@ -548,7 +548,7 @@ def test_a_handler_that_sends_to_itself_without_end_is_a_loop():
 
     with create_harness() as h:
         h.load(endless).result.again.send()
-        with pytest.raises(LoopError, match=r"handlers send events .* without end: endless.again"):
+        with pytest.raises(PatternError, match=r"send events .* without end: endless.again"):
             h.idle()
 
 
@@ -569,7 +569,7 @@ def test_two_asynchronous_handlers_that_send_to_each_other_are_a_loop(copies: in
 
     with create_harness() as h:
         h.load(endless).result.ping.send()
-        with pytest.raises(LoopError, match=r"endless.p[io]ng"):
+        with pytest.raises(PatternError, match=r"endless.p[io]ng"):
             h.settled(timeout=300)
         h.dispose(check=False)
 
@@ -588,7 +588,7 @@ def test_an_effect_and_asynchronous_work_that_wake_each_other_are_a_loop():
 
     with create_harness() as h:
         h.load(endless)
-        with pytest.raises(LoopError, match="effects wake each other"):
+        with pytest.raises(PatternError, match="effects wake each other"):
             h.settled(timeout=300)
         h.dispose(check=False)
 
@@ -607,7 +607,7 @@ def test_both_streams_of_a_loop_are_named():
 
     with create_harness() as h:
         h.load(endless).result.ping.send()
-        with pytest.raises(LoopError, match=r"without end: endless.ping, endless.pong"):
+        with pytest.raises(PatternError, match=r"without end: endless.ping, endless.pong"):
             h.idle()
 
 
@@ -626,7 +626,7 @@ def test_a_timer_without_a_delay_that_starts_itself_is_a_loop(monkeypatch: pytes
 
     with create_harness() as h:
         h.load(endless).result.again.send()
-        with pytest.raises(LoopError, match=r"timers start each other .* at 0 s: endless.again"):
+        with pytest.raises(PatternError, match=r"timers start each other .* at 0 s: endless.again"):
             h.advance(1)
 
 
@@ -660,7 +660,7 @@ def test_work_that_hardly_waits_does_not_keep_advance_for_ever(monkeypatch: pyte
     with create_harness() as h:
         h.load(polling).result.poll.send()
         message = r"100 timers in 0.0001 s of the harness, the last of the handler polling.poll"
-        with pytest.raises(LoopError, match=message):
+        with pytest.raises(PatternError, match=message):
             h.advance(1)
         h.dispose(check=False)
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from offbook.errors import JudgeError, UsageError, did_you_mean
+from offbook.errors import RunError, UsageError, did_you_mean
 from offbook.exchange.messages import JSON, History, user
 from offbook.exchange.model import ModelSource, Request
 from offbook.secrets import excerpt
@@ -217,7 +217,7 @@ async def _ask(judge: Judge, prompt: str, system: str, where: str, parse: Callab
             return parse((await judge.source.reply(judge.build_request(attempt, system))).text)
         except ValueError as error:
             problem = str(error)
-    raise JudgeError(
+    raise RunError(
         f"the judge gave no valid score: {problem}",
         where=where,
         hint=f"{MAX_ATTEMPTS} attempts were made",

@@ -35,7 +35,7 @@ from offbook.checks.judge import (
     compare_pair,
 )
 from offbook.checks.trial_statistics import CONFIDENCE, RESAMPLES, Interval, cohen_kappa
-from offbook.errors import JudgeError, ModelError, OffbookError, UsageError, counted
+from offbook.errors import ModelError, OffbookError, RunError, UsageError, counted
 from offbook.evals.friction import Suggestion
 from offbook.evals.pack import (
     FRICTION_KINDS,
@@ -542,7 +542,7 @@ def require_agreement(
             opened.truncate(0)
             opened.write(msgspec.json.encode(known))
     if known[key] < least:
-        raise JudgeError(
+        raise RunError(
             f"the judge agrees too little with the labelled examples: kappa"
             f" {known[key]:.2f}, expected at least {least:g}",
             where=rubric.id,

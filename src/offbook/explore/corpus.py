@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from offbook.checks.agent_coverage import AgentCoverage, read_coverage
-from offbook.errors import FormatError, FutureVersion
+from offbook.errors import FormatError
 from offbook.explore.moves import Move, Place
 from offbook.files import convert, read_text, write_atomic
 
@@ -128,7 +128,7 @@ def read_script(path: Path) -> StoredScript:
     if script.format != FORMAT:
         raise FormatError(f"expected a script of a corpus, got {script.format!r}", path=path)
     if script.version > VERSION:
-        raise FutureVersion(
+        raise FormatError(
             f"version {script.version} is newer than {VERSION}",
             path=path,
             hint="read it with a newer Offbook",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
-from offbook.errors import FormatError, FutureVersion, UsageError, did_you_mean
+from offbook.errors import FormatError, UsageError, did_you_mean
 from offbook.files import convert, parse_json, read_document, read_text, write_atomic
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def read_scenarios(path: Path) -> list[GoldenScenario]:
             continue
         fixture = convert(parse_json(line, path, number), GoldenFixture, path=path, line=number)
         if fixture.version > FIXTURE_VERSION:
-            raise FutureVersion(
+            raise FormatError(
                 f"fixture version {fixture.version} is newer than {FIXTURE_VERSION}",
                 path=path,
                 line=number,

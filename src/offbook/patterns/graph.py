@@ -19,7 +19,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple, Never, Protocol
 from weakref import ref
 
-from offbook.errors import LoopError, PatternError, UsageError
+from offbook.errors import PatternError, UsageError
 from offbook.patterns.clock import Work
 from offbook.patterns.values import (
     ATOMS,
@@ -467,7 +467,7 @@ class Graph:
                 if node in self._computing:
                     names = [member.name for member in self._computing]
                     loop = [*names[names.index(node.name) :], node.name]
-                    raise LoopError(
+                    raise PatternError(
                         f"the computed value {node.name} depends on itself: {' → '.join(loop)}",
                         hint="remove one of these reads, or read with .sample()",
                     )

@@ -55,7 +55,6 @@ import msgspec
 from offbook.errors import (
     DeadlineExceeded,
     FormatError,
-    LoopError,
     OffbookError,
     PatternError,
     UsageError,
@@ -497,7 +496,7 @@ class PatternHarness:
                 return
             self._run_timer()
             await self._let_work_go_on()
-        raise LoopError(
+        raise PatternError(
             f"{MAX_TIMERS:,} timers in {clock.now - start:g} s of the harness, "
             f"the last of {self._describe_timer()}",
             hint="wait longer in each round, or advance by less",
@@ -508,7 +507,7 @@ class PatternHarness:
         self._last_timer = self._run_code(clock.run_next)
         self._flush()
         if clock.is_stuck:
-            raise LoopError(
+            raise PatternError(
                 f"timers start each other without end at {clock.now:g} s: {self._describe_timer()}",
                 hint="a timer that starts itself again needs a delay",
             )

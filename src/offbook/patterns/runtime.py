@@ -27,7 +27,7 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Never, Self, TypeVar, cast
 
-from offbook.errors import LoopError, PatternError, UsageError
+from offbook.errors import PatternError, UsageError
 from offbook.options import Seconds, decode
 from offbook.patterns.clock import Delay, Timer, VirtualClock, Work
 from offbook.patterns.graph import (
@@ -311,7 +311,7 @@ class Runtime(Graph):
         if runs[effect] > MAX_RUNS:
             self._queue.clear()
             names = {other.name for other, n in runs.items() if n >= MAX_RUNS - 1}
-            raise LoopError(
+            raise PatternError(
                 f"effects wake each other without end: {', '.join(sorted(names))}",
                 hint="an effect that writes a cell must stop writing at some value",
             )
@@ -323,7 +323,7 @@ class Runtime(Graph):
         self._last_streams.append(sent.stream.name)
         if sent.depth > MAX_CHAIN or self._chained > MAX_CHAINED:
             self._drop_events()
-            raise LoopError(
+            raise PatternError(
                 "handlers send events to each other without end: "
                 f"{', '.join(sorted({*self._last_streams}))}",
                 hint="a handler that sends an event must stop at some value",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 
-from offbook.errors import FormatError, FutureVersion
+from offbook.errors import FormatError
 from offbook.files import BOM, require_kind
 from offbook.options import Count, decode
 from offbook.secrets import excerpt
@@ -245,7 +245,7 @@ class Trace:
         if event.data.get("format") != FORMAT or not isinstance(version, int):
             raise FormatError("this is not an Offbook trace", path=self.path, line=line)
         if version > VERSION:
-            raise FutureVersion(
+            raise FormatError(
                 f"this trace has version {version}, newer than {VERSION}",
                 path=self.path,
                 line=line,

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from offbook.errors import FormatError, FutureVersion
+from offbook.errors import FormatError
 from offbook.exchange import Usage, user
 from offbook.sources.cassette import (
     CassetteFile,
@@ -89,7 +89,7 @@ def test_an_error_has_its_line_and_leaves_the_file_unchanged(
 def test_a_newer_version_is_refused(tmp_path: Path):
     path = tmp_path / "new.yaml"
     path.write_text(GOOD.replace("version: 1", "version: 99"))
-    with pytest.raises(FutureVersion, match="upgrade Offbook") as raised:
+    with pytest.raises(FormatError, match="upgrade Offbook") as raised:
         load_cassette(path)
     assert raised.value.line == 2
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offbook.errors import FormatError, FutureVersion
+from offbook.errors import FormatError
 from offbook.exchange import Text, Thinking, ToolCall
 from offbook.sources.mocks import Mock, parse_mocks, read_mocks
 
@@ -71,7 +71,7 @@ def test_an_invalid_line_is_reported_with_its_number(text: str, line: int, messa
 
 
 def test_a_newer_version_is_rejected():
-    with pytest.raises(FutureVersion, match="newer Offbook"):
+    with pytest.raises(FormatError, match="newer Offbook"):
         parse_mocks('{"schemaVersion": 2}', "m.jsonl")
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from offbook.errors import FormatError, FutureVersion, UsageError, did_you_mean
+from offbook.errors import FormatError, UsageError, did_you_mean
 from offbook.exchange.messages import Message
 from offbook.files import BOM, MAX_FILE_SIZE, convert, parse_yaml, require_kind, write_atomic
 from offbook.sources.cassette.format import (
@@ -169,7 +169,7 @@ class CassetteFile:
         version = cast("dict[str, Any]", value).get("version", 0) if isinstance(value, dict) else 0
         # Before everything else: a newer file may have keys that are unknown here.
         if isinstance(version, int) and version > VERSION:
-            raise FutureVersion(
+            raise FormatError(
                 f"unsupported cassette version {version}, the newest known is {VERSION}",
                 path=self.path,
                 line=_find_key(text, "version"),

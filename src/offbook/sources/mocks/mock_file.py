@@ -17,7 +17,6 @@ import msgspec
 
 from offbook.errors import (
     FormatError,
-    FutureVersion,
     ModelError,
     UsageError,
     require_known,
@@ -335,7 +334,7 @@ def parse_mocks(text: str, path: str = "") -> MockFile:
 def _parse_header(value: JSON, path: str, number: int) -> MockHeader:
     header = convert(value, MockHeader, path=path, line=number)
     if header.schema_version > VERSION:
-        raise FutureVersion(
+        raise FormatError(
             f"schemaVersion {header.schema_version} is newer than {VERSION}",
             path=path,
             line=number,
