@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from offbook.determinism import set_environment
 from offbook.runs import IdentityDigest, find_change, watch_used_files
-from offbook.sources.inprocess import disable_telemetry, set_environment
+from offbook.sources.inprocess import disable_telemetry
 
 
 def test_a_file_is_noted_with_its_content_when_it_was_first_read(tmp_path: Path):

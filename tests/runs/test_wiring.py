@@ -1,5 +1,6 @@
 """A subject gets the base URL of its model, and errors behind it fail the test."""
 
+import os
 import socket
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from offbook.errors import OffbookWarning, RunError, ScriptExhausted, ScriptUnfi
 from offbook.exchange import ToolAlias, ToolAliases, ToolResult
 from offbook.mcp import mcp_server
 from offbook.runs import drive
+from offbook.sources.live import Live
 from offbook.sources.mocks import Mocks
 from offbook.sources.playbook import call, say, when
 from offbook.sources.server import Server
@@ -103,6 +105,61 @@ async def test_an_agent_that_blocks_the_event_loop_is_answered_in_an_async_test(
     async with drive(Agent(converse)) as rehearsal:
         run = await rehearsal.run(when("go", [call("look"), say("Seen.")]))
         assert run.tools == ["look"]
+
+
+KEYS = ["OPENAI_API_KEY", "GROQ_API_KEY", "GEMINI_API_KEY"]
+
+
+@pytest.fixture
+def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (*KEYS, "GOOGLE_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def ask_openai(prompt: str) -> object:
+    return converse(openai.OpenAI(), prompt)
+
+
+def ask_groq(prompt: str) -> object:
+    client = openai.OpenAI(
+        base_url="https://api.groq.com/openai/v1", api_key=os.environ["GROQ_API_KEY"]
+    )
+    messages: Any = [{"role": "user", "content": prompt}]
+    reply = client.chat.completions.create(model="llama", messages=messages)
+    return reply.choices[0].message.content
+
+
+@pytest.mark.usefixtures("no_keys")
+@pytest.mark.parametrize("ask", [ask_openai, ask_groq])
+def test_an_agent_that_makes_its_client_in_the_run_needs_no_key(ask: Callable[[str], object]):
+    with drive(ask) as rehearsal:
+        assert rehearsal.run(when("Hello", [say("Hi.")])).output == "Hi."
+    assert not {*KEYS} & {*os.environ}
+
+
+@pytest.mark.usefixtures("no_keys")
+def test_a_client_that_has_a_key_under_one_name_gets_none_under_another(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setenv("GOOGLE_API_KEY", "mine")
+    seen: dict[str, str] = {}
+
+    def agent(prompt: str) -> object:
+        seen.update(os.environ)
+        return ask_groq(prompt)
+
+    with drive(agent) as rehearsal:
+        rehearsal.run(when("Hello", [say("Hi.")]))
+    assert (seen["GOOGLE_API_KEY"], seen.get("GEMINI_API_KEY")) == ("mine", None)
+
+
+@pytest.mark.usefixtures("no_keys")
+def test_a_real_model_behind_the_agent_does_not_get_the_placeholder_of_a_key():
+    with (
+        drive(ask_openai, source=Live()) as rehearsal,
+        pytest.raises(UsageError, match="missing API key"),
+    ):
+        rehearsal.run("Hello")
 
 
 @pytest.mark.parametrize("agent", [Agent(converse), AgentSession(mock_tools={"look": "done"})])

@@ -6,6 +6,7 @@ from offbook.capability import lazy_getattr
 __getattr__ = lazy_getattr(
     __name__,
     {
+        "environment": "read_environment set_environment",
         "faults": "FaultInjector Faults KINDS parse_faults",
         "frozen_time": "FROZEN_VARIABLE SITECUSTOMIZE freeze_time",
         "network_guard": "NetworkGuard block_network is_ip_address is_this_machine",

@@ -1,3 +1,5 @@
+from offbook.determinism.environment import read_environment as read_environment
+from offbook.determinism.environment import set_environment as set_environment
 from offbook.determinism.faults import KINDS as KINDS
 from offbook.determinism.faults import FaultInjector as FaultInjector
 from offbook.determinism.faults import Faults as Faults

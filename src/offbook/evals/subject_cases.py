@@ -22,6 +22,7 @@ from typing import Any
 
 import msgspec
 
+from offbook.determinism.environment import set_environment
 from offbook.determinism.run_context import live_listener
 from offbook.errors import ModelError, OffbookError, UsageError
 from offbook.evals.case_kind import CaseContext, CaseOutcome
@@ -51,7 +52,6 @@ from offbook.runs.result_identity import (
     find_module_file,
     watch_used_files,
 )
-from offbook.sources.inprocess.telemetry import set_environment
 from offbook.trace.events import RUN_END, RUN_START, Event, Verdict, trace_header
 from offbook.trace.hub import new_correlation
 from offbook.trace.recorder import to_json_value

@@ -242,6 +242,26 @@ def client_env(url: str, environment: Iterable[str] = ()) -> dict[str, str]:
     return {**env, "OPENCODE_CONFIG_CONTENT": to_json({"provider": options}).decode(), **QUIET_ENV}
 
 
+def missing_keys(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return a placeholder for each key of a model that is not set; SDKs refuse to start."""
+    from offbook.exchange.dialects.dialect import API_KEY
+
+    missing = dict.fromkeys((name for name in _key_names() if name not in environment), API_KEY)
+    for provider in all_providers().values():
+        # An SDK that finds keys under two names warns, or takes ours.
+        if any(name in environment for name in provider.key_variables):
+            for name in (*provider.key_variables, *provider.client_env):
+                missing.pop(name, None)
+    return missing
+
+
+@cache
+def _key_names() -> list[str]:
+    from offbook.exchange.dialects.dialect import API_KEY
+
+    return [name for name, value in client_env("").items() if value == API_KEY]
+
+
 def without_keys(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables except the keys of models; ours stay."""
     from offbook.exchange.dialects.dialect import API_KEY

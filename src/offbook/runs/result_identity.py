@@ -26,8 +26,8 @@ from typing import Any
 
 import msgspec
 
+from offbook.determinism.environment import read_environment
 from offbook.determinism.run_context import watch_audit_events
-from offbook.sources.inprocess.telemetry import read_environment
 from offbook.version import VERSION
 
 SKIPPED = {".offbook", ".git", "__pycache__"}  # results of runs, history, and compiled files

@@ -353,10 +353,11 @@ class Wiring:
 
     @contextmanager
     def _guard_clients(self, endpoint: Endpoint) -> Generator[None]:
+        from offbook.determinism.environment import set_environment
         from offbook.determinism.network_guard import block_network
-        from offbook.exchange.providers import explain_refusal
+        from offbook.exchange.providers import explain_refusal, missing_keys
         from offbook.sources.inprocess.patching import intercept
-        from offbook.sources.inprocess.telemetry import disable_telemetry, set_environment
+        from offbook.sources.inprocess.telemetry import disable_telemetry
 
         with (
             disable_telemetry(),
@@ -371,7 +372,10 @@ class Wiring:
                     with set_environment(endpoint.variables):
                         yield
                     return
-                with intercept(endpoint.answer, urls=self._urls, relay=endpoint.relays):
+                with (
+                    set_environment(missing_keys(os.environ)),
+                    intercept(endpoint.answer, urls=self._urls, relay=endpoint.relays),
+                ):
                     yield
             finally:
                 self._note_refusals(blocked)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import os
 import random
 import re
 import ssl
@@ -26,6 +25,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from offbook.determinism.environment import read_environment
 from offbook.determinism.network_guard import permit_connections
 from offbook.errors import ModelError, RunError, UsageError, require_known
 from offbook.exchange.dialects.dialect import TO_HOST, HttpResponse
@@ -85,7 +85,7 @@ class Live:
         deadline: float = DEADLINE,
     ) -> None:
         self._urls = {"": urls} if isinstance(urls, str) else dict(urls or {})
-        self._environment = os.environ if environment is None else environment
+        self._environment = environment
         self._deadline = deadline
         for name in self._urls:
             if name:
@@ -126,7 +126,9 @@ class Live:
 
     def _find_endpoint(self, dialect: str, path: str) -> tuple[str, str]:
         """Return the base URL and the key; `path` names the host, if it is not the provider's."""
-        provider, env = PROVIDERS[dialect], self._environment
+        # Not the keys that a run gives to the clients of its agent.
+        env = read_environment() if self._environment is None else self._environment
+        provider = PROVIDERS[dialect]
         configured = self._urls.get(dialect) or self._urls.get("")
         own, keys = provider.url, provider.key_variables
         urls = [env.get(name) for name in provider.url_variables]

@@ -8,6 +8,6 @@ __getattr__ = lazy_getattr(
     {
         "interceptor": "CoroutineRunner",
         "patching": "HttpClientTransport Patcher intercept",
-        "telemetry": "disable_telemetry read_environment set_environment",
+        "telemetry": "disable_telemetry",
     },
 )

@@ -3,5 +3,3 @@ from offbook.sources.inprocess.patching import HttpClientTransport as HttpClient
 from offbook.sources.inprocess.patching import Patcher as Patcher
 from offbook.sources.inprocess.patching import intercept as intercept
 from offbook.sources.inprocess.telemetry import disable_telemetry as disable_telemetry
-from offbook.sources.inprocess.telemetry import read_environment as read_environment
-from offbook.sources.inprocess.telemetry import set_environment as set_environment
