@@ -318,6 +318,10 @@ HARN_PACKAGES: dict[str, tuple[dict[str, str], list[str]]] = {
         {"harn.toml": '[package]\nname = "x"\n', "harn.eval.toml": ""},
         ["harn.eval.toml"],
     ),
+    "a folder with packs": (
+        {"harn.toml": '[package]\nevals = ["checks"]\n', "checks/a.eval.toml": ""},
+        ["checks/a.eval.toml"],
+    ),
     "an installed package": (
         {".harn/packages/dep/harn.eval.toml": ""},
         [".harn/packages/dep/harn.eval.toml"],
@@ -334,7 +338,18 @@ def test_the_packs_of_a_package_of_harn_are_found(tmp_path: Path, name: str):
     assert find_package_packs(tmp_path) == [tmp_path / pack for pack in packs]
 
 
-def test_a_missing_pack_of_a_package_of_harn_is_named(tmp_path: Path):
-    (tmp_path / "harn.toml").write_text('[package]\nevals = ["gone.toml"]\n')
-    with pytest.raises(FormatError, match=r"names a missing file: gone\.toml"):
+@pytest.mark.parametrize(
+    "evals, message",
+    [
+        ('["gone.toml"]', r"harn\.toml: \[package\] evals names a missing file: gone\.toml"),
+        ('"a.toml"', r"harn\.toml: \[package\] evals is not a list of files"),
+        ("[1]", r"harn\.toml: \[package\] evals is not a list of files"),
+        ('["."]', "no eval pack in this folder"),
+    ],
+)
+def test_packs_of_a_package_of_harn_that_do_not_exist_are_named(
+    tmp_path: Path, evals: str, message: str
+):
+    (tmp_path / "harn.toml").write_text(f"[package]\nevals = {evals}\n")
+    with pytest.raises(FormatError, match=message):
         find_package_packs(tmp_path)

@@ -481,11 +481,11 @@ def find_package_packs(folder: Path | None = None) -> list[Path]:
 
 def _project_packs(folder: Path) -> list[Path]:
     settings, path = read_settings(folder)
-    packs = [path.parent / name for name in settings.evals]
-    for pack in packs:
-        if not pack.is_file():
-            raise FormatError(f"[tool.offbook] evals names a missing file: {pack}", path=path)
-    return packs
+    return _listed_packs(settings.evals, path.parent, "[tool.offbook] evals", path)
+
+
+class _HarnPackage(msgspec.Struct):
+    evals: list[str] = []
 
 
 def _harn_packs(folder: Path) -> list[Path]:
@@ -494,15 +494,23 @@ def _harn_packs(folder: Path) -> list[Path]:
     for place in (folder, *sorted((folder / ".harn" / "packages").glob("*"))):
         manifest, names = place / "harn.toml", list[str]()
         if manifest.is_file():
-            package: Any = parse_toml(read_text(manifest), manifest).get("package") or {}
-            names = list(package.get("evals") or ())
+            package = parse_toml(read_text(manifest), manifest).get("package", {})
+            try:
+                names = msgspec.convert(package, _HarnPackage).evals
+            except msgspec.ValidationError:
+                raise FormatError("[package] evals is not a list of files", path=manifest) from None
         if not names and (place / HARN_PACK).is_file():
             names = [HARN_PACK]
-        for name in names:
-            if not (place / name).is_file():
-                raise FormatError(f"[package] evals names a missing file: {name}", path=manifest)
-        packs += [place / name for name in names]
+        packs += _listed_packs(names, place, "[package] evals", manifest)
     return packs
+
+
+def _listed_packs(names: Iterable[str], folder: Path, what: str, path: Path) -> list[Path]:
+    """Return the packs that a file names: files, or folders with packs."""
+    for name in names:
+        if not (folder / name).exists():
+            raise FormatError(f"{what} names a missing file: {name}", path=path)
+    return find_packs(folder / name for name in names)
 
 
 def _installed_packs() -> list[Path]:
