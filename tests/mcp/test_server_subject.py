@@ -8,7 +8,7 @@ import pytest
 
 from offbook import ToolResult, call, drive, role, say, when
 from offbook.errors import CheckFailed, DeadlineExceeded, RunError, UsageError
-from offbook.explore import explore
+from offbook.explore import explore, replay
 from offbook.mcp import McpServer, mcp_server
 from offbook.testing import SubjectConformance
 from offbook.types import Subject
@@ -40,6 +40,28 @@ def test_a_script_calls_the_tools_of_a_server():
         ("order 7", False),
         ("number must be an integer", True),
     ]
+
+
+def test_a_server_gets_half_a_character_as_the_model_wrote_it():
+    half = call("find_order", {"number": "\ud800"}, invalid=True)
+    with drive(plain()) as rehearsal:
+        run = rehearsal.run(when("Find", [half, say("Done.")]))
+    assert run.results("find_order")[0].text == "number must be an integer"
+
+
+@pytest.mark.parametrize(
+    "fault, text",
+    [
+        ("tool_error@1", "injected fault: tool_error of find_order, tool call 1"),
+        ("tool_lost@1", "injected fault: tool_lost of find_order, tool call 1"),
+        ("tool_empty@1", ""),
+    ],
+)
+def test_a_fault_of_a_tool_is_a_result_and_not_the_end_of_the_run(fault: str, text: str):
+    with drive(plain(), faults=[fault]) as rehearsal:
+        run = rehearsal.run(when("Find", [FIND, say("Done.")]))
+    (result,) = run.results("find_order")
+    assert (result.text, result.is_error) == (text, bool(text))
 
 
 def test_a_server_that_runs_is_reached_by_its_url():
@@ -140,3 +162,9 @@ def test_explore_finds_the_arguments_that_end_a_server():
         explore(lambda: drive(plain("a crash at 13")), "Find", runs=50, values={"number": [12, 13]})
     assert "exit code 1 during tools/call" in str(caught.value)
     assert 'call("find_order", {"number": 13})' in str(caught.value)
+
+
+def test_no_search_asks_a_server_to_refuse_what_the_text_of_a_tool_says():
+    shop = mcp_server("shop", tools={"search_pages": "a page", "delete_order": "Deleted."})
+    attack = when("Find", [call("search_pages"), call("delete_order"), say("Done.")])
+    replay(lambda: drive(McpServer(shop.url)), attack, faults=["tool_injected:search_pages"])

@@ -131,8 +131,8 @@ class Peer:
         request_id = self._last_id
         waiting = self._waiting[request_id] = asyncio.get_running_loop().create_future()
         message: JsonObject = {"jsonrpc": "2.0", "id": request_id, "method": method}
-        self._send(message if params is None else {**message, "params": params})
         try:
+            self._send(message if params is None else {**message, "params": params})
             return await waiting
         finally:
             self._waiting.pop(request_id, None)

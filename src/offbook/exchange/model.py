@@ -256,15 +256,26 @@ def _compile(raw: bytes, where: str, kind: str, hint: str) -> SchemaValidator:
         raise UsageError(f"invalid {kind}: {reason}", where=where, hint=hint) from error
 
     def find_errors(value: Any) -> list[SchemaError]:
-        # `is_valid` builds no error objects: valid values are the usual case.
-        if validator.is_valid(value):
-            return []
-        return [
-            SchemaError(tuple(error.instance_path), error.message, error.instance)
-            for error in validator.iter_errors(value)
-        ]
+        try:
+            # `is_valid` builds no error objects: valid values are the usual case.
+            if validator.is_valid(value):
+                return []
+            return [
+                SchemaError(tuple(error.instance_path), error.message, error.instance)
+                for error in validator.iter_errors(value)
+            ]
+        except UnicodeEncodeError:
+            return find_errors(_replace_halves(value))
 
     return find_errors
+
+
+def _replace_halves(value: Any) -> Any:
+    """Return a value with "?" for each half of a character, which no validator reads."""
+    import json  # most values have none
+
+    text = json.dumps(value, ensure_ascii=False, default=repr)
+    return json.loads(text.encode(errors="replace"))
 
 
 def argument_checker(tool: Tool) -> Callable[[Mapping[str, Any]], str]:

@@ -352,6 +352,8 @@ class Stage:
         attacks = isinstance(source, GeneratedModel) and self._attacks
         if "authority" in self._without or not (injected or attacks):
             return None
+        if getattr(rehearsal.subject, "obeys_model", False):  # no agent that could refuse
+            return None
         prompts = [item if isinstance(item, str) else item.text for item in script]
         home = type(state).__module__.partition(".")[0]
         watch = AttackWatch(rehearsal, self._policy, prompts, lambda: _describe(state, home, set()))

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from offbook.errors import CheckFailed, ModelError, RunError, UsageError
+from offbook.errors import CheckFailed, InjectedFault, ModelError, RunError, UsageError
 from offbook.exchange.json_rpc import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
@@ -83,6 +83,7 @@ class McpServer(PlainSubject):
     name = "mcp"
     model_access: ModelAccess = "call"
     starts_process = True
+    obeys_model = True  # no search asks whether it should have refused a call
 
     def __init__(
         self,
@@ -184,6 +185,12 @@ class McpServer(PlainSubject):
         return reply.text
 
     async def _call_tool(self, call: ToolCall) -> ToolResult:
+        try:
+            return await self._call_server(call)
+        except InjectedFault as fault:  # of the test: not a fault of the server
+            return ToolResult(call.id, (Text(str(fault)),), failed=True, name=call.name)
+
+    async def _call_server(self, call: ToolCall) -> ToolResult:
         params = {"name": call.name, "arguments": call.arguments}
         async with self.tool_watch.call(call.name, call.arguments, call.id) as execution:
             try:
@@ -199,6 +206,7 @@ class McpServer(PlainSubject):
                 return ToolResult(call.id, (Text(str(error)),), failed=True, name=call.name)
             content = self._check_result(call.name, result)
             self._raise_problems()
+            content = execution.with_fault(content)
             failed = execution.failed = bool(result.get("isError"))
             execution.returns([msgspec.to_builtins(block) for block in content])
         return ToolResult(

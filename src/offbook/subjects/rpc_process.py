@@ -10,8 +10,6 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
-import msgspec
-
 from offbook.errors import DeadlineExceeded, RunError
 from offbook.exchange.json_rpc import (
     JsonObject,
@@ -21,6 +19,7 @@ from offbook.exchange.json_rpc import (
     RpcError,
     decode_message,
 )
+from offbook.exchange.messages import to_json
 from offbook.secrets import excerpt, outgoing
 from offbook.subjects.process import StandardInput, converse, describe_exit
 
@@ -126,7 +125,7 @@ class RpcProcess:
         return [*dict.fromkeys(problems)]
 
     def _send(self, message: JsonObject) -> None:
-        self._stdin.write(msgspec.json.encode(message) + b"\n")
+        self._stdin.write(to_json(message) + b"\n")
 
     def _receive(self, stream: str, data: bytes) -> None:
         if stream == "stderr":

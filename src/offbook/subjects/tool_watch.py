@@ -319,10 +319,15 @@ class WatchedCall:
             return self._noted(value, note)
 
     def _noted(self, value: T, note: Note[T] | None) -> T:
+        value = self.with_fault(value)
+        return self.returns(value) if note is None else note(self, value)
+
+    def with_fault(self, value: T) -> T:
+        """Return what the fault of this execution makes of its result; raise if it is lost."""
         if (fault := self._fault) is not None and (faults := current_faults()) is not None:
             self._fault = None
             value = finish_call(fault, value, faults)
-        return self.returns(value) if note is None else note(self, value)
+        return value
 
     def _find_recorded(self) -> tuple[object] | None:
         """Return the value of the tape, or raise its exception; None if the tool has to run."""
