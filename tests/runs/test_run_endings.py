@@ -3,6 +3,7 @@
 import asyncio
 import multiprocessing
 import signal
+import sys
 import threading
 from asyncio import CancelledError
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from offbook.runs import (
     watch_termination,
 )
 from offbook.trace import PROCESS_EXIT, RUN_END, VERDICT, Event, FileLine, Hub
+from tests.forked import run_python
 
 SIGNALS = [signal.SIGTERM, signal.SIGHUP]
 CTRL_C = "interrupted: Ctrl-C, or the task of the run was cancelled"
@@ -282,3 +284,35 @@ def test_a_playbook_that_is_not_utf_8_is_searched_all_the_same(tmp_path: Path):
 )
 def test_without_a_line_to_find_the_place_of_the_run_stays(where: str, place: FileLine | None):
     assert place_of_error(where, place) == place
+
+
+RLIMIT_LOCKS = 10  # its value marks the processes of an agent
+ENDS = {"passed": ("'seen'", False), "failed": ("1 / 0", False), "interrupted": ("stop()", True)}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the mark needs Linux")
+@pytest.mark.parametrize("end", ENDS)
+def test_processes_are_marked_after_the_rehearsal_only_if_it_was_interrupted(end: str):
+    look, marked = ENDS[end]
+    program = f"""
+import resource
+from offbook import call, say, session, when
+
+def stop():
+    raise KeyboardInterrupt
+
+def look(**_):
+    return {look}
+
+resource.setrlimit({RLIMIT_LOCKS}, (resource.RLIM_INFINITY,) * 2)
+ended = "passed"
+try:
+    with session(mock_tools={{"look": look}}) as rehearsal:
+        rehearsal.run(when("go", [call("look"), say("Hi.")]))
+except KeyboardInterrupt:
+    ended = "interrupted"
+except Exception:
+    ended = "failed"
+print(ended, resource.getrlimit({RLIMIT_LOCKS})[0] != resource.RLIM_INFINITY)
+"""
+    assert run_python("-c", program).stdout.split() == [end, str(marked)]

@@ -25,6 +25,7 @@ import msgspec
 from offbook.determinism.run_context import Clock, SystemClock, current_llm
 from offbook.errors import (
     CheckFailed,
+    DeadlineExceeded,
     IsolationError,
     OffbookWarning,
     PlaybookError,
@@ -118,13 +119,14 @@ def use_defaults(defaults: RehearsalDefaults) -> Generator[None]:
 class RunState:
     """How far a rehearsal is. `failed` is of the last run, `ever_failed` of any.
 
-    With `only_prompts`, the script was not given to `run`, but loaded before.
+    The agent of a run that was `interrupted` may go on in its thread. With `only_prompts`, the
+    script was not given to `run`, but loaded before.
     """
 
-    opened = disposed = ever_run = failed = ever_failed = only_prompts = False
+    opened = disposed = ever_run = failed = ever_failed = interrupted = only_prompts = False
 
     @staticmethod
-    def stop_watching(*, failed: bool) -> None:
+    def stop_watching(*, interrupted: bool) -> None:
         """Stop to watch for signals: set when the rehearsal is opened."""
 
 
@@ -387,6 +389,8 @@ class Rehearsal:
             self._raise_if_failed(first, running)
         except BaseException as error:
             self._state.failed = self._state.ever_failed = True
+            if isinstance(error, DeadlineExceeded) or not isinstance(error, Exception):
+                self._state.interrupted = True
             self._notify_watchers()
             emit_failure(self.hub, error, exit=getattr(self.subject, "exit_code", None))
             run.end(first, self.hub.seq, None)
@@ -629,6 +633,7 @@ class Rehearsal:
             return
         self._state.disposed = True
         unfinished = [run for run in self._runs if not run.finished]
+        self._state.interrupted |= bool(unfinished)
         not_awaited = [run for run in unfinished if run.discard()]
         failed_verdicts: list[Verdict] = []
         try:
@@ -717,7 +722,7 @@ class Rehearsal:
         return any(event.event == REQUEST for event in self.events.all)
 
     def _release(self) -> None:
-        self._state.stop_watching(failed=self._state.ever_failed)
+        self._state.stop_watching(interrupted=self._state.interrupted)
         self._wiring.close()
         self._trace.close()
         self._files.release()

@@ -367,13 +367,13 @@ def watch_termination() -> Callable[..., None]:
         _agent_processes.mark()
     _replace_handlers(signal.SIG_DFL, _terminate)
 
-    def stop(*, failed: bool = False) -> None:
+    def stop(*, interrupted: bool = False) -> None:
         if watcher in _watchers:
             _watchers.remove(watcher)
             if not _watchers:
                 _replace_handlers(_terminate, signal.SIG_DFL)
                 # A thread of an agent that was interrupted goes on, and starts more.
-                if not failed:
+                if not interrupted:
                     _agent_processes.unmark()
 
     return stop
@@ -438,7 +438,8 @@ class AgentProcesses:
 
         _, most = limits = getrlimit(RLIMIT_LOCKS)
         if limits != (RLIM_INFINITY, RLIM_INFINITY):
-            return  # marked by a failed run; or by another process, at whose end this one is killed
+            # By an interrupted run; or by another process, at whose end this one is killed.
+            return
         if self._known[0] != os.getpid():
             self._known = (os.getpid(), int.from_bytes(os.urandom(7)) + 1)
         self._mark = self._known[1]
