@@ -308,7 +308,7 @@ def require_known(what: str, name: object, options: Collection[str], where: str 
 
 def raise_model_failure(error: BaseException) -> None:
     """Raise an error of a run; one that a callback of the playbook raised fails the test."""
-    if isinstance(error, (OffbookError, Interrupted)):
+    if isinstance(error, (OffbookError, KeyboardInterrupt)):
         raise error
     message = f"a callback of the playbook raised {type(error).__name__}: {error}"
     raise RunError(message) from error

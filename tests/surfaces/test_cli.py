@@ -207,6 +207,20 @@ def test_a_keyboard_interrupt_exits_with_130(
     assert (outcome.code, outcome.err) == (130, "offbook: interrupted\n")
 
 
+def test_ctrl_c_at_the_start_of_a_command_is_not_an_error_of_the_script(
+    tmp_path: Path, offbook_command: Offbook, monkeypatch: pytest.MonkeyPatch
+):
+    script = tmp_path / "script.yaml"
+    script.write_text("- when: Hello\n  do:\n  - say: Hi.\n")
+
+    def interrupt(*_args: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("offbook.runs.rehearsal.Rehearsal.run", interrupt)
+    outcome = offbook_command("run", "--script", script, "--", sys.executable, "-c", "")
+    assert (outcome.code, outcome.err) == (130, "offbook: interrupted\n")
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_has_its_exit_code_if_a_native_module_panics(
     trace: Path,
