@@ -6,19 +6,20 @@ Their steps run pytest and offbook as forks that have imported the framework (te
 
 import runpy
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.forked import forked_command
+from tests.forked import PYTHON, forked_command
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES: dict[str, Any] = runpy.run_path(str(ROOT / "scripts" / "examples.py"))
 PROJECTS: list[str] = EXAMPLES["list_projects"]()
 IMPORTS = {
     "coder": [],
-    "mcp-server": ["mcp"],
+    "mcp-server": ["mcp.server.mcpserver"],
     "node-agent": [],
     "rag": ["fastapi", "openai"],
     "researcher": ["langchain.agents", "langchain_openai"],
@@ -38,10 +39,19 @@ BROKEN = {
 def run_project(name: str, folder: Path) -> int:
     programs = folder / "programs"
     programs.mkdir()
+
+    def write_program(module: str, script: str) -> Path:
+        path = programs / module
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+        return path
+
+    fork = shlex.join(forked_command(imports=IMPORTS[name]))
+    # A script that the project starts by sys.executable is a fork, too.
+    real = f'case "$1" in -*) exec {shlex.quote(sys.executable)} "$@" ;; esac'
+    python = write_program("python", f'{real}\nexec {fork} "$@"')
     for module in ("offbook", "pytest"):
-        command = shlex.join(forked_command("-m", module, imports=IMPORTS[name]))
-        (programs / module).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
-        (programs / module).chmod(0o755)
+        write_program(module, f'export {PYTHON}={python}\nexec {fork} -m {module} "$@"')
     _, steps = EXAMPLES["read_steps"](name)
     return EXAMPLES["run_steps"](steps, folder / name, programs)
 
