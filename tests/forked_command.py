@@ -30,7 +30,7 @@ def main(path: str, imports: str, *args: str) -> None:
     channel.sendmsg([len(data).to_bytes(8, "big")], [rights])
     channel.sendall(data)
     pid = receive(channel)
-    for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP):
+    for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGQUIT):
         _signal.signal(number, lambda number, _: os.kill(pid, number))
     code = receive(channel)
     if code < 0:

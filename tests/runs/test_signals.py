@@ -8,11 +8,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from offbook.trace import RUN_END, RUN_START, read_trace
+from tests.forked import forked_command, forked_python
 from tests.matrix.homes import HOMES
 from tests.sandbox.packages import PYTHON_GOOD, write_package
 from tests.waiting import wait_until
@@ -40,6 +42,8 @@ while True:
             os.execve("/bin/sleep", [sys.argv[1], "300"], {})
         os._exit(0)
     os.wait()
+    with open(sys.argv[1] + ".started", "a") as file:
+        file.write(".")
     time.sleep(0.05)
 """
 TEST = """
@@ -77,25 +81,28 @@ def accept_signals() -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-def processes_of(folder: Path) -> list[str]:
-    """Return the command lines with this folder in them."""
-    lines: list[str] = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
+def processes_of(folder: Path, paths: Iterable[Path] = ()) -> dict[Path, str]:
+    """Return the command lines with this folder in them: of all processes, or of these files."""
+    lines: dict[Path, str] = {}
+    for path in paths or Path("/proc").glob("[0-9]*/cmdline"):
         try:
             line = path.read_bytes().decode(errors="replace")
         except OSError:
             continue
         if str(folder) in line:
-            lines.append(line.replace("\0", " "))
+            lines[path] = line.replace("\0", " ")
     return lines
 
 
 def wait_until_gone(folder: Path, seconds: float = SECONDS) -> list[str]:
     """Return the processes that are left after these seconds."""
     end = time.monotonic() + seconds
-    while (left := processes_of(folder)) and time.monotonic() < end:
+    left = processes_of(folder)
+    while left and time.monotonic() < end:
         time.sleep(0.02)
-    return left
+        # All processes are read again only when those that were found have ended.
+        left = processes_of(folder, left) or processes_of(folder)
+    return [*left.values()]
 
 
 @pytest.mark.parametrize("number", SIGNALS)
@@ -171,6 +178,8 @@ def agent(prompt=None):
                 os.execve("/bin/sleep", [{tag!r}, "300"], {{}})
             os._exit(0)
         os.waitpid(child, 0)
+        with open({tag!r} + ".started", "a") as file:
+            file.write(".")
         time.sleep(0.05)
 
 def world():
@@ -233,21 +242,27 @@ def write_agents(folder: Path, tag: str) -> None:
     write_package(folder / "good", PYTHON_GOOD, {module: code})
 
 
-def start_runner(runner: str, folder: Path) -> subprocess.Popen[bytes]:
-    """Start a command that runs the agent, and wait for its first daemons."""
+def start_runner(runner: str, folder: Path, *, forks: bool = True) -> subprocess.Popen[bytes]:
+    """Start a command that runs the agent, and wait for its first daemons.
+
+    The signal is for a runner whose agent runs already, so Python and its imports may be a fork.
+    """
+    forks = forks and runner != "eval on Ray"
     python = str(RAY.python) if runner == "eval on Ray" else sys.executable
+    command = forked_command("-m") if forks else [python, "-m"]
     tag = folder / "daemon"
     write_agents(folder, str(tag))
     words = [str(tag) if word == TAG else word for word in RUNNERS[runner]]
     with (folder / "output").open("wb") as file:
         runs = subprocess.Popen(
-            [python, "-m", *words],
+            [*command, *words],
             cwd=folder,
             stdout=file,
             stderr=subprocess.STDOUT,
             preexec_fn=accept_signals,  # noqa: PLW1509 - no other thread runs here
             env={
                 **os.environ,
+                **(forked_python() if forks else {}),
                 "PYTHONPATH": str(folder),
                 "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
                 "OFFBOOK_WHEELS": str(folder),
@@ -255,7 +270,14 @@ def start_runner(runner: str, folder: Path) -> subprocess.Popen[bytes]:
                 "RAY_TMPDIR": "/tmp",  # noqa: S108 - the path of a socket has 107 bytes at most
             },
         )
-    wait_until(lambda: len(processes_of(tag)) > 2, runs)
+    started = Path(f"{tag}.started")  # not seen here if a sandbox writes it
+
+    def has_daemons() -> bool:
+        if runner == "sandbox":
+            return len(processes_of(tag)) > 2
+        return started.exists() and started.stat().st_size > 2
+
+    wait_until(has_daemons, runs)
     return runs
 
 
@@ -269,7 +291,7 @@ def test_the_daemons_of_an_agent_end_with_the_command_that_runs_it(
         pytest.skip(RAY.describe_missing())
     tmp_path = tmp_path.resolve()
     tag = tmp_path / "daemon"
-    runs = start_runner(runner, tmp_path)
+    runs = start_runner(runner, tmp_path, forks=not MEASURED)
     seconds = random.Random(f"{runner} {number} {point}").uniform(0, 0.3)  # noqa: S311 - no secret
     with pytest.raises(subprocess.TimeoutExpired):
         runs.wait(seconds)
@@ -283,7 +305,7 @@ def test_the_daemons_of_an_agent_end_with_the_command_that_runs_it(
 
 def test_the_daemons_of_an_agent_end_with_the_worker_that_runs_it(tmp_path: Path):
     tmp_path = tmp_path.resolve()
-    runs = start_runner("xdist, agent in process", tmp_path)
+    runs = start_runner("xdist, agent in process", tmp_path, forks=False)
     workers = Path(f"/proc/{runs.pid}/task/{runs.pid}/children").read_text().split()
     for worker in workers:
         os.kill(int(worker), signal.SIGKILL)
