@@ -8,7 +8,7 @@ __getattr__ = lazy_getattr(
     {
         "environment": "read_environment set_environment",
         "faults": "FaultInjector Faults KINDS parse_faults",
-        "frozen_time": "FROZEN_VARIABLE SITECUSTOMIZE freeze_time",
+        "frozen_time": "FROZEN_VARIABLE SITECUSTOMIZE RunClock frozen_environment replace_clock",
         "network_guard": "NetworkGuard block_network is_ip_address is_this_machine",
         "run_context": "AuditHook EPOCH FrozenClock IdCounter SystemClock apply_patch bind_context"
         " current_llm keep_wire live_listener stable_id use_variable watch_audit_events",

@@ -6,7 +6,9 @@ from offbook.determinism.faults import Faults as Faults
 from offbook.determinism.faults import parse_faults as parse_faults
 from offbook.determinism.frozen_time import FROZEN_VARIABLE as FROZEN_VARIABLE
 from offbook.determinism.frozen_time import SITECUSTOMIZE as SITECUSTOMIZE
-from offbook.determinism.frozen_time import freeze_time as freeze_time
+from offbook.determinism.frozen_time import RunClock as RunClock
+from offbook.determinism.frozen_time import frozen_environment as frozen_environment
+from offbook.determinism.frozen_time import replace_clock as replace_clock
 from offbook.determinism.network_guard import NetworkGuard as NetworkGuard
 from offbook.determinism.network_guard import block_network as block_network
 from offbook.determinism.network_guard import is_ip_address as is_ip_address

@@ -57,12 +57,15 @@ class Clock(Protocol):
         ...
 
 
+_real_time_ns = time.time_ns  # a tape replaces it for its run
+
+
 class SystemClock:
     """The time of the machine."""
 
     def millis(self) -> int:
         """Return the time now."""
-        return time.time_ns() // 1_000_000
+        return _real_time_ns() // 1_000_000
 
     def timer(self) -> float:
         """Return a time that never goes back."""
@@ -235,6 +238,9 @@ current_llm: ContextVar[Any] = thread_variable("offbook_llm")
 
 current_host: ContextVar[Any] = thread_variable("offbook_host")
 """The `HostScope` of `with_host_mocks`, or None."""
+
+current_clock: ContextVar[Any] = thread_variable("offbook_clock")
+"""The `RunClock` of the tape whose run the current code is in, or None."""
 
 live_listener: ContextVar[Callable[[Any], None] | None] = ContextVar("offbook-live", default=None)
 """Called with the events of every new hub, for a program that watches; see `live_events`."""

@@ -15,13 +15,14 @@ import sys
 from contextlib import contextmanager, nullcontext
 from functools import cache, partial
 from secrets import token_urlsafe
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
 from offbook.errors import ScriptMismatch, UsageError
 from offbook.exchange.model import ToolAlias
 from offbook.exchange.people import Allow, Answer, Deny, PersonQuestion, ask_source
+from offbook.files import make_temp_folder, remove_temp_folder
 from offbook.subjects.subject import (
     HasMockedTools,
     HasRequestMetadata,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from offbook.determinism.faults import FaultInjector
+    from offbook.determinism.frozen_time import RunClock
     from offbook.determinism.network_guard import NetworkGuard
     from offbook.errors import ConnectionBlocked
     from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
@@ -178,7 +180,7 @@ class Wiring:
         starts_process: bool = getattr(self._subject, "starts_process", False)
         if starts_process or self._subject.model_access == "endpoint":
             self._proxy = self._open_proxy(self._endpoint)
-            context = msgspec.structs.replace(context, proxy_env=self._proxy.variables)
+            context = msgspec.structs.replace(context, proxy_env=self._child_variables())
             if self._sealed:
                 from offbook.subjects.process import Seal
 
@@ -200,6 +202,26 @@ class Wiring:
         if watch is not None and watch is not getattr(self._subject, "tool_watch", None):
             self._undo.append(watch.open(context))
         return msgspec.structs.replace(context, source=source)
+
+    def _child_variables(self) -> Callable[[Mapping[str, str]], dict[str, str]]:
+        """Return what adds the variables of the run to those of a process."""
+        proxy = cast("Proxy", self._proxy)
+        clock: RunClock | None = getattr(self._source, "clock_track", None)
+        if clock is None or self._subject.model_access != "endpoint":
+            return proxy.variables
+        folder = make_temp_folder()
+
+        def close() -> None:
+            clock.end_sharing()
+            remove_temp_folder(folder)
+
+        self._undo.append(close)
+
+        def variables(environment: Mapping[str, str]) -> dict[str, str]:
+            env = proxy.variables(environment)
+            return {**env, **clock.share(folder, env)}
+
+        return variables
 
     def _trace_http(self, track: HttpTrack | None) -> HttpTrack | None:
         """Return the HTTP track of a tape; its requests are part of the trace."""
@@ -321,6 +343,19 @@ class Wiring:
 
     def guard(self) -> AbstractContextManager[None]:
         """Answer the clients of the subject, and refuse their other connections."""
+        clock: RunClock | None = getattr(self._source, "clock_track", None)
+        if clock is None or self._subject.model_access == "endpoint":
+            return self._guard_connections()
+        return self._guard_with_clock(clock)
+
+    @contextmanager
+    def _guard_with_clock(self, clock: RunClock) -> Generator[None]:
+        from offbook.sources.inprocess.clock import use_clock
+
+        with self._guard_connections(), use_clock(clock):
+            yield
+
+    def _guard_connections(self) -> AbstractContextManager[None]:
         if self._endpoint is None and self._proxy is None:  # the subject calls its source
             return self._track_http()
         return self._guard()

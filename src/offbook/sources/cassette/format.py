@@ -60,7 +60,7 @@ from offbook.exchange.messages import (
 )
 from offbook.exchange.model import Reply, StopReason, Tool, Usage
 from offbook.exchange.people import PersonQuestion
-from offbook.exchange.tool_track import RecordedException
+from offbook.exchange.tool_track import RecordedException, running_tool
 from offbook.secrets import excerpt
 from offbook.trace.redaction import (
     PRESETS,
@@ -76,6 +76,7 @@ from offbook.trace.redaction import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from offbook.determinism.frozen_time import RunClock
     from offbook.exchange.messages import History
     from offbook.exchange.model import Request
 
@@ -265,6 +266,38 @@ class Interaction(
     http: tuple[RecordedHttp, ...] = ()
 
 
+class RecordedClock(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The clock of a tape: its start in milliseconds since 1970, and the seed of random values.
+
+    After an interaction, it shows the end of that one. `utc_offset` is that of the local time, in
+    seconds.
+    """
+
+    start_ms: int
+    seed: int
+    utc_offset: int = 0
+
+    def second(self, at_ms: float) -> float:
+        """Return a time of the tape in seconds since 1970."""
+        return (self.start_ms + int(at_ms)) / 1000
+
+    def open(self) -> RunClock:
+        """Return the clock for a run, at its start."""
+        from offbook.determinism.frozen_time import PATIENCE, RunClock  # late: few tapes have it
+
+        def name_part() -> str:  # another execution of a tool may be replayed
+            return f"{tool}#{clock.steps}" if (tool := running_tool.get()) else ""
+
+        clock = RunClock(
+            self.second(0),
+            seed=str(self.seed),
+            utc_offset=self.utc_offset,
+            patience=PATIENCE,
+            part=name_part,
+        )
+        return clock
+
+
 class CassetteTitle(msgspec.Struct, frozen=True, omit_defaults=True):
     """The top of a new cassette: comments for people, and the rules of its hashes."""
 
@@ -274,6 +307,7 @@ class CassetteTitle(msgspec.Struct, frozen=True, omit_defaults=True):
     hashed: str = ""
     redactions: dict[str, Any] = {}
     tracks: tuple[str, ...] = ()
+    clock: RecordedClock | None = None
 
 
 class CassetteHeader(
@@ -288,13 +322,14 @@ class CassetteHeader(
     format: str = FORMAT
     version: int = 0
     tracks: tuple[str, ...] = ()
+    clock: RecordedClock | None = None
     hashed: str = ""
     redactions: dict[str, Any] = {}
     interactions: None = None
     metadata: dict[str, Any] = {}
 
 
-TRACKS = ("model", "tools", "people", "http")
+TRACKS = ("model", "tools", "people", "http", "clock")
 
 
 def parse_tracks(tracks: Tracks) -> tuple[str, ...]:

@@ -72,6 +72,8 @@ def new_cassette(title: CassetteTitle) -> bytes:
     header: dict[str, Any] = {"format": FORMAT, "version": MODEL_VERSION}
     if title.tracks:
         header |= {"version": VERSION, "tracks": list(title.tracks)}
+    if title.clock is not None:
+        header["clock"] = msgspec.to_builtins(title.clock)
     header["hashed"] = title.hashed
     if title.redactions:
         header["redactions"] = title.redactions

@@ -98,10 +98,16 @@ def cassette_stats(path: Path) -> CassetteStats:
     )
 
 
+NO_PYTHON = (
+    "the command has no Python process: its clock and its random values are real in a replay"
+)
+
+
 def describe_limits(file: CassetteFile) -> list[str]:
     """Return what a replay of all tracks of a tape cannot answer, a line for each tool."""
+    lines = [NO_PYTHON] if file.header.metadata.get("clock_processes") == 0 else []
     if "tools" not in file.header.tracks:
-        return []
+        return lines
     limits: dict[str, str] = {}
     effects: dict[str, None] = {}
     for item in file:
@@ -116,7 +122,7 @@ def describe_limits(file: CassetteFile) -> list[str]:
             elif not tool.exact:
                 kind = tool.type or (tool.error and tool.error.type) or "a value"
                 limits[tool.tool] = f"returned {kind}, which is not restored exactly"
-    lines = [f"{tool} {limit}" for tool, limit in limits.items()]
+    lines += [f"{tool} {limit}" for tool, limit in limits.items()]
     return lines + [f"{effect}, which a replay does not repeat" for effect in effects]
 
 

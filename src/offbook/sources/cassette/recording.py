@@ -24,6 +24,7 @@ from offbook.errors import ModelError, UsageError, counted
 from offbook.exchange.model import Reply, can_relay
 from offbook.exchange.people import ask_source
 from offbook.exchange.tool_track import running_tool
+from offbook.sources.cassette.clock_tracks import ClockRecorder, open_clock
 from offbook.sources.cassette.format import (
     ANY_HASH,
     MAIN_HAT,
@@ -55,6 +56,7 @@ from offbook.trace.redaction import Redaction, RedactionRules, parse_redaction_r
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from offbook.determinism.frozen_time import RunClock
     from offbook.exchange.model import ModelSource, Request, Usage
     from offbook.exchange.people import Answer, PersonQuestion
     from offbook.sources.cassette.format import Tracks
@@ -85,8 +87,9 @@ class Recording:
     it. Appending extends it: requests that it has are answered from it, new ones are recorded.
     `redactions` are stored in the cassette; `roots` are folders that have another path in every
     run, and are stored as placeholders. `price` returns the cost of a reply, if known. `tracks`
-    are recorded: the model, and with `"all"` or `"model,tools,people,http"` also the tools that
-    the agent runs in this process, the answers of people, and requests to other servers.
+    are recorded: the model, and with `"all"` or `"model,tools,people,http,clock"` also the tools
+    that the agent runs in this process, the answers of people, requests to other servers, and the
+    time and the random values of the agent.
     """
 
     def __init__(  # noqa: PLR0913 - the options of a recording
@@ -132,13 +135,17 @@ class Recording:
         # that only vary from run to run stay.
         own = {name: rule for name, rule in rules.patterns.items() if isinstance(rule, str)}
         self._redaction = Redaction(RedactionRules({**own}))
+        self._timing: ClockRecorder | None = None
+        if "clock" in recorded:
+            self._timing = open_clock(source, existing, self._started_ms)
         title = CassetteTitle(
             self.path.name,
             datetime.fromtimestamp(self._started_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             backend,
             self._normalizer.fingerprint,
             {name: rule for name, rule in msgspec.to_builtins(rules).items() if rule},
-            recorded if len(recorded) > 1 else (),
+            _stored_tracks(recorded, self._timing),
+            self._timing and self._timing.recorded,
         )
         self._journal = Journal(self.path, title, fresh=replace)
         # Known conversations by their digest: how a request can refer to one, and to which.
@@ -184,6 +191,11 @@ class Recording:
             self.http_track = HttpRecorder(add, self._normalizer, self._redaction, inner)
 
     @property
+    def clock_track(self) -> RunClock | None:
+        """The time and the random values of the agent, if they are recorded."""
+        return None if self._timing is None else self._timing.clock
+
+    @property
     def tape(self) -> TapeData:
         """What this recording writes, for the trace."""
         return TapeData(str(self.path), list(self._recorded), recorded=True)
@@ -193,6 +205,8 @@ class Recording:
     async def reply(self, request: Request, /) -> Reply:
         """Return the reply of the source, and store it; the errors of a provider are stored too."""
         if self._known is not None and (entry := self._known.take(request)) is not None:
+            if self._timing is not None:
+                self._timing.move_to((entry.started_ms or 0) + entry.duration_ms)
             reply = self._known.replay(entry)
             if self._tracks is not None:
                 self._tracks.note_reply(reply, entry.id)
@@ -257,6 +271,8 @@ class Recording:
         self, identity: int, started_ms: int, request: Request, response: RecordedResponse
     ) -> None:
         recorded, conversation = self._normalize_request(request, identity)
+        if self._timing is not None:
+            started_ms = self._timing.time_interaction(started_ms, response.duration_ms)
         inside = (running_tool.get() or "") if self.tool_track is not None else ""
         self._store(identity, started_ms, recorded, response, inside)
         self._conversations.setdefault(conversation.digest, ("again", identity))
@@ -334,6 +350,9 @@ class Recording:
             fields.setdefault("task", self._normalizer.clean_text(self._task))
         if self.interrupted:
             fields["interrupted"] = True
+        clock = self.clock_track
+        if clock is not None and clock.processes is not None:
+            fields["clock_processes"] = clock.processes
         hidden, _ = hide_roots(self._redaction.value(fields), self._normalizer.roots)
         self._stop_watching()
         self._journal.close(hidden)
@@ -376,6 +395,12 @@ class Recording:
             error, (KeyboardInterrupt, asyncio.CancelledError)
         )
         self.close()
+
+
+def _stored_tracks(recorded: tuple[str, ...], timing: ClockRecorder | None) -> tuple[str, ...]:
+    """Return the tracks of a new tape; one without a clock that is extended gets none."""
+    tracks = tuple(track for track in recorded if track != "clock" or timing is not None)
+    return tracks if len(recorded) > 1 else ()
 
 
 def _milliseconds_since(start: float) -> float:

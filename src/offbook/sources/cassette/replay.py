@@ -73,10 +73,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
     from datetime import timedelta
 
+    from offbook.determinism.frozen_time import RunClock
     from offbook.exchange.model import ModelSource, Reply
     from offbook.exchange.people import Answer, PersonQuestion
     from offbook.sources.cassette.cassette_file import CassetteFile, Entry
-    from offbook.sources.cassette.format import Tracks
+    from offbook.sources.cassette.format import RecordedClock, Tracks
     from offbook.sources.cassette.tape_results import ComparedTools, ShrunkTape
 
 MAX_LISTED = 5
@@ -175,6 +176,9 @@ class Cassette:
         self._require_tracks()
         self.tool_track = self._open_tools() if "tools" in self._tracks else None
         self.http_track: HttpReplay | None = None
+        self.clock_track: RunClock | None = None
+        if "clock" in self._tracks:
+            self.clock_track = self.recorded_clock.open()
         self._people: PeopleReplay | None = None
         replayed, entries = "tools" in self._tracks, self.entries
         if "http" in self._tracks:
@@ -206,6 +210,13 @@ class Cassette:
                     where=str(self.file.path),
                     hint="record it with tracks='all' (offbook record --tracks all)",
                 )
+
+    @property
+    def recorded_clock(self) -> RecordedClock:
+        """The clock of the tape."""
+        if (clock := self.file.header.clock) is None:
+            raise FormatError("the tape has the track 'clock', but no clock", path=self.file.path)
+        return clock
 
     def _open_tools(self) -> ToolReplay:
         if "model" in self._tracks:
@@ -414,6 +425,7 @@ class Cassette:
             if entry is not None:
                 self._cursor.take(entry.number)
                 self._replayed += 1
+                self._move_clock(entry)
             elif self._is_fork(hat, hashes, used):
                 self._note_fork(request)
             elif self._passthrough is None or self._until is not None:
@@ -434,6 +446,12 @@ class Cassette:
             self._emit(DriftData(entry.number, hat, recorded, hash_))
         return entry
 
+    def _move_clock(self, entry: Entry) -> None:
+        """Let the time of the run be that at the end of an interaction."""
+        if self.clock_track is not None:
+            ended = (entry.started_ms or 0) + entry.duration_ms
+            self.clock_track.move_to(self.recorded_clock.second(ended))
+
     def _is_fork(self, hat: str, hashes: RequestHashes, used: set[int]) -> bool:
         """Return whether a request comes after the last interaction that is replayed."""
         if self._until is None:
@@ -452,6 +470,8 @@ class Cassette:
         for track in (self.tool_track, self.http_track):
             if track is not None and self._until:
                 track.ended = True
+        if self.clock_track is not None:
+            self.clock_track.run_on()
         if self._passthrough is None:
             self.failure = ScriptExhausted(
                 f"the replay ends after interaction {self._until}", where=str(self.file.path)

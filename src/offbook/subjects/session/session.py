@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import msgspec
 
-from offbook.determinism.run_context import current_host, use_variable
+from offbook.determinism.run_context import current_clock, current_host, use_variable
 from offbook.errors import (
     InjectedFault,
     ModelError,
@@ -439,8 +439,9 @@ class AgentSession:
                 fault = await faults.call("tool", name, call.id)
             if track is not None and track.replays:
                 end = track.find(run)
-            # A request to the model in here is part of the tool.
-            with nullcontext() if track is None else use_variable(running_tool, name):
+            # A request to the model in here is part of the tool, and so are random values.
+            taped = track is not None or current_clock.get() is not None
+            with use_variable(running_tool, name) if taped else nullcontext():
                 answer = _replay(end) if end is not None else tool.execute(params, self._context)
                 if isawaitable(answer):
                     answer = await answer

@@ -1,0 +1,79 @@
+"""The clock and the random values of a tape, for an agent in this process."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import time
+from contextlib import contextmanager
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from offbook.determinism.frozen_time import (
+    REPLACED_RANDOM,
+    REPLACED_TIMES,
+    replace_clock,
+    replace_imported,
+)
+from offbook.determinism.run_context import (
+    current_clock,
+    is_library,
+    propagate_to_threads,
+    use_variable,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from offbook.determinism.frozen_time import RunClock
+
+
+@contextmanager
+def use_clock(clock: RunClock) -> Generator[None]:
+    """Give the code inside the block the time and the random values of a clock."""
+    _replacement.enter()
+    try:
+        with propagate_to_threads(), use_variable(current_clock, clock):
+            yield
+    finally:
+        _replacement.leave()
+
+
+class ClockReplacement:
+    """Replaces the functions of this process while at least one block is active."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._active = 0
+        self._undo: list[Callable[[], None]] = []
+
+    def enter(self) -> None:
+        """Replace the functions if this is the first active block."""
+        with self._lock:
+            self._active += 1
+            if self._active > 1:
+                return
+            real = _imported_functions()
+            self._undo = [replace_clock(current_clock.get)]
+            functions = list(zip(real, _imported_functions(), strict=True))
+            # Modules of the user may have `from time import time`.
+            loaded = [(m, getattr(m, "__file__", None)) for m in list(sys.modules.values())]
+            own = [module for module, file in loaded if file and not is_library(file)]
+            self._undo.append(replace_imported(own, functions))
+
+    def leave(self) -> None:
+        """Restore the functions if this was the last active block."""
+        with self._lock:
+            self._active -= 1
+            while not self._active and self._undo:
+                self._undo.pop()()
+
+
+def _imported_functions() -> list[Any]:
+    """Return the functions that modules import by name."""
+    times = [getattr(time, name) for name in REPLACED_TIMES]
+    return [*times, os.urandom, *(getattr(random, name) for name in REPLACED_RANDOM)]
+
+
+_replacement = ClockReplacement()
