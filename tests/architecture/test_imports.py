@@ -152,7 +152,7 @@ BUDGETS = [
     (IMPORT_NAMES, 11, 60),
     (HELP, 19, 37),
     ("import pytest_offbook.plugin", 26, 84),
-    (SERVE, 51, 597),
+    (SERVE, 51, 599),
 ]
 
 
