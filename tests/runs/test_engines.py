@@ -1,17 +1,17 @@
 """The engine of one machine: a plain function for many jobs, in processes that can be killed."""
 
 import os
+import re
 import signal
+import tempfile
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from offbook.runs import engines
-from offbook.runs.engines import Engine, FinishedJob, LocalEngine, LostJob, Setup
-from offbook.runs.ray_engine import RayEngine
-
-ENGINES: list[Engine] = [LocalEngine(), RayEngine()]  # for the type checker: one protocol
+from offbook.runs.engines import FinishedJob, LocalEngine, LostJob, Setup, no_setup
 
 
 def double(number: int) -> int:
@@ -118,6 +118,46 @@ def test_a_job_of_a_generator_may_depend_on_the_results_so_far():
         seen.add(item.job)
         last = item.value
     assert seen == {1, 2, 4, 8, 16, 32, 64}
+
+
+def test_the_processes_are_kept_for_the_next_jobs():
+    with LocalEngine(2).open(lambda _: os.getpid(), lambda _: 60.0, no_setup) as run:
+        first, second = ({item.value for item in run(range(8))} for _ in range(2))
+    assert len(first | second) == 2
+
+
+def test_a_process_that_dies_without_a_job_is_replaced():
+    with LocalEngine().open(lambda _: os.getpid(), lambda _: 60.0, no_setup) as run:
+        (first,) = run([1])
+        os.kill(first.value, signal.SIGKILL)
+        (second,) = run([2])
+    # The kill is known at once, or when the next job is lost with the process.
+    assert isinstance(second, LostJob) or second.value != first.value
+
+
+def test_fresh_jobs_have_a_process_each():
+    results = LocalEngine(2, fresh=True).submit(lambda _: os.getpid(), range(5))
+    values = [item.value for item in results if isinstance(item, FinishedJob)]
+    assert len(set(values)) == 5
+
+
+def test_the_place_of_a_late_job_is_known():
+    (lost,) = LocalEngine().submit(hang, [1], timeout_of=lambda _: 0.3)
+    assert isinstance(lost, LostJob)
+    assert lost.late == 0.3
+    assert re.search(r"test_engines.py:\d+ in hang$", lost.place)
+
+
+def test_what_a_killed_process_leaves_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    def leave_a_folder(_job: object) -> None:
+        (Path(tempfile.mkdtemp()) / "left.txt").write_text("x")
+        os._exit(3)
+
+    (lost,) = LocalEngine().submit(leave_a_folder, [1])
+    assert isinstance(lost, LostJob)
+    assert not [*tmp_path.iterdir()]
 
 
 def test_closing_ends_the_jobs_under_way():

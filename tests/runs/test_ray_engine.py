@@ -141,6 +141,13 @@ def test_a_cluster_that_cannot_be_reached_is_an_error_of_offbook(monkeypatch: py
         list(results)
 
 
+def test_a_function_that_the_machines_cannot_import_is_refused():
+    results = ray_engine.run_on(FakeRay({}), lambda job: job, [1], lambda _: 60.0, no_setup)
+    with pytest.raises(UsageError, match=r"cannot be sent to the cluster: .*lambda") as caught:
+        next(results)
+    assert caught.value.hint == "define it at the top level of a module"
+
+
 def test_a_stopped_run_cancels_its_tasks():
     ray = FakeRay({})
     results = ray_engine.run_on(ray, double, range(100), lambda _: 60.0, no_setup)

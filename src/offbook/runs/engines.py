@@ -5,7 +5,8 @@ for item in LocalEngine(2).submit(play, seeds, timeout_of=lambda seed: 20.0):
 
 A process that dies, hangs or prints anything is one lost job: results come through a separate pipe,
 each job has a deadline from its own start, and a lost process is replaced. A task of a cluster
-runs its jobs with the engine of one machine: both have the same contract.
+runs its jobs with the engine of one machine: both have the same contract. Evals, searches and
+check-ups run on it.
 """
 
 from __future__ import annotations
@@ -19,14 +20,18 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, NoReturn, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
+
+import msgspec
 
 from offbook.errors import signal_name
+from offbook.files import make_temp_folder, remove_temp_folder
 from offbook.runs.child import (
     SIZE,
+    StackFile,
     end_process,
     fork_process,
     receive_message,
@@ -53,11 +58,17 @@ class FinishedJob(NamedTuple, Generic[J, V]):
 
 
 class LostJob(NamedTuple, Generic[J]):
-    """A job without a value: what its process did instead, and the end of what it printed."""
+    """A job without a value: what its process did instead, and the end of what it printed.
+
+    If it did not end within `late` seconds, `place` is the line of the user's code that it was in,
+    where that is known.
+    """
 
     job: J
     reason: str  # `exited with 3`, `did not end within 20 s`, `raised ValueError: no such file`
     output: str = ""
+    late: float = 0
+    place: str = ""
 
 
 class Setup(NamedTuple):
@@ -76,23 +87,7 @@ Result = FinishedJob[Any, Any] | LostJob[Any]
 SetupOf = Callable[[Any], Setup | None]  # None: the job runs in the process of the worker
 
 
-class Engine(Protocol):
-    """Calls a function for each of many jobs.
-
-    Jobs and values must be picklable, jobs hashable. They may be a generator: it is asked for the
-    next job when there is a process for it, so a job may depend on the results so far.
-    """
-
-    def submit(
-        self,
-        function: Callable[[J], V],
-        jobs: Iterable[J],
-        *,
-        timeout_of: Callable[[J], float] = ...,
-        setup_of: SetupOf = ...,
-    ) -> Generator[FinishedJob[J, V] | LostJob[J]]:
-        """Yield the result of each job as it comes, in any order. Closing it ends the others."""
-        ...
+RunJobs = Callable[[Iterable[Any]], Generator[Result]]
 
 
 def default_timeout(_job: object) -> float:
@@ -104,15 +99,24 @@ def no_setup(_job: object) -> None:
     """Return None: a job that needs nothing loaded."""
 
 
-class LocalEngine(NamedTuple):
-    """Worker processes of this machine.
+class Engine(msgspec.Struct, frozen=True):
+    """Calls a function for each of many jobs.
 
-    A worker has at most `ahead` jobs whose results were not yielded. It is a fork of this process:
-    the function need not be picklable.
+    Jobs and values must be picklable, jobs hashable. They may be a generator: it is asked for the
+    next job when there is a process for it, so a job may depend on the results so far.
     """
 
-    processes: int = 1
-    ahead: int = MAX_AHEAD
+    def open(
+        self,
+        function: Callable[[Any], object],
+        timeout_of: Callable[[Any], float],
+        setup_of: SetupOf,
+    ) -> AbstractContextManager[RunJobs]:
+        """Return a block with a function that runs jobs, one iterable after the other.
+
+        The processes are kept until the end of the block.
+        """
+        raise NotImplementedError
 
     def submit(
         self,
@@ -122,16 +126,39 @@ class LocalEngine(NamedTuple):
         timeout_of: Callable[[J], float] = default_timeout,
         setup_of: SetupOf = no_setup,
     ) -> Generator[FinishedJob[J, V] | LostJob[J]]:
-        """Yield the result of each job as it comes, in any order. Closing it ends the workers."""
+        """Yield the result of each job as it comes, in any order. Closing it ends the others."""
+        with self.open(function, timeout_of, setup_of) as run:
+            yield from run(jobs)
+
+
+class LocalEngine(Engine, frozen=True):
+    """Worker processes of this machine.
+
+    A worker has at most `ahead` jobs whose results were not yielded. It is a fork of this process:
+    the function need not be picklable. With `fresh`, each job has a new process.
+    """
+
+    processes: int = 1
+    ahead: int = MAX_AHEAD
+    fresh: bool = False
+
+    @contextmanager
+    def open(
+        self,
+        function: Callable[[Any], object],
+        timeout_of: Callable[[Any], float],
+        setup_of: SetupOf,
+    ) -> Generator[RunJobs]:
+        """Yield a function that runs jobs; the workers end with the block."""
         alone = self.processes <= 1
-        pool = _Pool(jobs, lambda: _Worker(function, setup_of, self.ahead, alone=alone), timeout_of)
+        ahead = 1 if self.fresh else self.ahead
+
+        def start() -> _Worker:
+            return _Worker(function, setup_of, ahead, alone=alone)
+
+        pool = _Pool(start, max(1, self.processes), timeout_of, fresh=self.fresh)
         try:
-            for _ in range(max(1, self.processes)):
-                pool.start()
-            while pool.workers:
-                for worker in pool.wait():
-                    yield from pool.receive(worker)
-                yield from pool.end_late_workers()
+            yield pool.run
         finally:
             pool.close()
 
@@ -151,14 +178,16 @@ class _Worker:
         results_in, results_out = os.pipe()
         self._ahead = ahead
         self._alone = alone
-        handle, name = tempfile.mkstemp(prefix="offbook-worker-")
-        os.close(handle)
-        self.log = Path(name)
+        self._folder = make_temp_folder()
+        self._log = self._folder / "output.txt"
+        self._stacks = StackFile(str(self._folder))
 
         def work() -> None:
             os.close(jobs_out)
             os.close(results_in)
-            _Work(function, setup_of, results_out, self.log).run(jobs_in)
+            self._stacks.register()
+            tempfile.tempdir = str(self._folder)  # what a killed worker leaves is removed with it
+            _Work(function, setup_of, results_out, self._log).run(jobs_in)
 
         self.pid = fork_process(work)
         os.close(jobs_in)
@@ -167,8 +196,9 @@ class _Worker:
         self._jobs = jobs_out
         self._buffer = b""
         self.pending: deque[Any] = deque()
-        self.started = self.since = time.monotonic()
+        self.since = time.monotonic()
         self.finished = 0
+        self.busy = 0.0  # seconds
 
     def send(self, jobs: Sequence[Any]) -> None:
         if not self.pending:
@@ -182,7 +212,7 @@ class _Worker:
         """The number of jobs to send now."""
         ahead = self._ahead
         if not self._alone:  # a job may wait for this worker while another one is idle
-            seconds = (time.monotonic() - self.started) / max(1, self.finished)
+            seconds = self.busy / max(1, self.finished)
             ahead = min(ahead, max(1, int(AHEAD_SECONDS / max(seconds, 1e-6))))
         # In halves: one message for several jobs.
         return ahead - len(self.pending) if len(self.pending) <= ahead // 2 else 0
@@ -212,15 +242,20 @@ class _Worker:
         os.close(self._jobs)
         os.close(self.results)
         code = end_process(self.pid)
-        self.log.unlink(missing_ok=True)
+        self._stacks.close()
+        remove_temp_folder(self._folder)
         return code
 
     def output(self) -> str:
         """Return the end of what the worker has printed."""
         try:
-            return self.log.read_text("utf-8", "replace")[-MAX_OUTPUT:]
+            return self._log.read_text("utf-8", "replace")[-MAX_OUTPUT:]
         except OSError:
             return ""
+
+    def find_place(self) -> str:
+        """Return the innermost line of the user's code that the worker is in, or ""."""
+        return self._stacks.find_place(self.pid)
 
 
 class _Work:
@@ -237,7 +272,7 @@ class _Work:
         self._results = results
         self._processes: dict[object, _SetupProcess] = {}
         # What a job prints goes to a file: it must not mix with results or reports.
-        self._log = os.open(log_path, os.O_WRONLY | os.O_APPEND)
+        self._log = os.open(log_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(self._log, 1)
         os.dup2(self._log, 2)
@@ -339,27 +374,48 @@ def _die_with(status: int) -> NoReturn:
 
 
 class _Pool:
-    """The workers of a run, and the jobs that wait for one. A worker without a job is ended."""
+    """The workers of an engine, and the jobs that wait for one."""
 
     def __init__(
         self,
-        jobs: Iterable[Any],
         start_worker: Callable[[], _Worker],
+        processes: int,
         timeout_of: Callable[[Any], float],
+        *,
+        fresh: bool,
     ) -> None:
-        self.workers: list[_Worker] = []
-        self._source = iter(jobs)
+        self._workers: list[_Worker] = []
+        self._source: Iterator[Any] = iter(())
         self._returned: deque[Any] = deque()  # the jobs of a lost worker
         self._start_worker = start_worker
+        self._processes = processes
         self._timeout_of = timeout_of
+        self._fresh = fresh
         self._selector = selectors.DefaultSelector()
 
-    def start(self) -> None:
+    def run(self, jobs: Iterable[Any]) -> Generator[Result]:
+        """Yield the result of each job as it comes."""
+        self._source = iter(jobs)
+        for worker in self._workers:
+            self._feed(worker)
+        for _ in range(self._processes - len(self._workers)):
+            self._start()
+        while any(worker.pending for worker in self._workers):
+            for worker in self._wait():
+                yield from self._receive(worker)
+            yield from self._end_late_workers()
+
+    def _start(self) -> None:
         """Start a worker, if there is a job for it."""
         if batch := self._next(1):
             worker = self._start_worker()
-            self.workers.append(worker)
+            self._workers.append(worker)
             self._selector.register(worker.results, selectors.EVENT_READ, worker)
+            worker.send(batch)
+
+    def _feed(self, worker: _Worker) -> None:
+        """Send a worker as many jobs as it wants, if there are any."""
+        if batch := self._next(worker.wanted):
             worker.send(batch)
 
     def _next(self, count: int) -> list[Any]:
@@ -374,55 +430,61 @@ class _Pool:
                 break
         return batch
 
-    def wait(self) -> list[_Worker]:
+    def _wait(self) -> list[_Worker]:
         """Return the workers that have sent something, at the next deadline at the latest."""
-        deadline = min(w.since + self._timeout_of(w.pending[0]) for w in self.workers)
+        deadline = min(w.since + self._timeout_of(w.pending[0]) for w in self._workers if w.pending)
         seconds = max(0.0, deadline - time.monotonic())
         return [key.data for key, _ in self._selector.select(seconds)]
 
-    def receive(self, worker: _Worker) -> Iterator[Result]:
-        """Yield the results of a worker, and give it more work or end it."""
+    def _receive(self, worker: _Worker) -> Iterator[Result]:
+        """Yield the results of a worker, and give it more work."""
         results = worker.receive()
         if results is None:
-            yield from self._replace(worker, "")
+            yield from self._replace(worker)
             return
         for result in results:
-            worker.since = time.monotonic()
+            now = time.monotonic()
+            worker.busy += now - worker.since
+            worker.since = now
             worker.finished += 1
             worker.pending.popleft()
             yield result
-        if batch := self._next(worker.wanted):
-            worker.send(batch)
-        elif not worker.pending:
+        if self._fresh and not worker.pending:
             self._remove(worker)
+            self._start()
+        else:
+            self._feed(worker)
 
-    def end_late_workers(self) -> Iterator[Result]:
+    def _end_late_workers(self) -> Iterator[Result]:
         """End the workers whose job takes too long."""
         # Not one whose result has come while the caller was at those before it.
         sent = {key.fd for key, _ in self._selector.select(0)}
-        for worker in [w for w in self.workers if w.results not in sent]:
+        for worker in [w for w in self._workers if w.pending and w.results not in sent]:
             limit = self._timeout_of(worker.pending[0])
             if time.monotonic() - worker.since >= limit:
-                yield from self._replace(worker, f"did not end within {limit:g} s")
+                yield from self._replace(worker, limit)
 
-    def _replace(self, worker: _Worker, reason: str) -> Iterator[Result]:
+    def _replace(self, worker: _Worker, limit: float | None = None) -> Iterator[Result]:
         """End a worker and start another: the job that it was at is lost, the others wait."""
+        place = worker.find_place() if limit is not None else ""
         output = worker.output()
         code = self._remove(worker)
-        lost = worker.pending.popleft()
-        self._returned.extendleft(reversed(worker.pending))
-        if not reason:
+        if worker.pending:
+            lost = worker.pending.popleft()
+            self._returned.extendleft(reversed(worker.pending))
             reason = f"was killed by {signal_name(-code)}" if code < 0 else f"exited with {code}"
-        yield LostJob(lost, reason, output)
-        self.start()
+            if limit is not None:
+                reason = f"did not end within {limit:g} s"
+            yield LostJob(lost, reason, output, limit or 0, place)
+        self._start()
 
     def _remove(self, worker: _Worker) -> int:
         self._selector.unregister(worker.results)
-        self.workers.remove(worker)
+        self._workers.remove(worker)
         return worker.close()
 
     def close(self) -> None:
         """End all workers."""
-        for worker in self.workers:
+        for worker in self._workers:
             worker.close()
         self._selector.close()

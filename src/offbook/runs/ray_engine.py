@@ -8,30 +8,37 @@ import subprocess
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Sized
+from contextlib import contextmanager
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
 from offbook.errors import RunError, UsageError
 from offbook.runs.child import end_with, receive_message, send_message
 from offbook.runs.engines import (
-    FinishedJob,
+    MAX_AHEAD,
+    Engine,
     LocalEngine,
     LostJob,
     Result,
+    RunJobs,
     SetupOf,
-    default_timeout,
-    no_setup,
 )
 
 RETRIES = 3  # of a job whose task was lost
 BATCHES_PER_CPU = 4  # small enough to spread the work, large enough for short jobs
 MAX_BATCH = 64
 
-J = TypeVar("J")
-V = TypeVar("V")
+
+def choose_engine(name: str, address: str, processes: int, ahead: int = MAX_AHEAD) -> Engine:
+    """Return the engine of the options `--engine`, `--address` and `--jobs`."""
+    if name == "ray":
+        return RayEngine(address)
+    if address:
+        raise UsageError("--address is that of a Ray cluster", hint="add --engine ray")
+    return LocalEngine(processes, ahead)
 
 
-class RayEngine(NamedTuple):
+class RayEngine(Engine, frozen=True):
     """The machines of a cluster: that at the address, or one of this machine.
 
     The function and the setups must be picklable, and the machines have the working directory at
@@ -40,15 +47,14 @@ class RayEngine(NamedTuple):
 
     address: str = ""
 
-    def submit(
+    @contextmanager
+    def open(
         self,
-        function: Callable[[J], V],
-        jobs: Iterable[J],
-        *,
-        timeout_of: Callable[[J], float] = default_timeout,
-        setup_of: SetupOf = no_setup,
-    ) -> Generator[FinishedJob[J, V] | LostJob[J]]:
-        """Yield the result of each job as it comes, in any order. Closing it cancels the others."""
+        function: Callable[[Any], object],
+        timeout_of: Callable[[Any], float],
+        setup_of: SetupOf,
+    ) -> Generator[RunJobs]:
+        """Yield a function that runs jobs; a cluster that was started here ends with the block."""
         try:
             import ray  # pyright: ignore[reportMissingImports] - an extra
         except ImportError as error:
@@ -70,7 +76,7 @@ class RayEngine(NamedTuple):
                     hint="check --address; `ray status` shows the cluster of this machine",
                 ) from error
         try:
-            yield from run_on(cluster, function, jobs, timeout_of, setup_of)
+            yield lambda jobs: run_on(cluster, function, jobs, timeout_of, setup_of)
         finally:
             if owned:
                 cluster.shutdown()
@@ -91,7 +97,14 @@ def run_on(
         "_generator_backpressure_num_objects": 1,
     }
     task = ray.remote(**options)(run_batch)
-    work = ray.put(pickle.dumps((function, setup_of)))  # sent once for all tasks
+    try:
+        content = pickle.dumps((function, setup_of))
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise UsageError(
+            f"a function cannot be sent to the cluster: {error}",
+            hint="define it at the top level of a module",
+        ) from error
+    work = ray.put(content)  # sent once for all tasks
     folder = os.getcwd()  # noqa: PTH109 - a text for the workers
     cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
     batches = _batches(jobs, cpus)
