@@ -53,6 +53,19 @@ env_option = click.option(
     "--env", multiple=True, metavar="NAME[=VALUE]", help="Variable for the agent; repeatable."
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+jobs_option = click.option(
+    "--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Worker processes."
+)
+engine_option = click.option(
+    "--engine",
+    type=click.Choice(["local", "ray"]),
+    default="local",
+    show_default=True,
+    help="Run in processes of this machine, or on a Ray cluster.",
+)
+address_option = click.option(
+    "--address", default="", metavar="URL", help="The Ray cluster; without it, one on this machine."
+)
 preset_option = click.option(
     "--preset", multiple=True, metavar="CLIENT", help="Use the redactions known for a client."
 )

@@ -203,6 +203,50 @@ def test_random_packs_have_the_verdicts_of_one_machine(tmp_path: Path, cluster: 
     assert len(found[0]) == len(names)
 
 
+SHOP = """
+from offbook import session
+
+MOCKS = dict.fromkeys(("bash", "edit", "read", "write"), "ok")
+NUMBER = {"type": "object", "properties": {"number": {"type": "integer"}}, "required": ["number"]}
+
+def world():
+    refunds = []
+
+    def extension(api):
+        @api.tool("refund", parameters=NUMBER)
+        def refund(params, ctx):
+            while params["number"] == 7 and len(refunds) > 1:
+                pass
+            refunds.append(params["number"])
+            return "refunded"
+
+    return session(extensions=[extension], mock_tools=MOCKS), refunds
+
+def never_twice(run, refunds):
+    assert len(refunds) == len(set(refunds)), "refunded twice"
+"""
+
+
+def test_a_search_finds_the_same_as_on_one_machine(tmp_path: Path, cluster: Cluster):
+    (tmp_path / "shop.py").write_text(SHOP)
+    command = [HOME.python, "-m", "offbook", "explore", "shop:world", "Refund order 7", "--json"]
+    options = ["--invariant", "shop:never_twice", "--runs", "60", "--deadline", "2"]
+    found: list[dict[str, Any]] = []
+    for engine in (
+        ["--jobs", "1"],
+        ["--jobs", "2"],
+        ["--engine", "ray", "--address", cluster.address],
+    ):
+        with start([*command, *options, *engine], tmp_path) as run:
+            output, _ = run.communicate(timeout=280)
+        assert run.returncode == 1, output
+        found.append(json.loads(output))
+    for one in found:
+        del one["seconds"], one["states_per_minute"]
+    assert {finding["invariant"] for finding in found[0]["findings"]} == {"never_twice", "no hang"}
+    assert found[0] == found[1] == found[2]
+
+
 def test_a_hung_case_delays_only_its_batch_and_only_until_its_timeout(
     tmp_path: Path, cluster: Cluster
 ):

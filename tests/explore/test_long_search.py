@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,6 +24,7 @@ from offbook.explore import (
     choose_opening,
     explore,
 )
+from offbook.runs.engines import Engine, LocalEngine, RunJobs, SetupOf
 from tests.explore.worlds import MOCKS, PROMPT, broken_shop, fixed_shop, never_twice
 
 
@@ -62,9 +66,45 @@ def hanging_world() -> Any:
     return session(extensions=[extension], mock_tools=MOCKS)
 
 
-def test_a_hang_in_one_of_several_processes_is_found_once():
-    found = find(hanging_world, runs=12, jobs=2, deadline=1)
+class OtherMachine(Engine, frozen=True):
+    """An engine that gets the function as a cluster does: as a pickle."""
+
+    address: str = ""
+
+    def open(
+        self,
+        function: Callable[[Any], object],
+        timeout_of: Callable[[Any], float],
+        setup_of: SetupOf,
+    ) -> AbstractContextManager[RunJobs]:
+        sent = pickle.loads(pickle.dumps((function, setup_of)))  # noqa: S301 - of this test
+        return LocalEngine(2, ahead=1).open(sent[0], timeout_of, sent[1])
+
+
+@pytest.fixture
+def other_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("offbook.runs.ray_engine.RayEngine", OtherMachine)
+
+
+@pytest.mark.usefixtures("other_machine")
+def test_the_same_seed_finds_the_same_on_a_cluster(tmp_path: Path):
+    one = find(broken_shop, never_twice, runs=90, trace=tmp_path / "one.jsonl")
+    other = find(broken_shop, never_twice, runs=90, engine="ray", trace=tmp_path / "other.jsonl")
+    assert [f.script for f in one.findings] == [f.script for f in other.findings] != []
+    assert (one.behaviours, one.states, one.called) == (
+        other.behaviours,
+        other.states,
+        other.called,
+    )
+    assert other.trace == str(tmp_path / "other.jsonl")
+
+
+@pytest.mark.usefixtures("other_machine")
+@pytest.mark.parametrize("options", [{"jobs": 2}, {"engine": "ray"}])
+def test_a_hang_in_one_of_several_processes_is_found_once(options: Any):
+    found = find(hanging_world, runs=12, deadline=0.5, **options)
     assert [finding.invariant for finding in found.findings] == ["no hang"]
+    assert 'call("wait"' in found.findings[0].script
     assert found.behaviours == 12
 
 
@@ -184,6 +224,10 @@ def test_a_file_that_is_no_script_is_refused_with_its_name(
         ({"jobs": 2, "deadline": None}, "jobs needs a deadline"),
         ({"jobs": 2, "depth": 2}, "depth excludes"),
         ({"corpus": "corpus", "depth": 2}, "depth excludes"),
+        ({"engine": "ray", "depth": 2}, "depth excludes"),
+        ({"engine": "ray", "deadline": None}, "engine needs a deadline"),
+        ({"engine": "rey"}, "no such engine 'rey'"),
+        ({"address": "10.0.0.5:6379"}, "--address is that of a Ray cluster"),
     ],
 )
 def test_wrong_options_of_a_long_search_are_refused(options: Any, message: str):

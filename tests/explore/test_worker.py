@@ -90,7 +90,7 @@ def test_the_search_goes_on_after_a_hang():
 @pytest.mark.parametrize(
     "end, message",
     [
-        (lambda: os._exit(3), "the process of the agent exited with code 3"),
+        (lambda: os._exit(3), "the process of the agent exited with 3"),
         (lambda: os.kill(os.getpid(), signal.SIGKILL), "was killed by SIGKILL"),
     ],
 )
@@ -153,13 +153,14 @@ def test_nothing_is_left_of_a_worker_that_was_killed(
 
 
 HANGING = """
-import os, sys, time
+import os, time
 from offbook import session
 
 def extension(api):
     @api.tool("wait", parameters={"type": "object", "properties": {}})
     def wait(params, ctx):
-        print("waiting", os.getpid(), file=sys.stderr, flush=True)
+        with open(os.environ["WAITING"], "w") as file:  # a named pipe
+            file.write(str(os.getpid()))
         while True:
             time.sleep(1)
 
@@ -173,11 +174,13 @@ def world():
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_a_search_that_hangs_and_its_worker(tmp_path: Path, number: signal.Signals):
     (tmp_path / "hanging.py").write_text(HANGING)
+    waiting = tmp_path / "waiting"
+    os.mkfifo(waiting)
     command = [sys.executable, "-m", "offbook", "explore", "hanging:world", "Go"]
-    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        line = next(line for line in process.stderr if line.startswith("waiting"))
+    environment = {**os.environ, "WAITING": str(waiting)}
+    with subprocess.Popen(command, cwd=tmp_path, env=environment) as process:
+        pid = int(waiting.read_text())
         process.send_signal(number)
         assert process.wait(30) != 0
     with pytest.raises(ProcessLookupError):
-        os.kill(int(line.split()[1]), 0)
+        os.kill(pid, 0)

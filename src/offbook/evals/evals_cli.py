@@ -13,6 +13,9 @@ from msgspec import structs
 
 from offbook.cli_options import (
     FILE_PATH,
+    address_option,
+    engine_option,
+    jobs_option,
     json_option,
     live_options,
     print_json,
@@ -95,9 +98,7 @@ def _parse_where(
 @click.option("--by", multiple=True, metavar="KEY", help="A table by this metadata; repeatable.")
 @click.option("--retry-errors", is_flag=True, help="With --resume: run trials with an error again.")
 @click.option("--trials", type=click.IntRange(min=1), help="Run each case so many times.")
-@click.option(
-    "--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Worker processes."
-)
+@jobs_option
 @click.option(
     "--shard", default="1/1", callback=_parse_shard, metavar="I/N", help="Run one of N parts."
 )
@@ -134,16 +135,8 @@ def _parse_where(
     "--judge", default="", metavar="FILE|PROVIDER", help="The judge of llm-judge rubrics."
 )
 @click.option("--judge-model", default="", metavar="NAME", help="The model of the judge.")
-@click.option(
-    "--engine",
-    type=click.Choice(["local", "ray"]),
-    default="local",
-    show_default=True,
-    help="Where cases run.",
-)
-@click.option(
-    "--address", default="", metavar="URL", help="The Ray cluster; without it, one on this machine."
-)
+@engine_option
+@address_option
 @click.option(
     "--report",
     "reports",

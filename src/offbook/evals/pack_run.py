@@ -49,13 +49,12 @@ from offbook.options import require_some
 from offbook.runs.engines import (
     DEFAULT_TIMEOUT,
     MAX_AHEAD,
-    Engine,
     FinishedJob,
     LocalEngine,
     LostJob,
     Setup,
 )
-from offbook.runs.ray_engine import RayEngine
+from offbook.runs.ray_engine import choose_engine
 from offbook.runs.result_identity import MISSING, IdentityDigest, Surroundings, find_change
 from offbook.sources.live import LiveLimits
 from offbook.version import VERSION
@@ -467,8 +466,7 @@ class _Run:
         options = self.options
         # A run with real models that stops at its cost limit has as few trials under way as it can.
         ahead = 1 if options.live else MAX_AHEAD
-        is_ray = options.engine == "ray"
-        engine: Engine = RayEngine(options.address) if is_ray else LocalEngine(options.jobs, ahead)
+        engine = choose_engine(options.engine, options.address, options.jobs, ahead)
         evaluator = Evaluator(self.packs, options, self.directory.path)
         return engine.submit(
             evaluator, trials, timeout_of=self._timeout_of, setup_of=evaluator.subject_of

@@ -8,14 +8,17 @@ import sys
 from collections.abc import Callable
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import click
 import msgspec
 
 from offbook.cli_options import (
     FILE_PATH,
+    address_option,
     deadline_option,
+    engine_option,
+    jobs_option,
     json_option,
     print_json,
     script_option,
@@ -33,6 +36,7 @@ from offbook.files import (
 if TYPE_CHECKING:
     from offbook.explore.search import Counterexample, Exploration
     from offbook.explore.tool_policy import ToolPolicy
+    from offbook.runs.rehearsal import Rehearsal
 
 COMMAND_DEADLINE = 60.0  # seconds: a program starts first
 
@@ -43,6 +47,7 @@ Example:
   offbook explore shop:world "Refund order 7" --runs 2000 --save tests/test_found.py
   offbook explore shop:world "Refund order 7" --depth 3
   offbook explore shop:world "Refund order 7" --minutes 30 --jobs 8 --corpus tests/corpus
+  offbook explore shop:world "Refund order 7" --minutes 30 --engine ray --address 10.0.0.5:6379
   offbook explore "Refund order 7" -- python agent.py {prompt}
 
 \b
@@ -69,9 +74,9 @@ Exit codes:
 @click.option("--steps", default=5, show_default=True, type=click.IntRange(1))
 @click.option("--seed", default=0, show_default=True)
 @click.option("--depth", default=0, type=click.IntRange(0), help="Try all scripts of this length.")
-@click.option(
-    "--jobs", default=1, show_default=True, type=click.IntRange(1), help="Worker processes."
-)
+@jobs_option
+@engine_option
+@address_option
 @click.option(
     "--minutes", type=click.FloatRange(min=0, min_open=True), help="How long to search at most."
 )
@@ -104,6 +109,8 @@ def explore_command(  # noqa: PLR0913 - the options of the command
     seed: int,
     depth: int,
     jobs: int,
+    engine: Literal["local", "ray"],
+    address: str,
     minutes: float | None,
     corpus: Path | None,
     gives_up: tuple[str, ...],
@@ -139,6 +146,8 @@ def explore_command(  # noqa: PLR0913 - the options of the command
             seed=seed,
             depth=depth,
             jobs=jobs,
+            engine=engine,
+            address=address,
             minutes=minutes,
             corpus=corpus,
             gives_up=exceptions,
@@ -181,6 +190,34 @@ def _show_corpus(found: Exploration, corpus: Path | None) -> None:
         click.echo(f"corpus: {scripts}; what was reached and never reached: offbook view {corpus}")
 
 
+class CommandWorld(NamedTuple):
+    """A world that runs a command. Unlike a lambda, it can be sent to another machine."""
+
+    words: list[str]
+
+    def __call__(self) -> Rehearsal:
+        from offbook.runs.api import drive
+        from offbook.subjects.clis.clients import Command
+
+        return drive(Command(self.words))
+
+
+class AgentWorld:
+    """A world that drives an agent, which another machine imports by its name."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.__wrapped__: Any = import_object(name)  # its code has values worth a try
+
+    def __reduce__(self) -> tuple[type[AgentWorld], tuple[str]]:
+        return type(self), (self._name,)
+
+    def __call__(self) -> Rehearsal:
+        from offbook.runs.api import drive
+
+        return drive(self.__wrapped__)
+
+
 class Target(NamedTuple):
     """What is explored, and how a saved test writes it.
 
@@ -200,8 +237,6 @@ def _read_target(arguments: tuple[str, ...], save: Path | None) -> Target:
     words = list(arguments[: len(arguments) - len(command)])
     if command and words:
         from offbook.explore.moves import literal
-        from offbook.runs.api import drive
-        from offbook.subjects.clis.clients import Command
 
         # Each behaviour runs in an empty folder; the files of the command stay where they are.
         found = [str(Path(word).absolute()) if Path(word).is_file() else word for word in command]
@@ -212,9 +247,7 @@ def _read_target(arguments: tuple[str, ...], save: Path | None) -> Target:
             else f"str(HERE / {literal(_relative(word, save or Path()))})"
             for word, path in zip(command, found, strict=True)
         )
-        return Target(
-            lambda: drive(Command(found)), words, name="", source=f"drive(Command([{shown}]))"
-        )
+        return Target(CommandWorld(found), words, name="", source=f"drive(Command([{shown}]))")
     if command or len(words) < 2:  # noqa: PLR2004 - the world and the prompt
         raise UsageError(
             "expected an agent or a world and a prompt, or a prompt and a command",
@@ -226,10 +259,9 @@ def _read_target(arguments: tuple[str, ...], save: Path | None) -> Target:
         p.default is not p.empty for p in signature(found).parameters.values()
     ):
         return Target(found, prompts, name, source="")
-    from offbook.runs.api import drive
-
-    drive(found).dispose(failed=True)  # an object that cannot be driven is an error here
-    return Target(lambda: drive(found), prompts, name, f"drive({name.partition(':')[2]})")
+    world = AgentWorld(name)
+    world().dispose(failed=True)  # an object that cannot be driven is an error here
+    return Target(world, prompts, name, f"drive({name.partition(':')[2]})")
 
 
 def _read_values(given: tuple[str, ...]) -> dict[str, list[Any]]:

@@ -89,9 +89,10 @@ class Job(msgspec.Struct, frozen=True):
     """A behaviour to play: that of a seed, the moves of a script, or its text as it is pasted.
 
     `prompt` is the first one of a script. With a seed, `moves` are the first ones. Only with
-    `records`, a trace is written, to the file `trace` if it is given. With `announces`, each move
-    is reported when it is made: of a behaviour that hangs, this is all that is known. With
-    `observes`, it is noted what was reached, and a script that the agent outgrew is no error.
+    `records`, a trace is written, to the file `trace` if it is given. `announces` is the file to
+    which each move is written when it is made: of a behaviour that hangs, this is all that is
+    known. With `observes`, it is noted what was reached, and a script that the agent outgrew is no
+    error.
     """
 
     seed: str = ""
@@ -100,7 +101,7 @@ class Job(msgspec.Struct, frozen=True):
     moves: tuple[Move, ...] = ()
     text: str = ""
     records: bool = False
-    announces: bool = False
+    announces: str = ""
     observes: bool = False
     trace: str = ""
 

@@ -10,7 +10,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import msgspec
 
@@ -41,13 +41,13 @@ from offbook.explore.playing import (
     Behaviour,
     Invariant,
     Job,
-    Stage,
     World,
     check_invariant,
     name_of,
 )
 from offbook.explore.shrinking import shrink
-from offbook.explore.worker import Player, Players
+from offbook.explore.worker import Players, StagePlan
+from offbook.runs.ray_engine import choose_engine
 from offbook.runs.run import in_event_loop
 
 if TYPE_CHECKING:
@@ -58,13 +58,24 @@ if TYPE_CHECKING:
 Progress = Callable[["Exploration"], object]
 DEADLINE = 20.0  # seconds for one behaviour
 ARGUMENTS_PER_TOOL = 3  # that an exhaustive search tries
-CHUNK_SECONDS, LARGEST_CHUNK = 0.2, 32  # behaviours that are played before the next look at them
+LARGEST_CHUNK = 32  # for each process
 MAX_FINDINGS = 10  # different ones; then the search ends
 MAX_SHRUNK = 4  # of one invariant: most behaviours that break it have the same cause
 RUNS = 500
 OF_CORPUS = -1  # the number of a script of the corpus
 LONG = 60  # seconds of a search whose states are counted by the minute
 MAX_HANGS = 30  # tries to shorten a script that hangs: each takes a second
+
+
+class Chunk(NamedTuple):
+    """How many behaviours are played before the next look at them: as many as take this time."""
+
+    first: int
+    largest: int
+    seconds: float
+
+
+RAY_CHUNK = Chunk(64, 2048, 5.0)  # a task of a cluster begins with a new process
 
 
 class Counterexample(msgspec.Struct, frozen=True):
@@ -161,6 +172,8 @@ def explore(  # noqa: PLR0913 - the options of a search
     without: Sequence[str] = (),
     deadline: float | None = DEADLINE,
     jobs: int = 1,
+    engine: Literal["local", "ray"] = "local",
+    address: str = "",
     minutes: float | None = None,
     corpus: Path | str | None = None,
     trace: Path | str | None = None,
@@ -175,8 +188,10 @@ def explore(  # noqa: PLR0913 - the options of a search
         explore(world, "Refund order 7", lambda run, shop: len(shop.refunds) <= 1)
 
     Each of `runs` behaviours (500, or as many as there are in `minutes`) has up to `steps` messages
-    of the model, chosen by `seed`; `jobs` processes play them. Scripts that reached something new
-    are kept in the folder `corpus`, and a later search begins with those that are there. With
+    of the model, chosen by `seed`; `jobs` processes play them, or with `engine="ray"` the machines
+    of a cluster, which import the world: it is a function at the top level of a module. Scripts
+    that reached something new are kept in the folder `corpus`, and a later search begins with those
+    that are there. With
     `depth`, all scripts of that many messages are tried instead, except those that lead to a state
     which was reached before. Several prompts are those of several users. In every search some
     things always hold, such as that the agent raises no exception, except for those in `gives_up`,
@@ -189,25 +204,23 @@ def explore(  # noqa: PLR0913 - the options of a search
     """
     prompts = (prompt,) if isinstance(prompt, str) else tuple(prompt)
     _check_arguments(world, prompts, invariants, runs, steps, values, deadline)
-    _check_engine(depth, deadline, jobs, minutes, corpus)
+    _check_engine(depth, deadline, jobs, engine, minutes, corpus)
     if runs is None:
         runs = RUNS if minutes is None else sys.maxsize
     check_names(without)
     path = None if trace is None else Path(trace).absolute()
     kinds = (gives_up,) if isinstance(gives_up, type) else tuple(gives_up)
-
-    def open_stage() -> Stage:
-        return Stage(world, prompts, invariants, kinds, values, path, without)
-
+    plan = StagePlan(world, prompts, invariants, kinds, values, path, without)
     found = Exploration(prompts[0], seed)
     stored = None if corpus is None else Corpus(Path(corpus))
-    with Players(open_stage, deadline, jobs) as players:
+    with Players(plan, deadline, choose_engine(engine, address, jobs)) as players:
         search = Search(players, found, without, stored, progress)
         if depth:
             arguments = ArgumentValues(values or {}, "\n".join(prompts))
             search.enumerate(arguments, depth, runs)
         else:
-            search.draw(seed, runs, steps, math.inf if minutes is None else 60 * minutes)
+            chunk = RAY_CHUNK if engine == "ray" else Chunk(jobs, LARGEST_CHUNK * jobs, 0.2)
+            search.draw(seed, runs, steps, math.inf if minutes is None else 60 * minutes, chunk)
     if found.findings:
         error = InvariantBroken(describe(found))
         error.exploration = found
@@ -243,16 +256,19 @@ def replay(
     for invariant in invariants:
         check_invariant(invariant)
     check_names(without)
-
-    def open_stage() -> Stage:
-        stage = Stage(world, ("",), invariants, kinds, without=without)
-        stage.script, stage.faults = script, tuple(faults)
-        return stage
-
+    plan = StagePlan(
+        world,
+        ("",),
+        invariants,
+        kinds,
+        without=without,
+        script=script,
+        faults=tuple(faults),
+    )
     if deadline is not None:
-        with Player(open_stage, deadline) as player:
-            _raise_violation(player.play_one(Job(records=False)))
-    with open_stage() as stage:
+        with Players(plan, deadline) as players:
+            _raise_violation(players.play_one(Job(records=False)))
+    with plan.open() as stage:
         behaviour = stage.play(Job())
         run = stage.last_run
     _raise_violation(behaviour)
@@ -302,17 +318,26 @@ def _check_arguments(
 
 
 def _check_engine(
-    depth: int, deadline: float | None, jobs: int, minutes: float | None, corpus: object
+    depth: int,
+    deadline: float | None,
+    jobs: int,
+    engine: str,
+    minutes: float | None,
+    corpus: object,
 ) -> None:
+    require_known("no such engine", engine, ("local", "ray"))
     if jobs < 1 or (minutes is not None and not minutes > 0):
         raise UsageError("jobs must be 1 or more, and minutes more than 0")
-    if depth and (jobs > 1 or minutes is not None or corpus is not None):
+    many = jobs > 1 or engine == "ray"
+    if depth and (many or minutes is not None or corpus is not None):
         raise UsageError(
-            "depth excludes jobs, minutes and corpus", hint="all scripts are tried in their order"
+            "depth excludes jobs, engine, minutes and corpus",
+            hint="all scripts are tried in their order",
         )
-    if jobs > 1 and deadline is None:
+    if many and deadline is None:
         raise UsageError(
-            "jobs needs a deadline: without one, the world runs in this process",
+            f"{'jobs' if jobs > 1 else 'engine'} needs a deadline: without one, the world runs in"
+            " this process",
             hint="leave out deadline=None",
         )
 
@@ -351,7 +376,6 @@ class Search:
         progress: Progress | None = None,
     ) -> None:
         self._players = players
-        self._player = players.first
         self._found = found
         self._without = {ORACLES[name].title for name in without}
         self._corpus = corpus
@@ -361,12 +385,12 @@ class Search:
         if corpus is not None:
             found.corpus, found.kept = str(corpus.folder), len(corpus.scripts)
 
-    def draw(self, seed: int, runs: int, steps: int, seconds: float) -> None:
+    def draw(self, seed: int, runs: int, steps: int, seconds: float, size: Chunk) -> None:
         """Play the scripts of the corpus, and the behaviours of a seed."""
         found = self._found
         jobs = _list_jobs(found, seed, runs, steps, self._corpus)
         last: Job | None = None
-        for chunk in _chunks(jobs, len(self._players)):
+        for chunk in _chunks(jobs, size):
             # All of them before the first look: a violation is played again, many times.
             played = self._players.play([job for _, job in chunk])
             for (number, job), behaviour in zip(chunk, played, strict=True):
@@ -378,7 +402,8 @@ class Search:
                 break
         # Which one is the last was not known before.
         if last is not None and not found.findings and not found.trace:
-            found.trace = self._player.play_one(msgspec.structs.replace(last, records=True)).trace
+            last = msgspec.structs.replace(last, records=True)
+            found.trace = self._players.play_one(last).trace
 
     def enumerate(self, arguments: ArgumentValues, depth: int, runs: int) -> None:
         """Try all scripts up to a depth, the shortest first; equal states are continued once."""
@@ -387,7 +412,7 @@ class Search:
         while queue and found.behaviours < runs and not found.findings:
             moves = queue.popleft()
             job = Job(moves=moves, records=not queue or found.behaviours == runs - 1)
-            behaviour = self._player.play_one(job)
+            behaviour = self._players.play_one(job)
             is_new = behaviour.state not in found.states
             self._note(behaviour, found.behaviours, job)
             if not is_new or len(moves) == depth:
@@ -423,8 +448,6 @@ class Search:
             if finding.cause not in {other.cause for other in found.findings}:
                 found.findings.append(finding)
                 self._keep(Job(prompt=behaviour.prompt, moves=finding.moves), finding)
-            if violation.invariant == HANG:
-                self._players.pace.known_hangs.add(violation.key)
         if behaviour.reached:
             self._keep(job, None, behaviour)
         if self._progress is not None:
@@ -449,7 +472,7 @@ class Search:
         self._found.kept = len(self._corpus.scripts)
         # A script that hangs would hang again.
         if path and script.broke not in {HANG, CRASH}:
-            self._player.play_one(msgspec.structs.replace(job, records=True, trace=path))
+            self._players.play_one(msgspec.structs.replace(job, records=True, trace=path))
 
     def _is_known(self, violation: BrokenInvariant, moves: tuple[Move, ...]) -> bool:
         """Return whether a violation has the cause of a finding, as far as the moves show it."""
@@ -466,13 +489,13 @@ class Search:
         self, behaviour: Behaviour, violation: BrokenInvariant, number: int
     ) -> Counterexample:
         """Return the finding for a violation, with the smallest script that repeats it."""
-        player = self._player
+        players = self._players
         records = not self._found.findings  # the trace is that of the first one
         prompt = behaviour.prompt or self._found.prompt
 
         def play(moves: tuple[Move, ...], *, text: str = "", records: bool = False) -> Behaviour:
             job = Job(prompt=prompt, moves=moves, text=text, records=records)
-            return player.play_one(job, player.patience)
+            return players.play_one(job, players.patience)
 
         def find(behaviour: Behaviour) -> BrokenInvariant | None:
             same = (other for other in behaviour.violations if other.key == violation.key)
@@ -536,14 +559,15 @@ def _list_jobs(
         yield number, Job(name, steps, moves=opening, observes=observes, records=records)
 
 
-def _chunks(jobs: Iterator[tuple[int, Job]], players: int) -> Iterator[list[tuple[int, Job]]]:
-    """Yield the jobs in chunks that take a fraction of a second."""
-    size = 1
-    while chunk := [*islice(jobs, size * players)]:
+def _chunks(jobs: Iterator[tuple[int, Job]], chunk: Chunk) -> Iterator[list[tuple[int, Job]]]:
+    """Yield the jobs in chunks that take the same time."""
+    size = chunk.first
+    while part := [*islice(jobs, size)]:
         began = time.monotonic()
-        yield chunk
-        seconds = (time.monotonic() - began) / len(chunk) * players
-        size = max(1, min(2 * size, LARGEST_CHUNK, int(CHUNK_SECONDS / max(seconds, 1e-6))))
+        yield part
+        seconds = (time.monotonic() - began) / len(part)
+        size = min(2 * size, chunk.largest, int(chunk.seconds / max(seconds, 1e-6)))
+        size = max(chunk.first, size)
 
 
 def _contains(moves: Sequence[Move], smaller: Sequence[Move]) -> bool:
