@@ -1,7 +1,7 @@
 """The options, arguments and output that commands share.
 
-The command line of the core and those of the capabilities use them, so that `--json`, `--trace` or
-`--env` mean the same everywhere.
+The command line of the core and those of the capabilities use them, so that `--json` or `--trace`
+mean the same everywhere.
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ def echo(text: object = "", *, err: bool = False, nl: bool = True) -> None:
 
 
 PORT_NUMBER = click.IntRange(0, 65_535)
-VALUE_HELP = "JSON, a JSON or YAML file, or - for stdin"
 P = ParamSpec("P")
 REDACT_KEYS = ("patterns", "paths", "presets")
 
@@ -48,9 +47,6 @@ deadline_option = click.option(
     show_default=True,
     type=click.FloatRange(min=0, min_open=True),
     help="Seconds before the command is stopped.",
-)
-env_option = click.option(
-    "--env", multiple=True, metavar="NAME[=VALUE]", help="Variable for the agent; repeatable."
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 jobs_option = click.option(
@@ -291,38 +287,6 @@ def read_object(text: str | None, name: str) -> dict[str, Any] | None:
     """Return the value of an option that has to be an object."""
     value = None if text is None else read_value(text, name)
     return decode(value, dict[str, Any] | None, name, hint='{"name": …}')
-
-
-def read_list(texts: tuple[str, ...], name: str) -> list[Any]:
-    """Return the values of a repeatable option in order; each may be one value or a list."""
-    values: list[Any] = []
-    for text in texts:
-        value = read_value(text, name)
-        values += value if isinstance(value, list) else [value]
-    return values
-
-
-def read_pairs(texts: tuple[str, ...], name: str) -> dict[str, str]:
-    """Return the values of a repeatable NAME=VALUE option."""
-    pairs: dict[str, str] = {}
-    for text in texts:
-        key, sign, value = text.partition("=")
-        if not sign or not key:
-            raise UsageError(f"invalid {name} {text!r}", hint="write NAME=VALUE")
-        pairs[key] = value
-    return pairs
-
-
-def read_env(texts: tuple[str, ...]) -> dict[str, str]:
-    """Return the variables of `--env`: NAME=VALUE, or NAME for the value in this environment."""
-    inherited = [text for text in texts if "=" not in text]
-    missing = [name for name in inherited if name not in os.environ]
-    if missing:
-        raise UsageError(
-            f"environment variable {missing[0]!r} is not set", hint=f"--env {missing[0]}=VALUE"
-        )
-    pairs = read_pairs(tuple(text for text in texts if "=" in text), "env")
-    return {**{name: os.environ[name] for name in inherited}, **pairs}
 
 
 def read_redactions(texts: tuple[str, ...], presets: tuple[str, ...]) -> dict[str, Any]:

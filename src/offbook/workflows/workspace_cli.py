@@ -9,6 +9,7 @@ shorter names, the text for people and the exit code. A tool is imported when it
 from __future__ import annotations
 
 import inspect as signatures
+import os
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -19,19 +20,15 @@ import click
 from click.core import ParameterSource
 
 from offbook.cli_options import (
-    VALUE_HELP,
     describe_difference,
-    env_option,
     json_option,
     live_options,
     preset_option,
     print_json,
     print_redacted,
-    read_env,
-    read_list,
     read_object,
-    read_pairs,
     read_redactions,
+    read_value,
     refuse_together,
     refuse_without,
     use_colour,
@@ -54,6 +51,10 @@ OPTION_NAMES = {
     "test_name": ("--name",),
 }
 SPLIT = {"command", "judge_command"}  # a command line, as one option
+VALUE_HELP = "JSON, a JSON or YAML file, or - for stdin"
+ENV_OPTION = click.option(
+    "--env", multiple=True, metavar="NAME[=VALUE]", help="Variable for the agent; repeatable."
+)
 
 
 class WorkspaceCommand(NamedTuple):
@@ -89,7 +90,7 @@ def _add_parameter(
             callback
         )
     if name == "env":
-        return env_option(callback)
+        return ENV_OPTION(callback)
     names = OPTION_NAMES.get(name, (f"--{name.replace('_', '-')}",))
     text = PARAMETERS[name]
     options: dict[str, Any] = {"help": text, "default": None}
@@ -113,7 +114,7 @@ def _read(name: str, hint: Any, value: Any) -> Any:
     if name in SPLIT:
         return shlex.split(value) if isinstance(value, str) else list(value)
     if name == "env":
-        return read_env(value)
+        return _read_env(value)
     if name == "config" and not value.lstrip().startswith(("{", "[", "-")):
         from offbook.workflows.presets import read_preset
 
@@ -121,8 +122,40 @@ def _read(name: str, hint: Any, value: Any) -> Any:
     if get_origin(hint) is Mapping and name != "redactions":
         return read_object(value, name)
     if hint == Sequence[Any]:
-        return read_list(value, name)
+        return _read_list(value, name)
     return value
+
+
+def _read_list(texts: tuple[str, ...], name: str) -> list[Any]:
+    """Return the values of a repeatable option in order; each may be one value or a list."""
+    values: list[Any] = []
+    for text in texts:
+        value = read_value(text, name)
+        values += value if isinstance(value, list) else [value]
+    return values
+
+
+def _read_pairs(texts: tuple[str, ...], name: str) -> dict[str, str]:
+    """Return the values of a repeatable NAME=VALUE option."""
+    pairs: dict[str, str] = {}
+    for text in texts:
+        key, sign, value = text.partition("=")
+        if not sign or not key:
+            raise UsageError(f"invalid {name} {text!r}", hint="write NAME=VALUE")
+        pairs[key] = value
+    return pairs
+
+
+def _read_env(texts: tuple[str, ...]) -> dict[str, str]:
+    """Return the variables of `--env`: NAME=VALUE, or NAME for the value in this environment."""
+    inherited = [text for text in texts if "=" not in text]
+    missing = [name for name in inherited if name not in os.environ]
+    if missing:
+        raise UsageError(
+            f"environment variable {missing[0]!r} is not set", hint=f"--env {missing[0]}=VALUE"
+        )
+    pairs = _read_pairs(tuple(text for text in texts if "=" in text), "env")
+    return {**{name: os.environ[name] for name in inherited}, **pairs}
 
 
 def _tool_parameters(tool: str) -> dict[str, tuple[signatures.Parameter, Any]]:
@@ -226,7 +259,7 @@ def _show_setup(result: Any, _: object) -> None:
 
 def _prepare_setup(given: dict[str, Any]) -> str:
     # --fixture wins over a file of the same path in --fixtures.
-    pairs = read_pairs(given.pop("fixture", ()), "fixture")
+    pairs = _read_pairs(given.pop("fixture", ()), "fixture")
     given["fixtures"] = (given.get("fixtures") or {}) | pairs
     return ""
 
