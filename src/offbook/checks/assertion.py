@@ -80,8 +80,8 @@ MAX_NUMBER = sys.float_info.max
 
 def refuse_limits(limits: msgspec.Struct, value_fields: tuple[str, ...] = ()) -> None:
     """Raise a ValueError for a number that is infinite, not a number, or negative."""
-    for field in limits.__struct_fields__:
-        value = getattr(limits, field)
+    # As a tuple: a struct of a pack has dozens of fields, and thousands of cases.
+    for field, value in zip(limits.__struct_fields__, msgspec.structs.astuple(limits), strict=True):
         if isinstance(value, (int, float)) and field not in value_fields:
             if not abs(value) <= MAX_NUMBER:  # also false if it is not a number
                 raise ValueError(f"`{field}` must be a finite number, got {value}")

@@ -70,14 +70,15 @@ class Surroundings:
     """
 
     def __init__(self) -> None:
-        self._files: dict[Path, str] = {}
+        self._files: dict[str, str] = {}  # by their texts: to hash a path takes longer
         self._python: bytes = b""
 
     def digest_of(self, path: Path) -> str:
         """Return the digest of a file's content; a missing one differs from an empty one."""
-        if path not in self._files:
-            self._files[path] = digest_of(path)
-        return self._files[path]
+        digest = self._files.get(str(path))
+        if digest is None:
+            digest = self._files[str(path)] = digest_of(path)
+        return digest
 
     @property
     def python(self) -> bytes:
