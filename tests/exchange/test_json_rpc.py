@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from offbook.exchange.json_rpc import Peer
+from offbook.exchange.json_rpc import Peer, RpcError, decode_message
 
 
 async def refuse(method: str, params: Any) -> Any:
@@ -27,3 +27,13 @@ async def test_a_request_that_could_not_be_sent_leaves_no_error_of_asyncio():
     del peer
     gc.collect()
     assert reported == []
+
+
+def test_half_a_character_is_read_as_it_was_written():
+    assert decode_message(rb'{"text": "\ud83d"}') == {"text": "\ud83d"}
+
+
+@pytest.mark.parametrize("raw", [rb'["\ud83d"', rb'["\ud83d", NaN]', rb'["\ud83d", -Infinity]'])
+def test_half_a_character_makes_no_other_text_json(raw: bytes):
+    with pytest.raises(RpcError, match="invalid JSON"):
+        decode_message(raw)

@@ -264,18 +264,13 @@ def _compile(raw: bytes, where: str, kind: str, hint: str) -> SchemaValidator:
                 SchemaError(tuple(error.instance_path), error.message, error.instance)
                 for error in validator.iter_errors(value)
             ]
-        except UnicodeEncodeError:
-            return find_errors(_replace_halves(value))
+        except UnicodeEncodeError:  # half a character, which no validator reads
+            import json
+
+            text = json.dumps(value, ensure_ascii=False, default=repr)
+            return find_errors(json.loads(text.encode(errors="replace")))
 
     return find_errors
-
-
-def _replace_halves(value: Any) -> Any:
-    """Return a value with "?" for each half of a character, which no validator reads."""
-    import json  # most values have none
-
-    text = json.dumps(value, ensure_ascii=False, default=repr)
-    return json.loads(text.encode(errors="replace"))
 
 
 def argument_checker(tool: Tool) -> Callable[[Mapping[str, Any]], str]:

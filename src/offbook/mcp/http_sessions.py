@@ -26,6 +26,7 @@ from offbook.exchange.json_rpc import (
     decode_message,
     is_request_id,
 )
+from offbook.exchange.messages import to_json
 from offbook.mcp.server_session import ServedParts, ServerSession
 from offbook.runs.wiring import serve_handler
 from offbook.sources.server.connection import error_response
@@ -133,7 +134,7 @@ class _HttpSession:
     def _respond(self, messages: Messages) -> HttpResponse:
         async def chunks() -> AsyncIterator[bytes]:
             while (message := await messages.get()) is not None:
-                yield b"event: message\ndata: " + msgspec.json.encode(message) + b"\n\n"
+                yield b"event: message\ndata: " + to_json(message) + b"\n\n"
 
         return HttpResponse(200, {**EVENT_STREAM, **self._headers}, live_chunks=chunks())
 
