@@ -6,12 +6,13 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.explore import worlds
-from tests.forked import run_python
+from tests.forked import forked_command, run_python
 
 SHOP = Path(worlds.__file__).read_text()
 OPTIONS = ("Refund order 7", "--invariant", "shop:never_twice", "--runs", "200")
@@ -72,8 +73,10 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return run_python("-m", "offbook", "explore", *arguments, cwd=folder)
+def run(
+    folder: Path, *arguments: str, imports: Sequence[str] = ()
+) -> subprocess.CompletedProcess[str]:
+    return run_python("-m", "offbook", "explore", *arguments, cwd=folder, imports=imports)
 
 
 def test_a_broken_invariant_is_exit_code_1_with_the_script(folder: Path):
@@ -114,17 +117,17 @@ def test_an_agent_is_explored_without_a_world_and_its_saved_test_fails_until_it_
     folder: Path,
 ):
     (folder / "bots.py").write_text(BOT)
-    options = ("--runs", "40", "--without", "schema", "--save", "test_found.py")
-    outcome = run(folder, "bots:bot", "Divide 100", *options)
+    options = ("--runs", "12", "--without", "schema", "--save", "test_found.py")
+    outcome = run(folder, "bots:bot", "Divide 100", *options, imports=["openai"])
     assert "ZeroDivisionError" in outcome.stdout, outcome.stderr
-    broken = run_python(*PYTEST, cwd=folder)
+    broken = run_python(*PYTEST, cwd=folder, imports=["openai"])
     assert "ZeroDivisionError" in broken.stdout
     handled = (
         "    try:\n        return str(100 / by)\n    except Exception as e:\n        return repr(e)"
     )
     fixed_bot = BOT.replace("    return str(100 / by)", handled)
     (folder / "bots.py").write_text(fixed_bot)
-    assert "ZeroDivisionError" not in run_python(*PYTEST, cwd=folder).stdout
+    assert "ZeroDivisionError" not in (run_python(*PYTEST, cwd=folder, imports=["openai"]).stdout)
 
 
 def test_an_object_that_is_no_agent_is_refused(folder: Path):
@@ -139,9 +142,9 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, str]:
     """Return the folder of a command with its saved test, the exit code and the output."""
     folder = tmp_path_factory.mktemp("command")
     (folder / "agent.py").write_text(AGENT)
-    command = [sys.executable, "agent.py", "{prompt}"]
+    command = forked_command("agent.py", "{prompt}")
     save = ("--save", "tests/test_found.py")
-    outcome = run(folder, "Divide 100", "--runs", "40", *save, "--", *command)
+    outcome = run(folder, "Divide 100", "--runs", "12", *save, "--", *command)
     return folder, outcome.returncode, outcome.stdout
 
 
@@ -176,7 +179,7 @@ def test_a_saved_test_does_not_depend_on_the_folder_where_it_is_started(
 
 def test_a_command_that_hangs_is_found_within_the_deadline(folder: Path):
     (folder / "agent.py").write_text(AGENT.replace("str(100 / by)", "by or Event().wait()"))
-    command = [sys.executable, "agent.py", "{prompt}"]
+    command = forked_command("agent.py", "{prompt}")
     outcome = run(folder, "Divide 100", "--runs", "15", "--deadline", "5", "--", *command)
     assert "no hang: the agent did not end within 5 s" in outcome.stdout
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -60,8 +61,8 @@ def hanging_world() -> Any:
     def extension(api: Any) -> None:
         @api.tool("wait")
         def wait(params: Any, ctx: Any) -> str:
-            while True:
-                pass
+            threading.Event().wait()
+            return "never"
 
     return session(extensions=[extension], mock_tools=MOCKS)
 

@@ -59,7 +59,7 @@ def make_loop(flaw: str) -> Callable[[], Any]:
 
 
 def find(world: Any, *invariants: Any, **options: Any) -> Exploration:
-    arguments: dict[str, Any] = {"runs": 120, **options}
+    arguments: dict[str, Any] = {"runs": 30, **options}
     with pytest.raises(InvariantBroken) as caught:
         explore(world, "Find the chair", *invariants, **arguments)
     return cast("Exploration", caught.value.exploration)

@@ -15,7 +15,8 @@ from tests.explore.planted_bugs import PLANTED, PlantedBug
 from tests.forked import forked_command
 from tests.thorough import usual_rows
 
-RUNS = 60
+RUNS = 40
+RUNS_OF_A_COMMAND = 15  # each is a process
 MAX_MESSAGES = 3
 # bench/explore_bugs.py has more of these kinds.
 FURTHER = (
@@ -34,13 +35,13 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
     forked_command()
 
 
-def find(bug: PlantedBug) -> Counterexample:
+def find(bug: PlantedBug, runs: int) -> Counterexample:
     with pytest.raises(InvariantBroken) as caught:
         explore(
             bug.broken,
             bug.prompt,
             *bug.invariants,
-            runs=RUNS,
+            runs=runs,
             gives_up=bug.gives_up,
             values=bug.values,
         )
@@ -71,7 +72,7 @@ def save(name: str, script: str, path: Path) -> Callable[[], None]:
 def test_a_planted_bug_is_found_shrunk_and_its_saved_test_fails_until_it_is_fixed(
     name: str, tmp_path: Path
 ):
-    finding = find(PLANTED[name])
+    finding = find(PLANTED[name], RUNS_OF_A_COMMAND if name.endswith("command") else RUNS)
     assert finding.repeats
     assert len(finding.moves) <= MAX_MESSAGES
     with pytest.raises(InvariantBroken):

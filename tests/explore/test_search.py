@@ -29,7 +29,8 @@ from offbook.runs import Run
 from tests.explore.worlds import MOCKS, PROMPT, Shop, broken_shop, fixed_shop, never_twice
 from tests.forked import run_python
 
-RUNS = 200
+RUNS = 60  # the bug of the shop is found in fewer
+MANY_RUNS = 200
 ROOT = Path(__file__).parents[2]
 
 
@@ -40,8 +41,14 @@ def find(world: Any = broken_shop, *invariants: Any, **options: Any) -> list[Cou
     return cast("Exploration", caught.value.exploration).findings
 
 
-def test_two_refunds_at_once_are_found_and_shrunk_to_one_message():
+@pytest.fixture(scope="module")
+def finding() -> Counterexample:
+    """Return what a search finds in the shop."""
     (finding,) = find()
+    return finding
+
+
+def test_two_refunds_at_once_are_found_and_shrunk_to_one_message(finding: Counterexample):
     assert finding.script == (
         'when("Refund order 7", [\n'
         '    [call("refund", {"number": 7}), call("refund", {"number": 7})],\n'
@@ -50,20 +57,18 @@ def test_two_refunds_at_once_are_found_and_shrunk_to_one_message():
     )
 
 
-def test_the_script_fails_when_it_is_pasted():
-    (finding,) = find()
+def test_the_script_fails_when_it_is_pasted(finding: Counterexample):
     with pytest.raises(InvariantBroken, match=r"refunded \[7, 7\]"):
         replay(broken_shop, run_rendered(finding.script), never_twice)
 
 
-def test_the_script_passes_when_the_bug_is_fixed():
-    (finding,) = find()
+def test_the_script_passes_when_the_bug_is_fixed(finding: Counterexample):
     assert replay(fixed_shop, run_rendered(finding.script), never_twice).tools
 
 
 def test_an_agent_without_the_bug_passes():
-    found = explore(fixed_shop, PROMPT, never_twice, runs=RUNS)
-    assert (found.behaviours, found.findings, found.never_called) == (RUNS, [], [])
+    found = explore(fixed_shop, PROMPT, never_twice, runs=MANY_RUNS)
+    assert (found.behaviours, found.findings, found.never_called) == (MANY_RUNS, [], [])
 
 
 def test_the_same_seed_finds_the_same():
@@ -71,16 +76,16 @@ def test_the_same_seed_finds_the_same():
 
 
 def test_another_seed_makes_other_moves():
-    assert find(seed=3)[0].run != find(seed=4)[0].run
+    assert find(seed=3)[0].run != find(seed=5)[0].run
 
 
 def test_the_message_has_the_script_the_run_and_the_seed():
     with pytest.raises(InvariantBroken) as caught:
-        explore(broken_shop, PROMPT, never_twice, runs=RUNS, seed=1)
+        explore(broken_shop, PROMPT, never_twice, runs=RUNS, seed=5)
     message = str(caught.value)
     assert message.startswith("never_twice: refunded [")
     assert 'call("refund"' in message
-    assert "seed=1" in message
+    assert "seed=5" in message
 
 
 def no_refund(_: Run, shop: Shop) -> bool:
@@ -290,7 +295,7 @@ from offbook.errors import InvariantBroken
 from offbook.explore import explore
 from tests.explore.worlds import PROMPT, broken_shop, never_twice
 try:
-    explore(broken_shop, PROMPT, never_twice, runs=300, seed=5)
+    explore(broken_shop, PROMPT, never_twice, runs=40, seed=5)
 except InvariantBroken as error:
     print(error)
 """
@@ -323,7 +328,7 @@ from tests.explore.worlds import PROMPT, broken_shop, never_twice
 @pytest.mark.parametrize("number", range(4))
 def test_search(number, worker_id):
     with pytest.raises(InvariantBroken) as caught:
-        explore(broken_shop, PROMPT, never_twice, runs=300, seed=5)
+        explore(broken_shop, PROMPT, never_twice, runs=40, seed=5)
     faults = []
     injector = FaultInjector(Faults(seed=5), faults.append)
     for _ in range(40):

@@ -61,7 +61,7 @@ def ignore_signals() -> None:
 
 
 def find(world: Any, *invariants: Any, **options: Any) -> list[Counterexample]:
-    arguments: dict[str, Any] = {"runs": 30, "deadline": SOON, **options}
+    arguments: dict[str, Any] = {"runs": 10, "deadline": SOON, **options}
     with pytest.raises(InvariantBroken) as caught:
         explore(world, PROMPT, *invariants, **arguments)
     return cast("Exploration", caught.value.exploration).findings
@@ -148,7 +148,7 @@ def test_nothing_is_left_of_a_worker_that_was_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    find(world_with(wait_for_ever), runs=40)
+    find(world_with(wait_for_ever))
     assert not [*tmp_path.iterdir()]
 
 
