@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import lru_cache, wraps
 from itertools import pairwise
 
 from offbook.secrets.key_formats import compile_pattern
@@ -111,6 +112,20 @@ _DIGIT = rb"[0-9]"
 _NO_DIGIT = rb"[^0-9]"
 
 
+MAX_REMEMBERED_LENGTH = 500
+
+
+def _remembered(judge: Callable[[bytes], bool]) -> Callable[[bytes], bool]:
+    """Remember the last verdicts: a conversation is read again with each of its requests."""
+    remember = lru_cache(maxsize=4096)(judge)
+
+    @wraps(judge)
+    def call(value: bytes) -> bool:
+        return remember(value) if len(value) <= MAX_REMEMBERED_LENGTH else judge(value)
+
+    return call
+
+
 def has_digit(value: bytes) -> bool:
     """Return whether there is a digit: there is one in nearly every key, and in hardly a word."""
     return compile_pattern(_DIGIT).search(value) is not None
@@ -130,6 +145,7 @@ def is_placeholder(value: bytes | str) -> bool:
     return compile_pattern(_PLACEHOLDER).fullmatch(raw) is not None
 
 
+@_remembered
 def is_plain(value: bytes) -> bool:
     """Return whether a value is obviously not a secret: a placeholder, a name, a type."""
     if (
@@ -162,6 +178,7 @@ def is_secret_value(value: bytes) -> bool:
     return not is_plain(value)
 
 
+@_remembered
 def looks_random(value: bytes) -> bool:
     """Return whether a value looks like a key or a good password, whatever its name."""
     return (
@@ -225,6 +242,7 @@ def is_whole_key(length: int, value: bytes) -> bool:
     )
 
 
+@_remembered
 def is_unlike_code(value: bytes) -> bool:
     """Return whether a value that is not quoted can be no variable, date, path or number.
 
