@@ -35,7 +35,10 @@ def command() -> list[str]:
 
 def test_a_recording_has_the_chosen_tracks(tape: Path):
     file = load_cassette(tape)
-    assert (len(file), file.header.tracks) == (3, ("model", "tools", "people", "http", "clock"))
+    assert (len(file), file.header.tracks) == (
+        3,
+        ("model", "tools", "people", "http", "clock", "files"),
+    )
     ended = run_offbook("replay", "tape.yaml", "--tracks", "all", *command(), cwd=tape.parent)
     assert ended.returncode == 0, ended.stderr
 

@@ -23,11 +23,10 @@ import hashlib
 import os
 import re
 import shlex
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from hashlib import sha256
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
@@ -427,11 +426,14 @@ class SnapshotDiff(msgspec.Struct, frozen=True):
 class FileStates:
     """The files of a folder, and what has changed in them since the last call.
 
-    A text of up to 16 KiB is given as it is, another file as its size and hash.
+    A text of up to 16 KiB is given as it is, another file as its size and hash. Folders with one of
+    the names `skipped` are left out. A folder with too many files is `truncated`.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, skipped: Collection[str] = ()) -> None:
+        self.truncated = False
         self._root = root
+        self._skipped = skipped
         self._known: dict[str, tuple[int, int, int]] = {}
 
     def changes(self) -> tuple[dict[str, str], list[str]]:
@@ -439,18 +441,39 @@ class FileStates:
         written: dict[str, str] = {}
         room = MAX_STATE_TEXTS
         with suppress(OSError):  # the agent may remove files meanwhile, or the whole folder
-            for name, path in islice(list_files(self._root), MAX_STATES):
-                stat = path.lstat()
-                state = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
-                if state != self._known.get(name):
-                    written[name] = _describe(path, min(MAX_STATE_TEXT, room))
-                    room = max(0, room - len(written[name]))
-                    self._known[name] = state
+            for name, path in self._find_changed():
+                written[name] = _describe(path, min(MAX_STATE_TEXT, room))
+                room = max(0, room - len(written[name]))
         # Not seen is not deleted: the list of files may have ended before.
         deleted = sorted(name for name in self._known if not os.path.lexists(self._root / name))
         for name in deleted:
             del self._known[name]
         return written, deleted
+
+    def skip(self) -> None:
+        """Leave out the changes until now, without reading a file."""
+        with suppress(OSError):
+            for _ in self._find_changed():
+                pass
+
+    def read(self, name: str) -> str | None:
+        """Return the text of a file as `changes` does, or None if there is none."""
+        with suppress(OSError):
+            if os.path.lexists(path := self._root / name):
+                return _describe(path, MAX_STATE_TEXT)
+        return None
+
+    def _find_changed(self) -> Iterator[tuple[str, Path]]:
+        files = list_files(self._root, skipped=self._skipped)
+        for number, (name, path) in enumerate(files):
+            if number == MAX_STATES:
+                self.truncated = True
+                return
+            stat = path.lstat()
+            state = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
+            if state != self._known.get(name):
+                yield name, path
+                self._known[name] = state
 
 
 def in_ci() -> bool:
@@ -466,16 +489,19 @@ def capture_snapshot(
 
 
 def list_files(
-    root: Path, include: Sequence[str] = (), exclude: Sequence[str] = ()
+    root: Path,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    skipped: Collection[str] = (),
 ) -> Iterator[tuple[str, Path]]:
     """Yield the relative name and the path of each selected file in a folder.
 
     `*` matches within a folder, `**` across folders; a pattern without a slash matches at any
-    depth.
+    depth. Folders with one of the names `skipped` are not entered.
     """
     excluded = [_compile_glob(pattern) for pattern in (*ALWAYS_EXCLUDED, *exclude)]
     included = [_compile_glob(pattern) for pattern in include]
-    for path in _walk(root):
+    for path in _walk(root, skipped):
         name = path.relative_to(root).as_posix()
         if included and not any(pattern.match(name) for pattern in included):
             continue
@@ -559,10 +585,11 @@ def split_lines(text: str) -> list[str]:
     return re.findall(r"[^\n]*\n|[^\n]+", text)
 
 
-def _walk(root: Path) -> Iterator[Path]:
+def _walk(root: Path, skipped: Collection[str]) -> Iterator[Path]:
     for path in sorted(root.iterdir()):
         if path.is_dir() and not path.is_symlink():
-            yield from _walk(path)
+            if path.name not in skipped:
+                yield from _walk(path, skipped)
         else:
             yield path
 

@@ -324,7 +324,7 @@ class Rehearsal:
             self._trace.start(self._files, self.subject.name)
             self._state.stop_watching = watch_termination()
             with use_hub(hub):
-                await self.subject.open(self._wiring.connect(self.cwd))
+                await self.subject.open(self._wiring.connect(self.cwd, self.trace))
             self._state.opened = True
         except BaseException as error:
             # A subject that failed to open may have started something: it is closed as well.

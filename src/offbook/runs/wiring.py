@@ -63,6 +63,8 @@ if TYPE_CHECKING:
     from offbook.trace.hub import Hub
 
 URLS_SHOWN = 4
+# Packages and caches, which are not the work of an agent.
+UNWATCHED_FOLDERS = {"__pycache__", "node_modules", ".venv", "venv", ".tox", ".cache"}
 HISTORY = "history"  # the one rule of `lenient` that holds for every subject
 
 
@@ -144,8 +146,9 @@ class Wiring:
             own = {tool: ToolAlias(name) for tool, name in names.items() if name != tool}
             self._own_aliases = {**own, **self._own_aliases}
 
-    def connect(self, cwd: Path) -> RunContext:
-        """Return the context in which the subject is opened."""
+    def connect(self, cwd: Path, trace: Path | None = None) -> RunContext:
+        """Return the context in which the subject is opened; it writes the trace in this file."""
+        self._watch_files(getattr(self._subject, "folder", None) or cwd, trace)
         # The tool calls of a subject that does not emit them are read from its requests.
         read_tools = not self._subject.emits_tool_calls
         url = ""
@@ -202,6 +205,19 @@ class Wiring:
         if watch is not None and watch is not getattr(self._subject, "tool_watch", None):
             self._undo.append(watch.open(context))
         return msgspec.structs.replace(context, source=source)
+
+    def _watch_files(self, folder: Path, trace: Path | None) -> None:
+        """Let a tape note the files that a command changes in its folder."""
+        track = getattr(self._source, "file_track", None)
+        if track is None or self._subject.model_access != "endpoint":
+            return
+        from offbook.checks.expected_files import FileStates
+
+        root = folder.absolute()
+        states = FileStates(root, UNWATCHED_FOLDERS)
+        states.skip()
+        track.watch(states, root, () if trace is None else (trace,))
+        self._undo.append(track.end)
 
     def _child_variables(self) -> Callable[[Mapping[str, str]], dict[str, str]]:
         """Return what adds the variables of the run to those of a process."""

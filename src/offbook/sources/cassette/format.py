@@ -247,13 +247,26 @@ class RecordedHttp(
         return preview(f"{self.method} {self.url} {self.body}".rstrip())
 
 
+class RecordedFile(
+    msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True
+):
+    """A file that a command wrote or removed in its folder.
+
+    `text` is normalized; that of a large or binary file is its size and its hash.
+    """
+
+    file: str
+    text: str = ""
+    removed: bool = False
+
+
 class Interaction(
     msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True
 ):
     """One request and its response; `at_ms` is its start, counted from that of the recording.
 
-    `tools`, `people` and `http` are the executions, the answers and the requests to other servers
-    that follow it. `inside` is the tool that sent the request.
+    `tools`, `people`, `http` and `files` are the executions, the answers, the requests to other
+    servers and the changed files that follow it. `inside` is the tool that sent the request.
     """
 
     id: int = 0
@@ -264,6 +277,7 @@ class Interaction(
     tools: tuple[RecordedTool, ...] = ()
     people: tuple[RecordedAnswer, ...] = ()
     http: tuple[RecordedHttp, ...] = ()
+    files: tuple[RecordedFile, ...] = ()
 
 
 class RecordedClock(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -329,7 +343,7 @@ class CassetteHeader(
     metadata: dict[str, Any] = {}
 
 
-TRACKS = ("model", "tools", "people", "http", "clock")
+TRACKS = ("model", "tools", "people", "http", "clock", "files")
 
 
 def parse_tracks(tracks: Tracks) -> tuple[str, ...]:

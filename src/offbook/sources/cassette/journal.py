@@ -41,6 +41,7 @@ from offbook.sources.cassette.format import (
     CassetteTitle,
     Interaction,
     RecordedAnswer,
+    RecordedFile,
     RecordedHttp,
     RecordedTool,
     interaction_to_dict,
@@ -354,13 +355,20 @@ class JournalHttp(msgspec.Struct, frozen=True, tag="http"):
     http: RecordedHttp
 
 
+class JournalFile(msgspec.Struct, frozen=True, tag="file"):
+    """A file that a command changed, and the interaction that the change follows."""
+
+    after: int
+    file: RecordedFile
+
+
 class JournalMerged(msgspec.Struct, frozen=True, tag="folded"):
     """The last line: the cassette with this digest contains everything above."""
 
     digest: str
 
 
-JournalTrack = JournalTool | JournalAnswer | JournalHttp
+JournalTrack = JournalTool | JournalAnswer | JournalHttp | JournalFile
 JournalLine = JournalOpening | JournalInteraction | JournalTrack | JournalMerged
 _decode = msgspec.json.Decoder(JournalLine).decode
 
@@ -396,6 +404,10 @@ class Journal:
     def add_http(self, after: int, http: RecordedHttp) -> None:
         """Write a request to another server."""
         self._write(JournalHttp(after, http))
+
+    def add_file(self, after: int, file: RecordedFile) -> None:
+        """Write a file that a command changed."""
+        self._write(JournalFile(after, file))
 
     def _write(self, line: JournalLine) -> None:
         if not self._is_open:
@@ -533,9 +545,10 @@ def _merged_text(
     for line in lines:
         if isinstance(line, JournalTrack):
             added.setdefault(line.after, []).append(line)
+    if 0 in added and finished:  # what happened before the first request is kept with it
+        first = finished[0].interaction.id
+        added[first] = [*added.pop(0), *added.get(first, [])]
     new = [_add_tracks(i.interaction, added.pop(i.interaction.id, [])) for i in finished]
-    if 0 in added and new:  # what happened before the first request is kept with it
-        new[0] = _add_tracks(new[0], added.pop(0))
     raw = append_interactions(raw, new)
     if not finished and not metadata and not added:
         return raw
@@ -564,8 +577,10 @@ def _add_tracks(item: Interaction, lines: Iterable[JournalTrack]) -> Interaction
     tools = tuple(line.tool for line in lines if isinstance(line, JournalTool))
     people = tuple(line.answer for line in lines if isinstance(line, JournalAnswer))
     http = tuple(line.http for line in lines if isinstance(line, JournalHttp))
+    files = tuple(line.file for line in lines if isinstance(line, JournalFile))
     return msgspec.structs.replace(
         item,
+        files=(*item.files, *files),
         tools=(*item.tools, *tools),
         people=(*item.people, *people),
         http=(*item.http, *http),

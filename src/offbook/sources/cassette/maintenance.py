@@ -101,11 +101,14 @@ def cassette_stats(path: Path) -> CassetteStats:
 NO_PYTHON = (
     "the command has no Python process: its clock and its random values are real in a replay"
 )
+MANY_FILES = "the folder has too many files: changes of some of them are not on the tape"
 
 
 def describe_limits(file: CassetteFile) -> list[str]:
     """Return what a replay of all tracks of a tape cannot answer, a line for each tool."""
-    lines = [NO_PYTHON] if file.header.metadata.get("clock_processes") == 0 else []
+    metadata = file.header.metadata
+    lines = [NO_PYTHON] if metadata.get("clock_processes") == 0 else []
+    lines += [MANY_FILES] if metadata.get("files_truncated") else []
     if "tools" not in file.header.tracks:
         return lines
     limits: dict[str, str] = {}

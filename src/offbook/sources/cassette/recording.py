@@ -25,6 +25,7 @@ from offbook.exchange.model import Reply, can_relay
 from offbook.exchange.people import ask_source
 from offbook.exchange.tool_track import running_tool
 from offbook.sources.cassette.clock_tracks import ClockRecorder, open_clock
+from offbook.sources.cassette.file_tracks import FileRecorder
 from offbook.sources.cassette.format import (
     ANY_HASH,
     MAIN_HAT,
@@ -87,9 +88,9 @@ class Recording:
     it. Appending extends it: requests that it has are answered from it, new ones are recorded.
     `redactions` are stored in the cassette; `roots` are folders that have another path in every
     run, and are stored as placeholders. `price` returns the cost of a reply, if known. `tracks`
-    are recorded: the model, and with `"all"` or `"model,tools,people,http,clock"` also the tools
-    that the agent runs in this process, the answers of people, requests to other servers, and the
-    time and the random values of the agent.
+    are recorded: the model, and with `"all"` or `"model,tools,people,http,clock,files"` also the
+    tools that the agent runs in this process, the answers of people, requests to other servers,
+    the time and the random values of the agent, and the files that a command changes.
     """
 
     def __init__(  # noqa: PLR0913 - the options of a recording
@@ -184,6 +185,9 @@ class Recording:
                 effects=self._effects,
             )
         self.tool_track = self._tracks if "tools" in recorded else None
+        self.file_track: FileRecorder | None = None
+        if "files" in recorded and self._tracks is not None:
+            self.file_track = FileRecorder(self._tracks.add_file, self._normalizer, self.path)
         self.http_track: HttpRecorder | None = None
         if "http" in recorded and self._tracks is not None:
             inner = getattr(source, "http_track", None)
@@ -204,6 +208,8 @@ class Recording:
 
     async def reply(self, request: Request, /) -> Reply:
         """Return the reply of the source, and store it; the errors of a provider are stored too."""
+        if self.file_track is not None:
+            self.file_track.note()
         if self._known is not None and (entry := self._known.take(request)) is not None:
             if self._timing is not None:
                 self._timing.move_to((entry.started_ms or 0) + entry.duration_ms)
@@ -353,6 +359,8 @@ class Recording:
         clock = self.clock_track
         if clock is not None and clock.processes is not None:
             fields["clock_processes"] = clock.processes
+        if self.file_track is not None and self.file_track.truncated:
+            fields["files_truncated"] = True
         hidden, _ = hide_roots(self._redaction.value(fields), self._normalizer.roots)
         self._stop_watching()
         self._journal.close(hidden)

@@ -35,6 +35,7 @@ from offbook.exchange.model import Request, can_relay
 from offbook.exchange.people import ask_source
 from offbook.files import wait_for_lock
 from offbook.sources.cassette.cassette_file import journal_path, open_cassette_file
+from offbook.sources.cassette.file_tracks import FileReplay
 from offbook.sources.cassette.format import (
     MAIN_HAT,
     Normalizer,
@@ -185,6 +186,9 @@ class Cassette:
             self.http_track = HttpReplay(self.file, entries, self._normalizer, tools=replayed)
         if "people" in self._tracks:
             self._people = PeopleReplay(self.file, entries, self._normalizer, tools=replayed)
+        self.file_track: FileReplay | None = None
+        if "files" in self._tracks and self._until is None:  # a fork changes other files
+            self.file_track = FileReplay(self.file, entries, self._normalizer)
         self._needs_prompt_hash = any(entry.prompt_only for entry in self.file.entries)
         self._replayed = 0
         if max_age is not None:
@@ -657,7 +661,8 @@ class Cassette:
 
     def judge_tracks(self) -> str | None:
         """Return what is left of the tools and the people of a tape, or None."""
-        return self._judge_tools() or self._judge_people() or self._judge_http()
+        differing_file = None if self.file_track is None else self.file_track.judge()
+        return self._judge_tools() or self._judge_people() or self._judge_http() or differing_file
 
     def _judge_tools(self) -> str | None:
         """Return what is wrong with the executions of tools at the end, or None."""

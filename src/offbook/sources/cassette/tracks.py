@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from offbook.exchange.people import Answer, PersonQuestion
     from offbook.exchange.tool_track import ToolRun, ToolTrack
     from offbook.sources.cassette.cassette_file import CassetteFile, Entry
-    from offbook.sources.cassette.format import Normalizer, RecordedHttp
+    from offbook.sources.cassette.format import Normalizer, RecordedFile, RecordedHttp
     from offbook.sources.cassette.journal import Journal
     from offbook.sources.cassette.tool_effects import ToolEffects
     from offbook.trace.redaction import Redaction
@@ -123,6 +123,11 @@ class TrackRecorder:
         """Write a request to another server."""
         with self._lock:
             self._journal.add_http(self._before, http)
+
+    def add_file(self, file: RecordedFile) -> None:
+        """Write a file that a command changed."""
+        with self._lock:
+            self._journal.add_file(self._latest, file)
 
     def _take_effects(self, tool: str) -> tuple[str, ...]:
         if self._effects is None:

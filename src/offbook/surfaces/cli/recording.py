@@ -114,7 +114,7 @@ command_argument = click.argument(
     "--tracks",
     default="model",
     show_default=True,
-    help="What is recorded: model, tools, people, http, clock, or all.",
+    help="What is recorded: model, tools, people, http, clock, files, or all.",
 )
 @upstream_option
 @redact_option
@@ -284,7 +284,7 @@ def _parse_price(text: str) -> tuple[str, float, float]:
     "--tracks",
     default="model",
     show_default=True,
-    help="What is answered from the tape: model, tools, people, http, clock, or all.",
+    help="What is answered from the tape: model, tools, people, http, clock, files, or all.",
 )
 @click.option("--until", type=int, metavar="N", help="Stop the run after interaction N.")
 @click.option(
