@@ -42,11 +42,13 @@ def test_a_script_calls_the_tools_of_a_server():
     ]
 
 
-def test_a_server_gets_half_a_character_as_the_model_wrote_it():
+def test_half_a_character_is_not_sent_to_a_server():
     half = call("find_order", {"number": "\ud800"}, invalid=True)
-    with drive(plain()) as rehearsal:
-        run = rehearsal.run(when("Find", [half, say("Done.")]))
-    assert run.results("find_order")[0].text == "number must be an integer"
+    with (
+        pytest.raises(UnicodeEncodeError, match="surrogates not allowed"),
+        drive(plain()) as rehearsal,
+    ):
+        rehearsal.run(when("Find", [half, say("Done.")]))
 
 
 @pytest.mark.parametrize(

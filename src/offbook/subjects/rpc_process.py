@@ -10,6 +10,8 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
+
 from offbook.errors import DeadlineExceeded, RunError
 from offbook.exchange.json_rpc import (
     JsonObject,
@@ -19,7 +21,6 @@ from offbook.exchange.json_rpc import (
     RpcError,
     decode_message,
 )
-from offbook.exchange.messages import to_json
 from offbook.secrets import excerpt, outgoing
 from offbook.subjects.process import StandardInput, converse, describe_exit
 
@@ -125,7 +126,8 @@ class RpcProcess:
         return [*dict.fromkeys(problems)]
 
     def _send(self, message: JsonObject) -> None:
-        self._stdin.write(to_json(message) + b"\n")
+        # Half a character is refused here: servers on the Python SDK do not answer it.
+        self._stdin.write(msgspec.json.encode(message) + b"\n")
 
     def _receive(self, stream: str, data: bytes) -> None:
         if stream == "stderr":
