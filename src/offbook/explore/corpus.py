@@ -46,7 +46,7 @@ class StoredScript(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def name(self) -> str:
         """The name of its files."""
-        text = json.dumps(_as_json([self.prompt, self.moves]))
+        text = _dump([self.prompt, self.moves])
         return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
@@ -77,8 +77,7 @@ class Corpus:
         if path.exists():
             return ""
         self.scripts.append(script)
-        # Half a character is escaped, which msgspec refuses.
-        write_atomic(path, json.dumps(_as_json(script), indent=1) + "\n")
+        write_atomic(path, _dump(script, 1) + "\n")
         return str(path.with_suffix(".jsonl"))
 
 
@@ -121,7 +120,7 @@ def read_script(path: Path) -> StoredScript:
     """Return a stored script."""
     text = read_text(path)
     try:
-        content = _with_places(json.loads(text))
+        content = json.loads(text, object_hook=_decode)
     except ValueError as error:
         raise FormatError(f"invalid JSON: {error}", path=path) from error
     script = convert(content, StoredScript, path=path, text=text)
@@ -136,29 +135,17 @@ def read_script(path: Path) -> StoredScript:
     return script
 
 
-def _as_json(value: Any) -> Any:
-    match value:
-        case Place(index, as_text):
-            return {PLACE: index, "as_text": as_text}
-        case msgspec.Struct():
-            return _as_json(msgspec.structs.asdict(value))
-        case dict():
-            items = cast("dict[str, Any]", value).items()
-            return {name: _as_json(item) for name, item in items}
-        case list() | tuple():
-            return [_as_json(item) for item in cast("list[Any]", value)]
-        case _:
-            return value
+def _dump(value: object, indent: int | None = None) -> str:
+    # Half a character is escaped, which msgspec refuses.
+    return json.dumps(value, indent=indent, default=_encode)
 
 
-def _with_places(value: Any) -> Any:
-    match value:
-        case {"$place": index, "as_text": as_text}:
-            return Place(index, as_text)
-        case dict():
-            items = cast("dict[str, Any]", value).items()
-            return {name: _with_places(item) for name, item in items}
-        case list():
-            return [_with_places(item) for item in cast("list[Any]", value)]
-        case _:
-            return value
+def _encode(value: object) -> dict[str, Any]:
+    if isinstance(value, Place):
+        return {PLACE: value.index, "as_text": value.as_text}
+    return msgspec.structs.asdict(cast("msgspec.Struct", value))
+
+
+def _decode(content: dict[str, Any]) -> Any:
+    is_place = {PLACE, "as_text"} <= content.keys()
+    return Place(content[PLACE], content["as_text"]) if is_place else content

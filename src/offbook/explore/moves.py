@@ -156,20 +156,29 @@ def _number_or_text(token: str) -> Any:
     return float(plain) if "." in plain else int(plain)
 
 
-def resolve(value: Any, seen: Sequence[Any]) -> Any:
-    """Return a value with the values of the results in its places."""
+def map_values(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Return a value with each part changed that is not an object and not a list."""
     match value:
-        case Place(index, as_text):
-            # A shortened script may have fewer results than the one that it was made from.
-            found = seen[index % len(seen)] if seen else index
-            return str(found) if as_text else found
         case dict():
             items = cast("dict[str, Any]", value).items()
-            return {name: resolve(item, seen) for name, item in items}
+            return {name: map_values(item, change) for name, item in items}
         case list():
-            return [resolve(item, seen) for item in cast("list[Any]", value)]
+            return [map_values(item, change) for item in cast("list[Any]", value)]
         case _:
-            return value
+            return change(value)
+
+
+def resolve(value: Any, seen: Sequence[Any]) -> Any:
+    """Return a value with the values of the results in its places."""
+
+    def fill(part: Any) -> Any:
+        if not isinstance(part, Place):
+            return part
+        # A shortened script may have fewer results than the one that it was made from.
+        found = seen[part.index % len(seen)] if seen else part.index
+        return str(found) if part.as_text else found
+
+    return map_values(value, fill)
 
 
 def has_place(value: Any) -> bool:

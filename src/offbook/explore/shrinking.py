@@ -15,7 +15,7 @@ import msgspec
 
 from offbook.determinism.shrinking import MAX_RUNS, without_parts
 from offbook.determinism.shrinking import shrink as shrink_value
-from offbook.explore.moves import END, GeneratedCall, Move, Place
+from offbook.explore.moves import END, GeneratedCall, Move, Place, map_values
 
 SIMPLE_VALUES: tuple[Any, ...] = (None, False, 0, 1, "", "a", [], {})
 SCALARS = (bool, int, float, str, Place)
@@ -169,18 +169,12 @@ def _map_arguments(move: Move, change: Callable[[str, Any], Any]) -> Move:
     """Return the move with each plain value changed; `change` gets its text and the value."""
 
     def apply(value: Any) -> Any:
-        match value:
-            case dict():
-                items = cast("dict[str, Any]", value).items()
-                return {name: apply(item) for name, item in items}
-            case list():
-                return [apply(item) for item in cast("list[Any]", value)]
-            case _:
-                return change(repr(value), value) if isinstance(value, SCALARS) else value
+        return change(repr(value), value) if isinstance(value, SCALARS) else value
 
     if not move.calls or move.obeys:
         return move
     calls = tuple(
-        GeneratedCall(made.tool, apply(made.arguments), made.unknown) for made in move.calls
+        GeneratedCall(made.tool, map_values(made.arguments, apply), made.unknown)
+        for made in move.calls
     )
     return msgspec.structs.replace(move, calls=calls)
