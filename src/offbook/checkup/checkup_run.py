@@ -6,9 +6,8 @@ import os
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
 from importlib import import_module
 from pathlib import Path
 
@@ -18,9 +17,8 @@ from offbook.checkup.outcomes import OUTCOMES, KnownAgent, ScenarioVerdict, judg
 from offbook.checkup.playing import STATUSES, CheckupResult, play
 from offbook.checkup.scenarios import BY_ID, CheckupScenario
 from offbook.determinism.run_context import SystemClock
-from offbook.errors import UsageError, signal_name
-from offbook.files import make_temp_folder, remove_temp_folder
-from offbook.runs.child import Child, wait_for
+from offbook.errors import RunError, UsageError
+from offbook.runs.engines import FinishedJob, LocalEngine, LostJob
 from offbook.trace.events import VERDICT, Event, Verdict, verdict_data
 from offbook.trace.recorder import Recorder
 
@@ -64,19 +62,12 @@ def run_checkup(
     Raises `UsageError` if the agent cannot be driven or never sends a request, and if no scenario
     could be played.
     """
-    temp = make_temp_folder()
     show = progress or _show_nothing
-    try:
-        children = _Children(target, prompt, folder.absolute(), deadline, str(temp))
-        try:
-            first = children.learn()
-            waiting = [one for one in scenarios if one.id not in first]
-            show(0, len(waiting))
-            rest = children.play(waiting, lambda done: show(done, len(waiting)))
-        finally:
-            children.end()
-    finally:
-        remove_temp_folder(temp)
+    player = _Player(target, prompt, folder.absolute(), deadline)
+    first = player.learn()
+    waiting = [one for one in scenarios if one.id not in first]
+    show(0, len(waiting))
+    rest = player.play(waiting, lambda done: show(done, len(waiting)))
     found = {**first, **rest}
     results = tuple(found[scenario.id] for scenario in scenarios)
     if all(result.outcome == "unknown" for result in results):
@@ -91,19 +82,15 @@ def _show_nothing(_done: int, _of: int) -> None:
     """Show no progress."""
 
 
-class _Children:
-    """The processes in which scenarios are played."""
+class _Player:
+    """Plays scenarios, each in a new process of an engine."""
 
-    def __init__(
-        self, target: object, prompt: str, folder: Path, deadline: float, temp: str
-    ) -> None:
+    def __init__(self, target: object, prompt: str, folder: Path, deadline: float) -> None:
         self._target = target
         self._prompt = prompt
         self._folder = folder
         self._deadline = deadline
-        self._temp = temp
         self._known = KnownAgent()
-        self._running: dict[Child, CheckupScenario] = {}
 
     def learn(self) -> dict[str, CheckupResult]:
         """Play the baseline: the tools of the agent, and one that works."""
@@ -137,54 +124,52 @@ class _Children:
         self, scenarios: Sequence[CheckupScenario], progress: Callable[[int], object] = id
     ) -> dict[str, CheckupResult]:
         """Return the results of scenarios by id; several are played at once."""
-        waiting = [*scenarios]
+        started: dict[str, float] = {}
         found: dict[str, CheckupResult] = {}
-        at_once = min(MOST_AT_ONCE, os.cpu_count() or 1)
-        while waiting or self._running:
-            while waiting and len(self._running) < at_once:
-                self._start(waiting.pop(0))
-            now = time.monotonic()
-            ends = min(child.started for child in self._running) + self._deadline
-            for child in wait_for([*self._running], ends - now):
-                if child.read():
-                    self._collect(child, found)
-            now = time.monotonic()
-            for child in [*self._running]:
-                if now >= child.started + self._deadline:
-                    self._collect(child, found, judge_hang(self._deadline, child.find_place()))
-            progress(len(found))
+
+        def start_each() -> Iterator[str]:
+            for scenario in scenarios:
+                self._trace_of(scenario.id).unlink(missing_ok=True)  # of an earlier check-up
+                started[scenario.id] = time.monotonic()
+                yield scenario.id
+
+        engine = LocalEngine(min(MOST_AT_ONCE, os.cpu_count() or 1), fresh=True)
+        with closing(
+            engine.submit(self._work, start_each(), timeout_of=lambda _: self._deadline)
+        ) as results:
+            for item in results:
+                result = self._read(item)
+                written = self._trace_of(item.job)
+                found[item.job] = msgspec.structs.replace(
+                    result,
+                    trace=str(written) if written.is_file() else "",
+                    seconds=round(time.monotonic() - started[item.job], 3),
+                )
+                progress(len(found))
         return found
 
-    def _start(self, scenario: CheckupScenario) -> None:
-        trace = self._folder / f"{scenario.id}.jsonl"
-        trace.unlink(missing_ok=True)  # of an earlier check-up
-        work = partial(play, self._target, scenario, self._prompt, trace, self._known)
-        self._running[Child(work, self._temp)] = scenario
+    def _trace_of(self, name: str) -> Path:
+        return self._folder / f"{name}.jsonl"
 
-    def _collect(
-        self,
-        child: Child,
-        found: dict[str, CheckupResult],
-        judgement: ScenarioVerdict | None = None,
-    ) -> None:
-        scenario = self._running.pop(child)
-        trace = self._folder / f"{scenario.id}.jsonl"
-        result: CheckupResult | None = None if judgement else child.value
-        code = child.end()
-        if result is None:
-            how = f"was killed by {signal_name(-code)}" if code < 0 else f"exited with {code}"
-            judgement = judgement or judge_exit(how)
-            result = CheckupResult(scenario.id, *judgement, requests=1)
-            _write_verdict(trace, scenario, judgement)
-        seconds = round(time.monotonic() - child.started, 3)
-        written = str(trace) if trace.is_file() else ""
-        found[scenario.id] = msgspec.structs.replace(result, trace=written, seconds=seconds)
+    def _work(self, name: str) -> CheckupResult | RunError:
+        """Play a scenario, in its process."""
+        trace = self._trace_of(name)
+        try:
+            return play(self._target, BY_ID[name], self._prompt, trace, self._known)
+        except BaseException as error:  # noqa: BLE001 - raised by the check-up
+            return RunError(f"a process failed with {type(error).__name__}: {error}")
 
-    def end(self) -> None:
-        """End the processes that are left, as after Ctrl-C."""
-        for child in self._running:
-            child.end()
-        self._running.clear()
+    def _read(
+        self, item: FinishedJob[str, CheckupResult | RunError] | LostJob[str]
+    ) -> CheckupResult:
+        if isinstance(item, FinishedJob):
+            if isinstance(item.value, RunError):
+                raise item.value
+            return item.value
+        late = judge_hang(item.late, item.place) if item.late else None
+        judgement = late or judge_exit(item.reason)
+        _write_verdict(self._trace_of(item.job), BY_ID[item.job], judgement)
+        return CheckupResult(item.job, *judgement, requests=1)
 
 
 def _import(names: Sequence[str]) -> None:

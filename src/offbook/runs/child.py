@@ -1,8 +1,7 @@
-"""A function in a new process, which can be killed with everything that it has started.
+"""A fork of this process, which can be killed with everything that it has started.
 
 An agent may hang in a busy loop, in C code or with a handler for every signal: only another process
-can end it. `Child` is for one function; the workers of a search and of an eval run are made of
-`fork_process` and messages.
+can end it. The workers of an engine are such forks.
 """
 
 from __future__ import annotations
@@ -10,9 +9,7 @@ from __future__ import annotations
 import faulthandler
 import gc
 import os
-import pickle
 import re
-import select
 import signal
 import sys
 import tempfile
@@ -23,15 +20,13 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from offbook.determinism.run_context import is_library
-from offbook.errors import RunError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
 DUMP = signal.SIGUSR2  # writes the stacks of a process
-GRACE = 1.0  # seconds in which a process writes its stacks, or ends by itself
+GRACE = 1.0  # seconds in which a process writes its stacks
 MAX_STACKS = 100_000  # bytes
-BLOCK = 1 << 16
 SIZE = 4  # bytes of the length before each message
 PR_SET_PDEATHSIG = 1  # of prctl
 _FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$')
@@ -90,24 +85,14 @@ def _prctl() -> Any:
     return CDLL(None).prctl
 
 
-def end_process(pid: int, grace: float = 0) -> int:
-    """Kill a fork and what it has started; return its exit code.
-
-    It has `grace` seconds to end by itself.
-    """
-    ends = time.monotonic() + grace
-    while not _has_ended(pid) and time.monotonic() < ends:
-        time.sleep(0.002)
+def end_process(pid: int) -> int:
+    """Kill a fork and what it has started; return its exit code."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
     with suppress(ProcessLookupError):  # it has not called setsid yet
         os.kill(pid, signal.SIGKILL)
     _, status = os.waitpid(pid, 0)
     return os.waitstatus_to_exitcode(status)
-
-
-def _has_ended(pid: int) -> bool:
-    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 # --- Messages between processes: the length, then the content. multiprocessing.Pipe is slower.
@@ -174,78 +159,3 @@ class StackFile:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
-
-
-# --- One function
-
-
-class Child:
-    """A fork of this process that calls a function, and sends its value.
-
-    What it prints is dropped. `temp` is its folder for temporary files.
-    """
-
-    def __init__(self, function: Callable[[], object], temp: str) -> None:
-        self.started = time.monotonic()
-        self.pipe, send = os.pipe()
-        self._content = b""
-        self._stacks = StackFile(temp)
-
-        def work() -> None:
-            os.close(self.pipe)
-            self._stacks.register()
-            tempfile.tempdir = temp
-            _drop_output()
-            content = _call(function)
-            while content:
-                content = content[os.write(send, content) :]
-
-        self._pid = fork_process(work)
-        os.close(send)
-
-    def read(self) -> bool:
-        """Read what the child has sent; return whether it has ended."""
-        part = os.read(self.pipe, BLOCK)
-        self._content += part
-        return not part
-
-    @property
-    def value(self) -> Any:
-        """The value of the function; None if the child ended without one. Raises its exception."""
-        value = pickle.loads(self._content) if self._content else None  # noqa: S301 - written by our own fork
-        if isinstance(value, BaseException):
-            raise value
-        return value
-
-    def find_place(self) -> str:
-        """Return the innermost line of the user's code that the child is in, or ""."""
-        return self._stacks.find_place(self._pid)
-
-    def end(self) -> int:
-        """Kill the child and what it has started; return its exit code."""
-        os.close(self.pipe)
-        self._stacks.close()
-        return end_process(self._pid, GRACE if self._content else 0)  # it is about to end by itself
-
-
-def wait_for(children: Sequence[Child], seconds: float) -> list[Child]:
-    """Return the children that have sent something or ended, after this time at the latest."""
-    poll = select.poll()
-    by_pipe = {child.pipe: child for child in children}
-    for pipe in by_pipe:
-        poll.register(pipe, select.POLLIN)
-    return [by_pipe[pipe] for pipe, _ in poll.poll(max(0, seconds) * 1000)]
-
-
-def _call(function: Callable[[], object]) -> bytes:
-    """Return the value of a function, or its exception, for another process."""
-    try:
-        return pickle.dumps(function())
-    except BaseException as error:  # noqa: BLE001 - raised in the parent
-        return pickle.dumps(RunError(f"a process failed with {type(error).__name__}: {error}"))
-
-
-def _drop_output() -> None:
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for stream in (0, 1, 2):
-        os.dup2(nothing, stream)
