@@ -1,7 +1,6 @@
 """Agents are recorded once and replayed ten times with their tools unplugged: nothing diverges."""
 
 import asyncio
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -19,6 +18,7 @@ from offbook.mcp import mcp_server
 from offbook.people import allow, deny, person
 from offbook.runs import Cassettes, Rehearsal, TerminalCommand
 from offbook.sources.cassette import load_cassette
+from tests.forked import forked_command
 from tests.people.test_people import (
     interrupting_agent,
     langchain_agent,
@@ -669,7 +669,8 @@ while (message := ask(messages)).get("tool_calls"):
 def run_served_command(source: Any, shop: Shop, folder: Path) -> None:
     (folder / "agent.py").write_text(COMMAND)
     server = mcp_server("shop", tools={"find_order": shop.find_order()})
-    subject = TerminalCommand([sys.executable, "agent.py", server.url], cwd=folder)
+    command = forked_command("agent.py", server.url, imports=["mcp"])
+    subject = TerminalCommand(command, cwd=folder)
     try:
         with Rehearsal(subject, source=source, mcp=[server]) as rehearsal:
             rehearsal.run("")
