@@ -161,6 +161,18 @@ def test_samples_of_openai_evals_are_matched_at_the_beginning(tmp_path: Path):
     assert notes == []
 
 
+@pytest.mark.parametrize("ideal", ["", [], ["Order 7", ""], None])
+def test_a_sample_that_decides_nothing_is_left_out_and_named(tmp_path: Path, ideal: Any):
+    # In OpenAI's evals every output begins with an empty text, and none with one of no texts.
+    samples = SAMPLES + lines({"input": "Refund 7", "ideal": ideal})
+    verdicts, notes = imported(tmp_path, "samples.jsonl", samples)
+    assert verdicts == {"case-1": True, "case-2": False, "case-3": True}
+    assert notes == [
+        "1 x case without a check that can be carried over",
+        "1 x ideal without a text, which decides nothing",
+    ]
+
+
 REGISTRY = """
 refunds:
   id: refunds.dev.v0

@@ -67,9 +67,8 @@ def _find_samples(path: Path, arguments: dict[str, Any]) -> Path:
 
 def _read_sample(row: dict[str, Any], kind: str, arguments: dict[str, Any]) -> ImportedCase:
     ideal: Any = row["ideal"]
-    texts = [
-        str(text) for text in (cast("list[Any]", ideal) if isinstance(ideal, list) else [ideal])
-    ]
+    answers = cast("list[Any]", ideal) if isinstance(ideal, list) else [ideal]
+    texts = ["" if answer is None else str(answer) for answer in answers]
     given: Any = row["input"]
     case = ImportedCase(
         input=_last_user_text(given),
@@ -78,7 +77,9 @@ def _read_sample(row: dict[str, Any], kind: str, arguments: dict[str, Any]) -> I
     )
     if isinstance(given, list) and len(cast("list[Any]", given)) > 1:
         case.not_carried = ["messages before the last one of the user"]
-    if kind == "Includes":
+    if not all(texts) or not texts:  # every output begins with an empty text, none with no text
+        case.not_carried = [*case.not_carried, "ideal without a text, which decides nothing"]
+    elif kind == "Includes":
         ignore = bool(arguments.get("ignore_case"))
         case.assertions = [matches(any_of(texts, ignore_case=ignore))]
     else:
