@@ -210,6 +210,10 @@ BAD: dict[str, tuple[Callable[[], object], str]] = {
             " 'workspace'"
         ),
     ),
+    "a capability without a provider": (
+        lambda: mock_host_result("ws", "members", []),
+        "register_host_provider('ws', {'members': lambda **params: None})",
+    ),
     "an unknown operation": (
         lambda: mock_host_result("workspace", "raed_text", ""),
         "no operation 'raed_text'\ndid you mean 'read_text'",
