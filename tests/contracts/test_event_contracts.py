@@ -236,3 +236,25 @@ def test_a_contract_of_calls_holds_for_what_the_tool_got(event: Event, paths: li
     assert contracts.check(ASKED) == []
     assert [violation.path for violation in contracts.check(event)] == paths
     assert contracts.matched == {"event tool.call": 1 + len(paths)}
+
+
+def call_of(tool: str, **given: Any) -> Event:
+    return Event(1, "tool.call", {"call_id": "1", "tool": tool, "input": given})
+
+
+def test_each_tool_has_a_contract_of_its_own():
+    seen = [call_of("refund", number=7), call_of("refund", number=8), call_of("read", path="a")]
+    inferred = infer_contracts(seen, ["tool.call"])
+    assert sorted(inferred.events) == ["tool.call read", "tool.call refund"]
+    contracts = Contracts(events=inferred.events)
+    assert [violation for event in seen for violation in contracts.check(event)] == []
+    assert contracts.matched == {"event tool.call read": 1, "event tool.call refund": 2}
+    # A contract of all tools would take the input of one for that of the other.
+    (violation,) = contracts.check(call_of("refund", path="a"))
+    assert (violation.contract, violation.path) == ("the contract of tool.call refund", ".input")
+
+
+def test_a_contract_of_another_tool_is_unused():
+    contracts = Contracts(events={"tool.call refund": {"required": ["input"]}})
+    assert contracts.check(call_of("read", path="a")) == []
+    assert contracts.unused == ["event tool.call refund"]

@@ -95,7 +95,10 @@ class SeenValues:
 
 
 def infer_contracts(events: Iterable[Event], names: Iterable[str] = ()) -> ContractFile:
-    """Return contracts for all published topics, and for the data of events of these names."""
+    """Return contracts for all published topics, and for the data of events of these names.
+
+    Events about a tool have a contract for each tool.
+    """
     wanted = set(names)
     topics: dict[str, SeenValues] = {}
     data: dict[str, SeenValues] = {}
@@ -104,7 +107,9 @@ def infer_contracts(events: Iterable[Event], names: Iterable[str] = ()) -> Contr
             payload = event.data.get("payload")
             topics.setdefault(str(event.data["topic"]), SeenValues()).add(_read_payload(payload))
         if event.event in wanted:
-            data.setdefault(event.event, SeenValues()).add(event.data)
+            # Each tool has another input.
+            name = f"{event.event} {event.data.get('tool', '')}".rstrip()
+            data.setdefault(name, SeenValues()).add(event.data)
     return ContractFile(
         {topic: seen.schema() for topic, seen in sorted(topics.items())},
         # A contract of events without data would accept every event.

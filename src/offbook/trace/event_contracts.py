@@ -7,6 +7,7 @@
       note: true                     # any payload
     events:                          # any event of the trace: the schema of its data
       tool.call: {properties: {input: {type: object}}}
+      tool.call refund: {properties: {input: {required: [number]}}}   # of one tool
 
     [tool.offbook]                   # in pyproject.toml: all runs in this folder and below
     contracts = "contracts.yaml"
@@ -95,9 +96,17 @@ class ContractViolation(NamedTuple):
 
 
 class _Contract(NamedTuple):
-    pattern: str
+    name: str  # `tool.call`, or `tool.call refund`: that of one tool
     validator: SchemaValidator
     takes_json: bool
+
+    @property
+    def pattern(self) -> str:
+        return self.name.partition(" ")[0]
+
+    def is_about(self, event: Event) -> bool:
+        tool = self.name.partition(" ")[2]
+        return not tool or tool == event.data.get("tool")
 
 
 class Contracts:
@@ -127,8 +136,8 @@ class Contracts:
         require_some(given, "no contract is given", where=where, hint="name topics or events")
         self._asked: dict[str, Any] = {}  # the input of each open call of the model
         self.matched = {
-            **{f"topic {contract.pattern}": 0 for contract in self._topics},
-            **{f"event {contract.pattern}": 0 for contract in self._events},
+            **{f"topic {contract.name}": 0 for contract in self._topics},
+            **{f"event {contract.name}": 0 for contract in self._events},
         }
 
     @classmethod
@@ -156,9 +165,11 @@ class Contracts:
         found: list[ContractViolation] = []
         names = {event.event, TOOL_CALL} if self._is_other_call(event) else {event.event}
         for contract in self._events:
-            if any(topic_matches(contract.pattern, name) for name in names):
-                self.matched[f"event {contract.pattern}"] += 1
-                found += _violations(contract, event, event.data, "", contract.pattern)
+            if contract.is_about(event) and any(
+                topic_matches(contract.pattern, name) for name in names
+            ):
+                self.matched[f"event {contract.name}"] += 1
+                found += _violations(contract, event, event.data, "", contract.name)
         if event.event == PUBLISH and self._topics:
             found += self._check_topic(event)
         return found
@@ -177,9 +188,9 @@ class Contracts:
 
     def _check_topic(self, event: Event) -> list[ContractViolation]:
         topic = str(event.data.get("topic", ""))
-        matching = [c for c in self._topics if topic_matches(c.pattern, topic)]
+        matching = [c for c in self._topics if topic_matches(c.name, topic)]
         if not matching:
-            known = [contract.pattern for contract in self._topics]
+            known = [contract.name for contract in self._topics]
             hint = did_you_mean(topic, known)
             expected = "a topic with a contract"
             return [
@@ -187,7 +198,7 @@ class Contracts:
             ]
         found: list[ContractViolation] = []
         for contract in matching:
-            self.matched[f"topic {contract.pattern}"] += 1
+            self.matched[f"topic {contract.name}"] += 1
             payload: Any = event.data.get("payload")
             # Agents publish text: where anything else is expected, it is the JSON of it.
             if contract.takes_json and isinstance(payload, str):
