@@ -170,3 +170,8 @@ def test_no_search_asks_a_server_to_refuse_what_the_text_of_a_tool_says():
     shop = mcp_server("shop", tools={"search_pages": "a page", "delete_order": "Deleted."})
     attack = when("Find", [call("search_pages"), call("delete_order"), say("Done.")])
     replay(lambda: drive(McpServer(shop.url)), attack, faults=["tool_injected:search_pages"])
+
+
+def test_a_url_of_https_is_refused_by_its_reason():
+    with pytest.raises(UsageError, match="a server is reached over http:// only"):
+        McpServer("https://shop.example/mcp")

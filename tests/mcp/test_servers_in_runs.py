@@ -12,7 +12,7 @@ from agents.mcp import MCPServerStdio, MCPServerStreamableHttp
 
 from offbook import Command, call, drive, say, when
 from offbook.clis import Pi
-from offbook.errors import CheckFailed, ToolFailed, UsageError
+from offbook.errors import CheckFailed, ScriptMismatch, ToolFailed, UsageError
 from offbook.mcp import ScriptedServer, mcp_server
 from tests.clients import CLAUDE, CODEX, DEADLINE, GEMINI, OPENCODE, PI, Shell, installed, needs
 from tests.matrix.homes import HOMES
@@ -94,6 +94,15 @@ def test_a_tool_that_is_never_called_fails_the_run(make: Make):
         drive(make(shop), mcp=[shop]) as rehearsal,
     ):
         rehearsal.run(SCRIPT)
+
+
+def test_an_agent_without_a_client_is_reported_with_the_server():
+    with (
+        pytest.raises(ScriptMismatch, match="no client has connected to the MCP server shop") as e,
+        drive(Agent("shop"), mcp=[make_shop()]) as rehearsal,
+    ):
+        rehearsal.run(SCRIPT)
+    assert "give the agent a client with the url of the server" in str(e.value)
 
 
 def test_an_unused_tool_can_be_allowed():

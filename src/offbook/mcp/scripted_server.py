@@ -150,6 +150,7 @@ class ScriptedServer:
         real: RealServer | None = None,
     ) -> None:
         self.real = real
+        self.connected = False
         self.name = name
         self.instructions = instructions
         self.page_size = page_size

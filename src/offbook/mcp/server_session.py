@@ -132,6 +132,7 @@ class ServedParts(Protocol):
     name: str
     instructions: str
     page_size: int
+    connected: bool
     tools: dict[str, ServerTool]
     resources: dict[str, Any]
     prompts: dict[str, Any]
@@ -250,6 +251,7 @@ class ServerSession:
     def _initialize(self, params: JsonObject) -> JsonObject:
         server, version = self._server, params.get("protocolVersion")
         self._client = as_object(params.get("capabilities"))
+        server.connected = True
         if server.real is not None:
             return self._initialize_real(as_object(server.real.lists.get("initialize")), version)
         capabilities: JsonObject = {"tools": {"listChanged": True}, "logging": {}}

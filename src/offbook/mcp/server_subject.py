@@ -94,6 +94,11 @@ class McpServer(PlainSubject):
     ) -> None:
         if isinstance(command, str):
             if not command.startswith("http://"):
+                if command.startswith("https://"):
+                    raise UsageError(
+                        f"unsupported URL {command!r}: a server is reached over http:// only",
+                        hint="start it on this machine: McpServer([…]) or http://127.0.0.1:8000/mcp",
+                    )
                 raise UsageError(
                     f"expected a list of words or a URL, got {command!r}",
                     hint='write McpServer(["uvx", "mcp-server-time"])',

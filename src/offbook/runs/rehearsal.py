@@ -489,6 +489,11 @@ class Rehearsal:
         # Without a parameter for the prompt the program runs once, and its own prompts open turns.
         return [*turns] if takes_prompt else [""]
 
+    def _explain(self, failure: BaseException) -> BaseException:
+        if isinstance(failure, RunError):
+            failure.add_hint(self._wiring.describe_servers())
+        return failure
+
     async def _prompt(self, text: str) -> object:
         """Prompt the subject; raise the error of the source rather than a consequence of it."""
         try:
@@ -511,11 +516,11 @@ class Rehearsal:
                 elif refused:
                     error.add_note(f"before, a connection was refused: {refused[-1]}")
                 raise
-            raise failure from error
+            raise self._explain(failure) from error
         self._raise_tool_errors()
         # The agent may have swallowed the error of the source.
         if self._failure is not None:
-            raise self._failure
+            raise self._explain(self._failure)
         if self._auto_assert:
             self._raise_end()
         return output

@@ -458,6 +458,19 @@ class Wiring:
         return [e for e in self.refused if e.destination.rpartition(":")[0] not in QUIET_HOSTS]
 
     def describe_access(self) -> str:
+        """Return lines on the MCP servers and the model that the agent does not reach."""
+        return "\n".join(filter(None, [self.describe_servers(), self._describe_model_access()]))
+
+    def describe_servers(self) -> str:
+        """Return lines on the MCP servers that the agent has not reached."""
+        return "\n".join(
+            f"  no client has connected to the MCP server {server.name}\n"
+            "  fix: give the agent a client with the url of the server"
+            for server in self._servers
+            if not server.connected
+        )
+
+    def _describe_model_access(self) -> str:
         """Return lines on the ways of the agent to its model: those that were set, and tried."""
         endpoint, lines = self._endpoint, list[str]()
         if endpoint is not None and 0 < endpoint.received == len(endpoint.unknown_paths):

@@ -183,10 +183,12 @@ class HasToolAliases(Protocol):
 class ToolServer(Protocol):
     """An MCP server of the test, `drive(…, mcp=[server])`: its calls are part of the trace.
 
-    A client reaches it at `url` over HTTP, or by `command` over stdio.
+    A client reaches it at `url` over HTTP, or by `command` over stdio. It is `connected` after the
+    first one did.
     """
 
     name: str
+    connected: bool
 
     @property
     def url(self) -> str:
