@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
+import socket
+import ssl
 import sys
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -17,11 +20,13 @@ import aiohttp
 import httpx
 import pytest
 import requests
+import trustme
 
 from offbook import Cassette, Playbook, Recording, call, drive, say, session, when
 from offbook.errors import CheckFailed, ReplayMismatch
 from offbook.runs import Rehearsal, TerminalCommand
 from offbook.sources.cassette import load_cassette
+from tests.forked import forked_command
 from tests.subjects.frameworks.test_tool_runners import openai_loop
 
 DRIVE, SESSION = cast("Any", drive), cast("Any", session)
@@ -250,3 +255,78 @@ def test_requests_of_a_command_are_replayed_through_its_proxy(tmp_path: Path):
     tape = Cassette(tmp_path / "tape.yaml", tracks="model,http")
     run(tape)
     assert tape.verdict().status == "pass"
+
+
+# --- HTTPS of the tools of a command
+
+ORDER = "https://shop.test/orders/7"
+AIOHTTP = f"""
+import aiohttp, asyncio
+async def get():
+    async with aiohttp.ClientSession() as client, client.get("{ORDER}") as response:
+        print(await response.text())
+asyncio.run(get())
+"""
+TOOLS = {
+    "curl": ["curl", "-sS", ORDER],
+    "aiohttp": [sys.executable, "-c", AIOHTTP],  # it does not use HTTPS_PROXY
+    "node": ["node", "-e", f"fetch('{ORDER}').then(r => r.text()).then(console.log)"],
+}
+TOOL_AGENT = """
+import json, os, subprocess, sys, urllib.request
+order = subprocess.run(sys.argv[1:], stdout=subprocess.PIPE, text=True, check=True).stdout
+body = {"model": "m", "messages": [{"role": "user", "content": order}]}
+url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+headers = {"content-type": "application/json"}
+urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), headers)).read()
+"""
+
+
+@pytest.fixture
+def secure_shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ThreadingHTTPServer]:
+    """A server with TLS, which this process finds by the name shop.test."""
+    Orders.seen = []
+    authority: Any = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("shop.test").configure_cert(context)
+    authority.cert_pem.write_to_path(tmp_path / "authority.pem")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "authority.pem"))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Orders)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    Thread(target=server.serve_forever, daemon=True).start()
+    connect = socket.create_connection
+
+    def find(address: tuple[str, int], *args: Any, **options: Any) -> socket.socket:
+        found = ("127.0.0.1", server.server_port) if address[0] == "shop.test" else address
+        return connect(found, *args, **options)
+
+    monkeypatch.setattr(socket, "create_connection", find)
+    yield server
+    close(server)
+
+
+@pytest.mark.parametrize("name", TOOLS)
+def test_https_of_the_tools_of_a_command_is_replayed_without_the_server(
+    name: str, secure_shop: ThreadingHTTPServer, tmp_path: Path
+):
+    if shutil.which(TOOLS[name][0]) is None:
+        pytest.skip(f"{name} is not installed")
+    (tmp_path / "agent.py").write_text(TOOL_AGENT)
+
+    def run(source: Any, *allow: str) -> None:
+        command = [*forked_command(tmp_path / "agent.py"), *TOOLS[name]]
+        subject = TerminalCommand(command, echo=False)
+        with Rehearsal(subject, source=source, allow=allow) as rehearsal:
+            rehearsal.run("")
+
+    playbook = Playbook()
+    playbook.load(when("order", [say("Done.")]))
+    with Recording(playbook, tmp_path / "tape.yaml", tracks="model,http") as source:
+        run(source, "shop.test")
+    assert Orders.seen == ["/orders/7"]
+    close(secure_shop)
+    tape = Cassette(tmp_path / "tape.yaml", tracks="model,http")
+    run(tape)
+    assert tape.verdict().status == "pass"
+    assert tape.http_track is not None
+    assert tape.http_track.unused == []

@@ -121,7 +121,7 @@ class Proxy:
         env["PERL_LWP_ENV_PROXY"] = "1"
         # Not every client reads them: `fetch` in Node does from version 24 on, aiohttp never.
         env |= {
-            "OFFBOOK_PROXY": ",".join([str(self.port), str(self.tls_port), *self.guard.allowed]),
+            "OFFBOOK_PROXY": ",".join([str(self.port), str(self.tls_port), *self._direct]),
             "NODE_OPTIONS": _join(environment.get("NODE_OPTIONS"), f'--require "{NODE_HOOK}"'),
             "RUBYOPT": _join(environment.get("RUBYOPT"), "-roffbook_hook"),
         }
@@ -142,6 +142,14 @@ class Proxy:
             java += java_options(self._folder)
         return {**env, "JAVA_TOOL_OPTIONS": _join(environment.get("JAVA_TOOL_OPTIONS"), *java)}
 
+    @property
+    def _direct(self) -> list[str]:
+        """The allowed addresses that a client reaches without the proxy; a track needs HTTP."""
+        if self.track is None:
+            return [*self.guard.allowed]
+        web = tuple(f":{port}" for port in DEFAULT_PORTS.values())
+        return [each for each in self.guard.allowed if ":" in each and not each.endswith(web)]
+
     # --- its life, in the loop of the server
 
     async def start(self) -> None:
@@ -158,11 +166,12 @@ class Proxy:
 
         def choose(tls: Any, host: str | None, _: ssl.SSLContext) -> int | None:
             name = host or "an address without a name"
-            certificate = self.certificate(name) if self.answers(name, HTTPS) else None
-            if certificate is not None:
-                tls.context, tls.named_host = certificate, name
-                return None
             with suppress(ConnectionBlocked):
+                known = self.answers(name, HTTPS) or self.tracks(name, HTTPS)
+                certificate = self.certificate(name) if known else None
+                if certificate is not None:
+                    tls.context, tls.named_host = certificate, name
+                    return None
                 self.check(name, HTTPS)
             return ssl.ALERT_DESCRIPTION_ACCESS_DENIED
 
@@ -310,7 +319,9 @@ class _Directed(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         host = transport.get_extra_info("ssl_object").named_host
-        connection = Connection(ModelState(self._proxy, host))
+        is_model = self._proxy.answers(host, HTTPS)
+        handler = None if is_model else _TrackHandler(self._proxy, "https", host, HTTPS)
+        connection = Connection(ModelState(self._proxy, host, handler))
         cast("asyncio.Transport", transport).set_protocol(connection)
         connection.connection_made(transport)
 
