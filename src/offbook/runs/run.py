@@ -445,7 +445,8 @@ class AgentProcesses:
         self._mark = self._known[1]
         setrlimit(RLIMIT_LOCKS, (self._mark, most))
         _watch_process_starts()
-        if not SPAWNING_MODULES.isdisjoint(sys.modules):
+        # Not `isdisjoint`: it would visit all modules.
+        if any(name in sys.modules for name in SPAWNING_MODULES):
             self._watch()
 
     def unmark(self) -> None:
