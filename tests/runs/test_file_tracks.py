@@ -13,7 +13,9 @@ from offbook.errors import CheckFailed
 from offbook.runs import Rehearsal, TerminalCommand
 from offbook.sources.cassette import load_cassette
 from offbook.sources.cassette.maintenance import describe_limits
+from tests.clients import CODEX, needs
 from tests.forked import forked_command
+from tests.runs.taped_clients import replay_client
 from tests.subjects.frameworks.test_tool_runners import openai_loop
 
 AGENT = """
@@ -69,8 +71,14 @@ def tape(tmp_path: Path) -> Path:
     return tmp_path / "tape.yaml"
 
 
+class Client(TerminalCommand):
+    """A command with a setting of the same name as one of Gemini CLI."""
+
+    folder = ".agent"
+
+
 def run(source: Any, folder: Path) -> None:
-    subject = TerminalCommand(forked_command("agent.py"), cwd=folder, echo=False)
+    subject = Client(forked_command("agent.py"), cwd=folder, echo=False)
     with Rehearsal(subject, source=source, trace=folder / "trace.jsonl") as rehearsal:
         rehearsal.run("")
 
@@ -146,6 +154,12 @@ def test_a_folder_with_many_files_is_a_limit_of_the_tape(
         run(source, tmp_path)
     (limit,) = describe_limits(load_cassette(path))
     assert limit.startswith("the folder has too many files")
+
+
+@needs(CODEX)
+def test_a_real_client_replays_with_its_files(tmp_path: Path):
+    """bench/tapes.py replays four clients ten times."""
+    assert replay_client(CODEX, tmp_path, replays=1) == 1
 
 
 def test_an_agent_of_this_process_has_no_files_on_its_tape(

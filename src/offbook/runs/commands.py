@@ -86,7 +86,7 @@ class TerminalCommand(PlainSubject):
         self.name = command[0]
         self.model_access: ModelAccess = "endpoint" if served else "call"
         self.command_line = list(command)
-        self.folder = options.get("cwd")
+        self.working_folder = options.get("cwd")
         self.ended: ProcessResult | None = None
         self._options = options
         self._context: RunContext | None = None

@@ -148,7 +148,7 @@ class Wiring:
 
     def connect(self, cwd: Path, trace: Path | None = None) -> RunContext:
         """Return the context in which the subject is opened; it writes the trace in this file."""
-        self._watch_files(getattr(self._subject, "folder", None) or cwd, trace)
+        self._watch_files(getattr(self._subject, "working_folder", None) or cwd, trace)
         # The tool calls of a subject that does not emit them are read from its requests.
         read_tools = not self._subject.emits_tool_calls
         url = ""
