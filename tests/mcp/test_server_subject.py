@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from offbook import ToolResult, call, drive, role, say, when
+from offbook import Command, ToolResult, call, drive, role, say, when
 from offbook.errors import CheckFailed, DeadlineExceeded, RunError, UsageError
 from offbook.explore import explore, replay
 from offbook.mcp import McpServer, mcp_server
+from offbook.protocols import A2a
 from offbook.testing import SubjectConformance
 from offbook.types import Subject
 
@@ -170,6 +171,20 @@ def test_no_search_asks_a_server_to_refuse_what_the_text_of_a_tool_says():
     shop = mcp_server("shop", tools={"search_pages": "a page", "delete_order": "Deleted."})
     attack = when("Find", [call("search_pages"), call("delete_order"), say("Done.")])
     replay(lambda: drive(McpServer(shop.url)), attack, faults=["tool_injected:search_pages"])
+
+
+@pytest.mark.parametrize("kind", [McpServer, A2a, Command])
+def test_a_file_beside_the_test_is_found_with_cwd(
+    kind: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "beside.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    with (
+        pytest.raises(RunError, match="is in the current folder") as caught,
+        drive(kind([sys.executable, "beside.py"])) as rehearsal,
+    ):
+        rehearsal.run(when("Find", [say("Done.")]))
+    assert "cwd='.'" in str(caught.value)
 
 
 def test_a_url_of_https_is_refused_by_its_reason():

@@ -25,7 +25,7 @@ from offbook.errors import CheckFailed, DeadlineExceeded, RunError, UsageError
 from offbook.exchange.json_rpc import JsonObject, as_object
 from offbook.secrets import excerpt, outgoing
 from offbook.subjects.clis.cli import PROCESS_EVENT, PROCESS_RESULT, CliAgent, CliOptions
-from offbook.subjects.process import StandardInput, converse, describe_exit
+from offbook.subjects.process import StandardInput, converse, describe_exit, describe_missing_file
 from offbook.subjects.subject import PlainSubject
 from offbook.trace.events import ProcessStartData, Verdict
 
@@ -152,14 +152,15 @@ class ServedAgent(PlainSubject):
         self._task = asyncio.create_task(
             converse(words, cwd=context.cwd, env=env, stdin=StandardInput(), watch=self._on_output)
         )
-        await self._wait_for_port(port)
+        await self._wait_for_port(port, describe_missing_file(words, context.cwd))
 
     def _on_output(self, _: str, data: bytes) -> None:
         self._printed = (self._printed + data)[-OUTPUT_LIMIT:]
 
-    async def _wait_for_port(self, port: int) -> None:
+    async def _wait_for_port(self, port: int, missing_file: str) -> None:
         loop = asyncio.get_running_loop()
-        end = loop.time() + START_SECONDS
+        seconds = min(START_SECONDS, self._options.deadline)
+        end = loop.time() + seconds
         task = cast("asyncio.Task[ProcessResult]", self._task)
         while not task.done():
             with suppress(OSError):
@@ -168,13 +169,13 @@ class ServedAgent(PlainSubject):
                 return
             if loop.time() > end:
                 raise DeadlineExceeded(
-                    f"{self.name} does not listen at port {port} after {START_SECONDS:g} s",
+                    f"{self.name} does not listen at port {port} after {seconds:g} s",
                     hint=self._last_lines() or f"write {PORT} in the command, or read PORT",
                 )
             await asyncio.sleep(0.02)
         raise RunError(
             f"{self.name} {describe_exit(task.result().code)} before it listened at port {port}",
-            hint=self._last_lines() or "no output",
+            hint="\n".join(filter(None, (self._last_lines() or "no output", missing_file))),
         )
 
     def _last_lines(self) -> str:

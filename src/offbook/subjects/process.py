@@ -384,6 +384,14 @@ def describe_exit(code: int) -> str:
     return f"was killed by {signal_name(-code)}" if code < 0 else f"failed with exit code {code}"
 
 
+def describe_missing_file(command: Sequence[str], cwd: Path) -> str:
+    """Return a line on a file that a command does not find in its folder, but here; or nothing."""
+    for word in command[1:]:
+        if Path(word).is_file() and not (cwd / word).exists():
+            return f"  {word} is in the current folder: start the command there with cwd='.'"
+    return ""
+
+
 async def _supervise(  # noqa: PLR0913, PLR0915 - the callers differ in all of them; it is the heart
     command: Sequence[str],
     output: OutputCollector,

@@ -22,7 +22,7 @@ from offbook.exchange.json_rpc import (
     decode_message,
 )
 from offbook.secrets import excerpt, outgoing
-from offbook.subjects.process import StandardInput, converse, describe_exit
+from offbook.subjects.process import StandardInput, converse, describe_exit, describe_missing_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -53,6 +53,7 @@ class RpcProcess:
         self._peer = Peer(self._send, on_request, on_notification)
         self._stdin, self._rest, self._stderr = StandardInput(), b"", b""
         self._task: asyncio.Task[ProcessResult] | None = None
+        self._missing_file = ""
 
     def start(
         self,
@@ -63,6 +64,7 @@ class RpcProcess:
         seal: Seal | None = None,
     ) -> None:
         """Start the process."""
+        self._missing_file = describe_missing_file(command, cwd)
         self._task = asyncio.create_task(
             converse(command, cwd=cwd, env=env, stdin=self._stdin, watch=self._receive, seal=seal)
         )
@@ -97,7 +99,7 @@ class RpcProcess:
         if request in done:
             return request.result()
         request.cancel()
-        lines = self.last_lines()
+        lines = "\n".join(filter(None, (self.last_lines(), self._missing_file)))
         if task in done:
             end = describe_exit(task.result().code)
             raise RunError(f"{self._title} {end} during {method}", hint=lines or "no output")

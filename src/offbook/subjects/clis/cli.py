@@ -27,6 +27,7 @@ from offbook.subjects.process import (
     MAX_OUTPUT,
     ProcessResult,
     describe_exit,
+    describe_missing_file,
     isolated_env,
     run_process,
 )
@@ -254,14 +255,15 @@ class CliAgent(PlainSubject, ABC):
             size = f"{MAX_OUTPUT >> 20} MiB"
             raise RunError(f"{self.name} wrote more than {size}, so its answer is unknown")
         if result.code not in self._codes:
-            raise RunError(
+            # The client's own words, where it prints them in its format.
+            printed = self.output.error or _last_lines(result)
+            error = RunError(
                 f"{self.name} {describe_exit(result.code)}",
                 where=program,
-                # The client's own words, where it prints them in its format.
-                hint=self.output.error
-                or _last_lines(result)
-                or f"no output; allowed codes: {sorted(self._codes)}",
+                hint=printed or f"no output; allowed codes: {sorted(self._codes)}",
             )
+            error.add_hint(describe_missing_file(command, context.cwd))
+            raise error
         if self.output.error and not result.code:  # an allowed code has been expected
             raise RunError(f"{self.name} failed: {self.output.error}", where=program)
         return self.output.text or None
