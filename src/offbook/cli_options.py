@@ -31,7 +31,7 @@ FILE_PATH = click.Path(path_type=Path)
 
 
 def echo(text: object = "", *, err: bool = False, nl: bool = True) -> None:
-    """Print a line that may contain text of others: no control character reaches the terminal."""
+    """Print a line that may contain untrusted text: no control character reaches the terminal."""
     from offbook.secrets import escape_controls
 
     click.echo(escape_controls(str(text)), err=err, nl=nl)

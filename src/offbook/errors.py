@@ -351,7 +351,7 @@ def explain_call(function: Callable[P, T]) -> Callable[P, T]:
     return call
 
 
-# The exceptions of version 1.0 that nobody had to tell apart, and the classes that they are now.
+# The exceptions of version 1.0 that had no use as such, and the classes that they are now.
 DEPRECATED = {"FutureVersion": FormatError, "JudgeError": RunError, "LoopError": PatternError}
 
 if not TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """The store of expected files: snapshots, goldens of requests, golden transcripts.
 
-A check that fails proposes the file as it would have to be, as `FILE.proposed` beside the approved
+A check that fails proposes the file as it would have to be, as `FILE.proposed` next to the approved
 one; `pytest --offbook-update` writes the approved one instead. A check that passes withdraws its
 proposal. In CI nothing is proposed, updated or decided.
 

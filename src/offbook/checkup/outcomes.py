@@ -261,7 +261,7 @@ def _check_cut(evidence: ScenarioEvidence) -> str:
 
 
 def _check_results(evidence: ScenarioEvidence) -> str:
-    """Return the calls of a message that the last request has no result of, beside other ones."""
+    """Return the calls without a result in the last request, of a message with other results."""
     if evidence.scenario.group not in {"parallel", "tools"} or not evidence.run.requests:
         return ""
     messages = evidence.run.requests[-1].messages
@@ -325,10 +325,10 @@ def _list_executions(run: Run) -> Iterator[tuple[str, str, Any]]:
 
 
 def find_crash(error: BaseException, *, network: bool = False) -> str:
-    """Return the exception that nobody meant for the user, or "" if the error is a reported one.
+    """Return the exception that is not meant for the user, or "" if the error is a reported one.
 
     A class of a framework, an SDK or the project itself is a way to report, and so is an exception
-    that the project raises by a `raise` of its own. With `network`, so are those of a connection.
+    that the project raises by its own `raise`. With `network`, so are those of a connection.
     """
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]

@@ -5,7 +5,7 @@
     clock.move_to(1_700_000_005)
     undo()
 
-The time stands still until it is moved. Monotonic time goes on: timeouts and event loops need it.
+The time changes only if it is moved. Monotonic time goes on: timeouts and event loops need it.
 Another Python process is started with a copy of this file as its `sitecustomize`, and with the
 clock in OFFBOOK_FROZEN. So this module imports the standard library only.
 """

@@ -126,7 +126,7 @@ class NetworkGuard:
         return thread not in self._other_threads and (task is None or task not in self._other_tasks)
 
     def child_env(self, environment: Mapping[str, str] | None) -> Mapping[str, str]:
-        """Return the environment of a process in place of this one, or of ours."""
+        """Return the environment for a process, in place of the given or the current one."""
         given = os.environ if environment is None else environment
         return given if self._child_env is None else self._child_env(given)
 

@@ -152,7 +152,7 @@ def _check(
         for limits, label in ((pack.defaults.thresholds, "default "), (case.thresholds, "")):
             verdicts += _check_limits(limits, metrics, scores, label)
     known = {name: score for name, score in scores.items() if score is not None}
-    if known:  # of several scores, the lowest stands for the case
+    if known:  # of several scores, the lowest is that of the case
         metrics = _with_score(metrics, min(known.values(), key=lambda score: score.score))
     return {
         **fields,

@@ -105,7 +105,7 @@ class CaseKind(Protocol):
         ...
 
     def identify_case(self, case: Any, loaded: LoadedPack, identity: IdentityDigest, /) -> None:
-        """Add what the result of a case depends on, beside its own fields and their files."""
+        """Add what the result of a case depends on, besides its own fields and their files."""
         ...
 
 

@@ -166,7 +166,7 @@ class CalibrationExample(PackStruct, frozen=True):
     explanation: str = ""
 
 
-# The names of the pack format, by the assertion of Offbook that each stands for. Its fields have
+# The names of the pack format, by the assertion of Offbook that each means. Its fields have
 # the same names.
 ASSERTION_TYPES = {
     "": "record_value",

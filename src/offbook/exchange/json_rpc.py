@@ -92,7 +92,7 @@ class Peer:
         fields = cast("JsonObject", message)
         method, request_id = fields.get("method"), fields.get("id")
         params = as_object(fields.get("params"))
-        # An id of another type cannot be sent back: such a request has no answer of its own.
+        # An id of another type cannot be sent back: such a request gets no answer.
         if request_id is not None and not is_request_id(request_id):
             self._send_error(None, RpcError("invalid request: wrong type of id", INVALID_REQUEST))
         elif method is None:

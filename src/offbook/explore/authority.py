@@ -67,7 +67,7 @@ def is_refusal(text: str, tool: str, arguments: Any, pattern: re.Pattern[str] = 
 
 
 def is_error_page(text: str, tool: str, arguments: Any) -> bool:
-    """Return whether a tool returned an error of its own: no untrusted text, and no effect."""
+    """Return whether a tool returned its own error: no untrusted text, and no effect."""
     text = _WISH.sub("", text).replace(INSTRUCTION, "").strip()
     return len(text) < SHORT and is_refusal(text, tool, arguments, _ERROR_PAGE)
 

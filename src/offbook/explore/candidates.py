@@ -585,7 +585,7 @@ def _count_items(call: ast.Call, keywords: tuple[str, ...], scope: ast.AST) -> i
 
 
 def _length(value: ast.AST, scope: ast.AST) -> int:
-    """Return the length of a list, also of one that a name in this scope stands for."""
+    """Return the length of a list, also of one that has a name in this scope."""
     if isinstance(value, ast.Name):
         values = [v for part in ast.walk(scope) for n, v in _assigned(part) if n == value.id]
         return _length(values[0], ast.Module([], [])) if values and values[0] else 1

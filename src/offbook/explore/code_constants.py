@@ -59,7 +59,7 @@ def _nested(code: CodeType) -> Iterator[CodeType]:
 
 
 def _compared(code: CodeType, names: dict[str, Any]) -> Iterator[Any]:
-    """Yield the constants, and the constants of the module, that stand before a comparison."""
+    """Yield the constants, and the constants of the module, in front of a comparison."""
     instructions = [*dis.get_instructions(code)]
     for index, instruction in enumerate(instructions):
         after = instructions[index + 1 : index + 1 + NEAR]

@@ -240,7 +240,7 @@ def _read_target(arguments: tuple[str, ...], save: Path | None) -> Target:
 
         # Each behaviour runs in an empty folder; the files of the command stay where they are.
         found = [str(Path(word).absolute()) if Path(word).is_file() else word for word in command]
-        # A saved test finds them beside itself, wherever it is started.
+        # A saved test finds them in its own folder, wherever it is started.
         shown = ", ".join(
             literal(word)
             if word == path

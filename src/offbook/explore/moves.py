@@ -312,7 +312,7 @@ COLLECT = ".then(lambda result: seen.extend(find_values(result)))"
 def render_script(prompt: str, moves: Iterable[Move]) -> str:
     """Return the script in Python: `when(…, [call(…), say(…)])`.
 
-    Several prompts are a list: each turn, or list of turns, is a conversation of its own. A tuple
+    Several prompts are a list: each turn, or list of turns, is a separate conversation. A tuple
     has two conversations side by side.
     """
     moves = [*moves]

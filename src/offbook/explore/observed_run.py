@@ -193,7 +193,7 @@ def in_child(function: Callable[..., Any], *arguments: Any, deadline: float = 90
     """Call a function in a separate process, and return its value and its output.
 
     A fork has what this process imported already; the modules of the project are imported there
-    anew each time, so that no run sees the state of another.
+    again each time, so that no run sees the state of another.
     """
     import multiprocessing
     import tempfile

@@ -251,7 +251,7 @@ class Stage:
         elif random.random() < FAULTS:
             faults = (f"{random.choice(FAULT_KINDS)}@{random.choice([1, 1, 2, 3])}",)
             model.moves.append(Move(fault=faults[0]))
-        # Of its own: an agent without such tools has the same behaviours as ever.
+        # A separate generator: an agent without such tools has the same behaviours as ever.
         chance = Random(f"{job.seed}:authority").random()  # noqa: S311 - not for secrets
         self._attacks = not (faults or job.moves) and job.steps > 1 and chance < ATTACKS
         if beside:

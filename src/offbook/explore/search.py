@@ -197,7 +197,7 @@ def explore(  # noqa: PLR0913 - the options of a search
     things always hold, such as that the agent raises no exception, except for those in `gives_up`,
     and that it ends: `without` names the oracles to leave out. `values` are arguments to try, by
     parameter. Marks of tools, such as `untrusted("fetch_page")` and `powerful("send_mail")`, are
-    given with the invariants. The world runs in a process of its own, which is killed if a
+    given with the invariants. The world runs in a separate process, which is killed if a
     behaviour takes longer than `deadline` seconds: that is a finding, too. With `deadline=None` it
     runs in this process, for a debugger. `trace` is the file for the trace of the smallest script;
     without a violation, for that of the last behaviour.

@@ -141,7 +141,7 @@ class Players:
         self._deadline = deadline
         self._engine = engine or LocalEngine()
         self._stage: Stage | None = None
-        self._first = self._slowest = 0.0  # seconds: of the first behaviour of a process, of others
+        self._first = self._slowest = 0.0  # seconds: of first and of later behaviours
         self._known_hangs: set[str] = set()  # their keys: such a hang is not waited for
         self._opened = ExitStack()
 

@@ -75,7 +75,7 @@ class _Sessions:
                 name = token_urlsafe(12)
                 self._sessions[name] = _HttpSession(self._server, name)
         session = self._sessions.get(name)
-        if session is None:  # a client starts anew after 404
+        if session is None:  # a client starts again after 404
             error = {"code": INVALID_REQUEST, "message": "unknown session: send initialize first"}
             body = {"jsonrpc": "2.0", "id": message.get("id"), "error": error}
             headers = {"content-type": "application/json"}

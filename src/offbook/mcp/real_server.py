@@ -1,4 +1,4 @@
-"""A real MCP server behind a scripted one: Offbook stands between the host and the server.
+"""A real MCP server behind a scripted one: Offbook is between the host and the server.
 
     files = mcp_server("files", command=["uvx", "mcp-server-filesystem", "."])
     with Recording(Live(), "files.yaml", tracks="all") as source:
@@ -43,7 +43,7 @@ ASKED = {  # of the host, by the capability that it needs
 
 
 class RealServer:
-    """The process of a real MCP server, in an event loop of its own.
+    """The process of a real MCP server, in a separate event loop.
 
     `lists` has what it lists, from the process or from a tape. `session` is that of the host which
     made the latest call: what the server asks while it works goes there.
@@ -60,7 +60,7 @@ class RealServer:
         self._home = Path()
 
     def open(self, track: ToolTrack | None) -> None:
-        """Read what the server lists: from a tape, or else of the server."""
+        """Read what the server lists: from a tape, otherwise from the server."""
         self._track = track
         run = ToolRun(f"{SERVER}{self.name}", {"method": "initialize"})
         recorded = track.find(run) if track is not None and track.replays else None

@@ -138,7 +138,7 @@ class PatternTest(msgspec.Struct, frozen=True):
 def find_tests(pattern: Path, test: Path | None = None) -> list[PatternTest]:
     """Find the tests of a pattern, or of all patterns of a folder.
 
-    The order: the given path, the folder `__tests__` beside the pattern, the same folder.
+    The order: the given path, the folder `__tests__` next to the pattern, the same folder.
     """
     root = Path.cwd().resolve()
     for path in (pattern, *([test] if test else [])):

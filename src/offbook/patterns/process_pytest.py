@@ -1,7 +1,7 @@
 """The processes in which `offbook pattern test` runs tests.
 
 It is a plugin of pytest, and a program that runs files of steps: a pattern and the modules that it
-imports are loaded anew for each run.
+imports are loaded again for each run.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def read_text(parts: object) -> str:
 
 
 def read_parts(parts: object) -> Any:
-    """Return the text of these parts, or else their data: that of the only one, or a list."""
+    """Return the text of these parts, otherwise their data: that of the only one, or a list."""
     if text := read_text(parts):
         return text
     found = [part["data"] for part in objects(parts) if "data" in part]

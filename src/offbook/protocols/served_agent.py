@@ -100,7 +100,7 @@ class ServedAgent(PlainSubject):
         if self._command is None and options.keys() - {"deadline"}:
             name = next(iter(options.keys() - {"deadline"}))
             raise UsageError(f"{kind} takes {name!r} for a command only", hint=f"remove {name}=")
-        # A command without a name of its own decodes the options of every command.
+        # A command without its own name decodes the options of every command.
         self._options = self._command or _ServerCommand(["agent"], **options)
         self.problems = Problems()
         self._updates: list[JsonObject] = []

@@ -395,7 +395,7 @@ class TraceTree:
             StyledText(name, "name"),
             StyledText(f" {self._texts.shorten(shown)}"),
         )
-        # Beside: a call of an earlier step may still get its result.
+        # Next to each other: a call of an earlier step may still get its result.
         yield from self._frame.add_beside(node)
         self._steps[key] = node, self._now
 

@@ -8,7 +8,7 @@ the folder that the command may change. NETWORK is `sealed` or `open`.
 On Linux the command runs in its own mount namespace. Each folder of `/` is an overlay there: the
 command sees the files of this machine, and what it changes is in the upper layer, which is listed
 and dropped. A sealed command also has its own network, in which every address leads to loopback;
-each first packet is read there, and answered by nobody. Where namespaces are not permitted the
+each first packet is read there, and not answered. Where namespaces are not permitted the
 command runs without them, and the report says why.
 """
 
@@ -131,7 +131,7 @@ def mount_overlays(sandbox: str) -> tuple[str, dict[str, str]]:
             upper, work = (os.path.join(base, kind, entry.name) for kind in ("upper", "work"))
             os.makedirs(upper)
             os.makedirs(work)
-            # The upper folder decides who may write: its owner is this user, whoever owns the real.
+            # The upper folder decides who may write: this user owns it, not the real one.
             mode = stat.S_IMODE(entry.stat().st_mode)
             os.chmod(upper, mode if os.access(entry.path, os.W_OK) else mode & ~0o222)
             layers = f"lowerdir={entry.path},upperdir={upper},workdir={work},userxattr"
@@ -231,7 +231,7 @@ def wait_for(child: int) -> int:
 
 
 def exit_like(code: int) -> None:
-    """Exit with a code, or by the signal that it stands for."""
+    """Exit with a code, or by the signal that it means."""
     if code < 0:
         os.kill(os.getpid(), -code)
     os._exit(code)

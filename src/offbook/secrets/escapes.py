@@ -61,7 +61,7 @@ class PlainText:
         index = bisect_right(self._ends, at)
         if index < len(self._ends):
             length, first, last = self._originals[index]
-            if at >= self._ends[index] - length:  # a part of what the escape stands for
+            if at >= self._ends[index] - length:  # a part of what the escape means
                 return first, last
         place = at
         if index:
@@ -70,7 +70,7 @@ class PlainText:
 
 
 def _decode(match: re.Match[bytes]) -> bytes:
-    """Return the text that an escape stands for."""
+    """Return the text that an escape means."""
     code = match[1] or match[2]
     if code:
         return bytes([int(code, 16)])

@@ -56,7 +56,7 @@ STREAMS = {1: "stdout", 2: "stderr"}
 
 
 class Seal(msgspec.Struct, frozen=True):
-    """A network namespace for a process (Linux): it has loopback, and these ports of ours.
+    """A network namespace for a process (Linux): it has loopback, and these ports of this process.
 
     `adopt` gets the open ports: a UDP socket for names, then a listener for each of `ports`.
     """

@@ -62,7 +62,7 @@ class ToolWatch:
     """The observed executions of an agent's tools: whether each failed, and the exceptions.
 
     Some frameworks do not pass the id of a call to its tool. Such an execution belongs to the first
-    call of the tool with this input that has not run yet, or else to the first one of the tool.
+    call of the tool with this input that has not run yet, otherwise to the first one of the tool.
     """
 
     def __init__(self, mocked: Collection[str] = ()) -> None:
@@ -513,7 +513,7 @@ def to_content(value: object) -> tuple[Content, ...] | None:
 
 
 def _to_block(item: object) -> Content | None:
-    """Return a text block of a provider as one of ours; None for any other value."""
+    """Return a text block of a provider as a `Text`; None for any other value."""
     if isinstance(item, dict):
         fields = cast("dict[str, Any]", item)
         if fields.get("type") in {"text", "input_text"} and isinstance(fields.get("text"), str):

@@ -256,7 +256,7 @@ class Hub:
         writer = self._writers.get(name)
         # Usually only the recorder listens: it encodes the data as they are.
         if writer is None or context_scopes.get() is not NO_SCOPES:
-            if self._routes.get(name) == ():  # nobody listens, as to a server without a trace
+            if self._routes.get(name) == ():  # no listener, as for a server without a trace
                 with self._lock:
                     self.seq += 1
             else:

@@ -315,7 +315,7 @@ class TracedSource:
         """Emit the results of the request that no earlier one had.
 
         The input of a call is the one in the request. A call that the model never made is one of
-        the agent, unless it stands before all words of the model: an example in the prompt, or an
+        the agent, unless it is before all words of the model: an example in the prompt, or an
         earlier conversation.
         """
         messages = request.messages

@@ -65,7 +65,7 @@ CLEARED = re.compile(
     r"|output (?:removed|omitted|truncated)|compacted).{0,80}",
     re.IGNORECASE | re.DOTALL,
 )
-# What stands in place of the rest of a result that a client cut.
+# The text in place of the rest of a result that a client cut.
 CUT = re.compile(
     r"(?:…|\.\.\.)?(?:[\[(<{].{0,40}(?:truncated|omitted|trimmed).{0,120})?",
     re.IGNORECASE | re.DOTALL,
@@ -361,7 +361,7 @@ class HistoryComparison:
             return
         gap = self._gap(before, after)
         kept = {other.position for other in self._known.items if other.used}
-        # A summary stands in place of whole messages of the model.
+        # A summary replaces whole messages of the model.
         if any(other.kind != "user" and other.position not in kept for other in gap):
             self._add("summary", item.message, "", item.shown, "allowed")
             self._summaries.add(before)

@@ -261,7 +261,7 @@ def _trusted(source: str, replacement: str) -> Replacement:
 
 def _custom_replacement(name: str, source: str) -> Replacement:
     mark = f"[{re.sub(r'[^A-Za-z0-9]+', '_', name).strip('_').upper()}]"
-    if source in REQUIRED_CHARACTERS:  # written out, but one of ours
+    if source in REQUIRED_CHARACTERS:  # written out, but it is our own
         return _trusted(source, mark)
     where = f"redactions.patterns[{name!r}]"
     pattern = compile_pattern(source, where)

@@ -262,7 +262,7 @@ class AgentTurn:
 class HatLoop:
     """A subject whose prompt is a task: the loop works on it until it is complete or limited.
 
-    The agent is a subject, too, opened anew for each iteration. Without one, the model answers by
+    The agent is a subject, too, opened again for each iteration. Without one, the model answers by
     itself. A promise in the last allowed iteration counts: the loop is complete. `on_turn` is
     called after each prompt of the agent.
     """

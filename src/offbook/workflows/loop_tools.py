@@ -308,7 +308,7 @@ class MockResponses(Playbook):
                     await asyncio.sleep(response.delay_ms / 1000)
 
     def _emit_facts(self, response: MockResponse, hat: str) -> None:
-        """Emit what the process of an agent would report beside its answer."""
+        """Emit what the process of an agent would report in addition to its answer."""
         hub = current_hub.get()
         if hub is None:
             return

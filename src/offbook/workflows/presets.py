@@ -142,7 +142,7 @@ def read_preset(
     """Return a preset from a file or a dict; without hats, those of a planner and a builder.
 
     A dict may come from a document: `path`, `text` and its location `at` are for errors. In a
-    document, an unknown key is an error if it resembles one of ours, otherwise a warning.
+    document, an unknown key is an error if it resembles a known one, otherwise a warning.
     """
     if source is None:
         return Preset(hats=DEFAULT_HATS)

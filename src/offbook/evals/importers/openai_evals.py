@@ -57,7 +57,7 @@ def _evals_of(file: PeerFile) -> dict[str, dict[str, Any]]:
 
 
 def _find_samples(path: Path, arguments: dict[str, Any]) -> Path:
-    """Return the file of samples: beside the YAML, or in `data` of its registry."""
+    """Return the file of samples: next to the YAML, or in `data` of its registry."""
     name = str(arguments.get("samples_jsonl", ""))
     for place in (path.parent / name, path.parents[1] / "data" / name if name else path):
         if name and place.is_file():

@@ -1,6 +1,6 @@
 """The clock track of a tape: `ClockRecorder` moves the clock of a recording.
 
-The time of the agent stands still between two interactions, and is then that of the end of the
+The time of the agent does not change between two interactions, and is then that of the end of the
 last one. So it is the same in each replay, however long the agent and the model take.
 """
 

@@ -177,7 +177,7 @@ class RecordedTool(
 
     `call` is the id of the model's call, `input` is normalized. `before` is true if the tool ran
     before the first request. `type`, `exact` and `real` are those of `ToolEnd`. `effects` are what
-    the tool did beside its result, as far as Python reports it: a replay does not repeat it.
+    the tool did besides its result, as far as Python reports it: a replay does not repeat it.
     """
 
     tool: str

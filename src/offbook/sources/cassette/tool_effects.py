@@ -1,4 +1,4 @@
-"""What tools do beside their result: the files, processes and connections that Python reports.
+"""The effects of tools: the files, processes and connections that Python reports.
 
 A replay returns the result of a tool without these effects, so a tape lists them. Native code is
 not seen, except for the functions that ctypes looks up.

@@ -46,7 +46,7 @@ class TrackRecorder:
 
     With `known`, the tools of a tape that is extended, executions that it has are answered. `inner`
     are the tools of the recorded source, if that is a replay itself. `effects` are what tools do
-    beside their result.
+    in addition to their result.
     """
 
     def __init__(

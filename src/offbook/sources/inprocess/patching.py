@@ -122,7 +122,7 @@ def _split_target(target: bytes) -> tuple[str, str]:
     return unquote(path), query
 
 
-@cache  # it makes classes, and each run patches anew
+@cache  # it makes classes, and each run patches again
 def _response_builder(module: Any) -> Callable[[Any, HttpResponse], Any]:
     """Return a function that builds responses of this library."""
 

@@ -73,7 +73,7 @@ def find_authority() -> Authority | None:
 
 
 def write_certificates(authority: Authority, folder: Path, environment: Mapping[str, str]) -> None:
-    """Write our authority beside those that the process trusts otherwise."""
+    """Write our authority, and those that the process trusts otherwise."""
     system = environment.get("SSL_CERT_FILE") or ssl.get_default_verify_paths().cafile
     bundle = folder / BUNDLE
     bundle.write_bytes(authority.pem + _read(system or ""))

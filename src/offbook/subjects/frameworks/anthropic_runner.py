@@ -98,7 +98,7 @@ class AnthropicRunner:
 
 
 def patch_tools(module: Any) -> Iterator[Callable[[], None]]:
-    """Report the functions of `beta_tool`, whoever calls them."""
+    """Report the functions of `beta_tool`, for any caller."""
 
     def watch(tool: Any, given: Any) -> WatchedCall | None:
         found = current_watch.get()

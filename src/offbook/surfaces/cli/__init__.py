@@ -172,7 +172,7 @@ class Commands(click.Group):
             answer = super().invoke(ctx)
             sys.stdout.flush()
         except BaseException as error:
-            # A native module that is interrupted in its import raises an exception of its own.
+            # A native module that is interrupted in its import raises its own exception.
             if received or isinstance(error, KeyboardInterrupt):
                 number = received[0] if received else getattr(error, "number", signal.SIGINT)
                 named = "" if number == signal.SIGINT else f" by {signal_name(number)}"
@@ -262,7 +262,7 @@ def _runs_command(ctx: click.Context | None) -> bool:
 
 
 def _explain(error: Exception) -> int | None:
-    """Show an error of ours or of the system, and return the exit code; None for any other."""
+    """Show an error of Offbook or of the system, and return the exit code; None for any other."""
     import errno
 
     from offbook.errors import ModelError, OffbookError, RunError

@@ -430,7 +430,7 @@ def replay(  # noqa: PLR0913 - one for each option
 
 
 def _keep_fork(cassette: Cassette, file: Path, step: int) -> Recording:
-    """Return a recording of a fork, in a new file beside its parent."""
+    """Return a recording of a fork, in a new file next to its parent."""
     from offbook.sources.cassette.recording import Recording
 
     path, number = file.with_name(f"{file.stem}.fork-{step}{file.suffix}"), 1

@@ -36,7 +36,7 @@ COMPATIBLE = {
     "router.huggingface.co": HostClient("HUGGINGFACE_API_KEY", HUGGINGFACE_API_BASE="/v1"),
 }
 # A client that finds one of these prefers that provider, or refuses to choose: openai 3.49 does if
-# there is a key of Azure beside its own. So they are replaced where the user has them. The others
+# there is a key of Azure besides its own. So they are replaced where the user has them. The others
 # are keys of models that are not scripted, of litellm 1.108 and of the providers' own SDKs.
 USER_BASE_VARIABLES = ("AZURE_OPENAI_ENDPOINT", "AZURE_API_BASE", "AZURE_AI_API_BASE")
 USER_GATEWAY_VARIABLES = ("LITELLM_PROXY_API_BASE", "PORTKEY_BASE_URL")

@@ -57,7 +57,7 @@ def make_audio_id(text: str) -> str:
 
 
 def find_transcript(audio: Any) -> str:
-    """Return the text of a spoken reply of ours; empty for any other."""
+    """Return the text of a spoken reply that Offbook sent; empty for any other."""
     id_ = str(cast("JSON", audio).get("id", "")) if isinstance(audio, dict) else ""
     if not id_.startswith(AUDIO_ID):
         return ""

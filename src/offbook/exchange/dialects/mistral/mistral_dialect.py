@@ -193,7 +193,7 @@ def _list_of(value: Any) -> list[JSON]:
 
 
 def _normalize(message: JSON) -> None:
-    """Change a message into OpenAI's form: thinking beside the content, arguments as a text."""
+    """Change a message into OpenAI's form: thinking next to the content, arguments as a text."""
     for call in _list_of(message.get("tool_calls")):
         function = call.get("function")
         if isinstance(function, dict) and isinstance(function.get("arguments"), dict):  # pyright: ignore[reportUnknownMemberType] - any JSON

@@ -45,7 +45,7 @@ class HookFinder:
 
 
 def direct_uvloop(uvloop: Any) -> None:
-    """Let the loop of uvloop, which has sockets of its own, find the proxy as well."""
+    """Let the loop of uvloop, which has its own sockets, find the proxy as well."""
     import socket
 
     redirect: Any = vars(socket)["offbook_redirect"]
