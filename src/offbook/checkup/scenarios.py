@@ -52,7 +52,7 @@ class CheckupScenario(msgspec.Struct, frozen=True):
     """What the model, the provider or a person does, and what is expected of the agent.
 
     `recoverable`: the agent can still answer. `faults` break requests and tools; without a number,
-    all of them. With `always`, the last message is repeated. `cut` is a text that is no answer.
+    all of them. With `always`, the last message is repeated. `cut` is a text that is not an answer.
     `result` is what the tool returns in place of its own result; for an `injects` scenario, the
     tool that reads something.
     """

@@ -253,7 +253,7 @@ REASONS = {oracle.title: (name, oracle.reason) for name, oracle in ORACLES.items
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Raise for a name that is no oracle."""
+    """Raise for a name that is not an oracle."""
     for name in names:
         require_known("there is no oracle", name, ORACLES)
 

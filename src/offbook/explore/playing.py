@@ -371,7 +371,7 @@ class Stage:
             return True
         if isinstance(error, UnicodeEncodeError):  # a client sends no half of a character
             return is_library("".join(_list_places(error.__traceback__)[-1:]))
-        # A framework alone, without code of the user: it refuses arguments that are no object.
+        # A framework alone, without code of the user: it refuses arguments that are not an object.
         if not isinstance(error, RunError) and not _user_place(error.__traceback__):
             calls = run.scripted.calls[-MAX_PARALLEL:]
             return any(RAW_ARGUMENTS in call.arguments for call in calls)
@@ -501,7 +501,7 @@ def _not_decided(name: str, error: Exception) -> UsageError:
 
 
 def check_invariant(invariant: object) -> None:
-    """Raise for an invariant that is no function, or whose call would not run it."""
+    """Raise for an invariant that is not a function, or whose call would not run it."""
     if isinstance(invariant, ToolPolicy):
         return
     if not callable(invariant):

@@ -10,7 +10,7 @@ returned and what the user wrote must come back as it was. `compare` returns the
   (`compare_heads`) another system prompt, model, parameters or tools, and (`compare_executions`)
   a tool that did something else than its call and its result say.
 
-What clients render in their own way is no difference: `conversation_parts.py` has one form for it.
+What clients render in their own way is not a difference: `conversation_parts.py` has one form.
 """
 
 from __future__ import annotations
