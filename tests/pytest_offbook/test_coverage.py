@@ -77,6 +77,48 @@ def test_a_suite_without_an_agent_has_no_data_and_fails_the_limit(pytester: pyte
     result.stdout.fnmatch_lines(["no data: 0 traces*", "offbook: no data for *fail-under=1"])
 
 
+AGENTS = """
+from agents import Agent, function_tool
+from offbook import call, say, when
+
+def refund(order: int) -> str:
+    return "refunded"
+
+def test_refund(offbook, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    tool = function_tool(refund)
+    clerk = Agent("clerk", tools=[tool])
+    offbook.drive(Agent("triage", tools=[tool], handoffs=[clerk])).run(
+        when("Go", [call("transfer_to_clerk"), call("refund", {"order": 7}), say("Done.")])
+    )
+"""
+
+
+@pytest.mark.parametrize(
+    "agent, code, line",
+    [
+        ("clerk", 0, "tool*refund*covered*1 succeeded"),
+        ("triage", 1, "tool*refund*never called"),
+        ("clrk", 1, "offbook: no run has an agent 'clrk'"),
+    ],
+)
+def test_one_of_several_agents_is_measured_alone(
+    pytester: pytest.Pytester, agent: str, code: int, line: str
+):
+    pytester.makepyfile(test_shop=AGENTS)
+    options = ["--offbook-coverage-agent", agent, "--offbook-coverage-fail-under=100"]
+    result = pytester.runpytest_inprocess(*OPTIONS, *options)
+    assert result.ret == code
+    result.stdout.fnmatch_lines([line])
+
+
+@pytest.mark.slow
+def test_workers_measure_one_agent(pytester: pytest.Pytester):
+    pytester.makepyfile(test_shop=AGENTS)
+    result = run_pytest(pytester, *OPTIONS, "-n", "1", "--offbook-coverage-agent", "triage")
+    result.stdout.fnmatch_lines(["tool*refund*never called"])
+
+
 def test_a_failed_suite_keeps_its_exit_code(pytester: pytest.Pytester):
     pytester.makepyfile(test_shop="import missing_module")
     result = pytester.runpytest_inprocess(*OPTIONS, "--offbook-coverage-fail-under=1")

@@ -15,6 +15,7 @@ Only the trace is read, so stored traces can be measured as well.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any, Literal, cast
 
 import msgspec
@@ -191,11 +192,16 @@ def _list_outcomes(outcomes: dict[str, int]) -> str:
 
 
 class CoverageReader:
-    """Adds the events of one trace to a coverage; an observer of traces that are being written."""
+    """Adds the events of one trace to a coverage; an observer of traces that are being written.
 
-    def __init__(self, coverage: AgentCoverage) -> None:
+    With the name of an `agent`, they are added at the end: only then its events are known.
+    """
+
+    def __init__(self, coverage: AgentCoverage, agent: str = "") -> None:
         self._coverage = coverage
-        coverage.traces += 1
+        self._agent = agent
+        self._events: list[Event] = []
+        coverage.traces += not agent
         self._executions = ExecutionReader(keep=False)
         self._errors: list[str] = []  # of the provider, since the last reply
         self._hooks: set[str] = set()
@@ -225,11 +231,16 @@ class CoverageReader:
 
     def wants(self, name: str) -> bool:
         """Return whether events of this name say anything about a part."""
+        if self._agent and name in AgentOfEvents.event_names:
+            return True
         known = name in self._handlers or name in EXECUTION_EVENTS
         return known or name.startswith("hook.") or name in QUESTIONS
 
     def on_event(self, event: Event) -> None:
         """Count one event."""
+        if self._agent:
+            self._events.append(event)
+            return
         handler = self._handlers.get(event.event)
         if handler is not None:
             handler(event.data)
@@ -244,7 +255,10 @@ class CoverageReader:
 
     def on_close(self) -> None:
         """Count what was still open."""
-        self._end_run()
+        if self._agent:
+            read_coverage(self._events, self._coverage, self._agent)
+        else:
+            self._end_run()
 
     def _add_tools(self, data: dict[str, Any]) -> None:
         for tool in data.get("tools", ()):
@@ -409,6 +423,18 @@ def read_coverage(events: Iterable[Event], coverage: AgentCoverage, agent: str =
             reader.on_event(event)
     reader.on_close()
     return True
+
+
+def add_parts(folder: Path, coverage: AgentCoverage) -> list[str]:
+    """Add the coverages of workers to another one; return a message for each unreadable line."""
+    problems: list[str] = []
+    for path in sorted(folder.glob("*.jsonl")):
+        for line in path.read_bytes().splitlines():
+            try:
+                coverage.merge(msgspec.json.decode(line, type=AgentCoverage))
+            except msgspec.MsgspecError as error:
+                problems.append(f"the coverage of one trace is lost: {error}")
+    return problems
 
 
 def _of_agent(event: Event, agent: str, agents: AgentOfEvents) -> Event | None:

@@ -17,10 +17,11 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from offbook.checks.agent_coverage import AgentCoverage, CoverageReader
+    from offbook.checks.agent_coverage import CoverageReader
 
 OPTION = "--offbook-coverage"
 FAIL_UNDER = "--offbook-coverage-fail-under"
+AGENT = "--offbook-coverage-agent"
 SHOWN = ""  # the value of the option without a file
 WORKER_FOLDER = "offbook_coverage_folder"
 MARKERS: tuple[str, ...] = ()
@@ -46,13 +47,20 @@ def add_options(parser: pytest.Parser) -> None:
         metavar="PERCENT",
         help="Fail the run if fewer parts of the agents are covered. Implies --offbook-coverage.",
     )
+    group.addoption(
+        AGENT,
+        default="",
+        metavar="NAME",
+        help="Measure one of several agents. Implies --offbook-coverage.",
+    )
 
 
 def configure(config: pytest.Config) -> None:
     """Measure if the option is given."""
     file = config.getoption(OPTION)
     fail_under = config.getoption(FAIL_UNDER)
-    if file is None and fail_under is None:
+    agent = str(config.getoption(AGENT))
+    if file is None and fail_under is None and not agent:
         return
     if file and not file.endswith(".json"):
         raise pytest.UsageError(
@@ -63,17 +71,19 @@ def configure(config: pytest.Config) -> None:
         raise pytest.UsageError(f"{FAIL_UNDER}: expected a number from 0 to 100, got {fail_under}")
     folder: str = getattr(config, "workerinput", {}).get(WORKER_FOLDER, "")
     path = config.invocation_params.dir / file if file else None
-    plugin = WorkerCoverage(Path(folder)) if folder else SuiteCoverage(path, fail_under)
+    worker = WorkerCoverage(Path(folder), agent) if folder else None
+    plugin = worker or SuiteCoverage(path, fail_under, agent)
     config.pluginmanager.register(plugin, "offbook-coverage")
 
 
 class SuiteCoverage:
     """Measures the traces of this process, adds those of the workers, and reports."""
 
-    def __init__(self, path: Path | None, fail_under: float | None) -> None:
+    def __init__(self, path: Path | None, fail_under: float | None, agent: str) -> None:
         from offbook.checks.agent_coverage import AgentCoverage
 
         self._path = path
+        self._agent = agent
         self._fail_under = fail_under
         self._coverage = AgentCoverage()
         self._folder: Path | None = None
@@ -90,7 +100,7 @@ class SuiteCoverage:
     def _open_reader(self) -> CoverageReader:
         from offbook.checks.agent_coverage import CoverageReader
 
-        return CoverageReader(self._coverage)
+        return CoverageReader(self._coverage, self._agent)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
@@ -105,6 +115,7 @@ class SuiteCoverage:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Add the parts of the workers, write the file, and fail a run that covers too little."""
         if self._folder is not None:
+            from offbook.checks.agent_coverage import add_parts
             from offbook.files import remove_temp_folder
 
             self._problems += add_parts(self._folder, self._coverage)
@@ -116,10 +127,12 @@ class SuiteCoverage:
 
             text = msgspec.json.format(msgspec.json.encode(self._coverage.as_json()), indent=2)
             self._problems += write_report(self._path, text.decode() + "\n", session)
-        if self._fail_under is not None and session.exitstatus in {
-            pytest.ExitCode.OK,
-            pytest.ExitCode.NO_TESTS_COLLECTED,
-        }:
+        if session.exitstatus not in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}:
+            return
+        if self._agent and not self._coverage.traces:
+            self._problems.append(f"no run has an agent {self._agent!r}")
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        elif self._fail_under is not None:
             percent = self._coverage.percent
             if percent is None:
                 self._problems.append(f"no data for {FAIL_UNDER}={self._fail_under:g}")
@@ -141,7 +154,8 @@ class SuiteCoverage:
 class WorkerCoverage:
     """Measures the traces of a worker, and appends each to a file of the worker."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, agent: str) -> None:
+        self._agent = agent
         self._file = os.open(
             folder / f"{os.getpid()}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         )
@@ -168,23 +182,7 @@ class WorkerCoverage:
                 write_line(file, msgspec.json.encode(part) + b"\n")
 
         part = AgentCoverage()
-        return PartReader(part)
-
-
-def add_parts(folder: Path, coverage: AgentCoverage) -> list[str]:
-    """Add the parts in a folder to a coverage; return a message for each unreadable line."""
-    import msgspec
-
-    from offbook.checks.agent_coverage import AgentCoverage
-
-    problems: list[str] = []
-    for path in sorted(folder.glob("*.jsonl")):
-        for line in path.read_bytes().splitlines():
-            try:
-                coverage.merge(msgspec.json.decode(line, type=AgentCoverage))
-            except msgspec.MsgspecError as error:
-                problems.append(f"the coverage of one trace is lost: {error}")
-    return problems
+        return PartReader(part, self._agent)
 
 
 def run_pytest(words: list[str]) -> bool:
