@@ -10,7 +10,9 @@ import pytest
 
 from offbook.determinism import FrozenClock
 from offbook.errors import ReplayMismatch, UsageError
-from offbook.exchange import History, Request, Tool, user
+from offbook.exchange import History, Reply, Request, Text, Tool, user
+from offbook.exchange.dialects.dialect import HttpResponse
+from offbook.exchange.http_track import HttpCall
 from offbook.sources.cassette import Cassette, Recording, Rerecording, load_cassette
 from tests.sources.cassette.conversations import Counting, answer, ask, record, replay
 
@@ -93,6 +95,23 @@ async def test_a_changed_message_in_a_conversation_outdates_the_rest_of_it(tmp_p
         await Cassette(path).reply(ask("eins"))
     with Rerecording(path, 1, Counting()) as source:
         assert source.outdated == [2, 3]
+
+
+async def test_an_interaction_that_is_recorded_again_keeps_its_other_tracks(tmp_path: Path):
+    path = tmp_path / "chat.yaml"
+    with Recording(Counting(), path, tracks="all") as recording:
+        await recording.reply(ask("one"))
+        assert recording.http_track is not None
+        recording.http_track.add(HttpCall("GET", "https://shop.test"), HttpResponse(200, {}, b"7"))
+    before = load_cassette(path)
+    with Rerecording(path, 1, Counting(Reply((Text("Fresh."),)))) as source:
+        await source.reply(ask("one"))
+    after = load_cassette(path)
+    (old,), (new,) = before, after
+    assert new.response.output != old.response.output
+    assert (new.http, len(new.http), after.header.clock) == (old.http, 1, before.header.clock)
+    ends = [entry.duration_ms for file in (before, after) for entry in file.entries]
+    assert ends[0] == ends[1]
 
 
 async def test_a_recording_older_than_its_limit_is_refused(tmp_path: Path):

@@ -474,7 +474,17 @@ class Rerecording:
             (new,) = load_cassette(self._temporary)
             entry = self._replay.file.entries[self._number - 1]
             # The id and the start keep the references of other interactions and their order.
-            tools = self._replay.file.read(entry).tools
-            new = msgspec.structs.replace(new, id=entry.id, at_ms=entry.started_ms, tools=tools)
+            # What follows it on the other tracks stays, and so does the time of the agent.
+            old = self._replay.file.read(entry)
+            response = new.response
+            if self._replay.file.header.clock is not None:
+                response = msgspec.structs.replace(response, duration_ms=entry.duration_ms)
+            new = msgspec.structs.replace(
+                old,
+                id=entry.id,
+                at_ms=entry.started_ms,
+                request=new.request,
+                response=response,
+            )
             replace_interaction(self._path, self._number, new)
         self._temporary.unlink(missing_ok=True)
