@@ -35,6 +35,11 @@ def work(value):
 
 def hangs(value):
     time.sleep(600)
+
+def waits(value):
+    while not os.path.exists(os.path.dirname(os.environ["OFFBOOK_TEST_LOG"]) + "/go"):
+        time.sleep(0.05)
+    return value
 """
 RUBRIC = {"id": "same", "assertions": [{"kind": "output", "expected": "x"}]}
 CASE: dict[str, Any] = {"subject": "subject.py:work", "input": "x", "rubrics": ["same"]}
@@ -250,14 +255,19 @@ def test_a_search_finds_the_same_as_on_one_machine(tmp_path: Path, cluster: Clus
 def test_a_hung_case_delays_only_its_batch_and_only_until_its_timeout(
     tmp_path: Path, cluster: Cluster
 ):
-    hung = {**HUNG, "timeout_seconds": 60}  # all others take a few seconds
-    command = write_pack(tmp_path, first=(hung,), count=80)
+    batch, count = 10, 79
+    assert (count + 2) // (2 * BATCHES_PER_CPU) == batch
+    waits = {"id": "waits", **CASE, "subject": "subject.py:waits"}
+    command = write_pack(tmp_path, first=(waits, HUNG), count=count)
     with start([*command, "--output", "run", "--address", cluster.address], tmp_path) as run:
+        # No other worker waits for the one of the first batch, however long that takes.
+        wait_for_lines(tmp_path / "run" / "results.jsonl", count + 2 - batch, run)
+        assert "waits" not in read_statuses(tmp_path)
+        (tmp_path / "go").touch()
         output, _ = run.communicate(timeout=280)
     assert run.returncode == 1, output
     statuses = read_statuses(tmp_path)
     assert [name for name, status in statuses.items() if status != "pass"] == ["hung"]
-    # In the order of their ends: no other worker waited, and its own went on afterwards.
-    order = [*statuses]
-    batch = (80 + 1) // (2 * BATCHES_PER_CPU)
-    assert order[order.index("hung") + 1 :] == [f"case-{number}" for number in range(batch - 1)]
+    # In the order of their ends: the batch goes on after the timeout.
+    own = ["waits", "hung", *(f"case-{number}" for number in range(batch - 2))]
+    assert [*statuses][-batch:] == own
