@@ -9,7 +9,8 @@ import random
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -131,10 +132,15 @@ def read_statuses(folder: Path) -> dict[str, str]:
     return {result["id"]: result["status"] for result in results}
 
 
-def start(command: list[str], folder: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+@contextmanager
+def start(command: list[str], folder: Path) -> Generator[subprocess.Popen[str]]:
+    with subprocess.Popen(
         command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+    ) as run:
+        try:
+            yield run
+        finally:
+            run.kill()  # of a failed test; any other has ended
 
 
 def test_every_case_is_reported_once_when_a_node_is_killed(
