@@ -29,7 +29,7 @@ def test_a_recorded_failure_is_shrunk(name: str, tmp_path: Path):
     shrunk = tape.shrink(failure.test, tmp_path / "short.yaml")
     short = load_cassette(tmp_path / "short.yaml")
     assert (shrunk.interactions, len(short)) == (failure.shortest, failure.shortest)
-    assert short.header.tracks == ("model", "tools", "people", "http")
+    assert short.header.tracks == ("model", "tools", "people", "http", "clock", "files")
     # A strict replay, so no request of the short tape differs.
     replay = Cassette(short, tracks="model,people")
     assert failure_of(failure.test)(replay) == shrunk.failure
