@@ -40,6 +40,7 @@ ASSERTION_EXAMPLES = {
     "iterations": "{type: iterations, min: 1, max: 3}",
     "duration": "{type: duration, max_secs: 10}",
     "cost_within": "{type: cost_within, max_dollars: 0.5}",
+    "model_calls": "{type: model_calls, max: 3, agent: triage}",
     "file_exists": "{type: file_exists, path: src/main.py}",
     "file_contains": "{type: file_contains, path: src/main.py, pattern: 'def main'}",
     "file_not_contains": "{type: file_not_contains, path: src/main.py, pattern: TODO}",

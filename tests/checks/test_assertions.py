@@ -69,6 +69,7 @@ RUN = [
     ),
     make("tool.call", call_id="4", tool="rm", input={"path": "/"}, step=4),
     make("tool.blocked", call_id="4", tool="rm", reason="no", step=4),
+    make("model.request", exchange=1),
     make(
         "_meta.termination",
         reason="CompletionPromise",
@@ -136,6 +137,9 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
     ("stderr_contains", {"pattern": "panic"}, "fail"),
     ("cost_within", {"max_dollars": 0.2}, "pass"),
     ("cost_within", {"max_dollars": 0.05}, "fail"),
+    ("model_calls", {"exact": 1}, "pass"),
+    ("model_calls", {"min": 2}, "fail"),
+    ("model_calls", {"max": 1, "agent": "triage"}, "no_data"),
     ("tool_sequence", {"tools": ["find", "find", "save"]}, "pass"),
     ("tool_sequence", {"tools": ["find", "find", "save", "rm"]}, "fail"),
     ("tool_sequence", {"tools": ["rm"], "mode": "superset"}, "fail"),

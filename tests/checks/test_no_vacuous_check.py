@@ -91,6 +91,7 @@ ASSERTED: dict[str, Fails] = {
     "iterations": Fails({"exact": 3}, [{}, {"min": 0}, {"max": -1}, {"min": 3, "max": 1}]),
     "duration": Fails({"max_secs": 1}, [{"max_secs": math.inf}, {"max_secs": math.nan}]),
     "cost_within": Fails({"max_dollars": 0.05}, [{"max_dollars": -1}, {"max_dollars": math.inf}]),
+    "model_calls": Fails({"max": 0}, [{}, {"min": 0}, {"max": 1, "agent": ""}]),
     "file_exists": Fails({"path": "gone"}, [{"path": ""}, {"path": "."}, {"path": "./"}]),
     "file_contains": Fails(
         {"path": "a", "pattern": "other"}, [{"path": "a", "pattern": p} for p in ("", "^", ".*")]

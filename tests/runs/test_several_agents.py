@@ -115,6 +115,18 @@ def test_an_agent_that_did_nothing_is_no_data(steps: Any, agent: str, message: s
     assert (verdict.status, verdict.message) == ("no_data", message)
 
 
+@pytest.mark.parametrize(
+    "agent, status", [(None, "fail"), ("triage", "pass"), ("refunds", "pass"), ("clerk", "no_data")]
+)
+def test_the_requests_of_an_agent_are_counted(agent: str | None, status: str):
+    limit = {"type": "model_calls", "max": 2, **({"agent": agent} if agent else {})}
+    run = run_handoff(*RIGHT)
+    (verdict,) = evaluate_all([limit], CheckContext(run.events.all))
+    assert verdict.status == status
+    (broken,) = evaluate_all([{**limit, "max": 1}], CheckContext(run.events.all))
+    assert broken.status != "pass"
+
+
 def measure(agent: str, *steps: Any) -> tuple[bool, dict[str, str]]:
     coverage = AgentCoverage()
     found = read_coverage(run_handoff(*steps).events.all, coverage, agent)

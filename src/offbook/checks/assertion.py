@@ -207,6 +207,7 @@ RUN_ASSERTIONS = {
     "iterations": "offbook.checks.run_assertions:Iterations",
     "duration": "offbook.checks.run_assertions:Duration",
     "cost_within": "offbook.checks.run_assertions:CostWithin",
+    "model_calls": "offbook.checks.run_assertions:ModelCalls",
     "file_exists": "offbook.checks.run_assertions:FileExists",
     "file_contains": "offbook.checks.run_assertions:FileContains",
     "file_not_contains": "offbook.checks.run_assertions:FileNotContains",

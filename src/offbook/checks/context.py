@@ -14,6 +14,7 @@ from __future__ import annotations
 import codecs
 import re
 import sys
+from collections import Counter
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar, cast
 
 import msgspec
@@ -29,6 +30,7 @@ from offbook.trace.events import (
     PROCESS_OUTPUT,
     PUBLISH,
     REPLY,
+    REQUEST,
     RUN_END,
     RUN_START,
     TERMINAL_WRITE,
@@ -274,15 +276,18 @@ class ToolEvents(Collector):
 
 
 class AgentNames(Collector):
-    """The agents of the run, and whose model made each tool call."""
+    """The agents of the run, their requests, and whose model made each tool call."""
 
     event_names = AgentOfEvents.event_names
 
     def __init__(self) -> None:
         self.agents = AgentOfEvents()
+        self.requests: Counter[str] = Counter()
 
     def on_event(self, event: Event) -> None:
         self.agents.note(event)
+        if event.event == REQUEST:
+            self.requests[self.agents.find(event)] += 1
 
 
 # --- The context
@@ -317,6 +322,7 @@ NEEDS = {
     "seconds": Need((Termination,), "the trace has fewer than two events, so no duration"),
     "cost": Need((TotalCost,), "no cost was recorded"),
     "tool_calls": Need((ToolEvents,), "no tool was called"),
+    "model_calls": Need((AgentNames,), "no request was sent to a model"),
     "root": Need((), "the run has no folder"),
     "snapshots": Need((), "the run has no snapshots"),
     "has_trace": Need((), "the case has no trace"),
@@ -483,9 +489,7 @@ class CheckContext:
         """Return the tool calls of one agent of the run, or of all without a name."""
         if agent is None:
             return self.tool_calls
-        agents = self.get(AgentNames).agents
-        if agent not in agents.names:
-            raise NoData(f"no agent {agent!r} in this run; {did_you_mean(agent, agents.names)}")
+        agents = self._read_agent(agent).agents
         uses = [
             use
             for use in self.tool_calls
@@ -494,6 +498,25 @@ class CheckContext:
         if not uses:
             raise NoData(f"the agent {agent!r} called no tool")
         return uses
+
+    @property
+    def model_calls(self) -> int | None:
+        """The number of requests to the model, if there was one."""
+        return self.get(AgentNames).requests.total() or None
+
+    def model_calls_of(self, agent: str) -> int:
+        """Return the number of requests of one agent of the run to its model."""
+        requests = self._read_agent(agent).requests[agent]
+        if not requests:  # a remote agent, whose model is not known
+            raise NoData(f"the agent {agent!r} sent no request to a model")
+        return requests
+
+    def _read_agent(self, agent: str) -> AgentNames:
+        found = self.get(AgentNames)
+        names = found.agents.names
+        if agent not in names:
+            raise NoData(f"no agent {agent!r} in this run; {did_you_mean(agent, names)}")
+        return found
 
     def resolve(self, path: str) -> Path:
         """Return the path of a file in the folder of the run; a path that leaves it is refused."""

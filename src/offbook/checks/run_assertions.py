@@ -87,6 +87,21 @@ class CostWithin(Assertion, frozen=True, tag="cost_within"):
         return AssertionResult(actual <= self.max_dollars, bounds, actual)
 
 
+class ModelCalls(CountAssertion, frozen=True, kw_only=True, tag="model_calls"):
+    """The run, or one `agent` of it, sent this number of requests to the model."""
+
+    agent: str | None = None
+    needs: ClassVar[tuple[str, ...]] = ("model_calls",)
+
+    @property
+    def title(self) -> str:
+        return super().title if self.agent is None else f"{self.agent}: {super().title}"
+
+    def evaluate(self, context: CheckContext) -> AssertionResult:
+        every = context.require("model_calls")
+        return self.compare(every if self.agent is None else context.model_calls_of(self.agent))
+
+
 class OutputAssertion(Assertion, frozen=True):
     """The pattern matches what was written to a stream."""
 
