@@ -187,6 +187,12 @@ def test_a_file_beside_the_test_is_found_with_cwd(
     assert "cwd='.'" in str(caught.value)
 
 
+def test_a_word_of_a_command_may_be_a_whole_program():
+    program = f"{Path(FILE).read_text()}\n{'#' * 300}"
+    with drive(McpServer([sys.executable, "-I", "-c", program])) as rehearsal:
+        assert rehearsal.run(when("Find", [FIND, say("Done.")])).output == "Done."
+
+
 def test_a_url_of_https_is_refused_by_its_reason():
     with pytest.raises(UsageError, match="a server is reached over http:// only"):
         McpServer("https://shop.example/mcp")

@@ -387,7 +387,8 @@ def describe_exit(code: int) -> str:
 def describe_missing_file(command: Sequence[str], cwd: Path) -> str:
     """Return a line on a file that a command does not find in its folder, but here; or nothing."""
     for word in command[1:]:
-        if Path(word).is_file() and not (cwd / word).exists():
+        # A word may be a whole program: `pathlib` raises an error for a name of that length.
+        if os.path.isfile(word) and not os.path.exists(cwd / word):  # noqa: PTH110, PTH113
             return f"  {word} is in the current folder: start the command there with cwd='.'"
     return ""
 
