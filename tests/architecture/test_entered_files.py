@@ -119,7 +119,7 @@ except urllib.error.HTTPError:
     "program, arguments, code, bound",
     [
         pytest.param(SESSION, [], 0, 23, id="session"),
-        pytest.param(SERVED, [], 0, 16, id="served"),
+        pytest.param(SERVED, [], 0, 17, id="served"),
         pytest.param(MISS, [], 0, 23, id="miss"),
         pytest.param(
             COMMAND, ["scenario", "run", "flow.yaml", "--junit", "j.xml"], 0, 36, id="scenario"

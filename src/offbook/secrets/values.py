@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import lru_cache, wraps
+from functools import lru_cache
 from itertools import pairwise
 
 from offbook.secrets.key_formats import compile_pattern
@@ -112,18 +112,9 @@ _DIGIT = rb"[0-9]"
 _NO_DIGIT = rb"[^0-9]"
 
 
+# A conversation is read again with each of its requests: the last verdicts are remembered.
+_remember = lru_cache(maxsize=4096)
 MAX_REMEMBERED_LENGTH = 500
-
-
-def _remembered(judge: Callable[[bytes], bool]) -> Callable[[bytes], bool]:
-    """Remember the last verdicts: a conversation is read again with each of its requests."""
-    remember = lru_cache(maxsize=4096)(judge)
-
-    @wraps(judge)
-    def call(value: bytes) -> bool:
-        return remember(value) if len(value) <= MAX_REMEMBERED_LENGTH else judge(value)
-
-    return call
 
 
 def has_digit(value: bytes) -> bool:
@@ -145,9 +136,14 @@ def is_placeholder(value: bytes | str) -> bool:
     return compile_pattern(_PLACEHOLDER).fullmatch(raw) is not None
 
 
-@_remembered
 def is_plain(value: bytes) -> bool:
     """Return whether a value is obviously not a secret: a placeholder, a name, a type."""
+    judge = _is_plain if len(value) <= MAX_REMEMBERED_LENGTH else _is_plain.__wrapped__
+    return judge(value)
+
+
+@_remember
+def _is_plain(value: bytes) -> bool:
     if (
         is_placeholder(value)
         or compile_pattern(_SHORT_WORD).fullmatch(value)
@@ -178,9 +174,14 @@ def is_secret_value(value: bytes) -> bool:
     return not is_plain(value)
 
 
-@_remembered
 def looks_random(value: bytes) -> bool:
     """Return whether a value looks like a key or a good password, whatever its name."""
+    judge = _looks_random if len(value) <= MAX_REMEMBERED_LENGTH else _looks_random.__wrapped__
+    return judge(value)
+
+
+@_remember
+def _looks_random(value: bytes) -> bool:
     return (
         len(value) >= MIN_RANDOM_LENGTH
         and (_has_free_digit(value) or _is_scrambled(value))
@@ -242,12 +243,17 @@ def is_whole_key(length: int, value: bytes) -> bool:
     )
 
 
-@_remembered
 def is_unlike_code(value: bytes) -> bool:
     """Return whether a value that is not quoted can be no variable, date, path or number.
 
     Digits of names are at the end of a word (`token2`), or belong to it (`sha256`).
     """
+    judge = _is_unlike_code if len(value) <= MAX_REMEMBERED_LENGTH else _is_unlike_code.__wrapped__
+    return judge(value)
+
+
+@_remember
+def _is_unlike_code(value: bytes) -> bool:
     if not looks_random(value):
         return False
     if _is_scrambled(value):
