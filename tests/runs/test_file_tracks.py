@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import openai
 import pytest
 
 from offbook import Cassette, Playbook, Recording, drive, say, when
@@ -115,6 +116,24 @@ def test_a_file_that_is_as_recorded_need_not_be_written(tape: Path):
     (tape.parent / "agent.py").write_text(code)
     (tape.parent / "trace.jsonl").unlink()
     run(Cassette(tape, tracks="all"), tape.parent)
+
+
+def test_files_that_were_not_compared_are_a_warning(tape: Path):
+    async def ask(client: openai.AsyncOpenAI, prompt: str) -> None:
+        messages: Any = [{"role": "user", "content": prompt}]
+        await client.chat.completions.create(model="m", messages=messages)
+
+    async def agent(_prompt: str) -> None:
+        async with openai.AsyncOpenAI() as client:
+            await ask(client, "Plan")
+            await ask(client, "Report")
+
+    cassette = Cassette(tape, tracks="all")
+    with drive(agent, source=cassette) as rehearsal:
+        rehearsal.run("")
+    verdict = cassette.verdict()
+    assert verdict.status == "warn"
+    assert verdict.message == "4 files of the tape not compared: no command was run"
 
 
 @pytest.mark.parametrize("name", CHANGES)

@@ -129,6 +129,11 @@ class FileReplay(FileWatch):
     def _changed(self, file: RecordedFile) -> None:
         self._seen[file.file] = file
 
+    @property
+    def not_compared(self) -> int:
+        """The number of files on the tape, if no folder was watched."""
+        return 0 if self._watched else len(self._recorded)
+
     def judge(self) -> str | None:
         """Return the first file that differs, or None."""
         self.end()

@@ -657,6 +657,9 @@ class Cassette:
                 f"{len(self.drifted)} differed from the recording"
             )
             return Verdict(VERDICT_NAME, "warn", message, context=summary)
+        if self.file_track is not None and (files := self.file_track.not_compared):
+            message = f"{counted(files, 'file')} of the tape not compared: no command was run"
+            return Verdict(VERDICT_NAME, "warn", message, context=summary)
         return Verdict(VERDICT_NAME, "pass", context=summary)
 
     def judge_tracks(self) -> str | None:
