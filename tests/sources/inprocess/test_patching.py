@@ -511,31 +511,21 @@ def patcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Patcher:
 
 
 def test_a_library_is_patched_from_its_import_to_the_end_of_the_block(patcher: Patcher):
-    patcher.enter()
-    try:
+    with patcher:
         library = importlib.import_module(LATE)
         assert library.connect() == "patched network"
-    finally:
-        patcher.leave()
     assert library.connect() == "network"
     assert patcher not in sys.meta_path
 
 
 def test_a_library_that_is_not_installed_is_not_found(patcher: Patcher):
-    patcher.enter()
-    try:
-        with pytest.raises(ModuleNotFoundError, match=f"{LATE}_missing"):
-            importlib.import_module(f"{LATE}_missing")
-    finally:
-        patcher.leave()
+    with patcher, pytest.raises(ModuleNotFoundError, match=f"{LATE}_missing"):
+        importlib.import_module(f"{LATE}_missing")
 
 
 def test_an_import_that_ends_after_the_block_is_not_patched(patcher: Patcher):
-    patcher.enter()
-    try:
+    with patcher:
         spec = importlib.util.find_spec(LATE)
-    finally:
-        patcher.leave()
     assert spec is not None
     assert spec.loader is not None
     library: Any = importlib.util.module_from_spec(spec)

@@ -7,7 +7,6 @@ import random
 import sys
 import time
 from contextlib import contextmanager
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from offbook.determinism.frozen_time import (
@@ -17,6 +16,7 @@ from offbook.determinism.frozen_time import (
     replace_imported,
 )
 from offbook.determinism.run_context import (
+    SharedPatches,
     current_clock,
     is_library,
     propagate_to_threads,
@@ -24,7 +24,7 @@ from offbook.determinism.run_context import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Generator
 
     from offbook.determinism.frozen_time import RunClock
 
@@ -32,42 +32,22 @@ if TYPE_CHECKING:
 @contextmanager
 def use_clock(clock: RunClock) -> Generator[None]:
     """Give the code inside the block the time and the random values of a clock."""
-    _replacement.enter()
-    try:
-        with propagate_to_threads(), use_variable(current_clock, clock):
-            yield
-    finally:
-        _replacement.leave()
+    with _replacement, propagate_to_threads(), use_variable(current_clock, clock):
+        yield
 
 
-class ClockReplacement:
+class ClockReplacement(SharedPatches):
     """Replaces the functions of this process while at least one block is active."""
 
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._active = 0
-        self._undo: list[Callable[[], None]] = []
-
-    def enter(self) -> None:
-        """Replace the functions if this is the first active block."""
-        with self._lock:
-            self._active += 1
-            if self._active > 1:
-                return
-            real = _imported_functions()
-            self._undo = [replace_clock(current_clock.get)]
-            functions = list(zip(real, _imported_functions(), strict=True))
-            # Modules of the user may have `from time import time`.
-            loaded = [(m, getattr(m, "__file__", None)) for m in list(sys.modules.values())]
-            own = [module for module, file in loaded if file and not is_library(file)]
-            self._undo.append(replace_imported(own, functions))
-
-    def leave(self) -> None:
-        """Restore the functions if this was the last active block."""
-        with self._lock:
-            self._active -= 1
-            while not self._active and self._undo:
-                self._undo.pop()()
+    def apply(self) -> None:
+        """Replace the functions, also in the modules that have imported them."""
+        real = _imported_functions()
+        self._undo.append(replace_clock(current_clock.get))
+        functions = list(zip(real, _imported_functions(), strict=True))
+        # Modules of the user may have `from time import time`.
+        loaded = [(m, getattr(m, "__file__", None)) for m in list(sys.modules.values())]
+        own = [module for module, file in loaded if file and not is_library(file)]
+        self._undo.append(replace_imported(own, functions))
 
 
 def _imported_functions() -> list[Any]:

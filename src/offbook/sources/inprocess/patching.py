@@ -15,16 +15,20 @@ import errno
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import timedelta
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from importlib.abc import MetaPathFinder
 from io import BufferedReader, RawIOBase
-from threading import RLock
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from offbook.determinism.run_context import apply_patch, propagate_to_threads, use_variable
+from offbook.determinism.run_context import (
+    SharedPatches,
+    apply_patch,
+    propagate_to_threads,
+    use_variable,
+)
 from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
 from offbook.exchange.providers import DEFAULT_PORTS
 from offbook.sources.inprocess.interceptor import (
@@ -444,34 +448,24 @@ def intercept(
     `relay`, a response may be a stream that is still being received.
     """
     interceptor = Interceptor(answer, urls, relay=relay)
-    _patcher.enter()
-    try:
-        with propagate_to_threads():
-            token = current_interceptor.set(interceptor)
-            try:
-                yield interceptor
-            finally:
-                current_interceptor.reset(token)
-    finally:
-        _patcher.leave()
-        interceptor.close()
+    with (
+        closing(interceptor),
+        _patcher,
+        propagate_to_threads(),
+        use_variable(current_interceptor, interceptor),
+    ):
+        yield interceptor
 
 
 @contextmanager
 def track_http(track: HttpTrack, skipped: Iterable[tuple[str, int | None]]) -> Generator[None]:
     """Record or answer the requests to other servers that are sent inside the block."""
-    _patcher.enter()
-    try:
-        with (
-            propagate_to_threads(),
-            use_variable(current_http, TrackedHttp(track, frozenset(skipped))),
-        ):
-            yield
-    finally:
-        _patcher.leave()
+    tracked = TrackedHttp(track, frozenset(skipped))
+    with _patcher, propagate_to_threads(), use_variable(current_http, tracked):
+        yield
 
 
-class Patcher(MetaPathFinder):
+class Patcher(SharedPatches, MetaPathFinder):
     """Patches the HTTP libraries while at least one block is active.
 
     A library may be imported in the middle of a run: as the first finder in `sys.meta_path`, the
@@ -479,31 +473,16 @@ class Patcher(MetaPathFinder):
     """
 
     def __init__(self, transports: tuple[Transport, ...]) -> None:
+        super().__init__()
         self._transports = {name: t for t in transports for name in t.modules}
-        self._lock = RLock()  # reentrant: patching one library may import another
-        self._active = 0
-        self._undo: list[Callable[[], None]] = []
 
-    def enter(self) -> None:
-        """Patch the libraries if this is the first active block."""
-        with self._lock:
-            self._active += 1
-            if self._active > 1:
-                return
-            sys.meta_path.insert(0, self)
-            for name in self._transports:
-                if (module := sys.modules.get(name)) is not None:
-                    self._patch(name, module)
-
-    def leave(self) -> None:
-        """Undo the patches if this was the last active block."""
-        with self._lock:
-            self._active -= 1
-            if self._active:
-                return
-            sys.meta_path.remove(self)
-            while self._undo:
-                self._undo.pop()()
+    def apply(self) -> None:
+        """Patch the libraries that are imported, and wait for the others."""
+        sys.meta_path.insert(0, self)
+        self._undo.append(partial(sys.meta_path.remove, self))
+        for name in self._transports:
+            if (module := sys.modules.get(name)) is not None:
+                self._patch(name, module)
 
     def _patch(self, name: str, module: ModuleType) -> None:
         with self._lock:
