@@ -122,7 +122,7 @@ except urllib.error.HTTPError:
         pytest.param(SERVED, [], 0, 17, id="served"),
         pytest.param(MISS, [], 0, 23, id="miss"),
         pytest.param(
-            COMMAND, ["scenario", "run", "flow.yaml", "--junit", "j.xml"], 0, 36, id="scenario"
+            COMMAND, ["scenario", "run", "flow.yaml", "--junit", "j.xml"], 0, 35, id="scenario"
         ),
         pytest.param(
             COMMAND, ["replay", "c.yaml", "--", sys.executable, "client.py"], 1, 40, id="replay"

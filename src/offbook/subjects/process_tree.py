@@ -1,7 +1,7 @@
 """Runs one command, and ends its whole process tree. `process.py` starts it for each command.
 
-`guard` does the same for a command of Offbook: what an agent in it has started ends with it.
-`watch` does it for any other process, such as pytest, after its end.
+`guard` in `__main__.py` does the same for a command of Offbook: what an agent in it has started
+ends with it. `watch` does it for any other process, such as pytest, after its end.
 
 It is a separate process because it has to outlive the process that started it: when that one
 ends, also by SIGKILL, the tree is killed. On Linux it is the subreaper of the tree: a descendant
@@ -45,11 +45,9 @@ else:
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 SIGKILL = 9
-SI_KERNEL = 0x80  # sent by the terminal
 NO_CHILD = -1
 PARENT_CHECK = 0.1  # seconds between two looks at the parent
 KILL_PAUSE = 0.01
-HANG_TIME = 5.0  # after a signal, until a process that hangs is killed
 KILL_TIME = 5.0  # a process in uninterruptible sleep may take seconds
 
 
@@ -109,63 +107,6 @@ def main(parent: int, channel: int, lc_ctype: str, seal: str, command: list[str]
         send(os.killpg, leader, SIGKILL)
     refuse_signals(channel)
     report(channel, " ".join(["leaked", *map(str, sorted(leaked))]))
-
-
-def guard() -> None:
-    """Continue in a child. This process waits for it, then ends what is left below it.
-
-    Signals for this process are passed on, and a child that hangs is killed. If this process is
-    killed, the child ends all of its own descendants and itself. Call it before any thread starts.
-    """
-    if sys.platform != "linux":  # pragma: no cover - macOS
-        return
-    from ctypes import CDLL
-
-    prctl = CDLL(None).prctl
-    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    parent = os.getpid()
-    passed_on = {
-        number
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-        if signal.getsignal(number) is not signal.SIG_IGN  # below nohup
-    }
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {*passed_on, signal.SIGCHLD})
-    child = os.fork()
-    if not child:
-        prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        signal.signal(signal.SIGPWR, lambda _number, _frame: _end_all())
-        prctl(PR_SET_PDEATHSIG, signal.SIGPWR, 0, 0, 0)
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        if os.getppid() != parent:
-            _end_all()
-        return
-    reason, give_up = 0, 0.0
-    while child not in (ended := reap()):
-        left = max(0.0, give_up - monotonic()) if reason else 60.0
-        received = signal.sigtimedwait({*passed_on, signal.SIGCHLD}, left)
-        if received is None:
-            if reason:  # the agent hangs
-                send(os.kill, child, SIGKILL)
-        elif received.si_signo in passed_on:
-            if not reason:
-                reason, give_up = received.si_signo, monotonic() + HANG_TIME
-            if received.si_code != SI_KERNEL:  # one of the terminal has reached the child, too
-                send(os.kill, child, received.si_signo)
-    kill_descendants()
-    code = ended[child]
-    if reason and code != 128 + reason:  # a library may end the child in its own way, as Ray does
-        code = -reason
-    if code < 0:  # end in the same way, for a shell
-        if code != -SIGKILL:
-            signal.signal(-code, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        os.kill(os.getpid(), -code)
-    os._exit(code)
-
-
-def _end_all() -> None:
-    kill_descendants()
-    os.kill(os.getpid(), SIGKILL)
 
 
 def kill_descendants() -> None:
