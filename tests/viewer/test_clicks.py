@@ -1,4 +1,4 @@
-"""How many clicks five sorts of failing run need; docs/guides/viewer.md has the table."""
+"""How many clicks three sorts of failing run need; docs/guides/viewer.md has the table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 from offbook.trace import Event
 from offbook.viewer import PageTrace, render_page
 from tests.viewer.conftest import OpenPage
-from tests.viewer.test_page import FAILED, case
+from tests.viewer.test_page import case
 from tests.viewer.test_timeline import exchange
 
 pytestmark = pytest.mark.slow
@@ -58,7 +58,6 @@ PROCESS: Events = [
     ("process.output", {"stream": "stderr", "text": "KeyError: 'total'"}),
     ("process.exit", EXIT),
 ]
-UNMATCHED = {"exchange": "x9", "message": "no turn for 'Hi'", "status": 500, "category": "script"}
 RUNS = [
     {"run": {"name": "main", "pass": True}},
     case("refund", 1, "pass"),
@@ -66,9 +65,6 @@ RUNS = [
     case("refund", 1, "fail"),
 ]
 SORTS = {
-    "a failed assertion": FailingRun(
-        page_of(FAILED), "the order of the tools differs", [".problem .link"], "refund"
-    ),
     "a replay mismatch": FailingRun(
         page_of(failed(MISMATCH, *exchange(1, "Done."))),
         "Refund order 8",
@@ -80,12 +76,6 @@ SORTS = {
         "exit code 1",
         [".note .link", "#tab-output"],
         "KeyError",
-    ),
-    "an unmatched request": FailingRun(
-        page_of(failed("no turn for 'Hi'", exchange(9, "")[0], ("model.error", UNMATCHED))),
-        "no turn for 'Hi'",
-        [".note .link"],
-        "prompt 9",
     ),
     "an eval regression": FailingRun(
         render_page(records=RUNS),
@@ -109,5 +99,5 @@ def test_the_reason_needs_no_click_and_its_cause_a_few(open_html: OpenPage, sort
 
 
 def test_the_guide_has_the_number_of_clicks():
-    rows = re.findall(r"^\| (an? [\w ]+) \| 0 \| (\d) \|", GUIDE.read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| (an? [\w ]+) \| 0 \| (\d) \| the", GUIDE.read_text(), re.MULTILINE)
     assert dict(rows) == {sort: str(len(run.clicks)) for sort, run in SORTS.items()}

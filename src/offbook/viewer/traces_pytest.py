@@ -30,17 +30,33 @@ def read_test_traces(folder: Path, tests: Mapping[str, Mapping[str, Any]]) -> It
 
 
 def find_source(report: pytest.TestReport) -> dict[str, Any] | None:
-    """Return the lines of the test file around the one that failed, or None if it has none."""
+    """Return the lines of the test file around the one that failed, or None if it has none.
+
+    A limit that a test exceeded has no line of its own: its source begins with the markers.
+    """
     entries = getattr(getattr(report.longrepr, "reprtraceback", None), "reprentries", ())
     places = [entry.reprfileloc for entry in entries if getattr(entry, "reprfileloc", None)]
-    own = [place for place in places if place.path.endswith(report.location[0])]
-    if not own:
+    file, start, _ = report.location
+    own = [place for place in places if place.path.endswith(file)]
+    if own:
+        path, line = own[-1].path, own[-1].lineno
+    elif report.when == "call" and start is not None:
+        path, line = file, start + 1
+    else:
         return None
-    line = own[-1].lineno
     try:
-        text = hide_secrets(Path(own[-1].path).read_text(encoding="utf-8"))
+        text = hide_secrets(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     first = max(1, line - LINES_BEFORE)
     lines = text.splitlines()[first - 1 : line + LINES_AFTER]
-    return {"path": report.location[0], "line": line, "first": first, "lines": lines}
+    source: dict[str, Any] = {"path": file, "line": line, "first": first, "lines": lines}
+    if own and own[-1] is not places[-1] and _is_of_project(places[-1].path):
+        source["raised"] = f"{places[-1].path}:{places[-1].lineno}"
+    return source
+
+
+def _is_of_project(path: str) -> bool:
+    """Whether pytest shows a path relative to its folder, and it is not an installed package."""
+    parts = Path(path).parts
+    return not Path(path).is_absolute() and not {"..", "site-packages"} & {*parts}

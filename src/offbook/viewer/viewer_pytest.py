@@ -86,7 +86,10 @@ class PageHooks:
 
 
 def message_of(report: pytest.TestReport) -> str:
-    """Return the message of a failed test: the lines of the error, or the whole text."""
+    """Return the message of the error that failed a test, or the end of the whole text."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    if crash is not None:
+        return crash.message  # of the last error: those that caused it are in the terminal
     text = report.longreprtext
     errors = [line[1:].strip() for line in text.splitlines() if line.startswith("E ")]
     return "\n".join(errors) or text[-2000:]

@@ -44,6 +44,11 @@ export function visible(text: string): string {
     .replace(/[\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, (char) => `⟨U+${char.charCodeAt(0).toString(16).toUpperCase()}⟩`);
 }
 
+/** A name that breaks between its words: a long one would break inside of a word. */
+export function breakable(name: string): Child[] {
+  return name.split(/(?<=::|[_/])/).flatMap((part, at) => (at ? [h("wbr"), part] : [part]));
+}
+
 const LONG = 20_000;
 
 /** A text as it is, in a block; a long one is shown in parts. */

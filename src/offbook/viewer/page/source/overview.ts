@@ -1,6 +1,6 @@
 // A page with several traces, or an eval run: a table with the failures first.
 
-import { count, disclosure, duration, h, money, visible } from "./dom.ts";
+import { breakable, count, disclosure, duration, h, money, visible } from "./dom.ts";
 import { renderCoverage } from "./coverage.ts";
 import { type Data, isRecord, list, records, str } from "./events.ts";
 import { outcomeBadge, reason } from "./summary.ts";
@@ -88,7 +88,7 @@ function renderTraces(traces: TraceInfo[], open: (trace: number) => void): HTMLE
       h("thead", {}, h("tr", {}, ...["Outcome", "Trace", "Why", "Checks", "Model", "Tools", "Tokens", "Cost", "Time"].map((name) => h("th", { scope: "col" }, name)))),
       h("tbody", {}, ...order.slice(0, 2000).map(({ trace, index }) => h("tr", { class: trace.outcome === "failed" ? "fail" : "" },
         h("td", {}, outcomeBadge(trace.outcome)),
-        h("td", {}, h("button", { type: "button", class: "link", data: { trace: index, focus: `trace ${index}` }, on: { click: () => open(index) } }, visible(trace.name) || "trace")),
+        h("td", {}, h("button", { type: "button", class: "link", data: { trace: index, focus: `trace ${index}` }, on: { click: () => open(index) } }, ...breakable(visible(trace.name) || "trace"))),
         h("td", { class: "why-cell" }, visible(reason(trace)).slice(0, 300)),
         h("td", { class: "number" }, Object.values(trace.checks).some(Boolean) ? `${trace.checks.pass + trace.checks.warn} of ${Object.values(trace.checks).reduce((sum, number) => sum + number, 0)}` : "none"),
         h("td", { class: "number" }, String(trace.replies)), h("td", { class: "number" }, String(trace.calls)),

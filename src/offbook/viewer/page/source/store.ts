@@ -68,6 +68,7 @@ export interface SourceLines {
   line: number;
   first: number; // the number of the first line
   lines: string[];
+  raised: string; // the line of another file that raised the error
 }
 
 /** A prompt of the user, and the blocks of each reply of the model to it. */
@@ -410,7 +411,9 @@ export class TraceStore {
       }
       case "model.error": {
         row.status = "fail";
-        const begin = this.joinOpen(key("x", data.exchange), row);
+        // An error of the script has no exchange: it answers the request that waits.
+        const waiting = [...this.open.keys()].findLast((each) => each.startsWith("x ")) ?? "";
+        const begin = this.joinOpen(data.exchange === undefined ? waiting : key("x", data.exchange), row);
         if (begin) {
           begin.status = "fail";
           begin.text = `error: ${shorten(describeError(data))}`;
@@ -903,7 +906,7 @@ export function isSameFile(one: string, other: string): boolean {
 
 function sourceOf(value: unknown): SourceLines | undefined {
   if (!isRecord(value)) return undefined;
-  return { path: str(value.path), line: Number(value.line), first: Number(value.first), lines: list(value.lines).map(str) };
+  return { path: str(value.path), line: Number(value.line), first: Number(value.first), lines: list(value.lines).map(str), raised: str(value.raised) };
 }
 
 /** Whether a check is about the run itself: its name says less than what ended the run. */

@@ -1,7 +1,7 @@
 // The summary of a trace: the verdict and the reasons first.
 
 import { plain } from "./ansi.ts";
-import { count, disclosure, duration, h, money, visible, button } from "./dom.ts";
+import { breakable, button, count, disclosure, duration, h, money, visible } from "./dom.ts";
 import { renderMessageText } from "./detail.ts";
 import { expectedBesideActual } from "./diff.ts";
 import { str } from "./events.ts";
@@ -20,7 +20,7 @@ export function distinctProblems(info: TraceInfo): Problem[] {
   const seen = new Set<string>();
   const order = [...info.problems.filter((problem) => problem.check !== "run" && problem.check !== "loop"), ...info.problems.filter((problem) => problem.check === "run" || problem.check === "loop")];
   return order.filter((problem) => {
-    const key = problem.message.trim().replace(/^[A-Z]\w+: /, ""); // without the class of the error
+    const key = problem.message.trim().replace(/^(?:\w+\.)*[A-Z]\w+: /, ""); // without the class of the error
     if (key && [...seen].some((other) => other.startsWith(key))) return false; // a check has the first line
     seen.add(key);
     return true;
@@ -48,7 +48,7 @@ function firstLine(text: string): string {
 /** The first line of a difference in a message: a replay mismatch has one. */
 function changedLine(message: string): string {
   const [, expected, got] = /^- (.+)\n\+ (.+)$/m.exec(plain(message)) ?? [];
-  return expected && got ? `: expected “${expected}”, got “${got}”` : "";
+  return expected && got ? `: expected “${expected.trim()}”, got “${got.trim()}”` : "";
 }
 
 function isScalar(value: unknown): boolean {
@@ -67,7 +67,7 @@ function noteText(note: Problem): string {
 export function renderSummary(info: TraceInfo, open: (index: number) => void): HTMLElement {
   const problems = distinctProblems(info);
   const box = h("div", { class: "summary" });
-  box.append(h("h2", {}, outcomeBadge(info.outcome), " ", visible(info.name)));
+  box.append(h("h2", {}, outcomeBadge(info.outcome), " ", ...breakable(visible(info.name))));
   const facts: [string, string][] = [
     ["subject", info.subjects.join(", ")], ["events", info.events.toLocaleString("en")], ["duration", duration(info.duration)],
     ["model calls", String(info.replies)], ["tool calls", String(info.calls)],
@@ -109,7 +109,8 @@ function renderSource(source: SourceLines): HTMLElement {
     const failed = number === source.line;
     box.append(h("span", { class: failed ? "line at" : "line" }, `${failed ? ">" : " "} ${String(number).padStart(4)}  ${visible(line)}`));
   });
-  return h("figure", {}, h("figcaption", { class: "faint" }, visible(`${source.path}:${source.line}`)), box);
+  const raised = source.raised && ` (raised at ${source.raised})`;
+  return h("figure", {}, h("figcaption", { class: "faint" }, visible(`${source.path}:${source.line}${raised}`)), box);
 }
 
 function renderProblem(problem: Problem, before: Problem | undefined, open: (index: number) => void): HTMLElement {
