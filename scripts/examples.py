@@ -1,7 +1,7 @@
 """Run the example projects from the built wheel: ./dev examples [NAME…].
 
 For each project, an environment is made, the wheel is installed, and the steps of the project's own
-workflow run in a copy of it.
+workflow run in a copy of it. PYTHON=/path/to/python selects the interpreter of the environments.
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ def run_project(name: str, folder: Path, wheel: Path) -> int:
     """Run a project from the wheel in a new environment, and return the exit code."""
     install, steps = read_steps(name)
     environment = folder / f"environment-{name}"
-    subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)  # noqa: S603 - our own interpreter
+    python = os.environ.get("PYTHON") or sys.executable
+    subprocess.run([python, "-m", "venv", str(environment)], check=True)  # noqa: S603 - an interpreter of this machine
     # The wheel in place of the package of the index.
     words = [str(wheel) if word == "offbook" else word for word in install.split()]
     return run_steps([" ".join(words), *steps], copy_project(name, folder), environment / "bin")
