@@ -6,7 +6,7 @@ import gc
 import sys
 from collections.abc import Awaitable
 from types import FrameType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -28,3 +28,23 @@ async def count_calls(work: Awaitable[T]) -> tuple[T, int]:
         sys.setprofile(before)
         gc.enable()
     return result, calls
+
+
+async def count_steps(work: Awaitable[T]) -> tuple[T, int]:
+    """Return the result, and the number of executed lines, with each turn of a loop in a line."""
+    steps = 0
+
+    def count(_frame: FrameType, event: str, _argument: object) -> Any:
+        nonlocal steps
+        steps += event == "line"
+        return count
+
+    before = sys.gettrace()
+    gc.disable()
+    sys.settrace(count)
+    try:
+        result = await work
+    finally:
+        sys.settrace(before)
+        gc.enable()
+    return result, steps

@@ -181,13 +181,15 @@ class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
 class Conversation(msgspec.Struct, frozen=True):
     """A conversation of a run: its latest request, the digest of its head, and the reply.
 
-    `start` is the number of messages in its first request.
+    `start` is the number of messages in its first request, `calls` are the ids of the calls in the
+    reply.
     """
 
     request: Request
     reply: Reply
     head: str
     start: int
+    calls: frozenset[str] = frozenset()
 
 
 @runtime_checkable

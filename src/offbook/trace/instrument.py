@@ -187,7 +187,8 @@ class TracedSource:
         after = messages.digest_with(reply.blocks)
         earlier = self._open.pop(before, None)
         start = len(messages) if earlier is None else earlier.start
-        self._open[after] = Conversation(request, reply, head, start)
+        calls = frozenset([call.id for call in reply.calls])
+        self._open[after] = Conversation(request, reply, head, start, calls)
         if len(self._open) > MAX_OPEN:  # many side by side: the one that waits longest
             del self._open[next(iter(self._open))]
         self._remember(after)

@@ -16,7 +16,10 @@ What clients render in their own way is not a difference: `conversation_parts.py
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, insort
 from collections import Counter
+from functools import cached_property
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -24,8 +27,6 @@ import msgspec
 from offbook.errors import ScriptMismatch
 from offbook.exchange.messages import (
     RAW_ARGUMENTS,
-    History,
-    Message,
     RawBlock,
     Thinking,
     ToolCall,
@@ -47,10 +48,12 @@ from offbook.trace.conversation_parts import (
 )
 from offbook.trace.events import UNSET, ConversationChange
 from offbook.trace.executions import same_result, to_result_content
+from offbook.trace.part_index import CallIndex, TextIndex, common_length
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
+    from offbook.exchange.messages import AnyBlock, History
     from offbook.exchange.model import Conversation, Reply, Request, Tool
     from offbook.trace.events import ChangeLevel, ToolResultData
     from offbook.trace.executions import ExecutionReader
@@ -92,67 +95,74 @@ UNSEEN_PARAMETERS = {
 # ------------------------------------------------------------------------------- the comparison
 
 
-class Said(msgspec.Struct):
-    """What the model said in all conversations of a run, for parts that move between them."""
+class Said:
+    """What the model said in all conversations of a run, for parts that move between them.
 
-    calls: dict[str, ToolCall] = {}
-    texts: set[str] = set()
-    thoughts: list[str] = []
-    items: dict[str, RawBlock] = {}  # of the provider's tools
+    Few requests have such parts, so the replies are read when one is looked up.
+    """
 
-    def add(self, message: Message) -> None:
-        """Note a reply."""
-        for block in message.blocks:
-            if isinstance(block, RawBlock):
-                self.items[item_key(block)] = block
-        for call in message.calls:
-            self.calls[call.id] = call
-        if text := message.text:
-            self.texts.add(text)
-        self.thoughts += [block.text for block in message.blocks if isinstance(block, Thinking)]
+    def __init__(self, replies: Iterable[Reply]) -> None:
+        self._replies = replies
+
+    @cached_property
+    def items(self) -> dict[str, RawBlock]:
+        """The items of the provider's tools, by their keys."""
+        return {item_key(block): block for block in self._blocks if isinstance(block, RawBlock)}
+
+    @cached_property
+    def thoughts(self) -> list[str]:
+        """The model's thinking."""
+        return [block.text for block in self._blocks if isinstance(block, Thinking)]
 
     def has(self, item: Item) -> bool:
         """Return whether the model said this in any conversation."""
         if item.call is not None:
-            call = self.calls.get(item.call.id)
+            call = self._calls.get(item.call.id)
             return call is not None and call_key(call) == item.key
-        return any(reply_key(text) == item.key for text in self.texts)
+        return item.key in self._texts
+
+    @cached_property
+    def _blocks(self) -> list[AnyBlock]:
+        return [block for reply in self._replies for block in reply.blocks]
+
+    @cached_property
+    def _calls(self) -> dict[str, ToolCall]:
+        return {block.id: block for block in self._blocks if isinstance(block, ToolCall)}
+
+    @cached_property
+    def _texts(self) -> set[str]:
+        return {reply_key(text) for reply in self._replies if (text := reply.text)}
 
 
 class HistoryComparison:
     """The differences between a known conversation and a request.
 
-    The first `common` messages of both are equal; the first request of the conversation had
-    `start`. With `partial`, the model's latest text may be incomplete: its stream can end early.
+    The first `common` messages of both are equal; `request` are the parts of the others. There are
+    no `changes` if the request does not continue the conversation (`continues`).
     """
 
-    def __init__(
-        self,
-        known: Sequence[Message],
-        request: Sequence[Message],
-        said: Said,
-        *,
-        common: int = 0,
-        start: int = 1,
-        partial: bool = False,
-    ) -> None:
-        self._start = start
-        self._earlier = known[:common]
-        self._known = Parts(known[common:], common + 1)
-        self._request = Parts(request[common:], common + 1)
+    def __init__(self, known: Conversation, request: Parts, said: Said, common: int = 0) -> None:
+        messages = known.request.messages
+        self._start = known.start
+        self._same = messages[:common]
+        self._known = Parts((*messages[common:], known.reply.message), common + 1)
+        self._request = request
+        self._items = list(request.items)
         self._said = said
         self._common = common
-        self._partial = partial
+        # The model's latest text may be incomplete: a stream can end early.
+        self._partial = known.request.stream or known.reply.fault is not None
         self._matches: list[int | None] = []  # of each item of the request: that of the known ones
         self._changes: list[ConversationChange] = []
         self._summaries: set[int] = set()  # the known parts after which a summary is
         self._match_items()
-        self._compare_results()
-        self._compare_provided()
-        self._compare_thoughts()
-        self._compare_systems()
-        self._judge_unmatched()
-        self._judge_gaps()
+        if self.continues:
+            self._compare_results()
+            self._compare_provided()
+            self._compare_thoughts()
+            self._compare_systems()
+            self._judge_unmatched()
+            self._judge_gaps()
         self.changes = sorted(self._changes, key=lambda change: change.message)
         self.failures = sum(change.level == "fails" for change in self.changes)
 
@@ -161,7 +171,7 @@ class HistoryComparison:
         """The number of parts that both have, and of the equal messages before them."""
         return self._common + sum(match is not None for match in self._matches)
 
-    @property
+    @cached_property
     def continues(self) -> bool:
         """True if the request continues the known conversation, rather than only resembling it.
 
@@ -179,13 +189,18 @@ class HistoryComparison:
         """True if the request has the end of the known conversation."""
         return not self._known.items or self._known.items[-1].used
 
-    @property
+    @cached_property
     def has_reply(self) -> bool:
         """True if the request contains something that the model said."""
-        return any(message.role == "assistant" for message in self._earlier) or any(
+        return any(message.role == "assistant" for message in self._same) or any(
             match is not None and item.kind != "user"
-            for item, match in zip(self._request.items, self._matches, strict=True)
+            for item, match in zip(self._items, self._matches, strict=True)
         )
+
+    @cached_property
+    def _earlier(self) -> Parts:
+        """The parts of the equal messages."""
+        return Parts(self._same)
 
     def _add(
         self, what: str, message: int, expected: str, got: str, level: ChangeLevel = "fails"
@@ -196,13 +211,24 @@ class HistoryComparison:
     # --- Which part of the request is which part of the known conversation
 
     def _match_items(self) -> None:
-        known = self._known.items
+        known, items = self._known.items, self._items
+        self._texts = {kind: TextIndex(known, kind) for kind in ("user", "text")}
+        self._calls = CallIndex(known)
+        self._positions = [item.position for item in known]
+        # The next text of the request, which may be a part of the same one.
+        following: list[str] = []
+        later = {"user": "", "text": ""}
+        for item in reversed(items):
+            following.append(later.get(item.kind, ""))
+            later[item.kind] = item.key
+        following.reverse()
         reached, latest_prompt = 0, -1
-        for item in self._request.items:
+        for index, item in enumerate(items):
             if item.call is None:
-                match = self._find_text(item, reached)
-                if match is None and item.kind == "text" and self._remove_thoughts(item):
-                    match = self._find_text(item, reached) if item.key else None
+                match = self._find_text(item, following[index], reached)
+                if match is None and (rest := self._without_thoughts(item)) is not None:
+                    items[index] = rest
+                    match = self._find_text(rest, following[index], reached)
             else:
                 match = self._find_call(item, item.call, reached)
             self._matches.append(match)
@@ -219,69 +245,89 @@ class HistoryComparison:
 
     def _find_call(self, item: Item, call: ToolCall, reached: int) -> int | None:
         """Return the call of the known conversation that this one is."""
-        calls = [(n, k) for n, k in enumerate(self._known.items) if k.call and not k.used]
-        same = [(n, k) for n, k in calls if k.call and k.call.id == call.id]
-        if not same:  # the client made another id
-            same = [(n, k) for n, k in calls if k.key == item.key and k.position >= reached]
+        known, first = self._known.items, bisect_left(self._positions, reached)
+        same = self._calls.find(call.id, item.key, first)  # the client may have made another id
+        if not same:
+            return None
         # A source may use one id again.
-        same.sort(key=lambda entry: (entry[1].position < reached, entry[1].key != item.key))
-        for number, known in same[:1]:
-            known.used = True
-            if known.key != item.key and not (
-                known.call and (_is_repaired(known.call) or _has_defaults(known.call, call))
-            ):
-                what = "arguments" if known.call and known.call.name == call.name else "call"
-                self._add(what, item.message, known.shown, item.shown)
+        number = min(same, key=lambda n: (n < first, known[n].key != item.key))
+        found = known[number]
+        self._calls.remove(found, number)
+        found.used = True
+        if found.key != item.key and not (
+            found.call and (_is_repaired(found.call) or _has_defaults(found.call, call))
+        ):
+            what = "arguments" if found.call and found.call.name == call.name else "call"
+            self._add(what, item.message, found.shown, item.shown)
+        return number
+
+    def _find_text(self, item: Item, following: str, reached: int) -> int | None:
+        """Return the text of the known conversation that this one is, or that it is a part of.
+
+        `following` is the next text of the request. Those from `reached` on come first.
+        """
+        if not item.key:
+            return None
+        known, texts = self._known.items, self._texts[item.kind]
+        first = bisect_left(self._positions, reached)
+        if (number := texts.find_equal(item.key, first)) is not None:
+            self._use(known[number], number)
             return number
-        return None
-
-    def _find_text(self, item: Item, reached: int) -> int | None:
-        """Return the text of the known conversation that this one is, or that it is a part of."""
-        texts = [(n, k) for n, k in enumerate(self._known.items) if k.kind == item.kind and k.rest]
-        texts.sort(key=lambda entry: entry[1].position < reached)
-        for number, known in texts:
-            if known.rest == item.key:
-                known.use()
+        for number in sorted(texts.find_shorter(item.key), key=lambda n: (n < first, n)):
+            if parts := self._join(item, number, first):  # several texts as one
+                for part in parts:
+                    self._use(known[part], part)
                 return number
-        for index, (number, known) in enumerate(texts):
-            if item.key.startswith(known.rest):  # several texts as one
-                end, joined = index, known.rest
-                while len(joined) < len(item.key) and end + 1 < len(texts):
-                    end += 1
-                    joined += texts[end][1].rest
-                if joined == item.key:
-                    for _, part in texts[index : end + 1]:
-                        part.use()
-                    return number
-        for number, known in texts:
-            following = self._following_texts(item)
-            continued = following and known.rest.startswith(item.key + following)
-            if known.rest.startswith(item.key) and (  # one text as several
-                continued or self._is_partial(item, number)
-            ):
-                known.rest = known.rest[len(item.key) :] if following else ""
-                known.used = True
-                return number
-        return None
+        numbers = texts.find_longer(item.key + following) if following else []
+        last = self._last_text if self._partial and item.kind == "text" else -1
+        if last >= 0 and known[last].rest.startswith(item.key):
+            numbers.append(last)
+        if not numbers:
+            return None
+        number = min(numbers, key=lambda n: (n < first, n))  # one text as several
+        rest = known[number].rest[len(item.key) :] if following else ""
+        self._use(known[number], number, rest)
+        return number
 
-    def _remove_thoughts(self, item: Item) -> bool:
-        """Remove the model's thinking from a text: some clients send it back as a part of it."""
-        whole = item.key
-        for thought, _ in self._known.thoughts:
-            item.key = item.key.removeprefix(text_key(thought))
-        return item.key != whole
+    def _use(self, item: Item, number: int, rest: str = "") -> None:
+        """Mark a known text as found, but for the `rest` of it."""
+        index = self._texts[item.kind]
+        index.remove(item.rest, number)
+        item.use()
+        if rest:
+            item.rest = rest
+            index.add(rest, number)
 
-    def _following_texts(self, item: Item) -> str:
-        """Return the next text of the request, if it may be a part of the same one."""
-        later = iter(self._request.items)
+    def _join(self, item: Item, number: int, first: int) -> list[int]:
+        """Return the known texts from this one on that are the text of the item, if joined."""
+        known = self._known.items
+        later: Iterable[int] = range(number, first)
+        if number >= first:
+            later = chain(range(number, len(known)), range(first))
+        joined, parts = "", list[int]()
         for other in later:
-            if other is item:
-                break
-        return next((other.key for other in later if other.kind == item.kind), "")
+            if known[other].kind == item.kind and (rest := known[other].rest):
+                joined += rest
+                parts.append(other)
+                if not item.key.startswith(joined):
+                    return []
+                if len(joined) == len(item.key):
+                    return parts
+        return []
 
-    def _is_partial(self, item: Item, number: int) -> bool:
-        return self._partial and item.kind == "text" and number == self._last_text()
+    def _without_thoughts(self, item: Item) -> Item | None:
+        """Return a text of the model without its thinking, which some clients write into it.
 
+        None if it has none.
+        """
+        key = item.key
+        for thought, _ in self._known.thoughts if item.kind == "text" else ():
+            key = key.removeprefix(text_key(thought))
+        if key == item.key:
+            return None
+        return Item(item.kind, key, item.shown, item.message, item.position)
+
+    @cached_property
     def _last_text(self) -> int:
         texts = [n for n, item in enumerate(self._known.items) if item.kind == "text"]
         return texts[-1] if texts else -1
@@ -291,7 +337,7 @@ class HistoryComparison:
     def _compare_results(self) -> None:
         known = self._known.results
         own_ids: dict[str, str] = {}  # by the id that the client made of it
-        for item, match in zip(self._request.items, self._matches, strict=True):
+        for item, match in zip(self._items, self._matches, strict=True):
             if match is not None and item.call and (call := self._known.items[match].call):
                 own_ids[item.call.id] = call.id
         for sent_id, (result, message) in self._request.results.items():
@@ -302,7 +348,9 @@ class HistoryComparison:
     def _compare_provided(self) -> None:
         """Compare what the tools of the provider did; a client may leave out empty fields."""
         known = {item_key(block): block for block, _ in self._known.provided}
-        earlier = {item_key(block) for block, _ in Parts(self._earlier).provided}
+        earlier: set[str] = set()
+        if self._request.provided:
+            earlier = {item_key(block) for block, _ in self._earlier.provided}
         found: set[str] = set()
         for block, message in self._request.provided:
             item_id = item_key(block)
@@ -321,15 +369,15 @@ class HistoryComparison:
 
     def _compare_thoughts(self) -> None:
         """Note thoughts that the model never had; a client may leave out or join its own."""
-        if not self.has_reply:
+        if not self._request.thoughts or not self.has_reply:
             return
-        own = (*self._known.thoughts, *Parts(self._earlier).thoughts)
-        known, ends = "", {0}
-        for text in (*(text for text, _ in own), *self._said.thoughts):
-            known += text_key(text)
-            ends.add(len(known))
+        own = (*self._known.thoughts, *self._earlier.thoughts)
+        keys = [text_key(text) for text in (*(text for text, _ in own), *self._said.thoughts)]
+        known, ends = "".join(keys), {0, *accumulate(map(len, keys))}
+        single = set(keys)
         for thought, message in self._request.thoughts:
-            key = text_key(thought)
+            if (key := text_key(thought)) in single:
+                continue
             whole = (end for end in ends if known.startswith(key, end))
             if not any(self._partial or end + len(key) in ends for end in whole):
                 self._add("text", message, "nothing", f"the thought {thought!r}", "shown")
@@ -342,11 +390,15 @@ class HistoryComparison:
                 self._add("system", message, "", text, "shown")
 
     def _judge_unmatched(self) -> None:
-        items = self._request.items
-        for index, item in enumerate(items):
-            if self._matches[index] is None and item.key:
-                before = max((m for m in self._matches[:index] if m is not None), default=-1)
-                after = min((m for m in self._matches[index:] if m is not None), default=None)
+        # The last match before each item of the request, and the first one after it.
+        matches, end = self._matches, len(self._known.items)
+        befores = list(accumulate((-1 if m is None else m for m in matches), max))
+        afters = list(accumulate((end if m is None else m for m in reversed(matches)), min))
+        for item, match, before, least in zip(
+            self._items, matches, befores, reversed(afters), strict=True
+        ):
+            if match is None and item.key:
+                after = None if least == end else least
                 if item.kind == "user":
                     self._judge_prompt(item, before, after)
                 else:
@@ -382,9 +434,9 @@ class HistoryComparison:
         shared = self._common >= self._start or (
             before >= 0 and items[before].message >= self._start
         )
-        gap = self._gap(before, after)
         if not shared and after is None:  # nothing in common
             return
+        gap = self._gap(before, after)
         if not shared and item.call is None and (gap or before in self._summaries):
             # A summary may be an exchange: the user asks for it, and the model confirms.
             self._add("summary", item.message, "", item.shown, "allowed")
@@ -407,13 +459,13 @@ class HistoryComparison:
                 break
         continues = shared or any(
             match is not None and other.kind != "user"
-            for other, match in zip(self._request.items, self._matches, strict=True)
+            for other, match in zip(self._items, self._matches, strict=True)
         )
         if continues:
             self._add(what, item.message, expected, item.shown)
 
     def _is_repeated(self, item: Item) -> bool:
-        others = (*Parts(self._earlier).items, *self._known.items)
+        others = (*self._earlier.items, *self._known.items)
         if item.call is not None:
             return any(k.call is not None and k.call.id == item.call.id for k in others)
         return any(known.kind == "text" and known.key == item.key for known in others)
@@ -446,22 +498,21 @@ class HistoryComparison:
 def compare_results(known: ToolResult, result: ToolResult) -> ConversationChange | None:
     """Return the difference between a result and the same one of an earlier request."""
     expected, got = result_key(known), result_key(result)
+    is_same_name = not known.name or not result.name or known.name == result.name
+    is_same_outcome = known.failed is None or result.failed is None or known.failed == result.failed
+    if expected == got and is_same_name and is_same_outcome:
+        return None
     texts = _differing(render_result(known), render_result(result))
-    if known.name != result.name and known.name and result.name:
+    if not is_same_name:
         sides = (f"{known.name}: {texts[0]}", f"{result.name}: {texts[1]}")
         return ConversationChange("result", *sides, level="fails")
     if expected == got:
-        if known.failed is None or result.failed is None or known.failed == result.failed:
-            return None
         words = {True: " (an error)", False: " (no error)"}
-        sides = (texts[0] + words[known.failed], texts[1] + words[result.failed])
+        sides = (texts[0] + words[known.failed is True], texts[1] + words[result.failed is True])
         return ConversationChange("result", *sides, level="fails")
     if CLEARED.fullmatch(result.text.strip()):
         return ConversationChange("dropped", *texts)
-    common = next(
-        (n for n, (a, b) in enumerate(zip(expected, got, strict=False)) if a != b),
-        min(len(expected), len(got)),
-    )
+    common = common_length(expected, got)
     # The beginning of a result, and a remark that it was cut, or enough to be a limit of a client.
     remark = got[common:]
     if 0 < common < len(expected) and (remark or common >= MIN_CUT) and CUT.fullmatch(remark):
@@ -503,12 +554,8 @@ def _differing_tools(known: tuple[Tool, ...], tools: tuple[Tool, ...]) -> tuple[
 
 def _differing(expected: str, got: str) -> tuple[str, str]:
     """Return two texts, from the place where they differ if they are long."""
-    start = next(
-        (n for n, pair in enumerate(zip(expected, got, strict=False)) if pair[0] != pair[1]),
-        min(len(expected), len(got)),
-    )
     is_long = max(len(expected), len(got)) > SHOWN_LENGTH
-    start = max(0, start - 20) if is_long else 0
+    start = max(0, common_length(expected, got) - 20) if is_long else 0
     return _shorten(expected[start:]), _shorten(got[start:])
 
 
@@ -592,35 +639,29 @@ MAX_CANDIDATES = 8  # conversations that a request is compared with
 
 
 def find_changes(
-    request: Request, known: Mapping[str, Conversation], replies: Iterable[Reply]
+    request: Request, known: dict[str, Conversation], replies: Iterable[Reply]
 ) -> tuple[list[ConversationChange], str]:
     """Compare a request with the conversation that it continues.
 
     Return the changes, and the key of this conversation if the request has the end of it.
     """
-    said = Said({}, set(), [], {})
-    for reply in replies:
-        said.add(reply.message)
+    said = Said(replies)
+    new: dict[int, NewParts] = {}  # by the number of messages before them
     best: tuple[str, HistoryComparison] | None = None
-    messages = request.messages[:]
     for common, key in _find_candidates(request.messages, known):
         other = known[key]
-        comparison = HistoryComparison(
-            (*other.request.messages, other.reply.message),
-            messages,
-            said,
-            common=common,
-            start=other.start,
-            # a stream can end early
-            partial=other.request.stream or other.reply.fault is not None,
-        )
+        if common not in new:
+            new[common] = NewParts(request.messages[common:], common + 1)
+        if common < other.start and not new[common].may_continue(other, common):
+            continue
+        comparison = HistoryComparison(other, new[common], said, common)
         if comparison.continues and (
             best is None
             or (comparison.failures, -comparison.matched) < (best[1].failures, -best[1].matched)
         ):
             best = (key, comparison)
     if best is None:
-        count = sum(message.role == "assistant" for message in messages)
+        count = sum(message.role == "assistant" for message in request.messages)
         if not count:
             return [], ""
         text = f"{count} message{'s' * (count != 1)} of the model"
@@ -632,15 +673,60 @@ def find_changes(
     return changes, key if comparison.is_complete else ""
 
 
-def _find_candidates(request: History, known: Mapping[str, Conversation]) -> list[tuple[int, str]]:
-    """Return the conversations that the request may continue, with their equal first messages."""
-    ids = {call.id for message in request for call in message.calls}
-    found: list[tuple[bool, int, int, str]] = []
-    for age, (key, other) in enumerate(known.items()):
-        shares_call = any(call.id in ids for call in other.reply.calls)
-        found.append((shares_call, _count_common(request, other.request.messages), age, key))
-    found.sort(reverse=True)
-    return [(common, key) for _, common, _, key in found[:MAX_CANDIDATES]]
+class NewParts(Parts):
+    """The parts of a request after the messages that it has in common with a conversation.
+
+    Most requests have no part of most conversations, which is found here without a comparison.
+    """
+
+    @cached_property
+    def _call_keys(self) -> set[str]:
+        calls = [item for item in self.items if item.call is not None]
+        return {item.key for item in calls} | {item.call.id for item in calls if item.call}
+
+    @cached_property
+    def _texts(self) -> dict[str, TextIndex]:
+        return {kind: TextIndex(self.items, kind) for kind in ("user", "text")}
+
+    def may_continue(self, known: Conversation, common: int) -> bool:
+        """Return whether they may contain a part of this conversation since its first prompt."""
+        first = max(common, known.start - 1)
+        own = Parts((*known.request.messages[first:], known.reply.message))
+        # A client may write the thoughts into the texts.
+        return bool(own.thoughts) or any(self._may_have(item) for item in own.items)
+
+    def _may_have(self, known: Item) -> bool:
+        if known.call is not None:
+            return not self._call_keys.isdisjoint((known.key, known.call.id))
+        texts = self._texts[known.kind]
+        return bool(texts.find_shorter(known.key) or texts.find_longer(known.key))
+
+
+def _find_candidates(request: History, known: dict[str, Conversation]) -> list[tuple[int, str]]:
+    """Return the conversations that the request may continue, with their equal first messages.
+
+    First those whose last calls the request has, then by the number of equal messages; the latest
+    first.
+    """
+    call_ids = {call.id for message in request for call in message.calls}
+    calling: list[tuple[int, str]] = []
+    others: list[tuple[int, str]] = []
+    least, digest = 0, ""  # the equal messages that one more needs to be among the others
+    for key, other in reversed(known.items()):
+        messages = other.request.messages
+        if other.calls and not other.calls.isdisjoint(call_ids):
+            insort(calling, (_count_common(request, messages), key), key=_descending)
+        elif not least or messages.has_prefix(least, digest):
+            insort(others, (_count_common(request, messages), key), key=_descending)
+            if len(others) >= MAX_CANDIDATES:
+                del others[MAX_CANDIDATES:]
+                least = others[-1][0] + 1
+                digest = request.digest(least) if least <= len(request) else ""
+    return [*calling, *others][:MAX_CANDIDATES]
+
+
+def _descending(candidate: tuple[int, str]) -> int:
+    return -candidate[0]
 
 
 def _count_common(one: History, other: History) -> int:

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,9 @@ from offbook.sources.cassette import Cassette, Recording
 from offbook.sources.mocks import Mocks
 from offbook.sources.server import Endpoint
 from offbook.trace import Hub
-from tests.counting import count_calls
+from tests.counting import count_calls, count_steps
 
-TURNS = (10, 100, 1000)
+TURNS = (10, 100, 1000, 10_000)
 NUMBERS = itertools.count()
 LINE = "a line of a tool result\n" * 20
 
@@ -62,33 +63,33 @@ def make_request(messages: list[dict[str, Any]]) -> HttpRequest:
     return HttpRequest("POST", "/v1/chat/completions", {}, body)
 
 
-def turns_to_send() -> list[int]:
+def turns_to_send(measured: Sequence[int]) -> list[int]:
     """Return the measured turns and those before them; the first ones fill caches of fixed size."""
-    return sorted({*range(2, 10), *(n for turns in TURNS for n in (turns - 1, turns))})
+    return sorted({*range(2, 10), *(n for turns in measured for n in (turns - 1, turns))})
 
 
 async def count_turns(
-    endpoint: Endpoint, conversations: list[list[dict[str, Any]]]
+    endpoint: Endpoint, conversations: list[list[dict[str, Any]]], measured: Sequence[int]
 ) -> dict[int, int]:
     """Return the calls for one more turn after some turns, with several agents side by side."""
     # The cache of conversations is full in every test, and what is loaded on first use is loaded.
     for agent in range(40):
         await send(make_endpoint(), make_messages(agent, 2))
     counted: dict[int, int] = {}
-    for turn in turns_to_send():
+    for turn in turns_to_send(measured):
         for messages in conversations[:-1]:
             await send(endpoint, messages[: 1 + 2 * turn])
         counted[turn] = await answer(endpoint, conversations[-1][: 1 + 2 * turn])
-    return {turn: counted[turn] for turn in TURNS}
+    return {turn: counted[turn] for turn in measured}
 
 
-@pytest.mark.parametrize("agents", [1, 2, 8])
-def test_a_turn_costs_the_same_after_any_number_of_turns(agents: int):
-    conversations = [make_messages(agent, max(TURNS)) for agent in range(agents)]
-    counted = asyncio.run(count_turns(make_endpoint(), conversations))
-    first, second, last = counted.values()
-    assert abs(second - first) <= first / 10, counted
-    assert abs(last - first) <= first / 10, counted
+@pytest.mark.parametrize("agents, most", [(1, 10_000), (2, 1000), (8, 1000)])
+def test_a_turn_costs_the_same_after_any_number_of_turns(agents: int, most: int):
+    turns = [turn for turn in TURNS if turn <= most]
+    conversations = [make_messages(agent, most) for agent in range(agents)]
+    counted = asyncio.run(count_turns(make_endpoint(), conversations, turns))
+    first, *others = counted.values()
+    assert all(abs(other - first) <= first / 10 for other in others), counted
 
 
 def test_a_turn_costs_the_same_with_any_number_of_conversations_side_by_side():
@@ -135,20 +136,20 @@ def test_a_turn_costs_the_same_with_a_thousand_chats_side_by_side():
 
 def test_a_replayed_turn_costs_the_same_after_any_number_of_turns(tmp_path: Path):
     async def record_and_replay() -> dict[int, int]:
-        messages = make_messages(0, max(TURNS))
+        messages = make_messages(0, 1000)
         with Recording(make_mocks(), tmp_path / "c.yaml") as recording:
             recorder = Endpoint(recording, url="", detect_dialect=detect_dialect)
-            for turn in turns_to_send():
+            for turn in turns_to_send(turns):
                 await send(recorder, messages[: 1 + 2 * turn])
         endpoint = Endpoint(
             Cassette(tmp_path / "c.yaml"), url="", detect_dialect=detect_dialect, hub=Hub()
         )
-        return await count_turns(endpoint, [messages])
+        return await count_turns(endpoint, [messages], turns)
 
+    turns = [10, 100, 1000]
     counted = asyncio.run(record_and_replay())
-    first, second, last = counted.values()
-    assert abs(second - first) <= first / 10, counted
-    assert abs(last - first) <= first / 10, counted
+    first, *others = counted.values()
+    assert all(abs(other - first) <= first / 10 for other in others), counted
 
 
 def test_a_new_conversation_costs_linearly_in_its_length():
@@ -158,6 +159,46 @@ def test_a_new_conversation_costs_linearly_in_its_length():
     base, ten, hundred, thousand = (asyncio.run(count_new(turns)) for turns in (0, 10, 100, 1000))
     assert (hundred - base) <= 11 * (ten - base)
     assert (thousand - base) <= 11 * (hundred - base)
+
+
+def change_first(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    first = {"role": "user", "content": f"hello 0000, {next(NUMBERS)}"}
+    return [first, *messages[1:]]
+
+
+def change_last(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [*messages, {"role": "user", "content": f"hello 0000, {next(NUMBERS)}"}]
+
+
+def repeat_the_reply(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    said = {"role": "assistant", "content": "a text that the model says"}
+    return [*change_first(messages), said, {"role": "user", "content": "hello 0001"}]
+
+
+@pytest.mark.parametrize(
+    "change, most",
+    [(change_first, 2), (change_last, 2), (repeat_the_reply, 12)],  # the last one is compared
+)
+def test_a_new_conversation_costs_little_more_next_to_others(
+    change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]], most: int
+):
+    async def count_new(turns: int, others: int) -> int:
+        mocks = Mocks([{"match": "*hello*", "text": "a text that the model says"}])
+        # Lenient: after a change that fails the run, no other is looked for.
+        endpoint = Endpoint(
+            mocks, url="", detect_dialect=detect_dialect, hub=Hub(), lenient_history=True
+        )
+        messages = make_messages(0, turns)
+        for _ in range(others):
+            await send(endpoint, change(messages))
+        response, steps = await count_steps(endpoint.answer(make_request(change(messages))))
+        assert response.status == 200, response.body
+        return steps
+
+    asyncio.run(count_new(1, 10))  # what is loaded on first use is loaded
+    for turns in (10, 100, 400):
+        alone, next_to_others = (asyncio.run(count_new(turns, others)) for others in (0, 10))
+        assert next_to_others <= most * alone, turns
 
 
 def test_a_request_costs_the_same_with_any_number_of_mock_lines():
