@@ -48,7 +48,10 @@ def _import_order(line: str) -> tuple[str, int, str]:
 
 
 def _find_call(path: Path) -> ast.Call | None:
-    for node in ast.parse(path.read_text()).body:
+    text = path.read_text()
+    if "lazy_" not in text:  # to parse all modules takes a second
+        return None
+    for node in ast.parse(text).body:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
             function = node.value.func
             if isinstance(function, ast.Name) and function.id in ("lazy_names", "lazy_getattr"):

@@ -283,11 +283,12 @@ def send_fewer_reports(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Write no bytecode of modules that tests write.
+    """Write no bytecode of modules that tests write, and look for garbage in what follows only.
 
-    Python takes it for that of another version, if both have the same size and second.
+    Python takes bytecode for that of another version, if both have the same size and second.
     """
     sys.dont_write_bytecode = True
+    freeze_memory()
     gc.enable()
 
 
@@ -315,14 +316,18 @@ started_tests = itertools.count()
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
-    """Exclude what stays in memory from garbage collection: pytest in a test collects often."""
-    global frozen_blocks  # noqa: PLW0603 - of this process
     if next(started_tests) % COUNTED_TESTS:
         return
     if sys.getallocatedblocks() > frozen_blocks + MANY_BLOCKS:
         gc.collect()
-        gc.freeze()
-        frozen_blocks = sys.getallocatedblocks()
+        freeze_memory()
+
+
+def freeze_memory() -> None:
+    """Exclude what stays in memory from garbage collection: pytest in a test collects often."""
+    global frozen_blocks  # noqa: PLW0603 - of this process
+    gc.freeze()
+    frozen_blocks = sys.getallocatedblocks()
 
 
 @pytest.fixture(scope="session")
