@@ -4,6 +4,7 @@ Their steps run pytest and offbook as forks that have imported the framework (te
 `./dev examples` runs them with the commands of an installed wheel.
 """
 
+import os
 import runpy
 import shlex
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.docs.examples import KEPT
 from tests.forked import PYTHON, forked_command
 
 ROOT = Path(__file__).parents[2]
@@ -36,7 +38,7 @@ BROKEN = {
 }
 
 
-def run_project(name: str, folder: Path) -> int:
+def run_project(name: str, folder: Path, *pytest_options: str) -> int:
     programs = folder / "programs"
     programs.mkdir()
 
@@ -50,8 +52,12 @@ def run_project(name: str, folder: Path) -> int:
     # A script that the project starts by sys.executable is a fork, too.
     real = f'case "$1" in -*) exec {shlex.quote(sys.executable)} "$@" ;; esac'
     python = write_program("python", f'{real}\nexec {fork} "$@"')
-    for module in ("offbook", "pytest"):
-        write_program(module, f'export {PYTHON}={python}\nexec {fork} -m {module} "$@"')
+    # The packages of a project bring none of the plugins of this environment.
+    plugins = {name: os.environ[name] for name in KEPT}
+    variables = shlex.join(f"{name}={value}" for name, value in {**plugins, PYTHON: python}.items())
+    for module, *options in (["offbook"], ["pytest", *pytest_options]):
+        words = shlex.join([module, *options])
+        write_program(module, f'export {variables}\nexec {fork} -m {words} "$@"')
     _, steps = EXAMPLES["read_steps"](name)
     return EXAMPLES["run_steps"](steps, folder / name, programs)
 
@@ -78,7 +84,7 @@ def test_a_broken_agent_fails_the_workflow_of_its_project(name: str, tmp_path: P
     text = agent.read_text()
     assert text.count(working) == 1
     agent.write_text(text.replace(working, broken))
-    assert run_project(name, tmp_path) != 0
+    assert run_project(name, tmp_path, "--exitfirst") != 0
 
 
 def test_every_project_is_on_the_page():
