@@ -19,14 +19,12 @@ A snapshot is the files of a folder; two of them are compared line by line.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shlex
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
@@ -359,6 +357,8 @@ def _read(paths: Iterable[Path]) -> FileContents:
 
 
 def _digest(contents: FileContents) -> str:
+    from hashlib import sha256
+
     digest = sha256()
     for path, content in contents.items():
         digest.update(f"{path}\0{-1 if content is None else len(content)}\0".encode())
@@ -601,9 +601,11 @@ def _describe(path: Path, max_size: int = MAX_TEXT_SIZE) -> str:
         return "no file"
     if (text := read_small_text(path, max_size)) is not None:
         return text
+    from hashlib import file_digest  # late: most files are small texts
+
     size = path.stat().st_size
     with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        digest = file_digest(file, "sha256").hexdigest()
     kind = "hard link" if is_hard_linked(path) else "binary" if size <= max_size else "large"
     return f"{kind}, {size} bytes, sha256 {digest}"
 

@@ -12,18 +12,19 @@ the same faults in every process.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from random import Random
 from threading import Lock
-from typing import Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import msgspec
 
 from offbook.errors import InjectedFault, UsageError, did_you_mean, require_known
 from offbook.options import check_fields, require_list
+
+if TYPE_CHECKING:
+    from random import Random
 
 Place = Literal["model", "tool", "host"]
 
@@ -205,7 +206,9 @@ class FaultInjector:
         if fault is None:
             return None
         _raise_if_error(fault)
-        await asyncio.sleep(fault.seconds)
+        from asyncio import sleep  # late: commands that inject no fault read the table
+
+        await sleep(fault.seconds)
         return fault if fault.kind in AFTER_THE_CALL else None
 
     def call_blocking(self, place: Place, name: str, call_id: str = "") -> Fault | None:
@@ -229,6 +232,8 @@ class FaultInjector:
     def _next(
         self, place: Place, name: str, possible: Callable[[str], bool], data: dict[str, Any]
     ) -> Fault | None:
+        from random import Random
+
         with self._lock:
             self._counts[place] += 1
             self._counts[f"{place}:{name}"] += 1

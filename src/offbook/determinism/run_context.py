@@ -21,10 +21,8 @@ import atexit
 import contextlib
 import inspect
 import sys
-import sysconfig
 import time
 from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar, Token, copy_context
 from functools import cache, partial, wraps
@@ -156,6 +154,8 @@ def use_variable(variable: ContextVar[Any], value: object) -> VariableScope:
 @contextmanager
 def propagate_to_threads() -> Generator[None]:
     """Propagate the thread variables to the threads that are started in this block."""
+    from concurrent.futures import ThreadPoolExecutor  # late: a command without a run needs none
+
     with ExitStack() as stack:
         stack.callback(apply_patch(Thread, "start", _start_thread))
         stack.callback(apply_patch(ThreadPoolExecutor, "submit", _submit))
@@ -388,6 +388,8 @@ def is_library(file: str) -> bool:
 @cache
 def _library_folders() -> tuple[str, ...]:
     """Return the folders of Python, of the installed packages and of Offbook itself."""
+    import sysconfig
+
     names = ("stdlib", "platstdlib", "purelib", "platlib")
     paths = {Path(sysconfig.get_paths()[name]) for name in names}
     offbook = str(Path(__file__).resolve().parents[1])

@@ -13,7 +13,6 @@ import re
 import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Literal, Protocol
-from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 import msgspec
 
@@ -32,6 +31,7 @@ from offbook.trace.recorder import to_json_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from xml.etree.ElementTree import Element
 
 
 CaseStatus = Literal["passed", "failed", "error", "skipped"]
@@ -221,6 +221,8 @@ class JUnitReport:
 
     def render(self, *suites: Suite) -> str:
         """Return the XML document."""
+        from xml.etree.ElementTree import Element, SubElement, indent, tostring  # late: few need it
+
         root = Element("testsuites", _totals(join_suites(suites)))
         for suite in suites:
             skipped = {"skipped": str(suite.count("skipped"))}
@@ -250,6 +252,8 @@ def _totals(suite: Suite) -> dict[str, str]:
 
 
 def _add_case(parent: Element, case: Case, suite_name: str) -> None:
+    from xml.etree.ElementTree import SubElement
+
     element = SubElement(
         parent,
         "testcase",

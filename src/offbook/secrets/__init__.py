@@ -18,8 +18,6 @@ without any costs next to nothing.
 
 from __future__ import annotations
 
-import base64
-import json
 import os
 import re
 from contextlib import contextmanager
@@ -440,6 +438,8 @@ def extra_secrets(environment: Mapping[str, str]) -> Generator[None]:
 
 @lru_cache(maxsize=64)
 def _spellings(values: frozenset[str]) -> tuple[str, ...]:
+    import json  # late: most environments have no secret
+
     spellings: set[str] = set()
     for value in values:
         raw = value.encode("utf-8", "surrogateescape")
@@ -462,7 +462,9 @@ def _base64_part(raw: bytes, offset: int) -> str:
 
     Without the first and last character, if other bytes have a share in them.
     """
-    encoded = base64.b64encode(b"\0" * offset + raw).decode().rstrip("=")
+    from binascii import b2a_base64
+
+    encoded = b2a_base64(b"\0" * offset + raw, newline=False).decode().rstrip("=")
     aligned = (offset + len(raw)) % 3 == 0
     return encoded[-(-offset * 4 // 3) : None if aligned else -1]
 

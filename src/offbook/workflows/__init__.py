@@ -24,7 +24,7 @@ CAPABILITY = Capability(
         ),
     },
     mcp_tools="offbook.workflows.workflows_mcp:TOOLS",
-    pending="offbook.workflows.result_tools:find_pending",
+    pending="offbook.workflows.snapshot_tools:find_pending",
 )
 
 # Lazy, so that `import offbook.workflows`, which every command does, takes less than 2 ms.
@@ -33,8 +33,8 @@ __all__, __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "loop_tools": "record replay run",
-        "result_tools": "benchmark chaos compare coverage diff evaluate evaluate_with_source"
-        " list_pending review snapshot",
+        "result_tools": "benchmark chaos compare coverage evaluate evaluate_with_source",
+        "snapshot_tools": "diff list_pending review snapshot",
         "tools": "check cleanup inspect report setup",
     },
     "CAPABILITY",

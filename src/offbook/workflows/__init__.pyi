@@ -19,13 +19,9 @@ from offbook.workflows.result_tools import benchmark as benchmark
 from offbook.workflows.result_tools import chaos as chaos
 from offbook.workflows.result_tools import compare as compare
 from offbook.workflows.result_tools import coverage as coverage
-from offbook.workflows.result_tools import diff as diff
 from offbook.workflows.result_tools import evaluate as evaluate
 from offbook.workflows.result_tools import evaluate_with_source as evaluate_with_source
-from offbook.workflows.result_tools import list_pending as list_pending
 from offbook.workflows.result_tools import read_target as read_target
-from offbook.workflows.result_tools import review as review
-from offbook.workflows.result_tools import snapshot as snapshot
 from offbook.workflows.scenario_cli import AttemptFailure as AttemptFailure
 from offbook.workflows.scenario_cli import FailureKind as FailureKind
 from offbook.workflows.scenario_cli import RetryPolicy as RetryPolicy
@@ -37,6 +33,10 @@ from offbook.workflows.scenario_cli import read_scenario as read_scenario
 from offbook.workflows.scenario_cli import run_scenario as run_scenario
 from offbook.workflows.scenario_cli import run_scenarios as run_scenarios
 from offbook.workflows.scenario_cli import run_with_retries as run_with_retries
+from offbook.workflows.snapshot_tools import diff as diff
+from offbook.workflows.snapshot_tools import list_pending as list_pending
+from offbook.workflows.snapshot_tools import review as review
+from offbook.workflows.snapshot_tools import snapshot as snapshot
 from offbook.workflows.tools import check as check
 from offbook.workflows.tools import cleanup as cleanup
 from offbook.workflows.tools import inspect as inspect

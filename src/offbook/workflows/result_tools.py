@@ -3,34 +3,19 @@
 coverage("flow").missing                      # hats, topics and tools that were never used
 await benchmark("flow", "Add error handling", mock_responses=["LOOP_COMPLETE"], repeat=10)
 compare("flow", "other").same
-diff("flow", "before").changed_files          # since `snapshot("flow", snapshot_id="before")`
 await evaluate("flow", [{"criterion": "plan_quality"}], judge="judge.yaml")
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from offbook.checks.assertion import parse_assertion
 from offbook.checks.context import NOT_ENDED, CheckContext
-from offbook.checks.expected_files import (
-    PendingChange,
-    Review,
-    ReviewResult,
-    SnapshotDiff,
-    capture_snapshot,
-    compare_snapshots,
-    in_ci,
-    list_proposed,
-    proposal_path,
-    redact_snapshot,
-    update_goldens,
-)
 from offbook.checks.judge import (
     JUDGE_HAT,
     MAX_SCORE,
@@ -39,10 +24,9 @@ from offbook.checks.judge import (
     ask_judge,
     reject_self_judging,
 )
-from offbook.checks.run_assertions import SnapshotMatches
-from offbook.errors import CheckFailed, OffbookError, UsageError, did_you_mean, require_known
+from offbook.errors import CheckFailed, OffbookError, UsageError, require_known
 from offbook.exchange.model import ModelSource
-from offbook.files import convert, copy_atomic, require_file, write_atomic
+from offbook.files import convert, require_file
 from offbook.options import Count, decode, require_some
 from offbook.runs.agents import JudgeConfig
 from offbook.runs.run import AwaitableResult, sync_or_async
@@ -54,11 +38,10 @@ from offbook.trace.hub import Hub
 from offbook.trace.instrument import TracedSource
 from offbook.trace.reader import Trace
 from offbook.trace.recorder import record_trace
-from offbook.trace.redaction import Redaction
 from offbook.workflows.loop_cassettes import WORKSPACE_ROOT, cassette_path
 from offbook.workflows.loop_tools import Progress, run
 from offbook.workflows.presets import read_preset
-from offbook.workflows.workspace import CASSETTES, CURRENT, NAME_PATTERN, Workspace, Workspaces
+from offbook.workflows.workspace import CASSETTES, Workspace, Workspaces
 
 BASELINES = "benchmarks"
 
@@ -304,142 +287,6 @@ async def chaos(  # noqa: PLR0913 - the parameters of the tool
         termination_reason=result.termination_reason,
         error=result.error,
     )
-
-
-class SnapshotResult(msgspec.Struct, frozen=True):
-    """A stored snapshot."""
-
-    snapshot_id: str
-    files: dict[str, str]
-    file_count: int
-    total_bytes: int
-
-
-def snapshot(
-    workspace_id: str,
-    *,
-    snapshot_id: str | None = None,
-    include_patterns: Sequence[str] = (),
-    exclude_patterns: Sequence[str] = (),
-    redactions: Mapping[str, Any] | None = None,
-) -> SnapshotResult:
-    """Store the files of a workspace under a name, without secrets and redacted values."""
-    workspace = Workspaces().find(workspace_id)
-    name, number = snapshot_id or f"snap_{workspace.id}_001", 1
-    while not snapshot_id and (workspace.snapshots / f"{name}.json").exists():
-        number += 1
-        name = f"snap_{workspace.id}_{number:03}"
-    if name == CURRENT or not NAME_PATTERN.match(name):
-        raise UsageError(
-            f"invalid snapshot name {name!r}", hint="expected: letters, digits, '-', '_'"
-        )
-    redacted = redact_snapshot(
-        capture_snapshot(workspace.path, include_patterns, exclude_patterns),
-        Redaction(redactions, roots={"WORKSPACE": workspace.path}),
-    )
-    workspace.store_snapshot(name, redacted)
-    size = sum(len(text.encode()) for text in redacted.files.values())
-    return SnapshotResult(name, redacted.files, len(redacted.files), size)
-
-
-def diff(
-    workspace_id: str,
-    baseline: str,
-    *,
-    compare_to: str = CURRENT,
-    redactions: Mapping[str, Any] | None = None,
-) -> SnapshotDiff:
-    """Compare two snapshots; `initial` is the state after the setup, `current` the state now."""
-    workspace = Workspaces().find(workspace_id)
-    redaction = Redaction(redactions, roots={"WORKSPACE": workspace.path})
-    before, after = (
-        redact_snapshot(
-            capture_snapshot(workspace.path) if name == CURRENT else workspace.load_snapshot(name),
-            redaction,
-        )
-        for name in (baseline, compare_to)
-    )
-    return compare_snapshots(before, after)
-
-
-def copy_approved(folder: Path, workspace: Workspace) -> None:
-    """Copy the approved snapshots of a folder to the workspace."""
-    for path in folder.glob("*.json"):
-        copy_atomic(path, workspace.snapshots / path.name)
-
-
-def copy_pending(assertions: Iterable[object], workspace: Workspace, folder: Path) -> None:
-    """Copy pending snapshots next to the approved ones, and remove those that now match.
-
-    With `--offbook-update`, the approved ones are copied.
-    """
-    for assertion in map(parse_assertion, assertions):
-        if not isinstance(assertion, SnapshotMatches):
-            continue
-        approved = workspace.snapshots / f"{assertion.snapshot_id}.json"
-        if update_goldens.get() and approved.is_file():
-            copy_atomic(approved, folder / approved.name)
-        pending = proposal_path(approved)
-        if pending.is_file():
-            copy_atomic(pending, folder / pending.name)
-        else:
-            (folder / pending.name).unlink(missing_ok=True)
-
-
-def propose_snapshot(
-    workspace: Workspace, assertion: SnapshotMatches, *, holds: bool
-) -> Path | None:
-    """Store the actual files as a pending snapshot, or remove it if the assertion holds.
-
-    With `--offbook-update`, they are stored as the approved snapshot.
-    """
-    approved = workspace.snapshots / f"{assertion.snapshot_id}.json"
-    updates = bool(update_goldens.get())
-    path = approved if updates else proposal_path(approved)
-    if in_ci():
-        return None
-    if holds or updates:
-        proposal_path(approved).unlink(missing_ok=True)
-    if holds:
-        return None
-    redaction = Redaction(assertion.redactions, roots={"WORKSPACE": workspace.path})
-    actual = capture_snapshot(
-        workspace.path, assertion.include_patterns, assertion.exclude_patterns
-    )
-    data = msgspec.json.encode(redact_snapshot(actual, redaction))
-    write_atomic(path, msgspec.json.format(data))
-    return path
-
-
-# --------------------------------------------------------------------------------------- review
-
-
-def list_pending(locations: Sequence[str] = ()) -> list[PendingChange]:
-    """Return the proposals in workspaces and folders; by default in this folder."""
-    pending: list[PendingChange] = []
-    for location in locations or (".",):
-        found = list_proposed(Path(location)) if Path(location).is_dir() else find_pending(location)
-        if found is None:
-            raise UsageError(
-                f"{location!r} is neither a folder nor a workspace",
-                hint=did_you_mean(location, Workspaces().ids()),
-            )
-        pending += found
-    return pending
-
-
-def find_pending(location: str) -> list[PendingChange] | None:
-    """Return the proposals in a workspace, for `offbook review ID`; None if it is not one."""
-    if Path(location).is_dir() or location not in Workspaces().ids():
-        return None
-    return list_proposed(Workspaces().find(location).snapshots)
-
-
-def review(
-    locations: Sequence[str] = (), *, accept: Iterable[str] = (), reject: Iterable[str] = ()
-) -> ReviewResult:
-    """Accept and reject proposals in workspaces and folders by name, by path, or `all`."""
-    return Review(list_pending(locations)).decide(accept=accept, reject=reject)
 
 
 MAX_TARGET_CHARS = 200_000

@@ -413,7 +413,7 @@ async def _run_attempt(
     try:
         workspace = Workspaces().find(workspace_id)
         if scenario.snapshots:
-            from offbook.workflows.result_tools import copy_approved
+            from offbook.workflows.snapshot_tools import copy_approved
 
             copy_approved(Path(scenario.snapshots), workspace)
         outcome = await _run_loop(scenario, workspace, recording=recording)
@@ -422,7 +422,7 @@ async def _run_attempt(
             workspace_id, scenario.assertions, approved=approved, places=scenario.places
         )
         if scenario.snapshots:
-            from offbook.workflows.result_tools import copy_pending, in_ci
+            from offbook.workflows.snapshot_tools import copy_pending, in_ci
 
             if not in_ci():
                 copy_pending(scenario.assertions, workspace, Path(scenario.snapshots))

@@ -204,7 +204,7 @@ def _propose_snapshot(
     from offbook.checks.assertion import evaluate_all, parse_assertion
     from offbook.checks.expected_files import update_goldens
     from offbook.checks.run_assertions import SnapshotMatches
-    from offbook.workflows.result_tools import propose_snapshot
+    from offbook.workflows.snapshot_tools import propose_snapshot
 
     try:
         assertion = parse_assertion(raw)
