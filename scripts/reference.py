@@ -24,8 +24,8 @@ from offbook.checks.assertion import ASSERTIONS, assertion_class
 from offbook.checkup.outcomes import RULES
 from offbook.checkup.scenarios import GROUPS, SCENARIOS
 from offbook.surfaces.capabilities import CAPABILITIES
-from offbook.surfaces.cli import all_commands
 from offbook.surfaces.cli import offbook as command_line
+from offbook.surfaces.commands import all_commands
 from offbook.trace import events
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -17,18 +17,24 @@ SI_KERNEL = 0x80  # sent by the terminal
 
 
 def main() -> None:
-    """Run the command line; `--version` alone needs none of it."""
+    """Run the command line; `--version` and `--help` alone need no other package."""
     if sys.argv[1:] == ["--version"]:
         sys.stdout.write(f"offbook {VERSION}\n")
         return
     if sys.platform == "win32":
         sys.exit(f"offbook: {WINDOWS}")
+    if sys.argv[1:] in (["--help"], ["-h"]):
+        from offbook.surfaces.commands import render_help
+
+        sys.stdout.write(f"{render_help()}\n")
+        return
     if sys.argv[1:2] and sys.argv[1] in RUNNERS and "--help" not in sys.argv:
         guard()
     gc.set_threshold(50_000, 20, 20)  # imports make many objects and no garbage
     from offbook.surfaces.cli import main as run_command
 
-    run_command()
+    # What a command has imported stays, and no collection visits it: the one at exit takes 40 ms.
+    run_command(on_load=gc.freeze)
 
 
 def guard() -> None:

@@ -107,11 +107,9 @@ def test_a_session_imports_no_server_no_cassette_and_no_dialect(modules_of: Impo
 
 
 HELP = """
-from offbook.surfaces.cli import main
-try:
-    main(["--help"])
-except SystemExit:
-    pass
+import runpy
+sys.argv = ["offbook", "--help"]
+runpy.run_module("offbook", run_name="__main__")
 """
 SERVE = """
 import http.client, json, os, signal, sys, threading
@@ -146,29 +144,66 @@ sys.stdout = shown
 for name in set(sys.modules) - imported:  # after the first reply
     del sys.modules[name]
 """
+COMMAND = """
+import os
+from offbook.surfaces.cli import main
+os.environ["TMPDIR"] = os.getcwd()
+for arguments in {commands}:
+    try:
+        main(arguments.split())
+    except SystemExit as end:
+        assert not end.code
+"""
+SNAPSHOT = COMMAND.format(commands=["workspace setup flow", "workspace snapshot flow"])
+SCENARIO = COMMAND.format(commands=["scenario run flow.yaml"])
+FLOW = """
+name: flow
+run: {task: Go, mock_responses: [{output: LOOP_COMPLETE}]}
+assert: [{type: exit_code, expected: 0}]
+"""
 # What the first test, command or reply of a process waits for: modules of Offbook, and thousands of
 # bytes of their code. The packages are those of the tests above.
 BUDGETS = [
-    (IMPORT_NAMES, 11, 60),
-    (HELP, 19, 37),
+    (IMPORT_NAMES, 11, 58),
+    (HELP, 19, 30),
     ("import pytest_offbook.plugin", 26, 84),
     (SERVE, 51, 599),
+    (SNAPSHOT, 42, 401),
+    (SCENARIO, 69, 824),
 ]
+IDS = ["names", "help", "plugin", "serve", "snapshot", "scenario"]
 
 
-@pytest.mark.parametrize(
-    "program, modules, kilobytes", BUDGETS, ids=["names", "help", "plugin", "serve"]
-)
-def test_an_entry_point_imports_no_more_than_its_budget(
-    tmp_path: Path, modules_of: Imported, program: str, modules: int, kilobytes: int
-):
+@pytest.fixture
+def modules_in_folder(tmp_path: Path, modules_of: Imported) -> Imported:
+    """Return the modules of a program in a folder with mocks and a scenario."""
     (tmp_path / "mocks.jsonl").write_text('{"match": "*hello*", "text": "Hi."}')
-    imported = modules_of(f"import os\nos.chdir({str(tmp_path)!r})\n{program}")
+    (tmp_path / "flow.yaml").write_text(FLOW)
+    return lambda program: modules_of(f"import os\nos.chdir({str(tmp_path)!r})\n{program}")
+
+
+@pytest.mark.parametrize("program, modules, kilobytes", BUDGETS, ids=IDS)
+def test_an_entry_point_imports_no_more_than_its_budget(
+    modules_in_folder: Imported, program: str, modules: int, kilobytes: int
+):
+    imported = modules_in_folder(program)
     own = [name for name in imported if name.partition(".")[0] in {"offbook", "pytest_offbook"}]
     files = [spec.origin for name in own if (spec := find_spec(name)) and spec.origin]
     assert own
     assert len(own) <= modules, sorted(own)
     assert sum(Path(file).stat().st_size for file in files) <= 1000 * kilobytes
+
+
+def test_a_snapshot_imports_no_event_loop_and_no_paths(modules_in_folder: Imported):
+    modules = modules_in_folder(SNAPSHOT)
+    assert "offbook.workflows.snapshot_tools" in modules
+    assert not {"asyncio", "jsonpath_rfc9535", "logging", "ssl"} & modules
+
+
+def test_a_scenario_imports_no_report_format_and_no_paths(modules_in_folder: Imported):
+    modules = modules_in_folder(SCENARIO)
+    assert "offbook.workflows.scenario_cli" in modules
+    assert not {"jsonpath_rfc9535", "xml.etree.ElementTree"} & modules
 
 
 @pytest.mark.parametrize("folder", ["bench", "scripts"])

@@ -15,7 +15,7 @@ import pytest
 
 from offbook import call, say, session, when
 from offbook.reports import StyledText, render_line, wrap_line
-from offbook.surfaces.cli import all_commands
+from offbook.surfaces.commands import all_commands
 from tests.forked import run_python
 from tests.surfaces.conftest import Offbook
 from tests.terminals import Terminal
@@ -324,17 +324,18 @@ def test_no_colours_without_a_terminal(trace: Path):
     assert b"\x1b[" not in outcome.stdout
 
 
-def test_help_imports_no_stage(unwatched: dict[str, str]):
+def test_help_imports_no_stage_and_no_package(unwatched: dict[str, str]):
     program = (
-        "import sys\nfrom offbook.surfaces.cli import main\n"
-        "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
-        "print(*(name for name in sys.modules if name.startswith('offbook')), sep='\\n')"
+        "import runpy, sys\nsys.argv = ['offbook', '--help']\n"
+        "runpy.run_module('offbook', run_name='__main__')\n"
+        "print(*sys.modules, sep='\\n')"
     )
     outcome = subprocess.run(
         [sys.executable, "-c", program], env=unwatched, capture_output=True, text=True, check=True
     )
-    imported = {line for line in outcome.stdout.splitlines() if line.startswith("offbook.")}
-    assert imported == {
+    modules = set(outcome.stdout.splitlines())
+    assert not {"click", "msgspec", "asyncio", "re"} & modules
+    assert {name for name in modules if name.startswith("offbook.")} == {
         "offbook.capability",
         "offbook.checkup",
         "offbook.conformance",
@@ -349,11 +350,27 @@ def test_help_imports_no_stage(unwatched: dict[str, str]):
         "offbook.sandbox",
         "offbook.surfaces",
         "offbook.surfaces.capabilities",
-        "offbook.surfaces.cli",
+        "offbook.surfaces.commands",
         "offbook.version",
         "offbook.viewer",
         "offbook.workflows",
     }
+
+
+def test_collections_do_not_visit_what_a_command_imports(unwatched: dict[str, str], trace: Path):
+    program = (
+        "import gc, runpy, sys\nsys.argv = ['offbook', 'show', sys.argv[1]]\n"
+        "try:\n    runpy.run_module('offbook', run_name='__main__')\n"
+        "except SystemExit:\n    print(gc.get_freeze_count())"
+    )
+    outcome = subprocess.run(
+        [sys.executable, "-c", program, trace],
+        env=unwatched,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert int(outcome.stdout.splitlines()[-1]) > 10_000  # the functions and classes of click
 
 
 KILLED = """

@@ -14,46 +14,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from offbook.capability import PENDING, CommandEntry, load
-from offbook.surfaces.capabilities import load_capabilities
+from offbook.capability import PENDING, load
+from offbook.surfaces.commands import COMMANDS, all_commands, render_help
 from offbook.version import VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-# The commands of the core. Capabilities declare theirs in their `CAPABILITY`.
-COMMANDS = {
-    "Start": {
-        "demo": CommandEntry(
-            "Run two examples: a test that passes, and one that fails.", "first_steps:demo"
-        ),
-        "doctor": CommandEntry("Check the environment and the project.", "first_steps:doctor"),
-    },
-    "Run": {
-        "run": CommandEntry("Run a command against a scripted model.", "run:run"),
-        "serve": CommandEntry("Serve a scripted model to any client.", "run:serve"),
-        "show": CommandEntry("Show a trace as a tree, or a cassette.", "traces:show"),
-        "report": CommandEntry("Write the verdicts of traces as a report.", "traces:report"),
-        "compare": CommandEntry("Compare two traces, or two folders of traces.", "traces:compare"),
-        "review": CommandEntry("Accept or reject changes of expected files.", "traces:review"),
-        "determinism": CommandEntry(
-            "Run a target several times and report what differs.", "recording:determinism"
-        ),
-    },
-    "Record and replay": {
-        "record": CommandEntry(
-            "Run a command with the real model and record a cassette.", "recording:record"
-        ),
-        "replay": CommandEntry("Run a command against a cassette.", "recording:replay"),
-        "cassette": CommandEntry("Edit and verify cassettes.", "cassette:cassette"),
-        "import": CommandEntry(
-            "Convert a trace of another tool into a cassette or mocks.", "cassette:import_trace"
-        ),
-    },
-    "Agents": {
-        "mcp": CommandEntry("Serve the test tools to agents.", "run:mcp"),
-    },
-}
+    from offbook.capability import CommandEntry
+
 # Commands of earlier versions, with those that do their work now.
 MOVED = {
     "cassette list": "show FOLDER",
@@ -89,41 +58,21 @@ FAILED, MISUSED, SIGNALLED = 1, 2, 128
 NARROW = 60  # columns of a terminal
 
 
-def all_commands() -> dict[str, dict[str, CommandEntry]]:
-    """Return every command under its heading: the core's, then those of each capability."""
-    groups = {
-        heading: {name: _located(entry) for name, entry in entries.items()}
-        for heading, entries in COMMANDS.items()
-    }
-    for capability in load_capabilities():
-        for name, entry in capability.commands.items():
-            groups.setdefault(entry.heading or capability.heading, {})[name] = entry
-    return groups
-
-
-def _located(entry: CommandEntry) -> CommandEntry:
-    """Return the entry of a command of the core with its whole target."""
-    return CommandEntry(entry.help, f"{__name__}.{entry.target}")
-
-
 class Commands(click.Group):
     """The commands by name, each imported when it is used."""
 
-    @cached_property
-    def groups(self) -> dict[str, dict[str, CommandEntry]]:
-        """Every command under its heading."""
-        return all_commands()
+    on_load: Callable[[], None] = staticmethod(lambda: None)
 
     @cached_property
     def entries(self) -> dict[str, CommandEntry]:
         """Every command by its name."""
-        return {name: e for entries in self.groups.values() for name, e in entries.items()}
+        return {name: e for entries in all_commands().values() for name, e in entries.items()}
 
     def find(self, name: str) -> CommandEntry | None:
         """Return a command; one of the core without the declarations of the capabilities."""
         for entries in COMMANDS.values():
             if name in entries:
-                return _located(entries[name])
+                return entries[name]
         return self.entries.get(name)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
@@ -131,7 +80,11 @@ class Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
         entry = self.find(cmd_name)
-        return None if entry is None else load(entry.target)
+        if entry is None:
+            return None
+        command = load(entry.target)
+        self.on_load()
+        return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -160,7 +113,7 @@ class Commands(click.Group):
             raise Interrupted(number)
 
         # The review shows the pending changes of all capabilities, without knowing them.
-        ctx.meta[PENDING] = lambda: [each.pending for each in load_capabilities() if each.pending]
+        ctx.meta[PENDING] = _find_pending
 
         # As after Ctrl-C, the command can write its evidence and end its agents.
         is_main = threading.current_thread() is threading.main_thread()
@@ -188,10 +141,14 @@ class Commands(click.Group):
                 signal.signal(number, signal.SIG_DFL)
         return answer
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
-        for heading, entries in self.groups.items():
-            with formatter.section(heading):
-                formatter.write_dl([(name, entry.help) for name, entry in entries.items()])
+    def get_help(self, ctx: click.Context) -> str:  # noqa: ARG002 - click's signature
+        return render_help()
+
+
+def _find_pending() -> list[str]:
+    from offbook.surfaces.capabilities import load_capabilities
+
+    return [each.pending for each in load_capabilities() if each.pending]
 
 
 def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click calls it so
@@ -200,25 +157,17 @@ def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None
         ctx.exit()
 
 
-@click.group(
-    cls=Commands,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Begin with `offbook demo`.",
-)
-@click.option(
-    "--version",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_print_version,
-    help="Show the version and exit.",
-)
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version)
 def offbook() -> None:
     """Test AI agents without the model."""
 
 
-def main(args: Sequence[str] | None = None) -> NoReturn:
-    """Do what the arguments say, and exit with what came of it."""
+def main(
+    args: Sequence[str] | None = None, *, on_load: Callable[[], None] = lambda: None
+) -> NoReturn:
+    """Run a command, and exit with its code; `on_load` is called when it is imported."""
+    offbook.on_load = on_load
     if not os.environ.get("GITHUB_ACTIONS"):
         sys.exit(_run(args))
     from offbook.reports.github import neutral_output
