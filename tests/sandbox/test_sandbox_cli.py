@@ -1,4 +1,4 @@
-"""`offbook sandbox`: exit codes, JSON and progress."""
+"""`offbook sandbox`: exit codes, JSON and progress. docs/guides/sandbox.md shows a real install."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,9 @@ SMOKE = "- when: Refund order 7\n  do:\n    - {call: refund, with: {id: 7}}\n   
 
 
 @pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, temp: Path) -> str:
+def package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, temp: Path, quick_install: None
+) -> str:
     """Return the folder of a good Python project; nothing is fetched from the network."""
     monkeypatch.setenv("OFFBOOK_WHEELS", str(tmp_path))
     return str(write_package(tmp_path / "good", PYTHON_GOOD, {}))
