@@ -196,7 +196,7 @@ def counter(value=default(0)):
 
 def steps(data: bytes) -> Steps:
     from offbook.patterns import load_pattern
-    from offbook.patterns.harness import OPTIONS, read_steps, run_steps, validate_steps
+    from offbook.patterns.steps import OPTIONS, read_steps, run_steps, validate_steps
 
     path = _document("counter.steps", data, ".yaml")
 

@@ -13,23 +13,25 @@ CAPABILITY = Capability(
     pytest_module="offbook.patterns.patterns_pytest",
 )
 
-# Lazy, because `offbook --help` and every start of pytest import this package.
-# `__init__.pyi` lists the same names for type checkers.
+# Lazy: `offbook --help` and every start of pytest import this package.
+# Type checkers read `__init__.pyi`.
 __all__, __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "definition": "Pattern cell computed default effect expect_cell expect_handler handler"
         " pattern",
         "graph": "Computed",
-        "harness": "create_harness run_steps",
+        "harness": "create_harness",
         "pattern_component": "PatternComponent",
         "runtime": "Cell Runtime Stream",
+        "steps": "run_steps",
     },
     "CAPABILITY",
     internal={
-        "harness": "PatternHarness run_steps_file",
+        "harness": "PatternHarness",
         "definition": "LoadedPattern load_pattern",
         "graph": "Store",
         "patterns_cli": "write_scaffold find_tests run_tests scaffold_test",
+        "steps": "run_steps_file",
     },
 )

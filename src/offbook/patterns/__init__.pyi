@@ -14,8 +14,6 @@ from offbook.patterns.graph import Computed as Computed
 from offbook.patterns.graph import Store as Store
 from offbook.patterns.harness import PatternHarness as PatternHarness
 from offbook.patterns.harness import create_harness as create_harness
-from offbook.patterns.harness import run_steps as run_steps
-from offbook.patterns.harness import run_steps_file as run_steps_file
 from offbook.patterns.pattern_component import PatternComponent as PatternComponent
 from offbook.patterns.patterns_cli import find_tests as find_tests
 from offbook.patterns.patterns_cli import run_tests as run_tests
@@ -24,5 +22,7 @@ from offbook.patterns.patterns_cli import write_scaffold as write_scaffold
 from offbook.patterns.runtime import Cell as Cell
 from offbook.patterns.runtime import Runtime as Runtime
 from offbook.patterns.runtime import Stream as Stream
+from offbook.patterns.steps import run_steps as run_steps
+from offbook.patterns.steps import run_steps_file as run_steps_file
 
 CAPABILITY: Capability

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from offbook.errors import CheckFailed, UsageError
 from offbook.patterns.definition import Pattern, load_pattern
-from offbook.patterns.harness import StepPlayer, create_harness, validate_steps
+from offbook.patterns.harness import create_harness
+from offbook.patterns.steps import StepPlayer, validate_steps
 from offbook.patterns.values import thaw
 from offbook.trace.hub import BaseComponent, step
 

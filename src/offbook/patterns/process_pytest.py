@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from offbook.errors import OffbookError
-from offbook.patterns.harness import run_steps_file
+from offbook.patterns.steps import run_steps_file
 from offbook.runs.result_identity import watch_used_files
 from offbook.runs.watched_tests import write_report
 

@@ -111,17 +111,17 @@ def _scenario() -> Schema:
 
 
 def _steps() -> Schema:
-    from offbook.patterns import harness
+    from offbook.patterns import steps
 
     step: Schema = {
         "type": "object",
         "oneOf": [
             {
                 "required": [kind],
-                "properties": dict.fromkeys((kind, *harness.FIELDS[kind], "skip"), True),
+                "properties": dict.fromkeys((kind, *steps.FIELDS[kind], "skip"), True),
                 "additionalProperties": False,
             }
-            for kind in harness.KINDS
+            for kind in steps.KINDS
         ],
     }
     return {
@@ -132,7 +132,7 @@ def _steps() -> Schema:
             "pattern": {"type": "string", "description": "the file of the pattern"},
             "state": {"type": "object"},
             "steps": {"type": "array", "items": step},
-            **dict.fromkeys(harness.OPTIONS, True),
+            **dict.fromkeys(steps.OPTIONS, True),
         },
     }
 
