@@ -81,6 +81,29 @@ def test_a_patch_over_that_of_another_library_restores_theirs():
     assert Own.speak is twice
 
 
+@pytest.mark.parametrize("owner", [Speaker, Child], ids=["own", "inherited"])
+def test_a_function_that_is_patched_again_has_the_same_replacement(owner: type[Speaker]):
+    undo = apply_patch(owner, "speak", loudly)
+    replacement = owner.speak
+    undo()
+    undo = apply_patch(owner, "speak", politely)
+    assert owner.speak is replacement
+    assert owner().speak("hi") == "please hi"
+    undo()
+
+
+def test_a_function_that_another_library_has_set_since_is_patched():
+    class Own(Speaker):
+        pass
+
+    apply_patch(Own, "speak", loudly)()
+    Own.speak = twice
+    undo = apply_patch(Own, "speak", loudly)
+    assert Own().speak("hi") == "HIHI"
+    undo()
+    assert Own.speak is twice
+
+
 def test_a_removed_audit_handler_is_not_called():
     events: list[str] = []
     stop = watch_audit_events(["offbook.test"], lambda event, _: events.append(event))

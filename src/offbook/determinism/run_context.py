@@ -154,7 +154,7 @@ def use_variable(variable: ContextVar[Any], value: object) -> VariableScope:
 @contextmanager
 def propagate_to_threads() -> Generator[None]:
     """Propagate the thread variables to the threads that are started in this block."""
-    from concurrent.futures import ThreadPoolExecutor  # late: a command without a run needs none
+    from concurrent.futures import ThreadPoolExecutor
 
     with ExitStack() as stack:
         stack.callback(apply_patch(Thread, "start", _start_thread))
@@ -417,7 +417,8 @@ class PatchRegistry:
         """Wrap the function of this name; return a function that undoes it."""
         with self._lock:
             patch = self._patches.get((owner, name))
-            if patch is None or not patch.in_effect:
+            # It is kept for the next test: to make one takes longer than to install it.
+            if patch is None or not patch.install():
                 patch = self._patches[owner, name] = _Patch(owner, name)
             patch.add(wrapper)
         return partial(self._undo, patch, wrapper)
@@ -425,11 +426,8 @@ class PatchRegistry:
     def _undo(self, patch: _Patch, wrapper: Wrapper) -> None:
         with self._lock:
             patch.discard(wrapper)
-            if patch.users:
-                return
-            patch.restore()
-            if self._patches.get(patch.target) is patch:
-                del self._patches[patch.target]
+            if not patch.users:
+                patch.restore()
 
 
 class _Patch:
@@ -453,6 +451,13 @@ class _Patch:
         awaited = inspect.iscoroutinefunction(self._original)
         self._replacement = replacement_async if awaited else replacement
         setattr(owner, name, self._replacement)
+
+    def install(self) -> bool:
+        """Replace the function; return False if another library has patched it."""
+        owner, name = self.target
+        if getattr(owner, name) is self._original:
+            setattr(owner, name, self._replacement)
+        return self.in_effect
 
     @property
     def in_effect(self) -> bool:

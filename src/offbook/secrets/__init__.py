@@ -438,7 +438,7 @@ def extra_secrets(environment: Mapping[str, str]) -> Generator[None]:
 
 @lru_cache(maxsize=64)
 def _spellings(values: frozenset[str]) -> tuple[str, ...]:
-    import json  # late: most environments have no secret
+    import json
 
     spellings: set[str] = set()
     for value in values:

@@ -7,14 +7,25 @@ Exit codes: 0 all is well, 1 something was tested and failed, 2 wrong usage or b
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import signal
 import sys
+import threading
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from offbook.capability import PENDING, load
+from offbook.errors import (
+    Interrupted,
+    ModelError,
+    OffbookError,
+    RunError,
+    did_you_mean,
+    signal_name,
+)
 from offbook.surfaces.commands import COMMANDS, all_commands, render_help
 from offbook.version import VERSION
 
@@ -70,10 +81,8 @@ class Commands(click.Group):
 
     def find(self, name: str) -> CommandEntry | None:
         """Return a command; one of the core without the declarations of the capabilities."""
-        for entries in COMMANDS.values():
-            if name in entries:
-                return entries[name]
-        return self.entries.get(name)
+        core = (entries[name] for entries in COMMANDS.values() if name in entries)
+        return next(core, None) or self.entries.get(name)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return sorted(self.entries)
@@ -93,19 +102,11 @@ class Commands(click.Group):
             if old in MOVED:
                 raise click.UsageError(f"unknown command {old!r}: use offbook {MOVED[old]}", ctx)
         if not args[0].startswith("-") and self.find(args[0]) is None:
-            from offbook.errors import did_you_mean
-
             hint = did_you_mean(args[0], self.entries)
             raise click.UsageError(f"unknown command {args[0]!r}: {hint}", ctx)
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        # Late, as in `main`: `--help` needs none of these, which take 7 ms.
-        import signal
-        import threading
-
-        from offbook.errors import Interrupted, signal_name
-
         received: list[int] = []
 
         def interrupt(number: int, _frame: object) -> None:
@@ -212,10 +213,6 @@ def _runs_command(ctx: click.Context | None) -> bool:
 
 def _explain(error: Exception) -> int | None:
     """Show an error of Offbook or of the system, and return the exit code; None for any other."""
-    import errno
-
-    from offbook.errors import ModelError, OffbookError, RunError
-
     # First ours: some are errors of the system, too, such as a refused connection.
     if isinstance(error, OffbookError):
         text = f"offbook: {error}"
