@@ -62,6 +62,17 @@ def test_a_playbook_replaces_the_model(run_files: RunPack):
     assert run.cases[0].failures == ()
 
 
+def test_a_client_that_is_made_on_import_needs_no_key(
+    run_files: RunPack, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    on_import = AGENT.replace('    client = OpenAI(api_key="none")\n', "")
+    agent = on_import.replace("import OpenAI\n", "import OpenAI\n\nclient = OpenAI()\n")
+    files = {"agent.py": agent, "playbook.yaml": PLAYBOOK}
+    run = run_files(pack(case(playbook="playbook.yaml"), COMPLETED, HELLO), files)
+    assert run.cases[0].failures == ()
+
+
 def test_mocks_replace_the_model(run_files: RunPack):
     files = {"agent.py": AGENT, "mocks.jsonl": MOCKS}
     item = case(playbook="mocks.jsonl", prompt="Greet me")

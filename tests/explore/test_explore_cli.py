@@ -130,6 +130,19 @@ def test_an_agent_is_explored_without_a_world_and_its_saved_test_fails_until_it_
     assert "ZeroDivisionError" not in (run_python(*PYTEST, cwd=folder, imports=["openai"]).stdout)
 
 
+def test_an_agent_that_makes_its_client_on_import_needs_no_key(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    made = 'client = openai.OpenAI(api_key="x", max_retries=0)'
+    bot = BOT.replace(f"    {made}\n", "").replace(
+        "openai\n", "openai\n\nclient = openai.OpenAI()\n", 1
+    )
+    (folder / "bots.py").write_text(bot)
+    outcome = run(folder, "bots:bot", "Divide 100", "--runs", "2", imports=["openai"])
+    assert "explored: 2 behaviours" in outcome.stdout, outcome
+
+
 def test_an_object_that_is_no_agent_is_refused(folder: Path):
     (folder / "bots.py").write_text("bot = 7")
     outcome = run(folder, "bots:bot", "Go")

@@ -14,7 +14,7 @@ import re
 import sys
 import tempfile
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
@@ -36,6 +36,7 @@ from offbook.evals.run_record import (
     StoredRun,
     record_from_trace,
 )
+from offbook.exchange.providers import set_missing_keys
 from offbook.files import (
     find_attribute,
     make_temp_folder,
@@ -246,7 +247,8 @@ def load_subject(loaded: LoadedPack, case: EvalCase) -> Any:
     """Import the subject of a case: `module:name`, or `file.py:name` relative to the pack."""
     key = (loaded.base.absolute(), case.subject, *sorted(case.env.items()))
     if key not in _subjects:
-        with watch_used_files() as used:
+        scripted = (case.playbook or case.cassette) and not case.live
+        with watch_used_files() as used, set_missing_keys() if scripted else nullcontext():
             _subjects[key] = _import(loaded, str(case.subject))
         _imported.digests.update(used.digests)
         _imported.unknown = _imported.unknown or used.unknown

@@ -24,6 +24,7 @@ from offbook.cli_options import (
     script_option,
 )
 from offbook.errors import InvariantBroken, RunError, UsageError, counted
+from offbook.exchange.providers import set_missing_keys
 from offbook.files import (
     import_object,
     make_temp_folder,
@@ -207,7 +208,8 @@ class AgentWorld:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self.__wrapped__: Any = import_object(name)  # its code has values worth a try
+        with set_missing_keys():  # on another machine, this is the first import
+            self.__wrapped__: Any = import_object(name)  # its code has values worth a try
 
     def __reduce__(self) -> tuple[type[AgentWorld], tuple[str]]:
         return type(self), (self._name,)
@@ -254,7 +256,8 @@ def _read_target(arguments: tuple[str, ...], save: Path | None) -> Target:
             hint='offbook explore shop:agent "Refund order 7"',
         )
     name, *prompts = words
-    found = import_object(name)
+    with set_missing_keys():
+        found = import_object(name)
     if callable(found) and all(
         p.default is not p.empty for p in signature(found).parameters.values()
     ):

@@ -406,7 +406,7 @@ class Wiring:
     def _guard_clients(self, endpoint: Endpoint) -> Generator[None]:
         from offbook.determinism.environment import set_environment
         from offbook.determinism.network_guard import block_network
-        from offbook.exchange.providers import explain_refusal, missing_keys
+        from offbook.exchange.providers import explain_refusal, set_missing_keys
         from offbook.sources.inprocess.patching import intercept
         from offbook.sources.inprocess.telemetry import disable_telemetry
 
@@ -424,7 +424,7 @@ class Wiring:
                         yield
                     return
                 with (
-                    set_environment(missing_keys(os.environ)),
+                    set_missing_keys(),
                     intercept(endpoint.answer, urls=self._urls, relay=endpoint.relays),
                 ):
                     yield
