@@ -243,6 +243,10 @@ def test_the_job_of_gitlab_stops_at_a_cassette_with_a_secret(project: Path):
     assert "collected" not in result.stdout
 
 
+def test_the_guide_has_the_whole_job_of_gitlab():
+    assert (ROOT / "templates/gitlab-ci.yml").read_text() in GUIDE.read_text()
+
+
 def test_the_guide_sets_variables_that_the_job_of_gitlab_has():
     [text] = re.findall(r"```yaml\n(include:.*?)```", GUIDE.read_text(), re.DOTALL)
     used = parse_yaml(text, GUIDE)["variables"]

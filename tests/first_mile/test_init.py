@@ -55,7 +55,7 @@ def run_pytest(folder: Path):
 def test_an_empty_folder_gets_a_passing_example(tmp_path: Path):
     result = run_init(tmp_path)
     assert result.returncode == 0
-    assert "wrote test_shop.py" in result.stdout
+    assert "wrote test_shop.py\nit passes; next: pytest test_shop.py" in result.stdout
 
 
 def test_a_broken_agent_fails_the_example(tmp_path: Path):

@@ -281,7 +281,7 @@ def _write_example(root: Path, say: Say, *, as_json: bool) -> int:
     if as_json:
         names = [path.name for path in files]
         print_json({"wrote": names, "command": "pytest test_shop.py", "passed": passed})
-    say("next: pytest test_shop.py" if passed else output)
+    say("it passes; next: pytest test_shop.py" if passed else output)
     return 0 if passed else 1
 
 
