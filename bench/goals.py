@@ -156,7 +156,8 @@ def session() -> Iterator[Row]:
 
     cost = asyncio.run(measures.ours())
     peer = asyncio.run(measures.pydantic_ai())
-    figure = f"TestModel {peer:.0f} µs, {peer / cost:.0f} x"
+    floor = asyncio.run(measures.bare())
+    figure = f"TestModel {peer:.0f} µs, {peer / cost:.0f} x; bare Python {floor:.0f} µs"
     yield at_most("prompt with one tool call in a session", cost, "µs", 220, figure)
 
 
