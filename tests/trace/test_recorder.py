@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import msgspec
@@ -10,7 +11,7 @@ import pytest
 
 from offbook.errors import UsageError
 from offbook.exchange import Text, ToolResult
-from offbook.trace import HEADER, VERSION, Event, Recorder
+from offbook.trace import HEADER, VERSION, Event, Hub, Recorder
 
 
 def record(path: Path, *data: dict[str, Any]) -> list[dict[str, Any]]:
@@ -137,3 +138,64 @@ def test_a_recorder_does_not_take_its_own_lines_for_a_change(tmp_path: Path):
     recorder.record(Event(2, "x", {"n": "é"}, 1))
     recorder.close()
     assert not recorder.changed
+
+
+def record_hub(path: Path) -> tuple[Hub, Recorder]:
+    hub, recorder = Hub(), Recorder(path, ts=1)
+    hub.subscribe(recorder.record, plain=True)
+    hub.recorder = recorder
+    return hub, recorder
+
+
+def read_names(path: Path) -> list[str]:
+    return [msgspec.json.decode(line)["event"] for line in path.read_bytes().splitlines()]
+
+
+def test_events_that_are_held_back_are_not_written_before_the_release(tmp_path: Path):
+    hub, recorder = record_hub(tmp_path / "t.jsonl")
+    hub.hold()
+    hub.emit("a")
+    assert read_names(recorder.path) == [HEADER]
+    hub.release()
+    assert read_names(recorder.path) == [HEADER, "a"]
+    recorder.close()
+
+
+def test_an_event_of_another_thread_is_written_after_those_held_back(tmp_path: Path):
+    hub, recorder = record_hub(tmp_path / "t.jsonl")
+    hub.hold()
+    hub.emit("a")
+    other = Thread(target=lambda: hub.emit("b"))
+    other.start()
+    other.join()
+    assert read_names(recorder.path) == [HEADER, "a", "b"]
+    recorder.close()
+
+
+def test_a_listener_that_subscribes_ends_the_holding_back(tmp_path: Path):
+    hub, recorder = record_hub(tmp_path / "t.jsonl")
+    hub.hold()
+    hub.emit("a")
+    seen: list[str] = []
+    hub.subscribe(lambda event: seen.append(event.event))
+    hub.emit("b")
+    assert (seen, read_names(recorder.path)) == (["b"], [HEADER, "a", "b"])
+    recorder.close()
+
+
+def test_of_events_written_together_each_value_that_json_does_not_have_is_converted(
+    tmp_path: Path,
+):
+    path = tmp_path / "t.jsonl"
+    recorder = Recorder(path, ts=1)
+    recorder.write([Event(1, "x", {"n": 1}, 1), Event(1, "x", {"n": {1: 2}}, 2)])
+    recorder.close()
+    lines = [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
+    assert [line["data"] for line in lines[1:]] == [{"n": 1}, {"n": {"1": 2}}]
+
+
+@pytest.mark.parametrize("status", ["pass", "fail"])
+def test_a_secret_next_to_the_status_of_a_check_is_hidden(tmp_path: Path, status: str):
+    key = f"sk-proj-{'aB3dE5gH7' * 5}"
+    (_, line) = record(tmp_path / "t.jsonl", {"key": key, "status": status})
+    assert line["data"] == {"key": "[API_KEY]", "status": status}

@@ -104,6 +104,11 @@ class Run:
         self._ended = (first, last, output)
 
     @property
+    def passed(self) -> bool:
+        """True if the run has ended without an error."""
+        return self._ended is not None and self.error is None
+
+    @property
     def finished(self) -> bool:
         """True if the run has ended, with or without an error."""
         return self._ended is not None or self.error is not None
@@ -271,6 +276,7 @@ class RunTrace:
 
     def read(self) -> list[Event]:
         """Return all events so far."""
+        self.hub.release()
         self._events.extend(self._kept)
         return list(self._events)
 
@@ -278,6 +284,7 @@ class RunTrace:
         """Record the events of the hub from now on."""
         if self._in_memory and not traces_are_read():
             self.hub.subscribe(self._kept.keep, plain=True)
+            self.hub.recorder = self._kept
             return
         ts = self._clock.millis()
         self._recorder = Recorder(files.trace, ts=ts, kept=self._kept, subject=subject)
@@ -286,6 +293,7 @@ class RunTrace:
 
     def close(self) -> None:
         """Close the file."""
+        self.hub.release()
         if self._recorder is not None:
             self._recorder.close()
 

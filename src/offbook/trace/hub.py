@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from inspect import isawaitable
-from threading import RLock
+from threading import RLock, get_ident
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 import msgspec
@@ -99,17 +99,16 @@ class Subscription:
             return None
 
 
-class HoldsEvents(Protocol):
-    """A recorder that can keep the events of a thread, to write them with one call."""
+class WritesEvents(Protocol):
+    """The recorder of a run: it can write several events with one call."""
 
-    holder: int  # the thread whose events are held back, or 0
-
-    def hold(self) -> None:
-        """Keep the next events of this thread."""
+    @property
+    def observed(self) -> bool:
+        """True if something reads each event when it is written."""
         ...
 
-    def write_held(self) -> object:
-        """Write them, and keep no more."""
+    def write(self, events: list[Event], /) -> object:
+        """Write these events."""
         ...
 
 
@@ -136,7 +135,9 @@ class Hub:
         self._base: dict[str, Any] = {"sessionId": session_id} if session_id else EMPTY
         self.correlation: Correlation | None = None
         self.place: FileLine | None = None  # where the present run is written
-        self.recorder: HoldsEvents | None = None  # of the run
+        self.recorder: WritesEvents | None = None  # of the run
+        self._held: list[Event] = []  # not written yet
+        self._holder = 0  # the thread whose events are held back, or 0
         self.faults: FaultInjector | None = None  # what breaks the tools and host calls of the run
         self.tool_track: ToolTrack | None = None  # what records the tools of the run, or answers
         self.http_track: HttpTrack | None = None  # … its requests to other servers
@@ -178,6 +179,11 @@ class Hub:
         with self._lock:
             self.seq = seq = self.seq + 1
             emitted = Event(self._millis(), event, data or EMPTY, seq, "", merged, parent)
+            if self._holder:
+                if self._holder == get_ident():
+                    self._held.append(emitted)
+                    return emitted
+                self.release()
             # the cache makes an event for ten listeners three times as fast
             route = self._routes.get(event)
             if route is None:
@@ -253,6 +259,12 @@ class Hub:
     def emit_data(self, data: EventData) -> None:
         """Emit one of Offbook's own events."""
         name = data.event_name
+        if self._holder == get_ident():
+            with self._lock:
+                self.seq = seq = self.seq + 1
+                context = current_context(self, self._base) if context_scopes.get() else self._base
+                self._held.append(Event(self._millis(), name, data, seq, "", context))  # type: ignore[arg-type] - encoded only
+            return
         writer = self._writers.get(name)
         # Usually only the recorder listens: it encodes the data as they are.
         if writer is None or context_scopes.get() is not NO_SCOPES:
@@ -263,7 +275,7 @@ class Hub:
                 self.emit(name, data.as_dict())
             return
         with self._lock:
-            if self._delivering or self._queue:
+            if self._delivering or self._queue or self._holder:
                 self.emit(name, data.as_dict())
                 return
             self.seq = seq = self.seq + 1
@@ -275,22 +287,27 @@ class Hub:
 
     @property
     def holds(self) -> bool:
-        """True while what is written is held back."""
-        return self.recorder is not None and self.recorder.holder != 0
+        """True while events are held back."""
+        return self._holder != 0
 
     def hold(self) -> None:
-        """Hold back what is written until `release`.
+        """Keep the next events of this thread, to encode and write them with one call of `release`.
 
-        Only Offbook's own code may run until then, and it may not wait.
+        Until then only Offbook's own code may run, and it may not wait: a killed process loses no
+        event that other code could have noticed, and no data change before they are encoded.
         """
-        if self.recorder is not None and len(self._subscriptions) == 1:
-            self.recorder.hold()
+        recorder = self.recorder
+        if recorder is not None and len(self._subscriptions) == 1 and not recorder.observed:
+            self._holder = get_ident()
 
     def release(self) -> None:
         """Write what was held back: code of an agent or a test runs next, or something waits."""
-        if self.recorder is not None and self.recorder.holder:
+        if self._holder:
             with self._lock:
-                self.recorder.write_held()
+                self._holder = 0
+                events, self._held = self._held, []
+                if events and self.recorder is not None:
+                    self.recorder.write(events)
 
     def emit_verdict(self, verdict: Verdict, place: FileLine | None = None) -> None:
         """Emit the verdict of a check; a failed one has its place, by default that of the run."""
@@ -324,6 +341,7 @@ class Hub:
         with self._lock:  # two threads that subscribe at once must not lose each other's entry
             if self.closed:
                 raise UsageError("the hub is closed: it delivers no more events")
+            self.release()
             self._subscriptions = (*self._subscriptions, subscription)
             self._forget_routes()
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
 from hashlib import file_digest, sha256
-from threading import Lock, get_ident
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import msgspec
@@ -99,6 +99,8 @@ class KeptEvents:
     separate lines would need half as much again.
     """
 
+    observed = False
+
     def __init__(self) -> None:
         self._lines = bytearray()
         self._reading = Lock()
@@ -106,7 +108,11 @@ class KeptEvents:
 
     def keep(self, event: Event) -> None:
         """Append an event, for a run without a trace file."""
-        self.extend(encode_event(event) + b"\n")
+        self.extend(encode_events([event]))
+
+    def write(self, events: list[Event]) -> None:
+        """Append events, likewise."""
+        self.extend(encode_events(events))
 
     def __iter__(self) -> Iterator[Event]:
         with self._reading:
@@ -142,8 +148,6 @@ class Recorder:
             self._observers.append(ContractReader(contracts))
         self._kept: KeptEvents | None = None
         self._known = known_secret_bytes()
-        self._held: list[bytes] = []
-        self.holder = 0  # the thread whose lines are held back
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -170,33 +174,24 @@ class Recorder:
 
     def record(self, event: Event) -> None:
         """Append one event; after `close`, do nothing."""
-        if self._file is None:
-            return
-        line = encode_event(event) + b"\n"
-        if self._kept is not None:
-            self._kept.extend(line)
-        self._held.append(line)
-        if self.holder != get_ident():
-            written = self.write_held()
+        written = self.write([event])
+        if written:
             for observer in self._observers:
                 if observer.wants(event.event):
                     observer.on_event(_decode(written))
 
-    def hold(self) -> None:
-        """Keep the next lines of this thread, to write them with one call of `write_held`.
+    @property
+    def observed(self) -> bool:
+        """True if something reads each event when it is written."""
+        return bool(self._observers)
 
-        Until then only Offbook's own code may run, and it may not wait: a killed process loses no
-        event that other code could have noticed.
-        """
-        if not self._observers:
-            self.holder = get_ident()
-
-    def write_held(self) -> bytes:
-        """Write the lines that are held back, and hold no more; return them."""
-        self.holder = 0
-        lines, self._held = self._held, []
-        if not lines or self._file is None:
+    def write(self, events: list[Event]) -> bytes:
+        """Append events with one call; return them as they are in the file."""
+        if self._file is None:
             return b""
+        lines = encode_events(events)
+        if self._kept is not None:
+            self._kept.extend(lines)
         hidden = hide_lines(lines, self._known)
         try:
             write_line(self._file, hidden)
@@ -214,8 +209,6 @@ class Recorder:
 
     def close(self) -> None:
         """Close the file. Idempotent."""
-        if self._held:
-            self.write_held()
         if self._file is not None:
             if self._written is not None:
                 opened = os.fstat(self._file)
@@ -251,6 +244,14 @@ def _overwrite(file: int, path: Path) -> None:
                 hint="wait for its end, or give another trace=…",
             )
     os.ftruncate(file, 0)
+
+
+def encode_events(events: list[Event]) -> bytes:
+    """Return events as lines of JSON."""
+    try:
+        return _encode_lines(events)
+    except (TypeError, ValueError, RecursionError):
+        return b"".join([encode_event(event) + b"\n" for event in events])
 
 
 def encode_event(event: Event) -> bytes:
@@ -298,7 +299,8 @@ def encode_unknown(value: object) -> Any:
     return repr(value)
 
 
-_encode = msgspec.json.Encoder(enc_hook=encode_unknown).encode
+_encoder = msgspec.json.Encoder(enc_hook=encode_unknown)
+_encode, _encode_lines = _encoder.encode, _encoder.encode_lines
 
 
 def to_json_value(value: object, depth: int = 40) -> Any:
