@@ -377,6 +377,9 @@ class History(Sequence[Message]):
     def __getitem__(self, index: slice) -> tuple[Message, ...]: ...
     def __getitem__(self, index: int | slice) -> Message | tuple[Message, ...]:
         if isinstance(index, slice):
+            start = index.start
+            if index.stop is None and index.step is None and start is not None and start >= 0:
+                return tuple(self._log.messages[start : self._length])
             return tuple(self._log.messages[slice(*index.indices(self._length))])
         if not -self._length <= index < self._length:
             raise IndexError(index)

@@ -94,10 +94,12 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     def results(self) -> tuple[ToolResult, ...]:
         """The tool results among the new messages, with what the subject saw of their tools."""
         new = self.new_messages
-        results = tuple([result for message in new for result in message.results])
+        results = tuple(
+            [block for message in new for block in message.blocks if isinstance(block, ToolResult)]
+        )
         if not results and (calls := self.text_calls):
             return parse_results(calls, new)
-        if failed := self.metadata.get(FAILED_CALLS):
+        if self.metadata and (failed := self.metadata.get(FAILED_CALLS)):
             details = self.metadata.get(DETAILS_OF_CALLS, {})
             return tuple(
                 msgspec.structs.replace(
@@ -379,14 +381,11 @@ class AliasedSource:
         self._source = source
         self._given = given
         self._known = known
+        # The names that a script can call in addition to the agent's tools.
+        self.aliases = frozenset((*given, *known))
         self._active: dict[str, ToolAlias] = dict(given)
         self._unaliased: set[str] = set()
         self._original_calls: dict[str, ToolCall] = {}
-
-    @property
-    def aliases(self) -> set[str]:
-        """The names that a script can call in addition to the agent's tools."""
-        return {*self._given, *self._known}
 
     def activate(self, called: Iterable[str]) -> None:
         """Activate the known aliases among the tool names that the script calls."""

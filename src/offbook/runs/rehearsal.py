@@ -272,7 +272,7 @@ class Rehearsal:
         self.hub.place = (defaults and defaults.place) or _caller_place()
         run = Run(lambda run: self._run(script, run), self._trace)
         # Runs that passed need no reminder at the end.
-        others = (r for r in self._runs if not r.finished or r.error is not None)
+        others = [each for each in self._runs if not each.passed]
         self._runs = [*others, run]
         if not in_event_loop():
             self._bridge.run(run.complete())
@@ -345,7 +345,8 @@ class Rehearsal:
 
     async def _run(self, script: tuple[Script, ...], run: Run) -> None:
         """Run a script; note the range of its events, and the agent's last answer."""
-        await self._open()
+        if not self._state.opened:
+            await self._open()
         if self._state.failed:
             # The rest of a failed script does not belong to this run.
             if self._playbook is not None:
@@ -356,7 +357,7 @@ class Rehearsal:
         playbook = self._playbook
         # A playbook that is loaded already answers prompts like any other source.
         only_prompts = all(isinstance(item, (str, SimulatedPerson)) for item in script)
-        if playbook is None or (playbook.remaining and only_prompts):
+        if playbook is None or (only_prompts and playbook.remaining):
             prompts: list[Turn | str | SimulatedPerson] = [*_check_prompts(script)]
             turns = len(prompts)
             if playbook is not None and (aliased := self._wiring.aliased) is not None:
@@ -368,7 +369,8 @@ class Rehearsal:
             prompts = [*self._load(playbook, script)]
             # A program that sends all prompts itself is called once for the turns of the script.
             turns = sum(isinstance(item, Turn) for item in script)
-        first = self.hub.seq
+        hub = self.hub
+        first = hub.seq
         output: object = None
         running = list_running() if self._auto_assert else set[object]()
         self._emit_start(turns)
@@ -385,18 +387,10 @@ class Rehearsal:
                     # A turn that is not finished fails here, not after all the others.
                     if playbook.pending and self._auto_assert:
                         self._raise_if_failed(first, running)
-            await self.hub.idle()
+            await hub.idle()
             self._raise_if_failed(first, running)
         except BaseException as error:
-            self._state.failed = self._state.ever_failed = True
-            if isinstance(error, DeadlineExceeded) or not isinstance(error, Exception):
-                self._state.interrupted = True
-            self._notify_watchers()
-            emit_failure(self.hub, error, exit=getattr(self.subject, "exit_code", None))
-            run.end(first, self.hub.seq, None)
-            if self.hub.faults is not None:
-                self.hub.emit_verdict(self._judge_faults(run))
-            self.hub.release()
+            self._note_failure(error, run, first)
             raise
         # A value other than text may have an address in its `repr`: its type is enough.
         known = output is None or isinstance(output, str)
@@ -406,11 +400,23 @@ class Rehearsal:
         end = RunEndData(ok=True, output=shown)
         if code is not None:
             end = RunEndData(ok=True, exit=code, output=UNSET if shown is None else shown)
-        self.hub.emit_data(end)
-        self.hub.release()
-        run.end(first, self.hub.seq, output)
-        if self.hub.faults is not None:
+        hub.emit_data(end)
+        hub.release()
+        run.end(first, hub.seq, output)
+        if hub.faults is not None:
             self._check_faults(run)
+
+    def _note_failure(self, error: BaseException, run: Run, first: int) -> None:
+        """Emit the end of a run that failed."""
+        self._state.failed = self._state.ever_failed = True
+        if isinstance(error, DeadlineExceeded) or not isinstance(error, Exception):
+            self._state.interrupted = True
+        self._notify_watchers()
+        emit_failure(self.hub, error, exit=getattr(self.subject, "exit_code", None))
+        run.end(first, self.hub.seq, None)
+        if self.hub.faults is not None:
+            self.hub.emit_verdict(self._judge_faults(run))
+        self.hub.release()
 
     async def _converse(self, person: SimulatedPerson, first: int) -> object:
         """Let a person prompt the agent until their goal is reached; return the last answer."""
@@ -439,13 +445,14 @@ class Rehearsal:
         return Events([event for event in self._trace.read() if event.seq > first])
 
     def _emit_start(self, turns: int) -> None:
-        if getattr(self.subject, "releases_held", False):  # of a session
-            self.hub.hold()
-        words = getattr(self.subject, "command_line", None)  # of `RunsCommand`
+        hub, subject = self.hub, self.subject
+        if getattr(subject, "releases_held", False):  # of a session
+            hub.hold()
+        words = getattr(subject, "command_line", None)  # of `RunsCommand`
         if words is None:
-            self.hub.emit_data(RunStartData(self.subject.name, turns))
+            hub.emit_data(RunStartData(subject.name, turns))
         else:
-            self.hub.emit_data(RunStartData(self.subject.name, command=words))
+            hub.emit_data(RunStartData(subject.name, command=words))
         if (tape := getattr(self._source, "tape", None)) is not None:  # of a cassette
             self.hub.emit_data(tape)
         self._notify_watchers()
@@ -464,7 +471,7 @@ class Rehearsal:
             raise CheckFailed(verdict.message)
 
     def _notify_watchers(self) -> None:
-        for watcher in tuple(run_watchers):
+        for watcher in tuple(run_watchers) if run_watchers else ():
             self.hub.release()
             watcher(self.hub)
 
@@ -497,11 +504,8 @@ class Rehearsal:
     async def _prompt(self, text: str) -> object:
         """Prompt the subject; raise the error of the source rather than a consequence of it."""
         try:
-            with (
-                use_hub(self.hub),
-                record_termination(self.hub),
-                self._wiring.guard(),
-            ):
+            hub = self.hub
+            with use_hub(hub), record_termination(hub), self._wiring.guard():
                 output = await self.subject.prompt(text)
         except Exception as error:
             failure = self._failure
@@ -519,8 +523,8 @@ class Rehearsal:
             raise self._explain(failure) from error
         self._raise_tool_errors()
         # The agent may have swallowed the error of the source.
-        if self._failure is not None:
-            raise self._explain(self._failure)
+        if (failure := self._failure) is not None:
+            raise self._explain(failure)
         if self._auto_assert:
             self._raise_end()
         return output

@@ -350,9 +350,10 @@ class Wiring:
     @property
     def failure(self) -> BaseException | None:
         """The first error at the endpoint, the refusal of the last request, or of a question."""
-        tracks = (self._hub.tool_track, self._hub.http_track)
-        failures = (track.failure for track in tracks if track is not None)
-        known = self._unanswered or next(filter(None, failures), None)
+        known: BaseException | None = self._unanswered
+        for track in (self._hub.tool_track, self._hub.http_track):
+            if known is None and track is not None:
+                known = track.failure
         if known is not None or self._endpoint is None:
             return known
         return self._endpoint.failure or self._endpoint.refusal

@@ -49,16 +49,18 @@ class AwaitedResults(Generic[T]):
         """Expect the result of a call."""
         self._calls[call_id] = (tool, entry)
 
-    def receive(self, request: Request) -> list[tuple[T, ToolResult]]:
-        """Return the entries whose results a request has, in the order of the calls."""
+    def receive(self, sent: Iterable[ToolResult]) -> list[tuple[T, ToolResult]]:
+        """Return the entries with their results, in the order of the calls."""
         results: dict[str, ToolResult] = {}
-        for result in request.results:
+        for result in sent:
             if result.call_id in self._calls:
                 # The id alone is not enough: the agent may have changed the call in its history.
                 if result.name in {"", self._calls[result.call_id][0]}:
                     results[result.call_id] = result
                 else:
                     self._others[result.call_id] = result.name
+        if not results:
+            return []
         # Some clients report the call that ended first.
         received = [call_id for call_id in self._calls if call_id in results]
         return [(self._calls.pop(call_id)[1], results[call_id]) for call_id in received]

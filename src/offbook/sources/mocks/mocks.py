@@ -120,7 +120,7 @@ class Mocks:
     async def reply(self, request: Request, /) -> Reply:
         """Return the reply of the first line that matches the request."""
         if self._awaited_results:
-            self._awaited_results.receive(request)
+            self._awaited_results.receive(request.results)
         text = self._match_text(request)
         requested, scopes = DEFAULT, (DEFAULT,)
         if self.file.versioned:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 import warnings
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import msgspec
@@ -106,7 +106,7 @@ class Call(msgspec.Struct, frozen=True):
 
     def raise_if_then_was_dropped(self, where: str) -> None:
         """Raise an error if this call is in the script in place of the one with its `.then()`."""
-        if all(use.reaches_script() for use in self.use.made):
+        if not self.use.made or all(use.reaches_script() for use in self.use.made):
             return
         self.use.mark_as_reported()
         raise PlaybookError(
@@ -264,8 +264,7 @@ def call(
     """
     if not isinstance(tool, str) or not tool:
         raise PlaybookError("call() takes the tool's name first", hint='write call("bash", {…})')
-    flags = {"unanswered": unanswered, "unknown": unknown, "invalid": invalid}
-    for option, value in flags.items():
+    for option, value in (("unanswered", unanswered), ("unknown", unknown), ("invalid", invalid)):
         if not isinstance(value, bool):
             raise PlaybookError(
                 f"expected a bool: call({tool!r}, {option}={value!r})", hint=f"write {option}=True"
@@ -276,32 +275,34 @@ def call(
                 f"call({tool!r}, …, raises=…) takes a class of exceptions, not {kind!r}",
                 hint=f"write call({tool!r}, …, raises=ValueError)",
             )
-    options: Any = {**flags, "raises": raises}
+    options = ((), unanswered, raises, unknown, invalid)
     if params is None:
-        return Call(tool, {}, **options)
+        return Call(tool, {}, *options)
+    if isinstance(params, dict):  # almost every call, and `Mapping` is slower to test
+        return Call(tool, check_params(cast("Params", params), tool), *options)
     if callable(params):
         if not _accepts(params, 0):
             raise PlaybookError(
                 f"the function in call({tool!r}, …) must not take arguments",
                 hint=f"write call({tool!r}, lambda: {{…}}); it can read variables set in .then()",
             )
-        return Call(tool, params, **options)
+        return Call(tool, params, *options)
     if not isinstance(params, Mapping):
         raise PlaybookError(
             f"call({tool!r}, …) takes a dict or a function, not {type(params).__name__}",
             hint=f'write call({tool!r}, {{"name": value}}) or call({tool!r}, lambda: {{…}})',
         )
-    return Call(tool, check_params(params, tool), **options)
+    return Call(tool, check_params(params, tool), *options)
 
 
 def check_params(params: Mapping[Any, Any], tool: str) -> Params:
     """Return the parameters of a call, or raise if JSON cannot represent them."""
-    bad_key = next((key for key in params if not isinstance(key, str)), None)
-    if bad_key is not None:
-        raise PlaybookError(
-            f"parameter names of call({tool!r}, …) must be strings, got {bad_key!r}",
-            hint=f'write call({tool!r}, {{"name": value}})',
-        )
+    for key in params:
+        if not isinstance(key, str):
+            raise PlaybookError(
+                f"parameter names of call({tool!r}, …) must be strings, got {key!r}",
+                hint=f'write call({tool!r}, {{"name": value}})',
+            )
     try:
         _encode_json(params)
     except UnicodeEncodeError:  # half a character: JSON has an escape for it
@@ -463,7 +464,9 @@ def role(
 def _check_actions(actions: object, where: str) -> Actions:
     """Return the actions as tuples, or raise for anything that is not an action."""
     # The forgotten brackets of when("…", say("…")) are the most frequent mistake.
-    if isinstance(actions, ACTION_KINDS) or not isinstance(actions, Sequence):
+    if not isinstance(actions, (list, tuple)) and (
+        isinstance(actions, ACTION_KINDS) or not isinstance(actions, Sequence)
+    ):
         raise PlaybookError(
             f"{where} takes a list of actions, not {type(actions).__name__}",
             hint="put the actions into [ … ]",
@@ -566,41 +569,38 @@ def turn_location(turn: Turn) -> str:
 
 
 def validate(
-    script: Iterable[Turn | Role],
+    script: Sequence[Turn | Role],
     *,
-    tools: Iterable[str] | None = None,
-    commands: Iterable[str] = (),
+    tools: Collection[str] | None = None,
+    commands: Collection[str] = (),
 ) -> None:
     """Raise `PlaybookError` for a turn that could never run as written.
 
     `tools` are the tools of the subject, if they are known before the run. `commands` are the
     slash commands that the subject answers without a request to the model.
     """
-    known_tools = None if tools is None else set(tools)
-    known_commands = set(commands)
-    entries = list(script)
-    has_roles = any(isinstance(entry, Role) for entry in entries)
-    for turn in entries:
+    has_roles = any(isinstance(entry, Role) for entry in script)
+    for turn in script:
         if not isinstance(turn, Turn):
             continue
         location = turn_location(turn)
         # Roles may answer all requests of a turn, and the agent itself a slash command.
         is_slash = turn.text.startswith("/")
-        is_command = is_slash and turn.text[1:].partition(" ")[0] in known_commands
+        is_command = is_slash and turn.text[1:].partition(" ")[0] in commands
         if not turn.actions and not has_roles and not is_command:
             hint = "add say(…), or a role(…) that answers its requests"
             if is_slash:
-                hint = f"unknown command: {did_you_mean(turn.text[1:], known_commands)}"
+                hint = f"unknown command: {did_you_mean(turn.text[1:], commands)}"
             raise PlaybookError("a turn with no actions", where=location, hint=hint)
         for number, message in enumerate(turn.actions, 1):
             for action in group_actions(message):
-                if known_tools is None or not isinstance(action, Call):
+                if tools is None or not isinstance(action, Call):
                     continue
-                if action.tool not in known_tools and not action.unknown:
+                if action.tool not in tools and not action.unknown:
                     raise PlaybookError(
                         f"the agent has no tool {action.tool!r}",
                         where=f"{location}, action {number}",
-                        hint=did_you_mean(action.tool, known_tools),
+                        hint=did_you_mean(action.tool, tools),
                     )
 
 

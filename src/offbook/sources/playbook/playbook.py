@@ -254,6 +254,8 @@ class Playbook:
     @property
     def remaining_steps(self) -> list[Step]:
         """The steps that no request has used yet, in the order of the script."""
+        if not (self._abandoned or self._turns or self._roles):  # the usual case, at the end
+            return [*self._queue.steps]
         queues = [*self._abandoned, self._queue]
         for others in (self._turns, self._roles):
             queues += [queue for _, queue in others]
@@ -299,9 +301,11 @@ class Playbook:
     async def reply(self, request: Request, /) -> Reply:
         """Return the next step of the turn or role that this request belongs to."""
         try:
-            if self._awaited_results:
-                await self._run_callbacks(request)
-            queue = self._choose_queue(request)
+            awaits = self._awaited_results or self._call_queues or self._unanswered
+            results = request.results if awaits else ()
+            if results and self._awaited_results:
+                await self._run_callbacks(results)
+            queue = self._choose_queue(request, results)
             if isinstance(queue, Reply):
                 return queue
             if queue.steps and isinstance(queue.steps[0].actions[0], Person):
@@ -312,7 +316,7 @@ class Playbook:
                 if self._strict:
                     raise error  # noqa: TRY301 - recorded as the failure of the run below
                 return Reply((Text(f"[PLAYBOOK EXHAUSTED] {error}"),), model=request.model)
-            for result in request.results if self._unanswered else ():
+            for result in results if self._unanswered else ():
                 if queue.last is not None and self._unanswered.get(result.call_id) is queue.last:
                     raise answered_error(queue.last, result.name or "the tool", request)  # noqa: TRY301 - as above
             tokens = self._count_input(request)
@@ -347,11 +351,15 @@ class Playbook:
         self.failure = self.failure or error
         raise error
 
-    def _choose_queue(self, request: Request) -> _ScriptQueue | Reply:
+    def _choose_queue(
+        self, request: Request, results: tuple[ToolResult, ...]
+    ) -> _ScriptQueue | Reply:
         """Choose the turn or role that answers a request; a side request is answered at once."""
         # 1. The first matching role that has steps left. A used-up role leaves its requests to the
         #    turns.
-        matching = [queue for role, queue in self._roles if role.matches(request)]
+        matching: list[_ScriptQueue] = []
+        if self._roles:
+            matching = [queue for role, queue in self._roles if role.matches(request)]
         if matching and (with_steps := next((q for q in matching if q.steps), None)) is not None:
             return with_steps
 
@@ -362,10 +370,10 @@ class Playbook:
 
         # 3. A tool result belongs to the turn that made the call, so that conversations in parallel
         #    get their own steps. The results of an aborted turn come with the next prompt.
-        new_messages = request.new_messages
-        if self._call_queues:
+        if results and self._call_queues:
+            new_messages = request.new_messages
             prompted = bool(new_messages) and new_messages[-1].role == "user"
-            for result in request.results:
+            for result in results:
                 owner = self._call_queues.pop(result.call_id, None)
                 if owner is not None and not owner.role and (owner.steps or not prompted):
                     return owner
@@ -377,7 +385,8 @@ class Playbook:
         turn, queue = self._turn, self._queue
         prompt, upcoming = "", None
         if self._turns:  # else no turn is left that it could open
-            written = (written_text(message) for message in new_messages if message.role == "user")
+            new = request.new_messages
+            written = (written_text(message) for message in new if message.role == "user")
             prompt = "\n".join(filter(None, written))
             upcoming = self._find_upcoming(prompt)
         if upcoming is not None and (
@@ -434,9 +443,9 @@ class Playbook:
             return True
         return any(turn.text in written_text(m) for m in request.messages if m.role == "user")
 
-    async def _run_callbacks(self, request: Request) -> None:
-        """Note the tool results in a request, and pass them to the `.then()` callbacks."""
-        for (step, action, _), result in self._awaited_results.receive(request):
+    async def _run_callbacks(self, results: tuple[ToolResult, ...]) -> None:
+        """Note the tool results of a request, and pass them to the `.then()` callbacks."""
+        for (step, action, _), result in self._awaited_results.receive(results):
             try:
                 for callback in action.callbacks:
                     release_held()
@@ -465,10 +474,11 @@ class Playbook:
                 case Call(tool, params):
                     if callable(params):
                         params = await self._late_params(step, action)
-                    if (tool in request.tool_names) == action.unknown:
+                    offered = _find_tool(request, tool)
+                    if (offered is not None) == action.unknown:
                         raise unknown_tool_error(step, action, request, self._heads)
-                    if self._strict and not action.unknown and action.invalid is not None:
-                        problem = self._find_problem(request, tool, params)
+                    if self._strict and offered is not None and action.invalid is not None:
+                        problem = self._find_problem(offered, params)
                         if bool(problem) != action.invalid:
                             raise invalid_arguments_error(step, action, problem)
                     self._call_count += 1
@@ -533,15 +543,11 @@ class Playbook:
         self._latest = _Conversation(length, messages.digest(), tokens, kind)
         return tokens + len(request.system) // 4 + self._counted_tools[1]
 
-    def _find_problem(self, request: Request, name: str, params: Params) -> str:
+    def _find_problem(self, tool: Tool, params: Params) -> str:
         """Return what the schema of a tool forbids of these arguments."""
-        for tool in request.tools:
-            if tool.name == name:
-                # A session offers the same object each time.
-                if tool is not self._checked[0]:
-                    self._checked = (tool, argument_checker(tool))
-                return self._checked[1](params)
-        return ""
+        if tool is not self._checked[0]:  # a session offers the same object each time
+            self._checked = (tool, argument_checker(tool))
+        return self._checked[1](params)
 
     async def _late_params(self, step: Step, action: Call) -> Params:
         """Call the function that was given as the parameters of a call."""
@@ -560,6 +566,14 @@ class Playbook:
                 hint=f"return a dict from the function in call({action.tool!r}, …)",
             )
         return check_params(params, action.tool)
+
+
+def _find_tool(request: Request, name: str) -> Tool | None:
+    """Return the tool of this name that a request offers."""
+    for tool in request.tools:
+        if tool.name == name:
+            return tool
+    return None
 
 
 def _estimate_tokens(block: AnyBlock) -> int:

@@ -126,25 +126,22 @@ class Hooks:
     """The hooks of a session, called in the order of their registration."""
 
     def __init__(self) -> None:
-        self._hooks: dict[str, list[Hook]] = {name: [] for name in HOOK_EVENTS}
+        self.by_event: dict[str, list[Hook]] = {name: [] for name in HOOK_EVENTS}
 
     def add(self, name: str, hook: Hook, where: str) -> None:
         """Register a hook for an event."""
         require_known("unknown hook event", name, HOOK_EVENTS, where=where)
         require_function(hook, f"{name} hook", where=where)
-        self._hooks[name].append(hook)
+        self.by_event[name].append(hook)
 
     @property
     def names(self) -> list[str]:
         """The events that have hooks."""
-        return [name for name, hooks in self._hooks.items() if hooks]
-
-    def __contains__(self, name: str) -> bool:
-        return bool(self._hooks[name])
+        return [name for name, hooks in self.by_event.items() if hooks]
 
     async def notify(self, event: HookEvent, context: Context) -> None:
         """Call the hooks of an event. Their return values are ignored."""
-        for hook in self._hooks[event.name]:
+        for hook in self.by_event[event.name]:
             answer = hook(event, context)
             if isawaitable(answer):
                 await answer
@@ -154,7 +151,7 @@ class Hooks:
 
         Hooks may change `event.input`. The first one that blocks the call is the last one called.
         """
-        for hook in self._hooks["tool_call"]:
+        for hook in self.by_event["tool_call"]:
             try:
                 answer = hook(event, context)
                 if isawaitable(answer):
@@ -175,7 +172,7 @@ class Hooks:
 
         Each hook sees the result of the hook before it in `event.result`.
         """
-        for hook in self._hooks["tool_result"]:
+        for hook in self.by_event["tool_result"]:
             answer = hook(event, context)
             if isawaitable(answer):
                 answer = await answer
