@@ -142,7 +142,7 @@ class VariableScope:
 
     def __exit__(self, *_: object) -> None:
         # A fixture may be closed in another context than it was opened in; that one is gone.
-        try:  # noqa: SIM105 - `suppress` takes longer than all the rest, for each prompt
+        try:  # noqa: SIM105 - `suppress` is slow, for each prompt
             self._variable.reset(self._token)
         except ValueError:
             pass

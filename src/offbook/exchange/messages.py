@@ -346,8 +346,9 @@ class History(Sequence[Message]):
     def longest_prefix(self, digests: Container[str]) -> int:
         """Return the length of the longest beginning whose digest is among these, or 0."""
         length = self._length
-        self.digest()
         known = self._log.digests
+        if length >= len(known):
+            self._log.digest(length)
         while length and known[length] not in digests:
             length -= 1
         return length
@@ -377,10 +378,8 @@ class History(Sequence[Message]):
     def __getitem__(self, index: slice) -> tuple[Message, ...]: ...
     def __getitem__(self, index: int | slice) -> Message | tuple[Message, ...]:
         if isinstance(index, slice):
-            start = index.start
-            if index.stop is None and index.step is None and start is not None and start >= 0:
-                return tuple(self._log.messages[start : self._length])
-            return tuple(self._log.messages[slice(*index.indices(self._length))])
+            start, stop, step = index.indices(self._length)
+            return tuple(self._log.messages[start:stop:step])
         if not -self._length <= index < self._length:
             raise IndexError(index)
         return self._log.messages[index + self._length if index < 0 else index]

@@ -33,7 +33,7 @@ from offbook.sources.playbook.actions import call, say, when
 from offbook.sources.playbook.playbook import Playbook
 from offbook.subjects.session.session import AgentSession
 from offbook.subjects.subject import RunContext
-from offbook.trace.hub import STEP_ATTRIBUTE, BaseComponent, step
+from offbook.trace.components import STEP_ATTRIBUTE, BaseComponent, step
 from offbook.trace.instrument import TracedSource
 
 if TYPE_CHECKING:

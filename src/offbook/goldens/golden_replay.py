@@ -11,8 +11,9 @@ from offbook.determinism.run_context import FrozenClock
 from offbook.errors import RunError, UsageError, did_you_mean
 from offbook.goldens.components import bind_step
 from offbook.goldens.session_hub import SessionHub, event_data
+from offbook.trace.components import BaseComponent
 from offbook.trace.events import TOOL_END, TOOL_START
-from offbook.trace.hub import BaseComponent, check_name_filter, name_matches
+from offbook.trace.hub import check_name_filter, name_matches
 from offbook.trace.matching import MISSING, Note, align, find_mismatches
 
 if TYPE_CHECKING:

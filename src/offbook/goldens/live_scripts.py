@@ -49,7 +49,7 @@ from offbook.goldens.golden_replay import (
 )
 from offbook.options import require_some
 from offbook.secrets import hide_secrets, is_secret_name
-from offbook.trace.hub import BaseComponent
+from offbook.trace.components import BaseComponent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -23,7 +23,7 @@ from offbook.patterns.definition import Pattern, load_pattern
 from offbook.patterns.harness import create_harness
 from offbook.patterns.steps import StepPlayer, validate_steps
 from offbook.patterns.values import thaw
-from offbook.trace.hub import BaseComponent, step
+from offbook.trace.components import BaseComponent, step
 
 if TYPE_CHECKING:
     from offbook.patterns.definition import LoadedPattern

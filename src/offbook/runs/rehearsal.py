@@ -34,7 +34,6 @@ from offbook.errors import (
     UsageError,
     counted,
 )
-from offbook.exchange.model import AwaitsResults, ModelSource
 from offbook.exchange.people import SimulatedPerson
 from offbook.files import ReusedFolder
 from offbook.runs.run import (
@@ -69,7 +68,7 @@ from offbook.trace.hub import Hub, run_watchers, use_hub
 
 if TYPE_CHECKING:
     from offbook.determinism.faults import Faults
-    from offbook.exchange.model import ToolAlias
+    from offbook.exchange.model import ModelSource, ToolAlias
     from offbook.sources.playbook.actions import Role, Turn
     from offbook.sources.playbook.playbook import Playbook
     from offbook.subjects.session.session import AgentSession
@@ -162,7 +161,7 @@ class Rehearsal:
         source = defaults.source if source is None else source
         auto_assert = auto_assert and defaults.auto_assert
         if source is not None and (
-            isinstance(source, type) or not isinstance(source, ModelSource)  # pyright: ignore[reportUnnecessaryIsInstance] - checked for callers without types
+            isinstance(source, type) or not callable(getattr(source, "reply", None))
         ):
             raise UsageError(
                 f"{type(source).__name__} does not implement ModelSource",
@@ -180,6 +179,7 @@ class Rehearsal:
         self._allow_unused_mocks = allow_unused_mocks
         self._files = RunFiles(cwd, defaults.trace if trace is None else trace, defaults.folder)
         self._trace = RunTrace(clock or SystemClock(), in_memory=defaults.in_memory)
+        self._hub = self._trace.hub
         if faults is not None or defaults.faults is not None:
             plan = defaults.faults if faults is None else faults
             self.hub.faults = start_faults(plan, self.hub)
@@ -269,10 +269,10 @@ class Rehearsal:
         self._raise_if_disposed()
         self._state.ever_run = True
         defaults = _defaults.get()
-        self.hub.place = (defaults and defaults.place) or _caller_place()
+        self._hub.place = (defaults and defaults.place) or _caller_place()
         run = Run(lambda run: self._run(script, run), self._trace)
         # Runs that passed need no reminder at the end.
-        others = [each for each in self._runs if not each.passed]
+        others = [each for each in self._runs if not each.finished or each.error is not None]
         self._runs = [*others, run]
         if not in_event_loop():
             self._bridge.run(run.complete())
@@ -364,12 +364,9 @@ class Rehearsal:
                 aliased.activate(playbook.called_tools)
             self._state.only_prompts = True
         else:
-            from offbook.sources.playbook.actions import Turn
-
-            prompts = [*self._load(playbook, script)]
             # A program that sends all prompts itself is called once for the turns of the script.
-            turns = sum(isinstance(item, Turn) for item in script)
-        hub = self.hub
+            prompts, turns = self._load(playbook, script)
+        hub = self._hub
         first = hub.seq
         output: object = None
         running = list_running() if self._auto_assert else set[object]()
@@ -390,7 +387,15 @@ class Rehearsal:
             await hub.idle()
             self._raise_if_failed(first, running)
         except BaseException as error:
-            self._note_failure(error, run, first)
+            self._state.failed = self._state.ever_failed = True
+            if isinstance(error, DeadlineExceeded) or not isinstance(error, Exception):
+                self._state.interrupted = True
+            self._notify_watchers()
+            emit_failure(hub, error, exit=getattr(self.subject, "exit_code", None))
+            run.end(first, hub.seq, None)
+            if hub.faults is not None:
+                hub.emit_verdict(self._judge_faults(run))
+            hub.release()
             raise
         # A value other than text may have an address in its `repr`: its type is enough.
         known = output is None or isinstance(output, str)
@@ -405,18 +410,6 @@ class Rehearsal:
         run.end(first, hub.seq, output)
         if hub.faults is not None:
             self._check_faults(run)
-
-    def _note_failure(self, error: BaseException, run: Run, first: int) -> None:
-        """Emit the end of a run that failed."""
-        self._state.failed = self._state.ever_failed = True
-        if isinstance(error, DeadlineExceeded) or not isinstance(error, Exception):
-            self._state.interrupted = True
-        self._notify_watchers()
-        emit_failure(self.hub, error, exit=getattr(self.subject, "exit_code", None))
-        run.end(first, self.hub.seq, None)
-        if self.hub.faults is not None:
-            self.hub.emit_verdict(self._judge_faults(run))
-        self.hub.release()
 
     async def _converse(self, person: SimulatedPerson, first: int) -> object:
         """Let a person prompt the agent until their goal is reached; return the last answer."""
@@ -445,7 +438,7 @@ class Rehearsal:
         return Events([event for event in self._trace.read() if event.seq > first])
 
     def _emit_start(self, turns: int) -> None:
-        hub, subject = self.hub, self.subject
+        hub, subject = self._hub, self.subject
         if getattr(subject, "releases_held", False):  # of a session
             hub.hold()
         words = getattr(subject, "command_line", None)  # of `RunsCommand`
@@ -475,8 +468,10 @@ class Rehearsal:
             self.hub.release()
             watcher(self.hub)
 
-    def _load(self, playbook: Playbook, script: tuple[Script, ...]) -> list[Turn | str]:
-        """Validate a script before anything runs; return its prompts."""
+    def _load(
+        self, playbook: Playbook, script: tuple[Script, ...]
+    ) -> tuple[list[Turn | str | SimulatedPerson], int]:
+        """Validate a script before anything runs; return its prompts, and how many turns."""
         from offbook.sources.playbook.actions import Role, Turn, list_called_tools, validate
 
         items = _expect(script, (Turn, Role), "turns and roles")
@@ -494,7 +489,7 @@ class Rehearsal:
         validate(items, tools=tools, commands=self.subject.commands())
         playbook.load(*items)
         # Without a parameter for the prompt the program runs once, and its own prompts open turns.
-        return [*turns] if takes_prompt else [""]
+        return ([*turns] if takes_prompt else [""]), len(turns)
 
     def _explain(self, failure: BaseException) -> BaseException:
         if isinstance(failure, RunError):
@@ -504,7 +499,7 @@ class Rehearsal:
     async def _prompt(self, text: str) -> object:
         """Prompt the subject; raise the error of the source rather than a consequence of it."""
         try:
-            hub = self.hub
+            hub = self._hub
             with use_hub(hub), record_termination(hub), self._wiring.guard():
                 output = await self.subject.prompt(text)
         except Exception as error:
@@ -578,10 +573,8 @@ class Rehearsal:
         self._raise_listener_errors()
         if self._playbook is None:
             self._raise_refusal()
-            source = self._source
-            if not self._auto_assert or not isinstance(source, AwaitsResults):
-                return
-            if missing := source.missing_result():
+            find_missing = getattr(self._source, "missing_result", None)  # of `AwaitsResults`
+            if self._auto_assert and find_missing is not None and (missing := find_missing()):
                 raise missing
             return
         unfinished = self._playbook.unfinished()

@@ -104,11 +104,6 @@ class Run:
         self._ended = (first, last, output)
 
     @property
-    def passed(self) -> bool:
-        """True if the run has ended without an error."""
-        return self._ended is not None and self.error is None
-
-    @property
     def finished(self) -> bool:
         """True if the run has ended, with or without an error."""
         return self._ended is not None or self.error is not None

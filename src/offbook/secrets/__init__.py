@@ -248,8 +248,7 @@ def hide_lines(text: bytes, known: Iterable[bytes] = ()) -> bytes:
     return _mask(text, spans) if spans else text
 
 
-# After the status of a check that passed, which is in the trace of every run: {"status":"pass"}.
-# `pass` is also the name of a secret, but here no rule finds a value.
+# A verdict in a trace: `pass` is also a name of secrets, but no rule matches here.
 _PASSED = re.compile(rb'pass"(?:,"actual":\d+)?\}')
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from inspect import isawaitable
 from threading import RLock, get_ident
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import msgspec
 
@@ -100,12 +100,9 @@ class Subscription:
 
 
 class WritesEvents(Protocol):
-    """The recorder of a run: it can write several events with one call."""
+    """The recorder of a run."""
 
-    @property
-    def observed(self) -> bool:
-        """True if something reads each event when it is written."""
-        ...
+    observed: bool  # something reads each event when it is written
 
     def write(self, events: list[Event], /) -> object:
         """Write these events."""
@@ -137,7 +134,7 @@ class Hub:
         self.place: FileLine | None = None  # where the present run is written
         self.recorder: WritesEvents | None = None  # of the run
         self._held: list[Event] = []  # not written yet
-        self._holder = 0  # the thread whose events are held back, or 0
+        self._holder = 0  # the thread of these events, or 0
         self.faults: FaultInjector | None = None  # what breaks the tools and host calls of the run
         self.tool_track: ToolTrack | None = None  # what records the tools of the run, or answers
         self.http_track: HttpTrack | None = None  # … its requests to other servers
@@ -287,21 +284,21 @@ class Hub:
 
     @property
     def holds(self) -> bool:
-        """True while events are held back."""
+        """Whether events are held back."""
         return self._holder != 0
 
     def hold(self) -> None:
-        """Keep the next events of this thread, to encode and write them with one call of `release`.
+        """Keep the next events of this thread, to encode and write them in `release`.
 
-        Until then only Offbook's own code may run, and it may not wait: a killed process loses no
-        event that other code could have noticed, and no data change before they are encoded.
+        Until then only Offbook's own code may run, without waiting: no other code changes the
+        data, or notices an event that a killed process loses.
         """
         recorder = self.recorder
         if recorder is not None and len(self._subscriptions) == 1 and not recorder.observed:
             self._holder = get_ident()
 
     def release(self) -> None:
-        """Write what was held back: code of an agent or a test runs next, or something waits."""
+        """Write what was held back, before other code runs."""
         if self._holder:
             with self._lock:
                 self._holder = 0
@@ -563,47 +560,3 @@ def parse_traceparent(text: str) -> tuple[str, str] | None:
 def run_span_id(trace_id: str) -> str:
     """Return the id of the span of a run, the parent of the agent's own spans."""
     return blake2b(f"{trace_id}:run".encode(), digest_size=8).hexdigest()
-
-
-# --- Components: objects with steps that a fixture can run, and a hub for their events. A
-# capability that has something to record as a golden fixture subclasses `BaseComponent`; the
-# capability `goldens` records and replays the steps of any such class. Neither imports the other.
-
-F = TypeVar("F", bound=Callable[..., object])
-STEP_ATTRIBUTE = "offbook_step"
-
-
-def step(method: F) -> F:
-    """Make a method a step: `set_status(self, status)` is `{"type": "setStatus", "status": …}`."""
-    setattr(method, STEP_ATTRIBUTE, True)
-    return method
-
-
-class BaseComponent:
-    """An object that scenarios run on. One instance is created for each scenario.
-
-    class Till(BaseComponent):
-        coins = 0
-
-        @step
-        def put(self, coins: int):
-            self.coins += coins
-            self.hub.emit("till:put", {"coins": coins})
-
-        def observe(self):
-            return {"coins": self.coins}
-    """
-
-    def __init__(self, hub: Hub, scenario: str) -> None:
-        self.hub = hub
-        self.scenario = scenario
-
-    async def open(self) -> None:
-        """Prepare for the first step."""
-
-    async def close(self) -> None:
-        """Release all resources. Called also after a step that raised."""
-
-    def observe(self) -> dict[str, Any]:
-        """Return the state that a fixture may expect in addition to the events, by name."""
-        return {}

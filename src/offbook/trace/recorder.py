@@ -146,6 +146,7 @@ class Recorder:
             from offbook.trace.event_contracts import ContractReader
 
             self._observers.append(ContractReader(contracts))
+        self.observed = bool(self._observers)  # something reads each event when it is written
         self._kept: KeptEvents | None = None
         self._known = known_secret_bytes()
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
@@ -179,11 +180,6 @@ class Recorder:
             for observer in self._observers:
                 if observer.wants(event.event):
                     observer.on_event(_decode(written))
-
-    @property
-    def observed(self) -> bool:
-        """True if something reads each event when it is written."""
-        return bool(self._observers)
 
     def write(self, events: list[Event]) -> bytes:
         """Append events with one call; return them as they are in the file."""

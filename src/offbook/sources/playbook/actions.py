@@ -579,19 +579,17 @@ def validate(
     `tools` are the tools of the subject, if they are known before the run. `commands` are the
     slash commands that the subject answers without a request to the model.
     """
-    has_roles = any(isinstance(entry, Role) for entry in script)
     for turn in script:
         if not isinstance(turn, Turn):
             continue
-        location = turn_location(turn)
         # Roles may answer all requests of a turn, and the agent itself a slash command.
         is_slash = turn.text.startswith("/")
         is_command = is_slash and turn.text[1:].partition(" ")[0] in commands
-        if not turn.actions and not has_roles and not is_command:
+        if not (turn.actions or is_command or any(isinstance(entry, Role) for entry in script)):
             hint = "add say(…), or a role(…) that answers its requests"
             if is_slash:
                 hint = f"unknown command: {did_you_mean(turn.text[1:], commands)}"
-            raise PlaybookError("a turn with no actions", where=location, hint=hint)
+            raise PlaybookError("a turn with no actions", where=turn_location(turn), hint=hint)
         for number, message in enumerate(turn.actions, 1):
             for action in group_actions(message):
                 if tools is None or not isinstance(action, Call):
@@ -599,7 +597,7 @@ def validate(
                 if action.tool not in tools and not action.unknown:
                     raise PlaybookError(
                         f"the agent has no tool {action.tool!r}",
-                        where=f"{location}, action {number}",
+                        where=f"{turn_location(turn)}, action {number}",
                         hint=did_you_mean(action.tool, tools),
                     )
 

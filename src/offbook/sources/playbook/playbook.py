@@ -254,7 +254,7 @@ class Playbook:
     @property
     def remaining_steps(self) -> list[Step]:
         """The steps that no request has used yet, in the order of the script."""
-        if not (self._abandoned or self._turns or self._roles):  # the usual case, at the end
+        if not (self._abandoned or self._turns or self._roles):
             return [*self._queue.steps]
         queues = [*self._abandoned, self._queue]
         for others in (self._turns, self._roles):

@@ -286,7 +286,7 @@ class AgentSession:
 
         Return why the agent stopped, and its final text if it has one.
         """
-        hooks = self._hooks.by_event  # read here, too: a coroutine for each event costs 1 %
+        hooks = self._hooks.by_event
         unanswered: tuple[ToolCall, ...] = ()
         try:
             if hooks["agent_start"]:
