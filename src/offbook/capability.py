@@ -1,4 +1,4 @@
-"""The declaration of a capability: its commands, its part of the pytest plugin and its MCP tools.
+"""The declaration of a capability: its commands, its MCP tools, its reports and importers.
 
 A capability is one folder in `offbook/`. Its `__init__.py` defines `CAPABILITY`, and its name is
 one line in `offbook/surfaces/capabilities.py`. Everything else is named as text, "module:name",
@@ -9,7 +9,6 @@ and imported when it is used: `offbook --help` and an idle pytest plugin stay fa
         commands={
             "golden": CommandEntry("Check goldens.", "offbook.goldens.goldens_cli:golden"),
         },
-        pytest_module="offbook.goldens.goldens_pytest",
     )
 """
 
@@ -50,9 +49,6 @@ class Capability:
     """The parts of a capability that the surfaces load when they are used.
 
     - `heading`: the heading of its commands in `offbook --help`.
-    - `pytest_module`: a module with `add_options(parser)`, `configure(config)`, the names of its
-      `MARKERS`, and `FIXTURES`, a table of fixture functions. It is imported at every start of
-      pytest, so it imports nothing but pytest until a hook or a fixture needs more.
     - `mcp_tools`: the table of its MCP tools as "module:name".
     - `reports`: its formats of `offbook report`, each a function as "module:name" that takes the
       paths of traces and returns the text.
@@ -69,7 +65,6 @@ class Capability:
         "importers",
         "mcp_tools",
         "pending",
-        "pytest_module",
         "reports",
     )
 
@@ -77,7 +72,6 @@ class Capability:
         self,
         heading: str = "",
         commands: Mapping[str, CommandEntry] | None = None,
-        pytest_module: str = "",
         mcp_tools: str = "",
         reports: Mapping[str, str] | None = None,
         pending: str = "",
@@ -85,7 +79,6 @@ class Capability:
     ) -> None:
         self.heading = heading
         self.commands = commands or {}
-        self.pytest_module = pytest_module
         self.mcp_tools = mcp_tools
         self.reports = reports or {}
         self.pending = pending

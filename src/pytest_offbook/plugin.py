@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from offbook.surfaces.capabilities import load_capabilities
+from offbook.surfaces.capabilities import CAPABILITIES
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -37,9 +37,7 @@ FAKE_MODULE = "offbook.host.fake_cli"
 # The modules of the capabilities. They are not pytest plugins: each one costs pytest 3 ms at every
 # start, used or not. So their options, fixtures and configuration are registered here.
 MODULES: list[Any] = [
-    import_module(capability.pytest_module)
-    for capability in load_capabilities()
-    if capability.pytest_module
+    import_module(f"offbook.{name}.{module}") for name, module in CAPABILITIES.items() if module
 ]
 for _module in MODULES:
     globals().update({name: pytest.fixture(f) for name, f in _module.FIXTURES.items()})

@@ -16,7 +16,6 @@ from offbook.capability import Capability, CommandEntry
 CAPABILITY = Capability(
     heading="Toys",
     commands={"toy": CommandEntry("Print a greeting.", "offbook.toy.toy_cli:toy")},
-    pytest_module="offbook.toy.toy_pytest",
     mcp_tools="offbook.toy.toy_tools:TOOLS",
 )
 """,
@@ -47,7 +46,7 @@ class Greeting:
 TOOLS = {"test_toy": Greeting()}
 """,
 }
-LINE = '    "toy",\n'
+LINE = '    "toy": "toy_pytest",\n'
 
 
 class Checkout:
@@ -79,7 +78,7 @@ class Checkout:
         for name, text in TOY.items():
             (folder / name).write_text(text)
         self.table.write_text(
-            self.table.read_text().replace("CAPABILITIES = (\n", "CAPABILITIES = (\n" + LINE)
+            self.table.read_text().replace("CAPABILITIES = {\n", "CAPABILITIES = {\n" + LINE)
         )
 
     def remove_toy(self) -> None:

@@ -166,7 +166,7 @@ assert: [{type: exit_code, expected: 0}]
 BUDGETS = [
     (IMPORT_NAMES, 11, 58),
     (HELP, 19, 30),
-    ("import pytest_offbook.plugin", 26, 84),
+    ("import pytest_offbook.plugin", 19, 77),
     (SERVE, 51, 599),
     (SNAPSHOT, 42, 401),
     (SCENARIO, 69, 824),

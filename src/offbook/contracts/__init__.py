@@ -13,7 +13,6 @@ CAPABILITY = Capability(
             "offbook.contracts.contracts_cli:contract",
         ),
     },
-    pytest_module="offbook.contracts.limits_pytest",
 )
 
 # Lazy, because `offbook --help` and every start of pytest import this package.

@@ -14,7 +14,6 @@ CAPABILITY = Capability(
             "Run eval packs, list and compare their results.", "offbook.evals.evals_cli:evals"
         ),
     },
-    pytest_module="offbook.evals.evals_pytest",
     importers=dict.fromkeys((".toml", ".json"), "offbook.evals.importers.suite:import_suite"),
 )
 

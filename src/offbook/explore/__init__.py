@@ -21,7 +21,6 @@ CAPABILITY = Capability(
             "Measure a run several times, and compare.", "offbook.explore.explore_cli:bench_command"
         ),
     },
-    pytest_module="offbook.explore.coverage_pytest",
 )
 
 # Lazy, because `offbook --help` and every start of pytest import this package.

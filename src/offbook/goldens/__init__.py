@@ -13,7 +13,6 @@ CAPABILITY = Capability(
             "offbook.goldens.goldens_cli:golden",
         ),
     },
-    pytest_module="offbook.goldens.goldens_pytest",
     pending="offbook.goldens.project:find_recordings",
 )
 

@@ -10,7 +10,6 @@ CAPABILITY = Capability(
     commands={
         "pattern": CommandEntry("Test reactive patterns.", "offbook.patterns.patterns_cli:pattern"),
     },
-    pytest_module="offbook.patterns.patterns_pytest",
 )
 
 # Lazy: `offbook --help` and every start of pytest import this package.

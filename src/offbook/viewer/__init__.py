@@ -12,7 +12,6 @@ CAPABILITY = Capability(
             "Write a trace or a run as one HTML page.", "offbook.viewer.viewer_cli:view"
         ),
     },
-    pytest_module="offbook.viewer.viewer_pytest",
     reports={"html": "offbook.viewer.html_page:render_traces"},
 )
 
