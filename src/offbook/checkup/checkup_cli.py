@@ -17,7 +17,6 @@ from offbook.checkup.outcomes import OUTCOMES
 from offbook.checkup.scenarios import BY_ID, GROUPS, SCENARIOS, select
 from offbook.cli_options import FILE_PATH, json_option, print_json, print_redacted, use_colour
 from offbook.errors import UsageError, counted
-from offbook.exchange.providers import set_missing_keys
 from offbook.files import import_object, write_atomic
 
 if TYPE_CHECKING:
@@ -122,6 +121,8 @@ def checkup_command(
 def _read_target(arguments: tuple[str, ...], deadline: float) -> tuple[Any, str, str, bool]:
     """Return the agent, the prompt, the agent's name, and whether it is a command."""
     if len(arguments) == 2 and TARGET.fullmatch(arguments[0]):  # noqa: PLR2004 - agent and prompt
+        from offbook.runs.wiring import set_missing_keys
+
         with set_missing_keys():
             return import_object(arguments[0]), arguments[1], arguments[0], False
     if len(arguments) < 2 or TARGET.fullmatch(arguments[0]):  # noqa: PLR2004 - prompt and command

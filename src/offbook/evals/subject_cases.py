@@ -14,7 +14,7 @@ import re
 import sys
 import tempfile
 import time
-from contextlib import ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
@@ -36,7 +36,6 @@ from offbook.evals.run_record import (
     StoredRun,
     record_from_trace,
 )
-from offbook.exchange.providers import set_missing_keys
 from offbook.files import (
     find_attribute,
     make_temp_folder,
@@ -247,12 +246,20 @@ def load_subject(loaded: LoadedPack, case: EvalCase) -> Any:
     """Import the subject of a case: `module:name`, or `file.py:name` relative to the pack."""
     key = (loaded.base.absolute(), case.subject, *sorted(case.env.items()))
     if key not in _subjects:
-        scripted = (case.playbook or case.cassette) and not case.live
-        with watch_used_files() as used, set_missing_keys() if scripted else nullcontext():
+        with watch_used_files() as used, _keys_for(case):
             _subjects[key] = _import(loaded, str(case.subject))
         _imported.digests.update(used.digests)
         _imported.unknown = _imported.unknown or used.unknown
     return _subjects[key]
+
+
+def _keys_for(case: EvalCase) -> AbstractContextManager[None]:
+    """Return the block in which a client of a scripted case is made without a key."""
+    if case.live or not (case.playbook or case.cassette):
+        return nullcontext()
+    from offbook.runs.wiring import set_missing_keys
+
+    return set_missing_keys()
 
 
 def _import(loaded: LoadedPack, reference: str) -> Any:

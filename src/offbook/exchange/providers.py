@@ -16,7 +16,6 @@ from offbook.capability import load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from contextlib import AbstractContextManager
 
     from offbook.exchange.dialects.dialect import (
         Dialect,
@@ -254,13 +253,6 @@ def missing_keys(environment: Mapping[str, str]) -> dict[str, str]:
             for name in (*provider.key_variables, *provider.client_env):
                 missing.pop(name, None)
     return missing
-
-
-def set_missing_keys() -> AbstractContextManager[None]:
-    """Set a placeholder for each missing key in this block, in which clients are made."""
-    from offbook.determinism.environment import set_environment
-
-    return set_environment(missing_keys(os.environ))
 
 
 @cache

@@ -24,7 +24,6 @@ from offbook.cli_options import (
     script_option,
 )
 from offbook.errors import InvariantBroken, RunError, UsageError, counted
-from offbook.exchange.providers import set_missing_keys
 from offbook.files import (
     import_object,
     make_temp_folder,
@@ -207,6 +206,8 @@ class AgentWorld:
     """A world that drives an agent, which another machine imports by its name."""
 
     def __init__(self, name: str) -> None:
+        from offbook.runs.wiring import set_missing_keys
+
         self._name = name
         with set_missing_keys():  # on another machine, this is the first import
             self.__wrapped__: Any = import_object(name)  # its code has values worth a try
@@ -255,6 +256,8 @@ def _read_target(arguments: tuple[str, ...], save: Path | None) -> Target:
             "expected an agent or a world and a prompt, or a prompt and a command",
             hint='offbook explore shop:agent "Refund order 7"',
         )
+    from offbook.runs.wiring import set_missing_keys
+
     name, *prompts = words
     with set_missing_keys():
         found = import_object(name)

@@ -403,7 +403,7 @@ class Wiring:
     def _guard_clients(self, endpoint: Endpoint) -> Generator[None]:
         from offbook.determinism.environment import set_environment
         from offbook.determinism.network_guard import block_network
-        from offbook.exchange.providers import explain_refusal, set_missing_keys
+        from offbook.exchange.providers import explain_refusal
         from offbook.sources.inprocess.patching import intercept
         from offbook.sources.inprocess.telemetry import disable_telemetry
 
@@ -619,3 +619,11 @@ def _known_rules(lenient: tuple[str, ...]) -> tuple[str, ...]:
     from offbook.exchange.dialects.wire import ALL_RULES, rules_except
 
     return tuple(ALL_RULES - rules_except(lenient))
+
+
+def set_missing_keys() -> AbstractContextManager[None]:
+    """Set a placeholder for each missing key in this block, in which clients are made."""
+    from offbook.determinism.environment import set_environment
+    from offbook.exchange.providers import missing_keys
+
+    return set_environment(missing_keys(os.environ))
