@@ -25,15 +25,19 @@ ROOT = Path(__file__).resolve().parents[1]
 HTML = ROOT / ".site" / "html"
 AXE = ROOT / "src/offbook/viewer/page/node_modules/axe-core/axe.min.js"
 WIDTHS = (390, 768, 1280)
-SCHEMES: dict[Literal["light", "dark"], list[str]] = {"light": [], "dark": ["cat.color"]}  # rules
+# The rules for each scheme: none means all that axe runs by default.
+SCHEMES: dict[Literal["light", "dark"], list[str]] = {
+    "light": [],
+    "dark": ["color-contrast", "link-in-text-block"],
+}
 LARGEST = 10
 LOADED = """() => ({
   bytes: ['navigation', 'resource'].flatMap((type) => performance.getEntriesByType(type))
     .reduce((sum, entry) => sum + entry.transferSize, 0),
   paint: performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? -1,
 })"""
-VIOLATIONS = """async (tags) => (
-  await axe.run({resultTypes: ['violations'], ...(tags.length && {runOnly: tags})})
+VIOLATIONS = """async (rules) => (
+  await axe.run({resultTypes: ['violations'], ...(rules.length && {runOnly: rules})})
 ).violations.flatMap(({id, help, nodes}) =>
   nodes.map(({target, failureSummary}) => [`${id}: ${help}`, target.join(' '), failureSummary]))"""
 
@@ -66,7 +70,7 @@ def serve(folder: Path) -> Generator[str]:
 
 
 def find_violations(page: Page, name: str, place: str, rules: list[str]) -> list[Violation]:
-    """Return the violations of the page that is open; `rules` are tags of axe, empty for all."""
+    """Return the violations of the page that is open; `rules` of axe, empty for all."""
     page.add_script_tag(path=AXE)
     found: list[list[str]] = page.evaluate(VIOLATIONS, rules)
     return [Violation(rule, name, place, element, summary) for rule, element, summary in found]

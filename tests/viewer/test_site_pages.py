@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 PAGE = """<!doctype html><html lang="en"><title>Shop</title>
-<main><h1>Shop</h1><img src="data:,"><p style="color: #888; background: #777">Pale</p></main>"""
+<main><h1>Shop</h1><img src="data:,"><p style="color: #888; background: #777">Pale</p>
+<p style="color: #666; background: #fff">Legible by AA, not by AAA</p></main>"""
 
 
 @pytest.mark.slow
