@@ -28,9 +28,11 @@ settings.register_profile("full", settings.get_profile("unhurried"), max_example
 settings.register_profile("thorough", settings.get_profile("unhurried"), max_examples=3000)
 settings.load_profile("full" if THOROUGH else "unhurried")
 
-# a shell makes background jobs ignore SIGINT, and their children too; nohup does it for SIGHUP
+# A shell makes background jobs ignore SIGINT and SIGQUIT, and their children too; nohup does it for
+# SIGHUP. A test that ends a process by such a signal would wait for ever.
 for number, handler in {
     signal.SIGINT: signal.default_int_handler,
+    signal.SIGQUIT: signal.SIG_DFL,
     signal.SIGHUP: signal.SIG_DFL,
 }.items():
     if signal.getsignal(number) is signal.SIG_IGN:
