@@ -70,8 +70,9 @@ LOST: dict[str, tuple[Callable[..., object], int, str]] = {
 def test_a_lost_job_says_what_its_process_did(name: str, *, in_fork: bool):
     function, job, reason = LOST[name]
     setup = Setup("key", lambda: None) if in_fork else None
+    timeout = 0.3 if function is hang else 60.0
     results = LocalEngine().submit(
-        function, [job], timeout_of=lambda _: 0.3, setup_of=lambda _: setup
+        function, [job], timeout_of=lambda _: timeout, setup_of=lambda _: setup
     )
     (lost,) = results
     assert isinstance(lost, LostJob)
