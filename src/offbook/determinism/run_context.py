@@ -28,7 +28,7 @@ from contextvars import ContextVar, Token, copy_context
 from functools import cache, partial, wraps
 from hashlib import blake2b
 from pathlib import Path
-from threading import Lock, RLock, Thread
+from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 if TYPE_CHECKING:
@@ -495,31 +495,6 @@ class _Patch:
 
 apply_patch = PatchRegistry().apply
 """Wrap a function: `undo = apply_patch(socket.socket, "connect", wrapper)`, then `undo()`."""
-
-
-class SharedPatches:
-    """The patches of a block: applied by the first that is entered, undone by the last to exit."""
-
-    def __init__(self) -> None:
-        self._lock = RLock()  # reentrant: patching one library may import another
-        self._active = 0
-        self._undo: list[Callable[[], object]] = []
-
-    def apply(self) -> None:
-        """Patch what the block needs; `_undo` gets a function for each patch."""
-        raise NotImplementedError
-
-    def __enter__(self) -> None:
-        with self._lock:
-            self._active += 1
-            if self._active == 1:
-                self.apply()
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._active -= 1
-            while not self._active and self._undo:
-                self._undo.pop()()
 
 
 # --- Audit events: Python announces connections, look-ups and opened files before they happen

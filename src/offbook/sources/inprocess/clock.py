@@ -16,12 +16,12 @@ from offbook.determinism.frozen_time import (
     replace_imported,
 )
 from offbook.determinism.run_context import (
-    SharedPatches,
     current_clock,
     is_library,
     propagate_to_threads,
     use_variable,
 )
+from offbook.sources.inprocess.shared_patches import SharedPatches
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from offbook.determinism.run_context import (
-    SharedPatches,
     apply_patch,
     propagate_to_threads,
     use_variable,
@@ -40,6 +39,7 @@ from offbook.sources.inprocess.interceptor import (
     find_interceptor,
     paced_chunks,
 )
+from offbook.sources.inprocess.shared_patches import SharedPatches
 from offbook.sources.server.connection import (
     CHUNKED,
     CLOSE,
