@@ -109,6 +109,22 @@ def behaviours_a_second() -> float:
     return max(rates)
 
 
+def floor_of_a_behaviour() -> tuple[float, float]:
+    """Return the requests of a behaviour, and the CPU seconds of as many in an open session.
+
+    A prompt with one tool call has two requests. A search also makes a new session for each
+    behaviour, chooses the moves and looks for bugs.
+    """
+    import session as prompts
+
+    requests = 0
+    with Stage(make_session, (PROMPT,), (), (Exception,)) as stage:
+        for number in range(SESSION_RUNS):
+            requests += stage.play(Job(seed=f"0:{number}", steps=5)).requests
+    each = requests / SESSION_RUNS
+    return each, asyncio.run(prompts.ours()) / 1e6 * each / 2
+
+
 def cpu_seconds() -> float:
     """Return the CPU of this process and of the workers that have ended."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
@@ -340,7 +356,12 @@ def cost_of_all(behaviours: list[Callable[[], Any]]) -> float:
 def main() -> int:
     """Measure, print, and return 1 if a budget is exceeded."""
     rate = behaviours_a_second()
-    lines = [("session with two tools", f"{rate:.0f} a second of CPU", rate >= LEAST)]
+    each, floor = floor_of_a_behaviour()
+    figure = (
+        f"{rate:.0f} a second of CPU; the {each:.1f} requests of a behaviour alone,"
+        f" in an open session, allow {1 / floor:.0f}"
+    )
+    lines = [("session with two tools", figure, rate >= LEAST)]
     for name, framework in FRAMEWORKS.items():
         _, played = cost_of_search(framework)  # the first one warms up
         cost_of_fake(framework, played)
