@@ -324,11 +324,22 @@ class History(Sequence[Message]):
         longer._length = self._length + len(messages)  # noqa: SLF001 - as above
         return longer
 
+    def first(self, length: int) -> History:
+        """Return the first `length` messages; nothing is copied."""
+        shorter = History.__new__(History)
+        shorter._log, shorter._length = self._log, length  # noqa: SLF001 - the same class
+        return shorter
+
     def digest(self, length: int | None = None) -> str:
         """Return the digest of the first `length` messages (default: all)."""
         index = self._length if length is None else length
         digests = self._log.digests
         return digests[index] if index < len(digests) else self._log.digest(index)
+
+    def digests(self, length: int) -> list[str]:
+        """Return the digests of all beginnings that are longer than `length`."""
+        self.digest()
+        return self._log.digests[length + 1 : self._length + 1]
 
     def has_prefix(self, length: int, digest: str) -> bool:
         """Return whether this is the digest of the first `length` messages."""

@@ -291,9 +291,14 @@ def join_values(messages: Iterable[Message]) -> str:
     values: list[str] = []
     for message in messages:
         blocks = message.blocks
-        if len(blocks) == 1 and isinstance(blocks[0], Text):  # most messages: spares the loops
-            values += (blocks[0].text, message.role)
-            continue
+        if len(blocks) == 1:  # most messages: spares the loops
+            block = blocks[0]
+            if isinstance(block, Text):
+                values += (block.text, message.role)
+                continue
+            if isinstance(block, ToolResult):
+                values += (block.text, message.role, block.call_id)
+                continue
         for block in blocks:
             if isinstance(block, (Text, Thinking, ToolResult)):
                 values.append(block.text)

@@ -98,6 +98,31 @@ class SeenTool(msgspec.Struct, frozen=True):
     executed: bool = True
 
 
+class Beginnings:
+    """The digests of all beginnings of the open conversations, and the ids of their last calls.
+
+    A request of which no beginning is here is compared with the latest conversations only. Those
+    of closed conversations stay for a while.
+    """
+
+    def __init__(self, conversations: Mapping[str, Conversation]) -> None:
+        self._open = conversations
+        self._known: set[str] = set()
+        self._limit = MAX_DIGESTS
+
+    def __contains__(self, digest_or_call: str) -> bool:
+        return digest_or_call in self._known
+
+    def add(self, messages: History, known: int, calls: Iterable[str]) -> None:
+        """Add a conversation of which the beginnings up to `known` were added before."""
+        self._known.update(messages.digests(known), calls)
+        if len(self._known) > self._limit:
+            self._known.clear()
+            for other in self._open.values():
+                self._known.update(other.request.messages.digests(0), other.calls)
+            self._limit = max(MAX_DIGESTS, 2 * len(self._known))
+
+
 class TracedSource:
     """A source whose exchanges are emitted as events.
 
@@ -129,6 +154,7 @@ class TracedSource:
         self.observed: Container[str] = ()
         self._digests: OrderedDict[str, None] = OrderedDict()  # the most recently used last
         self._open: dict[str, Conversation] = {}  # by digest: those that no other continues yet
+        self._beginnings = Beginnings(self._open)
         self._replies: deque[Reply] = deque(maxlen=MAX_KEPT)
         # Of each call of the model by its id: its result, None before it came.
         self._results: dict[str, ToolResult | None] = {}
@@ -165,12 +191,12 @@ class TracedSource:
                 spoken = True
         earlier = self._open.get(before)
         # After a change that fails the run, no other is looked for.
-        if self.history_error is None and (
-            spoken
-            or (earlier is not None and earlier.head != head)
-            or (results and self._has_result(results))
-        ):
-            before = self._find_changes(request, known, exchange, spoken=spoken)
+        if self.history_error is None:
+            repeated = bool(results) and self._has_result(results)
+            if spoken or repeated or (earlier is not None and earlier.head != head):
+                before = self._find_changes(
+                    request, known, exchange, spoken=spoken, repeated=repeated
+                )
         self._remember(digest)
         if not self._releases:
             self._hub.release()
@@ -189,6 +215,7 @@ class TracedSource:
         start = len(messages) if earlier is None else earlier.start
         calls = frozenset([call.id for call in reply.calls])
         self._open[after] = Conversation(request, reply, head, start, calls)
+        self._beginnings.add(messages, 0 if earlier is None else known, calls)
         if len(self._open) > MAX_OPEN:  # many side by side: the one that waits longest
             del self._open[next(iter(self._open))]
         self._remember(after)
@@ -250,11 +277,13 @@ class TracedSource:
                 return True
         return False
 
-    def _find_changes(self, request: Request, known: int, exchange: str, *, spoken: bool) -> str:
+    def _find_changes(
+        self, request: Request, known: int, exchange: str, *, spoken: bool, repeated: bool
+    ) -> str:
         """Emit what a request changes; return the digest of the conversation that it continues.
 
         `known` is the number of its first messages whose digest is known; with `spoken`, the others
-        contain messages of the model.
+        contain messages of the model, with `repeated`, results that it already got.
         """
         from offbook.trace.integrity import compare_heads, compare_results, find_changes
 
@@ -262,10 +291,10 @@ class TracedSource:
         before = messages.digest(known)
         changes: list[ConversationChange] = []
         if spoken:
-            changes, before = find_changes(request, self._open, self._replies)
+            changes, before = find_changes(request, self._open, self._replies, self._beginnings)
         elif before in self._open:
             changes = compare_heads(self._open[before].request, request)
-        for number, message in enumerate(messages[known:], known + 1):
+        for number, message in enumerate(messages[known:] if repeated else (), known + 1):
             for result in message.results:
                 if (sent := self._results.get(result.call_id)) is not None and (
                     change := compare_results(sent, result)
@@ -326,15 +355,17 @@ class TracedSource:
         in_run = known > 0
         earlier: list[ToolResult] = []
         for message in new:
-            for call in message.calls:
-                sent[call.id] = call
-                if call.id in self._made:
-                    in_run = True
-                elif call.id not in self._others:
-                    self._others.add(call.id)
-                    if in_run:
-                        invented.add(call.id)
-            earlier += message.results
+            for block in message.blocks:
+                if isinstance(block, ToolResult):
+                    earlier.append(block)
+                elif isinstance(block, ToolCall):
+                    sent[block.id] = block
+                    if block.id in self._made:
+                        in_run = True
+                    elif block.id not in self._others:
+                        self._others.add(block.id)
+                        if in_run:
+                            invented.add(block.id)
         latest = request.results  # they say whether their tools failed
         ids = {result.call_id for result in latest}
         refused: Container[str] = request.metadata.get(REFUSED_CALLS, ())

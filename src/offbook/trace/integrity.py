@@ -51,7 +51,7 @@ from offbook.trace.executions import same_result, to_result_content
 from offbook.trace.part_index import CallIndex, TextIndex, common_length
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Container, Iterable, Sequence
 
     from offbook.exchange.messages import AnyBlock, History
     from offbook.exchange.model import Conversation, Reply, Request, Tool
@@ -639,16 +639,21 @@ MAX_CANDIDATES = 8  # conversations that a request is compared with
 
 
 def find_changes(
-    request: Request, known: dict[str, Conversation], replies: Iterable[Reply]
+    request: Request,
+    known: dict[str, Conversation],
+    replies: Iterable[Reply],
+    beginnings: Container[str],
 ) -> tuple[list[ConversationChange], str]:
     """Compare a request with the conversation that it continues.
 
     Return the changes, and the key of this conversation if the request has the end of it.
+    `beginnings` has the digests of all beginnings of the known conversations, and the ids of their
+    last calls.
     """
     said = Said(replies)
     new: dict[int, NewParts] = {}  # by the number of messages before them
     best: tuple[str, HistoryComparison] | None = None
-    for common, key in _find_candidates(request.messages, known):
+    for common, key in _find_candidates(request.messages, known, beginnings):
         other = known[key]
         if common not in new:
             new[common] = NewParts(request.messages[common:], common + 1)
@@ -661,7 +666,7 @@ def find_changes(
         ):
             best = (key, comparison)
     if best is None:
-        count = sum(message.role == "assistant" for message in request.messages)
+        count = [message.role for message in request.messages].count("assistant")
         if not count:
             return [], ""
         text = f"{count} message{'s' * (count != 1)} of the model"
@@ -690,8 +695,10 @@ class NewParts(Parts):
 
     def may_continue(self, known: Conversation, common: int) -> bool:
         """Return whether they may contain a part of this conversation since its first prompt."""
-        first = max(common, known.start - 1)
-        own = Parts((*known.request.messages[first:], known.reply.message))
+        messages = known.request.messages[max(common, known.start - 1) :]
+        if any(item.kind != "user" for item in self.items):
+            messages += (known.reply.message,)
+        own = Parts(messages)
         # A client may write the thoughts into the texts.
         return bool(own.thoughts) or any(self._may_have(item) for item in own.items)
 
@@ -702,19 +709,22 @@ class NewParts(Parts):
         return bool(texts.find_shorter(known.key) or texts.find_longer(known.key))
 
 
-def _find_candidates(request: History, known: dict[str, Conversation]) -> list[tuple[int, str]]:
+def _find_candidates(
+    request: History, known: dict[str, Conversation], beginnings: Container[str]
+) -> list[tuple[int, str]]:
     """Return the conversations that the request may continue, with their equal first messages.
 
     First those whose last calls the request has, then by the number of equal messages; the latest
     first.
     """
-    call_ids = {call.id for message in request for call in message.calls}
+    blocks = [b for message in request if message.role == "assistant" for b in message.blocks]
+    call_ids = {b.id for b in blocks if isinstance(b, ToolCall) and b.id in beginnings}
     calling: list[tuple[int, str]] = []
     others: list[tuple[int, str]] = []
     least, digest = 0, ""  # the equal messages that one more needs to be among the others
     for key, other in reversed(known.items()):
         messages = other.request.messages
-        if other.calls and not other.calls.isdisjoint(call_ids):
+        if call_ids and not other.calls.isdisjoint(call_ids):
             insort(calling, (_count_common(request, messages), key), key=_descending)
         elif not least or messages.has_prefix(least, digest):
             insort(others, (_count_common(request, messages), key), key=_descending)
@@ -722,6 +732,8 @@ def _find_candidates(request: History, known: dict[str, Conversation]) -> list[t
                 del others[MAX_CANDIDATES:]
                 least = others[-1][0] + 1
                 digest = request.digest(least) if least <= len(request) else ""
+        if least and not call_ids and digest not in beginnings:
+            break  # no earlier one has more in common
     return [*calling, *others][:MAX_CANDIDATES]
 
 

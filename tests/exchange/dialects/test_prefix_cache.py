@@ -51,6 +51,60 @@ def test_a_growing_conversation_decodes_like_a_new_one(
         )
 
 
+@given(data=st.data(), indent=st.sampled_from([None, 1]))
+def test_a_conversation_that_begins_as_another_decodes_like_a_new_one(
+    data: st.DataObject, indent: int | None
+) -> None:
+    dialect = Chat(frozenset())
+    one, other = data.draw(requests["chat"]), data.draw(requests["chat"])
+    bodies = [
+        json.loads(dialect.build_request(request, "http://127.0.0.1/v1", "key").body)
+        for request in (one, other)
+    ]
+    common = data.draw(st.integers(0, len(bodies[0]["messages"])))
+    bodies[1]["messages"][:0] = bodies[0]["messages"][:common]
+    bodies[1] = {**bodies[0], "messages": bodies[1]["messages"]}
+    for body in bodies:
+        http_request = HttpRequest("POST", "/v1", {}, json.dumps(body, indent=indent).encode())
+        assert dialect.decode(http_request, ConversationStore()) == Chat(frozenset()).decode(
+            http_request, ConversationStore()
+        )
+
+
+def make_chat(*messages: dict[str, Any]) -> HttpRequest:
+    body = json.dumps({"model": "m", "messages": messages}).encode()
+    return HttpRequest("POST", "/v1", {}, body)
+
+
+HISTORY: list[dict[str, Any]] = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "Hello"},
+    {"role": "assistant", "content": "Hi"},
+]
+
+
+def test_a_question_after_a_known_history_is_decoded_alone() -> None:
+    dialect = Chat()
+    questions = [{"role": "user", "content": text} for text in ("One?", "Two?")]
+    one, two = (
+        dialect.decode(make_chat(*HISTORY, question), ConversationStore()) for question in questions
+    )
+    assert two.messages[1] is one.messages[1]
+    assert [message.text for message in two.messages] == ["Hello", "Hi", "Two?"]
+
+
+def test_a_call_of_a_known_history_needs_its_result_in_each_request() -> None:
+    dialect = Chat()
+    function = {"name": "read", "arguments": "{}"}
+    call = {"id": "c1", "type": "function", "function": function}
+    calls = {"role": "assistant", "content": None, "tool_calls": [call]}
+    result = {"role": "tool", "tool_call_id": "c1", "content": "text"}
+    dialect.decode(make_chat(*HISTORY, calls, result), ConversationStore())
+    question = {"role": "user", "content": "Again?"}
+    with pytest.raises(ModelError, match="tool_call_ids did not have response messages: c1"):
+        dialect.decode(make_chat(*HISTORY, calls, question), ConversationStore())
+
+
 def body_of(*items: Any, **more: Any) -> bytes:
     return json.dumps({"model": "m", **more, "items": list(items), "last": 1}).encode()
 

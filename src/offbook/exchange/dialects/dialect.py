@@ -11,6 +11,7 @@ provider (`build_request`, `parse_response`). A dialect does no I/O.
 from __future__ import annotations
 
 import threading
+from bisect import bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import (
@@ -506,9 +507,12 @@ MIN_BODY_SIZE = 4_096
 
 MAX_PREFIXES = 128  # conversations side by side
 MAX_PREFIX_BYTES = 8_000_000
+MAX_ROOTS = 8  # bodies that began in no known way
 BLOCK_SIZE = 1_024
 _PROBE_SIZE = 48
 _SPACE = b" \t\r\n"
+_BETWEEN = b"," + _SPACE
+_decode_elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 class CachedPrefix(msgspec.Struct, Generic[StateT], frozen=True):
@@ -530,9 +534,18 @@ class PrefixCache(Generic[StateT]):
 
     A prefix is found by the number of its whole blocks, its first block and the bytes before its
     last whole block ends, so that a search costs the same with many conversations as with one.
+
+    Conversations may have a long beginning in common, such as a history with several questions
+    after it. With `shorten`, the elements that a body has in common with an earlier one are not
+    decoded again. It returns the state of at most the first elements, and their number.
     """
 
-    def __init__(self, array: str) -> None:
+    def __init__(
+        self, array: str, shorten: Callable[[StateT, int], tuple[StateT, int]] | None = None
+    ) -> None:
+        self._shorten = shorten
+        # By the first block: a body that began in no known way, and the ends of its elements.
+        self._roots: dict[bytes, tuple[CachedPrefix[StateT], list[int]]] = {}
         body = msgspec.defstruct("Body", [(array, msgspec.Raw, msgspec.Raw(b"[]"))], gc=False)
         decode = msgspec.json.Decoder(body).decode
         self._find_array: Callable[[bytes], bytes] = lambda raw: bytes(getattr(decode(raw), array))
@@ -559,17 +572,49 @@ class PrefixCache(Generic[StateT]):
         """Return the longest cached prefix of this body, and the body without those elements."""
         if len(body) < MIN_BODY_SIZE:
             return None
+        first, find = body[:BLOCK_SIZE], self._entries.get
         best: CachedPrefix[StateT] | None = None
-        for blocks in range(len(body) // BLOCK_SIZE, -1, -1):
-            best = self._entries.get(_prefix_key(body, blocks))
+        for end in range(len(body) - len(body) % BLOCK_SIZE, -1, -BLOCK_SIZE):
+            best = find((end, first if end else b"", body[max(0, end - _PROBE_SIZE) : end]))
             if best is not None and body.startswith(best.prefix):
                 break
         else:
+            best = self._find_common(body, first)
+        if best is None:
             return None
         rest = body[len(best.prefix) :].lstrip(_SPACE)
         if rest.startswith(b","):
             return best, best.head + rest[1:]
         return (best, best.head + rest) if rest.startswith(b"]") else None
+
+    def _find_common(self, body: bytes, first: bytes) -> CachedPrefix[StateT] | None:
+        """Return the elements that this body has in common with an earlier one."""
+        found = self._roots.get(first)
+        if self._shorten is None or found is None:
+            return None
+        root, ends = found
+        low, high = 0, min(len(body), len(root.prefix))
+        known = memoryview(root.prefix)
+        while low < high:
+            middle = (low + high + 1) // 2
+            if body.startswith(known[low:middle], low):
+                low = middle
+            else:
+                high = middle - 1
+        state, count = self._shorten(root.state, bisect_right(ends, low))
+        return CachedPrefix(root.head, body[: ends[count - 1]], state) if count else None
+
+    def _add_root(self, entry: CachedPrefix[StateT], array: bytes) -> None:
+        """Keep a whole body for others that begin as it does; `array` are its elements."""
+        start, ends = len(entry.head), list[int]()
+        for element in _decode_elements(array):
+            while entry.prefix[start] in _BETWEEN:
+                start += 1
+            start += len(element)
+            ends.append(start)
+        self._roots[entry.prefix[:BLOCK_SIZE]] = (entry, ends)
+        if len(self._roots) > MAX_ROOTS:
+            del self._roots[next(iter(self._roots))]
 
     def add(
         self,
@@ -594,6 +639,8 @@ class PrefixCache(Generic[StateT]):
         with self._lock:
             if before is not None:
                 self._remove(_prefix_key(before.prefix))
+            elif self._shorten is not None and len(prefix) <= MAX_PREFIX_BYTES // MAX_ROOTS:
+                self._add_root(entry, array)
             key = _prefix_key(prefix)
             self._remove(key)
             self._entries[key] = entry
@@ -619,9 +666,7 @@ class PrefixCache(Generic[StateT]):
         return start if self._find_array(emptied) == b"[]" else None
 
 
-def _prefix_key(body: bytes, blocks: int | None = None) -> tuple[int, bytes, bytes]:
-    """Return the key of the prefix with this number of whole blocks; by default, all of them."""
-    if blocks is None:
-        blocks = len(body) // BLOCK_SIZE
-    end = blocks * BLOCK_SIZE
-    return blocks, body[: min(end, BLOCK_SIZE)], body[max(0, end - _PROBE_SIZE) : end]
+def _prefix_key(prefix: bytes) -> tuple[int, bytes, bytes]:
+    """Return the key of a prefix: where its last whole block ends, its first block and its end."""
+    end = len(prefix) - len(prefix) % BLOCK_SIZE
+    return end, prefix[: min(end, BLOCK_SIZE)], prefix[max(0, end - _PROBE_SIZE) : end]

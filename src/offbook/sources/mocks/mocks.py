@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 PROMPT_LIMIT = 200
 RECEIPTS = 1000  # a server may run for days
 CONVERSATIONS = 128  # side by side, whose text is kept from request to request
+HISTORIES = 8  # long ones of new conversations, likewise
+LONG_HISTORY = 16  # messages
 SHARED, DEFAULT, MAIN = "shared", "default", "agent.main"
 
 
@@ -101,6 +103,7 @@ class Mocks:
         self._awaited_results: AwaitedResults[Mock] = AwaitedResults()
         # The text of recent conversations by their digest, the latest last.
         self._texts: dict[str, str] = {}
+        self._shared: dict[str, str] = {}  # likewise, of new ones without their last message
 
     @staticmethod
     def record(source: ModelSource, path: Path | str, *, replace: bool = False) -> MockRecording:
@@ -152,6 +155,14 @@ class Mocks:
         messages = request.messages
         known = messages.longest_prefix(self._texts)
         text = self._texts.pop(messages.digest(known), "")
+        # Several questions may follow on one long history.
+        if not known and len(messages) > LONG_HISTORY:
+            known = len(messages) - 1
+            text = self._shared.get(messages.digest(known), "")
+            if not text:
+                text = self._shared[messages.digest(known)] = join_values(messages[:known])
+                if len(self._shared) > HISTORIES:
+                    del self._shared[next(iter(self._shared))]
         if more := join_values(messages[known:]):
             text = f"{text}\n{more}" if text else more
         self._texts[messages.digest()] = text

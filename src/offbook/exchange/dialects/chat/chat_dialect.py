@@ -81,7 +81,7 @@ class Chat:
     def __init__(self, rules: frozenset[str] = ALL_RULES) -> None:
         self._rules = rules
         self._tools = lru_cache(maxsize=64)(self._decode_tools)
-        self._cache: PrefixCache[wire.ChatState] = PrefixCache("messages")
+        self._cache: PrefixCache[wire.ChatState] = PrefixCache("messages", wire.shorten_state)
 
     def claims(self, http_request: HttpRequest) -> bool:
         """Return whether this is a completion or another of OpenAI's endpoints."""

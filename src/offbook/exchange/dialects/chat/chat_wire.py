@@ -192,6 +192,24 @@ class ChatState(msgspec.Struct, frozen=True):
 EMPTY_STATE = ChatState()  # shared: a history is immutable
 
 
+def shorten_state(state: ChatState, count: int) -> tuple[ChatState, int]:
+    """Return the state after at most this number of messages of a body, and their number.
+
+    They end where every call has its result.
+    """
+    history, skipped = state.history, len(state.system)  # the system prompt is before the history
+    length = count - skipped
+    while length > 0 and (history[length - 1].role == "tool" or history[length - 1].calls):
+        length -= 1
+    if length <= 0:
+        return EMPTY_STATE, 0
+    first = history.first(length)
+    blocks = [b for message in first if message.role == "assistant" for b in message.blocks]
+    names = {block.id: block.name for block in blocks if isinstance(block, ToolCall)}
+    shorter = msgspec.structs.replace(state, history=first, tool_names=names)
+    return shorter, length + skipped
+
+
 class _ChatCachedTokens(msgspec.Struct, gc=False):
     cached_tokens: int | None = None
 
@@ -267,7 +285,7 @@ def decode_messages(
             call_id = message.tool_call_id or ""
             content = cast("tuple[Content, ...]", _decode_content(message, raw, path))
             name = message.name or ""  # clients also write the name of an agent here
-            if name not in tool_names.values():
+            if not name or name not in tool_names.values():
                 name = tool_names.get(call_id, "")
             result = ToolResult(call_id, content, None, name)
             decoded.append(Message("tool", (result,)))
