@@ -343,10 +343,7 @@ class History(Sequence[Message]):
 
     def has_prefix(self, length: int, digest: str) -> bool:
         """Return whether this is the digest of the first `length` messages."""
-        if length > self._length:
-            return False
-        digests = self._log.digests
-        return (digests[length] if length < len(digests) else self.digest(length)) == digest
+        return length <= self._length and self.digest(length) == digest
 
     def digest_with(self, blocks: tuple[AnyBlock, ...]) -> str:
         """Return the digest after a reply with these blocks, which is likely to be appended."""

@@ -38,7 +38,8 @@ from offbook.trace.hub import (
     parse_traceparent,
     run_span_id,
 )
-from offbook.trace.instrument import ReplyData, rebuild_requests
+from offbook.trace.instrument import ReplyData
+from offbook.trace.rebuilt_requests import rebuild_requests
 from offbook.version import VERSION
 
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.41.0"

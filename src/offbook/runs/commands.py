@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from offbook.determinism.faults import Faults
     from offbook.exchange.model import ModelSource
     from offbook.sources.cassette.recording import Recording, RecordingSummary
-    from offbook.sources.mocks.mocks import MockRecording
+    from offbook.sources.mocks.mock_recording import MockRecording
     from offbook.subjects.subject import ModelAccess, RunContext
     from offbook.trace.events import FileLine
 

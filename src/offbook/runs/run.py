@@ -45,7 +45,6 @@ from offbook.trace.events import (
     Verdict,
 )
 from offbook.trace.hub import Hub
-from offbook.trace.instrument import rebuild_requests
 from offbook.trace.recorder import KeptEvents, Recorder, traces_are_read
 
 if TYPE_CHECKING:
@@ -178,6 +177,8 @@ class Run:
     @property
     def requests(self) -> list[Request]:
         """The requests of the agent: the system prompt, the tools and all messages of each."""
+        from offbook.trace.rebuilt_requests import rebuild_requests  # few tests read them
+
         first, last, _ = self._end()
         # A request can continue a conversation of an earlier run.
         events = [event for event in self._trace.read() if event.seq <= last]

@@ -17,7 +17,7 @@ __getattr__ = lazy_getattr(
         "hub": "CORRELATION_ID Hub NameFilter check_name_filter name_matches"
         " parse_traceparent run_span_id",
         "integrity": "HistoryComparison Said find_changes",
-        "instrument": "SeenTool TracedSource rebuild_requests",
+        "instrument": "SeenTool TracedSource",
         "matching": "MISSING Mismatch contains parse_pointer render_value resolve_pointer"
         " text_matches values_equal Glob LiteralPattern TrustedPattern compile_pattern AlignedRow"
         " align align_equal align_in_any_order align_in_order align_runs describe_mismatch"
@@ -25,6 +25,7 @@ __getattr__ = lazy_getattr(
         "query": "Events UICallRecord",
         "reader": "LineFault Trace read_trace EventFilter RecordPage TimelineEntry TraceSummary"
         " build_timeline list_records summarize",
+        "rebuilt_requests": "rebuild_requests",
         "recorder": "COLLECT_TRACES KeptEvents Recorder encode_event observe_traces record_trace",
         "redaction": "PRESETS REQUIRED_CHARACTERS Redaction RedactionRules VOLATILE_OPTIONS"
         " preset_for_command",

@@ -48,7 +48,6 @@ from offbook.trace.hub import parse_traceparent as parse_traceparent
 from offbook.trace.hub import run_span_id as run_span_id
 from offbook.trace.instrument import SeenTool as SeenTool
 from offbook.trace.instrument import TracedSource as TracedSource
-from offbook.trace.instrument import rebuild_requests as rebuild_requests
 from offbook.trace.integrity import HistoryComparison as HistoryComparison
 from offbook.trace.integrity import Said as Said
 from offbook.trace.integrity import find_changes as find_changes
@@ -85,6 +84,7 @@ from offbook.trace.reader import build_timeline as build_timeline
 from offbook.trace.reader import list_records as list_records
 from offbook.trace.reader import read_trace as read_trace
 from offbook.trace.reader import summarize as summarize
+from offbook.trace.rebuilt_requests import rebuild_requests as rebuild_requests
 from offbook.trace.recorder import COLLECT_TRACES as COLLECT_TRACES
 from offbook.trace.recorder import KeptEvents as KeptEvents
 from offbook.trace.recorder import Recorder as Recorder

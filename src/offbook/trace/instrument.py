@@ -1,4 +1,4 @@
-"""Emits every exchange with a model as events, and rebuilds the requests from them.
+"""Emits every exchange with a model as events.
 
 Each request repeats the whole conversation. The trace does not, or it would grow with the square
 of its length. A `model.request` has
@@ -8,7 +8,7 @@ of its length. A `model.request` has
 - `head`, the digest of the system prompt, tools and parameters; the first event with a digest
   has these fields as well.
 
-`rebuild_requests` needs only these digests, so it also works on a redacted trace.
+`rebuilt_requests.py` needs only these digests.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from offbook.errors import FormatError, ModelError
+from offbook.errors import ModelError
 from offbook.exchange.messages import (
-    EMPTY_DIGEST,
     AnyBlock,
     History,
     Message,
@@ -33,7 +32,6 @@ from offbook.trace.events import (
     REPLY,
     REQUEST,
     UNSET,
-    Event,
     EventData,
     ModelErrorData,
     Optional,
@@ -42,7 +40,7 @@ from offbook.trace.events import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping
+    from collections.abc import Container, Iterable, Mapping
 
     from offbook.errors import ScriptMismatch
     from offbook.exchange.model import ModelSource
@@ -101,8 +99,7 @@ class SeenTool(msgspec.Struct, frozen=True):
 class Beginnings:
     """The digests of all beginnings of the open conversations, and the ids of their last calls.
 
-    A request of which no beginning is here is compared with the latest conversations only. Those
-    of closed conversations stay for a while.
+    Those of closed conversations stay for a while.
     """
 
     def __init__(self, conversations: Mapping[str, Conversation]) -> None:
@@ -440,38 +437,3 @@ def error_data(error: ModelError, exchange: str = "") -> ModelErrorData:
         exchange or UNSET,
         UNSET if error.retry_after is None else error.retry_after,
     )
-
-
-def rebuild_requests(events: Iterable[Event]) -> Iterator[Request]:
-    """Yield the complete requests of a trace."""
-    histories = {EMPTY_DIGEST: History()}
-    heads: dict[str, RequestData] = {}
-    unanswered: dict[str, History] = {}
-    for event in events:
-        if event.event == REQUEST:
-            data = RequestData.read(event)
-            if data.system is not UNSET:
-                heads[data.head] = data
-            head = heads.get(data.head)
-            before = histories.get(data.before)
-            if head is None or before is None:
-                raise FormatError(
-                    f"request {data.exchange} continues a conversation missing from the trace",
-                    hint="earlier lines are missing or damaged",
-                )
-            messages = before.plus(*data.new)
-            histories[data.after] = unanswered[data.exchange] = messages
-            yield Request(
-                messages,
-                head.system or "",
-                head.tools or (),
-                head.model or "",
-                head.parameters or {},
-                data.metadata or {},
-                head.stream or False,
-            )
-        elif event.event == REPLY:
-            reply = ReplyData.read(event)
-            if reply.exchange in unanswered:
-                messages = unanswered.pop(reply.exchange)
-                histories[reply.after] = messages.plus(Message("assistant", reply.blocks))

@@ -19,7 +19,7 @@ from offbook.exchange.tool_track import ToolEnd, ToolRun
 from offbook.files import parse_json, parse_yaml, read_text
 from offbook.sources.cassette.format import response_from_error, response_from_reply
 from offbook.sources.cassette.recording import Recording
-from offbook.sources.mocks.mocks import (
+from offbook.sources.mocks.mock_recording import (
     render_error_line,
     render_reply_line,
     write_mock_file,

@@ -7,6 +7,7 @@ __getattr__ = lazy_getattr(
     __name__,
     {
         "mock_file": "Mock lint_mocks parse_mocks read_mocks",
-        "mocks": "MockRecording Mocks RECEIPTS Receipt",
+        "mock_recording": "MockRecording",
+        "mocks": "Mocks RECEIPTS Receipt",
     },
 )

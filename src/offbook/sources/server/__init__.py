@@ -7,8 +7,9 @@ __getattr__ = lazy_getattr(
     __name__,
     {
         "connection": "CACHE_SIZE Connection HeadCache RequestBuffer RequestHead parse_head",
-        "endpoint": "MAX_BYTES WireExchange Endpoint Pacing",
+        "endpoint": "Endpoint Pacing",
         "server": "Server",
         "websocket": "WebSocket handshake",
+        "wire_recording": "MAX_BYTES WireExchange",
     },
 )

@@ -4,10 +4,10 @@ from offbook.sources.server.connection import HeadCache as HeadCache
 from offbook.sources.server.connection import RequestBuffer as RequestBuffer
 from offbook.sources.server.connection import RequestHead as RequestHead
 from offbook.sources.server.connection import parse_head as parse_head
-from offbook.sources.server.endpoint import MAX_BYTES as MAX_BYTES
 from offbook.sources.server.endpoint import Endpoint as Endpoint
 from offbook.sources.server.endpoint import Pacing as Pacing
-from offbook.sources.server.endpoint import WireExchange as WireExchange
 from offbook.sources.server.server import Server as Server
 from offbook.sources.server.websocket import WebSocket as WebSocket
 from offbook.sources.server.websocket import handshake as handshake
+from offbook.sources.server.wire_recording import MAX_BYTES as MAX_BYTES
+from offbook.sources.server.wire_recording import WireExchange as WireExchange

@@ -214,7 +214,7 @@ def _record_mocks(
     **options: Any,
 ) -> int:
     from offbook.runs.commands import record_mocks
-    from offbook.sources.mocks.mocks import MockRecording
+    from offbook.sources.mocks.mock_recording import MockRecording
 
     recording = MockRecording(live, file, replace=replace)
     result = record_mocks(recording, command, **options)
