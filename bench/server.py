@@ -2,7 +2,8 @@
 
 The figure is the CPU time of the server's process for each request (by the kernel's scheduler),
 with a client of raw sockets on the other core. Offbook and aimock reply from a file with one mock,
-bare Node with a constant. aimock is installed once, in a cache folder.
+bare Node with a constant. Bare Python is the floor: the same event loop, parser and JSON decoder as
+Offbook's, and a constant reply. aimock is installed once, in a cache folder.
 
 No request is sent twice: an agent sends none twice. One history grows turn by turn, as an agent's
 does, and one arrives as a whole.
@@ -65,6 +66,45 @@ http.createServer((request, answer) => {
     }
   });
 }).listen(+process.argv[2], "127.0.0.1");
+"""
+
+BARE = """
+import asyncio, sys
+import httptools, msgspec, uvloop
+
+text, port = sys.argv[1], int(sys.argv[2])
+chunks = [b"data: " + msgspec.json.encode({"id": "chatcmpl-1", "object": "chat.completion.chunk",
+    "created": 1700000000, "model": "m", "choices": [{"index": 0, "delta": {"content": word},
+    "finish_reason": None}]}) + b"\\n\\n" for word in text.split()] + [b"data: [DONE]\\n\\n"]
+stream = b"HTTP/1.1 200 OK\\r\\ncontent-type: text/event-stream\\r\\ntransfer-encoding: chunked"
+stream += b"\\r\\n\\r\\n" + b"".join(b"%x\\r\\n%b\\r\\n" % (len(c), c) for c in chunks)
+stream += b"0\\r\\n\\r\\n"
+chat = msgspec.json.encode({"id": "chatcmpl-1", "choices": [{"message": {"content": text}}]})
+chat = b"HTTP/1.1 200 OK\\r\\ncontent-length: %d\\r\\n\\r\\n%b" % (len(chat), chat)
+
+class Body(msgspec.Struct):
+    messages: list[dict]
+    stream: bool = False
+
+decode = msgspec.json.Decoder(Body).decode
+
+class Connection(asyncio.Protocol):
+    def connection_made(self, transport):
+        self.transport, self.body = transport, b""
+        self.parser = httptools.HttpRequestParser(self)
+    def data_received(self, data):
+        self.parser.feed_data(data)
+    def on_body(self, body):
+        self.body += body
+    def on_message_complete(self):
+        self.transport.write(stream if decode(self.body).stream else chat)
+        self.body = b""
+
+async def main():
+    server = await asyncio.get_running_loop().create_server(Connection, "127.0.0.1", port)
+    await server.serve_forever()
+
+uvloop.run(main())
 """
 
 
@@ -215,6 +255,12 @@ def node() -> Any:
     return started(port, "node", "-e", NODE, TEXT, str(port))
 
 
+def bare() -> Any:
+    """Start bare Python: what the same work costs without Offbook."""
+    port = free_port()
+    return started(port, sys.executable, "-c", BARE, TEXT, str(port))
+
+
 def aimock(folder: Path) -> Any:
     """Start aimock; its chunks have as many characters as our words."""
     fixtures = folder / "fixtures.json"
@@ -229,7 +275,7 @@ def aimock(folder: Path) -> Any:
 def starters(folder: Path) -> dict[str, Callable[[], Any]]:
     """Return the servers that can run here by name; aimock is installed into the folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    servers: dict[str, Callable[[], Any]] = {"ours": lambda: ours(folder)}
+    servers: dict[str, Callable[[], Any]] = {"ours": lambda: ours(folder), "bare Python": bare}
     if shutil.which("node"):
         servers["Node"] = node
         if install_aimock(folder):
