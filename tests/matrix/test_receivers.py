@@ -50,6 +50,8 @@ def phoenix(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "PHOENIX_PORT": str(ports[0]),
         "PHOENIX_GRPC_PORT": str(ports[1]),
         "PHOENIX_TELEMETRY_ENABLED": "false",
+        # It fetches its documentation and a runtime from the network, which are not needed.
+        "HTTPS_PROXY": "http://127.0.0.1:9",
     }
     url = f"http://127.0.0.1:{ports[0]}"
     log = folder / "phoenix.log"
