@@ -19,6 +19,7 @@ from offbook.errors import CheckFailed, ModelError
 from offbook.exchange import History
 from offbook.testing import SourceConformance, SubjectConformance
 from offbook.trace import TOOL_CALL, TOOL_RESULT
+from offbook.trace.events import EventData, ToolResultData
 from offbook.types import AgentSession, RunContext, Text, Usage
 
 HELLO = Reply((Text("Hello."),))
@@ -186,12 +187,13 @@ class NotEmittingCalls(AgentSession):
     """A session that emits no tool calls although it should."""
 
     async def open(self, context: RunContext, /) -> None:
-        emit = context.hub.emit
+        emit = context.hub.emit_data
 
-        def emit_less(event: str, *args: Any, **options: Any) -> Any:
-            return None if event in {TOOL_CALL, TOOL_RESULT} else emit(event, *args, **options)
+        def emit_less(data: EventData) -> None:
+            if data.event_name not in {TOOL_CALL, TOOL_RESULT}:
+                emit(data)
 
-        context.hub.emit = emit_less
+        context.hub.emit_data = emit_less
         await super().open(context)
 
 
@@ -199,13 +201,14 @@ class FakingResults(AgentSession):
     """A session that records another result than it sends to the model."""
 
     async def open(self, context: RunContext, /) -> None:
-        emit = context.hub.emit
+        emit = context.hub.emit_data
 
-        def emit_changed(event: str, data: Any = None, **options: Any) -> Any:
-            changed = {**data, "content": [Text("fine")]} if event == TOOL_RESULT else data
-            return emit(event, changed, **options)
+        def emit_changed(data: EventData) -> None:
+            if isinstance(data, ToolResultData):
+                data = msgspec.structs.replace(data, content=[Text("fine")])
+            emit(data)
 
-        context.hub.emit = emit_changed
+        context.hub.emit_data = emit_changed
         await super().open(context)
 
 
