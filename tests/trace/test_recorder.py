@@ -161,6 +161,15 @@ def test_events_that_are_held_back_are_not_written_before_the_release(tmp_path: 
     recorder.close()
 
 
+def test_events_that_are_held_back_are_written_when_the_hub_is_closed(tmp_path: Path):
+    hub, recorder = record_hub(tmp_path / "t.jsonl")
+    hub.hold()
+    hub.emit("a")
+    hub.close()
+    recorder.close()
+    assert read_names(recorder.path) == [HEADER, "a"]
+
+
 def test_an_event_of_another_thread_is_written_after_those_held_back(tmp_path: Path):
     hub, recorder = record_hub(tmp_path / "t.jsonl")
     hub.hold()

@@ -422,6 +422,7 @@ class Hub:
     def close(self) -> None:
         """End all subscriptions and streams. Idempotent."""
         with self._lock:
+            self.release()
             self.closed = True
             ended, self._subscriptions = self._subscriptions, ()
             self._forget_routes()
