@@ -164,6 +164,24 @@ def test_a_request_and_its_reply_are_one_row(open_events: OpenPage) -> None:
     ]
 
 
+def test_an_error_belongs_to_its_exchange(open_events: OpenPage) -> None:
+    later = {**SECOND, "before": "d1"}
+    error = {"message": "playbook exhausted", "status": 400, "category": "invalid_request"}
+    requests = [*RUN[:3], ("model.request", later)]
+    rows = open_events(*requests, ("model.error", {**error, "exchange": "x1"})).rows()
+    assert rows[2:] == [
+        "model error: playbook exhausted (400 invalid_request)",
+        "model no reply yet to 3 messages",
+    ]
+    # of a request that reached no source, or in a trace of an earlier version
+    rows = open_events(*requests, ("model.error", error)).rows()
+    assert rows[2:] == [
+        "model no reply yet to 1 message",
+        "model no reply yet to 3 messages",
+        "model error playbook exhausted (400 invalid_request)",
+    ]
+
+
 def test_all_events_can_be_shown_on_their_own(open_events: OpenPage) -> None:
     opened = open_events(*PASSED)
     opened.press("a")

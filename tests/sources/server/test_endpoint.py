@@ -103,22 +103,24 @@ def test_every_request_is_traced(server: Server):
         ("/v1/plain", b"{not json"),
         ("/v1/nowhere", b""),
         ("/v1/plain", body(user("three"))),
+        ("/v1/plain", body(user("four"))),
     ]:
         ask(endpoint.url + path, sent)
     ask(f"{endpoint.url}/api/hello", b"", method="HEAD")
     ask(f"{endpoint.url}/v1/models", b"", method="GET")
-    seen = [(event.event, event.data.get("status")) for event in events]
+    seen = [(e.event, e.data.get("status"), e.data.get("exchange")) for e in events]
     assert seen == [
-        ("model.request", None),
-        ("model.reply", None),
-        ("model.request", None),
-        ("model.error", 500),
-        ("model.error", 400),
-        ("model.aside", 404),
-        ("model.request", None),
-        ("model.error", 400),
-        ("model.aside", 200),
-        ("model.aside", 200),
+        ("model.request", None, "x1"),
+        ("model.reply", None, "x1"),
+        ("model.request", None, "x2"),
+        ("model.error", 500, "x2"),
+        ("model.error", 400, None),  # a request that cannot be read is no exchange
+        ("model.aside", 404, None),
+        ("model.request", None, "x3"),
+        ("model.error", 400, "x3"),
+        ("model.error", 400, None),  # after a failure, the source gets no request
+        ("model.aside", 200, None),
+        ("model.aside", 200, None),
     ]
 
 

@@ -229,6 +229,7 @@ class Endpoint:
             return self._emit_side(http_request, error_response(400, str(error)), "failure")
 
         request: Request | None = None
+        ended: list[str] = []  # the exchange of this request, as soon as it has ended
         remember_credentials(http_request.headers)
         try:
             # 2. The provider's checks are part of decoding: an invalid request is a ModelError.
@@ -255,13 +256,13 @@ class Endpoint:
             if self.relays and request.stream:
                 from offbook.sources.live import Relay  # a script or a recording needs none
 
-                relay = Relay(self._reply(dialect, request, wire))
+                relay = Relay(self._reply(dialect, request, wire, ended))
                 if await relay.has_early_events():
                     headers = {**STREAM_HEADERS, **self._headers}
                     return HttpResponse(200, headers, live_chunks=self._follow(relay))
                 reply = await relay.reply
             else:
-                reply = await self._reply(dialect, request, wire)
+                reply = await self._reply(dialect, request, wire, ended)
             response = self._encode(dialect, reply, request)
             if reply.fault is not None:
                 return await self._break(response, reply.fault, request)
@@ -277,7 +278,7 @@ class Endpoint:
         except BaseException as error:  # noqa: BLE001 - pytest.fail() raises a BaseException
             self.failure = self.failure or error
             model_error = ModelError(_error_text(error), status=400)
-            self._emit_error(model_error)
+            self._emit_error(model_error, *ended)
             response = dialect.encode_error(model_error, request)
             # Clients must not retry: the run has failed.
             headers = {**response.headers, **self._headers, "x-should-retry": "false"}
@@ -339,14 +340,18 @@ class Endpoint:
             return _render_error(dialect, fault_error(fault), request)
         return await self._break(response, fault, request)
 
-    async def _reply(self, dialect: Dialect, request: Request, wire: WireExchange | None) -> Reply:
+    async def _reply(
+        self, dialect: Dialect, request: Request, wire: WireExchange | None, ended: list[str]
+    ) -> Reply:
         """Return the source's reply, with the id by which a later request may refer to it."""
         try:
             reply = await self.source.reply(request)
         finally:
             # Nothing else ran since this exchange ended.
-            if wire is not None and self._traced is not None:
-                wire.exchange = self._traced.last_exchange
+            if self._traced is not None:
+                ended.append(self._traced.last_exchange)
+                if wire is not None:
+                    wire.exchange = self._traced.last_exchange
         reply = msgspec.structs.replace(reply, id=dialect.reply_id(reply, request))
         if dialect.continues_by_id:
             self._conversations.add(reply.id, request, reply)
@@ -486,9 +491,9 @@ class Endpoint:
             self._hub.emit_data(SideRequestData(method, path, response.status, about, request))
         return response
 
-    def _emit_error(self, error: ModelError) -> None:
+    def _emit_error(self, error: ModelError, exchange: str = "") -> None:
         if self._hub is not None:
-            self._hub.emit_data(error_data(error))
+            self._hub.emit_data(error_data(error, exchange))
 
 
 def _render_error(dialect: Dialect, error: ModelError, request: Request | None) -> HttpResponse:

@@ -411,9 +411,7 @@ export class TraceStore {
       }
       case "model.error": {
         row.status = "fail";
-        // An error of the script has no exchange: it answers the request that waits.
-        const waiting = [...this.open.keys()].findLast((each) => each.startsWith("x ")) ?? "";
-        const begin = this.joinOpen(data.exchange === undefined ? waiting : key("x", data.exchange), row);
+        const begin = this.joinOpen(key("x", data.exchange), row);
         if (begin) {
           begin.status = "fail";
           begin.text = `error: ${shorten(describeError(data))}`;
