@@ -471,7 +471,7 @@ def search(row: Row, seed: int, runs: int, *, fixed: bool) -> str:
 @click.argument("word", default="")
 @click.option("--seeds", default=1, show_default=True)
 @click.option("--first-seed", default=0)
-@click.option("--runs", default=150, show_default=True)
+@click.option("--runs", default=500, show_default=True)  # as explore
 @click.option("--only", type=click.Choice(["broken", "correct"]))
 def main(word: str, seeds: int, first_seed: int, runs: int, only: str | None) -> None:
     """Search all agents, and print what was found."""

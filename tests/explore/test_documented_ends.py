@@ -10,8 +10,12 @@ from agents import function_tool
 from pydantic_ai import Agent
 
 from offbook import drive
+from offbook.exchange.messages import RAW_ARGUMENTS
 from offbook.explore import explore
+from offbook.explore.moves import GeneratedCall, Move
+from offbook.explore.playing import Job, Stage
 from offbook.subjects.frameworks.framework import is_documented_end
+from tests.explore.hosts import Bug, host_langgraph
 
 
 @pytest.fixture(autouse=True)
@@ -60,3 +64,19 @@ def test_an_end_is_known_by_the_package_and_the_name_of_its_class(
     module: str, name: str, *, known: bool
 ):
     assert is_documented_end(make(module, name)) == known
+
+
+def test_refused_arguments_are_no_finding_while_another_conversation_goes_on():
+    def world() -> Any:
+        bug = Bug([find_order], "Find order 7", None)
+        return host_langgraph(bug), bug
+
+    unknown = Move((GeneratedCall("bash", {}, unknown=True),))
+    moves = (
+        Move((GeneratedCall("find_order", {RAW_ARGUMENTS: "7"}),)),
+        Move(prompt="Find order 8", fresh=True, beside=True),
+        *(unknown, unknown, unknown),
+    )
+    with Stage(world, ("Find order 7",), (), ()) as stage:
+        behaviour = stage.play(Job(moves=moves))
+    assert (behaviour.gave_up, behaviour.violations) == ("ValidationError", ())

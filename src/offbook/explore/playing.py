@@ -73,7 +73,6 @@ Invariant = Callable[[Run, Any], object]
 
 SECOND_PROMPTS = 0.3  # of the behaviours: the user has another prompt
 SIDE_BY_SIDE = 0.4  # of those with another user: both at the same time
-MAX_PARALLEL = 3  # calls in one message
 MAX_STATE = 64  # characters of a state that is kept as it is
 OUTDATED = "OutdatedScript"  # a script of a corpus that does not fit the agent any more
 ATTACKS = 0.2  # of the behaviours: the model obeys the text of a tool
@@ -373,8 +372,8 @@ class Stage:
             return is_library("".join(_list_places(error.__traceback__)[-1:]))
         # A framework alone, without code of the user: it refuses arguments that are not an object.
         if not isinstance(error, RunError) and not _user_place(error.__traceback__):
-            calls = run.scripted.calls[-MAX_PARALLEL:]
-            return any(RAW_ARGUMENTS in call.arguments for call in calls)
+            # Any call of the run: a conversation side by side may have gone on after it.
+            return any(RAW_ARGUMENTS in call.arguments for call in run.scripted.calls)
         # A command may exit with an error after one of the provider.
         last = run.events.named(REPLY, ERROR)[-1:]
         failed = bool(last) and last[0].event == ERROR
