@@ -26,6 +26,8 @@ from offbook.explore import (
     explore,
 )
 from offbook.runs.engines import Engine, LocalEngine, RunJobs, SetupOf
+from offbook.trace.events import read_verdicts
+from offbook.trace.reader import Trace
 from tests.explore.worlds import MOCKS, PROMPT, broken_shop, fixed_shop, never_twice
 
 
@@ -138,6 +140,25 @@ def test_each_script_has_a_trace(tmp_path: Path):
     find(fixed_shop, never_twice, runs=20, corpus=tmp_path)
     names = {path.stem for path in tmp_path.glob("*.json")}
     assert names == {path.stem for path in tmp_path.glob("*.jsonl")} != set()
+
+
+def read_statuses(folder: Path) -> set[tuple[str, str]]:
+    """Return the checks in the traces of a corpus, each with its status."""
+    events = [event for path in folder.glob("*.jsonl") for event in Trace(path)]
+    return {(each.check, each.status) for each in read_verdicts(events)}
+
+
+def test_the_trace_of_a_script_that_broke_an_invariant_has_the_failed_check(tmp_path: Path):
+    find(broken_shop, never_twice, runs=60, corpus=tmp_path)
+    failed = {check for check, status in read_statuses(tmp_path) if status != "pass"}
+    assert failed == {"never_twice"}
+
+
+def test_a_trace_of_the_corpus_has_the_checks_that_passed(tmp_path: Path):
+    find(fixed_shop, never_twice, runs=5, corpus=tmp_path, without=["leak"])
+    passed = {check for check, _ in read_statuses(tmp_path)}
+    assert {"never_twice", "no hang"} <= passed
+    assert "no data of another session" not in passed
 
 
 def test_a_finding_is_played_first_by_a_later_search(tmp_path: Path):

@@ -65,6 +65,13 @@ def test_without_automatic_assertions_a_swallowed_fault_is_a_verdict_only():
         assert statuses(t)["faults handled"] == "fail"
 
 
+@pytest.mark.filterwarnings("ignore:never injected")
+def test_without_automatic_assertions_a_fault_that_was_never_injected_has_no_verdict():
+    with drive(Echo(), faults=["status@9"], auto_assert=False) as t:
+        t.run(HELLO)
+        assert "faults handled" not in statuses(t)
+
+
 def test_a_fault_whose_outcome_is_unknown_fails_nothing():
     with drive(AfterAnError("All done."), faults=["status@1"]) as t:
         t.run(HELLO)

@@ -1,6 +1,7 @@
 """However a run fails, its trace ends with one verdict and one reason."""
 
 import asyncio
+import json
 import multiprocessing
 import signal
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from offbook import session
+from offbook import call, session, when
 from offbook.errors import Interrupted, RunError, ScriptExhausted
 from offbook.runs import (
     describe_left_behind,
@@ -229,6 +230,14 @@ def test_the_verdict_of_an_error_has_the_place_that_it_names_or_that_of_the_run(
     emit_failure(hub, RunError("no", where=f"{__file__}:3"))
     contexts = [event.data["context"] for event in events if event.event == VERDICT]
     assert contexts == [FileLine("shop.py", 7).context, FileLine(__file__, 3).context]
+
+
+def test_a_run_that_a_library_starts_has_no_place():
+    code = compile("rehearsal.run(script)", json.__file__, "exec")
+    with session() as t:
+        with pytest.raises(ScriptExhausted):
+            exec(code, {"rehearsal": t, "script": when("Hi", [call("read", {"path": "none"})])})  # noqa: S102 - as a library would
+        assert [verdict.context for verdict in t.events.verdicts if not verdict.holds] == [{}]
 
 
 def test_to_stop_watching_twice_is_allowed():

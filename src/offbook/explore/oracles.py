@@ -19,6 +19,7 @@ from offbook.trace.events import (
     TOOL_CALL,
     TOOL_START,
     ConversationChange,
+    Verdict,
 )
 
 if TYPE_CHECKING:
@@ -268,3 +269,17 @@ def check_run(evidence: RunEvidence, without: Sequence[str] = ()) -> list[Broken
             found.append(BrokenInvariant(oracle.title, message, f"{oracle.title}: {what}"))
             break  # one is enough: the others follow from it
     return found
+
+
+def list_verdicts(
+    broken: Sequence[BrokenInvariant], invariants: Sequence[str], without: Sequence[str]
+) -> list[Verdict]:
+    """Return a verdict for each invariant and each oracle of a run, for its trace."""
+    oracles = [oracle.title for name, oracle in ORACLES.items() if name not in without]
+    messages = {each.invariant: each.message for each in broken}
+    return [
+        Verdict(name, "fail", f"{name}: {messages[name]}")
+        if name in messages
+        else Verdict(name, "pass")
+        for name in [*invariants, *oracles]
+    ]

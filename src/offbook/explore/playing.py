@@ -46,6 +46,7 @@ from offbook.explore.oracles import (
     BrokenInvariant,
     RunEvidence,
     check_run,
+    list_verdicts,
 )
 from offbook.explore.sdk_conversions import SdkConversions, share_ssl_contexts
 from offbook.explore.side_by_side import SideBySide, load_turns
@@ -317,6 +318,9 @@ class Stage:
                 crash = _crash(error)
                 if REASONS[crash.invariant][0] not in self._without:
                     violations.append(crash)
+            if job.records:
+                for verdict in list_verdicts(violations, [*self._invariants], self._without):
+                    rehearsal.hub.emit_verdict(verdict)
             results = run.events.tool_results
             described = describe_state(state, results)
             return Behaviour(

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import msgspec
 
-from offbook.determinism.run_context import Clock, SystemClock, current_llm
+from offbook.determinism.run_context import Clock, SystemClock, current_llm, is_library
 from offbook.errors import (
     CheckFailed,
     DeadlineExceeded,
@@ -394,7 +394,7 @@ class Rehearsal:
             emit_failure(hub, error, exit=getattr(self.subject, "exit_code", None))
             run.end(first, hub.seq, None)
             if hub.faults is not None:
-                hub.emit_verdict(self._judge_faults(run))
+                self._emit_fault_verdict(run)
             hub.release()
             raise
         # A value other than text may have an address in its `repr`: its type is enough.
@@ -450,15 +450,18 @@ class Rehearsal:
             self.hub.emit_data(tape)
         self._notify_watchers()
 
-    def _judge_faults(self, run: Run) -> Verdict:
+    def _emit_fault_verdict(self, run: Run) -> Verdict:
+        """Emit how the agent handled the faults; a test without assertions may have had none."""
         from offbook.checks.fault_outcomes import judge_faults
 
-        return judge_faults(run.events.all)
+        verdict = judge_faults(run.events.all)
+        if self._auto_assert or verdict.status != "no_data":
+            self.hub.emit_verdict(verdict)
+        return verdict
 
     def _check_faults(self, run: Run) -> None:
         """Emit the verdict on how the agent handled the faults; raise if it fails."""
-        verdict = self._judge_faults(run)
-        self.hub.emit_verdict(verdict)
+        verdict = self._emit_fault_verdict(run)
         if not verdict.holds and verdict.status != "no_data" and self._auto_assert:
             self._state.failed = self._state.ever_failed = True
             raise CheckFailed(verdict.message)
@@ -761,11 +764,11 @@ def _expect(script: Iterable[object], kinds: tuple[type[T], ...], names: str) ->
 
 
 def _caller_place() -> FileLine | None:
-    """Return the line outside of this package that called it; None for code without a file."""
+    """Return the line that called this package; None if it has no file, or one of a library."""
     frame = sys._getframe(1)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - the only way to see the caller
     while frame.f_globals.get("__name__", "").partition(".")[0] in OWN_PACKAGES:
         if frame.f_back is None:
             return None
         frame = frame.f_back
     file = frame.f_code.co_filename
-    return None if file.startswith("<") else FileLine(file, frame.f_lineno)
+    return None if is_library(file) else FileLine(file, frame.f_lineno)
