@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import groupby
+from linecache import getlines
 from pathlib import Path
 from sysconfig import get_path
+from types import FunctionType, TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -14,8 +17,6 @@ import pytest
 from offbook.surfaces import capabilities
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from offbook.surfaces.pytest_session import Case
 
 # --- Short tracebacks of failed runs: the lines of the test and of the agent's own code
@@ -23,23 +24,32 @@ if TYPE_CHECKING:
 ERRORS_MODULE = "offbook.errors"
 OFFBOOK_FOLDER = str(Path(capabilities.__file__).parents[1])
 RUN_FILE = str(Path(OFFBOOK_FOLDER) / "runs" / "rehearsal.py")
+OWN_FOLDERS = (OFFBOOK_FOLDER, str(Path(__file__).parent))
 # Frames of these folders are removed from the tracebacks of runs.
 INTERNAL_FOLDERS = (
-    OFFBOOK_FOLDER,
+    *OWN_FOLDERS,
     *(get_path(name) for name in ("stdlib", "purelib", "platlib")),
     "<frozen",
 )
 
 
+def show_user_lines(
+    item: pytest.Item, raised: pytest.ExceptionInfo[BaseException]
+) -> pytest.ExceptionInfo[BaseException]:
+    """Return an error of a test without the internal frames of a run, or at its test."""
+    error = raised.value
+    if shows_all_frames(item.config) or isinstance(error, pytest.skip.Exception):
+        return raised
+    place = find_test_place(item, error)
+    if place is None and any(_file(frame) == RUN_FILE for frame in _frames(error)):
+        hide_internal_frames(error)
+        place = error.__traceback__
+    return raised if place is None else raised.from_exc_info((type(error), error, place))
+
+
 def shows_all_frames(config: pytest.Config) -> bool:
     """Return whether the frames of Offbook are shown: with `--full-trace`, or by the setting."""
     return bool(config.getoption("fulltrace") or config.getini("offbook_full_tracebacks"))
-
-
-def shorten_run_traceback(error: BaseException) -> None:
-    """Remove the internal frames of an error that a run raised; leave all other errors."""
-    if any(_file(frame) == RUN_FILE for frame in _frames(error)):
-        hide_internal_frames(error)
 
 
 def hide_internal_frames(error: BaseException) -> None:
@@ -51,7 +61,8 @@ def hide_internal_frames(error: BaseException) -> None:
     files = [_file(frame) for frame in frames]
     own = type(error).__module__ == ERRORS_MODULE
     # An error that did not pass through a run is not ours to shorten.
-    if own or any(file.startswith(OFFBOOK_FOLDER) for file in files):
+    ours = own or any(file.startswith(OFFBOOK_FOLDER) for file in files)
+    if ours and _has_user_line(frames):
         outside = zip(frames, files, strict=True)
         kept = [frame for frame, file in outside if not file.startswith(INTERNAL_FOLDERS)]
         # The last frame is the place where a library raised; one of Offbook itself says nothing.
@@ -67,6 +78,49 @@ def hide_internal_frames(error: BaseException) -> None:
         error.__cause__ = None  # this hides the context, too
     elif cause is not None:
         hide_internal_frames(cause)
+
+
+# --- Failures around a test: of a limit, a marker, a mock that was not used
+
+
+def find_test_place(item: pytest.Item, error: BaseException) -> TracebackType | None:
+    """Return the definition of a test as the place of an error, or None if the error has a better.
+
+    A limit or an unused mock is found after the test function has returned: such a traceback has
+    lines of pytest and of this plugin only. A line of a test, a fixture or an agent is better.
+    """
+    path, first, _ = item.reportinfo()
+    frames = _frames(error)
+    ours = frames and _file(frames[-1]).startswith(OWN_FOLDERS)
+    if first is None or not ours or _has_user_line(frames):
+        return None
+    lines = enumerate(getlines(str(path))[first:], first + 1)
+    line = next((n for n, text in lines if DEFINITION.match(text)), first + 1)
+    code = _place.__code__.replace(
+        co_filename=str(path), co_name=item.name, co_firstlineno=first + 1
+    )
+    return TracebackType(None, FunctionType(code, {})().gi_frame, NO_COLUMN, line)
+
+
+def _has_user_line(frames: list[TracebackType]) -> bool:
+    """Return whether code of the user ran in what pytest called last.
+
+    A hook of a conftest.py that waits for the test was called before.
+    """
+    names = [str(frame.tb_frame.f_globals.get("__name__")) for frame in frames]
+    last = max((n for n, name in enumerate(names) if name.startswith(PYTEST_MODULES)), default=-1)
+    files = [_file(frame) for frame in frames[last + 1 :]]
+    return any(not file.startswith(INTERNAL_FOLDERS) for file in files)
+
+
+PYTEST_MODULES = ("_pytest.", "pluggy.")
+DEFINITION = re.compile(r"\s*(async\s+)?def\s")
+NO_COLUMN = -1
+
+
+def _place() -> Iterator[None]:
+    """Have a frame; its code gets the file and the line of a test."""
+    yield
 
 
 def _frames(error: BaseException) -> list[TracebackType]:

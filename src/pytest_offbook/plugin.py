@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     )
 
 MOCK_FIXTURES = frozenset({"host_mocks", "llm_mocks", "mocks"})
-RUNS_MODULE = "offbook.runs.rehearsal"
 # Loaded in a session with tests that may call a host, or record steps.
 SCOPED_MODULES = ("offbook.host.host_scope", "offbook.trace.steps")
 
@@ -120,9 +119,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_makereport(
-    call: pytest.CallInfo[None],
+    item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Hide secrets in the report of a failed test, in a session that uses Offbook."""
+    """Show a failure at the lines of the user, and hide its secrets."""
+    if call.excinfo is not None:
+        from pytest_offbook.failures import show_user_lines
+
+        call.excinfo = show_user_lines(item, call.excinfo)
     report = yield
     if report.failed and "offbook.runs" in sys.modules:
         from pytest_offbook.failures import ReportMask
@@ -182,16 +185,8 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Fail a test that did not use its mocks; shorten the traceback of a failed run."""
-    try:
-        result = yield
-    except BaseException as error:
-        if RUNS_MODULE in sys.modules:
-            from pytest_offbook.failures import shorten_run_traceback, shows_all_frames
-
-            if not shows_all_frames(item.config):
-                shorten_run_traceback(error)
-        raise
+    """Fail a test that did not use its mocks."""
+    result = yield
     if SCOPED_MODULES[0] in sys.modules or FAKE_MODULE in sys.modules:
         from pytest_offbook.rehearsals import close_test_scopes
 

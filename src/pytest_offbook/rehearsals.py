@@ -26,7 +26,6 @@ from offbook.surfaces.fixtures import (
 )
 from pytest_offbook.failures import (
     CHANGE_PROPERTY,
-    ERRORS_MODULE,
     hide_internal_frames,
     shows_all_frames,
 )
@@ -190,9 +189,6 @@ def raise_errors(errors: list[Exception]) -> None:
         return
     first, *others = errors
     _add_notes(first, others)
-    if type(first).__module__ == ERRORS_MODULE and first.__cause__ is None:
-        # the message says everything: a traceback of the plugin would only hide it
-        pytest.fail("\n".join([_title(first), *getattr(first, "__notes__", [])]), pytrace=False)
     raise first
 
 
@@ -294,9 +290,9 @@ class LateConnections:
         during, guard.refused = guard.refused, []
         result = yield
         if guard.refused:
-            pytest.fail(f"after the end of the test: {guard.refused[0]}", pytrace=False)
+            raise pytest.fail.Exception(f"after the end of the test: {guard.refused[0]}")
         if during:
-            pytest.fail(f"a connection was refused: {during[0]}", pytrace=False)
+            raise pytest.fail.Exception(f"a connection was refused: {during[0]}")
         return result
 
     @pytest.hookimpl(tryfirst=True)

@@ -70,7 +70,7 @@ def test_a_refused_connection_that_a_fixture_swallows_fails_the_test(run_tests: 
         """
     )
     result.assert_outcomes(passed=1, errors=1)
-    result.stdout.fnmatch_lines([f"a connection was refused: *{BLOCKED}*"])
+    result.stdout.fnmatch_lines([f"E   Failed: a connection was refused: *{BLOCKED}*"])
 
 
 THREAD = """
@@ -113,7 +113,9 @@ def test_it(client, offbook):
 """
     )
     result.assert_outcomes(passed=1, errors=1)
-    result.stdout.fnmatch_lines([f"after the end of the test: *in send_telemetry: {BLOCKED}"])
+    result.stdout.fnmatch_lines(
+        [f"E   Failed: after the end of the test: *in send_telemetry: {BLOCKED}"]
+    )
 
 
 def test_a_connection_after_the_teardown_of_a_test_fails_the_session(run_tests: RunTests):

@@ -373,7 +373,7 @@ def test_that_failed_before(offbook):
     )
     result.assert_outcomes(failed=3)
     # The two tests that passed so far; the third shows its own error.
-    title = "UsageError: nothing was tested: session was opened and never run"
+    title = "E   offbook.errors.UsageError: nothing was tested: session was opened and never run"
     assert result.outlines.count(title) == 2
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 OPTION = "--offbook-budget"
 MARKER = "offbook_budget"
 MARKERS = (MARKER,)
+TEST_SETTING = "[tool.offbook.budget] test"
 CONTRACTS_MODULE = "offbook.trace.event_contracts"
 WORKER_KEY = "offbook_limits"
 FIXTURES: dict[str, Any] = {}
@@ -55,7 +56,7 @@ def configure(config: pytest.Config) -> None:
     suite = (settings.suite if settings is not None else {}) | given
     test = settings.test if settings is not None else {}
     plugin = LimitHooks(
-        _make_budget(test, "[tool.offbook.budget] test") if test else None,
+        _make_budget(test, TEST_SETTING) if test else None,
         _make_budget(suite, OPTION if given else "[tool.offbook.budget] suite") if suite else None,
         demanded=bool(given),
         is_worker=hasattr(config, "workerinput"),
@@ -163,7 +164,8 @@ class LimitHooks:
         elif own is not None:
             failed += missing
         if failed:
-            raise CheckFailed("; ".join(verdict.message for verdict in failed))
+            where = TEST_SETTING if own is None else MARKER
+            raise CheckFailed("; ".join(verdict.message for verdict in failed), where=where)
 
     # --- The whole run
 
