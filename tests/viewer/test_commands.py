@@ -53,8 +53,9 @@ def test_pytest_writes_the_rehearsals_of_all_tests(
     ]
     found = {each["name"].rpartition("::")[2]: each["test"]["outcome"] for each in traces}
     assert found == {"test_good": "passed", "test_bad": "failed"}
-    (source,) = [each["test"]["source"] for each in traces if "source" in each["test"]]
-    assert source["lines"][source["line"] - source["first"]] == "    assert 1 == 2"
+    (frame,) = [frame for each in traces for frame in each["test"].get("frames", [])]
+    assert frame["lines"][frame["line"] - frame["first"]] == "    assert 1 == 2"
+    assert frame["function"] == "test_bad"
 
 
 def test_pytest_says_if_there_is_nothing_to_show(pytester: pytest.Pytester) -> None:

@@ -18,16 +18,19 @@ from tests.viewer.test_page import PASSED
 
 pytestmark = pytest.mark.slow
 CLIPBOARD = ["clipboard-read", "clipboard-write"]
-SOURCE = {
+FRAME = {
     "path": "test_shop.py",
     "line": 4,
     "first": 3,
+    "function": "test",
     "lines": ["def test():", "    assert 1 == 2"],
+    "open": True,
 }
+AGENT = {"path": "shop.py", "line": 9, "function": "", "first": 9, "lines": ["raise KeyError(8)"]}
 FAILED: dict[str, Any] = {
     "outcome": "failed",
     "message": "assert 1 == 2\n ``` it",
-    "source": SOURCE,
+    "frames": [FRAME, AGENT],
 }
 
 
@@ -80,7 +83,8 @@ def test_markdown_has_the_reason_the_line_of_the_test_and_the_rows(open_html: Op
     text = copy(open_html(page, "#trace=1", permissions=CLIPBOARD), "Copy as Markdown")
     assert "✗ test_shop.py::test: failed" in text
     assert "````\nassert 1 == 2\n ``` it\n````" in text  # a fence that the text cannot end
-    assert "test_shop.py:4" in text
+    lines = "```python\ndef test():\n    assert 1 == 2\n```"
+    assert f"test_shop.py:4 in test\n\n{lines}\n\nshop.py:9\n" in text
 
 
 def test_the_line_of_the_test_that_failed_is_marked(open_html: OpenPage):

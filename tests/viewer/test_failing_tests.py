@@ -19,7 +19,9 @@ from tests.viewer.conftest import Opened, OpenPage
 
 pytestmark = pytest.mark.slow
 
-GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "viewer.md"
+ROOT = Path(__file__).parents[2]
+GUIDE = ROOT / "docs" / "guides" / "viewer.md"
+AXE = ROOT / "src" / "offbook" / "viewer" / "page" / "node_modules" / "axe-core" / "axe.min.js"
 FILES = {
     "shop.py": """
 import anthropic
@@ -111,7 +113,7 @@ SORTS = {
     ),
     "a tool that raises": FailingTest("test_raised", "KeyError: 8", '{"number": 8}', "Be polite."),
     "a limit that is exceeded": FailingTest(
-        "test_budget", "requests 3 exceeds the maximum 2", "budget(requests=2)", "one kettle"
+        "test_budget", "requests 3 exceeds the maximum 2", "def test_budget", "one kettle"
     ),
     "a difference from a golden": FailingTest(
         "test_golden", "got “system: Be polite.”", "check_requests(run)", "Be polite."
@@ -188,10 +190,53 @@ def test_each_failing_test_has_one_reason(open_html: OpenPage, page: str):
         opened.press("o")
 
 
-def test_the_line_that_raised_is_named(open_html: OpenPage, page: str):
+FRAMES = {
+    "test_argument": ["test_shop.py:11 in test_argument"],
+    "test_unmatched": [
+        "test_shop.py:15 in test_unmatched",
+        "shop.py:16 in agent",
+        "anthropic/_base_client.py:",
+    ],
+    "test_raised": [
+        "test_shop.py:19 in test_raised",
+        "shop.py:23 in agent",
+        "shop.py:9 in find_order",
+    ],
+    "test_budget": ["test_shop.py:23 in test_budget"],
+}
+
+
+@pytest.mark.parametrize("test", FRAMES)
+def test_the_frames_lead_from_the_test_to_the_line_that_raised(
+    open_html: OpenPage, page: str, test: str
+):
+    opened = open_html(page)
+    opened.page.locator(f".traces .link:has-text('{test}')").click()
+    expect(opened.page.locator(".frame > summary")).to_contain_text(FRAMES[test])
+    expect(opened.page.locator(".source")).to_have_count(1)
+
+
+def test_a_frame_opens_to_its_lines(open_html: OpenPage, page: str):
     opened = open_html(page)
     opened.page.locator(".traces .link:has-text('test_raised')").click()
-    expect(opened.page.locator("figcaption")).to_have_text("test_shop.py:19 (raised at shop.py:9)")
+    opened.page.locator(".frame > summary", has_text="in find_order").click()
+    expect(opened.page.locator(".frame .source").last).to_have_text(
+        "     8  def find_order(number):>    9      return ORDERS[number]"
+    )
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_frames_have_no_violation_of_axe(open_html: OpenPage, page: str, theme: str):
+    if not AXE.is_file():
+        pytest.skip("needs axe-core: ./dev viewer installs it")
+    opened = open_html(page, color_scheme=theme, bypass_csp=True)
+    opened.page.locator(".traces .link:has-text('test_raised')").click()
+    opened.page.evaluate("document.querySelectorAll('.frame').forEach(e => { e.open = true })")
+    expect(opened.page.locator(".source")).to_have_count(3)
+    opened.page.add_script_tag(path=AXE)
+    found = opened.page.evaluate("axe.run('.problem')")
+    assert [violation["id"] for violation in found["violations"]] == []
+    assert "color-contrast" in [passed["id"] for passed in found["passes"]]
 
 
 def test_on_a_phone_every_control_of_the_head_is_in_sight(open_html: OpenPage, page: str):

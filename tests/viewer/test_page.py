@@ -546,6 +546,57 @@ def test_a_failed_test_is_a_failure_although_its_run_passed(open_html: OpenPage)
     assert "assert 1 == 2" in opened.text(".problem")
 
 
+PYTHON = [
+    "@pytest.mark.slow",
+    "async def refund(order_7, name=r'it\\'s', b=b\"\"):  # a 'comment'",
+    '    """The docstring',
+    '    of "refund" is 2 lines."""',
+    "    return f'{order_7}' if 0x1F + 2.5 else None",
+    "    text = 'not closed",
+    "    classes = defined",
+    "    '''not closed either",
+    "    return 1",
+]
+
+
+def test_python_has_colours(open_html: OpenPage) -> None:
+    opened = open_html(page_of_lines(PYTHON), "#trace=1")
+    kinds: dict[str, list[str]] = {}
+    for part in opened.page.locator(".source .line span").all():
+        kind = (part.get_attribute("class") or "").removeprefix("py-")
+        kinds.setdefault(kind, []).append(part.inner_text().strip())
+    assert kinds == {
+        "name": ["@pytest.mark.slow", "refund"],
+        "keyword": ["async", "def", "return", "if", "else", "None"],
+        "string": [
+            "r'it\\'s'",
+            'b""',
+            '"""The docstring',
+            'of "refund" is 2 lines."""',
+            "f'{order_7}'",
+            "'not closed",
+            "'''not closed either",
+            "return 1",
+        ],
+        "comment": ["# a 'comment'"],
+        "number": ["0x1F", "2.5"],
+    }
+    assert [line[8:] for line in opened.text(".source").splitlines()] == PYTHON
+
+
+def test_a_very_long_line_has_no_colours(open_html: OpenPage) -> None:
+    line = "x = '" + 'ab "' * 100_000
+    opened = open_html(page_of_lines([line, "@" * 1000]), "#trace=1")
+    assert opened.page.locator(".source .line span").count() == 0
+    assert len(opened.text(".source")) > len(line)
+
+
+def page_of_lines(lines: list[str]) -> str:
+    frame = {"path": "shop.py", "line": 1, "function": "", "first": 1, "lines": lines, "open": True}
+    test = {"outcome": "failed", "message": "", "frames": [frame]}
+    return render_page([PageTrace("test", [], about={"test": test})])
+
+
 def test_an_eval_run_has_pass_rates_intervals_and_trials(open_html: OpenPage) -> None:
     records = [
         {"run": {"name": "pack", "pass": False, "total": 2, "passed": 1, "pass_rate": 0.75}},

@@ -1,7 +1,9 @@
-"""The traces of tests with their outcomes, and the lines of a test that failed."""
+"""The traces of tests with their outcomes, and the frames of those that failed."""
 
 from __future__ import annotations
 
+import ast
+from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +16,12 @@ if TYPE_CHECKING:
 
     import pytest
 
-LINES_BEFORE, LINES_AFTER = 8, 2  # of the line that failed
+LINES_BEFORE, LINES_AFTER = 8, 2  # of the line of a frame
+MAX_FRAMES = 40
+OFFBOOK_FOLDER = Path(__file__).parents[1]
+HIDDEN_PACKAGES = {"_pytest", "pluggy", "pytest_offbook"}
+DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+TEXTS = (ast.Constant, ast.JoinedStr)
 
 
 def folder_of_test(folder: Path, nodeid: str) -> Path:
@@ -29,34 +36,56 @@ def read_test_traces(folder: Path, tests: Mapping[str, Mapping[str, Any]]) -> It
             yield read_page_trace(path, nodeid)._replace(path="", about={"test": test})
 
 
-def find_source(report: pytest.TestReport) -> dict[str, Any] | None:
-    """Return the lines of the test file around the one that failed, or None if it has none.
+def find_frames(report: pytest.TestReport) -> list[dict[str, Any]]:
+    """Return the frames of a failure with their lines, from the test to the line that raised.
 
-    A limit that a test exceeded has no line of its own: its source begins with the markers.
+    The frames of a cause follow those of its error. Those of pytest and of Offbook are left out.
     """
-    entries = getattr(getattr(report.longrepr, "reprtraceback", None), "reprentries", ())
-    places = [entry.reprfileloc for entry in entries if getattr(entry, "reprfileloc", None)]
-    file, start, _ = report.location
-    own = [place for place in places if place.path.endswith(file)]
-    if own:
-        path, line = own[-1].path, own[-1].lineno
-    elif report.when == "call" and start is not None:
-        path, line = file, start + 1
-    else:
+    shown: Any = report.longrepr
+    only = (getattr(shown, "reprtraceback", None), None, None)
+    chain: list[Any] = getattr(shown, "chain", [only])
+    places: list[Any] = []
+    for traceback, *_ in reversed(chain):
+        entries = getattr(traceback, "reprentries", ())
+        places += [e.reprfileloc for e in entries if getattr(e, "reprfileloc", None)]
+    if not places:  # `--tb=line` has the last one only
+        places = [crash] if (crash := getattr(shown, "reprcrash", None)) else []
+    if len(places) > MAX_FRAMES:  # a recursion
+        places[MAX_FRAMES // 2 : -MAX_FRAMES // 2] = []
+    read = [_read_frame(Path(place.path), place.lineno) for place in places]
+    frames = [frame for frame in read if frame is not None]
+    test = str(Path(report.location[0]))
+    own = [frame for frame in frames if frame["path"] == test]
+    for frame in (own or frames)[-1:]:
+        frame["open"] = True
+    return frames
+
+
+def _read_frame(path: Path, line: int) -> dict[str, Any] | None:
+    """Return the place of a frame with the lines around it, or None if it is not to be shown."""
+    absolute = path.absolute()
+    if absolute.is_relative_to(OFFBOOK_FOLDER) or HIDDEN_PACKAGES & {*path.parts}:
         return None
     try:
-        text = hide_secrets(Path(path).read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        lines = hide_secrets(text).splitlines()
     except (OSError, ValueError):
         return None
-    first = max(1, line - LINES_BEFORE)
-    lines = text.splitlines()[first - 1 : line + LINES_AFTER]
-    source: dict[str, Any] = {"path": file, "line": line, "first": first, "lines": lines}
-    if own and own[-1] is not places[-1] and _is_of_project(places[-1].path):
-        source["raised"] = f"{places[-1].path}:{places[-1].lineno}"
-    return source
-
-
-def _is_of_project(path: str) -> bool:
-    """Whether pytest shows a path relative to its folder, and it is not an installed package."""
-    parts = Path(path).parts
-    return not Path(path).is_absolute() and not {"..", "site-packages"} & {*parts}
+    first, last = max(1, line - LINES_BEFORE), line + LINES_AFTER
+    names: list[str] = []
+    with suppress(SyntaxError, ValueError, RecursionError):
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, DEFINITIONS) and node.lineno <= line <= (node.end_lineno or 0):
+                names.append(node.name)
+                if not isinstance(node, ast.ClassDef):
+                    first = max(first, min([node.lineno, *(d.lineno for d in node.decorator_list)]))
+                    last = min(last, node.end_lineno or last)
+            elif isinstance(node, TEXTS) and node.lineno < first <= (node.end_lineno or 0):
+                first = min((node.end_lineno or 0) + 1, line)  # no end of a text without its start
+    if "site-packages" in absolute.parts:
+        path = Path(*absolute.parts[absolute.parts.index("site-packages") + 1 :])
+    elif absolute.is_relative_to(Path.cwd()):
+        path = absolute.relative_to(Path.cwd())
+    function = ".".join(names)
+    shown = lines[first - 1 : last]
+    return {"path": str(path), "line": line, "function": function, "first": first, "lines": shown}

@@ -62,10 +62,9 @@ class PageHooks:
         test = self.tests.setdefault(report.nodeid, {"outcome": report.outcome})
         if report.failed and test.get("message") is None:
             test |= {"outcome": "failed", "phase": report.when or "", "message": message_of(report)}
-            from offbook.viewer.traces_pytest import find_source
+            from offbook.viewer.traces_pytest import find_frames
 
-            if source := find_source(report):
-                test["source"] = source
+            test["frames"] = find_frames(report)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:

@@ -2,7 +2,7 @@
 
 import { type Data, isRecord, str } from "./events.ts";
 import type { Row, ScriptTurn, TraceInfo } from "./store.ts";
-import { distinctProblems, OUTCOME_MARKS } from "./summary.ts";
+import { distinctProblems, placeOf, OUTCOME_MARKS } from "./summary.ts";
 
 /** The replies of the model as a playbook in YAML; values are JSON, which is YAML, too. */
 export function playbookOf(turns: ScriptTurn[]): string {
@@ -24,15 +24,15 @@ function actionOf(block: Data): string {
   return `{call: ${JSON.stringify(str(block.name))}${given}}`;
 }
 
-/** A trace for an issue: its outcome, the reasons, the line of the test, and the rows of the list. */
+/** A trace for an issue: its outcome, the reasons, the frames with the lines of the test, and the rows of the list. */
 export function markdownOf(info: TraceInfo, rows: Row[]): string {
   const parts = [`### ${OUTCOME_MARKS[info.outcome]} ${info.name}: ${info.outcome}`];
-  for (const { title, message, source } of distinctProblems(info)) {
+  for (const { title, message, frames } of distinctProblems(info)) {
     parts.push(`**${title}**`, fenced(message));
-    if (source) parts.push(`${source.path}:${source.line}`, fenced(source.lines.join("\n"), "python"));
+    for (const frame of frames ?? []) parts.push(placeOf(frame), frame.open ? fenced(frame.lines.join("\n"), "python") : "");
   }
   const shown = rows.map((row) => `${"  ".repeat(row.depth)}${{ ok: "✓ ", fail: "✗ ", warn: "! ", "": "" }[row.status]}${row.title} ${row.text}`.trimEnd());
-  return [...parts, fenced(shown.join("\n")), ""].join("\n\n");
+  return [...parts.filter(Boolean), fenced(shown.join("\n")), ""].join("\n\n");
 }
 
 /** A code block; its fence is longer than any in the text. */

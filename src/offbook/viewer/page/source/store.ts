@@ -58,17 +58,18 @@ export interface Problem {
   expected?: unknown;
   actual?: unknown;
   context?: Data;
-  source?: SourceLines; // of the test
+  frames?: Frame[]; // of a test that failed
   explains?: boolean; // a note that may be the reason of a later problem
 }
 
-/** Lines of a file around the one that failed. */
-export interface SourceLines {
+/** A place of the stack, with the lines around it. */
+export interface Frame {
   path: string;
   line: number;
+  function: string;
   first: number; // the number of the first line
   lines: string[];
-  raised: string; // the line of another file that raised the error
+  open: boolean; // that of the test
 }
 
 /** A prompt of the user, and the blocks of each reply of the model to it. */
@@ -186,7 +187,7 @@ export class TraceStore {
   constructor(readonly record: Data) {
     const test = isRecord(record.test) ? record.test : null;
     if (test?.outcome === "failed") {
-      this.problems.push({ index: -1, title: test.phase && test.phase !== "call" ? `The test failed in its ${str(test.phase)}` : "The test failed", message: str(test.message), check: "test", source: sourceOf(test.source) });
+      this.problems.push({ index: -1, title: test.phase && test.phase !== "call" ? `The test failed in its ${str(test.phase)}` : "The test failed", message: str(test.message), check: "test", frames: records(test.frames).map(frameOf) });
     }
   }
 
@@ -902,9 +903,8 @@ export function isSameFile(one: string, other: string): boolean {
   return one !== "" && (one === other || one.endsWith(`/${other}`) || other.endsWith(`/${one}`));
 }
 
-function sourceOf(value: unknown): SourceLines | undefined {
-  if (!isRecord(value)) return undefined;
-  return { path: str(value.path), line: Number(value.line), first: Number(value.first), lines: list(value.lines).map(str), raised: str(value.raised) };
+function frameOf(value: Data): Frame {
+  return { path: str(value.path), line: Number(value.line), function: str(value.function), first: Number(value.first), lines: list(value.lines).map(str), open: value.open === true };
 }
 
 /** Whether a check is about the run itself: its name says less than what ended the run. */

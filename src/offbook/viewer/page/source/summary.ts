@@ -5,7 +5,8 @@ import { breakable, button, count, disclosure, duration, h, money, visible } fro
 import { renderMessageText } from "./detail.ts";
 import { expectedBesideActual } from "./diff.ts";
 import { str } from "./events.ts";
-import type { Outcome, Problem, SourceLines, TraceInfo } from "./store.ts";
+import { colouredLines } from "./python.ts";
+import type { Frame, Outcome, Problem, TraceInfo } from "./store.ts";
 import { tree } from "./tree.ts";
 
 const SHOWN = 30; // problems and notes; the list has all
@@ -101,22 +102,28 @@ function renderNote(note: Problem, open: (index: number) => void, ...before: str
   return h("div", { class: "note" }, ...before, button(`event ${note.index + 1}`, () => open(note.index), { class: "link" }), ` ${noteText(note)}`);
 }
 
-/** The lines of the test, with the one that failed. */
-function renderSource(source: SourceLines): HTMLElement {
-  const box = h("pre", { class: "source text", tabindex: 0, aria: { label: "source of the test" } });
-  source.lines.forEach((line, offset) => {
-    const number = source.first + offset;
-    const failed = number === source.line;
-    box.append(h("span", { class: failed ? "line at" : "line" }, `${failed ? ">" : " "} ${String(number).padStart(4)}  ${visible(line)}`));
-  });
-  const raised = source.raised && ` (raised at ${source.raised})`;
-  return h("figure", {}, h("figcaption", { class: "faint" }, visible(`${source.path}:${source.line}${raised}`)), box);
+export function placeOf(frame: Frame): string {
+  return `${frame.path}:${frame.line}${frame.function && ` in ${frame.function}`}`;
+}
+
+/** A frame of the stack: it opens to its lines, of which its own is marked. */
+function renderFrame(frame: Frame): HTMLElement {
+  const code = (frame.lines[frame.line - frame.first] ?? "").trim();
+  return disclosure([visible(placeOf(frame)), " ", h("code", {}, visible(code))], (body) => {
+    const box = h("pre", { class: "source text", tabindex: 0, aria: { label: visible(`lines of ${frame.path}`) } });
+    colouredLines(frame.lines.map(visible)).forEach((line, offset) => {
+      const number = frame.first + offset;
+      const at = number === frame.line;
+      box.append(h("span", { class: at ? "line at" : "line" }, `${at ? ">" : " "} ${String(number).padStart(4)}  `, ...line));
+    });
+    body.append(box);
+  }, frame.open, "frame");
 }
 
 function renderProblem(problem: Problem, before: Problem | undefined, open: (index: number) => void): HTMLElement {
   const box = h("section", { class: "problem" }, h("h4", {}, "✗ ", visible(problem.title), " ", problem.index < 0 ? null : button(`event ${problem.index + 1}`, () => open(problem.index), { class: "link" })));
   if (problem.message) box.append(renderMessageText(problem.message));
-  if (problem.source) box.append(renderSource(problem.source));
+  if (problem.frames) box.append(...problem.frames.map(renderFrame));
   if (problem.expected !== undefined || problem.actual !== undefined) box.append(expectedBesideActual(problem.expected ?? null, problem.actual ?? null));
   if (before) box.append(renderNote(before, open, "Before it: "));
   if (problem.context) box.append(disclosure(["context"], (body) => body.append(tree(problem.context))));
