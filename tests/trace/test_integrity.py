@@ -756,9 +756,10 @@ def test_the_head_of_the_next_attempt_is_compared():
     assert (change.what, change.expected, change.got) == ("system", "Be brief.", "Be rude.")
 
 
-def test_arguments_that_are_invalid_json_may_be_repaired():
+@pytest.mark.parametrize("arguments", [{RAW_ARGUMENTS: '{"number": 7'}, {"number": "\ud83d"}])
+def test_arguments_that_clients_refuse_as_json_may_be_repaired(arguments: Any):
     sent = call("c", "find_order", number=7)
-    made = ToolCall("c", "find_order", {RAW_ARGUMENTS: '{"number": 7'})
+    made = ToolCall("c", "find_order", arguments)
     assert Talk([says("", made)]).send([GO], [GO, says("", sent), returns("c", "a lamp")]) == []
 
 

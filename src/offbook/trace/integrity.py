@@ -31,6 +31,7 @@ from offbook.exchange.messages import (
     Thinking,
     ToolCall,
     ToolResult,
+    has_half_character,
     join_text,
 )
 from offbook.trace.conversation_parts import (
@@ -560,8 +561,8 @@ def _differing(expected: str, got: str) -> tuple[str, str]:
 
 
 def _is_repaired(call: ToolCall) -> bool:
-    """Return whether the model wrote invalid JSON: clients send something else back."""
-    return RAW_ARGUMENTS in call.arguments
+    """Return whether the model wrote JSON that clients refuse: they send something else back."""
+    return RAW_ARGUMENTS in call.arguments or has_half_character(call.arguments)
 
 
 def _has_defaults(known: ToolCall, call: ToolCall) -> bool:
