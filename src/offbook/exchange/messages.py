@@ -15,11 +15,12 @@ converts tool arguments between JSON objects and the text form that some provide
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import Container, Iterable, Iterator, Sequence, Sized
 from hashlib import blake2b
 from itertools import islice
 from threading import Lock
-from typing import Any, Literal, cast, overload
+from typing import Any, Literal, TypeVar, cast, overload
 
 import msgspec
 
@@ -259,6 +260,11 @@ def strip_injected(text: str) -> str:
 # ----------------------------------------------------------------------------- history
 
 EMPTY_DIGEST = ""
+MAX_CONVERSATIONS = 1024  # side by side
+MIN_CACHED = 8  # of any size
+MAX_CACHED_BYTES = 16_000_000  # of more
+KeyT = TypeVar("KeyT")
+ValueT = TypeVar("ValueT", bound=Sized)
 
 # Histories in several threads may share one log; only appending to it needs the lock.
 _APPEND_LOCK = Lock()
@@ -272,6 +278,27 @@ def extend_digest(digest: str, message: Message) -> str:
         encoded = repr(message).encode()
     # Twelve bytes: short enough to be part of a reply id, and long enough to be unique.
     return blake2b(digest.encode() + encoded, digest_size=12).hexdigest()
+
+
+class RecentCache(OrderedDict[KeyT, ValueT]):
+    """Values of the latest conversations: a few of any size, or many small ones."""
+
+    _size = 0
+
+    def add(self, key: KeyT, value: ValueT) -> None:
+        """Add the latest value."""
+        self.remove(key)
+        self[key] = value
+        self._size += len(value)
+        while len(self) > (MIN_CACHED if self._size > MAX_CACHED_BYTES else MAX_CONVERSATIONS):
+            self.remove(next(iter(self)))
+
+    def remove(self, key: KeyT) -> ValueT | None:
+        """Remove a value, and return it."""
+        value = self.pop(key, None)
+        if value is not None:
+            self._size -= len(value)
+        return value
 
 
 class _Log:
@@ -404,14 +431,9 @@ class History(Sequence[Message]):
     def __iter__(self) -> Iterator[Message]:
         return islice(self._log.messages, self._length)
 
-    def __reversed__(self) -> Iterator[Message]:
-        return reversed(self._log.messages[: self._length])
-
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, History):
-            return NotImplemented
         # The digests are cached, so that comparing long histories does not compare messages.
-        return len(self) == len(other) and self.digest() == other.digest()
+        return self.digest() == other.digest() if isinstance(other, History) else NotImplemented
 
     def __hash__(self) -> int:
         return hash(self.digest())

@@ -21,6 +21,7 @@ import msgspec
 
 from offbook.errors import ModelError
 from offbook.exchange.messages import (
+    MAX_CONVERSATIONS,
     AnyBlock,
     History,
     Message,
@@ -49,8 +50,7 @@ if TYPE_CHECKING:
 
 MAX_CALLS = 10_000  # whose ids are known to be those of the model
 MAX_DIGESTS = 16_384  # beginnings that a later request can continue without repeating them
-MAX_OPEN = 512  # conversations that a request is compared with
-MAX_KEPT = 1024  # replies and results of tools, likewise
+MAX_KEPT = 1024  # compared replies and results
 _encode = msgspec.json.Encoder(order="sorted", enc_hook=repr).encode
 
 
@@ -213,7 +213,7 @@ class TracedSource:
         calls = frozenset([call.id for call in reply.calls])
         self._open[after] = Conversation(request, reply, head, start, calls)
         self._beginnings.add(messages, 0 if earlier is None else known, calls)
-        if len(self._open) > MAX_OPEN:  # many side by side: the one that waits longest
+        if len(self._open) > MAX_CONVERSATIONS:  # the one that waits longest
             del self._open[next(iter(self._open))]
         self._remember(after)
         self._note_said(reply, results)
@@ -257,12 +257,10 @@ class TracedSource:
 
     def _remember(self, digest: str) -> None:
         digests = self._digests
-        if digest in digests:
-            digests.move_to_end(digest)
-        else:
-            digests[digest] = None
-            if len(digests) > MAX_DIGESTS:
-                digests.popitem(last=False)
+        digests[digest] = None
+        digests.move_to_end(digest)
+        if len(digests) > MAX_DIGESTS:
+            digests.popitem(last=False)
 
     # --- Conversation integrity
 

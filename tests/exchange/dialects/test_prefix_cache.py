@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from offbook.errors import ModelError
 from offbook.exchange import History, Reply, Request, Text, user
+from offbook.exchange import messages as messages_module
 from offbook.exchange.dialects import ConversationStore, HttpRequest, PrefixCache
 from offbook.exchange.dialects import dialect as dialect_module
 from offbook.exchange.dialects.chat.chat_dialect import Chat
@@ -155,19 +156,28 @@ def test_the_array_is_not_confused_with_an_equal_string() -> None:
     assert known.find(body) is None
 
 
-def test_the_cache_keeps_the_latest_within_its_limits(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(dialect_module, "MAX_PREFIXES", 3)
+def test_the_cache_keeps_the_latest_conversations(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages_module, "MAX_CONVERSATIONS", 3)
     known: PrefixCache[int] = PrefixCache("items")
     bodies = [body_of({"a": number}) for number in range(5)]
     for number, body in enumerate(bodies):
         known.add(body, body, number)
     assert [known.find(body) is not None for body in bodies] == [False, False, True, True, True]
-    monkeypatch.setattr(dialect_module, "MAX_PREFIX_BYTES", 60)
-    last = body_of({"a": 9})
-    known.add(last, last, 9)
-    assert [known.find(body) is not None for body in (*bodies, last)] == [False] * 5 + [True]
+
+
+def test_the_cache_keeps_a_few_large_conversations(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages_module, "MAX_CACHED_BYTES", 60)
+    monkeypatch.setattr(messages_module, "MIN_CACHED", 2)
+    known: PrefixCache[int] = PrefixCache("items")
+    bodies = [body_of({"a": 100 * str(number)}) for number in range(4)]
+    for number, body in enumerate(bodies):
+        known.add(body, body, number)
+    assert [known.find(body) is not None for body in bodies] == [False, False, True, True]
+    grown = body_of({"a": 100 * "3"}, {"a": 4})
+    found = known.find(grown)
+    assert found is not None
+    known.add(grown, found[1], 4, found[0])  # in place of its beginning
+    assert [known.find(body) is not None for body in (bodies[2], grown)] == [True, True]
 
 
 def test_an_error_has_its_index_in_the_whole_body() -> None:

@@ -19,6 +19,7 @@ from tests.counting import count_calls, count_steps
 
 TURNS = (10, 100, 1000, 10_000)
 NUMBERS = itertools.count()
+CHAT, MESSAGES, RESPONSES = "chat/completions", "messages", "responses"
 LINE = "a line of a tool result\n" * 20
 
 
@@ -30,37 +31,60 @@ def make_endpoint(lines: int = 1) -> Endpoint:
     return Endpoint(make_mocks(lines), url="", detect_dialect=detect_dialect, hub=Hub())
 
 
-def make_messages(agent: int, turns: int) -> list[dict[str, Any]]:
+def make_messages(agent: int, turns: int, dialect: str = CHAT) -> list[dict[str, Any]]:
     """Return a conversation of an agent whose client gives the calls ids of its own."""
     # No two are equal: decoded conversations are remembered, also from one test to the next.
     content = f"hello 0000 from {agent}, {next(NUMBERS)}"
     messages: list[dict[str, Any]] = [{"role": "user", "content": content}]
     for turn in range(turns):
-        function = {"name": "read", "arguments": json.dumps({"path": f"{turn}.py"})}
-        call = {"id": f"call_{turn}", "type": "function", "function": function}
-        messages += [
-            {"role": "assistant", "content": None, "tool_calls": [call]},
-            {"role": "tool", "tool_call_id": f"call_{turn}", "content": LINE},
-        ]
+        messages += TURN[dialect](f"call_{turn}", {"path": f"{turn}.py"})
     return messages
 
 
-async def answer(endpoint: Endpoint, messages: list[dict[str, Any]]) -> int:
+def make_chat_turn(call_id: str, arguments: dict[str, str]) -> list[dict[str, Any]]:
+    function = {"name": "read", "arguments": json.dumps(arguments)}
+    call = {"id": call_id, "type": "function", "function": function}
+    return [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": call_id, "content": LINE},
+    ]
+
+
+def make_messages_turn(call_id: str, arguments: dict[str, str]) -> list[dict[str, Any]]:
+    call = {"type": "tool_use", "id": call_id, "name": "read", "input": arguments}
+    result = {"type": "tool_result", "tool_use_id": call_id, "content": LINE}
+    return [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+
+
+def make_responses_turn(call_id: str, arguments: dict[str, str]) -> list[dict[str, Any]]:
+    call = {"name": "read", "arguments": json.dumps(arguments)}
+    return [
+        {"type": "function_call", "call_id": call_id, **call},
+        {"type": "function_call_output", "call_id": call_id, "output": LINE},
+    ]
+
+
+TURN = {CHAT: make_chat_turn, MESSAGES: make_messages_turn, RESPONSES: make_responses_turn}
+
+
+async def answer(endpoint: Endpoint, messages: list[dict[str, Any]], dialect: str = CHAT) -> int:
     """Return the number of functions that are called for one request."""
-    response, calls = await count_calls(endpoint.answer(make_request(messages)))
+    response, calls = await count_calls(endpoint.answer(make_request(messages, dialect)))
     assert response.status == 200, response.body
     return calls
 
 
-async def send(endpoint: Endpoint, messages: list[dict[str, Any]]) -> None:
+async def send(endpoint: Endpoint, messages: list[dict[str, Any]], dialect: str = CHAT) -> None:
     """Send a request, and count nothing."""
-    response = await endpoint.answer(make_request(messages))
+    response = await endpoint.answer(make_request(messages, dialect))
     assert response.status == 200, response.body
 
 
-def make_request(messages: list[dict[str, Any]]) -> HttpRequest:
-    body = json.dumps({"model": "m", "messages": messages}).encode()
-    return HttpRequest("POST", "/v1/chat/completions", {}, body)
+def make_request(messages: list[dict[str, Any]], dialect: str = CHAT) -> HttpRequest:
+    name = "input" if dialect == RESPONSES else "messages"
+    more = {"max_tokens": 100} if dialect == MESSAGES else {}
+    body = json.dumps({"model": "m", name: messages, **more}).encode()
+    return HttpRequest("POST", f"/v1/{dialect}", {}, body)
 
 
 def turns_to_send(measured: Sequence[int]) -> list[int]:
@@ -69,43 +93,58 @@ def turns_to_send(measured: Sequence[int]) -> list[int]:
 
 
 async def count_turns(
-    endpoint: Endpoint, conversations: list[list[dict[str, Any]]], measured: Sequence[int]
+    endpoint: Endpoint,
+    conversations: list[list[dict[str, Any]]],
+    measured: Sequence[int],
+    dialect: str = CHAT,
 ) -> dict[int, int]:
     """Return the calls for one more turn after some turns, with several agents side by side."""
     # The cache of conversations is full in every test, and what is loaded on first use is loaded.
     for agent in range(40):
-        await send(make_endpoint(), make_messages(agent, 2))
+        await send(make_endpoint(), make_messages(agent, 2, dialect), dialect)
     counted: dict[int, int] = {}
     for turn in turns_to_send(measured):
         for messages in conversations[:-1]:
-            await send(endpoint, messages[: 1 + 2 * turn])
-        counted[turn] = await answer(endpoint, conversations[-1][: 1 + 2 * turn])
+            await send(endpoint, messages[: 1 + 2 * turn], dialect)
+        counted[turn] = await answer(endpoint, conversations[-1][: 1 + 2 * turn], dialect)
     return {turn: counted[turn] for turn in measured}
 
 
-@pytest.mark.parametrize("agents, most", [(1, 10_000), (2, 1000), (8, 1000)])
-def test_a_turn_costs_the_same_after_any_number_of_turns(agents: int, most: int):
+@pytest.mark.parametrize(
+    "agents, most, dialect",
+    [
+        (1, 10_000, CHAT),
+        (2, 10_000, CHAT),
+        (2, 10_000, MESSAGES),
+        (2, 10_000, RESPONSES),
+        (8, 1000, CHAT),
+    ],
+)
+def test_a_turn_costs_the_same_after_any_number_of_turns(agents: int, most: int, dialect: str):
     turns = [turn for turn in TURNS if turn <= most]
-    conversations = [make_messages(agent, most) for agent in range(agents)]
-    counted = asyncio.run(count_turns(make_endpoint(), conversations, turns))
+    conversations = [make_messages(agent, most, dialect) for agent in range(agents)]
+    counted = asyncio.run(count_turns(make_endpoint(), conversations, turns, dialect))
     first, *others = counted.values()
     assert all(abs(other - first) <= first / 10 for other in others), counted
 
 
-def test_a_turn_costs_the_same_with_any_number_of_conversations_side_by_side():
+@pytest.mark.parametrize("dialect", TURN)
+def test_a_turn_costs_the_same_with_any_number_of_conversations_side_by_side(dialect: str):
     async def count_last(agents: int) -> int:
         endpoint = make_endpoint()
-        conversations = [make_messages(agent, 12) for agent in range(agents)]
-        await answer(make_endpoint(), conversations[0])  # what is loaded on first use is loaded
-        for turn in range(2, 12):
+        # Long enough for the cache of prefixes; one more loads what is loaded on first use.
+        first, *conversations = [make_messages(n, 12, dialect) for n in range(agents + 1)]
+        await send(make_endpoint(), first, dialect)
+        for turn in (2, 10, 11):
             for messages in conversations:
-                await send(endpoint, messages[: 1 + 2 * turn])
+                await send(endpoint, messages[: 1 + 2 * turn], dialect)
         for messages in conversations[:-1]:
-            await send(endpoint, messages)
-        return await answer(endpoint, conversations[-1])
+            await send(endpoint, messages, dialect)
+        return await answer(endpoint, conversations[-1], dialect)
 
-    few, many = asyncio.run(count_last(2)), asyncio.run(count_last(100))
-    assert many <= few + few / 10
+    one, ten, thousand = (asyncio.run(count_last(agents)) for agents in (1, 10, 1000))
+    assert ten <= one + one / 10
+    assert thousand <= one + one / 10
 
 
 def test_a_turn_costs_the_same_with_a_thousand_chats_side_by_side():

@@ -29,7 +29,15 @@ import msgspec
 
 from offbook.determinism.run_context import stable_id
 from offbook.errors import ModelError
-from offbook.exchange.messages import JSON, History, Message, ToolCall, ToolResult
+from offbook.exchange.messages import (
+    JSON,
+    MAX_CONVERSATIONS,
+    History,
+    Message,
+    RecentCache,
+    ToolCall,
+    ToolResult,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Container, Iterable
@@ -457,7 +465,7 @@ class ConversationStore:
             messages.append(Message(message.role, tuple(blocks)))
         whole = restored.messages.plus(*messages)
         self._restored[sent.digest()] = RestoredCalls(whole, replaced, used)
-        if len(self._restored) > MAX_PREFIXES:
+        if len(self._restored) > MAX_CONVERSATIONS:
             del self._restored[next(iter(self._restored))]
         if not replaced:
             return request
@@ -505,9 +513,8 @@ class ConversationStore:
 MIN_BODY_SIZE = 4_096
 """Smaller bodies are decoded faster than they are looked up."""
 
-MAX_PREFIXES = 128  # conversations side by side
-MAX_PREFIX_BYTES = 8_000_000
 MAX_ROOTS = 8  # bodies that began in no known way
+MAX_ROOT_BYTES = 1_000_000
 BLOCK_SIZE = 1_024
 _PROBE_SIZE = 48
 _SPACE = b" \t\r\n"
@@ -525,6 +532,9 @@ class CachedPrefix(msgspec.Struct, Generic[StateT], frozen=True):
     head: bytes
     prefix: bytes
     state: StateT
+
+    def __len__(self) -> int:
+        return len(self.prefix)
 
 
 class PrefixCache(Generic[StateT]):
@@ -549,8 +559,7 @@ class PrefixCache(Generic[StateT]):
         body = msgspec.defstruct("Body", [(array, msgspec.Raw, msgspec.Raw(b"[]"))], gc=False)
         decode = msgspec.json.Decoder(body).decode
         self._find_array: Callable[[bytes], bytes] = lambda raw: bytes(getattr(decode(raw), array))
-        self._entries: OrderedDict[tuple[int, bytes, bytes], CachedPrefix[StateT]] = OrderedDict()
-        self._size = 0
+        self._entries: RecentCache[tuple[int, bytes, bytes], CachedPrefix[StateT]] = RecentCache()
         self._lock = threading.Lock()
 
     def decode(
@@ -635,23 +644,14 @@ class PrefixCache(Generic[StateT]):
             return
         after = len(decoded) - (start + len(array) - 1)  # the size from the closing bracket on
         prefix = body[: len(body) - after].rstrip(_SPACE)
-        entry = CachedPrefix(decoded[: start + 1], prefix, state)
+        head = before.head if before else decoded[: start + 1]
+        entry = CachedPrefix(head, prefix, state)
         with self._lock:
             if before is not None:
-                self._remove(_prefix_key(before.prefix))
-            elif self._shorten is not None and len(prefix) <= MAX_PREFIX_BYTES // MAX_ROOTS:
+                self._entries.remove(_prefix_key(before.prefix))
+            elif self._shorten is not None and len(prefix) <= MAX_ROOT_BYTES:
                 self._add_root(entry, array)
-            key = _prefix_key(prefix)
-            self._remove(key)
-            self._entries[key] = entry
-            self._size += len(prefix)
-            while len(self._entries) > MAX_PREFIXES or self._size > MAX_PREFIX_BYTES:
-                self._remove(next(iter(self._entries)))
-
-    def _remove(self, key: tuple[int, bytes, bytes]) -> None:
-        entry = self._entries.pop(key, None)
-        if entry is not None:
-            self._size -= len(entry.prefix)
+            self._entries.add(_prefix_key(prefix), entry)
 
     def _locate(self, body: bytes, array: bytes) -> int | None:
         """Return the offset of the array in the body, or None if it is ambiguous.

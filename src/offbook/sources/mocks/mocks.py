@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from offbook.errors import ScriptMismatch, ScriptUnfinished, UsageError
-from offbook.exchange.messages import ToolCall, find_calls
+from offbook.exchange.messages import RecentCache, ToolCall, find_calls
 from offbook.exchange.model import Reply, Usage
 from offbook.secrets import outgoing
 from offbook.sources.matching import (
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 PROMPT_LIMIT = 200
 RECEIPTS = 1000  # a server may run for days
-CONVERSATIONS = 128  # side by side, whose text is kept from request to request
 HISTORIES = 8  # long ones of new conversations, likewise
 LONG_HISTORY = 16  # messages
 SHARED, DEFAULT, MAIN = "shared", "default", "agent.main"
@@ -96,7 +95,7 @@ class Mocks:
         self._call_count = 0
         self._awaited_results: AwaitedResults[Mock] = AwaitedResults()
         # The text of recent conversations by their digest, the latest last.
-        self._texts: dict[str, str] = {}
+        self._texts: RecentCache[str, str] = RecentCache()
         self._shared: dict[str, str] = {}  # likewise, of new ones without their last message
 
     @staticmethod
@@ -150,7 +149,7 @@ class Mocks:
         """Return the text that patterns match; of a growing conversation only read the new part."""
         messages = request.messages
         known = messages.longest_prefix(self._texts)
-        text = self._texts.pop(messages.digest(known), "")
+        text = self._texts.remove(messages.digest(known)) or ""
         # Several questions may follow on one long history.
         if not known and len(messages) > LONG_HISTORY:
             known = len(messages) - 1
@@ -161,9 +160,7 @@ class Mocks:
                     del self._shared[next(iter(self._shared))]
         if more := join_values(messages[known:]):
             text = f"{text}\n{more}" if text else more
-        self._texts[messages.digest()] = text
-        if len(self._texts) > CONVERSATIONS:
-            del self._texts[next(iter(self._texts))]
+        self._texts.add(messages.digest(), text)
         return text
 
     def _answer(self, mock: Mock, text: str, requested: str, request: Request) -> Reply:
