@@ -15,12 +15,11 @@ converts tool arguments between JSON objects and the text form that some provide
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
-from collections.abc import Container, Iterable, Iterator, Sequence, Sized
+from collections.abc import Container, Iterable, Iterator, Sequence
 from hashlib import blake2b
 from itertools import islice
 from threading import Lock
-from typing import Any, Literal, TypeVar, cast, overload
+from typing import Any, Literal, cast, overload
 
 import msgspec
 
@@ -261,10 +260,6 @@ def strip_injected(text: str) -> str:
 
 EMPTY_DIGEST = ""
 MAX_CONVERSATIONS = 1024  # side by side
-MIN_CACHED = 8  # of any size
-MAX_CACHED_BYTES = 16_000_000  # of more
-KeyT = TypeVar("KeyT")
-ValueT = TypeVar("ValueT", bound=Sized)
 
 # Histories in several threads may share one log; only appending to it needs the lock.
 _APPEND_LOCK = Lock()
@@ -278,27 +273,6 @@ def extend_digest(digest: str, message: Message) -> str:
         encoded = repr(message).encode()
     # Twelve bytes: short enough to be part of a reply id, and long enough to be unique.
     return blake2b(digest.encode() + encoded, digest_size=12).hexdigest()
-
-
-class RecentCache(OrderedDict[KeyT, ValueT]):
-    """Values of the latest conversations: a few of any size, or many small ones."""
-
-    _size = 0
-
-    def add(self, key: KeyT, value: ValueT) -> None:
-        """Add the latest value."""
-        self.remove(key)
-        self[key] = value
-        self._size += len(value)
-        while len(self) > (MIN_CACHED if self._size > MAX_CACHED_BYTES else MAX_CONVERSATIONS):
-            self.remove(next(iter(self)))
-
-    def remove(self, key: KeyT) -> ValueT | None:
-        """Remove a value, and return it."""
-        value = self.pop(key, None)
-        if value is not None:
-            self._size -= len(value)
-        return value
 
 
 class _Log:

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from offbook.errors import ModelError
 from offbook.exchange import History, Reply, Request, Text, user
-from offbook.exchange import messages as messages_module
 from offbook.exchange.dialects import ConversationStore, HttpRequest, PrefixCache
 from offbook.exchange.dialects import dialect as dialect_module
 from offbook.exchange.dialects.chat.chat_dialect import Chat
@@ -157,7 +156,7 @@ def test_the_array_is_not_confused_with_an_equal_string() -> None:
 
 
 def test_the_cache_keeps_the_latest_conversations(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(messages_module, "MAX_CONVERSATIONS", 3)
+    monkeypatch.setattr(dialect_module, "MAX_CONVERSATIONS", 3)
     known: PrefixCache[int] = PrefixCache("items")
     bodies = [body_of({"a": number}) for number in range(5)]
     for number, body in enumerate(bodies):
@@ -166,8 +165,8 @@ def test_the_cache_keeps_the_latest_conversations(monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_cache_keeps_a_few_large_conversations(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(messages_module, "MAX_CACHED_BYTES", 60)
-    monkeypatch.setattr(messages_module, "MIN_CACHED", 2)
+    monkeypatch.setattr(dialect_module, "MAX_CACHED_BYTES", 60)
+    monkeypatch.setattr(dialect_module, "MIN_CACHED", 2)
     known: PrefixCache[int] = PrefixCache("items")
     bodies = [body_of({"a": 100 * str(number)}) for number in range(4)]
     for number, body in enumerate(bodies):

@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -34,7 +34,6 @@ from offbook.exchange.messages import (
     MAX_CONVERSATIONS,
     History,
     Message,
-    RecentCache,
     ToolCall,
     ToolResult,
 )
@@ -320,6 +319,8 @@ class RunsTools(Protocol):
 StateT = TypeVar("StateT")
 ResultT = TypeVar("ResultT")
 ArgumentsT = TypeVarTuple("ArgumentsT")
+KeyT = TypeVar("KeyT")
+ValueT = TypeVar("ValueT", bound=Sized)
 
 MAX_EXCHANGES = 1024  # bounds the memory of a server that runs for days
 
@@ -513,6 +514,8 @@ class ConversationStore:
 MIN_BODY_SIZE = 4_096
 """Smaller bodies are decoded faster than they are looked up."""
 
+MIN_CACHED = 8  # conversations of any size
+MAX_CACHED_BYTES = 16_000_000  # of more of them together
 MAX_ROOTS = 8  # bodies that began in no known way
 MAX_ROOT_BYTES = 1_000_000
 BLOCK_SIZE = 1_024
@@ -520,6 +523,27 @@ _PROBE_SIZE = 48
 _SPACE = b" \t\r\n"
 _BETWEEN = b"," + _SPACE
 _decode_elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+class RecentCache(OrderedDict[KeyT, ValueT]):
+    """Values of the latest conversations: a few of any size, or many small ones."""
+
+    _size = 0
+
+    def add(self, key: KeyT, value: ValueT) -> None:
+        """Add the latest value."""
+        self.remove(key)
+        self[key] = value
+        self._size += len(value)
+        while len(self) > (MIN_CACHED if self._size > MAX_CACHED_BYTES else MAX_CONVERSATIONS):
+            self.remove(next(iter(self)))
+
+    def remove(self, key: KeyT) -> ValueT | None:
+        """Remove a value, and return it."""
+        value = self.pop(key, None)
+        if value is not None:
+            self._size -= len(value)
+        return value
 
 
 class CachedPrefix(msgspec.Struct, Generic[StateT], frozen=True):

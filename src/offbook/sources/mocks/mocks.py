@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from offbook.errors import ScriptMismatch, ScriptUnfinished, UsageError
-from offbook.exchange.messages import RecentCache, ToolCall, find_calls
+from offbook.exchange.dialects.dialect import RecentCache
+from offbook.exchange.messages import ToolCall, find_calls
 from offbook.exchange.model import Reply, Usage
 from offbook.secrets import outgoing
 from offbook.sources.matching import (
