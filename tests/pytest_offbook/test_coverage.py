@@ -177,4 +177,4 @@ def test_a_suite_in_which_nothing_of_the_agent_works_is_zero_and_fails_the_limit
     pytester.makepyfile(test_shop=TESTS.replace('["find", "broken"]', '["broken"]'))
     result = pytester.runpytest_inprocess(*OPTIONS, "--offbook-coverage-fail-under=1")
     assert result.ret == 1
-    result.stdout.fnmatch_lines(["0 of 7 parts covered: 0.0 %, 1 traces"])
+    result.stdout.fnmatch_lines(["0 of 7 parts covered: 0.0 %, 1 trace"])

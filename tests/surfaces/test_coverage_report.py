@@ -48,7 +48,7 @@ def test_a_trace_without_an_agent_is_no_data_and_not_green(
     trace.write_text('{"ts":1,"event":"x","data":{}}\n')
     outcome = offbook_command("report", trace, "--format", "coverage")
     assert outcome.code == 1
-    assert outcome.out.startswith("no data: 1 traces")
+    assert outcome.out.startswith("no data: 1 trace,")
 
 
 def test_a_folder_without_traces_is_a_usage_error(tmp_path: Path, offbook_command: Offbook):

@@ -47,6 +47,7 @@ def test_pytest_writes_the_rehearsals_of_all_tests(
     pytester.makepyfile(TEST)
     outcome = run_pytest(pytester, "--offbook-html=page.html", *workers)
     outcome.assert_outcomes(passed=1, failed=1)
+    outcome.stdout.fnmatch_lines(["offbook: *page.html: 2 traces"])
     lines = read_lines((pytester.path / "page.html").read_text("utf-8"))
     traces: list[dict[str, Any]] = [
         line["trace"] for line in lines if isinstance(line, dict) and "trace" in line

@@ -20,6 +20,7 @@ from typing import Any, Literal, cast
 
 import msgspec
 
+from offbook.errors import counted
 from offbook.trace.events import (
     AGENT_END,
     AGENT_PARTS,
@@ -172,7 +173,7 @@ class AgentCoverage(msgspec.Struct, omit_defaults=True):
         """Return the lines of the table: the parts by kind, and the percentage."""
         percent = self.percent
         if percent is None:
-            return [f"no data: {self.traces} traces, and no part of an agent in them"]
+            return [f"no data: {counted(self.traces, 'trace')}, and no part of an agent in them"]
         rows = [
             (kind, name, part.state(kind), _list_outcomes(part.outcomes))
             for kind, name, part in self
@@ -184,7 +185,7 @@ class AgentCoverage(msgspec.Struct, omit_defaults=True):
         ]
         covered = sum(part.covered for part in self.offered)
         total = f"{covered} of {len(self.offered)} parts covered: {percent:.1f} %"
-        return [*lines, f"{total}, {self.traces} traces"]
+        return [*lines, f"{total}, {counted(self.traces, 'trace')}"]
 
 
 def _list_outcomes(outcomes: dict[str, int]) -> str:

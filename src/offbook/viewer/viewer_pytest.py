@@ -69,6 +69,7 @@ class PageHooks:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write the page."""
+        from offbook.errors import counted
         from offbook.files import write_report
         from offbook.viewer.html_page import render_page
         from offbook.viewer.traces_pytest import read_test_traces
@@ -77,7 +78,8 @@ class PageHooks:
         if traces:
             page = render_page(traces, title=self.path.stem)
             failed = write_report(self.path, page, session)
-            self._line = failed[0] if failed else f"{self.path}: {len(traces)} traces"
+            written = f"{self.path}: {counted(len(traces), 'trace')}"
+            self._line = failed[0] if failed else written
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Name the page, or say that there is none: no test had a rehearsal."""

@@ -29,6 +29,19 @@ def run_hello(extension: object) -> str:
         return t.events.tool_results[0].text
 
 
+class Shop:
+    """An extension that is an object."""
+
+    def __call__(self, api: object) -> None:
+        """Add nothing."""
+
+
+def test_an_object_is_named_by_its_class():
+    with session(extensions=[Shop()]) as t:
+        t.run(when("x", [say("ok")]))
+        assert [e.data["extension"] for e in t.events.named("session.extension")] == ["Shop"]
+
+
 def add_to_path(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """Make the modules in this folder importable."""
     monkeypatch.setattr(sys, "path", [str(folder), *sys.path])

@@ -180,7 +180,8 @@ def resolve_extension(spec: object) -> tuple[str, ExtensionFactory]:
     if isinstance(spec, Path):
         return str(spec), _load_file(spec)
     if callable(spec):
-        return getattr(spec, "__qualname__", repr(spec)), cast("ExtensionFactory", spec)
+        name = getattr(spec, "__qualname__", type(spec).__qualname__)
+        return name, cast("ExtensionFactory", spec)
     if not isinstance(spec, str):
         raise ExtensionError(
             f"expected an extension, got {type(spec).__name__}",
