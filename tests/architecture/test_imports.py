@@ -194,6 +194,12 @@ def test_an_entry_point_imports_no_more_than_its_budget(
     assert sum(Path(file).stat().st_size for file in files) <= 1000 * kilobytes
 
 
+def test_a_served_reply_imports_no_compression(modules_in_folder: Imported):
+    modules = modules_in_folder(SERVE)
+    assert "offbook.sources.server.server" in modules
+    assert not {"bz2", "lzma", "shutil"} & modules
+
+
 def test_a_snapshot_imports_no_event_loop_and_no_paths(modules_in_folder: Imported):
     modules = modules_in_folder(SNAPSHOT)
     assert "offbook.workflows.snapshot_tools" in modules

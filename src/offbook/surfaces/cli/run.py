@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 from contextlib import contextmanager
 from pathlib import Path
@@ -119,7 +118,9 @@ def run(  # noqa: PLR0913 - one for each option
         )
         if trace is None and result.failure is not None and written.exists():
             kept.parent.mkdir(parents=True, exist_ok=True)
-            shutil.move(written, kept)
+            from shutil import move  # late: `offbook serve` moves no file
+
+            move(written, kept)
             written = kept
     finally:
         remove_temp_folder(folder)
