@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from offbook.errors import DeadlineExceeded, RunError, UsageError
 from offbook.trace import Event, Hub, NameFilter, check_name_filter, name_matches
+from offbook.trace.events import AgentStartData
 
 
 def names(events: list[Event]) -> list[str]:
@@ -443,3 +444,23 @@ async def test_an_async_listener_handles_every_event_of_other_threads():
     await asyncio.gather(asyncio.to_thread(work), asyncio.to_thread(work))
     await hub.idle()
     assert [event.seq for event in seen] == list(range(1, 1001))
+
+
+def test_the_only_plain_listener_gets_typed_data_from_the_first_event_on():
+    hub, seen = Hub(), list[Event]()
+    stop = hub.subscribe(seen.append, plain=True)
+    hub.emit_data(AgentStartData("Go"))
+    assert isinstance(seen[0].data, AgentStartData)
+    hub.subscribe(id)
+    hub.emit_data(AgentStartData("Go"))
+    assert seen[1].data == {"prompt": "Go"}
+    stop()
+    hub.emit_data(AgentStartData("Go"))
+    assert len(seen) == 2
+
+
+def test_a_plain_listener_of_some_names_gets_no_others():
+    hub, seen = Hub(), list[Event]()
+    hub.subscribe(seen.append, "tool.*", plain=True)
+    hub.emit_data(AgentStartData("Go"))
+    assert not seen

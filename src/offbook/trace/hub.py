@@ -143,7 +143,7 @@ class Hub:
         # replaced, never changed in place: a delivery goes on with the tuple that it started with
         self._subscriptions: tuple[Subscription, ...] = ()
         self._routes: dict[str, tuple[Subscription, ...]] = {}
-        self._writers: dict[str, Subscription] = {}  # of events with one listener, a plain one
+        self._writer: Subscription | None = None  # the only listener, if plain
         self._queue: deque[tuple[Event, tuple[Subscription, ...]]] = deque()
         self._lock = RLock()
         self._delivering = False
@@ -197,20 +197,20 @@ class Hub:
     def _find_route(self, name: str) -> tuple[Subscription, ...]:
         """Return the listeners of an event, and remember them."""
         if len(self._routes) >= MAX_ROUTES:
-            self._forget_routes()
+            self._routes.clear()
         route = tuple(
             subscription
             for subscription in self._subscriptions
             if name_matches(name, subscription.names)
         )
         self._routes[name] = route
-        if len(route) == 1 and route[0].plain:
-            self._writers[name] = route[0]
         return route
 
-    def _forget_routes(self) -> None:
+    def _set_subscriptions(self, subscriptions: tuple[Subscription, ...]) -> None:
+        self._subscriptions = subscriptions
         self._routes.clear()
-        self._writers.clear()
+        writers = [each for each in subscriptions if each.plain and each.names == ALL]
+        self._writer = writers[0] if len(subscriptions) == len(writers) == 1 else None
 
     def _deliver(self, event: Event, route: tuple[Subscription, ...]) -> None:
         """Call the listeners of this event, then deliver what they emitted meanwhile."""
@@ -262,7 +262,7 @@ class Hub:
                 context = current_context(self, self._base) if context_scopes.get() else self._base
                 self._held.append(Event(self._millis(), name, data, seq, "", context))  # type: ignore[arg-type] - encoded only
             return
-        writer = self._writers.get(name)
+        writer = self._writer
         # Usually only the recorder listens: it encodes the data as they are.
         if writer is None or context_scopes.get() is not NO_SCOPES:
             if self._routes.get(name) == ():  # no listener, as for a server without a trace
@@ -339,15 +339,13 @@ class Hub:
             if self.closed:
                 raise UsageError("the hub is closed: it delivers no more events")
             self.release()
-            self._subscriptions = (*self._subscriptions, subscription)
-            self._forget_routes()
+            self._set_subscriptions((*self._subscriptions, subscription))
 
         def stop() -> None:
             with self._lock:
-                self._subscriptions = tuple(
-                    other for other in self._subscriptions if other is not subscription
+                self._set_subscriptions(
+                    tuple(other for other in self._subscriptions if other is not subscription)
                 )
-                self._forget_routes()
 
         return stop
 
@@ -424,8 +422,8 @@ class Hub:
         with self._lock:
             self.release()
             self.closed = True
-            ended, self._subscriptions = self._subscriptions, ()
-            self._forget_routes()
+            ended = self._subscriptions
+            self._set_subscriptions(())
         for subscription in ended:
             if subscription.on_close is not None:
                 subscription.on_close()
