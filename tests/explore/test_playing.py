@@ -11,8 +11,9 @@ import pytest
 from offbook import session
 from offbook.errors import InvariantBroken
 from offbook.explore import explore
+from offbook.explore.playing import Job, Stage
 from offbook.runs import Rehearsal, Run
-from offbook.trace import Trace
+from offbook.trace import Event, KeptEvents, Trace
 from tests.explore.worlds import MOCKS, PROMPT, broken_shop, never_twice
 
 
@@ -124,3 +125,19 @@ def test_a_task_that_the_agent_left_running_ends_with_its_behaviour():
     explore(world, "Start it", runs=30, deadline=None)
     assert tasks
     assert all(task.cancelled() for task in tasks)
+
+
+def test_the_events_of_a_reply_are_kept_with_the_others(monkeypatch: pytest.MonkeyPatch):
+    alone: list[str] = []
+    keep = KeptEvents.keep
+
+    def note(kept: KeptEvents, event: Event) -> None:
+        alone.append(event.event)
+        keep(kept, event)
+
+    monkeypatch.setattr(KeptEvents, "keep", note)
+    with Stage(lambda: session(mock_tools=MOCKS), (PROMPT,), ()) as stage:
+        for number in range(10):
+            stage.play(Job(seed=f"0:{number}", steps=3))
+    assert "model.request" not in alone
+    assert "model.reply" not in alone

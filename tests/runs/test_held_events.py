@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from offbook import call, say, session, when
+from offbook.trace import recorder
 from tests.forked import run_python
 
 PROGRAM = """
@@ -75,3 +77,23 @@ def test_a_process_that_dies_in_other_code_has_written_all_events(
     events = [json.loads(line) for line in lines]
     assert events[-1]["event"] == last
     assert [event["seq"] for event in events[1:]] == list(range(1, len(events)))
+
+
+def test_events_after_parallel_calls_are_written_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    groups: list[list[str]] = []
+    write_line = recorder.write_line
+
+    def write(file: int, lines: bytes) -> None:
+        groups.append([json.loads(line)["event"] for line in lines.splitlines()])
+        write_line(file, lines)
+
+    monkeypatch.setattr(recorder, "write_line", write)
+    calls = [call("bash", {"command": "ls"}), call("read", {"path": "a"})]
+    with session(mock_tools={"bash": "a", "read": "b"}, trace=tmp_path / "t.jsonl") as rehearsal:
+        rehearsal.run(when("Go", [calls, say("Done.")]))
+    assert groups[-1] == [
+        *("tool.result", "tool.result", "model.request", "model.reply"),
+        *("agent.end", "check.verdict", "_meta.run_end"),
+    ]

@@ -19,6 +19,7 @@ from offbook.explore.argument_values import NOTHING, ArgumentValues, Draw, learn
 from offbook.explore.moves import END, SOON, GeneratedCall, Move, build_reply, find_values
 from offbook.sources.playbook.actions import Person
 from offbook.sources.playbook.playbook import Playbook
+from offbook.trace.hub import release_held
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -105,6 +106,8 @@ class GeneratedModel:
     an `attack`, it obeys the text of a tool, if the agent has the tools for it.
     """
 
+    releases_held = True  # before it calls a function of the search
+
     def __init__(
         self, values: ArgumentValues, *, seed: str, steps: int, opening: Sequence[Move] = ()
     ) -> None:
@@ -177,6 +180,7 @@ class GeneratedModel:
         if self.attack is not None and not self.moves and not self._starts_attack(request):
             self.attack = self.before_reply = None
         if self.before_reply is not None:
+            release_held()
             self.before_reply(request)
         if self.attack is not None:
             *faults, move = self.attack.next_moves(request, self._draw())

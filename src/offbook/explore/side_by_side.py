@@ -25,6 +25,8 @@ class SideBySide:
     The first prompt of a request says which conversation it belongs to.
     """
 
+    releases_held = True  # as both models do
+
     def __init__(self, first: Model, second: Model, prompts: tuple[str, str]) -> None:
         self.first = first
         self.second = second

@@ -351,6 +351,7 @@ class AgentSession:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+        self._hub.hold()
         results: list[ToolResult] = []
         failures: list[BaseException] = []
         for call, task in zip(calls, tasks, strict=True):
