@@ -1,9 +1,12 @@
 """Queries of a trace, answered from its events alone."""
 
 from collections.abc import Iterator
+from typing import Any
+
+import pytest
 
 from offbook.exchange import Message, Text, ToolCall, user
-from offbook.trace import Event, Events, UICallRecord, Verdict
+from offbook.trace import Event, Events, UICallRecord, Verdict, query
 
 TEXT = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
 
@@ -49,6 +52,32 @@ def test_results_have_their_call_their_step_and_whether_they_are_mocked():
         ("3", 3, False),
     ]
     assert [r.text for r in events.tool_results_for("read")] == ["one\ntwo"]
+
+
+def test_executions_are_read_again_only_if_there_are_more_events(monkeypatch: pytest.MonkeyPatch):
+    read: list[int] = []
+    read_executions = query.read_executions
+
+    def count(events: Any, *args: Any, **options: Any) -> Any:
+        read.append(len(events))
+        return read_executions(events, *args, **options)
+
+    monkeypatch.setattr(query, "read_executions", count)
+    live = EVENTS[:4]
+    events = Events(live)
+    assert len(events.executed) == len(events.tool_results) == 1
+    live += EVENTS[4:]
+    assert len(events.executed) == len(events.tool_results) == 2
+    assert read == [4, 6]
+
+
+def test_an_error_result_of_a_tool_that_did_not_run_is_no_change(monkeypatch: pytest.MonkeyPatch):
+    call: dict[str, Any] = {"call_id": "1", "tool": "bash", "input": {}, "observed": True}
+    refused = [Event(1, "tool.call", call, 1), tool_result("1", "bash", 2)]
+    assert [change.what for change in Events(refused).changes] == ["unexecuted"]
+    refused[1].data["is_error"] = True
+    monkeypatch.delattr(query, "read_executions")  # what is known at once is not read in detail
+    assert Events(refused).changes == []
 
 
 def test_messages_are_the_new_ones_of_each_request_and_each_reply():

@@ -35,6 +35,7 @@ from offbook.trace.events import (
     ToolInputData,
     ToolResultData,
     ToolStartData,
+    read_data,
 )
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ EXECUTION_EVENTS = (
     TOOL_END,
     TOOL_RESULT,
 )
+_READ_EVENTS = frozenset({*EXECUTION_EVENTS, REPLY})
 # The fields that an event of another tool may lack.
 MISSING: dict[type[EventData], dict[str, Any]] = {
     ToolCallData: {"call_id": "", "tool": "", "input": {}},
@@ -210,6 +212,7 @@ class ExecutionReader:
         self._strict = strict
         self._keep = keep
         self.calls: list[CallState] = []
+        self.results: list[tuple[int, ToolResultData]] = []  # with event numbers
         self._by_id: dict[str, CallState] = {}  # the latest with each id
         self._executions: list[Execution] = []
         self._running: dict[tuple[str, str, int], Execution] = {}
@@ -253,7 +256,7 @@ class ExecutionReader:
     def _read(self, kind: type[D], event: Event) -> D:
         if not self._strict:
             event = msgspec.structs.replace(event, data={**MISSING.get(kind, {}), **event.data})
-        return kind.read(event)
+        return read_data(event, kind)
 
     def call_of(self, event: Event) -> CallState | None:
         """Return the call of the model that an event is about."""
@@ -281,7 +284,9 @@ class ExecutionReader:
 
     def _add_result(self, event: Event, data: ToolResultData) -> Execution | None:
         call = self._by_id.get(data.call_id)
-        if not self._keep:
+        if self._keep:
+            self.results.append((event.seq, data))
+        else:
             self._by_id.pop(data.call_id, None)
         if call is not None:
             call.result = data
@@ -363,8 +368,10 @@ def read_executions(
     for event in earlier:
         reader.on_event(event)
     before = len(reader.calls)
+    reader.results.clear()
     for event in events:
-        reader.on_event(event)
+        if event.event in _READ_EVENTS:
+            reader.on_event(event)
     reader.calls[:before] = [call for call in reader.calls[:before] if call.executions]
     return reader
 

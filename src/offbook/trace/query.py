@@ -213,6 +213,7 @@ class Events:
         self._source = events
         self._earlier = earlier
         self._read: list[Event] = []
+        self._executions: tuple[int, ExecutionReader] | None = None  # of so many events
 
     @property
     def all(self) -> list[Event]:
@@ -297,11 +298,9 @@ class Events:
     @property
     def tool_results(self) -> list[ToolResultRecord]:
         """All tool results, real or mocked: those that the model got, and those it never got."""
-        results: list[tuple[int, ToolResultRecord]] = [
-            (event.seq, _tool_result(ToolResultData.read(event)))
-            for event in self.named(TOOL_RESULT)
-        ]
-        for execution in self._read_executions().executions:
+        reader = self._read_executions()
+        results = [(seq, _tool_result(data)) for seq, data in reader.results]
+        for execution in reader.executions:
             call = execution.call
             if execution.end is not None and (call is None or call.result is None):
                 results.append((execution.started.seq, _executed_tool(execution).result))
@@ -321,7 +320,11 @@ class Events:
         )
 
     def _read_executions(self) -> ExecutionReader:
-        return read_executions(self.all, self._earlier, strict=True)
+        events = self.all
+        if self._executions is None or self._executions[0] != len(events):
+            reader = read_executions(events, self._earlier, strict=True)
+            self._executions = (len(events), reader)
+        return self._executions[1]
 
     @property
     def model_output(self) -> ModelOutput:
@@ -446,8 +449,8 @@ def _may_differ(events: Iterable[Event]) -> bool:
         elif name == TOOL_END:
             returned[key] = data.get("content", UNSET)
         elif name == TOOL_RESULT:
-            if key not in returned:  # a tool that is seen did not run
-                if key in calls and calls[key].get("observed") is True:
+            if key not in returned:  # a tool that is seen did not run; an error says why
+                if key in calls and calls[key].get("observed") is True and not data.get("is_error"):
                     return True
             elif returned[key] is not UNSET and returned[key] != data.get("content"):
                 return True
