@@ -631,7 +631,7 @@ class ReusedFolder:
         if self._free is None:
             try:
                 # Most runs write nothing: listdir() is the fastest way to know it.
-                if os.listdir(folder) != ["cwd"] or os.listdir(folder / "cwd"):  # noqa: PTH208
+                if os.listdir(folder) != ["cwd"] or os.listdir(f"{folder}/cwd"):  # noqa: PTH208
                     _empty(folder)
                 self._free = folder
             except OSError:

@@ -173,7 +173,8 @@ def snapshot_variables() -> Callable[[], None]:
 
     def restore() -> None:
         for variable, value in values:
-            variable.set(value)
+            if variable.get() is not value:
+                variable.set(value)
 
     return restore
 

@@ -136,22 +136,17 @@ class _SharedLoop(SyncBridge):
         super().__init__()
         self._owner = asyncio.Runner()
         self._loop = self._owner.get_loop()
-        self._context = copy_context()
+        self._variables = copy_context()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine to its end, without a new handler of Ctrl-C each time."""
-        restore = snapshot_variables()
-
-        async def run_in_scopes() -> T:
-            restore()
-            return await work
-
-        task = self._loop.create_task(run_in_scopes(), context=self._context)
+        self._variables.run(snapshot_variables())
+        task = self._loop.create_task(work, context=self._variables)
         return self._loop.run_until_complete(task)
 
     def close(self) -> None:
         """End what the agent left running; the loop stays open for the next run."""
-        self._context = copy_context()
+        self._variables = copy_context()
         if tasks := asyncio.all_tasks(self._loop):
             for task in tasks:
                 task.cancel()

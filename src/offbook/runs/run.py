@@ -235,7 +235,8 @@ class RunFiles:
     def cwd(self) -> Path:
         if self._cwd is None:
             self._cwd = self._temp_folder() / "cwd"
-            self._cwd.mkdir(exist_ok=True)  # a folder that is used again has it already
+            if not self._cwd.is_dir():  # a reused folder has it
+                self._cwd.mkdir()
         return self._cwd
 
     @property
