@@ -3,7 +3,8 @@
 Budgets: at least 600 behaviours a second of CPU for a session with two tools of its own. In
 pydantic-ai, LangGraph and OpenAI Agents a behaviour takes at most 1.5 times the CPU of the same
 moves played by a fake model of the framework itself, measured in turns. Both make a new agent for
-each behaviour. The first budget is absolute: on a busy machine it says little.
+each behaviour. The first budget is absolute: on a busy machine it says little. It was set when a
+behaviour had one prompt; the next line has the rate of such behaviours.
 
 A fake model replaces the client of the SDK too, which Offbook leaves in place. So the same
 responses are also measured without Offbook, from a transport below that client: the ratio to it
@@ -20,8 +21,8 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -48,13 +49,15 @@ from offbook import drive, session
 from offbook.determinism.run_context import apply_patch
 from offbook.exchange.dialects.dialect import HttpResponse
 from offbook.exchange.messages import RAW_ARGUMENTS
-from offbook.explore import explore
+from offbook.explore import explore, playing
 from offbook.explore.argument_values import ArgumentValues
 from offbook.explore.generated_model import GeneratedModel
 from offbook.explore.moves import END, Move, resolve
 from offbook.explore.playing import Job, Stage
 from offbook.explore.sdk_conversions import SdkConversions, share_ssl_contexts
+from offbook.runs.run import Run
 from offbook.sources.server.endpoint import Endpoint
+from offbook.trace.events import AGENT_START
 
 os.environ["OPENAI_AGENTS_DISABLE_TRACING"] = "1"
 os.environ["OPENAI_API_KEY"] = "none"
@@ -109,20 +112,35 @@ def behaviours_a_second() -> float:
     return max(rates)
 
 
-def floor_of_a_behaviour() -> tuple[float, float]:
-    """Return the requests of a behaviour, and the CPU seconds of as many in an open session.
+@contextmanager
+def one_prompt() -> Generator[None]:
+    """Let the user of every behaviour have one prompt only."""
+    share, playing.SECOND_PROMPTS = playing.SECOND_PROMPTS, 0.0
+    try:
+        yield
+    finally:
+        playing.SECOND_PROMPTS = share
+
+
+def size_of_a_behaviour() -> tuple[float, float]:
+    """Return the average requests and prompts of a behaviour."""
+    requests = prompts = 0
+    with Stage(make_session, (PROMPT,), (), (Exception,)) as stage:
+        for number in range(SESSION_RUNS):
+            requests += stage.play(Job(seed=f"0:{number}", steps=5)).requests
+            prompts += len(cast("Run", stage.last_run).events.named(AGENT_START))
+    return requests / SESSION_RUNS, prompts / SESSION_RUNS
+
+
+def floor_of_a_behaviour(requests: float) -> float:
+    """Return the CPU seconds of so many requests in an open session.
 
     A prompt with one tool call has two requests. A search also makes a new session for each
     behaviour, chooses the moves and looks for bugs.
     """
     import session as prompts
 
-    requests = 0
-    with Stage(make_session, (PROMPT,), (), (Exception,)) as stage:
-        for number in range(SESSION_RUNS):
-            requests += stage.play(Job(seed=f"0:{number}", steps=5)).requests
-    each = requests / SESSION_RUNS
-    return each, asyncio.run(prompts.ours()) / 1e6 * each / 2
+    return asyncio.run(prompts.ours()) / 1e6 * requests / 2
 
 
 def cpu_seconds() -> float:
@@ -356,12 +374,17 @@ def cost_of_all(behaviours: list[Callable[[], Any]]) -> float:
 def main() -> int:
     """Measure, print, and return 1 if a budget is exceeded."""
     rate = behaviours_a_second()
-    each, floor = floor_of_a_behaviour()
+    each, prompts = size_of_a_behaviour()
+    floor = floor_of_a_behaviour(each)
     figure = (
         f"{rate:.0f} a second of CPU; the {each:.1f} requests of a behaviour alone,"
         f" in an open session, allow {1 / floor:.0f}"
     )
     lines = [("session with two tools", figure, rate >= LEAST)]
+    with one_prompt():
+        rate, (requests, _) = behaviours_a_second(), size_of_a_behaviour()
+    figure = f"{rate:.0f} a second of CPU, {requests:.1f} requests; above, {prompts:.2f} prompts"
+    lines.append(("  with one prompt", figure, True))
     for name, framework in FRAMEWORKS.items():
         _, played = cost_of_search(framework)  # the first one warms up
         cost_of_fake(framework, played)
