@@ -437,15 +437,18 @@ def _form_of(schema: Any) -> str:
     return repr({key: parts[key] for key in parts if key not in NO_FORM})
 
 
-def _kinds_of(path: str) -> list[str]:
+@lru_cache(maxsize=256)
+def _kinds_of(path: str) -> tuple[str, ...]:
     """Return the marks of the kinds of value that a parameter takes, by its name."""
     name = path.rpartition(".")[2].lower()
-    return [mark for mark, names in NAMED_KINDS.items() if any(word in name for word in names)]
+    marks = [mark for mark, names in NAMED_KINDS.items() if any(word in name for word in names)]
+    return tuple(marks)
 
 
 def _find_fitting(path: str, values: Sequence[Any]) -> list[int]:
     """Return the places of the values of the kind that a parameter takes, by its name."""
-    marks = _kinds_of(path)
+    if not (marks := _kinds_of(path)):
+        return []
     return [
         index
         for index, value in enumerate(values)
