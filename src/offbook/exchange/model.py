@@ -170,6 +170,11 @@ class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
         return join_text(self.blocks)
 
     @property
+    def sent_blocks(self) -> tuple[AnyBlock, ...]:
+        """The blocks that Claude sends: an empty reply has none."""
+        return () if self.blocks == (Text(""),) else self.blocks
+
+    @property
     def calls(self) -> tuple[ToolCall, ...]:
         """The tool calls of the reply."""
         return find_calls(self.blocks)

@@ -504,6 +504,13 @@ def test_an_encoded_reply_is_parsed_to_the_same_reply(reply: Reply, usage: Usage
     assert DIALECT.encode(message, request) == response
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_empty_reply_has_no_content(*, stream: bool):
+    request = Request(History([Message("user", (Text("go"),))]), model="m", stream=stream)
+    response = DIALECT.encode(Reply((Text(""),)), request)
+    assert DIALECT.parse_response(response, request).blocks == ()
+
+
 NEEDED = (
     "message_start",
     "content_block_start",

@@ -358,6 +358,13 @@ def test_an_encoded_reply_is_parsed_to_the_same_reply(reply: Reply, usage: Usage
         assert read.chunks == reply.chunks
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_empty_reply_has_no_content(*, stream: bool):
+    request = Request(model="m", stream=stream)
+    response = DIALECT.encode(Reply((Text(""),)), request)
+    assert DIALECT.parse_response(response, request).blocks == ()
+
+
 def test_redacted_thinking_is_parsed():
     hidden = Reply((Thinking("", "c2VhbGVk", redacted=True), Text("Well.")))
     for stream in (False, True):

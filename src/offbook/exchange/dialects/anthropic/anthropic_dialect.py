@@ -496,7 +496,7 @@ def encode_message(reply: Reply, request: Request, message_id: str) -> bytes:
             {**encoded, "citations": citations}
             if (citations := cite_results(reply.blocks, block))
             else encoded
-            for block in reply.blocks
+            for block in reply.sent_blocks
             if (encoded := encode_block(block, hide_thinking=hide)) is not None
         ],
         **_encode_stop(reply, request),
@@ -526,7 +526,7 @@ def encode_events(reply: Reply, request: Request, message_id: str) -> Iterator[b
     }
     yield b'event: message_start\ndata: {"type":"message_start","message":%b}\n\n' % to_json(start)
     index = 0
-    for block in reply.blocks:
+    for block in reply.sent_blocks:
         events = _encode_block_events(reply, block, index, hide_thinking=hide)
         for event in events:
             yield event

@@ -354,7 +354,7 @@ def _stop_reason(reply: Reply) -> str:
 
 def encode_message(reply: Reply) -> bytes:
     """Encode a whole message."""
-    blocks = (encode_block(block) for block in reply.blocks)
+    blocks = (encode_block(block) for block in reply.sent_blocks)
     message = {"role": "assistant", "content": [block for block in blocks if block]}
     return to_json(
         {
@@ -369,7 +369,7 @@ def encode_message(reply: Reply) -> bytes:
 def encode_frames(reply: Reply) -> Iterator[bytes]:
     """Yield the frames of a stream."""
     yield encode_event("messageStart", {"role": "assistant"})
-    for index, block in enumerate(reply.blocks):
+    for index, block in enumerate(reply.sent_blocks):
         position: JSON = {"contentBlockIndex": index}
         if isinstance(block, ToolCall):
             start = {"toolUse": {"toolUseId": block.id, "name": block.name}}
