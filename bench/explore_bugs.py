@@ -29,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from offbook import drive
 from offbook.errors import InvariantBroken
 from offbook.explore import explore
+from offbook.mcp import McpServer
 from tests.explore.hosts import (
     COMMANDS,
     Bug,
@@ -51,6 +52,7 @@ os.environ |= {
 }
 logging.disable()
 FOUND, FALSE = 0.83, 0.1
+SERVER = Path(__file__).resolve().parents[1] / "tests" / "mcp" / "plain_server.py"
 
 
 # --- Bugs of tools
@@ -387,6 +389,10 @@ OPENAI_FLAWS = (
     *("repeats history", "forgets", "drops calls"),
 )
 ANTHROPIC_FLAWS = ("shared history", "no end", "first call only", "needs a block")
+SERVER_FLAWS = (
+    *("a print", "an exit", "a crash at 13", "silence"),
+    *("content", "no content", "both", "an internal error"),
+)
 
 
 class Row(NamedTuple):
@@ -413,6 +419,12 @@ def commanded(name: str, *, fixed: bool) -> tuple[Any, Bug]:
     return command_world(name, fixed=fixed), Bug([], "Count from 3")
 
 
+def served(flaw: str, *, fixed: bool) -> tuple[Any, Bug]:
+    """Return a new MCP server with a flaw of `plain_server.py`."""
+    command = [sys.executable, "-I", str(SERVER), "" if fixed else flaw]
+    return drive(McpServer(command)), Bug([], "Find order 13")
+
+
 ROWS = [
     *(
         Row(f"{make_bug.__name__}, {host}", partial(hosted, make_bug, host))
@@ -425,7 +437,13 @@ ROWS = [
         for flaw in ANTHROPIC_FLAWS
     ),
     *(Row(f"{name}, command", partial(commanded, name)) for name in COMMANDS),
+    *(Row(f"{flaw}, MCP server", partial(served, flaw)) for flaw in SERVER_FLAWS),
 ]
+
+
+def is_process(row: Row) -> bool:
+    """Return whether the agent is a process, which takes a second for a behaviour."""
+    return row.name.endswith((", command", ", MCP server"))
 
 
 class Stop(Exception):
@@ -460,7 +478,7 @@ def search(row: Row, seed: int, runs: int, *, fixed: bool) -> str:
             runs=runs,
             seed=seed,
             progress=stop_at_finding,
-            deadline=20 if "command" in row.name else 5,
+            deadline=20 if is_process(row) else 5,
         )
     except (InvariantBroken, Stop):
         return texts[0] if texts else "found"
@@ -481,11 +499,11 @@ def main(word: str, seeds: int, first_seed: int, runs: int, only: str | None) ->
         if word not in row.name:
             continue
         for kind in ("broken", "correct") if only is None else (only,):
+            if kind == "correct" and "MCP server" in row.name and SERVER_FLAWS[0] not in row.name:
+                continue  # the server without a flaw is one agent
             for seed in range(first_seed, first_seed + seeds):
                 began = time.monotonic()
-                text = search(
-                    row, seed, 40 if "command" in row.name else runs, fixed=kind == "correct"
-                )
+                text = search(row, seed, 40 if is_process(row) else runs, fixed=kind == "correct")
                 counts[kind][0] += bool(text)
                 counts[kind][1] += 1
                 shown = text[:300] if text else "nothing"

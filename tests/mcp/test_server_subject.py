@@ -160,6 +160,12 @@ def test_explore_takes_an_error_result_for_a_rejection():
     explore(lambda: drive(plain()), "Find", runs=8)
 
 
+def test_explore_finds_a_broken_rule_in_the_answer_to_a_refused_call():
+    with pytest.raises(CheckFailed) as caught:
+        explore(lambda: drive(plain("both")), "Find", runs=4)
+    assert BROKEN["both"] in str(caught.value)
+
+
 def test_explore_finds_the_arguments_that_end_a_server():
     with pytest.raises(CheckFailed) as caught:
         explore(lambda: drive(plain("a crash at 13")), "Find", runs=20, values={"number": [12, 13]})

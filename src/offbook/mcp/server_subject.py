@@ -208,6 +208,7 @@ class McpServer(PlainSubject):
                     ) from error
                 execution.failed = True
                 execution.returns(str(error))
+                self._raise_problems()
                 return ToolResult(call.id, (Text(str(error)),), failed=True, name=call.name)
             content = self._check_result(call.name, result)
             self._raise_problems()
