@@ -4,8 +4,9 @@
     python bench/explore_bugs.py --seeds 3 loop     three seeds, agents with "loop" in their name
 
 A bug of a tool is planted once and hosted by several kinds of agents. It prints a line for each
-search, and exits with 1 if fewer than 83 % of the bugs are found, or more than 10 % of the correct
-agents have a finding.
+search, and exits with 1 if fewer than 83 % of the bugs are found, if more than 10 % of the correct
+agents have a finding, or if the saved test of a finding is not red on the broken agent and green
+on the correct one, three times each.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import click
@@ -29,6 +31,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from offbook import drive
 from offbook.errors import InvariantBroken
 from offbook.explore import explore
+from offbook.explore.explore_cli import _replay_options  # pyright: ignore[reportPrivateUsage] - as --save
+from offbook.explore.moves import render_tests
 from offbook.mcp import McpServer
 from tests.explore.hosts import (
     COMMANDS,
@@ -450,17 +454,12 @@ class Stop(Exception):
     """The first finding is enough."""
 
 
-def search(row: Row, seed: int, runs: int, *, fixed: bool) -> str:
-    """Return the first finding, or nothing."""
+def search(row: Row, seed: int, runs: int, *, fixed: bool) -> tuple[str, str]:
+    """Return the first finding and what is wrong with its test, or nothing."""
     _, bug = row.make(fixed=fixed)
     texts: list[str] = []
-
-    def world() -> Any:
-        rehearsal, own = row.make(fixed=fixed)
-        return rehearsal, own
-
-    def holds(_: Any, own: Bug) -> bool:
-        return own.holds is None or bool(own.holds())
+    problems: list[str] = []
+    deadline = 20 if is_process(row) else 5
 
     def stop_at_finding(found: Any) -> None:
         if found.findings:
@@ -468,21 +467,56 @@ def search(row: Row, seed: int, runs: int, *, fixed: bool) -> str:
             texts.append(
                 f"{finding.invariant}: {finding.message.splitlines()[0]} {finding.script!r}"
             )
+            problems.append("" if fixed else play_saved(row, finding, deadline))
             raise Stop
 
     try:
         explore(
-            world,
+            lambda: row.make(fixed=fixed),
             bug.prompt,
             holds,
             runs=runs,
             seed=seed,
             progress=stop_at_finding,
-            deadline=20 if is_process(row) else 5,
+            deadline=deadline,
         )
     except (InvariantBroken, Stop):
-        return texts[0] if texts else "found"
-    return ""
+        return texts[0] if texts else "found", problems[0] if problems else ""
+    return "", ""
+
+
+def holds(_: Any, bug: Bug) -> bool:
+    """The invariant of all agents: what was planted does not happen."""
+    return bug.holds is None or bool(bug.holds())
+
+
+def play_saved(row: Row, finding: Any, deadline: float) -> str:
+    """Play the saved test three times each: red on the broken agent, green on the fixed one."""
+    options = _replay_options(finding, (), deadline)
+    text = render_tests(
+        [(finding.invariant, finding.script, options)],
+        imports=["from planted import holds, world"],
+        world="world",
+        invariants=["holds"],
+    )
+    ends: list[str] = []
+    for fixed in (False, True):
+        planted = ModuleType("planted")
+        vars(planted).update(world=partial(row.make, fixed=fixed), holds=holds)
+        sys.modules["planted"] = planted
+        for _ in range(3):
+            names: dict[str, Any] = {}
+            exec(text, names)  # noqa: S102 - the saved test
+            (test,) = (value for name, value in names.items() if name.startswith("test_"))
+            try:
+                test()
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - a red test
+                ends.append(f"red: {type(error).__name__}: {str(error).splitlines()[0]}")
+            else:
+                ends.append("green")
+    red, green = ends[:3], ends[3:]
+    good = all(end.startswith("red: ") for end in red) and green == ["green"] * 3
+    return "" if good else f"broken agent {red}, fixed agent {green}"
 
 
 @click.command()
@@ -495,6 +529,7 @@ def main(word: str, seeds: int, first_seed: int, runs: int, only: str | None) ->
     """Search all agents, and print what was found."""
     warnings.simplefilter("ignore")
     counts = {"broken": [0, 0], "correct": [0, 0]}
+    unsaved = 0
     for row in ROWS:
         if word not in row.name:
             continue
@@ -503,19 +538,24 @@ def main(word: str, seeds: int, first_seed: int, runs: int, only: str | None) ->
                 continue  # the server without a flaw is one agent
             for seed in range(first_seed, first_seed + seeds):
                 began = time.monotonic()
-                text = search(row, seed, 40 if is_process(row) else runs, fixed=kind == "correct")
+                limit = 40 if is_process(row) else runs
+                text, problem = search(row, seed, limit, fixed=kind == "correct")
+                unsaved += bool(problem)
                 counts[kind][0] += bool(text)
                 counts[kind][1] += 1
                 shown = text[:300] if text else "nothing"
                 good = "ok " if bool(text) == (kind == "broken") else "BAD"
                 name = f"{row.name}, seed {seed}, {time.monotonic() - began:.1f} s"
                 print(f"{good} {kind:7} {name}: {shown}", flush=True)
+                if problem:
+                    print(f"BAD saved test of {row.name}: {problem}", flush=True)
     found, false = ((n / total if total else 0.0) for n, total in counts.values())
     print(
         f"found {counts['broken'][0]} of {counts['broken'][1]} ({found:.0%});"
-        f" false {counts['correct'][0]} of {counts['correct'][1]} ({false:.0%})"
+        f" false {counts['correct'][0]} of {counts['correct'][1]} ({false:.0%});"
+        f" saved tests that do not tell the agents apart: {unsaved}"
     )
-    sys.exit(int((counts["broken"][1] > 0 and found < FOUND) or false > FALSE))
+    sys.exit(int((counts["broken"][1] > 0 and found < FOUND) or false > FALSE or unsaved > 0))
 
 
 if __name__ == "__main__":

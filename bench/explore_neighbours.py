@@ -264,7 +264,7 @@ def main() -> int:
         name = make_bug.__name__
         row = Row(name, partial(hosted, make_bug, "session"))
         for seed in range(seeds if word in name else 0):
-            texts: list[Any] = [search(row, seed, RUNS, fixed=fixed) for fixed in (False, True)]
+            texts: list[Any] = [search(row, seed, RUNS, fixed=fixed)[0] for fixed in (False, True)]
             counts = [counts[0] + bool(texts[0]), counts[1] + bool(texts[1]), counts[2] + 1]
             print(f"{name}, seed {seed}: {texts[0] or 'nothing'}; fixed: {texts[1] or 'nothing'}")
     print(f"found {counts[0]} of {counts[2]}; false {counts[1]} of {counts[2]}")
