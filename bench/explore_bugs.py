@@ -462,8 +462,7 @@ def search(row: Row, seed: int, runs: int, *, fixed: bool) -> tuple[str, str]:
     deadline = 20 if is_process(row) else 5
 
     def stop_at_finding(found: Any) -> None:
-        if found.findings:
-            finding = found.findings[0]
+        if finding := next((each for each in found.findings if each.repeats), None):
             texts.append(
                 f"{finding.invariant}: {finding.message.splitlines()[0]} {finding.script!r}"
             )

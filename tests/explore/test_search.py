@@ -138,6 +138,18 @@ def test_a_documented_way_of_giving_up_is_counted():
     assert sum(found.gave_up.values()) > 0
 
 
+def test_a_script_that_repeats_replaces_one_that_did_not(tmp_path: Path):
+    def mostly_never_twice(run: Run, shop: Any):
+        if not (tmp_path / "played").exists():  # the first behaviour, and never again
+            (tmp_path / "played").touch()
+            raise AssertionError("now and then")
+        never_twice(run, shop)
+
+    (finding,) = find(broken_shop, mostly_never_twice)
+    assert finding.repeats
+    assert "refund" in finding.script
+
+
 def test_a_subject_that_is_not_deterministic_is_reported_with_the_whole_script():
     decide = random.Random(7)  # noqa: S311 - not for secrets
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast
 
 import openai
@@ -35,9 +36,18 @@ class Desk:
     def __init__(self, *, careless: bool) -> None:
         self._careless = careless
         self._prompt = ""
+        self._at_once = self.most_at_once = 0
         self.wrong: list[str] = []
 
     async def ask(self, prompt: str) -> str:
+        self._at_once += 1
+        self.most_at_once = max(self._at_once, self.most_at_once)
+        try:
+            return await self._answer(prompt)
+        finally:
+            self._at_once -= 1
+
+    async def _answer(self, prompt: str) -> str:
         self._prompt = prompt
         client = openai.AsyncOpenAI(max_retries=0)
         messages: Any = [{"role": "user", "content": prompt}]
@@ -93,6 +103,23 @@ def test_a_state_that_two_users_share_is_found_and_its_script_has_both_conversat
 
 def test_an_agent_without_such_a_state_has_no_finding():
     assert find(make_desk(careless=False), is_right, runs=80) == []
+
+
+def test_a_script_with_two_conversations_must_break_it_three_times_in_a_row(tmp_path: Path):
+    plays = tmp_path / "plays"
+    plays.touch()
+
+    def mostly(_: Any, desk: Desk) -> bool:
+        """Break in three of four plays of two conversations at once."""
+        if desk.most_at_once < 2:
+            return True
+        with plays.open("a") as file:
+            file.write(".")
+        return plays.stat().st_size % 4 == 0
+
+    assert [finding.repeats for finding in find(make_desk(careless=False), mostly, runs=80)] == [
+        False
+    ]
 
 
 def shared_tools(*, fixed: bool) -> Bug:

@@ -63,6 +63,7 @@ MAX_FINDINGS = 10  # different ones; then the search ends
 MAX_SHRUNK = 4  # of one invariant: most behaviours that break it have the same cause
 RUNS = 500
 OF_CORPUS = -1  # the number of a script of the corpus
+SIDE_BY_SIDE_PLAYS = 3  # of a script that must fail each time
 LONG = 60  # seconds of a search whose states are counted by the minute
 MAX_HANGS = 30  # tries to shorten a script that hangs: each takes a second
 
@@ -445,7 +446,7 @@ class Search:
                 continue
             self._shrunk[violation.key] += 1
             finding = self._minimize(behaviour, violation, number)
-            if finding.cause not in {other.cause for other in found.findings}:
+            if self._is_better(finding):
                 found.findings.append(finding)
                 self._keep(Job(prompt=behaviour.prompt, moves=finding.moves), finding)
         if behaviour.reached:
@@ -474,14 +475,20 @@ class Search:
         if path and script.broke not in {HANG, CRASH}:
             self._players.play_one(msgspec.structs.replace(job, records=True, trace=path))
 
+    def _is_better(self, finding: Counterexample) -> bool:
+        """Return whether a finding is new; remove the one that it repeats and that did not."""
+        findings = self._found.findings
+        weak = [other for other in findings if other.key == finding.key and not other.repeats]
+        if weak and not finding.repeats:
+            return False
+        for other in weak:
+            findings.remove(other)
+        return finding.cause not in {other.cause for other in findings}
+
     def _is_known(self, violation: BrokenInvariant, moves: tuple[Move, ...]) -> bool:
         """Return whether a violation has the cause of a finding, as far as the moves show it."""
         known = [other for other in self._found.findings if other.key == violation.key]
-        if known and (
-            _names_place(violation.key)
-            or not known[-1].repeats
-            or self._shrunk[violation.key] >= MAX_SHRUNK
-        ):
+        if known and (_names_place(violation.key) or self._shrunk[violation.key] >= MAX_SHRUNK):
             return True
         return any(_contains(moves, other.moves) for other in known)
 
@@ -502,7 +509,9 @@ class Search:
             return next(same, None)
 
         def fails(moves: tuple[Move, ...]) -> bool:
-            return find(play(moves)) is not None
+            # Conversations side by side may meet in another order each time.
+            times = SIDE_BY_SIDE_PLAYS if any(move.beside for move in moves) else 1
+            return all(find(play(moves)) is not None for _ in range(times))
 
         moves, length = behaviour.moves, len(behaviour.moves)
         # Twice: what fails only now and then cannot be made smaller, only noise would be left.
