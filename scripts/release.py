@@ -63,6 +63,8 @@ def check_changelog(text: str, version: str) -> str:
         raise CheckFailed(f"no section ## [{version}] - YYYY-MM-DD in CHANGELOG.md")
     if not re.fullmatch(r" - \d{4}-\d\d-\d\d", section["date"]):
         raise CheckFailed(f"the section of {version} in CHANGELOG.md has no date: - YYYY-MM-DD")
+    if before := len(re.findall(r"^- ", text[: section.start()], flags=re.MULTILINE)):
+        raise CheckFailed(f"CHANGELOG.md has entries above the section of {version}: {before}")
     entries = len(re.findall(r"^- ", section["body"], flags=re.MULTILINE))
     if not entries:
         raise CheckFailed(f"the section of {version} in CHANGELOG.md is empty")

@@ -16,6 +16,10 @@ REPOSITORY = "https://code.example/o/offbook"
 
 CHANGELOGS = {
     "no section": ("## [Unreleased]\n- a\n", "no section"),
+    "an entry above": (
+        "## [Unreleased]\n- a\n\n## [1.0.0] - 2026-01-31\n- b\n",
+        "entries above the section of 1.0.0: 1",
+    ),
     "no date": ("## [1.0.0]\n- a\n", "no date"),
     "no entry": ("## [1.0.0] - 2026-01-31\n\n## [0.9.0] - 2026-01-01\n- a\n", "is empty"),
     "a longer version": ("## [1.0.01] - 2026-01-31\n- a\n", "no section"),
