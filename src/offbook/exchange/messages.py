@@ -47,15 +47,6 @@ def to_sorted_json(value: Any) -> bytes:
         return _escape(value)
 
 
-def has_half_character(value: Any) -> bool:
-    """Return whether a value has half a character, which strict parsers of JSON refuse."""
-    try:
-        _encode(value)
-    except UnicodeEncodeError:
-        return True
-    return False
-
-
 def _escape(value: Any) -> bytes:
     """Return JSON with half a character escaped; msgspec refuses it."""
     import json

@@ -31,7 +31,6 @@ from offbook.exchange.messages import (
     Thinking,
     ToolCall,
     ToolResult,
-    has_half_character,
     join_text,
 )
 from offbook.trace.conversation_parts import (
@@ -562,7 +561,13 @@ def _differing(expected: str, got: str) -> tuple[str, str]:
 
 def _is_repaired(call: ToolCall) -> bool:
     """Return whether the model wrote JSON that clients refuse: they send something else back."""
-    return RAW_ARGUMENTS in call.arguments or has_half_character(call.arguments)
+    if RAW_ARGUMENTS in call.arguments:
+        return True
+    try:
+        msgspec.json.encode(call.arguments, enc_hook=repr)
+    except UnicodeEncodeError:  # half a character, which strict parsers do not read
+        return True
+    return False
 
 
 def _has_defaults(known: ToolCall, call: ToolCall) -> bool:
