@@ -274,12 +274,15 @@ def check_run(evidence: RunEvidence, without: Sequence[str] = ()) -> list[Broken
 def list_verdicts(
     broken: Sequence[BrokenInvariant], invariants: Sequence[str], without: Sequence[str]
 ) -> list[Verdict]:
-    """Return a verdict for each invariant and each oracle of a run, for its trace."""
-    oracles = [oracle.title for name, oracle in ORACLES.items() if name not in without]
+    """Return a verdict for each invariant of a run, and for what it broke, for its trace.
+
+    An oracle passes only if every run shows it: most look at what few runs have, such as a denial.
+    """
     messages = {each.invariant: each.message for each in broken}
+    always = [o.title for name, o in ORACLES.items() if o.check is None and name not in without]
     return [
         Verdict(name, "fail", f"{name}: {messages[name]}")
         if name in messages
         else Verdict(name, "pass")
-        for name in [*invariants, *oracles]
+        for name in dict.fromkeys([*invariants, *always, *messages])
     ]

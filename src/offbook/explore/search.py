@@ -446,8 +446,7 @@ class Search:
                 continue
             self._shrunk[violation.key] += 1
             finding = self._minimize(behaviour, violation, number)
-            if self._is_better(finding):
-                found.findings.append(finding)
+            if self._add(finding):
                 self._keep(Job(prompt=behaviour.prompt, moves=finding.moves), finding)
         if behaviour.reached:
             self._keep(job, None, behaviour)
@@ -475,15 +474,18 @@ class Search:
         if path and script.broke not in {HANG, CRASH}:
             self._players.play_one(msgspec.structs.replace(job, records=True, trace=path))
 
-    def _is_better(self, finding: Counterexample) -> bool:
-        """Return whether a finding is new; remove the one that it repeats and that did not."""
+    def _add(self, finding: Counterexample) -> bool:
+        """Add a new finding and return True. One that repeats replaces one that does not."""
         findings = self._found.findings
         weak = [other for other in findings if other.key == finding.key and not other.repeats]
         if weak and not finding.repeats:
             return False
         for other in weak:
             findings.remove(other)
-        return finding.cause not in {other.cause for other in findings}
+        if finding.cause in {other.cause for other in findings}:
+            return False
+        findings.append(finding)
+        return True
 
     def _is_known(self, violation: BrokenInvariant, moves: tuple[Move, ...]) -> bool:
         """Return whether a violation has the cause of a finding, as far as the moves show it."""
