@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from offbook.trace.hub import Hub
 
 MAX_CALLS = 10_000  # whose ids are known to be those of the model
-MAX_DIGESTS = 16_384  # beginnings that a later request can continue without repeating them
+MAX_DIGESTS = 8_192  # beginnings that a later request can continue without repeating them
 MAX_KEPT = 1024  # compared replies and results
 _encode = msgspec.json.Encoder(order="sorted", enc_hook=repr).encode
 

@@ -194,7 +194,7 @@ def show_cassette(path: Path, number: int | None, *, stats: bool, as_json: bool)
     if stats:
         _print_stats(cassette_stats(path))
         return
-    file = load_cassette(path)
+    file = load_cassette(path, keep=True)
     for entry in file.entries:
         item = file.read(entry)
         answer = item.response.output or ", ".join(
@@ -213,7 +213,7 @@ def _show_interaction(path: Path, number: int, *, as_json: bool) -> None:
     from offbook.sources.cassette.format import interaction_to_dict
     from offbook.sources.cassette.journal import load_cassette
 
-    file = load_cassette(path, keep=False)
+    file = load_cassette(path)
     entry = file.find(number)
     item = file.read(entry)
     if item.request.prompt is None:
