@@ -239,13 +239,15 @@ def store(line: dict[str, Any]) -> None:
 
 def _replace(line: dict[str, Any]) -> None:
     key = [line[name] for name in ("client", "variant", "mode")]
-    stored = [entry for entry in read_stored() if "outcomes" in entry]
+    read = read_stored()
+    stored = [entry for entry in read if "outcomes" in entry]
     for entry in stored:  # a part of the list replaces this part only
         if [entry[n] for n in ("client", "variant", "mode")] == key:
             line["outcomes"] = {**entry["outcomes"], **line["outcomes"]}
     kept = [e for e in stored if [e[n] for n in ("client", "variant", "mode")] != key]
     order = {agent: number for number, agent in enumerate(AGENTS)}
     rows = sorted([*kept, line], key=lambda e: order[e["client"], e["variant"], e["mode"]])
+    rows += [entry for entry in read if "shown" in entry]
     STORED.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
 
 
@@ -371,17 +373,18 @@ def render_page(lines: list[dict[str, Any]]) -> str:
 
 
 def store_traces() -> None:
-    """Store the traces that the page shows, as `offbook show` prints them."""
-    kept = [line for line in read_stored() if "outcomes" in line]
+    """Store the traces that the page shows, as `offbook show` prints them.
+
+    Of an agent that was not played here, the stored one is kept.
+    """
+    lines = read_stored()
+    kept = [line for line in lines if "outcomes" in line]
     for agent, scenario, _ in EXPLAINED:
-        folder = agent.replace("/", "-").replace(" ", "-")
-        command = [
-            sys.executable,
-            "-m",
-            "offbook",
-            "show",
-            str(TRACES / folder / f"{scenario}.jsonl"),
-        ]
+        trace = TRACES / agent.replace("/", "-").replace(" ", "-") / f"{scenario}.jsonl"
+        if not trace.exists():
+            kept += [e for e in lines if (e.get("agent"), e.get("scenario")) == (agent, scenario)]
+            continue
+        command = [sys.executable, "-m", "offbook", "show", str(trace)]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         text = without_paths(done.stdout)
         kept.append({"agent": agent, "scenario": scenario, "shown": text})
