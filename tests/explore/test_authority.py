@@ -122,6 +122,7 @@ def test_a_tool_is_classified_by_its_name_and_parameters(words: str):
 def test_a_description_says_what_a_name_does_not():
     assert classify(Tool("gmail", "Sends a mail to a person.")).sink
     assert classify(Tool("wiki_tool", "Reads an article.")).source
+    assert not classify(Tool("request_deletion", "Ask for the deletion of a mailbox.")).source
 
 
 RESULTS = {

@@ -113,6 +113,28 @@ def test_the_saved_test_fails_until_the_bug_is_fixed(folder: Path):
     assert (broken.returncode, fixed.returncode) == (1, 0), broken.stdout
 
 
+COUNTING = """
+from shop import fixed_shop
+
+opened = []
+
+def world():
+    opened.append(1)
+    return fixed_shop()
+
+def third_time(run, state):
+    assert len(opened) < 3
+"""
+
+
+def test_a_script_that_breaks_only_a_used_process_is_not_saved(folder: Path):
+    (folder / "counting.py").write_text(COUNTING)
+    options = ("--invariant", "counting:third_time", "--runs", "5", "--save", "test_found.py")
+    outcome = run(folder, "counting:world", "Refund order 7", *options)
+    assert "not saved: 1 finding whose script alone does not repeat it" in outcome.stdout
+    assert not (folder / "test_found.py").exists()
+
+
 def test_an_agent_is_explored_without_a_world_and_its_saved_test_fails_until_it_is_fixed(
     folder: Path,
 ):

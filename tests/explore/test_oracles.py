@@ -27,19 +27,22 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def make_loop(flaw: str) -> Callable[[], Any]:
     """Return the world of a loop over the SDK of OpenAI, with one flaw or none."""
+    kept: list[Any] = []  # by all worlds, as in a default argument
 
     def world() -> Any:
         shared: list[Any] = []
 
         def agent(prompt: str) -> str:
             client = openai.OpenAI(max_retries=0)
-            messages: Any = shared if flaw == "leak" else []
+            messages: Any = {"leak": shared, "kept": kept}.get(flaw, [])
             messages.append({"role": "user", "content": prompt})
             for _ in range(100):
                 reply = client.chat.completions.create(model="m", messages=messages, tools=TOOLS)
                 choice = reply.choices[0]
                 messages.append(choice.message.model_dump(exclude_none=True))
                 calls: Any = choice.message.tool_calls
+                if flaw == "alphabet":
+                    (choice.message.content or "").encode("latin-1")
                 if not calls and (flaw != "endless" or choice.message.content):
                     return choice.message.content or ""
                 for call in calls or ():
@@ -69,6 +72,9 @@ FLAWS = {
     "leak": "no data of another session",
     "conversation": "no changed conversation",
     "growth": "no growing request",
+    "endless": "no endless loop",
+    "alphabet": "no unhandled exception",
+    "kept": "no data of another session",
 }
 
 

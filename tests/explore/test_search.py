@@ -171,6 +171,31 @@ def test_the_message_says_that_the_agent_is_not_deterministic():
         explore(fixed_shop, PROMPT, only_once, runs=5)
 
 
+def test_a_script_that_breaks_only_a_used_process_is_reported_as_such():
+    opened: list[int] = []  # by the worlds of one process
+
+    def world() -> Any:
+        opened.append(1)
+        return fixed_shop()
+
+    def third_time(run: Run, state: Any):
+        assert len(opened) < 3, "the third world of a process"
+
+    (finding,) = find(world, third_time)
+    assert (finding.repeats, finding.keeps_state) == (False, True)
+
+
+def test_the_message_says_that_the_agent_keeps_something():
+    opened: list[int] = []
+
+    def third_time(run: Run, state: Any):
+        opened.append(1)
+        assert len(opened) < 3, "the third run of a process"
+
+    with pytest.raises(InvariantBroken, match="keeps something from one run to the next"):
+        explore(fixed_shop, PROMPT, third_time, runs=5)
+
+
 def test_an_exhaustive_search_finds_the_shortest_script():
     (finding,) = find(depth=1, runs=2_000)
     assert finding.script.count("call(") == 2

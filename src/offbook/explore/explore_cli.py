@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
@@ -159,14 +159,18 @@ def explore_command(  # noqa: PLR0913 - the options of the command
         )
     except InvariantBroken as error:
         found = cast("Exploration", error.exploration)
-        if save is not None:
-            _save(save, found, target, invariant, policies, gives_up, without, deadline)
+        saved = [finding for finding in found.findings if finding.repeats]
+        if save is not None and saved:
+            _save(save, saved, target, invariant, policies, gives_up, without, deadline)
         if as_json:
             print_json(_as_json(found))
         else:
             click.echo(str(error))
-            if save is not None:
+            if save is not None and saved:
                 click.echo(f"saved: {save}; run it with: pytest {save}")
+            if save is not None and len(saved) < len(found.findings):
+                count = counted(len(found.findings) - len(saved), "finding")
+                click.echo(f"not saved: {count} whose script alone does not repeat it")
             if trace is not None:
                 click.echo(f"trace: {trace}; show it with: offbook view {trace}")
             _show_corpus(found, corpus)
@@ -305,7 +309,7 @@ def _relative(path: str, save: Path) -> str:
 
 def _save(
     path: Path,
-    found: Exploration,
+    findings: Sequence[Counterexample],
     target: Target,
     invariants: tuple[str, ...],
     policies: list[ToolPolicy],
@@ -325,7 +329,7 @@ def _save(
     text = render_tests(
         [
             (finding.invariant, finding.script, _replay_options(finding, without, deadline))
-            for finding in found.findings
+            for finding in findings
         ],
         imports=imports,
         uses=(*([] if target.name else ["Command"]), *(["drive"] if target.source else [])),

@@ -14,9 +14,25 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import msgspec
 
 from offbook.errors import ModelError, RunError
+from offbook.exchange.messages import RAW_ARGUMENTS
 from offbook.exchange.people import Answer, PersonQuestion, allow, deny
-from offbook.explore.argument_values import NOTHING, ArgumentValues, Draw, learn_request
-from offbook.explore.moves import END, SOON, GeneratedCall, Move, build_reply, find_values
+from offbook.explore.argument_values import (
+    NOTHING,
+    ArgumentValues,
+    Draw,
+    learn_request,
+    list_near_texts,
+    list_neighbours,
+)
+from offbook.explore.moves import (
+    END,
+    MAX_VALUE_LENGTH,
+    SOON,
+    GeneratedCall,
+    Move,
+    build_reply,
+    find_values,
+)
 from offbook.sources.playbook.actions import Person
 from offbook.sources.playbook.playbook import Playbook
 from offbook.trace.hub import release_held
@@ -33,9 +49,16 @@ UNKNOWN_TOOLS = ("no_such_tool", "multi_tool_use.parallel", "bash ")
 LONG_TEXT = "and so on " * 2_000
 QUESTION = "I am not sure. What should I do?"
 MARK = "Done, ticket REF-4711."
+REFUSED = Move(text="I cannot help with that.", stop="refusal")
+# How a model ends in some of the behaviours, in place of "Done.": with nothing, with a refusal, in
+# several alphabets, and with what looks like data.
+ALPHABETS = "Fertig \u2013 12 \u20ac \u2713 \u65e5\u672c\u8a9e \U0001f389"
+LAST_MOVES = (Move(), Move(), REFUSED, Move(text=ALPHABETS), Move(text='{"answer": null}'))
+OTHER_ENDS = 0.15  # of the behaviours
 DENIALS = 0.4  # of the behaviours: people deny what the agent asks
 NO_END = "the agent does not end"
 SECOND_CALLS = 1000  # the first number of the calls in a conversation beside another one
+NEARLY = 0.3  # of the repeated calls: with an argument that is nearly the same
 PATIENCE = 20  # requests after the last move, before the agent counts as endless
 
 # How often each kind of move is made. Several calls in one message are an everyday move: agents
@@ -69,12 +92,13 @@ def raise_endless() -> NoReturn:
 
 
 class PatientPlaybook(Playbook):
-    """A playbook that answers a limited number of requests after its last step."""
+    """A playbook that says its last words again to a limited number of further requests."""
 
     def __init__(self, first_call: int = 0) -> None:
         super().__init__(strict=False)
         self._call_count = first_call
         self._extra = 0
+        self._last: Reply | None = None
         self.before_reply: Callable[[Request], object] | None = None
 
     async def answer(self, question: PersonQuestion, /) -> Answer:
@@ -85,17 +109,21 @@ class PatientPlaybook(Playbook):
         return allow
 
     async def reply(self, request: Request, /) -> Reply:
-        """Return the next step; after the last one, the end of the conversation."""
+        """Return the next step; after the last one, the same words again."""
         # Another agent may not ask.
         while self._queue.steps and isinstance(self._queue.steps[0].actions[0], Person):
             self._queue.steps.popleft()
-        if self.consumed and not self.remaining:
-            self._extra += 1
-            if self._extra > PATIENCE:
-                raise_endless()
+        self._extra = self._extra + 1 if self.consumed and not self._queue.steps else 0
+        if self._extra > PATIENCE:
+            raise_endless()
         if self.before_reply is not None:
             self.before_reply(request)
-        return await super().reply(request)
+        if self._extra:
+            return self._last or build_reply(END, request, (), 0)
+        self._last = None
+        reply = await super().reply(request)
+        self._last = None if reply.calls or reply.fault else reply
+        return reply
 
 
 class GeneratedModel:
@@ -120,6 +148,11 @@ class GeneratedModel:
             {} if self._random.random() < 0.5 else None  # noqa: PLR2004 - in half of the behaviours
         )
         self._denies = self._random.random() < DENIALS
+        # A separate generator: the moves before the end are as ever. It may come early.
+        chance = Random(f"{seed}:end")  # noqa: S311 - not for secrets
+        self._end = END
+        if chance.random() < OTHER_ENDS:
+            self._end, self._steps = chance.choice(LAST_MOVES), chance.randint(0, steps)
         self._session = 0
         self._calls = 0
         self._seen: list[Any] = []
@@ -176,7 +209,9 @@ class GeneratedModel:
             self._offered = request.tools
             self.tools.update({tool.name: tool for tool in request.tools})
         if self.requests > self._steps:
-            return build_reply(END, request, (), 0)
+            if self.requests == self._steps + 1 and self._end != END:
+                self._add(self._end)
+            return build_reply(self._end, request, (), 0)
         if self.attack is not None and not self.moves and not self._starts_attack(request):
             self.attack = self.before_reply = None
         if self.before_reply is not None:
@@ -222,7 +257,8 @@ class GeneratedModel:
             case "odd arguments":
                 return Move((self._call(functions, draw, odd=True),))
             case "repeat" if made:
-                return Move((random.choice(made),))
+                again = random.choice(made)
+                return Move((_vary(again, random) if draw.happens(NEARLY) else again,))
             case "same call twice":
                 return Move((self._call(functions, draw),) * 2)
             case "wrong arguments":
@@ -242,7 +278,7 @@ class GeneratedModel:
             case "empty":
                 return Move()
             case "refusal":
-                return Move(text="I cannot help with that.", stop="refusal")
+                return REFUSED
             case "cut stream":
                 return Move((self._call(functions, draw),), stop="cut")
             case "cut short":
@@ -277,3 +313,20 @@ class GeneratedModel:
         if shared is not None:
             arguments = {name: shared.setdefault(name, arguments[name]) for name in arguments}
         return GeneratedCall(tool.name, arguments)
+
+
+def _vary(made: GeneratedCall, random: Random) -> GeneratedCall:
+    """Return a call with one of its arguments a little changed: another case, the next number."""
+    plain = [
+        name
+        for name, value in made.arguments.items()
+        if isinstance(value, (str, int, float))
+        and not isinstance(value, bool)
+        and len(str(value)) <= MAX_VALUE_LENGTH
+    ]
+    if not plain or RAW_ARGUMENTS in made.arguments:
+        return made
+    name = random.choice(plain)
+    value = made.arguments[name]
+    near = list_near_texts(value) if isinstance(value, str) else list_neighbours(value)
+    return GeneratedCall(made.tool, {**made.arguments, name: random.choice(near)}, made.unknown)

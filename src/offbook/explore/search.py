@@ -66,6 +66,7 @@ OF_CORPUS = -1  # the number of a script of the corpus
 SIDE_BY_SIDE_PLAYS = 3  # of a script that must fail each time
 LONG = 60  # seconds of a search whose states are counted by the minute
 MAX_HANGS = 30  # tries to shorten a script that hangs: each takes a second
+MAX_FRESH = 60  # tries in a new process each
 
 
 class Chunk(NamedTuple):
@@ -82,7 +83,8 @@ RAY_CHUNK = Chunk(64, 2048, 5.0)  # a task of a cluster begins with a new proces
 class Counterexample(msgspec.Struct, frozen=True):
     """A broken invariant, and the smallest script that breaks it.
 
-    `repeats` is false if the same script did not break it again: then it was not made smaller.
+    `repeats` is false if the same script did not break it again: then it was not made smaller. If
+    `keeps_state`, it broke it again only where other behaviours had been played before.
     """
 
     invariant: str
@@ -93,6 +95,7 @@ class Counterexample(msgspec.Struct, frozen=True):
     found_with: int
     repeats: bool = True
     key: str = ""
+    keeps_state: bool = False
 
     @property
     def cause(self) -> tuple[str, frozenset[str]]:
@@ -497,23 +500,56 @@ class Search:
     def _minimize(
         self, behaviour: Behaviour, violation: BrokenInvariant, number: int
     ) -> Counterexample:
-        """Return the finding for a violation, with the smallest script that repeats it."""
+        """Return the finding for a violation, with the smallest script that repeats it.
+
+        The script must break a new process, as a test is one. An agent may keep something from one
+        behaviour to the next, in a module or in a default argument. Then the behaviour alone, or
+        two conversations of it, may show that.
+        """
+        prompt = behaviour.prompt or self._found.prompt
+        finding = self._shrink(behaviour, violation, number)
+        if not finding.repeats or self._find(violation, self._play_text(finding, prompt)):
+            return finding
+        once = behaviour.moves
+        again = Move(prompt=f"Once more: {prompt}", fresh=True)
+        for moves in (once, once if any(m.prompt for m in once) else (*once, again, *once)):
+            played = self._players.play_one(Job(prompt=prompt, moves=moves), fresh=True)
+            for other in played.violations:
+                longer = msgspec.structs.replace(behaviour, moves=moves)
+                found = self._shrink(longer, other, number, fresh=True)
+                if found.repeats:
+                    return found
+        return msgspec.structs.replace(finding, repeats=False, keeps_state=True)
+
+    def _play_text(self, finding: Counterexample, prompt: str) -> Behaviour:
+        job = Job(prompt=prompt, moves=finding.moves, text=finding.script)
+        return self._players.play_one(job, fresh=True)
+
+    def _find(self, violation: BrokenInvariant, behaviour: Behaviour) -> BrokenInvariant | None:
+        same = (other for other in behaviour.violations if other.key == violation.key)
+        return next(same, None)
+
+    def _shrink(
+        self,
+        behaviour: Behaviour,
+        violation: BrokenInvariant,
+        number: int,
+        *,
+        fresh: bool = False,
+    ) -> Counterexample:
+        """Return the finding with the smallest script; if `fresh`, each try has a new process."""
         players = self._players
         records = not self._found.findings  # the trace is that of the first one
         prompt = behaviour.prompt or self._found.prompt
 
         def play(moves: tuple[Move, ...], *, text: str = "", records: bool = False) -> Behaviour:
             job = Job(prompt=prompt, moves=moves, text=text, records=records)
-            return players.play_one(job, players.patience)
-
-        def find(behaviour: Behaviour) -> BrokenInvariant | None:
-            same = (other for other in behaviour.violations if other.key == violation.key)
-            return next(same, None)
+            return players.play_one(job, players.patience, fresh=fresh)
 
         def fails(moves: tuple[Move, ...]) -> bool:
             # Conversations side by side may meet in another order each time.
             times = SIDE_BY_SIDE_PLAYS if any(move.beside for move in moves) else 1
-            return all(find(play(moves)) is not None for _ in range(times))
+            return all(self._find(violation, play(moves)) is not None for _ in range(times))
 
         moves, length = behaviour.moves, len(behaviour.moves)
         # Twice: what fails only now and then cannot be made smaller, only noise would be left.
@@ -533,7 +569,7 @@ class Search:
         # Before: a value of a result would be another one without the results that came first.
         # After: a value that is needed may be the same in every run now.
         moves = _fix_values(moves, play, fails)
-        limit = MAX_HANGS if violation.invariant == HANG else MAX_RUNS
+        limit = MAX_HANGS if violation.invariant == HANG else MAX_FRESH if fresh else MAX_RUNS
         moves, _ = shrink(moves, fails, limit)
         if (fixed := _fix_values(moves, play, fails)) != moves:
             moves, _ = shrink(fixed, fails, limit)
@@ -541,7 +577,7 @@ class Search:
         # The text itself is what a person pastes, so it is what must fail.
         played = play(moves, text=script, records=records)
         self._found.trace = played.trace or self._found.trace
-        same = find(played)
+        same = self._find(violation, played)
         return Counterexample(
             violation.invariant,
             violation.message if same is None or violation.invariant == HANG else same.message,
@@ -638,6 +674,11 @@ def describe(found: Exploration) -> str:
         if finding.repeats:
             steps = len([move for move in finding.moves if move != END and not move.fault])
             how = f"the smallest script that breaks it ({steps} of {finding.found_with} messages):"
+        elif finding.keeps_state:
+            how = (
+                "the agent keeps something from one run to the next: this script broke it after"
+                " other behaviours, and not in a new process:"
+            )
         else:
             how = (
                 "the agent is not deterministic: the same script did not break it again, so it was"

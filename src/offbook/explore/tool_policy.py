@@ -145,6 +145,8 @@ def _classify(name: str, description: str, parameters: tuple[str, ...]) -> ToolC
         first = described[0]
         stems = (first, first.removesuffix("s"), first.removesuffix("es"))
         verb = next((word for word in stems if _is_verb(word)), "")
+        if described[:2] == ["ask", "for"]:  # a request, which returns no text of others
+            return ToolClass()
     outside = bool(OUTSIDE & {*words, *given, *described})
     if verb in POWERFUL and not (HARMLESS & {*words}):
         # `mail_count(…)` has no receiver; `mail(to, text)` has one.

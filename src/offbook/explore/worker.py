@@ -152,6 +152,7 @@ class Players:
             else:
                 self._folder = make_temp_folder()
                 opened.callback(remove_temp_folder, self._folder)
+                self._run_fresh = self._start(LocalEngine(fresh=True), opened)
                 self._run = self._run_here = self._start(self._engine, opened)
                 if not isinstance(self._engine, LocalEngine):
                     self._run_here = self._start(LocalEngine(), opened)
@@ -192,12 +193,22 @@ class Players:
             results[result.job.number] = result
         return [self._read(results[number]) for number in range(len(jobs))]
 
-    def play_one(self, job: Job, seconds: float | None = None, *, whole: bool = False) -> Behaviour:
-        """Return the behaviour of a job, which has so many seconds."""
+    def play_one(
+        self,
+        job: Job,
+        seconds: float | None = None,
+        *,
+        whole: bool = False,
+        fresh: bool = False,
+    ) -> Behaviour:
+        """Return the behaviour of a job, which has so many seconds.
+
+        If `fresh`, it is played in a new process.
+        """
         if self._stage is not None:
             return self._stage.play(job)
         sent = SentJob(0, job, seconds or self._deadline or 0, whole)
-        (result,) = self._run_here([sent])
+        (result,) = self._run_fresh([sent]) if fresh else self._run_here([sent])
         self._learn(result)
         return self._read(result)
 
