@@ -152,6 +152,22 @@ def test_an_agent_is_explored_without_a_world_and_its_saved_test_fails_until_it_
     assert "ZeroDivisionError" not in (run_python(*PYTEST, cwd=folder, imports=["openai"]).stdout)
 
 
+def test_a_world_that_raises_is_exit_code_2_with_its_place(folder: Path):
+    (folder / "closed.py").write_text("def world():\n    return {}['door']\n")
+    outcome = run(folder, "closed:world", "Hi")
+    assert outcome.returncode == 2
+    assert f"{folder}/closed.py:2: the world raised KeyError: 'door'" in outcome.stderr
+
+
+def test_a_world_that_makes_a_client_needs_no_key(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    world = "def world():\n    openai.OpenAI()\n    return bot\n"
+    (folder / "bots.py").write_text(f"{BOT}\n{world}")
+    options = ("--runs", "2", "--without", "crash")
+    outcome = run(folder, "bots:world", "Divide 100", *options, imports=["openai"])
+    assert outcome.returncode == 0, outcome.stderr
+
+
 def test_an_agent_that_makes_its_client_on_import_needs_no_key(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, cast
 
 import openai
@@ -11,7 +12,7 @@ import pytest
 from agents import Agent as OpenAIAgent
 from agents import function_tool
 
-from offbook import drive, session
+from offbook import call, drive, say, session, when
 from offbook.errors import InvariantBroken, UsageError
 from offbook.explore import Exploration, explore, replay, run_rendered
 from tests.explore.worlds import MOCKS, PROMPT, fixed_shop
@@ -45,11 +46,11 @@ def make_loop(flaw: str) -> Callable[[], Any]:
                     (choice.message.content or "").encode("latin-1")
                 if not calls and (flaw != "endless" or choice.message.content):
                     return choice.message.content or ""
-                for call in calls or ():
+                for made in calls or ():
                     if flaw == "conversation":
                         arguments = json.dumps({"name": "changed"})
                         messages[-1]["tool_calls"][0]["function"]["arguments"] = arguments
-                    messages.append({"role": "tool", "tool_call_id": call.id, "content": "found"})
+                    messages.append({"role": "tool", "tool_call_id": made.id, "content": "found"})
                 if not calls:
                     messages.append({"role": "user", "content": "Say something."})
                 if flaw == "growth":
@@ -143,3 +144,129 @@ def test_people_deny_in_some_behaviours_and_a_denied_tool_that_does_not_run_is_n
     found = explore(approving_agent(careless=False), PROMPT, note, runs=40, deadline=None)
     assert found.findings == []
     assert {True, False} == {*denied}
+
+
+def asking_session(answers: list[Any], **options: Any) -> Callable[[], Any]:
+    """Return a session whose tool asks in four dialogs, and notes the answers."""
+
+    def extension(api: Any) -> None:
+        @api.tool("find", parameters=TEXT)
+        async def find(params: Any, ctx: Any) -> str:
+            answers.append(await ctx.ui.confirm("Search?"))
+            answers.append(await ctx.ui.select("Where?", ["here", "there"]))
+            answers.append(await ctx.ui.input("Why?"))
+            answers.append(await ctx.ui.editor("How?"))
+            return "found"
+
+    return lambda: session(extensions=[extension], mock_tools=MOCKS, **options)
+
+
+def test_people_decline_the_dialogs_of_a_session_in_some_behaviours():
+    answers: list[Any] = []
+    explore(asking_session(answers), PROMPT, runs=40, deadline=None)
+    assert {*answers} == {True, False, "here", "", None}
+
+
+def test_a_dialog_that_the_world_answers_is_not_declined():
+    answers: list[Any] = []
+    mocks = {"confirm": True, "select": 1, "input": "x", "editor": "y"}
+    explore(asking_session(answers, mock_ui=mocks), PROMPT, runs=40, deadline=None)
+    assert {*answers} == {True, "there", "x", "y"}
+
+
+def test_an_effect_after_a_declined_dialog_has_a_script_with_the_person():
+    def world() -> Any:
+        removed: list[bool] = []
+
+        def extension(api: Any) -> None:
+            @api.tool("remove", parameters=TEXT)
+            async def remove(params: Any, ctx: Any) -> str:
+                removed.append(await ctx.ui.confirm("Remove it?"))
+                return "removed"
+
+        return session(extensions=[extension], mock_tools=MOCKS), removed
+
+    def approved(_: Any, removed: list[bool]) -> bool:
+        return all(removed)
+
+    (finding,) = find(world, approved).findings
+    assert 'person("Remove it?", deny),' in finding.script
+    with pytest.raises(InvariantBroken):
+        replay(world, run_rendered(finding.script), approved)
+
+
+PAY: Any = [{"type": "function", "function": {"name": "pay", "parameters": TEXT}}]
+
+
+def paying_loop(tries: int) -> Callable[[], Any]:
+    """Return the world of a loop that tries a tool again when it raises."""
+
+    def world() -> Any:
+        paid: list[str] = []
+
+        def pay(name: str) -> str:
+            paid.append(name)
+            return "paid"
+
+        def run_tool(arguments: str) -> str:
+            name = str(json.loads(arguments).get("name"))
+            for _ in range(tries):
+                with suppress(Exception):
+                    return pay(name)
+            return "error: it is not known whether it was paid"
+
+        def agent(prompt: str) -> str:
+            client = openai.OpenAI(max_retries=0)
+            messages: Any = [{"role": "user", "content": prompt}]
+            for _ in range(20):
+                reply = client.chat.completions.create(model="m", messages=messages, tools=PAY)
+                message: Any = reply.choices[0].message
+                messages.append(message.model_dump(exclude_none=True))
+                if not message.tool_calls:
+                    return message.content or ""
+                for made in message.tool_calls:
+                    content = run_tool(made.function.arguments)
+                    messages.append({"role": "tool", "tool_call_id": made.id, "content": content})
+            return "too many steps"
+
+        return drive(agent), paid
+
+    return world
+
+
+LOST = when("Pay Ada", [call("pay", {"name": "Ada"}), say("Done.")])
+
+
+def test_a_loop_that_tries_a_tool_with_a_lost_result_again_repeats_an_effect():
+    with pytest.raises(InvariantBroken, match="pay ran 3 times"):
+        replay(paying_loop(3), LOST, faults=["tool_lost"])
+
+
+@pytest.mark.parametrize("fault", ["tool_lost", "tool_error"])
+def test_a_loop_that_does_not_try_again_repeats_nothing(fault: str):
+    replay(paying_loop(1), LOST, faults=[fault])
+
+
+def test_a_tool_that_failed_before_it_ran_may_be_tried_again():
+    replay(paying_loop(3), LOST, faults=["tool_error@1"])
+
+
+@pytest.mark.parametrize("words", ["", "Done."])
+def test_what_an_agent_says_itself_is_accepted_after_an_empty_reply_only(words: str):
+    messages: Any = []
+
+    def agent(prompt: str) -> str:
+        client = openai.OpenAI(max_retries=0)
+        messages.append({"role": "user", "content": prompt})
+        reply = client.chat.completions.create(model="m", messages=messages, tools=TOOLS)
+        if reply.choices[0].message.content:
+            messages.append({"role": "assistant", "content": reply.choices[0].message.content})
+        messages.append({"role": "assistant", "content": "Sorry, something went wrong."})
+        return "Sorry"
+
+    script: Any = [[when("Find the chair", [say(words)]), when("Once more", [say("Done.")])]]
+    if words:
+        with pytest.raises(InvariantBroken, match="words that the model never said"):
+            replay(lambda: drive(agent), script)
+    else:
+        replay(lambda: drive(agent), script)

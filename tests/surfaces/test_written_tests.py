@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from offbook import Playbook, Recording, call, drive, say, when
+from offbook.files import dump_yaml, parse_yaml
 from offbook.people import allow, person
 from tests.forked import run_python
 from tests.surfaces.test_cassette_commands import run_offbook
@@ -117,6 +118,16 @@ def test_shop(offbook):
 '''
     )
     assert passes(shop)
+
+
+def test_parallel_tools_are_written_in_the_order_of_their_calls(shop: Path):
+    record(shop)
+    expected = write(shop, "tape.yaml")
+    tape: Any = parse_yaml((shop / "tape.yaml").read_text(), shop / "tape.yaml")
+    tape["interactions"][0]["tools"].reverse()  # the second call ended first
+    (shop / "tape.yaml").write_text(dump_yaml(tape))
+    (shop / "test_shop.py").unlink()
+    assert write(shop, "tape.yaml") == expected
 
 
 @pytest.mark.slow

@@ -22,11 +22,15 @@ T = TypeVar("T")
 
 
 class PersonQuestion(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What an agent asks a person: whether a `tool` may run with this `input`, or a `text`."""
+    """What an agent asks a person: whether a `tool` may run with this `input`, or a `text`.
+
+    `default` is the answer to a dialog that no script answers, or None.
+    """
 
     text: str = ""
     tool: str = ""
     input: Any = None
+    default: Any = None
 
     def __str__(self) -> str:
         if not self.tool:

@@ -56,6 +56,7 @@ ALPHABETS = "Fertig \u2013 12 \u20ac \u2713 \u65e5\u672c\u8a9e \U0001f389"
 LAST_MOVES = (Move(), Move(), REFUSED, Move(text=ALPHABETS), Move(text='{"answer": null}'))
 OTHER_ENDS = 0.15  # of the behaviours
 DENIALS = 0.4  # of the behaviours: people deny what the agent asks
+MAX_QUESTION = 80  # characters by which a dialog is known again
 NO_END = "the agent does not end"
 SECOND_CALLS = 1000  # the first number of the calls in a conversation beside another one
 NEARLY = 0.3  # of the repeated calls: with an argument that is nearly the same
@@ -96,6 +97,7 @@ class PatientPlaybook(Playbook):
 
     def __init__(self, first_call: int = 0) -> None:
         super().__init__(strict=False)
+        self.has_people = True
         self._call_count = first_call
         self._extra = 0
         self._last: Reply | None = None
@@ -106,7 +108,7 @@ class PatientPlaybook(Playbook):
         steps = self._queue.steps
         if steps and isinstance(action := steps[0].actions[0], Person) and action.matches(question):
             return await super().answer(question)
-        return allow
+        return allow if question.default is None else question.default
 
     async def reply(self, request: Request, /) -> Reply:
         """Return the next step; after the last one, the same words again."""
@@ -135,6 +137,7 @@ class GeneratedModel:
     """
 
     releases_held = True  # before it calls a function of the search
+    has_people = True
 
     def __init__(
         self, values: ArgumentValues, *, seed: str, steps: int, opening: Sequence[Move] = ()
@@ -183,11 +186,13 @@ class GeneratedModel:
 
     async def answer(self, question: PersonQuestion, /) -> Answer:
         """Allow what the agent asks, or deny it in some behaviours."""
-        del question
         made = next((move for move in reversed(self.moves) if move.calls), None)
         if not self._denies or made is None:
-            return allow
-        self.moves[self.moves.index(made)] = msgspec.structs.replace(made, denied=True)
+            return allow if question.default is None else question.default
+        changed = msgspec.structs.replace(made, denied=True)
+        if question.text and not question.tool:
+            changed = msgspec.structs.replace(made, declined=question.text[:MAX_QUESTION])
+        self.moves[self.moves.index(made)] = changed
         return deny
 
     def _add(self, move: Move) -> None:

@@ -74,7 +74,8 @@ class GeneratedCall(msgspec.Struct, frozen=True):
 class Move(msgspec.Struct, frozen=True):
     """One message of the model: calls, a text, or an error of the provider.
 
-    If `denied`, people deny what the agent asks about the calls. A move with a `prompt` is the next
+    If `denied`, people deny what the agent asks about the calls; `declined` is the text of a dialog
+    that they decline while one of them runs. A move with a `prompt` is the next
     prompt of the user instead; with `fresh`, in a new conversation with the same agent, and with
     `beside`, at the same time as the one before it. One with a
     `fault` is a fault of the whole run, such as `tool_lost@1`. One that `obeys` does what the text
@@ -86,11 +87,18 @@ class Move(msgspec.Struct, frozen=True):
     stop: ScriptedStop = "stop"
     status: int = 0
     denied: bool = False
+    declined: str = ""
     prompt: str = ""
     fresh: bool = False
     beside: bool = False
     fault: str = ""
     obeys: bool = False
+
+    @property
+    def questions(self) -> list[str]:
+        """What people deny: a tool, or the text of a dialog."""
+        tools = [made.tool for made in self.calls if self.denied]
+        return [*tools, self.declined] if self.declined else tools
 
     @property
     def size(self) -> int:
@@ -288,8 +296,7 @@ def _build_turn(session: Session, seen: list[Any], *, collects: bool) -> Turn:
         if move.text or not group or move.stop != "stop":
             group.append(say(move.text, stop=move.stop))
         actions.append(group if len(group) > 1 else group[0])
-        if move.denied:
-            actions += [person(made.tool, deny) for made in move.calls]
+        actions += [person(about, deny) for about in move.questions]
     return when(session.prompt, actions)
 
 
@@ -350,8 +357,7 @@ def _render_turn(session: Session, *, collects: bool) -> str:
             inner = "".join(f"{INDENT * 2}{part},\n" for part in parts)
             line = f"[\n{inner}{INDENT}]"
         lines.append(f"{INDENT}{line},")
-        if move.denied:
-            lines += [f"{INDENT}person({literal(made.tool)}, deny)," for made in move.calls]
+        lines += [f"{INDENT}person({literal(about)}, deny)," for about in move.questions]
     return "\n".join([*lines, "])"])
 
 

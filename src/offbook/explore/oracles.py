@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from offbook.errors import UsageError, require_known
+from offbook.exchange.messages import RAW_ARGUMENTS
 from offbook.exchange.model import compile_validator
 from offbook.explore.authority import AuthorityEvidence, check_authority
 from offbook.trace.events import (
     CHANGE,
+    ERROR,
     PERSON,
     REPLY,
     REQUEST,
@@ -23,8 +25,9 @@ from offbook.trace.events import (
 )
 
 if TYPE_CHECKING:
-    from offbook.exchange.messages import Message
+    from offbook.exchange.messages import JSON, Message
     from offbook.exchange.model import Request, Tool
+    from offbook.explore.plain_tools import PlainFaults
     from offbook.runs.run import Run
     from offbook.trace.events import Event
 
@@ -47,7 +50,7 @@ class RunEvidence:
     """A run, and the numbers of the events at which new conversations began.
 
     `authority` is what is known of a run with an instruction in a result. `beside` are the prompts
-    of two conversations that were side by side.
+    of two conversations that were side by side. `plain` watched the tools of a loop.
     """
 
     def __init__(
@@ -56,8 +59,10 @@ class RunEvidence:
         sessions: Sequence[int] = (),
         authority: AuthorityEvidence | None = None,
         beside: Sequence[str] = (),
+        plain: PlainFaults | None = None,
     ) -> None:
         self.run = run
+        self.plain = plain
         self.sessions = sessions
         self.authority = authority
         self.beside = beside
@@ -79,16 +84,42 @@ class Oracle(NamedTuple):
 
 
 def _check_conversation(evidence: RunEvidence) -> Iterator[tuple[str, str]]:
-    for event in evidence.run.events.named(CHANGE):
+    events = evidence.run.events
+    for event in events.named(CHANGE):
         change = ConversationChange.read(event)
-        if change.level == "fails":
-            yield change.what, change.text
+        if change.level != "fails":
+            continue
+        if change.what == "text" and change.expected == "nothing":
+            replies = [reply for reply in events.named(REPLY) if reply.seq < event.seq]
+            # The agent says something itself, such as "Sorry, something went wrong."
+            if replies and _is_unusable(replies[-1].data):
+                continue
+        yield change.what, change.text
+
+
+def _is_unusable(reply: JSON) -> bool:
+    """Return whether a reply is empty, refused or cut short, or has a call without arguments."""
+    if reply.get("stop", "stop") not in {"stop", "tool_use"}:
+        return True
+    blocks: list[JSON] = msgspec.to_builtins(reply["blocks"])
+    if not any(block.get("text") or block.get("name") for block in blocks):
+        return True
+    return any(RAW_ARGUMENTS in (block.get("arguments") or {}) for block in blocks)
 
 
 def _check_repeats(evidence: RunEvidence) -> Iterator[tuple[str, str]]:
     for change in evidence.changed_executions:
         if change.what == "again":
             yield change.expected.partition(":")[0], f"one call of the model: {change.got}"
+    if evidence.plain is not None:
+        replies = evidence.run.events.named(REPLY, ERROR)
+        yield from evidence.plain.find_repeated([[*_calls_of(reply)] for reply in replies])
+
+
+def _calls_of(reply: Event) -> Iterator[str]:
+    for block in reply.data.get("blocks", ()):
+        if (name := msgspec.to_builtins(block).get("name")) is not None:
+            yield name
 
 
 def _check_inputs(evidence: RunEvidence) -> Iterator[tuple[str, str]]:

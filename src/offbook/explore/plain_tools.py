@@ -7,19 +7,23 @@ function is exchanged while a behaviour runs, so that every reference to it has 
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from inspect import CO_COROUTINE, Signature, signature
 from operator import setitem
 from types import CodeType, FunctionType, MethodType, ModuleType
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
 from offbook.determinism.run_context import is_library
+from offbook.explore.tool_policy import classify
 from offbook.subjects.faulty_results import finish_call
 from offbook.trace.hub import current_faults
+
+if TYPE_CHECKING:
+    from offbook.exchange.model import Request, Tool
 
 MAX_OBJECTS = 3000
 NO_DATA = {"role", "parameters", "input_schema", "properties", "description"}
@@ -84,9 +88,9 @@ class PlainTools:
             except TypeError:
                 given = dict(named)
             given.pop("self", None)
-            inputs.append(given)
             faults = current_faults()
-            fault = None if faults is None else faults.for_call("tool", name)
+            fault = None if faults is None else faults.call_blocking("tool", name)
+            inputs.append(given)  # after it: one that fails has not run
 
             def finish(value: Any) -> Any:
                 return value if faults is None else finish_call(fault, value, faults)
@@ -117,6 +121,50 @@ class PlainTools:
         vars(function).setdefault("__signature__", declared)
         self._originals[id(function)] = original
         self._undo.append((function, code))
+
+
+class PlainFaults:
+    """Lets the faults of a run reach the tools of a loop, and notes which of them run again.
+
+    `agent` is the function that is driven; None for any other agent, whose tools have faults.
+    """
+
+    def __init__(self, agent: object) -> None:
+        self._tools = PlainTools(agent)
+        self._offered: dict[str, Tool] = {}
+        self._before: list[Counter[str]] = []  # what ran until each request
+
+    def note_request(self, request: Request) -> None:
+        """Find the functions of the tools, and note what has run so far."""
+        if not self._offered:
+            self._offered = {tool.name: tool for tool in request.tools}
+            self._tools.watch(self._offered)
+        self._before.append(self._count())
+
+    def close(self) -> None:
+        """Restore the functions."""
+        self._tools.close()
+
+    def find_repeated(self, replies: Sequence[Collection[str]]) -> Iterator[tuple[str, str]]:
+        """Yield each powerful tool that ran more often than the reply before had calls of it.
+
+        `replies` are the names of the tools that each reply calls. Only equal inputs count: a tool
+        may use another one.
+        """
+        ends = [*self._before[1:], self._count()]
+        for before, after, calls in zip(self._before, ends, replies, strict=False):
+            for key, times in (after - before).items():
+                name, _, given = key.partition(" ")
+                asked = [*calls].count(name)
+                if 0 < asked < times and classify(self._offered[name]).sink:
+                    yield name, f"one call of the model: {name} ran {times} times with {given}"
+
+    def _count(self) -> Counter[str]:
+        return Counter(
+            f"{name} {msgspec.json.encode(given, enc_hook=repr).decode()}"
+            for name, inputs in self._tools.inputs.items()
+            for given in inputs
+        )
 
 
 def _read_signature(function: FunctionType) -> Signature:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
+import traceback
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from contextvars import copy_context
 from hashlib import blake2b
 from inspect import (
@@ -22,7 +24,14 @@ import msgspec
 
 from offbook.determinism.faults import Faults
 from offbook.determinism.run_context import is_library, snapshot_variables
-from offbook.errors import PlaybookError, RunError, UnknownOutcome, UsageError
+from offbook.errors import (
+    InjectedFault,
+    OffbookError,
+    PlaybookError,
+    RunError,
+    UnknownOutcome,
+    UsageError,
+)
 from offbook.exchange.messages import RAW_ARGUMENTS
 from offbook.exchange.model import Tool
 from offbook.explore.argument_values import ArgumentValues
@@ -48,6 +57,7 @@ from offbook.explore.oracles import (
     check_run,
     list_verdicts,
 )
+from offbook.explore.plain_tools import PlainFaults
 from offbook.explore.sdk_conversions import SdkConversions, share_ssl_contexts
 from offbook.explore.side_by_side import SideBySide, load_turns
 from offbook.explore.tool_policy import ToolPolicy, join_policies
@@ -55,11 +65,12 @@ from offbook.files import ReusedFolder
 from offbook.runs.api import drive
 from offbook.runs.rehearsal import Rehearsal, RehearsalDefaults, use_defaults
 from offbook.runs.run import Run, SyncBridge, watch_termination
+from offbook.runs.wiring import set_missing_keys
 from offbook.subjects.frameworks.framework import is_documented_end
 from offbook.trace.events import ERROR, FAULT, REPLY, REQUEST
 
 if TYPE_CHECKING:
-    from types import TracebackType
+    from types import FrameType, TracebackType
 
     from offbook.exchange.model import ModelSource
     from offbook.explore.moves import Script
@@ -199,6 +210,8 @@ class Stage:
         self._folder = ReusedFolder()
         self._trace = trace
         self._stop_watching = watch_termination()
+        self._keys = ExitStack()  # a world may make a client that wants one
+        self._keys.enter_context(set_missing_keys())
         self._stop_sharing = share_ssl_contexts()
         self._conversions = SdkConversions()
 
@@ -209,6 +222,7 @@ class Stage:
         self._bridge.end()
         self._folder.remove()
         self._stop_watching()
+        self._keys.close()
         self._stop_sharing()
         self._conversions.stop()
 
@@ -291,6 +305,7 @@ class Stage:
         if len(script) > 1:
             _watch_prompts(rehearsal, model, fresh, sessions)
         watch = self._watch_attack(rehearsal, model, script, faults, state)
+        plain = None if watch is not None else _watch_loop(rehearsal, model, faults)
         error: BaseException | None = None
         try:
             try:
@@ -306,7 +321,7 @@ class Stage:
             self.last_run = run
             violations, undecided = self._check(run, state)
             authority = None if watch is None else watch.finish()
-            evidence = RunEvidence(run, sessions, authority, beside)
+            evidence = RunEvidence(run, sessions, authority, beside, plain)
             violations += check_run(evidence, self._without)
             gave_up = error is not None and self._is_end(error, run)
             if error is not None and not gave_up:
@@ -334,8 +349,9 @@ class Stage:
                 list_reached(run.events.all, described) if job.observes else (),
             )
         finally:
-            if watch is not None:
-                watch.close()
+            for opened in (watch, plain):
+                if opened is not None:
+                    opened.close()
             rehearsal.dispose(failed=True)
 
     def _watch_attack(
@@ -366,6 +382,9 @@ class Stage:
     def _is_end(self, error: BaseException, run: Run) -> bool:
         """Return whether an error is a documented way to end, or follows from a fault."""
         if isinstance(error, self._gives_up) or is_documented_end(error):
+            return True
+        # A loop without a `try` ends with the error of its tool.
+        if isinstance(error, InjectedFault) and _user_place(error.__traceback__):
             return True
         if isinstance(error, UnicodeEncodeError):  # a client sends no half of a character
             return is_library("".join(_list_places(error.__traceback__)[-1:]))
@@ -404,7 +423,18 @@ class Stage:
 
 def _open(world: World) -> tuple[Rehearsal, object]:
     """Return the rehearsal and the state of a new world."""
-    made = world()
+    try:
+        made = world()
+    except OffbookError:
+        raise
+    except Exception as error:
+        places = [*traceback.walk_tb(error.__traceback__)][1:]
+        frame, line = next((p for p in reversed(places) if not _is_of_library(p[0])), (None, 0))
+        raise UsageError(
+            f"the world raised {type(error).__name__}: {error}",
+            where=f"{frame.f_code.co_filename}:{line}" if frame is not None else "",
+            hint="call it alone first: it makes the agent, without a model",
+        ) from error
     pair = cast("tuple[object, ...]", made) if isinstance(made, tuple) else (made, None)
     if len(pair) != 2:  # noqa: PLR2004 - the rehearsal and the state
         raise UsageError(
@@ -413,6 +443,18 @@ def _open(world: World) -> tuple[Rehearsal, object]:
         )
     subject, state = pair
     return (subject if isinstance(subject, Rehearsal) else drive(subject)), state
+
+
+def _watch_loop(
+    rehearsal: Rehearsal, source: GeneratedModel | PatientPlaybook, faults: tuple[str, ...]
+) -> PlainFaults | None:
+    """Let the faults of a run reach the tools of a loop; None of any other agent."""
+    loop = getattr(getattr(rehearsal.subject, "adapter", None), "function", None)
+    if loop is None or not any(fault.startswith("tool_") for fault in faults):
+        return None
+    plain = PlainFaults(loop)
+    source.before_reply = plain.note_request
+    return plain
 
 
 def _watch_prompts(
@@ -466,6 +508,10 @@ def _crash(error: BaseException) -> BrokenInvariant:
     trace = error.__traceback__
     place = named[-1] if named else _user_place(trace) or "".join(_list_places(trace)[-1:])
     return BrokenInvariant(CRASH, f"the agent raised {kind}: {error}", f"{CRASH}: {kind} {place}")
+
+
+def _is_of_library(frame: FrameType) -> bool:
+    return is_library(frame.f_code.co_filename)
 
 
 def _user_place(trace: TracebackType | None) -> str:

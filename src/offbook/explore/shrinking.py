@@ -34,7 +34,7 @@ def _size(moves: Moves) -> int:
     size = 0
     for move in moves:
         options = (move.stop != "stop") + (move.status not in {0, 500}) + bool(move.status)
-        options += move.denied + move.fresh + move.beside
+        options += move.denied + bool(move.declined) + move.fresh + move.beside
         size += 1000 + 20 * options + (len(move.text) if move != END else 1)
         for made in move.calls:
             size += 200 + 20 * made.unknown + _value_size(made.arguments)
@@ -92,6 +92,8 @@ def _simpler_messages(move: Move) -> Iterator[Move]:
         yield replace(move, text="")
     if move.denied:
         yield replace(move, denied=False)
+    if move.declined:
+        yield replace(move, declined="")
     if move.fresh:
         yield replace(move, fresh=False, beside=False)
     if move.beside:

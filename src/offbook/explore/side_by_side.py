@@ -26,6 +26,7 @@ class SideBySide:
     """
 
     releases_held = True  # as both models do
+    has_people = True
 
     def __init__(self, first: Model, second: Model, prompts: tuple[str, str]) -> None:
         self.first = first

@@ -376,7 +376,8 @@ class UI:
     async def _ask_person(self, method: str, *args: Any) -> Any:
         """Return the answer of the script: to confirm is to allow, to cancel is to deny."""
         texts = [each for each in args if isinstance(each, str) and each]
-        answer = await self._context.ask(PersonQuestion(" ".join(texts)))
+        question = PersonQuestion(" ".join(texts), default=DEFAULTS[method])
+        answer = await self._context.ask(question)
         if isinstance(answer, Deny):
             return False if method == "confirm" else None
         if not isinstance(answer, Allow):

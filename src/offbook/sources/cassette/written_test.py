@@ -65,7 +65,9 @@ def write_test(file: CassetteFile, agent: str, name: str, origin: object) -> Wri
         people += asked
         words |= used
         skipped += [f"interaction {index + 1}: {kind}" for kind in unknown]
-        tools += [t for t in item.tools if not t.real and not t.tool.startswith((SERVER, HOST))]
+        tools += [
+            t for t in _in_order(item) if not t.real and not t.tool.startswith((SERVER, HOST))
+        ]
         calling = any(isinstance(block, ToolCall) for block in item.response.reply_blocks)
     mocks = _render_mocks(tools)
     lines = [f"def test_{_identifier(name)}(offbook):"]
@@ -103,6 +105,13 @@ def write_test(file: CassetteFile, agent: str, name: str, origin: object) -> Wri
         ]
     )
     return WrittenTest(text, skipped)
+
+
+def _in_order(item: Interaction) -> list[RecordedTool]:
+    """Return the tools in the order of their calls: parallel ones are recorded as they end."""
+    calls = [block.id for block in item.response.reply_blocks if isinstance(block, ToolCall)]
+    positions = {call_id: number for number, call_id in enumerate(calls)}
+    return sorted(item.tools, key=lambda tool: positions.get(tool.call, -1))
 
 
 def _new_prompt(item: Interaction) -> str:
