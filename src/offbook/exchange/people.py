@@ -24,7 +24,7 @@ T = TypeVar("T")
 class PersonQuestion(msgspec.Struct, frozen=True, omit_defaults=True):
     """What an agent asks a person: whether a `tool` may run with this `input`, or a `text`.
 
-    `default` is the answer to a dialog that no script answers, or None.
+    `default` is the answer without a script.
     """
 
     text: str = ""

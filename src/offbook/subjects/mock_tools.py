@@ -376,8 +376,8 @@ class UI:
     async def _ask_person(self, method: str, *args: Any) -> Any:
         """Return the answer of the script: to confirm is to allow, to cancel is to deny."""
         texts = [each for each in args if isinstance(each, str) and each]
-        question = PersonQuestion(" ".join(texts), default=DEFAULTS[method])
-        answer = await self._context.ask(question)
+        asked = PersonQuestion(" ".join(texts), default=DEFAULTS[method])
+        answer = await self._context.ask(asked)
         if isinstance(answer, Deny):
             return False if method == "confirm" else None
         if not isinstance(answer, Allow):
