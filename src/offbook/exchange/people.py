@@ -2,8 +2,6 @@
 
 A subject asks by `RunContext.ask`, whatever its framework calls it (an approval, an interrupt, an
 elicitation). The script answers: `person("refund", allow)`.
-
-In a conversation of several prompts, a `SimulatedPerson` also writes the prompts.
 """
 
 from __future__ import annotations
