@@ -17,7 +17,7 @@ from typing import Any, cast
 import pytest
 
 from offbook import session
-from offbook.errors import InvariantBroken, RunError, UsageError
+from offbook.errors import InvariantBroken, UsageError
 from offbook.explore import Counterexample, Exploration, explore, replay, run_rendered
 from offbook.runs import Run
 from tests.explore.worlds import MOCKS, PROMPT, broken_shop, fixed_shop
@@ -111,11 +111,11 @@ def test_an_error_of_the_world_is_raised_by_the_search():
     def world() -> Any:
         raise KeyError("no such file")
 
-    with pytest.raises(KeyError, match="no such file"):
+    with pytest.raises(UsageError, match=r"test_worker\.py:\d+: the world raised KeyError"):
         explore(world, PROMPT, runs=1)
 
 
-def test_an_error_that_cannot_be_sent_is_raised_with_its_text():
+def test_an_error_of_a_class_that_cannot_be_sent_is_raised_with_its_text():
     class OddError(Exception):
         def __init__(self, one: int, two: int) -> None:
             super().__init__(f"{one} and {two}")
@@ -123,7 +123,7 @@ def test_an_error_that_cannot_be_sent_is_raised_with_its_text():
     def world() -> Any:
         raise OddError(1, 2)
 
-    with pytest.raises(RunError, match="the world raised OddError: 1 and 2"):
+    with pytest.raises(UsageError, match="the world raised OddError: 1 and 2"):
         explore(world, PROMPT, runs=1)
 
 

@@ -508,22 +508,24 @@ class Search:
         """
         prompt = behaviour.prompt or self._found.prompt
         finding = self._shrink(behaviour, violation, number)
-        if not finding.repeats or self._find(violation, self._play_text(finding, prompt)):
+        if not finding.repeats or any(move.beside for move in finding.moves):
+            return finding
+
+        def play(moves: tuple[Move, ...], text: str = "") -> Behaviour:
+            job = Job(prompt=prompt, moves=moves, text=text)
+            return self._players.play_one(job, self._players.patience, fresh=True)
+
+        if self._find(violation, play(finding.moves, finding.script)) is not None:
             return finding
         once = behaviour.moves
         again = Move(prompt=f"Once more: {prompt}", fresh=True)
         for moves in (once, once if any(m.prompt for m in once) else (*once, again, *once)):
-            played = self._players.play_one(Job(prompt=prompt, moves=moves), fresh=True)
-            for other in played.violations:
+            for other in play(moves).violations:
                 longer = msgspec.structs.replace(behaviour, moves=moves)
                 found = self._shrink(longer, other, number, fresh=True)
                 if found.repeats:
                     return found
         return msgspec.structs.replace(finding, repeats=False, keeps_state=True)
-
-    def _play_text(self, finding: Counterexample, prompt: str) -> Behaviour:
-        job = Job(prompt=prompt, moves=finding.moves, text=finding.script)
-        return self._players.play_one(job, fresh=True)
 
     def _find(self, violation: BrokenInvariant, behaviour: Behaviour) -> BrokenInvariant | None:
         same = (other for other in behaviour.violations if other.key == violation.key)
