@@ -124,10 +124,7 @@ class PlainTools:
 
 
 class PlainFaults:
-    """Lets the faults of a run reach the tools of a loop, and notes which of them run again.
-
-    `agent` is the function that is driven; None for any other agent, whose tools have faults.
-    """
+    """Lets the faults of a run reach the tools of a loop, and notes which of them run again."""
 
     def __init__(self, agent: object) -> None:
         self._tools = PlainTools(agent)

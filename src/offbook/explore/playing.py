@@ -324,6 +324,8 @@ class Stage:
             evidence = RunEvidence(run, sessions, authority, beside, plain)
             violations += check_run(evidence, self._without)
             gave_up = error is not None and self._is_end(error, run)
+            if plain is not None:  # a loop without a `try` ends with the error of its tool
+                gave_up = gave_up or isinstance(error, InjectedFault)
             if error is not None and not gave_up:
                 crash = _crash(error)
                 if REASONS[crash.invariant][0] not in self._without:
@@ -382,9 +384,6 @@ class Stage:
     def _is_end(self, error: BaseException, run: Run) -> bool:
         """Return whether an error is a documented way to end, or follows from a fault."""
         if isinstance(error, self._gives_up) or is_documented_end(error):
-            return True
-        # A loop without a `try` ends with the error of its tool.
-        if isinstance(error, InjectedFault) and _user_place(error.__traceback__):
             return True
         if isinstance(error, UnicodeEncodeError):  # a client sends no half of a character
             return is_library("".join(_list_places(error.__traceback__)[-1:]))
