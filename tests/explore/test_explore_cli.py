@@ -6,11 +6,14 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from offbook.explore import Counterexample, Exploration
+from offbook.explore.explore_cli import explore_command
 from tests.explore import worlds
 from tests.forked import forked_command, run_python
 
@@ -255,3 +258,22 @@ def test_wrong_usage_is_exit_code_2(folder: Path, arguments: tuple[str, ...], me
     outcome = run(folder, *arguments)
     assert outcome.returncode == 2
     assert message in outcome.stderr
+
+
+def test_what_was_found_before_an_interruption_is_printed_and_saved(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def search(*_: object, progress: Callable[[Exploration], None], **__: object) -> None:
+        found = Exploration("Refund order 7", 0, behaviours=3)
+        found.findings.append(
+            Counterexample("never_twice", "twice", 'when("Refund", [say("Done.")])', 1, (), 1)
+        )
+        progress(found)
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("offbook.explore.search.explore", search)
+    arguments = ["shop:broken_shop", "Refund order 7", "--save", "test_found.py"]
+    outcome = CliRunner().invoke(explore_command, arguments)
+    assert 'when("Refund", [say("Done.")])' in outcome.output
+    assert 'say("Done.")' in (folder / "test_found.py").read_text()

@@ -124,7 +124,7 @@ def explore_command(  # noqa: PLR0913 - the options of the command
     as_json: bool,
 ) -> int:
     """Play generated models against an agent, and print the smallest scripts that break it."""
-    from offbook.explore.search import DEADLINE, explore
+    from offbook.explore.search import DEADLINE, describe, explore
 
     sys.path.insert(0, "")
     target = _read_target(arguments, save)
@@ -135,6 +135,31 @@ def explore_command(  # noqa: PLR0913 - the options of the command
     policies = [ToolPolicy(untrusted, powerful)] if untrusted or powerful else []
     exceptions = [import_object(name) for name in gives_up]
     live = sys.stderr.isatty() and not as_json
+    show = _show_progress if live else _MinuteLines() if minutes else None
+    unfinished: list[Exploration] = []  # with a finding
+
+    def note(found: Exploration) -> None:
+        unfinished[:] = [found] if found.findings else []
+        if show is not None:
+            show(found)
+
+    def report(found: Exploration) -> None:
+        saved = [finding for finding in found.findings if finding.repeats]
+        if save is not None and saved:
+            _save(save, saved, target, invariant, policies, gives_up, without, deadline)
+        if as_json:
+            print_json(_as_json(found))
+            return
+        click.echo(describe(found))
+        if save is not None and saved:
+            click.echo(f"saved: {save}; run it with: pytest {save}")
+        if save is not None and len(saved) < len(found.findings):
+            count = counted(len(found.findings) - len(saved), "finding")
+            click.echo(f"not saved: {count} whose script alone does not repeat it")
+        if trace is not None:
+            click.echo(f"trace: {trace}; show it with: offbook view {trace}")
+        _show_corpus(found, corpus)
+
     try:
         found = explore(
             target.world,
@@ -155,26 +180,15 @@ def explore_command(  # noqa: PLR0913 - the options of the command
             without=without,
             deadline=deadline,
             trace=trace,
-            progress=_show_progress if live else _MinuteLines() if minutes else None,
+            progress=note,
         )
     except InvariantBroken as error:
-        found = cast("Exploration", error.exploration)
-        saved = [finding for finding in found.findings if finding.repeats]
-        if save is not None and saved:
-            _save(save, saved, target, invariant, policies, gives_up, without, deadline)
-        if as_json:
-            print_json(_as_json(found))
-        else:
-            click.echo(str(error))
-            if save is not None and saved:
-                click.echo(f"saved: {save}; run it with: pytest {save}")
-            if save is not None and len(saved) < len(found.findings):
-                count = counted(len(found.findings) - len(saved), "finding")
-                click.echo(f"not saved: {count} whose script alone does not repeat it")
-            if trace is not None:
-                click.echo(f"trace: {trace}; show it with: offbook view {trace}")
-            _show_corpus(found, corpus)
+        report(cast("Exploration", error.exploration))
         return 1
+    except KeyboardInterrupt:
+        for found in unfinished:  # what was found so far is not lost
+            report(found)
+        raise
     finally:
         if live:
             click.echo("\r\x1b[K", nl=False, err=True)
