@@ -11,6 +11,7 @@ import openai
 import pytest
 from agents import Agent as OpenAIAgent
 from agents import function_tool
+from langchain_core.tools import tool
 
 from offbook import call, drive, say, session, when
 from offbook.errors import InvariantBroken, UsageError
@@ -270,3 +271,43 @@ def test_what_an_agent_says_itself_is_accepted_after_an_empty_reply_only(words: 
             replay(lambda: drive(agent), script)
     else:
         replay(lambda: drive(agent), script)
+
+
+@tool
+def list_chairs() -> str:
+    """List all chairs."""
+    return json.dumps([{"chair": number} for number in range(10)])
+
+
+LIST: Any = [{"type": "function", "function": {"name": "list_chairs", "parameters": {}}}]
+
+
+def cutting_loop(length: int, mark: str = "") -> Callable[[], Any]:
+    """Return the world of a loop that sends the beginning of a result, with a mark after it."""
+
+    def agent(prompt: str) -> str:
+        client = openai.OpenAI(max_retries=0)
+        messages: Any = [{"role": "user", "content": prompt}]
+        reply: Any = client.chat.completions.create(model="m", messages=messages, tools=LIST)
+        message = reply.choices[0].message
+        messages.append(message.model_dump(exclude_none=True))
+        for made in message.tool_calls:
+            content = str(list_chairs.invoke({}))[:length] + mark
+            messages.append({"role": "tool", "tool_call_id": made.id, "content": content})
+        reply = client.chat.completions.create(model="m", messages=messages, tools=LIST)
+        return str(reply.choices[0].message.content)
+
+    return lambda: drive(agent)
+
+
+CHAIRS = when("List the chairs", [call("list_chairs"), say("Done.")])
+
+
+def test_json_of_a_tool_that_the_agent_cuts_is_a_changed_conversation():
+    with pytest.raises(InvariantBroken, match="the JSON that list_chairs returned is cut after"):
+        replay(cutting_loop(40), CHAIRS)
+
+
+@pytest.mark.parametrize("length, mark", [(1000, ""), (40, " … (cut)")])
+def test_a_whole_result_and_one_that_says_it_is_cut_are_accepted(length: int, mark: str):
+    replay(cutting_loop(length, mark), CHAIRS)

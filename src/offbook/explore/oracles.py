@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from offbook.errors import UsageError, require_known
-from offbook.exchange.messages import RAW_ARGUMENTS
+from offbook.exchange.messages import RAW_ARGUMENTS, join_text
 from offbook.exchange.model import compile_validator
 from offbook.explore.authority import AuthorityEvidence, check_authority
+from offbook.secrets import excerpt
 from offbook.trace.events import (
     CHANGE,
     ERROR,
@@ -23,6 +24,7 @@ from offbook.trace.events import (
     ConversationChange,
     Verdict,
 )
+from offbook.trace.executions import read_executions, to_result_content
 
 if TYPE_CHECKING:
     from offbook.exchange.messages import JSON, Message
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 MIN_MARK = 8  # characters of a text that identifies a session
 MAX_GROWTH = 3  # times as many messages as were said
+SHOWN_END = 40  # characters before a cut
 
 
 class BrokenInvariant(msgspec.Struct, frozen=True):
@@ -69,10 +72,11 @@ class RunEvidence:
 
     @cached_property
     def changed_executions(self) -> list[ConversationChange]:
-        """What a tool did otherwise than the model wrote: another input, or more than once."""
+        """What a tool did otherwise than the model wrote, and than the request says."""
         if not self.run.events.named(TOOL_START):
             return []
-        return [change for change in self.run.changes if change.what in {"again", "input"}]
+        kinds = {"again", "input", "returned"}
+        return [change for change in self.run.changes if change.what in kinds]
 
 
 class Oracle(NamedTuple):
@@ -95,6 +99,33 @@ def _check_conversation(evidence: RunEvidence) -> Iterator[tuple[str, str]]:
             if replies and _is_unusable(replies[-1].data):
                 continue
         yield change.what, change.text
+    yield from _find_cut_results(evidence)
+
+
+def _find_cut_results(evidence: RunEvidence) -> Iterator[tuple[str, str]]:
+    """Yield the tools that returned JSON of which the model got the beginning only."""
+    if all(change.what != "returned" for change in evidence.changed_executions):
+        return
+    for call in read_executions(evidence.run.events.all).calls:
+        for execution in call.executions[-1:]:
+            end, result = execution.end, call.result
+            if end is None or end.content is msgspec.UNSET or result is None:
+                continue
+            returned = join_text(to_result_content(end.content))
+            sent = join_text(to_result_content(result.content))
+            if sent and returned.startswith(sent) and _is_json(returned) and not _is_json(sent):
+                shown = excerpt(sent[-SHOWN_END:], SHOWN_END)
+                yield "result", f"the JSON that {execution.tool} returned is cut after {shown!r}"
+
+
+def _is_json(text: str) -> bool:
+    if text[:1] not in {"{", "["}:
+        return False
+    try:
+        msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return False
+    return True
 
 
 def _is_unusable(reply: JSON) -> bool:
