@@ -954,6 +954,15 @@ def test_a_reply_with_a_fault_leaves_a_part_of_the_text():
     assert Talk([cut]).send([GO], [GO, says("A long answer"), NEXT]) == []
 
 
+@pytest.mark.parametrize("kind, level", [("truncate", "shown"), ("slow", "fails")])
+def test_a_fault_that_breaks_a_reply_off_may_leave_a_part_of_the_arguments(kind: Any, level: str):
+    whole = call("c1", "refund", number=7)
+    broken = Reply((whole,), fault=Fault(kind, 1))
+    sent = [GO, says("", call("c1", "refund")), returns("c1", "no number")]
+    changes = Talk([broken]).send([GO], sent)
+    assert [(found.what, found.level) for found in changes] == [("arguments", level)]
+
+
 def test_an_image_in_a_result_is_compared():
     def shows(data: str) -> Message:
         return Message("tool", (ToolResult("c1", (Image(data, "image/png"),)),))

@@ -152,6 +152,8 @@ class HistoryComparison:
         self._common = common
         # The model's latest text may be incomplete: a stream can end early.
         self._partial = known.request.stream or known.reply.fault is not None
+        # So may be the arguments of its calls, if a fault broke the response off.
+        self._broken = known.reply.fault is not None and known.reply.fault.kind != "slow"
         self._matches: list[int | None] = []  # of each item of the request: that of the known ones
         self._changes: list[ConversationChange] = []
         self._summaries: set[int] = set()  # the known parts after which a summary is
@@ -258,7 +260,9 @@ class HistoryComparison:
             found.call and (_is_repaired(found.call) or _has_defaults(found.call, call))
         ):
             what = "arguments" if found.call and found.call.name == call.name else "call"
-            self._add(what, item.message, found.shown, item.shown)
+            in_reply = found.position == self._positions[-1]
+            cut = self._broken and in_reply and what == "arguments"
+            self._add(what, item.message, found.shown, item.shown, "shown" if cut else "fails")
         return number
 
     def _find_text(self, item: Item, following: str, reached: int) -> int | None:
