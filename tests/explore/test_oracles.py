@@ -199,14 +199,18 @@ def test_an_effect_after_a_declined_dialog_has_a_script_with_the_person():
 PAY: Any = [{"type": "function", "function": {"name": "pay", "parameters": TEXT}}]
 
 
-def paying_loop(tries: int) -> Callable[[], Any]:
-    """Return the world of a loop that tries a tool again when it raises."""
+def paying_loop(tries: int, *, once: bool = False) -> Callable[[], Any]:
+    """Return the world of a loop that tries a tool again when it raises.
+
+    With `once`, the tool knows what it has paid.
+    """
 
     def world() -> Any:
         paid: list[str] = []
 
         def pay(name: str) -> str:
-            paid.append(name)
+            if not once or name not in paid:
+                paid.append(name)
             return "paid"
 
         def run_tool(arguments: str) -> str:
@@ -250,6 +254,10 @@ def test_a_loop_that_does_not_try_again_repeats_nothing(fault: str):
 
 def test_a_tool_that_failed_before_it_ran_may_be_tried_again():
     replay(paying_loop(3), LOST, faults=["tool_error@1"])
+
+
+def test_a_tool_that_changes_nothing_the_second_time_may_be_tried_again():
+    replay(paying_loop(3, once=True), LOST, faults=["tool_lost"])
 
 
 @pytest.mark.parametrize("words", ["", "Done."])

@@ -7,7 +7,7 @@ function is exchanged while a behaviour runs, so that every reference to it has 
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from inspect import CO_COROUTINE, Signature, signature
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from offbook.determinism.run_context import is_library
-from offbook.explore.tool_policy import classify
+from offbook.explore.tool_policy import classify, split_words
 from offbook.subjects.faulty_results import finish_call
 from offbook.trace.hub import current_faults
 
@@ -28,6 +28,12 @@ if TYPE_CHECKING:
 MAX_OBJECTS = 3000
 NO_DATA = {"role", "parameters", "input_schema", "properties", "description"}
 MIN_WORDS = 3  # of a text that may be data
+KEY_WORDS = {
+    "key",
+    "idempotency",
+    "nonce",
+    "token",
+}  # of a parameter by which repetitions are known
 PLACEHOLDER = "offbook: the function to call"
 
 
@@ -43,13 +49,19 @@ async def _call_async(*args: Any, **named: Any) -> Any:
 
 
 class PlainTools:
-    """Watches functions by the names of tools. `inputs` are what each one received."""
+    """Watches functions by the names of tools. `inputs` are what each one received.
 
-    def __init__(self, agent: object) -> None:
+    `describe` returns the state of the world as a text; `finished` are the inputs of the runs that
+    returned something, each with the state after it.
+    """
+
+    def __init__(self, agent: object, describe: Callable[[], str] = str) -> None:
         self._agent = agent
+        self._describe = describe
         self._undo: list[tuple[FunctionType, CodeType]] = []
         self._originals: dict[int, FunctionType] = {}
         self.inputs: dict[str, list[Any]] = {}
+        self.finished: dict[str, list[tuple[Any, str]]] = {}
 
     def watch(self, tools: Collection[str]) -> None:
         """Exchange the code of the functions with these names."""
@@ -71,6 +83,7 @@ class PlainTools:
     def _exchange(self, name: str, function: FunctionType) -> None:
         code = function.__code__
         inputs = self.inputs.setdefault(name, [])
+        finished = self.finished.setdefault(name, [])
         original = FunctionType(
             code,
             function.__globals__,
@@ -90,9 +103,10 @@ class PlainTools:
             given.pop("self", None)
             faults = current_faults()
             fault = None if faults is None else faults.call_blocking("tool", name)
-            inputs.append(given)  # after it: one that fails has not run
+            inputs.append(given)
 
             def finish(value: Any) -> Any:
+                finished.append((given, self._describe()))
                 return value if faults is None else finish_call(fault, value, faults)
 
             return finish
@@ -126,10 +140,11 @@ class PlainTools:
 class PlainFaults:
     """Lets the faults of a run reach the tools of a loop, and notes which of them run again."""
 
-    def __init__(self, agent: object) -> None:
-        self._tools = PlainTools(agent)
+    def __init__(self, agent: object, describe: Callable[[], str] | None) -> None:
+        self._has_state = describe is not None
+        self._tools = PlainTools(agent, describe or str)
         self._offered: dict[str, Tool] = {}
-        self._before: list[Counter[str]] = []  # what ran until each request
+        self._before: list[dict[str, int]] = []  # the runs of each tool until each request
 
     def note_request(self, request: Request) -> None:
         """Find the functions of the tools, and note what has run so far."""
@@ -142,26 +157,33 @@ class PlainFaults:
         """Restore the functions."""
         self._tools.close()
 
-    def find_repeated(self, replies: Sequence[Collection[str]]) -> Iterator[tuple[str, str]]:
+    def find_repeated(self, replies: Sequence[Sequence[str]]) -> Iterator[tuple[str, str]]:
         """Yield each powerful tool that ran more often than the reply before had calls of it.
 
         `replies` are the names of the tools that each reply calls. Only equal inputs count: a tool
-        may use another one.
+        may use another one. Runs after the first that leave the state of the world as it was repeat
+        no effect; without a state, those with an idempotency key.
         """
         ends = [*self._before[1:], self._count()]
         for before, after, calls in zip(self._before, ends, replies, strict=False):
-            for key, times in (after - before).items():
-                name, _, given = key.partition(" ")
-                asked = [*calls].count(name)
-                if 0 < asked < times and classify(self._offered[name]).sink:
-                    yield name, f"one call of the model: {name} ran {times} times with {given}"
+            for name in {*calls} & {*after}:
+                if not classify(self._offered[name]).sink:
+                    continue
+                runs = self._tools.finished[name][before.get(name, 0) : after[name]]
+                given: dict[str, Any] = runs[0][0] if runs else {}
+                states = [state for other, state in runs if other == given]
+                harmless = len({*states}) == 1 if self._has_state else _has_key(given)
+                if harmless or len(states) <= calls.count(name):
+                    continue
+                text = msgspec.json.encode(given, enc_hook=repr).decode()
+                yield name, f"one call of the model: {name} ran {len(states)} times with {text}"
 
-    def _count(self) -> Counter[str]:
-        return Counter(
-            f"{name} {msgspec.json.encode(given, enc_hook=repr).decode()}"
-            for name, inputs in self._tools.inputs.items()
-            for given in inputs
-        )
+    def _count(self) -> dict[str, int]:
+        return {name: len(runs) for name, runs in self._tools.finished.items()}
+
+
+def _has_key(given: dict[str, Any]) -> bool:
+    return any(KEY_WORDS & {*split_words(name)} for name in given)
 
 
 def _read_signature(function: FunctionType) -> Signature:

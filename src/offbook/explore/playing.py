@@ -305,7 +305,7 @@ class Stage:
         if len(script) > 1:
             _watch_prompts(rehearsal, model, fresh, sessions)
         watch = self._watch_attack(rehearsal, model, script, faults, state)
-        plain = None if watch is not None else _watch_loop(rehearsal, model, faults)
+        plain = None if watch is not None else _watch_loop(rehearsal, model, faults, state)
         error: BaseException | None = None
         try:
             try:
@@ -445,13 +445,17 @@ def _open(world: World) -> tuple[Rehearsal, object]:
 
 
 def _watch_loop(
-    rehearsal: Rehearsal, source: GeneratedModel | PatientPlaybook, faults: tuple[str, ...]
+    rehearsal: Rehearsal,
+    source: GeneratedModel | PatientPlaybook,
+    faults: tuple[str, ...],
+    state: object,
 ) -> PlainFaults | None:
     """Let the faults of a run reach the tools of a loop; None of any other agent."""
     loop = getattr(getattr(rehearsal.subject, "adapter", None), "function", None)
     if loop is None or not any(fault.startswith("tool_") for fault in faults):
         return None
-    plain = PlainFaults(loop)
+    home = type(state).__module__.partition(".")[0]
+    plain = PlainFaults(loop, None if state is None else lambda: _describe(state, home, set()))
     source.before_reply = plain.note_request
     return plain
 
