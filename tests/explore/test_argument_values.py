@@ -194,6 +194,32 @@ def test_the_constants_that_code_compares_with_are_found():
     assert {*find_constants(compares)} == {7310, 4242, "express", "slow", 3}
 
 
+CITIES = {"rome": 18, "oslo": -3}
+
+
+def test_the_keys_of_tables_are_found_but_not_those_of_schemas():
+    def looks_up(city: str, item: str) -> Any:
+        stock = {"lamp": 3, "chair": 5}
+        schema = {"type": "object", "properties": {}}
+        return CITIES.get(city), stock[item], schema
+
+    assert {*find_constants(looks_up)} == {"rome", "oslo", "lamp", "chair"}
+
+
+EXAMPLES = {
+    "Reserve items, such as lamp or chair.": {"lamp", "chair"},
+    "Weather of a city: Berlin, Rome or Oslo.": {"Berlin", "Rome", "Oslo"},
+    "A color, one of red, green and blue": {"red", "green", "blue"},
+    "Note: this is slow": set(),
+    "Args:\n    city: the city": set(),
+}
+
+
+@pytest.mark.parametrize("text", EXAMPLES)
+def test_the_examples_of_a_description_are_known(text: str):
+    assert {*learn(text).texts} == EXAMPLES[text]
+
+
 def test_the_constants_of_the_code_are_tried():
     assert 4242 in draw_many({"type": "integer"}, learn(""), constants=[4242])
 

@@ -21,6 +21,13 @@ if TYPE_CHECKING:
 
 _QUOTED = re.compile(r"\"([^\"\n]{1,60})\"|'([^'\n]{1,60})'")
 _WORD = re.compile(r"[A-Za-z][\w-]{2,}")
+# The words after "such as", and lists after a colon: "a city: Berlin, Rome or Oslo".
+_BETWEEN = r"(?:, (?:or |and )?| or | and )"
+_EXAMPLES = re.compile(
+    r"(?:\b(?:such as|for example|for instance|one of|either)|\be\.g\.)[ :]+"
+    rf"([\w-]+(?:{_BETWEEN}[\w-]+)*)|\w: ([\w-]+(?:{_BETWEEN}[\w-]+)+)",
+    re.IGNORECASE,
+)
 _DATE = re.compile(r"(\d{4})-(\d{2})-(\d{2})")
 _LAST_NUMBER = re.compile(r"\d{1,9}(?=\D*$)")
 _encode = msgspec.json.Encoder(enc_hook=repr).encode
@@ -87,7 +94,9 @@ NOTHING = Knowledge()
 def learn(text: str) -> Knowledge:
     """Return what a text names."""
     quoted = [one or other for one, other in _QUOTED.findall(text)]
-    found = [*find_in_text(text), *quoted]
+    lists = [one or other for one, other in _EXAMPLES.findall(text)]
+    examples = [word for words in lists for word in re.split(_BETWEEN, words)]
+    found = [*find_in_text(text), *quoted, *examples[:MAX_WORDS]]
     numbers = [value for value in found if not isinstance(value, str)]
     return Knowledge(tuple(dict.fromkeys(numbers)), tuple(dict.fromkeys(map(str, found))))
 

@@ -226,7 +226,7 @@ class AttackWatch:
         # A loop calls its tools itself: nothing else sees them.
         self._plain = PlainTools(getattr(self._agent, "function", None))
         self._data = ToolData()
-        self.own = _list_own_tools(rehearsal)
+        self.own = list_own_tools(rehearsal)
 
     def inject(self, fault: str, text: str) -> None:
         """Put a text into the results of a tool from now on."""
@@ -271,7 +271,7 @@ class AttackWatch:
         )
 
 
-def _list_own_tools(rehearsal: Rehearsal) -> Collection[str]:
+def list_own_tools(rehearsal: Rehearsal) -> Collection[str]:
     """Return the built-in tools of a session, which are there in every one."""
     from offbook.subjects.session.session import AgentSession
     from offbook.subjects.session.tools import BASH, EDIT, READ, WRITE

@@ -1,4 +1,4 @@
-"""The constants that the code of an agent compares with: limits, ids and words worth a try."""
+"""The constants of an agent's code that are worth a try: what it compares with, keys of tables."""
 
 from __future__ import annotations
 
@@ -12,10 +12,17 @@ from typing import Any, cast
 MAX_FUNCTIONS, MAX_CONSTANTS, MAX_KEYS, MAX_LENGTH = 80, 40, 12, 60
 COMPARISONS = {"COMPARE_OP", "CONTAINS_OP"}
 NEAR = 3  # instructions between a constant and its comparison
+# The keys of schemas, messages and results name nothing that exists.
+FORMS = frozenset(
+    """
+    type properties required description parameters function name role content tool_call_id messages
+    model input_schema is_error text id title items enum tool_use_id status
+    """.split()  # noqa: SIM905 - a table of words reads better than a list of strings
+)
 
 
 def find_constants(world: Callable[..., Any]) -> list[Any]:
-    """Return the constants in the comparisons of a function, and of those of its module it uses."""
+    """Return the constants of a function, and of those of its module that it uses."""
     found: dict[str, Any] = {}
     waiting: list[Any] = [world]
     visited: set[int] = set()
@@ -26,7 +33,7 @@ def find_constants(world: Callable[..., Any]) -> list[Any]:
         visited.add(id(function.__code__))
         package = (function.__module__ or "").partition(".")[0]
         for code in _nested(function.__code__):
-            for value in _compared(code, function.__globals__):
+            for value in (*_compared(code, names := function.__globals__), *_keys(code, names)):
                 found.setdefault(repr(value), value)
             for name in code.co_names:
                 used = function.__globals__.get(name)
@@ -69,6 +76,21 @@ def _compared(code: CodeType, names: dict[str, Any]) -> Iterator[Any]:
             yield from _scalars(instruction.argval)
         elif instruction.opname in {"LOAD_GLOBAL", "LOAD_NAME"}:
             yield from _scalars(names.get(instruction.argval))
+
+
+def _keys(code: CodeType, names: dict[str, Any]) -> Iterator[Any]:
+    """Yield the keys of the tables that the code makes, or has in its module."""
+    previous: Any = None
+    for instruction in dis.get_instructions(code):
+        table: Any = None
+        if instruction.opname == "BUILD_CONST_KEY_MAP":
+            table = previous
+        elif instruction.opname == "LOAD_GLOBAL":
+            table = names.get(instruction.argval)
+            table = cast("dict[Any, Any]", table) if isinstance(table, dict) else None
+        if table and FORMS.isdisjoint(table):
+            yield from _scalars(table)
+        previous = instruction.argval
 
 
 def _scalars(value: Any) -> Iterator[Any]:

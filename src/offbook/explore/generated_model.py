@@ -38,7 +38,7 @@ from offbook.sources.playbook.playbook import Playbook
 from offbook.trace.hub import release_held
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from offbook.exchange.messages import JSON
     from offbook.exchange.model import Reply, Request, Tool
@@ -55,6 +55,7 @@ REFUSED = Move(text="I cannot help with that.", stop="refusal")
 ALPHABETS = "Fertig \u2013 12 \u20ac \u2713 \u65e5\u672c\u8a9e \U0001f389"
 LAST_MOVES = (Move(), Move(), REFUSED, Move(text=ALPHABETS), Move(text='{"answer": null}'))
 OTHER_ENDS = 0.15  # of the behaviours
+SKIPPED = 0.6  # of the behaviours: without the built-in tools of a session
 DENIALS = 0.4  # of the behaviours: people deny what the agent asks
 MAX_QUESTION = 80  # characters by which a dialog is known again
 NO_END = "the agent does not end"
@@ -132,7 +133,8 @@ class GeneratedModel:
     """A source that makes up to `steps` moves, those of the `opening` first, then ends.
 
     The same seed gives the same moves for the same requests. `moves` are those made so far, and
-    `tools` the tools that the agent has offered. `begin` starts the moves for another prompt. With
+    `tools` the tools that the agent has offered; `own` are those that every session has, which some
+    behaviours do not call. `begin` starts the moves for another prompt. With
     an `attack`, it obeys the text of a tool, if the agent has the tools for it.
     """
 
@@ -156,6 +158,7 @@ class GeneratedModel:
         self._end = END
         if chance.random() < OTHER_ENDS:
             self._end, self._steps = chance.choice(LAST_MOVES), chance.randint(0, steps)
+        self._skips_own = chance.random() < SKIPPED
         self._session = 0
         self._calls = 0
         self._seen: list[Any] = []
@@ -166,6 +169,7 @@ class GeneratedModel:
         self._chosen: tuple[str, ...] = ()
         self._offered: tuple[Tool, ...] = ()
         self.requests = 0
+        self.own: Collection[str] = ()
         self.announce: Callable[[Move], object] = id
         self.attack: Attack | None = None
         self.before_reply: Callable[[Request], object] | None = None
@@ -296,6 +300,8 @@ class GeneratedModel:
 
     def _narrow(self, functions: list[Tool]) -> list[Tool]:
         """Return the tools that this behaviour calls."""
+        if self._skips_own and self.own:
+            functions = [tool for tool in functions if tool.name not in self.own] or functions
         if not self._favourites or len(functions) <= self._favourites:
             return functions
         if not self._chosen:

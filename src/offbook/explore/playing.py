@@ -35,7 +35,7 @@ from offbook.errors import (
 from offbook.exchange.messages import RAW_ARGUMENTS
 from offbook.exchange.model import Tool
 from offbook.explore.argument_values import ArgumentValues
-from offbook.explore.attack import Attack, AttackWatch
+from offbook.explore.attack import Attack, AttackWatch, list_own_tools
 from offbook.explore.authority import FAULT_KIND, read_instruction
 from offbook.explore.code_constants import find_constants
 from offbook.explore.corpus import list_reached
@@ -302,6 +302,8 @@ class Stage:
                 script = script[:1]
             script = [item if isinstance(item, str) else item.text for item in script]
         model = source.first if isinstance(source, SideBySide) else source
+        if isinstance(model, GeneratedModel):
+            model.own = list_own_tools(rehearsal)
         if len(script) > 1:
             _watch_prompts(rehearsal, model, fresh, sessions)
         watch = self._watch_attack(rehearsal, model, script, faults, state)
