@@ -200,13 +200,13 @@ CITIES = {"rome": 18, "oslo": -3}
 def test_the_keys_of_tables_are_found_but_not_those_of_schemas():
     def looks_up(city: str, item: str) -> Any:
         stock = {"lamp": 3, "chair": 5}
-        schema = {"type": "object", "properties": {}}
+        schema: Any = {"type": "object", "properties": {}}
         return CITIES.get(city), stock[item], schema
 
     assert {*find_constants(looks_up)} == {"rome", "oslo", "lamp", "chair"}
 
 
-EXAMPLES = {
+EXAMPLES: dict[str, set[str]] = {
     "Reserve items, such as lamp or chair.": {"lamp", "chair"},
     "Weather of a city: Berlin, Rome or Oslo.": {"Berlin", "Rome", "Oslo"},
     "A color, one of red, green and blue": {"red", "green", "blue"},
