@@ -125,6 +125,7 @@ def explore_command(  # noqa: PLR0913 - the options of the command
 ) -> int:
     """Play generated models against an agent, and print the smallest scripts that break it."""
     from offbook.explore.search import DEADLINE, describe, explore
+    from offbook.secrets import outgoing
 
     sys.path.insert(0, "")
     target = _read_target(arguments, save)
@@ -150,7 +151,8 @@ def explore_command(  # noqa: PLR0913 - the options of the command
         if as_json:
             print_json(_as_json(found))
             return
-        click.echo(describe(found))
+        # No terminal takes half a character.
+        click.echo(outgoing(describe(found)).encode("utf-8", "backslashreplace").decode())
         if save is not None and saved:
             click.echo(f"saved: {save}; run it with: pytest {save}")
         if save is not None and len(saved) < len(found.findings):

@@ -60,6 +60,7 @@ DENIALS = 0.4  # of the behaviours: people deny what the agent asks
 MAX_QUESTION = 80  # characters by which a dialog is known again
 NO_END = "the agent does not end"
 SECOND_CALLS = 1000  # the first number of the calls in a conversation beside another one
+MARKED = 0.05  # of the calls in the first conversation: a text that a later one must not know
 NEARLY = 0.3  # of the repeated calls: with an argument that is nearly the same
 PATIENCE = 20  # requests after the last move, before the agent counts as endless
 
@@ -323,6 +324,10 @@ class GeneratedModel:
         arguments = self._values.arguments(tool.schema, draw, tool.name, odd=odd)
         if shared is not None:
             arguments = {name: shared.setdefault(name, arguments[name]) for name in arguments}
+        if not self._session and draw.happens(MARKED):
+            properties: dict[str, Any] = tool.schema.get("properties") or {}
+            free = [name for name in arguments if properties.get(name) == {"type": "string"}]
+            arguments = {**arguments, **dict.fromkeys(free[:1], MARK)}
         return GeneratedCall(tool.name, arguments)
 
 

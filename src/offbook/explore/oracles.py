@@ -12,6 +12,7 @@ from offbook.errors import UsageError, require_known
 from offbook.exchange.messages import RAW_ARGUMENTS, join_text
 from offbook.exchange.model import compile_validator
 from offbook.explore.authority import AuthorityEvidence, check_authority
+from offbook.explore.generated_model import MARK
 from offbook.secrets import excerpt
 from offbook.trace.events import (
     CHANGE,
@@ -230,11 +231,14 @@ def _list_marks(events: Sequence[Event], start: int, later: Sequence[Request]) -
 
 def _marks_of(blocks: Any) -> Iterator[str]:
     for block in blocks:
-        data = msgspec.to_builtins(block)
+        data: JSON = msgspec.to_builtins(block)
         for key in ("id", "text"):
             value = data.get(key)
             if isinstance(value, str) and len(value) >= MIN_MARK:
                 yield value
+        # Other arguments may be in the code of the agent, too.
+        arguments: JSON = data.get("arguments") or {}
+        yield from (value for value in arguments.values() if value == MARK)
 
 
 def _list_texts(request: Request) -> Iterator[tuple[str, str]]:

@@ -175,8 +175,7 @@ class PlainFaults:
                 harmless = len({*states}) == 1 if self._has_state else _has_key(given)
                 if harmless or len(states) <= calls.count(name):
                     continue
-                text = msgspec.json.encode(given, enc_hook=repr).decode()
-                yield name, f"one call of the model: {name} ran {len(states)} times with {text}"
+                yield name, f"one call of the model: {name} ran {len(states)} times with {given}"
 
     def _count(self) -> dict[str, int]:
         return {name: len(runs) for name, runs in self._tools.finished.items()}

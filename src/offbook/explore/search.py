@@ -449,6 +449,9 @@ class Search:
                 continue
             self._shrunk[violation.key] += 1
             finding = self._minimize(behaviour, violation, number)
+            # A trace has half a character in another form than the state of the world.
+            if not _names_place(finding.key) and _has_half_character(finding.moves):
+                continue
             if self._add(finding):
                 self._keep(Job(prompt=behaviour.prompt, moves=finding.moves), finding)
         if behaviour.reached:
@@ -493,9 +496,13 @@ class Search:
     def _is_known(self, violation: BrokenInvariant, moves: tuple[Move, ...]) -> bool:
         """Return whether a violation has the cause of a finding, as far as the moves show it."""
         known = [other for other in self._found.findings if other.key == violation.key]
-        if known and (_names_place(violation.key) or self._shrunk[violation.key] >= MAX_SHRUNK):
+        if known and self._shrunk[violation.key] >= MAX_SHRUNK:
             return True
-        return any(_contains(moves, other.moves) for other in known)
+        # Another behaviour may have a script that repeats it.
+        repeated = [other for other in known if other.repeats]
+        if repeated and _names_place(violation.key):
+            return True
+        return any(_contains(moves, other.moves) for other in repeated)
 
     def _minimize(
         self, behaviour: Behaviour, violation: BrokenInvariant, number: int
@@ -631,6 +638,15 @@ def _contains(moves: Sequence[Move], smaller: Sequence[Move]) -> bool:
         for move in smaller
         if move != END
     )
+
+
+def _has_half_character(moves: Sequence[Move]) -> bool:
+    """Return whether an argument has half of a surrogate pair."""
+    try:
+        msgspec.json.encode([made.arguments for move in moves for made in move.calls])
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def _fix_values(
