@@ -319,3 +319,40 @@ def test_json_of_a_tool_that_the_agent_cuts_is_a_changed_conversation():
 @pytest.mark.parametrize("length, mark", [(1000, ""), (40, " … (cut)")])
 def test_a_whole_result_and_one_that_says_it_is_cut_are_accepted(length: int, mark: str):
     replay(cutting_loop(length, mark), CHAIRS)
+
+
+def weather_loop(*, by_name: bool) -> Callable[[], Any]:
+    """Return the world of a loop that keeps results by the name of the tool, or by the call."""
+
+    def find(name: str) -> str:
+        return f"found {name}"
+
+    def agent(prompt: str) -> str:
+        client = openai.OpenAI(max_retries=0)
+        messages: Any = [{"role": "user", "content": prompt}]
+        reply: Any = client.chat.completions.create(model="m", messages=messages, tools=TOOLS)
+        message = reply.choices[0].message
+        messages.append(message.model_dump(exclude_none=True))
+        results: dict[str, str] = {}
+        for made in message.tool_calls:
+            key = "find" if by_name else made.id
+            results[key] = find(**json.loads(made.function.arguments))
+        for made in message.tool_calls:
+            content = results["find" if by_name else made.id]
+            messages.append({"role": "tool", "tool_call_id": made.id, "content": content})
+        reply = client.chat.completions.create(model="m", messages=messages, tools=TOOLS)
+        return str(reply.choices[0].message.content)
+
+    return lambda: drive(agent)
+
+
+TWO = when("Go", [[call("find", {"name": "a"}), call("find", {"name": "b"})], say("Done.")])
+
+
+def test_a_result_of_another_call_is_a_changed_conversation():
+    with pytest.raises(InvariantBroken, match="find returned 'found a', and the model got"):
+        replay(weather_loop(by_name=True), TWO)
+
+
+def test_each_call_with_its_own_result_is_no_finding():
+    replay(weather_loop(by_name=False), TWO)

@@ -185,29 +185,6 @@ def test_a_script_that_breaks_only_a_used_process_is_reported_as_such():
     assert (finding.repeats, finding.keeps_state) == (False, True)
 
 
-def test_what_only_half_a_character_breaks_is_no_finding_of_an_invariant():
-    def no_halves(run: Run, state: Any):
-        texts = [call.input for call in run.events.tool_calls]
-        assert "\\ud83d" not in repr(texts), "half a character"
-
-    def extension(api: Any) -> None:
-        @api.tool("find", parameters={"type": "object", "properties": {"n": {"type": "string"}}})
-        def find(params: Any, ctx: Any) -> str:
-            return "found"
-
-    def world() -> Any:
-        return session(extensions=[extension], mock_tools=MOCKS)
-
-    halves: list[str] = []
-
-    def note(run: Run, state: Any):
-        halves.extend(text for text in [repr(run.events.tool_calls)] if "\\ud83d" in text)
-
-    explore(world, PROMPT, note, runs=MANY_RUNS, deadline=None)
-    assert halves  # the search tries it
-    assert explore(world, PROMPT, no_halves, runs=MANY_RUNS).findings == []
-
-
 def test_the_message_says_that_the_agent_keeps_something():
     opened: list[int] = []
 

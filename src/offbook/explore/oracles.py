@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from offbook.errors import UsageError, require_known
-from offbook.exchange.messages import RAW_ARGUMENTS, join_text
+from offbook.exchange.messages import RAW_ARGUMENTS, AnyBlock, find_calls, join_text
 from offbook.exchange.model import compile_validator
 from offbook.explore.authority import AuthorityEvidence, check_authority
 from offbook.explore.generated_model import MARK
@@ -17,6 +17,7 @@ from offbook.secrets import excerpt
 from offbook.trace.events import (
     CHANGE,
     ERROR,
+    FAULT,
     PERSON,
     REPLY,
     REQUEST,
@@ -28,9 +29,9 @@ from offbook.trace.events import (
 from offbook.trace.executions import read_executions, to_result_content
 
 if TYPE_CHECKING:
-    from offbook.exchange.messages import JSON, Message
+    from offbook.exchange.messages import JSON, Message, ToolCall
     from offbook.exchange.model import Request, Tool
-    from offbook.explore.plain_tools import PlainFaults
+    from offbook.explore.plain_tools import WatchedLoop
     from offbook.runs.run import Run
     from offbook.trace.events import Event
 
@@ -63,7 +64,7 @@ class RunEvidence:
         sessions: Sequence[int] = (),
         authority: AuthorityEvidence | None = None,
         beside: Sequence[str] = (),
-        plain: PlainFaults | None = None,
+        plain: WatchedLoop | None = None,
     ) -> None:
         self.run = run
         self.plain = plain
@@ -101,6 +102,10 @@ def _check_conversation(evidence: RunEvidence) -> Iterator[tuple[str, str]]:
                 continue
         yield change.what, change.text
     yield from _find_cut_results(evidence)
+    if evidence.plain is not None:
+        sent = {r.tool_call_id: r.text for r in evidence.run.events.tool_results}
+        if len(sent) > 1:
+            yield from evidence.plain.find_exchanged(_list_calls(evidence.run), sent)
 
 
 def _find_cut_results(evidence: RunEvidence) -> Iterator[tuple[str, str]]:
@@ -143,15 +148,15 @@ def _check_repeats(evidence: RunEvidence) -> Iterator[tuple[str, str]]:
     for change in evidence.changed_executions:
         if change.what == "again":
             yield change.expected.partition(":")[0], f"one call of the model: {change.got}"
-    if evidence.plain is not None:
-        replies = evidence.run.events.named(REPLY, ERROR)
-        yield from evidence.plain.find_repeated([[*_calls_of(reply)] for reply in replies])
+    if evidence.plain is not None and evidence.run.events.named(FAULT):
+        yield from evidence.plain.find_repeated(_list_calls(evidence.run))
 
 
-def _calls_of(reply: Event) -> Iterator[str]:
-    for block in reply.data.get("blocks", ()):
-        if (name := msgspec.to_builtins(block).get("name")) is not None:
-            yield name
+def _list_calls(run: Run) -> list[list[ToolCall]]:
+    """Return the calls of each reply; an error of the provider has none."""
+    replies = [reply.data.get("blocks", ()) for reply in run.events.named(REPLY, ERROR)]
+    blocks = msgspec.convert(msgspec.to_builtins(replies), list[tuple[AnyBlock, ...]])
+    return [[*find_calls(reply)] for reply in blocks]
 
 
 def _check_inputs(evidence: RunEvidence) -> Iterator[tuple[str, str]]:

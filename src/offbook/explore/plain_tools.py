@@ -8,12 +8,12 @@ function is exchanged while a behaviour runs, so that every reference to it has 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from inspect import CO_COROUTINE, Signature, signature
 from operator import setitem
 from types import CodeType, FunctionType, MethodType, ModuleType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 
@@ -23,6 +23,7 @@ from offbook.subjects.faulty_results import finish_call
 from offbook.trace.hub import current_faults
 
 if TYPE_CHECKING:
+    from offbook.exchange.messages import ToolCall
     from offbook.exchange.model import Request, Tool
 
 MAX_OBJECTS = 3000
@@ -48,11 +49,19 @@ async def _call_async(*args: Any, **named: Any) -> Any:
     return await function(*args, **named)
 
 
+class FinishedRun(NamedTuple):
+    """What a function received and returned, and the state of the world after it."""
+
+    given: dict[str, Any]
+    state: str
+    value: Any
+
+
 class PlainTools:
     """Watches functions by the names of tools. `inputs` are what each one received.
 
-    `describe` returns the state of the world as a text; `finished` are the inputs of the runs that
-    returned something, each with the state after it.
+    `describe` returns the state of the world as a text; `finished` are the runs that returned
+    something.
     """
 
     def __init__(self, agent: object, describe: Callable[[], str] = str) -> None:
@@ -61,7 +70,7 @@ class PlainTools:
         self._undo: list[tuple[FunctionType, CodeType]] = []
         self._originals: dict[int, FunctionType] = {}
         self.inputs: dict[str, list[Any]] = {}
-        self.finished: dict[str, list[tuple[Any, str]]] = {}
+        self.finished: dict[str, list[FinishedRun]] = {}
 
     def watch(self, tools: Collection[str]) -> None:
         """Exchange the code of the functions with these names."""
@@ -106,7 +115,7 @@ class PlainTools:
             inputs.append(given)
 
             def finish(value: Any) -> Any:
-                finished.append((given, self._describe()))
+                finished.append(FinishedRun(given, self._describe(), value))
                 return value if faults is None else finish_call(fault, value, faults)
 
             return finish
@@ -137,8 +146,8 @@ class PlainTools:
         self._undo.append((function, code))
 
 
-class PlainFaults:
-    """Lets the faults of a run reach the tools of a loop, and notes which of them run again."""
+class WatchedLoop:
+    """Lets the faults of a run reach the tools of a loop, and notes what they did."""
 
     def __init__(self, agent: object, describe: Callable[[], str] | None) -> None:
         self._has_state = describe is not None
@@ -157,25 +166,56 @@ class PlainFaults:
         """Restore the functions."""
         self._tools.close()
 
-    def find_repeated(self, replies: Sequence[Sequence[str]]) -> Iterator[tuple[str, str]]:
+    def find_repeated(self, replies: Sequence[Sequence[ToolCall]]) -> Iterator[tuple[str, str]]:
         """Yield each powerful tool that ran more often than the reply before had calls of it.
 
-        `replies` are the names of the tools that each reply calls. Only equal inputs count: a tool
-        may use another one. Runs after the first that leave the state of the world as it was repeat
-        no effect; without a state, those with an idempotency key.
+        `replies` are the calls of each reply. Only equal inputs count: a tool may use another one.
+        Runs after the first that leave the state of the world as it was repeat no effect; without
+        a state, those with an idempotency key.
         """
-        ends = [*self._before[1:], self._count()]
-        for before, after, calls in zip(self._before, ends, replies, strict=False):
-            for name in {*calls} & {*after}:
+        for calls, ran in self._split(replies):
+            names = [made.name for made in calls]
+            for name in {*names} & {*ran}:
                 if not classify(self._offered[name]).sink:
                     continue
-                runs = self._tools.finished[name][before.get(name, 0) : after[name]]
-                given: dict[str, Any] = runs[0][0] if runs else {}
-                states = [state for other, state in runs if other == given]
+                given = ran[name][0].given if ran[name] else {}
+                states = [one.state for one in ran[name] if one.given == given]
                 harmless = len({*states}) == 1 if self._has_state else _has_key(given)
-                if harmless or len(states) <= calls.count(name):
-                    continue
-                yield name, f"one call of the model: {name} ran {len(states)} times with {given}"
+                if not harmless and len(states) > names.count(name):
+                    times = f"{name} ran {len(states)} times with {given}"
+                    yield name, f"one call of the model: {times}"
+
+    def find_exchanged(
+        self, replies: Sequence[Sequence[ToolCall]], sent: Mapping[str, str]
+    ) -> Iterator[tuple[str, str]]:
+        """Yield each call whose result is that of another call of the same reply.
+
+        `sent` are the texts of the results by the ids of the calls.
+        """
+        for calls, ran in self._split(replies):
+            returned: dict[str, str] = {}
+            for made in calls:
+                runs = [r for r in ran.get(made.name, ()) if r.given == made.arguments]
+                # Two equal calls cannot be told apart.
+                if len(runs) == 1 and isinstance(runs[0].value, str):
+                    returned[made.id] = runs[0].value
+            for call_id, own in returned.items():
+                got = sent.get(call_id, own)
+                if got != own and got in returned.values():
+                    name = next(made.name for made in calls if made.id == call_id)
+                    yield (
+                        name,
+                        f"{name} returned {own!r}, and the model got {got!r} of another call",
+                    )
+
+    def _split(
+        self, replies: Sequence[Sequence[ToolCall]]
+    ) -> Iterator[tuple[Sequence[ToolCall], dict[str, list[FinishedRun]]]]:
+        """Yield the calls of each reply with what ran after it."""
+        ends = [*self._before[1:], self._count()]
+        finished = self._tools.finished
+        for before, after, calls in zip(self._before, ends, replies, strict=False):
+            yield calls, {n: finished[n][before.get(n, 0) : end] for n, end in after.items()}
 
     def _count(self) -> dict[str, int]:
         return {name: len(runs) for name, runs in self._tools.finished.items()}

@@ -57,7 +57,7 @@ from offbook.explore.oracles import (
     check_run,
     list_verdicts,
 )
-from offbook.explore.plain_tools import PlainFaults
+from offbook.explore.plain_tools import WatchedLoop
 from offbook.explore.sdk_conversions import SdkConversions, share_ssl_contexts
 from offbook.explore.side_by_side import SideBySide, load_turns
 from offbook.explore.tool_policy import ToolPolicy, join_policies
@@ -307,7 +307,7 @@ class Stage:
         if len(script) > 1:
             _watch_prompts(rehearsal, model, fresh, sessions)
         watch = self._watch_attack(rehearsal, model, script, faults, state)
-        plain = None if watch is not None else _watch_loop(rehearsal, model, faults, state)
+        plain = None if watch is not None else _watch_loop(rehearsal, model, state)
         error: BaseException | None = None
         try:
             try:
@@ -449,15 +449,14 @@ def _open(world: World) -> tuple[Rehearsal, object]:
 def _watch_loop(
     rehearsal: Rehearsal,
     source: GeneratedModel | PatientPlaybook,
-    faults: tuple[str, ...],
     state: object,
-) -> PlainFaults | None:
-    """Let the faults of a run reach the tools of a loop; None of any other agent."""
+) -> WatchedLoop | None:
+    """Watch the tools of a loop; None of any other agent."""
     loop = getattr(getattr(rehearsal.subject, "adapter", None), "function", None)
-    if loop is None or not any(fault.startswith("tool_") for fault in faults):
+    if loop is None:
         return None
     home = type(state).__module__.partition(".")[0]
-    plain = PlainFaults(loop, None if state is None else lambda: _describe(state, home, set()))
+    plain = WatchedLoop(loop, None if state is None else lambda: _describe(state, home, set()))
     source.before_reply = plain.note_request
     return plain
 

@@ -449,9 +449,6 @@ class Search:
                 continue
             self._shrunk[violation.key] += 1
             finding = self._minimize(behaviour, violation, number)
-            # A trace has half a character in another form than the state of the world.
-            if not _names_place(finding.key) and _has_half_character(finding.moves):
-                continue
             if self._add(finding):
                 self._keep(Job(prompt=behaviour.prompt, moves=finding.moves), finding)
         if behaviour.reached:
@@ -638,15 +635,6 @@ def _contains(moves: Sequence[Move], smaller: Sequence[Move]) -> bool:
         for move in smaller
         if move != END
     )
-
-
-def _has_half_character(moves: Sequence[Move]) -> bool:
-    """Return whether an argument has half of a surrogate pair."""
-    try:
-        msgspec.json.encode([made.arguments for move in moves for made in move.calls])
-    except UnicodeEncodeError:
-        return True
-    return False
 
 
 def _fix_values(
