@@ -49,7 +49,7 @@ async def _call_async(*args: Any, **named: Any) -> Any:
     return await function(*args, **named)
 
 
-class FinishedRun(NamedTuple):
+class FinishedTool(NamedTuple):
     """What a function received and returned, and the state of the world after it."""
 
     given: dict[str, Any]
@@ -70,7 +70,7 @@ class PlainTools:
         self._undo: list[tuple[FunctionType, CodeType]] = []
         self._originals: dict[int, FunctionType] = {}
         self.inputs: dict[str, list[Any]] = {}
-        self.finished: dict[str, list[FinishedRun]] = {}
+        self.finished: dict[str, list[FinishedTool]] = {}
 
     def watch(self, tools: Collection[str]) -> None:
         """Exchange the code of the functions with these names."""
@@ -115,7 +115,7 @@ class PlainTools:
             inputs.append(given)
 
             def finish(value: Any) -> Any:
-                finished.append(FinishedRun(given, self._describe(), value))
+                finished.append(FinishedTool(given, self._describe(), value))
                 return value if faults is None else finish_call(fault, value, faults)
 
             return finish
@@ -210,7 +210,7 @@ class WatchedLoop:
 
     def _split(
         self, replies: Sequence[Sequence[ToolCall]]
-    ) -> Iterator[tuple[Sequence[ToolCall], dict[str, list[FinishedRun]]]]:
+    ) -> Iterator[tuple[Sequence[ToolCall], dict[str, list[FinishedTool]]]]:
         """Yield the calls of each reply with what ran after it."""
         ends = [*self._before[1:], self._count()]
         finished = self._tools.finished
