@@ -31,7 +31,7 @@ from offbook.trace.executions import read_executions, to_result_content
 if TYPE_CHECKING:
     from offbook.exchange.messages import JSON, Message, ToolCall
     from offbook.exchange.model import Request, Tool
-    from offbook.explore.plain_tools import WatchedLoop
+    from offbook.explore.plain_tools import LoopWatch
     from offbook.runs.run import Run
     from offbook.trace.events import Event
 
@@ -64,7 +64,7 @@ class RunEvidence:
         sessions: Sequence[int] = (),
         authority: AuthorityEvidence | None = None,
         beside: Sequence[str] = (),
-        plain: WatchedLoop | None = None,
+        plain: LoopWatch | None = None,
     ) -> None:
         self.run = run
         self.plain = plain

@@ -146,7 +146,7 @@ class PlainTools:
         self._undo.append((function, code))
 
 
-class WatchedLoop:
+class LoopWatch:
     """Lets the faults of a run reach the tools of a loop, and notes what they did."""
 
     def __init__(self, agent: object, describe: Callable[[], str] | None) -> None:

@@ -57,7 +57,7 @@ from offbook.explore.oracles import (
     check_run,
     list_verdicts,
 )
-from offbook.explore.plain_tools import WatchedLoop
+from offbook.explore.plain_tools import LoopWatch
 from offbook.explore.sdk_conversions import SdkConversions, share_ssl_contexts
 from offbook.explore.side_by_side import SideBySide, load_turns
 from offbook.explore.tool_policy import ToolPolicy, join_policies
@@ -450,13 +450,13 @@ def _watch_loop(
     rehearsal: Rehearsal,
     source: GeneratedModel | PatientPlaybook,
     state: object,
-) -> WatchedLoop | None:
+) -> LoopWatch | None:
     """Watch the tools of a loop; None of any other agent."""
     loop = getattr(getattr(rehearsal.subject, "adapter", None), "function", None)
     if loop is None:
         return None
     home = type(state).__module__.partition(".")[0]
-    plain = WatchedLoop(loop, None if state is None else lambda: _describe(state, home, set()))
+    plain = LoopWatch(loop, None if state is None else lambda: _describe(state, home, set()))
     source.before_reply = plain.note_request
     return plain
 
