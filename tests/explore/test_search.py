@@ -185,6 +185,24 @@ def test_a_script_that_breaks_only_a_used_process_is_reported_as_such():
     assert (finding.repeats, finding.keeps_state) == (False, True)
 
 
+def test_what_only_half_a_character_breaks_is_no_finding_of_an_invariant():
+    def no_halves(run: Run, shop: Any):
+        assert "\\ud83d" not in repr(run.events.tool_calls), "half a character"
+
+    def world() -> Any:
+        def extension(api: Any) -> None:
+            @api.tool(
+                "find", parameters={"type": "object", "properties": {"n": {"type": "string"}}}
+            )
+            def find(params: Any, ctx: Any) -> str:
+                return "found"
+
+        return session(extensions=[extension], mock_tools=MOCKS)
+
+    assert find(world, no_halves, runs=MANY_RUNS, values={"n": ["\ud83d", "a"]})  # it is tried
+    assert explore(world, PROMPT, no_halves, runs=MANY_RUNS).findings == []
+
+
 def test_the_message_says_that_the_agent_keeps_something():
     opened: list[int] = []
 

@@ -218,7 +218,8 @@ def explore(  # noqa: PLR0913 - the options of a search
     found = Exploration(prompts[0], seed)
     stored = None if corpus is None else Corpus(Path(corpus))
     with Players(plan, deadline, choose_engine(engine, address, jobs)) as players:
-        search = Search(players, found, without, stored, progress)
+        halves = _is_half(values)  # of the user: then they are meant
+        search = Search(players, found, without, stored, progress, ignores_halves=not halves)
         if depth:
             arguments = ArgumentValues(values or {}, "\n".join(prompts))
             search.enumerate(arguments, depth, runs)
@@ -378,10 +379,13 @@ class Search:
         without: Sequence[str] = (),
         corpus: Corpus | None = None,
         progress: Progress | None = None,
+        *,
+        ignores_halves: bool = False,
     ) -> None:
         self._players = players
         self._found = found
         self._without = {ORACLES[name].title for name in without}
+        self._ignores_halves = ignores_halves
         self._corpus = corpus
         self._progress = progress
         self._shrunk: Counter[str] = Counter()
@@ -449,6 +453,9 @@ class Search:
                 continue
             self._shrunk[violation.key] += 1
             finding = self._minimize(behaviour, violation, number)
+            # A trace has half a character in another form than the state of the world.
+            if self._ignores_halves and not _names_place(finding.key) and _has_half(finding.moves):
+                continue
             if self._add(finding):
                 self._keep(Job(prompt=behaviour.prompt, moves=finding.moves), finding)
         if behaviour.reached:
@@ -635,6 +642,19 @@ def _contains(moves: Sequence[Move], smaller: Sequence[Move]) -> bool:
         for move in smaller
         if move != END
     )
+
+
+def _has_half(moves: Sequence[Move]) -> bool:
+    """Return whether an argument has half of a surrogate pair."""
+    return _is_half([made.arguments for move in moves for made in move.calls])
+
+
+def _is_half(value: object) -> bool:
+    try:
+        msgspec.json.encode(value, enc_hook=repr)
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def _fix_values(
