@@ -99,7 +99,6 @@ class PatientPlaybook(Playbook):
 
     def __init__(self, first_call: int = 0) -> None:
         super().__init__(strict=False)
-        self.has_people = True
         self._call_count = first_call
         self._extra = 0
         self._last: Reply | None = None
