@@ -1,22 +1,23 @@
 """The pytest plugin: the fixture `offbook` and its options.
 
-pytest imports this module at every start. Everything else is imported when a test uses the fixture.
+pytest imports this module and its package, a table of the capabilities, at every start. Everything
+else is imported when a test uses the fixture, and the module of a capability by the table.
 """
 
 from __future__ import annotations
 
 import sys
 import warnings
-from contextlib import ExitStack
+from contextlib import nullcontext, suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from offbook.surfaces.capabilities import CAPABILITIES
+from pytest_offbook import FILES, FIXTURES, IMPORTS, MARKERS, OPTIONS, SETTINGS
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Container, Generator, Iterable, Iterator
 
     from offbook.surfaces.fixtures import (
         FakeCli,
@@ -33,56 +34,16 @@ SCOPED_MODULES = ("offbook.host.host_scope", "offbook.trace.steps")
 
 FAKE_MODULE = "offbook.host.fake_cli"
 
-# The modules of the capabilities. They are not pytest plugins: each one costs pytest 3 ms at every
-# start, used or not. So their options, fixtures and configuration are registered here.
-MODULES: list[Any] = [
-    import_module(f"offbook.{name}.{module}") for name, module in CAPABILITIES.items() if module
-]
-for _module in MODULES:
-    globals().update({name: pytest.fixture(f) for name, f in _module.FIXTURES.items()})
-
-TRACES_HELP = """Keep the traces of failing tests in the folder DIR (default: .offbook/traces); \
-`all` keeps the traces of all tests, `never` keeps none."""
-
-RECORD_HELP = """Send requests to the real model, with your keys, and record the cassettes of \
-tests (`offbook.cassette()`). Without it they are replayed."""
-
-UPDATE_HELP = """Write expected files that do not match instead of failing: goldens of requests \
-(`offbook.check_requests(run)`), of transcripts (`assert_golden_transcript`), and snapshots \
-(`snapshot_matches`). Refused in CI."""
-
-
-ALLOW_HELP = """Addresses that tests with the fixture `offbook` may reach outside of a run, such \
-as `db.internal:5432`; `allow=` of drive() permits them in a run."""
-
-FRAMES_HELP = """Show the frames of Offbook in the tracebacks of failed runs, as `--full-trace` \
-does for all frames."""
-
-GITHUB_HELP = """In GitHub Actions, print an annotation for each failed test and write the \
-summary of the step; elsewhere it does nothing."""
-
-EXTEND_HELP = (
-    """Replay the cassettes of tests, and record only the requests that they do not have."""
-)
+globals().update(FIXTURES)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options for traces and recording."""
+    """Add the options and the settings of the table."""
     group = parser.getgroup("offbook", "test AI agents without the model")
-    group.addoption("--offbook-traces", metavar="DIR|all|never", default=None, help=TRACES_HELP)
-    parser.addini("offbook_traces", TRACES_HELP, default="")
-    group.addoption("--offbook-record", action="store_true", help=RECORD_HELP)
-    group.addoption("--offbook-record-new", action="store_true", help=EXTEND_HELP)
-    group.addoption("--offbook-update", action="store_true", help=UPDATE_HELP)
-    group.addoption("--offbook-github", action="store_true", help=GITHUB_HELP)
-    parser.addini("offbook_allow", ALLOW_HELP, type="linelist", default=[])
-    parser.addini("offbook_full_tracebacks", FRAMES_HELP, type="bool", default=False)
-    for module in MODULES:
-        module.add_options(parser)
-
-
-# The settings above, and those of the capabilities.
-SETTINGS = ("offbook_allow", "offbook_categories", "offbook_full_tracebacks", "offbook_traces")
+    for name, (_, keywords) in OPTIONS.items():
+        group.addoption(name, **keywords)
+    for name, (_, keywords) in SETTINGS.items():
+        parser.addini(name, **keywords)
 
 
 def refuse_unknown_settings(config: pytest.Config) -> None:
@@ -99,22 +60,73 @@ def refuse_unknown_settings(config: pytest.Config) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let the capabilities register the hooks that this project needs."""
+    """Register the markers, and the capabilities that this project or its options need."""
     refuse_unknown_settings(config)
-    for module in MODULES:
-        module.configure(config)
-    if config.getoption("--offbook-update"):
-        from offbook.surfaces.fixtures import update_goldens
+    for name, (_, description, setting) in MARKERS.items():
+        if not setting or config.getini(setting):
+            config.addinivalue_line("markers", f"{name}{description}")
+    # A hook that ends a session passes over a run that another has failed: the order is fixed.
+    load(config, sorted({*find_configured(config)}))
 
-        update_goldens.set(True)
-        config.add_cleanup(lambda: update_goldens.set(None) and None)
-    if config.getoption("--offbook-github") and not hasattr(config, "workerinput"):
-        from offbook.surfaces.pytest_session import in_github_actions
 
-        if in_github_actions():
-            from pytest_offbook.failures import GitHubHooks
+# --- The capabilities: each is registered as a plugin of its own when the run needs it
 
-            config.pluginmanager.register(GitHubHooks(config), "offbook-github")
+
+def load(config: pytest.Config, modules: Iterable[str]) -> None:
+    """Register the modules of capabilities, each once."""
+    plugins = config.pluginmanager
+    for name in modules:
+        if not plugins.has_plugin(name):
+            plugins.register(import_module(name), name)
+
+
+def find_configured(config: pytest.Config) -> Iterator[str]:
+    """Yield the modules whose options are given, whose settings are set, or that have a file."""
+    for option, (module, keywords) in OPTIONS.items():
+        if config.getoption(option) != keywords["default"]:
+            yield module
+    for setting, (module, keywords) in SETTINGS.items():
+        if config.getini(setting) != keywords["default"]:
+            yield module
+    for pattern, (module, text) in FILES.items():
+        for path in config.rootpath.glob(pattern):
+            with suppress(OSError):  # what cannot be read has no text
+                if not text or text.encode() in path.read_bytes():
+                    yield module
+
+
+def find_used(markers: Container[str], imported: Container[str]) -> Iterator[str]:
+    """Yield the modules for these markers, and those that watch these imports."""
+    for marker, (module, _, setting) in MARKERS.items():
+        if marker in markers and not setting:  # by the setting it is loaded already
+            yield module
+    for name, module in IMPORTS.items():
+        if name in imported:
+            yield module
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Load the capabilities that the markers of this session need."""
+    markers = {mark.name for item in session.items for mark in item.iter_markers()}
+    load(session.config, find_used(markers, ()))  # what is imported is checked after a test
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Load what the markers in a worker of pytest-xdist may need: this process has no tests."""
+    load(node.config, find_used(MARKERS, ()))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
+    """Load the capabilities for what the test has imported; an error of its end comes first."""
+    result = yield
+    load(item.config, find_used((), sys.modules))
+    return result
+
+
+# --- The tests
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -159,7 +171,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         from difflib import get_close_matches
 
         # Those of the categories are registered if the project uses them.
-        ours = [each for module in MODULES for each in module.MARKERS if each in registered]
+        ours = MARKERS.keys() & registered
         if close := get_close_matches(name, ours, n=1, cutoff=0.75):
             raise pytest.UsageError(f"unknown marker {name!r}: did you mean {close[0]!r}?")
 
@@ -171,15 +183,12 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     mocks = MOCK_FIXTURES.intersection(fixtures) or any(map(sys.modules.get, SCOPED_MODULES))
     if not mocks and "offbook" not in fixtures:
         return (yield)
-    with ExitStack() as stack:
-        if mocks:
-            from pytest_offbook.rehearsals import open_test_scopes
+    from pytest_offbook.rehearsals import isolate_test, open_test_scopes
 
-            stack.enter_context(open_test_scopes(item))
-        if "offbook" in fixtures:
-            from pytest_offbook.rehearsals import isolate_test
-
-            stack.enter_context(isolate_test(item))
+    with (
+        open_test_scopes(item) if mocks else nullcontext(),
+        isolate_test(item) if "offbook" in fixtures else nullcontext(),
+    ):
         return (yield)
 
 

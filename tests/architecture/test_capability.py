@@ -1,13 +1,17 @@
 """Adding a capability takes one folder and one line; removing it takes the same."""
 
+import ast
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+
+import pytest_offbook
 
 TOY = {
     "__init__.py": """
@@ -27,16 +31,15 @@ def toy():
     click.echo("hello from toy")
 """,
     "toy_pytest.py": """
-def add_options(parser):
-    pass
+OPTIONS = {"--toys": {"type": int, "default": 1, "help": "How many toys."}}
 
-def configure(config):
-    pass
+def pytest_configure(config):
+    config.addinivalue_line("markers", "toys: loaded by the option")
 
 def toy():
     return "a toy"
 
-FIXTURES = {"toy": toy}
+FIXTURES = (toy,)
 """,
     "toy_tools.py": """
 class Greeting:
@@ -72,6 +75,10 @@ class Checkout:
         program = "from importlinter.cli import lint_imports_command as main; main()"
         return self.python("-c", program, "--no-logo", "--no-cache", cwd=self._root)
 
+    def write_table(self) -> None:
+        written = self.python(str(self._root / "scripts" / "pytest_table.py"))
+        assert written.returncode == 0, written.stderr
+
     def add_toy(self) -> None:
         folder = self.source / "offbook" / "toy"
         folder.mkdir()
@@ -80,10 +87,12 @@ class Checkout:
         self.table.write_text(
             self.table.read_text().replace("CAPABILITIES = {\n", "CAPABILITIES = {\n" + LINE)
         )
+        self.write_table()
 
     def remove_toy(self) -> None:
         shutil.rmtree(self.source / "offbook" / "toy")
         self.table.write_text(self.table.read_text().replace(LINE, ""))
+        self.write_table()
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +122,12 @@ def test_the_fixture_of_a_capability_is_available(checkout: Checkout, tmp_path: 
     assert "1 passed" in result.stdout, result.stdout + result.stderr
 
 
+def test_an_option_loads_the_pytest_module_of_its_capability(checkout: Checkout, tmp_path: Path):
+    pytest = ("-m", "pytest", "--markers", "-p", "no:cacheprovider")
+    assert "loaded by the option" not in checkout.python(*pytest, cwd=tmp_path).stdout
+    assert "loaded by the option" in checkout.python(*pytest, "--toys=2", cwd=tmp_path).stdout
+
+
 def test_the_mcp_tool_of_a_capability_is_listed(checkout: Checkout):
     program = "from offbook.surfaces.mcp_server import describe_tools; print(describe_tools())"
     assert "test_toy" in checkout.python("-c", program).stdout
@@ -139,4 +154,28 @@ def test_a_removed_capability_has_no_command(root: Path, unwatched: dict[str, st
     copy.add_toy()
     copy.remove_toy()
     assert "toy" not in copy.python("-m", "offbook", "--help").stdout
+    assert "--toys" not in copy.python("-m", "pytest", "--help", cwd=tmp_path).stdout
     assert copy.lint_imports().returncode == 0
+
+
+def test_the_table_of_the_pytest_plugin_is_up_to_date():
+    table = import_module("scripts.pytest_table")
+    package = Path(pytest_offbook.__file__).read_text()
+    assert ast.dump(ast.parse(package)) == ast.dump(ast.parse(table.write_table())), (
+        "run ./dev docs"
+    )
+
+
+def test_a_deleted_capability_leaves_the_table_of_the_pytest_plugin(
+    root: Path, unwatched: dict[str, str], tmp_path: Path
+):
+    shutil.copytree(root / "src", tmp_path, dirs_exist_ok=True)
+    copy = Checkout(tmp_path, root, unwatched)
+    shutil.rmtree(tmp_path / "offbook" / "patterns")
+    copy.table.write_text(
+        copy.table.read_text().replace('    "patterns": "patterns_pytest",\n', "")
+    )
+    copy.write_table()
+    (tmp_path / "test_it.py").write_text("def test_it(pattern_harness): pass")
+    result = copy.python("-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py", cwd=tmp_path)
+    assert "fixture 'pattern_harness' not found" in result.stdout, result.stdout + result.stderr

@@ -166,10 +166,10 @@ assert: [{type: exit_code, expected: 0}]
 BUDGETS = [
     (IMPORT_NAMES, 11, 58),
     (HELP, 19, 30),
-    ("import pytest_offbook.plugin", 19, 77),
-    (SERVE, 51, 599),
-    (SNAPSHOT, 42, 401),
-    (SCENARIO, 69, 824),
+    ("import pytest_offbook.plugin", 2, 17),
+    (SERVE, 51, 595),
+    (SNAPSHOT, 42, 405),
+    (SCENARIO, 68, 824),
 ]
 IDS = ["names", "help", "plugin", "serve", "snapshot", "scenario"]
 

@@ -178,3 +178,12 @@ def test_a_suite_in_which_nothing_of_the_agent_works_is_zero_and_fails_the_limit
     result = pytester.runpytest_inprocess(*OPTIONS, "--offbook-coverage-fail-under=1")
     assert result.ret == 1
     result.stdout.fnmatch_lines(["0 of 7 parts covered: 0.0 %, 1 trace"])
+
+
+def test_a_run_over_its_budget_is_also_told_of_its_coverage(pytester: pytest.Pytester):
+    (pytester.path / "pyproject.toml").write_text("[tool.offbook.budget]\nsuite = {requests = 1}")
+    result = pytester.runpytest_inprocess(*OPTIONS, "--offbook-coverage-fail-under=90")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(
+        ["offbook: coverage 14.3 % is under 90 %", "suite: budget of requests: *"]
+    )

@@ -70,7 +70,7 @@ def test_a_failing_case_fails_with_its_reason_and_no_traceback(pytester: pytest.
             "FAILED shop.eval.toml::bad - 1 of 1 trials failed*",
         ]
     )
-    result.stdout.no_fnmatch_line("*evals_pytest.py*")
+    result.stdout.no_fnmatch_line("*packs_pytest.py*")
 
 
 @pytest.mark.parametrize("severity", ["warning", "informational"])
@@ -99,7 +99,7 @@ def test_a_wrong_pack_is_an_error_with_its_place(pytester: pytest.Pytester):
     result = run(pytester, RUBRICS + case("bad", "treshold = 1"), "--offbook-evals")
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*shop.eval.toml:11: *unknown*treshold*"])
-    result.stdout.no_fnmatch_line("*evals_pytest.py*")
+    result.stdout.no_fnmatch_line("*packs_pytest.py*")
 
 
 def test_an_unexpected_error_is_that_of_its_case(pytester: pytest.Pytester):
@@ -107,3 +107,59 @@ def test_an_unexpected_error_is_that_of_its_case(pytester: pytest.Pytester):
     result = run(pytester, LADDER.replace("LIMIT", "1"), "--offbook-evals")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["1 of 1 trials failed: NotADirectoryError: *"])
+
+
+WARNED = "".join(
+    case(name, f'rubrics = ["{rubric}"]', 'severity = "warning"', 'metadata = { lang = "de" }')
+    for name, rubric in (("one", "completed"), ("two", "failed"))
+)
+
+
+def limit(rate: float, value: str = "") -> str:
+    return f'[[slices]]\nby = "lang"\nvalue = "{value}"\nmin-pass-rate = {rate}\n'
+
+
+@pytest.mark.parametrize(
+    "slices, failed, line",
+    [
+        (limit(0.5), 0, "PASSED shop.eval.toml::slice lang"),
+        (limit(0.9), 1, "FAILED shop.eval.toml::slice lang - slice lang=de: pass rate 0.50 is*"),
+        (limit(0.5, "en"), 1, "FAILED shop.eval.toml::slice lang=en - slice lang=en: no data*"),
+    ],
+)
+def test_a_limit_of_slices_is_a_test(
+    pytester: pytest.Pytester, slices: str, failed: int, line: str
+):
+    result = run(pytester, RUBRICS + WARNED + slices, "--offbook-evals")
+    result.assert_outcomes(passed=2 - failed, skipped=1, failed=failed)
+    result.stdout.fnmatch_lines([line])
+
+
+def test_a_limit_of_slices_alone_runs_its_cases(pytester: pytest.Pytester):
+    result = run(pytester, RUBRICS + WARNED + limit(0.9), "--offbook-evals", "-k", "slice")
+    result.assert_outcomes(failed=1, deselected=2)
+
+
+JUDGED = """
+[[rubrics]]
+id = "polite"
+kind = "llm-judge"
+prompt = "Is it polite?"
+judge = { source = "judge.jsonl", min-agreement = 0.5 }
+calibration = [{ output = "Please", score = 1.0 }, { output = "No", score = 0.0 }]
+"""
+
+
+def test_a_judge_that_has_changed_is_measured_again(pytester: pytest.Pytester):
+    def judge(*answers: tuple[str, int]) -> str:
+        texts = [(match, json.dumps({"reasoning": "r", "score": n})) for match, n in answers]
+        return "\n".join(json.dumps({"match": match, "text": text}) for match, text in texts)
+
+    file = pytester.path / "judge.jsonl"
+    pack = JUDGED + case("c", 'rubrics = ["polite"]')
+    file.write_text(judge(("*No*", 1), ("*", 5)))
+    run(pytester, pack, "--offbook-evals").assert_outcomes(passed=1)
+    file.write_text(judge(("*", 5)))
+    result = run(pytester, pack, "--offbook-evals")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*agrees too little*kappa 0.00*"])

@@ -48,7 +48,7 @@ def run(
         ("requests=1", 1, "requests 2 exceeds the maximum 1"),
         ("tokens=1", 1, "tokens * exceeds the maximum 1"),
         ("seconds=0", 1, "seconds * exceeds the maximum 0"),
-        ("cost_usd=1", 1, "no data: the run has no cost usd"),
+        ("cost_usd=1", 1, "no data: no cost was recorded, and no price is known of *"),
     ],
 )
 def test_a_test_over_its_budget_fails(
@@ -80,8 +80,17 @@ def test_a_wrong_option_is_a_usage_error(pytester: pytest.Pytester, value: str):
     assert run(pytester, "--offbook-budget", value).ret == pytest.ExitCode.USAGE_ERROR
 
 
-def test_the_settings_limit_every_test_with_an_agent(pytester: pytest.Pytester):
-    settings = "[tool.offbook.budget]\ntest = {requests = 1}\nsuite = {requests = 9}\n"
+SPELLINGS = [
+    "[tool.offbook.budget]\ntest = {requests = 1}\nsuite = {requests = 9}\n",
+    "[tool]\noffbook.budget.test = {requests = 1}\n",
+    '[tool."offbook"]\nbudget = {test = {requests = 1}}\n',
+    "[tool]\noffbook = {budget = {test = {requests = 1}}}\n",
+    "[ tool . offbook . budget ]\ntest.requests = 1\n",
+]
+
+
+@pytest.mark.parametrize("settings", SPELLINGS)
+def test_the_settings_limit_every_test_with_an_agent(pytester: pytest.Pytester, settings: str):
     result = run(pytester, settings=settings)
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(["*requests 2 exceeds the maximum 1*"])
@@ -91,6 +100,65 @@ def test_tests_without_data_for_a_setting_are_counted(pytester: pytest.Pytester)
     result = run(pytester, settings="[tool.offbook.budget]\ntest = {cost_usd = 1}\n")
     result.assert_outcomes(passed=2)
     result.stdout.fnmatch_lines(["no data for a limit: 1 test"])
+
+
+FIXTURES = """
+import pytest
+from offbook import say, session, when
+
+def ask(count=1):
+    with session() as agent:
+        for number in range(count):
+            agent.run(when("Go", [say("ok")]))
+
+@pytest.fixture
+def before():
+    ask()
+
+@pytest.fixture
+def after():
+    yield
+    ask()
+
+@pytest.fixture(scope="module", params=[1, 2])
+def shared():
+    ask(5)
+    yield
+    ask(5)
+
+@pytest.fixture(scope="module")
+def agent():
+    with session() as opened:
+        yield opened
+"""
+ONE = "@pytest.mark.offbook_budget(requests=1)\n"
+
+
+@pytest.mark.parametrize(
+    "test, outcomes, requests",
+    [
+        ("def test_it(before):\n    pass", {"passed": 1}, 1),
+        ("def test_it(before):\n    ask()", {"failed": 1}, 2),
+        ("def test_it(after):\n    ask()", {"passed": 1, "errors": 1}, 2),
+        ("def test_it(shared, before):\n    pass", {"passed": 2}, 22),
+        ("def test_it(shared):\n    ask(2)", {"failed": 2}, 24),
+        ("def test_it(shared):\n    pass", {"failed": 2}, 20),
+        ("def test_it(agent):\n    agent.run(when('Go', [say('ok')]))", {"passed": 1}, 1),
+    ],
+)
+def test_runs_of_fixtures_count(
+    pytester: pytest.Pytester, test: str, outcomes: dict[str, int], requests: int
+):
+    limit = ("--offbook-budget", f"requests={requests - 1}")
+    result = run(pytester, *limit, test=f"{FIXTURES}\n{ONE}{test}\n")
+    result.assert_outcomes(**outcomes)
+    result.stdout.fnmatch_lines([f"suite: *requests {requests} exceeds*"])
+
+
+def test_the_runs_of_a_test_that_fails_count_for_the_suite(pytester: pytest.Pytester):
+    test = f"{FIXTURES}\ndef test_it(before):\n    assert False\n"
+    result = run(pytester, "--offbook-budget", "requests=0", test=test)
+    result.stdout.fnmatch_lines(["suite: *requests 1 exceeds*"])
 
 
 PLAIN = "def test_go():\n    pass\n"

@@ -6,14 +6,13 @@
     test = {requests = 10}
     suite = {cost_usd = 1.0}
 
-The plugin imports this module at every start, so everything else is imported when it is needed.
+pytest imports this module for a project with settings, an option or a marker.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -27,30 +26,27 @@ if TYPE_CHECKING:
 
 OPTION = "--offbook-budget"
 MARKER = "offbook_budget"
-MARKERS = (MARKER,)
 TEST_SETTING = "[tool.offbook.budget] test"
 CONTRACTS_MODULE = "offbook.trace.event_contracts"
 WORKER_KEY = "offbook_limits"
-FIXTURES: dict[str, Any] = {}
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    OPTION: {
+        "action": "append",
+        "default": [],
+        "metavar": "NAME=LIMIT",
+        "help": "Limit what all tests together use: requests, tokens, cost_usd or seconds.",
+    },
+}
+MARKERS = {
+    MARKER: "(requests, tokens, cost_usd, seconds): limit what a test with an agent uses",
+}
+FILES = {"pyproject.toml": "offbook"}
+IMPORTS = (CONTRACTS_MODULE,)
 
 
-def add_options(parser: pytest.Parser) -> None:
-    """Add the option for the budget of the run."""
-    parser.getgroup("offbook").addoption(
-        OPTION,
-        action="append",
-        default=[],
-        metavar="NAME=LIMIT",
-        help="Limit what all tests together use: requests, tokens, cost_usd or seconds.",
-    )
-
-
-def configure(config: pytest.Config) -> None:
-    """Register the marker, and read the budgets of the project."""
-    config.addinivalue_line(
-        "markers",
-        f"{MARKER}(requests, tokens, cost_usd, seconds): limit what a test with an agent uses",
-    )
+def pytest_configure(config: pytest.Config) -> None:
+    """Read the budgets of the project."""
     settings = _read_settings(config)
     given = _read_option(config.getoption(OPTION) or [])
     suite = (settings.suite if settings is not None else {}) | given
@@ -65,12 +61,12 @@ def configure(config: pytest.Config) -> None:
 
 
 def _read_settings(config: pytest.Config) -> BudgetSettings | None:
-    """Return `[tool.offbook.budget]` of the project; parsed only if the text has such a table."""
+    """Return `[tool.offbook.budget]` of the project; parsed only if the text names it."""
     try:
         text = (config.rootpath / "pyproject.toml").read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return None
-    if "tool.offbook" not in text:
+    if "offbook" not in text:  # the table has several spellings
         return None
     from offbook.errors import FormatError
     from offbook.files import read_settings
@@ -109,7 +105,7 @@ def _make_budget(limits: Any, where: str) -> Budget:
 
 
 class LimitHooks:
-    """Adds up what each test uses, fails those over their budget, and reports on contracts."""
+    """Has the tests of a run with a budget measured, and reports on budgets and contracts."""
 
     def __init__(
         self, test: Budget | None, suite: Budget | None, *, demanded: bool, is_worker: bool
@@ -124,48 +120,39 @@ class LimitHooks:
         self._contracts: dict[str, int] = {}
         self._lines: list[tuple[str, bool]] = []
 
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Measure a test that has a budget, or a run that has one."""
-        marker = item.get_closest_marker(MARKER)
-        if marker is None and self._test_budget is None and self._suite_budget is None:
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
+        """Measure the tests of a run that has a budget, or a test with one."""
+        if (
+            self._test_budget is None
+            and self._suite_budget is None
+            and all(item.get_closest_marker(MARKER) is None for item in session.items)
+        ):
             return (yield)
-        from offbook.checks.budgets import Spending, SpendingReader
-        from offbook.trace.recorder import observe_traces
+        from offbook.checks.budgets import Spending
+        from offbook.contracts.measured_pytest import MeasuredTests
 
-        if marker is not None and marker.args:
+        tests = MeasuredTests(self._find_budget)
+        session.config.pluginmanager.register(tests, "offbook-measured-tests")
+        try:
+            with tests.observe():
+                return (yield)
+        finally:
+            self._total = self._total or Spending()
+            self._total.add(tests.total)
+            self._without_data += tests.without_data
+
+    def _find_budget(self, item: pytest.Item) -> tuple[Budget | None, str, bool]:
+        """Return the budget of a test, where it is set, and whether it demands data.
+
+        The marker of a test demands data, a setting does not.
+        """
+        marker = item.get_closest_marker(MARKER)
+        if marker is None:
+            return self._test_budget, TEST_SETTING, False
+        if marker.args:
             raise pytest.UsageError(f"{item.nodeid}: {MARKER} takes names: requests=4")
-        own = None if marker is None else _make_budget(marker.kwargs, f"{item.nodeid}: {MARKER}")
-        spent = Spending()
-        start = time.perf_counter()
-        with ExitStack() as stack:
-            stack.enter_context(observe_traces(lambda: SpendingReader(spent)))
-            result = yield
-        if spent.requests:  # the time of a test without an agent is no data
-            spent.seconds = time.perf_counter() - start
-        if self._total is None:
-            self._total = Spending()
-        self._total.add(spent)
-        self._check_test(own, spent)
-        return result
-
-    def _check_test(self, own: Budget | None, spent: Spending) -> None:
-        """Fail a test over its budget. The marker of a test demands data, a setting does not."""
-        from offbook.errors import CheckFailed
-
-        budget = own or self._test_budget
-        if budget is None or (own is None and not spent.requests):  # a test without an agent
-            return
-        verdicts = budget.check(spent)
-        failed = [verdict for verdict in verdicts if verdict.status == "fail"]
-        missing = [verdict for verdict in verdicts if verdict.status == "no_data"]
-        if own is None and missing:
-            self._without_data += 1
-        elif own is not None:
-            failed += missing
-        if failed:
-            where = TEST_SETTING if own is None else MARKER
-            raise CheckFailed("; ".join(verdict.message for verdict in failed), where=where)
+        return _make_budget(marker.kwargs, f"{item.nodeid}: {MARKER}"), MARKER, True
 
     # --- The whole run
 

@@ -1,7 +1,5 @@
 """The coverage of an agent over a run of pytest: `--offbook-coverage`.
 
-The plugin imports this module at every start, so everything else is imported when it is needed.
-
 Each trace is counted while it is written. A worker of pytest-xdist appends what one trace added to
 a separate file, one line each: a worker that crashes loses nothing but its last trace.
 """
@@ -24,38 +22,32 @@ FAIL_UNDER = "--offbook-coverage-fail-under"
 AGENT = "--offbook-coverage-agent"
 SHOWN = ""  # the value of the option without a file
 WORKER_FOLDER = "offbook_coverage_folder"
-MARKERS: tuple[str, ...] = ()
-FIXTURES: dict[str, Any] = {}
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    OPTION: {
+        "nargs": "?",
+        "const": SHOWN,
+        "default": None,
+        "metavar": "FILE.json",
+        "help": "Show which tools, hooks, answers, hats, nodes and handoffs of the agents were"
+        " used; with a file, write it as JSON as well.",
+    },
+    FAIL_UNDER: {
+        "type": float,
+        "default": None,
+        "metavar": "PERCENT",
+        "help": "Fail the run if fewer parts of the agents are covered. Implies"
+        " --offbook-coverage.",
+    },
+    AGENT: {
+        "default": "",
+        "metavar": "NAME",
+        "help": "Measure one of several agents. Implies --offbook-coverage.",
+    },
+}
 
 
-def add_options(parser: pytest.Parser) -> None:
-    """Add the options: installing Offbook alone changes nothing."""
-    group = parser.getgroup("offbook")
-    group.addoption(
-        OPTION,
-        nargs="?",
-        const=SHOWN,
-        default=None,
-        metavar="FILE.json",
-        help="Show which tools, hooks, answers, hats, nodes and handoffs of the agents were used; "
-        "with a file, write it as JSON as well.",
-    )
-    group.addoption(
-        FAIL_UNDER,
-        type=float,
-        default=None,
-        metavar="PERCENT",
-        help="Fail the run if fewer parts of the agents are covered. Implies --offbook-coverage.",
-    )
-    group.addoption(
-        AGENT,
-        default="",
-        metavar="NAME",
-        help="Measure one of several agents. Implies --offbook-coverage.",
-    )
-
-
-def configure(config: pytest.Config) -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Measure if the option is given."""
     file = config.getoption(OPTION)
     fail_under = config.getoption(FAIL_UNDER)

@@ -1,8 +1,7 @@
 """Goldens in pytest: the fixture `goldens`, test categories, and spec coverage.
 
-The plugin imports this module at every start, so everything else of Offbook is imported when a test
-needs it. Without test specs and without the setting `offbook_categories` it changes nothing:
-projects have their own markers called `unit`, `replay` or `live`.
+Without test specs and without the setting `offbook_categories` it changes nothing: projects have
+their own markers called `unit`, `replay` or `live`.
 
     [tool.pytest.ini_options]
     offbook_categories = true
@@ -30,6 +29,7 @@ MARKERS = {
     "replay": "(budget=1.0): replays goldens; the same limits as unit; fails after 1 s",
     "live": "(needs=[]): runs for real; skipped without --offbook-live and the variables `needs`",
 }
+MARKERS_SETTING = CATEGORIES_SETTING
 TIME_BUDGETS = {"unit": 0.1, "replay": 1.0}  # seconds
 # user properties of a test report: they also reach the controller of pytest-xdist
 GOLDEN_PROPERTY = "offbook-golden"
@@ -48,24 +48,30 @@ SELECTIONS = {
 }
 
 
-def add_options(parser: pytest.Parser) -> None:
-    """Add the option for live tests and the setting for categories."""
-    group = parser.getgroup("offbook", "test AI agents without the model")
-    group.addoption("--offbook-live", action="store_true", help="Run the tests marked `live`.")
-    group.addoption(
-        "--offbook-offline",
-        action="store_true",
-        help="Run in a network with loopback only, also for native code (Linux).",
-    )
-    parser.addini(
-        CATEGORIES_SETTING,
-        "Enforce the limits of tests marked `unit` and `replay`, and skip tests marked `live`.",
-        type="bool",
-        default=False,
-    )
+OPTIONS = {
+    "--offbook-live": {
+        "action": "store_true",
+        "default": False,
+        "help": "Run the tests marked `live`.",
+    },
+    "--offbook-offline": {
+        "action": "store_true",
+        "default": False,
+        "help": "Run in a network with loopback only, also for native code (Linux).",
+    },
+}
+SETTINGS = {
+    CATEGORIES_SETTING: {
+        "help": "Enforce the limits of tests marked `unit` and `replay`, and skip tests marked"
+        " `live`.",
+        "type": "bool",
+        "default": False,
+    },
+}
+FILES = {"tests/specs/*.test-spec.md": ""}
 
 
-def configure(config: pytest.Config) -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Enable the categories if the project opted in, and the coverage if it has specs."""
     # a worker of pytest-xdist is in the network of the process that started it
     if config.getoption("--offbook-offline") and not hasattr(config, "workerinput"):
@@ -79,8 +85,6 @@ def configure(config: pytest.Config) -> None:
         except UsageError as error:
             raise pytest.UsageError(f"--offbook-offline: {error}") from error
     if config.getini(CATEGORIES_SETTING):
-        for marker, description in MARKERS.items():
-            config.addinivalue_line("markers", f"{marker}{description}")
         config.pluginmanager.register(Categories(), "offbook-categories")
     specs = (config.rootpath / "tests" / "specs").glob("*.test-spec.md")
     # a worker of pytest-xdist sees a part of the tests only
@@ -115,7 +119,7 @@ def goldens(request: pytest.FixtureRequest) -> Goldens:
     return opened
 
 
-FIXTURES = {"goldens": goldens}
+FIXTURES = (goldens,)
 
 
 class ReplayHooks:

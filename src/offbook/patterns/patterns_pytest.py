@@ -1,7 +1,4 @@
-"""Patterns in pytest: the fixture `pattern_harness`, and harnesses that were not disposed.
-
-The plugin imports this module at every start, so everything else is imported when a test needs it.
-"""
+"""Patterns in pytest: the fixture `pattern_harness`, and harnesses that were not disposed."""
 
 from __future__ import annotations
 
@@ -15,14 +12,15 @@ if TYPE_CHECKING:
 
     from offbook.patterns.harness import PatternHarness
 
+HARNESS_MODULE = "offbook.patterns.harness"
 
-def add_options(parser: pytest.Parser) -> None:
-    """Add nothing: patterns have no options of pytest."""
+IMPORTS = (HARNESS_MODULE,)
 
 
-def configure(config: pytest.Config) -> None:
-    """Check after each test that its harnesses are disposed."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Check after each test that its harnesses are disposed, and after this one."""
     config.pluginmanager.register(LeakedHarnesses(), "offbook-leaked-harnesses")
+    dispose_leaked_harnesses()
 
 
 def pattern_harness() -> Generator[PatternHarness]:
@@ -34,8 +32,7 @@ def pattern_harness() -> Generator[PatternHarness]:
     harness.dispose()
 
 
-MARKERS: tuple[str, ...] = ()
-FIXTURES = {"pattern_harness": pattern_harness}
+FIXTURES = (pattern_harness,)
 
 
 class LeakedHarnesses:
@@ -45,16 +42,21 @@ class LeakedHarnesses:
     def pytest_runtest_teardown(self) -> Generator[None]:
         """Dispose what is left after the fixtures, and fail."""
         yield
-        module = sys.modules.get("offbook.patterns.harness")
-        if module is None or not module.OPEN:
-            return
-        from offbook.errors import PatternError
+        dispose_leaked_harnesses()
 
-        leaked = list(module.OPEN.values())
-        for harness in leaked:
-            harness.dispose(check=False)
-        places = ", ".join(harness.created for harness in leaked)
-        raise PatternError(
-            f"a harness was not disposed: created at {places}",
-            hint="write `with create_harness() as h:`, or use the fixture pattern_harness",
-        )
+
+def dispose_leaked_harnesses() -> None:
+    """Dispose the harnesses that are open, and fail for them."""
+    module = sys.modules.get(HARNESS_MODULE)
+    if module is None or not module.OPEN:
+        return
+    from offbook.errors import PatternError
+
+    leaked = list(module.OPEN.values())
+    for harness in leaked:
+        harness.dispose(check=False)
+    places = ", ".join(harness.created for harness in leaked)
+    raise PatternError(
+        f"a harness was not disposed: created at {places}",
+        hint="write `with create_harness() as h:`, or use the fixture pattern_harness",
+    )

@@ -22,7 +22,8 @@ from offbook.runs.api import drive, session
 from offbook.runs.mock_scopes import LlmScope, MockScopes, ScopeManager
 from offbook.runs.rehearsal import Rehearsal
 from offbook.runs.run import in_event_loop
-from offbook.secrets import find_secrets, hide_secrets, outgoing
+from offbook.secrets import hide_secrets, outgoing
+from offbook.secrets.masks import find_secrets
 from offbook.trace.events import RUN_END, Verdict
 from offbook.trace.reader import Trace
 from offbook.trace.steps import current_step_log

@@ -30,6 +30,7 @@ from offbook.exchange.json_rpc import (
     RpcError,
     is_request_id,
 )
+from offbook.secrets import hide_bytes, known_secret_bytes
 from offbook.surfaces.capabilities import load_capabilities
 from offbook.version import VERSION
 
@@ -178,7 +179,8 @@ class StdioServer:
 
     def _send(self, message: JsonObject) -> None:
         with suppress(BrokenPipeError):  # the client has gone: the end of stdin follows
-            self._output.write(msgspec.json.encode({"jsonrpc": "2.0", **message}) + b"\n")
+            raw = msgspec.json.encode({"jsonrpc": "2.0", **message})
+            self._output.write(hide_bytes(raw, known_secret_bytes()) + b"\n")
             self._output.flush()
 
 

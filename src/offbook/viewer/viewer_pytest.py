@@ -1,7 +1,6 @@
 """`pytest --offbook-html=FILE`: the rehearsals of all tests as one page.
 
-The plugin imports this module at every start, so everything else is imported when the page is
-written. The traces are copied to a temporary folder, which the workers of pytest-xdist share.
+The traces are copied to a temporary folder, which the workers of pytest-xdist share.
 """
 
 from __future__ import annotations
@@ -13,19 +12,17 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
-HTML_HELP = """Write the rehearsals of all tests as one HTML page to FILE."""
 TRACES_OPTION = "offbook_html_traces"  # set here, read by the plugin: the folder for the traces
-MARKERS: tuple[str, ...] = ()
-FIXTURES: dict[str, Any] = {}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "--offbook-html": {
+        "metavar": "FILE",
+        "default": None,
+        "help": "Write the rehearsals of all tests as one HTML page to FILE.",
+    },
+}
 
 
-def add_options(parser: pytest.Parser) -> None:
-    """Add the option for the page."""
-    group = parser.getgroup("offbook", "test AI agents without the model")
-    group.addoption("--offbook-html", metavar="FILE", default=None, help=HTML_HELP)
-
-
-def configure(config: pytest.Config) -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Register the hooks that write the page, in the process that has all reports."""
     target = config.getoption("--offbook-html")
     if not target:

@@ -133,10 +133,7 @@ class Commands(click.Group):
                 with contextlib.suppress(OSError):  # the terminal may be closed
                     click.echo(f"offbook: interrupted{named}", err=True)
                 return SIGNALLED + number
-            if not isinstance(error, BrokenPipeError):  # the reader has closed the pipe
-                raise
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 0
+            raise
         finally:
             for number in handled:
                 signal.signal(number, signal.SIG_DFL)
@@ -232,4 +229,4 @@ def _explain(error: Exception) -> int | None:
     click.echo(f"offbook: {where}{error.strerror or error}", err=True)
     if error.errno == errno.ENOSPC:
         click.echo("free some disk space, then run the command again", err=True)
-    return FAILED
+    return MISUSED if isinstance(error, (IsADirectoryError, NotADirectoryError)) else FAILED

@@ -352,7 +352,14 @@ def import_trace(
         for part in missing:
             echo(f"not carried over: {part}", err=True)
         return
-    from offbook.sources.importers.importer import Skipped, read_trace, write_cassette, write_mocks
+    from offbook.sources.importers.importer import (
+        Skipped,
+        is_trace,
+        read_trace,
+        render_skipped,
+        write_cassette,
+        write_mocks,
+    )
 
     if (output.suffix == ".py") != bool(agent):
         raise UsageError(
@@ -362,7 +369,8 @@ def import_trace(
         )
     if output.suffix == ".py" and output.exists() and not replace:
         raise UsageError("file exists already", where=str(output), hint="use --replace")
-    if output.suffix == ".py" and trace.suffix in {".yaml", ".yml"}:
+    is_yaml = trace.suffix in {".yaml", ".yml"}
+    if output.suffix == ".py" and is_yaml and not kind and not is_trace(trace):  # a tape
         _write_test(trace, output, agent)
         return
     skipped = Skipped()
@@ -397,8 +405,7 @@ def import_trace(
             err=True,
         )
     if skipped:
-        listed = ", ".join(f"{count} x {what}" for what, count in sorted(skipped.items()))
-        echo(f"skipped: {listed}", err=True)
+        echo(f"skipped: {render_skipped(skipped)}", err=True)
 
 
 def _write_test(tape: Path, output: Path, agent: str, origin: Path | None = None) -> None:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from offbook.sources.cassette.replay import Cassette
     from offbook.sources.live import Live
 
+UNREADABLE = 2  # the exit code of a scenario that cannot be read
 RECORD_EXAMPLE = """\b
 Example:
   offbook record tests/refund.yaml -- python agent.py
@@ -542,7 +543,12 @@ def determinism(  # noqa: PLR0913 - one for each option
     as_json: bool,
 ) -> int:
     """Run a target several times with the same model, and report what differs."""
-    from offbook.runs.determinism import DeterminismTrial, check_determinism, resolve_target
+    from offbook.runs.determinism import (
+        SCENARIO_SUFFIXES,
+        DeterminismTrial,
+        check_determinism,
+        resolve_target,
+    )
     from offbook.sources.live import Live
 
     command, neighbour = resolve_target(target)
@@ -565,4 +571,6 @@ def determinism(  # noqa: PLR0913 - one for each option
     else:
         failed = f"; each exited with {report.code}" if report.code else ""
         echo(f"{target}: {runs} passes are equal ({report.exchanges} exchanges){failed}")
+    if report.code == UNREADABLE and Path(target).suffix in SCENARIO_SUFFIXES:
+        return UNREADABLE
     return int(bool(report.divergences or report.code))

@@ -14,12 +14,11 @@ from offbook.cli_options import (
     FAULTS_HELP,
     FILE_PATH,
     PORT_NUMBER,
+    FiniteFloat,
     deadline_option,
     echo,
     fault_options,
     json_option,
-    lenient_option,
-    lenient_rules_help,
     live_options,
     network_options,
     print_json,
@@ -28,6 +27,7 @@ from offbook.cli_options import (
     trace_option,
 )
 from offbook.errors import OffbookError, UsageError
+from offbook.exchange.dialects.wire import RULES
 from offbook.files import make_temp_folder, remove_temp_folder
 from offbook.options import require_some
 
@@ -58,7 +58,17 @@ Exit codes:
 """
 
 
-@click.command("run", epilog=RUN_EXAMPLE + lenient_rules_help() + FAULTS_HELP)
+lenient_option = click.option(
+    "--lenient",
+    multiple=True,
+    metavar="RULE",
+    help="Accept requests that break this provider rule; repeatable.",
+)
+_rules = "\n".join(f"  {name:<20} {description}" for name, description in RULES.items())
+LENIENT_HELP = f"\n\n\b\nRules for --lenient; all are enforced by default:\n{_rules}"
+
+
+@click.command("run", epilog=RUN_EXAMPLE + LENIENT_HELP + FAULTS_HELP)
 @click.argument("command", metavar="-- COMMAND…", nargs=-1, type=click.UNPROCESSED)
 @script_option
 @click.option(
@@ -160,10 +170,10 @@ Example:
 Over HTTP it listens on loopback only, and needs offbook[mcp].
 """
 
-AMOUNT = click.FloatRange(min=0)
+AMOUNT = FiniteFloat(min=0)
 
 
-@click.command("serve", epilog=SERVE_EXAMPLE + lenient_rules_help() + FAULTS_HELP)
+@click.command("serve", epilog=SERVE_EXAMPLE + LENIENT_HELP + FAULTS_HELP)
 @click.argument("file", type=FILE_PATH)
 @click.option(
     "--port", default=4111, show_default=True, type=PORT_NUMBER, help="0 selects a free port."
@@ -180,7 +190,7 @@ AMOUNT = click.FloatRange(min=0)
 @click.option(
     "--jitter",
     default=0.0,
-    type=click.FloatRange(0, 1),
+    type=FiniteFloat(0, 1),
     help="Random part of each delay: 0.2 is up to a fifth.",
 )
 @click.option("--seed", default=0, help="Seed of the jitter.")
@@ -225,7 +235,7 @@ def serve(  # noqa: PLR0913 - one for each option
         echo(f"serving {file}; stop with Ctrl-C\n")
         for name, value in service.endpoint.variables.items():
             if name.endswith(("_BASE_URL", "_API_KEY")):
-                echo(f"export {name}={value}")
+                click.echo(f"export {name}={value}")  # a key of ours, which the agent needs
         wait_for_stop()
         if faults is not None:
             from offbook.checks.fault_outcomes import judge_faults

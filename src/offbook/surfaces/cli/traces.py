@@ -7,7 +7,6 @@ commands that decide.
 
 from __future__ import annotations
 
-import math
 import shlex
 import sys
 from itertools import chain
@@ -21,6 +20,7 @@ from offbook.capability import PENDING, load
 from offbook.checks.expected_files import PendingChange, Review, in_ci, list_pending
 from offbook.cli_options import (
     FILE_PATH,
+    FiniteFloat,
     describe_difference,
     echo,
     json_option,
@@ -112,7 +112,7 @@ def show(
     from offbook.reports.terminal import TraceTree
     from offbook.trace.reader import Trace
 
-    reader = Trace(path)
+    reader = Trace(path, masked=True)
     if as_json:
         counts = count_events(reader)
         print_json({"trace": str(path), **msgspec.to_builtins(counts), "faults": reader.faults})
@@ -248,7 +248,7 @@ Exit codes:
 @click.option("--to", metavar="URL", help="Send the spans of otlp to a collector, over HTTP.")
 @click.option(
     "--fail-under",
-    type=click.FloatRange(0, 100, min_open=True),
+    type=FiniteFloat(0, 100, min_open=True),
     metavar="PERCENT",
     help="Exit with 1 if the coverage is lower.",
 )
@@ -271,8 +271,6 @@ def report(
         raise UsageError("--fail-under is a limit of the coverage", hint="--format coverage")
     if agent and format_ not in COVERAGE:
         raise UsageError("--agent selects a coverage", hint="--format coverage")
-    if fail_under is not None and math.isnan(fail_under):  # no number is below it
-        raise UsageError("--fail-under: expected a number from 0 to 100, got nan")
 
     if to is not None and (output is not None or format_ != OTLP):
         raise UsageError("--to sends spans", hint="--format otlp --to URL, without --output")
@@ -345,10 +343,12 @@ def _render_suites(format_: str, traces: Sequence[Path]) -> str:
 
     suites: list[Suite] = []
     for path in traces:
-        trace = Trace(path)
+        trace = Trace(path, masked=True)
         with parser_limits(path):
             suites.append(collect_suite(trace, path.stem, trace=str(path)))
         raise_if_corrupt(trace.faults, path)  # a lost line may be a failed verdict
+        if not trace.total:
+            raise FormatError("no events in this trace", path=path)
     return load(FORMATS[format_])().render(*suites)
 
 
