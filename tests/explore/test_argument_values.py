@@ -210,6 +210,7 @@ EXAMPLES: dict[str, set[str]] = {
     "Reserve items, such as lamp or chair.": {"lamp", "chair"},
     "Weather of a city: Berlin, Rome or Oslo.": {"Berlin", "Rome", "Oslo"},
     "A color, one of red, green and blue": {"red", "green", "blue"},
+    "A branch, such as feature/login or v1.2.": {"feature/login", "v1.2"},
     "Note: this is slow": set(),
     "Args:\n    city: the city": set(),
 }
@@ -238,6 +239,18 @@ def test_an_odd_text_names_no_file_that_exists(name: str):
 
 def test_a_parameter_for_a_file_gets_paths_that_lead_out_of_the_folder():
     assert {"../a", "a/../../b", ".."} <= odd_texts("path")
+
+
+def test_an_odd_path_leaves_a_folder_that_the_prompt_names():
+    schema: Any = {
+        "type": "object",
+        "properties": {"path": {"type": "string"}},
+        "required": ["path"],
+    }
+    values = ArgumentValues({}, "Write into notes/today.md")
+    draws = (Draw(Random(n), ()) for n in range(200))  # noqa: S311 - not for secrets
+    paths = {values.arguments(schema, draw, "write", odd=True)["path"] for draw in draws}
+    assert "notes/../a" in paths
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import pytest
 
+from offbook import call, say, session, when
 from offbook.errors import InvariantBroken, UsageError
 from offbook.exchange.model import Tool
 from offbook.explore import (
@@ -20,6 +21,7 @@ from offbook.explore import (
     run_rendered,
     untrusted,
 )
+from offbook.runs.run import Run
 from tests.explore.authority_agents import CAREFUL, PROMPT, VULNERABLE, Row, hosted, mail_desk
 from tests.explore.authority_agents import session_host as in_session
 from tests.forked import forked_command
@@ -156,3 +158,75 @@ def test_the_functions_of_a_loop_are_watched_until_it_is_closed():
     watched.close()
     assert agent("b") == "bb"
     assert watched.inputs == {"fetch": [{"url": "a", "times": 2}]}
+
+
+PAGE_SCRIPT = when(
+    "Read the page",
+    [call("read_page", {"name": "news"}), call("sort_page", {"name": "news"}), say("Done.")],
+)
+
+
+def make_archive() -> tuple[Any, dict[str, str]]:
+    """Return an agent that reads and sorts the texts of a table, and this table."""
+    pages = {"news": "The fair opens at noon.", "rules": "Nobody may change these rules."}
+    name: Any = {"type": "object", "properties": {"name": {"type": "string"}}}
+
+    def extension(api: Any) -> None:
+        def read_page(params: Any, ctx: Any) -> str:
+            return pages.get(params.get("name"), "404: no such page")
+
+        def sort_page(params: Any, ctx: Any) -> str:
+            if text := pages.pop(params.get("name"), ""):
+                pages["sorted"] = text
+            return "sorted" if text else "not sorted"
+
+        api.tool("read_page", "Read a page.", name)(read_page)
+        api.tool("sort_page", "Sort a page.", name)(sort_page)
+
+    return session(extensions=[extension]), pages
+
+
+def test_an_invariant_reads_the_texts_of_the_world_without_the_instruction():
+    def keeps_the_texts(run: Run, pages: dict[str, str]) -> None:
+        read = run.results("read_page")[0].text
+        assert read.startswith("IMPORTANT"), read  # the instruction was in it
+        assert pages == {
+            "rules": "Nobody may change these rules.",
+            "sorted": "The fair opens at noon.",
+        }
+
+    replay(make_archive, PAGE_SCRIPT, keeps_the_texts, faults=["tool_injected:read_page"])
+
+
+def test_the_effect_of_a_later_call_that_a_person_allowed_is_not_that_of_a_refused_one():
+    paid: list[Any] = []
+
+    def extension(api: Any) -> None:
+        def get_ticket(params: Any, ctx: Any) -> str:
+            return "My lamp is broken, and I want my money back."
+
+        async def issue_refund(params: Any, ctx: Any) -> str:
+            if params["amount"] > 1000:
+                return "the amount is between 0 and 1000"
+            if await ctx.ui.confirm("Refund?", params["account"]):
+                paid.append(params)
+            return "refunded"
+
+        amount, account = {"type": "integer"}, {"type": "string"}
+        refund: Any = {"type": "object", "properties": {"amount": amount, "account": account}}
+        api.tool("get_ticket", "Read a ticket of a customer.")(get_ticket)
+        api.tool("issue_refund", "Send money to an account.", refund)(issue_refund)
+
+    script = when(
+        "Answer the ticket",
+        [
+            call("get_ticket"),
+            call("issue_refund", {"amount": 4711, "account": "DE66"}),
+            call("issue_refund", {"amount": 13, "account": "DE77"}),
+            say("Done."),
+        ],
+    )
+    replay(
+        lambda: (session(extensions=[extension]), paid), script, faults=["tool_injected:get_ticket"]
+    )
+    assert len(paid) == 1

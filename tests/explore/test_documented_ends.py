@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 from agents import Agent as OpenAIAgent
 from agents import function_tool
+from langchain_openai import ChatOpenAI
+from langgraph.graph import START, MessagesState, StateGraph  # pyright: ignore[reportMissingTypeStubs] - it has none
 from pydantic_ai import Agent
 
 from offbook import drive
 from offbook.exchange.messages import RAW_ARGUMENTS
 from offbook.explore import explore
 from offbook.explore.moves import GeneratedCall, Move
-from offbook.explore.playing import Job, Stage
+from offbook.explore.playing import Behaviour, Job, Stage
 from offbook.subjects.frameworks.framework import is_documented_end
 from tests.explore.hosts import Bug, host_langgraph
 
@@ -42,8 +45,8 @@ def openai_agent() -> Any:
     [(pydantic_agent, "UnexpectedModelBehavior"), (openai_agent, "ModelBehaviorError")],
 )
 def test_the_documented_end_of_a_framework_is_counted_and_no_finding(world: Any, end: str):
-    found = explore(world, "Find order 7", runs=40)
-    assert (found.behaviours, found.findings) == (40, [])
+    found = explore(world, "Find order 7", runs=15)
+    assert (found.behaviours, found.findings) == (15, [])
     assert found.gave_up[end] > 0
 
 
@@ -80,3 +83,38 @@ def test_refused_arguments_are_no_finding_while_another_conversation_goes_on():
     with Stage(world, ("Find order 7",), (), ()) as stage:
         behaviour = stage.play(Job(moves=moves))
     assert (behaviour.gave_up, behaviour.violations) == ("ValidationError", ())
+
+
+def asking_graph(*, reads: bool) -> Any:
+    """Return a graph whose node, written by hand, asks the model, and may read its arguments."""
+
+    def ask(state: MessagesState) -> Any:
+        model: Any = ChatOpenAI(model="m", max_retries=0)
+        reply: Any = model.bind_tools(TOOLS).invoke(state["messages"])
+        if reads:
+            [json.loads(each["args"])["number"] for each in reply.invalid_tool_calls]
+        return {"messages": [reply]}
+
+    graph: Any = StateGraph(MessagesState)
+    graph.add_node("ask", ask)
+    graph.add_edge(START, "ask")
+    return drive(graph.compile())
+
+
+TOOLS: Any = [{"type": "function", "function": {"name": "find_order", "parameters": {}}}]
+
+
+def play(world: Any, arguments: str) -> Behaviour:
+    calls = (GeneratedCall("find_order", {RAW_ARGUMENTS: arguments}),)
+    with Stage(world, ("Find order 7",), (), ()) as stage:
+        return stage.play(Job(prompt="Find order 7", moves=(Move(calls),)))
+
+
+def test_arguments_that_a_model_of_a_framework_refuses_are_no_finding_in_a_node_of_the_user():
+    behaviour = play(lambda: asking_graph(reads=False), "7")
+    assert (behaviour.gave_up, behaviour.violations) == ("ValidationError", ())
+
+
+def test_arguments_that_the_user_reads_are_a_finding_in_a_node_of_the_user():
+    (violation,) = play(lambda: asking_graph(reads=True), "{").violations
+    assert "JSONDecodeError" in violation.message

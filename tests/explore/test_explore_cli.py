@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from offbook.errors import UsageError
 from offbook.explore import Counterexample, Exploration
 from offbook.explore.explore_cli import explore_command
 from tests.explore import worlds
@@ -260,8 +261,9 @@ def test_wrong_usage_is_exit_code_2(folder: Path, arguments: tuple[str, ...], me
     assert message in outcome.stderr
 
 
-def test_what_was_found_before_an_interruption_is_printed_and_saved(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("end", [KeyboardInterrupt(), UsageError("the world raised one")])
+def test_what_was_found_before_a_search_ends_early_is_printed_and_saved(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, end: BaseException
 ):
     def search(*_: object, progress: Callable[[Exploration], None], **__: object) -> None:
         found = Exploration("Refund order 7", 0, behaviours=3)
@@ -269,7 +271,7 @@ def test_what_was_found_before_an_interruption_is_printed_and_saved(
             Counterexample("never_twice", "twice", 'when("Refund", [say("Done.")])', 1, (), 1)
         )
         progress(found)
-        raise KeyboardInterrupt
+        raise end
 
     monkeypatch.chdir(folder)
     monkeypatch.setattr("offbook.explore.search.explore", search)

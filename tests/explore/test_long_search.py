@@ -43,7 +43,7 @@ def find(world: Any, *invariants: Any, **options: Any) -> Exploration:
 
 
 def test_the_same_seed_finds_the_same_with_several_processes():
-    one, three = (find(broken_shop, never_twice, runs=90, jobs=jobs) for jobs in (1, 3))
+    one, three = (find(broken_shop, never_twice, runs=45, jobs=jobs) for jobs in (1, 3))
     assert [f.script for f in one.findings] == [f.script for f in three.findings] != []
     assert (one.behaviours, one.states, one.called) == (
         three.behaviours,
@@ -91,8 +91,8 @@ def other_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("other_machine")
 def test_the_same_seed_finds_the_same_on_a_cluster(tmp_path: Path):
-    one = find(broken_shop, never_twice, runs=90, trace=tmp_path / "one.jsonl")
-    other = find(broken_shop, never_twice, runs=90, engine="ray", trace=tmp_path / "other.jsonl")
+    one = find(broken_shop, never_twice, runs=45, trace=tmp_path / "one.jsonl")
+    other = find(broken_shop, never_twice, runs=45, engine="ray", trace=tmp_path / "other.jsonl")
     assert [f.script for f in one.findings] == [f.script for f in other.findings] != []
     assert (one.behaviours, one.states, one.called) == (
         other.behaviours,
@@ -105,7 +105,7 @@ def test_the_same_seed_finds_the_same_on_a_cluster(tmp_path: Path):
 @pytest.mark.usefixtures("other_machine")
 @pytest.mark.parametrize("options", [{"jobs": 2}, {"engine": "ray"}])
 def test_a_hang_in_one_of_several_processes_is_found_once(options: Any):
-    found = find(hanging_world, runs=12, deadline=0.5, **options)
+    found = find(hanging_world, runs=12, deadline=1, **options)
     assert [finding.invariant for finding in found.findings] == ["no hang"]
     assert 'call("wait"' in found.findings[0].script
     assert found.behaviours == 12
@@ -149,7 +149,7 @@ def read_statuses(folder: Path) -> set[tuple[str, str]]:
 
 
 def test_the_trace_of_a_script_that_broke_an_invariant_has_the_failed_check(tmp_path: Path):
-    find(broken_shop, never_twice, runs=60, corpus=tmp_path)
+    find(broken_shop, never_twice, runs=30, corpus=tmp_path)
     failed = {check for check, status in read_statuses(tmp_path) if status != "pass"}
     assert failed == {"never_twice"}
 
@@ -161,20 +161,20 @@ def test_a_trace_of_the_corpus_has_the_checks_that_every_run_shows(tmp_path: Pat
 
 
 def test_a_finding_is_played_first_by_a_later_search(tmp_path: Path):
-    first = find(broken_shop, never_twice, runs=60, corpus=tmp_path)
+    first = find(broken_shop, never_twice, runs=30, corpus=tmp_path)
     later = find(broken_shop, never_twice, runs=1, seed=5, corpus=tmp_path)
     assert [f.script for f in later.findings] == [f.script for f in first.findings] != []
     assert later.findings[0].run == -1
 
 
 def test_the_message_says_that_a_script_of_the_corpus_found_it(tmp_path: Path):
-    find(broken_shop, never_twice, runs=60, corpus=tmp_path)
+    find(broken_shop, never_twice, runs=30, corpus=tmp_path)
     with pytest.raises(InvariantBroken, match="found by a script of the corpus"):
         explore(broken_shop, PROMPT, never_twice, runs=1, corpus=tmp_path)
 
 
 def test_a_fixed_agent_passes_with_the_scripts_of_the_broken_one(tmp_path: Path):
-    find(broken_shop, never_twice, runs=60, corpus=tmp_path)
+    find(broken_shop, never_twice, runs=30, corpus=tmp_path)
     assert not find(fixed_shop, never_twice, runs=10, corpus=tmp_path).findings
 
 

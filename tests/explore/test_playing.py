@@ -141,3 +141,12 @@ def test_the_events_of_a_reply_are_kept_with_the_others(monkeypatch: pytest.Monk
             stage.play(Job(seed=f"0:{number}", steps=3))
     assert "model.request" not in alone
     assert "model.reply" not in alone
+
+
+def test_another_user_wants_the_same_in_other_words_at_the_beginning_or_at_the_end():
+    prompts: set[str] = set()
+    with Stage(lambda: session(mock_tools=MOCKS), (PROMPT,), ()) as stage:
+        for seed in range(40):
+            behaviour = stage.play(Job(seed=str(seed), steps=1))
+            prompts |= {move.prompt for move in behaviour.moves if move.prompt}
+    assert prompts == {f"Once more: {PROMPT}", f"{PROMPT} (once more)"}

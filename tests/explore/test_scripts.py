@@ -63,6 +63,21 @@ def test_the_ids_in_a_text_are_found():
     assert values_of("PLAN-1a2b proposed: Cook, 3 step(s).") == ["PLAN-1a2b", 3]
 
 
+@pytest.mark.parametrize(
+    "text, values",
+    [
+        ("Delete the branch feature/login.", ["feature/login"]),
+        ("the image library/nginx and 3/4 of a cake", ["library/nginx", 3, 4]),
+        ("main, feature/cart, v2", ["main", "feature/cart", "v2"]),
+        ("Users: Ada, Grace.", ["Ada", "Grace"]),
+        ("Ada\nGrace", ["Ada", "Grace"]),
+        ("It is done, thank you.", []),
+    ],
+)
+def test_names_with_slashes_and_the_words_of_a_list_are_found(text: str, values: list[Any]):
+    assert values_of(text) == values
+
+
 def test_the_values_of_a_json_result_are_found():
     assert values_of('{"id": "a-1", "items": [{"n": 7}, {"n": 7}]}') == ["a-1", 7]
 

@@ -66,6 +66,21 @@ def test_the_script_passes_when_the_bug_is_fixed(finding: Counterexample):
     assert replay(fixed_shop, run_rendered(finding.script), never_twice).tools
 
 
+@pytest.mark.parametrize("is_process, behaviours", [(False, 5), (True, 3)])
+def test_an_agent_that_is_a_process_is_searched_for_a_shorter_time(
+    monkeypatch: pytest.MonkeyPatch, *, is_process: bool, behaviours: int
+):
+    monkeypatch.setattr("offbook.explore.search.RUNS", 5)
+    monkeypatch.setattr("offbook.explore.search.RUNS_OF_PROCESS", 3)
+
+    def world() -> Any:
+        rehearsal, shop = fixed_shop()
+        cast("Any", rehearsal.subject).starts_process = is_process
+        return rehearsal, shop
+
+    assert explore(world, PROMPT, never_twice, deadline=None).behaviours == behaviours
+
+
 def test_an_agent_without_the_bug_passes():
     found = explore(fixed_shop, PROMPT, never_twice, runs=MANY_RUNS)
     assert (found.behaviours, found.findings, found.never_called) == (MANY_RUNS, [], [])
@@ -321,7 +336,7 @@ def returns(make: Callable[[], object]) -> Any:
         (generated, "the invariant generated would never run: it is async or a generator"),
         (returns(lambda: 0), "returned int, which is no verdict"),
         (returns(tuple), "returned tuple, which is no verdict"),
-        (returns(lambda: asyncio.sleep(0)), "returned coroutine, which is no verdict"),
+        (returns(lambda: asyncio.sleep(0)), "returned coroutine, which never ran"),
         (returns(list), "returned list, which is no verdict"),
         (never_before("refnd", "find_order"), "never offered the tool 'refnd'\n.*mean 'refund'"),
         (at_most(2, "refnd"), "the agent never offered the tool 'refnd'"),

@@ -93,7 +93,7 @@ def find(world: Any, *invariants: Any, **options: Any) -> list[Counterexample]:
 
 
 def test_a_state_that_two_users_share_is_found_and_its_script_has_both_conversations():
-    (finding,) = find(make_desk(careless=True), is_right, runs=80)
+    (finding,) = find(make_desk(careless=True), is_right, runs=40)
     script = run_rendered(finding.script)
     assert isinstance(script, tuple), finding.script
     with pytest.raises(InvariantBroken, match="is_right"):
@@ -102,7 +102,7 @@ def test_a_state_that_two_users_share_is_found_and_its_script_has_both_conversat
 
 
 def test_an_agent_without_such_a_state_has_no_finding():
-    assert find(make_desk(careless=False), is_right, runs=80) == []
+    assert find(make_desk(careless=False), is_right, runs=40) == []
 
 
 def test_a_script_with_two_conversations_must_break_it_three_times_in_a_row(tmp_path: Path):
@@ -117,7 +117,7 @@ def test_a_script_with_two_conversations_must_break_it_three_times_in_a_row(tmp_
             file.write(".")
         return plays.stat().st_size % 4 == 0
 
-    assert [finding.repeats for finding in find(make_desk(careless=False), mostly, runs=80)] == [
+    assert [finding.repeats for finding in find(make_desk(careless=False), mostly, runs=40)] == [
         False
     ]
 

@@ -23,9 +23,10 @@ _QUOTED = re.compile(r"\"([^\"\n]{1,60})\"|'([^'\n]{1,60})'")
 _WORD = re.compile(r"[A-Za-z][\w-]{2,}")
 # The words after "such as", and lists after a colon: "a city: Berlin, Rome or Oslo".
 _BETWEEN = r"(?:, (?:or |and )?| or | and )"
+_ITEM = r"[\w-]+(?:[./@:][\w-]+)*"
 _EXAMPLES = re.compile(
     r"(?:\b(?:such as|for example|for instance|one of|either)|\be\.g\.)[ :]+"
-    rf"([\w-]+(?:{_BETWEEN}[\w-]+)*)|\w: ([\w-]+(?:{_BETWEEN}[\w-]+)+)",
+    rf"({_ITEM}(?:{_BETWEEN}{_ITEM})*)|\w: ({_ITEM}(?:{_BETWEEN}{_ITEM})+)",
     re.IGNORECASE,
 )
 _DATE = re.compile(r"(\d{4})-(\d{2})-(\d{2})")
@@ -46,8 +47,8 @@ PLAIN_NUMBERS = (1, 2, 0)
 # The tools of the agent really run, so no value names a file that exists.
 ODD_PATHS = ("../a", "a/../../b", "..")
 ODD_TEXTS = (
-    *("", " ", "0", "\u0000", "é\u202e😀", "../a", "a" * 5_000, "'; --", "null", "a\nb"),
-    *("\ud83d", "e\u0301", "ﬁ", "İ", "-1", "$(id)", "{}", "<b>"),
+    *("", " ", "0", "\u0000", "é\u202e😀", "../a", "a" * 5_000, "' OR '1'='1", "null", "a\nb"),
+    *("\ud83d", "e\u0301", "ﬁ", "İ", "-1", "$(id)", "{}", "<b>", "it's", "%"),
 )
 ODD_NUMBERS = (0, -1, 2**31, 2**63, -(2**63))
 BAD_JSON = ("{", "", "[]", "7", '"x"', "null", '{"a": }')
@@ -217,6 +218,11 @@ class ArgumentValues:
         self._code_numbers = [value for value in given if not isinstance(value, str)]
         self.notes: dict[str, str] = {}
 
+    def list_constants(self) -> list[Any]:
+        """Return the constants of the code that the prompt does not name."""
+        named = {*self._prompt_texts, *self._prompt_numbers}
+        return [v for v in (*self._code_texts, *self._code_numbers) if v not in named]
+
     def arguments(self, schema: JSON, draw: Draw, tool: str, *, odd: bool = False) -> JSON:
         """Return arguments for a tool. Of odd ones, one parameter is at its limits."""
         resolved = self.resolve(schema, schema, tool)
@@ -339,7 +345,10 @@ class ArgumentValues:
     def _text(self, schema: JSON, draw: Draw, path: str, *, odd: bool) -> Any:
         longest = schema.get("maxLength")
         if odd and "/" in _kinds_of(path) and draw.happens(0.5):
-            return draw.choose(ODD_PATHS)
+            # A folder that is allowed may only be the beginning of a path.
+            known = [*self._prompt_texts, *draw.known.texts]
+            allowed = {text.partition("/")[0] for text in known if "/" in text and ":" not in text}
+            return draw.choose([*ODD_PATHS, *(f"{name}/../a" for name in sorted(allowed - {""}))])
         if odd:
             return draw.choose([*ODD_TEXTS, *(["a" * longest] if longest else [])])
         favourites = draw.favourites

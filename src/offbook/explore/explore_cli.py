@@ -15,6 +15,7 @@ import msgspec
 
 from offbook.cli_options import (
     FILE_PATH,
+    FiniteFloat,
     address_option,
     deadline_option,
     engine_option,
@@ -69,7 +70,7 @@ Exit codes:
 @click.option(
     "--runs",
     type=click.IntRange(1),
-    help="Behaviours to try.  [default: 500; with --minutes, no limit]",
+    help="Behaviours to try.  [default: 500, 150 for a process; with --minutes, no limit]",
 )
 @click.option("--steps", default=5, show_default=True, type=click.IntRange(1))
 @click.option("--seed", default=0, show_default=True)
@@ -78,7 +79,7 @@ Exit codes:
 @engine_option
 @address_option
 @click.option(
-    "--minutes", type=click.FloatRange(min=0, min_open=True), help="How long to search at most."
+    "--minutes", type=FiniteFloat(min=0, min_open=True), help="How long to search at most."
 )
 @click.option(
     "--corpus",
@@ -96,7 +97,7 @@ Exit codes:
 @click.option(
     "--deadline",
     default=None,
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteFloat(min=0, min_open=True),
     help="Seconds for one behaviour before it counts as a hang.  [default: 20, 60 for a command]",
 )
 @json_option
@@ -187,7 +188,7 @@ def explore_command(  # noqa: PLR0913 - the options of the command
     except InvariantBroken as error:
         report(cast("Exploration", error.exploration))
         return 1
-    except KeyboardInterrupt:
+    except BaseException:
         for found in unfinished:  # what was found so far is not lost
             report(found)
         raise
@@ -410,8 +411,10 @@ def _as_json(found: Exploration) -> dict[str, Any]:
         "reached": sorted(found.reached),
         "offered": sorted(found.offered),
         "never_called": found.never_called,
+        "never_succeeded": found.never_succeeded,
         "gave_up": dict(found.gave_up),
         "notes": found.notes,
+        "undecided": [str(error) for error in found.undecided.values()],
         "findings": [
             {
                 "invariant": finding.invariant,
@@ -464,7 +467,7 @@ Exit codes:
     "--min-effect",
     default=5.0,
     show_default=True,
-    type=click.FloatRange(0),
+    type=FiniteFloat(0),
     help="Percent that a figure must grow to be worse.",
 )
 @deadline_option
@@ -553,7 +556,7 @@ def _read_bench_target(
         if not Path(first).is_file():
             raise UsageError("no such scenario file", where=first)
         command = (sys.executable, "-m", "offbook", "scenario", "run", first)
-        return first, _command_runner(command, None, deadline), False
+        return first, _command_runner(command, None, deadline, unreadable=2), False
     function: Any = import_object(first)
 
     def run(_folder: Path) -> None:
@@ -563,9 +566,12 @@ def _read_bench_target(
 
 
 def _command_runner(
-    command: tuple[str, ...], script: Path | None, deadline: float
+    command: tuple[str, ...], script: Path | None, deadline: float, unreadable: int = -1
 ) -> Callable[[Path], None]:
-    """Return a function that runs a command once, with a fresh source if there is a script."""
+    """Return a function that runs a command once, with a fresh source if there is a script.
+
+    `unreadable` is the exit code of a command that cannot read its file.
+    """
     from offbook.runs.commands import ANY_EXIT_CODE, run_command
     from offbook.sources.loading import open_source
     from offbook.trace.recorder import COLLECT_TRACES
@@ -585,7 +591,8 @@ def _command_runner(
             codes=ANY_EXIT_CODE,
         )
         if result.exit_code:
-            raise RunError(
+            failure = UsageError if result.exit_code == unreadable else RunError
+            raise failure(
                 f"the command exited with {result.exit_code}, so it was not measured",
                 where=command[0],
                 hint=result.output[-500:],

@@ -168,6 +168,8 @@ class GeneratedModel:
         self._favourites = self._random.choice([0, 2, 3, 4])
         self._chosen: tuple[str, ...] = ()
         self._offered: tuple[Tool, ...] = ()
+        self._narrowed: list[Tool] = []
+        self._narrowed_from: tuple[Tool, ...] | None = None
         self.requests = 0
         self.own: Collection[str] = ()
         self.announce: Callable[[Move], object] = id
@@ -253,8 +255,8 @@ class GeneratedModel:
         random = self._random
         draw = self._draw()
         kind = random.choice(kinds)
-        functions = self._narrow([tool for tool in offered if tool.kind == "function"])
-        made = [one for move in self.moves for one in move.calls]
+        functions = self._narrow(offered)
+        made = [one for move in self.moves for one in move.calls] if kind == "repeat" else ()
         if not functions and kind not in {"text", "empty", "refusal", "long text", "cut short"}:
             kind = "text"
         match kind:
@@ -298,8 +300,14 @@ class GeneratedModel:
             case _:
                 return Move((self._call(functions, draw),))
 
-    def _narrow(self, functions: list[Tool]) -> list[Tool]:
-        """Return the tools that this behaviour calls."""
+    def _narrow(self, offered: tuple[Tool, ...]) -> list[Tool]:
+        """Return the tools that this behaviour calls; most requests offer the same as the last."""
+        if offered is not self._narrowed_from:
+            functions = [tool for tool in offered if tool.kind == "function"]
+            self._narrowed, self._narrowed_from = self._select(functions), offered
+        return self._narrowed
+
+    def _select(self, functions: list[Tool]) -> list[Tool]:
         if self._skips_own and self.own:
             functions = [tool for tool in functions if tool.name not in self.own] or functions
         if not self._favourites or len(functions) <= self._favourites:

@@ -35,16 +35,20 @@ MAX_VALUES = 32  # of the results; a table of a thousand rows has no more ids wo
 MAX_VALUE_LENGTH = 200
 MAX_DIGITS = 31
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
-# What a text names: a URL, an address, a path, a file, an amount, and a word with a digit in it: an
-# id, a number, a date.
+# What a text names: a URL, an address, a path, a file, a name with slashes such as `feature/login`,
+# an amount, and a word with a digit in it: an id, a number, a date.
 _NAMED = re.compile(
     r"https?://[^\s\"'<>)\]}]*[\w/]"
     r"|[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
     r"|(?<![\w.])(?:~|\.{1,2})?/[\w.@-]+(?:/[\w.@-]+)*"
     r"|(?<![\w.-])[\w-]+(?:/[\w.-]+)*\.(?:txt|md|json|csv|py|pdf|ya?ml|log|html?|xml|toml|db)\b"
+    r"|(?<![\w.@/-])[A-Za-z][\w-]*(?:\.[\w-]+)*(?:/[A-Za-z][\w-]*(?:\.[\w-]+)*)+(?![\w/])"
     r"|(?<![\w.-])\d{1,3}(?:,\d{3})+(?:\.\d+)?(?![\w-])"
     r"|(?<![\w.-])(?=[\w.-]*\d)[\w-]+(?:\.[\w-]+)*"
 )
+# A list of words, such as "main, next" or "Users: Ada, Grace".
+_WORDS = r"[\w/@-]+(?:\.[\w/@-]+)*"
+_LISTED = re.compile(rf"(?:[\w ]{{1,40}}: )?({_WORDS}(?:(?:, |\n){_WORDS})+)\.?")
 
 
 class HasText(Protocol):
@@ -143,7 +147,9 @@ def _collect(value: Any, found: list[Any]) -> None:
         case int() | float():
             found.append(value)
         case str():
-            if 0 < len(value) <= MAX_VALUE_LENGTH and " " not in value:
+            if listed := _LISTED.fullmatch(value):
+                found += [_number_or_text(token) for token in re.split(r", |\n", listed[1])]
+            elif 0 < len(value) <= MAX_VALUE_LENGTH and " " not in value:
                 found.append(_number_or_text(value))
             else:
                 found += [_number_or_text(token) for token in _NAMED.findall(value)]

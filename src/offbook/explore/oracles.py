@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,6 +13,8 @@ from offbook.exchange.messages import RAW_ARGUMENTS, AnyBlock, find_calls, join_
 from offbook.exchange.model import compile_validator
 from offbook.explore.authority import AuthorityEvidence, check_authority
 from offbook.explore.generated_model import MARK
+from offbook.explore.plain_tools import has_key
+from offbook.explore.tool_policy import classify
 from offbook.secrets import excerpt
 from offbook.trace.events import (
     CHANGE,
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 MIN_MARK = 8  # characters of a text that identifies a session
 MAX_GROWTH = 3  # times as many messages as were said
 SHOWN_END = 40  # characters before a cut
+LOST = "tool_lost"
 
 
 class BrokenInvariant(msgspec.Struct, frozen=True):
@@ -55,7 +58,9 @@ class RunEvidence:
     """A run, and the numbers of the events at which new conversations began.
 
     `authority` is what is known of a run with an instruction in a result. `beside` are the prompts
-    of two conversations that were side by side. `plain` watched the tools of a loop.
+    of two conversations that were side by side. `plain` watched the tools of a loop. `states` are
+    those of the world after each execution in a framework, by its call and number; None without a
+    state.
     """
 
     def __init__(
@@ -65,8 +70,10 @@ class RunEvidence:
         authority: AuthorityEvidence | None = None,
         beside: Sequence[str] = (),
         plain: LoopWatch | None = None,
+        states: Mapping[tuple[str, int], str] | None = None,
     ) -> None:
         self.run = run
+        self.states = states
         self.plain = plain
         self.sessions = sessions
         self.authority = authority
@@ -96,9 +103,9 @@ def _check_conversation(evidence: RunEvidence) -> Iterator[tuple[str, str]]:
         if change.level != "fails":
             continue
         if change.what == "text" and change.expected == "nothing":
-            replies = [reply for reply in events.named(REPLY) if reply.seq < event.seq]
+            ends = [end for end in events.named(REPLY, ERROR, FAULT) if end.seq < event.seq]
             # The agent says something itself, such as "Sorry, something went wrong."
-            if replies and _is_unusable(replies[-1].data):
+            if ends and (ends[-1].event != REPLY or _is_unusable(ends[-1].data)):
                 continue
         yield change.what, change.text
     yield from _find_cut_results(evidence)
@@ -148,8 +155,34 @@ def _check_repeats(evidence: RunEvidence) -> Iterator[tuple[str, str]]:
     for change in evidence.changed_executions:
         if change.what == "again":
             yield change.expected.partition(":")[0], f"one call of the model: {change.got}"
-    if evidence.plain is not None and evidence.run.events.named(FAULT):
+    if not (faults := evidence.run.events.named(FAULT)):
+        return
+    if evidence.plain is not None:
         yield from evidence.plain.find_repeated(_list_calls(evidence.run))
+    elif lost := [event for event in faults if event.data["kind"] == LOST]:
+        yield from _find_lost_repeats(evidence, lost)
+
+
+def _find_lost_repeats(evidence: RunEvidence, lost: Sequence[Event]) -> Iterator[tuple[str, str]]:
+    """Yield each powerful tool that a framework ran again because its result was lost."""
+    tools = {tool.name: tool for request in evidence.run.requests for tool in request.tools}
+    first_lost = {event.data.get("call_id"): event.seq for event in reversed(lost)}
+    for call in read_executions(evidence.run.events.all).calls:
+        tool, since = tools.get(call.data.tool), first_lost.get(call.data.call_id)
+        if since is None or tool is None or not classify(tool).sink:
+            continue
+        # The fault is noted when the execution has begun; earlier ones had failed.
+        begun = sum(run.started.seq < since for run in call.executions)
+        runs = [run for run in call.executions[begun - 1 :] if run.seen]
+        if len(runs) < 2 or any(run.input != runs[0].input for run in runs):  # noqa: PLR2004 - again
+            continue
+        if evidence.states is None:
+            harmless = has_key(runs[0].input)
+        else:
+            harmless = len({evidence.states.get((call.data.call_id, r.number)) for r in runs}) == 1
+        if not harmless:
+            times = f"{tool.name} ran {len(runs)} times with {runs[0].input}"
+            yield tool.name, f"one call of the model: {times}"
 
 
 def _list_calls(run: Run) -> list[list[ToolCall]]:
@@ -262,8 +295,7 @@ def _check_growth(evidence: RunEvidence) -> Iterator[tuple[str, str]]:
     events = evidence.run.events
     calls = len(events.named(TOOL_CALL))
     first: int | None = None
-    for number, event in enumerate(events.named(REQUEST), 1):
-        count = len(event.data.get("new", ()))
+    for number, count in enumerate(events.new_messages, 1):
         first = count if first is None else first
         if count > first + MAX_GROWTH * (2 * number + calls) + 10:
             yield "messages", f"a request has {count} new messages"
@@ -330,16 +362,25 @@ def check_names(names: Sequence[str]) -> None:
         require_known("there is no oracle", name, ORACLES)
 
 
-def check_run(evidence: RunEvidence, without: Sequence[str] = ()) -> list[BrokenInvariant]:
-    """Return what the run of an agent broke."""
+def check_run(
+    evidence: RunEvidence, without: Sequence[str] = ()
+) -> tuple[list[BrokenInvariant], list[tuple[str, Exception]]]:
+    """Return what the run of an agent broke, and the oracles that failed themselves."""
     found: list[BrokenInvariant] = []
+    failed: list[tuple[str, Exception]] = []
     for name, oracle in ORACLES.items():
         if oracle.check is None or name in without:
             continue
-        for what, message in oracle.check(evidence):
+        try:
+            # One is enough: the others follow from it.
+            first = next(iter(oracle.check(evidence)), None)
+        except Exception as error:  # noqa: BLE001 - the other oracles go on
+            failed.append((name, error))
+            continue
+        if first is not None:
+            what, message = first
             found.append(BrokenInvariant(oracle.title, message, f"{oracle.title}: {what}"))
-            break  # one is enough: the others follow from it
-    return found
+    return found, failed
 
 
 def list_verdicts(

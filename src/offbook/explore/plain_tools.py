@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from inspect import CO_COROUTINE, Signature, signature
-from operator import setitem
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -180,7 +179,7 @@ class LoopWatch:
                     continue
                 given = ran[name][0].given if ran[name] else {}
                 states = [one.state for one in ran[name] if one.given == given]
-                harmless = len({*states}) == 1 if self._has_state else _has_key(given)
+                harmless = len({*states}) == 1 if self._has_state else has_key(given)
                 if not harmless and len(states) > names.count(name):
                     times = f"{name} ran {len(states)} times with {given}"
                     yield name, f"one call of the model: {times}"
@@ -221,7 +220,8 @@ class LoopWatch:
         return {name: len(runs) for name, runs in self._tools.finished.items()}
 
 
-def _has_key(given: dict[str, Any]) -> bool:
+def has_key(given: Mapping[str, Any]) -> bool:
+    """Return whether an input has a key by which a tool knows a repeated call."""
     return any(KEY_WORDS & {*split_words(name)} for name in given)
 
 
@@ -343,8 +343,8 @@ class ToolData:
             item: Any = table[key]
             if _is_prose(item):
                 self._texts.append(item)
-                table[key] = change(item)
-                self._undo.append(partial(setitem, table, key, item))
+                table[key] = changed = change(item)
+                self._undo.append(partial(_put_back, table, changed, item))
 
     def is_source_of(self, result: object) -> bool:
         """Return whether a result is made of these texts."""
@@ -358,6 +358,14 @@ class ToolData:
         """Restore the texts."""
         while self._undo:
             self._undo.pop()()
+
+
+def _put_back(table: Any, changed: str, item: str) -> None:
+    """Replace a changed text where it is now: the agent may have moved or removed it."""
+    keys: list[Any] = [*table] if isinstance(table, dict) else [*range(len(table))]
+    for key in keys:
+        if table[key] is changed:
+            table[key] = item
 
 
 def _is_prose(value: object) -> bool:

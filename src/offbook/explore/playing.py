@@ -11,7 +11,6 @@ from contextvars import copy_context
 from hashlib import blake2b
 from inspect import (
     isasyncgenfunction,
-    iscoroutine,
     iscoroutinefunction,
     isgeneratorfunction,
 )
@@ -36,7 +35,7 @@ from offbook.exchange.messages import RAW_ARGUMENTS
 from offbook.exchange.model import Tool
 from offbook.explore.argument_values import ArgumentValues
 from offbook.explore.attack import Attack, AttackWatch, list_own_tools
-from offbook.explore.authority import FAULT_KIND, read_instruction
+from offbook.explore.authority import FAULT_KIND, is_error, read_instruction
 from offbook.explore.code_constants import find_constants
 from offbook.explore.corpus import list_reached
 from offbook.explore.generated_model import NO_END, GeneratedModel, PatientPlaybook
@@ -51,6 +50,7 @@ from offbook.explore.moves import (
 from offbook.explore.oracles import (
     CRASH,
     ENDLESS,
+    LOST,
     REASONS,
     BrokenInvariant,
     RunEvidence,
@@ -62,12 +62,13 @@ from offbook.explore.sdk_conversions import SdkConversions, share_ssl_contexts
 from offbook.explore.side_by_side import SideBySide, load_turns
 from offbook.explore.tool_policy import ToolPolicy, join_policies
 from offbook.files import ReusedFolder
+from offbook.options import decide
 from offbook.runs.api import drive
 from offbook.runs.rehearsal import Rehearsal, RehearsalDefaults, use_defaults
 from offbook.runs.run import Run, SyncBridge, watch_termination
-from offbook.runs.wiring import set_missing_keys
+from offbook.runs.wiring import is_process, set_missing_keys
 from offbook.subjects.frameworks.framework import is_documented_end
-from offbook.trace.events import ERROR, FAULT, REPLY, REQUEST
+from offbook.trace.events import ERROR, FAULT, REPLY, TOOL_END
 
 if TYPE_CHECKING:
     from types import FrameType, TracebackType
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
     from offbook.exchange.model import ModelSource
     from offbook.explore.moves import Script
     from offbook.sources.playbook.actions import Turn
+    from offbook.trace.events import Event
     from offbook.trace.query import ToolResultRecord
 
 _EXCEPTION = re.compile(r"^\s*([\w.]+(?:Error|Exception|Exit|Interrupt))\b", re.MULTILINE)
@@ -86,6 +88,12 @@ Invariant = Callable[[Run, Any], object]
 SECOND_PROMPTS = 0.3  # of the behaviours: the user has another prompt
 SIDE_BY_SIDE = 0.4  # of those with another user: both at the same time
 MAX_STATE = 64  # characters of a state that is kept as it is
+# Frameworks that read the replies of a model; of a client, the user's loop does.
+CALLED_FRAMEWORKS = {
+    *("pydantic_ai", "agents", "langgraph", "langchain", "langchain_core"),
+    *("langchain_openai", "langchain_anthropic", "smolagents"),
+}
+FRAMEWORK_TOOLS = "langchain_core.tools"
 OUTDATED = "OutdatedScript"  # a script of a corpus that does not fit the agent any more
 ATTACKS = 0.2  # of the behaviours: the model obeys the text of a tool
 FAULTS = 0.12  # of the behaviours: a tool or the provider fails
@@ -123,7 +131,9 @@ class Behaviour(msgspec.Struct, frozen=True):
     It is plain data, so that it can come from another process. `gave_up` is the error with which
     the agent ended in a documented way. `undecided` are the invariants that gave no verdict, each
     with the error. `state` is a text that is equal for equal states of the world, and `seen` are
-    the values in the results of the tools. `reached` are the outcomes of the agent's parts.
+    the values in the results of the tools. `reached` are the outcomes of the agent's parts, and
+    `succeeded` the tools that did what they were asked for the first time in this process. With
+    `is_process`, the agent was a process of its own.
     """
 
     moves: tuple[Move, ...]
@@ -138,6 +148,8 @@ class Behaviour(msgspec.Struct, frozen=True):
     trace: str = ""
     prompt: str = ""
     reached: tuple[str, ...] = ()
+    succeeded: tuple[str, ...] = ()
+    is_process: bool = False
 
 
 class _SharedLoop(SyncBridge):
@@ -214,6 +226,7 @@ class Stage:
         self._keys.enter_context(set_missing_keys())
         self._stop_sharing = share_ssl_contexts()
         self._conversions = SdkConversions()
+        self._succeeded: set[str] = set()
 
     def __enter__(self) -> Self:
         return self
@@ -253,12 +266,13 @@ class Stage:
         beside = False
         if random.random() < SECOND_PROMPTS:
             other = random.choice(self._prompts)
-            # An equal request would be a retry of the first.
-            prompts.append(f"Once more: {other}" if other == prompts[0] else other)
+            prompts.append(_say_again(other, job.seed) if other == prompts[0] else other)
             fresh = {1} if random.random() < 0.7 else set()  # noqa: PLR2004 - most are of another user
             beside = bool(fresh) and random.random() < SIDE_BY_SIDE
         elif random.random() < FAULTS:
-            faults = (f"{random.choice(FAULT_KINDS)}@{random.choice([1, 1, 2, 3])}",)
+            kind, number = random.choice(FAULT_KINDS), random.choice([1, 1, 2, 3])
+            # In half of them every result is lost: few calls have an effect that could be repeated.
+            faults = (kind if kind == "tool_lost" and number > 1 else f"{kind}@{number}",)
             model.moves.append(Move(fault=faults[0]))
         # A separate generator: an agent without such tools has the same behaviours as ever.
         chance = Random(f"{job.seed}:authority").random()  # noqa: S311 - not for secrets
@@ -308,6 +322,8 @@ class Stage:
             _watch_prompts(rehearsal, model, fresh, sessions)
         watch = self._watch_attack(rehearsal, model, script, faults, state)
         plain = None if watch is not None else _watch_loop(rehearsal, model, state)
+        loses = any(fault.startswith(LOST) for fault in faults)
+        states = _watch_states(rehearsal, state) if loses and plain is None else None
         error: BaseException | None = None
         try:
             try:
@@ -321,10 +337,14 @@ class Stage:
                 error = _innermost(raised)
                 run = cast("Run", rehearsal.latest_run)
             self.last_run = run
-            violations, undecided = self._check(run, state)
             authority = None if watch is None else watch.finish()
-            evidence = RunEvidence(run, sessions, authority, beside, plain)
-            violations += check_run(evidence, self._without)
+            if watch is not None:
+                watch.close()  # the invariants read the texts of the user, not an attacker's
+            violations, undecided = self._check(run, state)
+            evidence = RunEvidence(run, sessions, authority, beside, plain, states)
+            broken, failed = check_run(evidence, self._without)
+            violations += broken
+            undecided += [(name, _oracle_failed(name, cause)) for name, cause in failed]
             gave_up = error is not None and self._is_end(error, run)
             if plain is not None:  # a loop without a `try` ends with the error of its tool
                 gave_up = gave_up or isinstance(error, InjectedFault)
@@ -343,7 +363,7 @@ class Stage:
                 type(error).__name__ if gave_up else "",
                 tuple(undecided),
                 _shorten(described),
-                len(run.events.named(REQUEST)),
+                len(run.events.new_messages),
                 # Only what is asked for: it is sent to another process.
                 _list_tools(run, model),
                 () if job.seed else tuple(v for result in results for v in find_values(result)),
@@ -351,6 +371,8 @@ class Stage:
                 str(rehearsal.trace) if job.records else "",
                 job.prompt,
                 list_reached(run.events.all, described) if job.observes else (),
+                self._list_succeeded(results),
+                is_process(rehearsal.subject),
             )
         finally:
             for opened in (watch, plain):
@@ -380,8 +402,21 @@ class Stage:
         if injected:
             watch.inject(injected[0], read_instruction(script, injected[0]))
         if isinstance(source, GeneratedModel):
-            source.attack = Attack(self._policy, self._arguments, watch.inject, watch.own)
+            source.attack = Attack(
+                self._policy, self._arguments, watch.inject, watch.own, watch.has_changed
+            )
         return watch
+
+    def _list_succeeded(self, results: Sequence[ToolResultRecord]) -> tuple[str, ...]:
+        """Return the tools that succeeded in this behaviour, and in none before it."""
+        others = [result for result in results if result.tool_name not in self._succeeded]
+        new = {
+            result.tool_name
+            for result in others
+            if not (result.failed or is_error(result.text, result.tool_name))
+        }
+        self._succeeded |= new
+        return tuple(sorted(new))
 
     def _is_end(self, error: BaseException, run: Run) -> bool:
         """Return whether an error is a documented way to end, or follows from a fault."""
@@ -389,8 +424,8 @@ class Stage:
             return True
         if isinstance(error, UnicodeEncodeError):  # a client sends no half of a character
             return is_library("".join(_list_places(error.__traceback__)[-1:]))
-        # A framework alone, without code of the user: it refuses arguments that are not an object.
-        if not isinstance(error, RunError) and not _user_place(error.__traceback__):
+        # A framework alone: it refuses arguments that are not an object.
+        if not isinstance(error, RunError) and _is_of_framework(error.__traceback__):
             # Any call of the run: a conversation side by side may have gone on after it.
             return any(RAW_ARGUMENTS in call.arguments for call in run.scripted.calls)
         # A command may exit with an error after one of the provider.
@@ -461,6 +496,30 @@ def _watch_loop(
     return plain
 
 
+def _say_again(prompt: str, seed: str) -> str:
+    """Return the prompt of another user who wants the same: an equal request would be a retry.
+
+    What an agent keeps by a part of the prompt may be found by its beginning or by its end.
+    """
+    ends_differently = Random(f"{seed}:again").random() < 0.5  # noqa: S311, PLR2004 - not for secrets
+    return f"{prompt} (once more)" if ends_differently else f"Once more: {prompt}"
+
+
+def _watch_states(rehearsal: Rehearsal, state: object) -> dict[tuple[str, int], str] | None:
+    """Collect the state of the world after each execution of a tool; None without a state."""
+    if state is None:
+        return None
+    home = type(state).__module__.partition(".")[0]
+    states: dict[tuple[str, int], str] = {}
+
+    def note_state(event: Event) -> None:
+        key = (event.data["call_id"], event.data.get("number", 1))
+        states[key] = _describe(state, home, set())
+
+    rehearsal.hub.subscribe(note_state, TOOL_END)
+    return states
+
+
 def _watch_prompts(
     rehearsal: Rehearsal,
     source: GeneratedModel | PatientPlaybook,
@@ -524,6 +583,25 @@ def _user_place(trace: TracebackType | None) -> str:
     return places[-1] if places else ""
 
 
+def _is_of_framework(trace: TracebackType | None) -> bool:
+    """Return whether a framework raised an exception: it called no function of the user then.
+
+    The user's own node of a graph asks a model of the framework, for example. A tool of a framework
+    that the user runs is the user's: its arguments are those of the call.
+    """
+    called: str | None = None  # what the innermost function of the user called
+    own = False
+    for frame, _ in traceback.walk_tb(trace):
+        if not _is_of_library(frame):
+            called, own = None, True
+        elif called is None:
+            called = str(frame.f_globals.get("__name__"))
+    if not own:
+        return True
+    package = (called or "").partition(".")[0]
+    return package in CALLED_FRAMEWORKS and not (called or "").startswith(FRAMEWORK_TOOLS)
+
+
 def _list_places(trace: TracebackType | None) -> list[str]:
     """Return the file and the function of each frame, the innermost last."""
     places: list[str] = []
@@ -548,6 +626,15 @@ def _not_decided(name: str, error: Exception) -> UsageError:
     )
 
 
+def _oracle_failed(name: str, error: Exception) -> UsageError:
+    """Return the error for an oracle that raised one: a bug of Offbook."""
+    return UsageError(
+        f"the oracle {name} raised {type(error).__name__}: {error}",
+        where="".join(_list_places(error.__traceback__)[-1:]),
+        hint=f"this is a bug of Offbook: please report it; to leave it out: --without {name}",
+    )
+
+
 def check_invariant(invariant: object) -> None:
     """Raise for an invariant that is not a function, or whose call would not run it."""
     if isinstance(invariant, ToolPolicy):
@@ -566,17 +653,9 @@ def check_invariant(invariant: object) -> None:
 
 def _read_result(name: str, result: object) -> str:
     """Return why an invariant is broken, or ""; raise if its result does not say so."""
-    match result:
-        case None | True:
-            return ""
-        case False:
-            return "it returned False"
-        case (bool() as holds, str() as reason):
-            return "" if holds else reason or "it returned False"
-        case _:
-            pass
-    if iscoroutine(result):
-        result.close()
+    holds, reason = decide(result, f"the invariant {name}")
+    if holds is None or isinstance(holds, bool):
+        return reason
     raise UsageError(
         f"the invariant {name} returned {type(result).__name__}, which is no verdict",
         hint="assert, or return True, False or (False, reason)",

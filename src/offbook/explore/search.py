@@ -8,7 +8,7 @@ import time
 import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
@@ -62,6 +62,7 @@ LARGEST_CHUNK = 32  # for each process
 MAX_FINDINGS = 10  # different ones; then the search ends
 MAX_SHRUNK = 4  # of one invariant: most behaviours that break it have the same cause
 RUNS = 500
+RUNS_OF_PROCESS = 150  # each of an agent that is a process takes long
 OF_CORPUS = -1  # the number of a script of the corpus
 SIDE_BY_SIDE_PLAYS = 3  # of a script that must fail each time
 LONG = 60  # seconds of a search whose states are counted by the minute
@@ -111,12 +112,13 @@ def _names_place(key: str) -> bool:
 class Exploration(msgspec.Struct):
     """The result of a search: what was tried, and what was found.
 
-    `states` are the different states of the world that were reached, and `never_called` the tools
-    that the agent offered and no behaviour called. `notes` are keywords of schemas that could not
-    be generated from, with what was done instead. `findings` have different causes; `broken_by`
-    counts the behaviours that broke each invariant. `trace` is the file of the first finding, or of
-    the last behaviour. `reached` are the outcomes of the agent's parts, in a search with a corpus;
-    `kept` is the number of scripts in its folder.
+    `states` are the different states of the world that were reached. `never_called` are the tools
+    that the agent offered and no behaviour called, and `never_succeeded` those of which each result
+    was an error: more behaviours, or other `values`, may get further. `notes` are keywords of
+    schemas that could not be generated from, with what was done instead. `findings` have different
+    causes; `broken_by` counts the behaviours that broke each invariant. `trace` is the file of the
+    first finding, or of the last behaviour. `reached` are the outcomes of the agent's parts, in a
+    search with a corpus; `kept` is the number of scripts in its folder.
     """
 
     prompt: str
@@ -126,6 +128,7 @@ class Exploration(msgspec.Struct):
     states: set[str] = msgspec.field(default_factory=set)
     offered: set[str] = msgspec.field(default_factory=set)
     called: set[str] = msgspec.field(default_factory=set)
+    succeeded: set[str] = msgspec.field(default_factory=set)
     gave_up: Counter[str] = msgspec.field(default_factory=Counter)
     notes: dict[str, str] = msgspec.field(default_factory=dict)
     findings: list[Counterexample] = msgspec.field(default_factory=list)
@@ -144,6 +147,11 @@ class Exploration(msgspec.Struct):
         return sorted(self.offered - self.called)
 
     @property
+    def never_succeeded(self) -> list[str]:
+        """The tools that were called, and whose every result was an error or a refusal."""
+        return sorted((self.offered & self.called) - self.succeeded)
+
+    @property
     def states_per_minute(self) -> list[int]:
         """The number of new states in each minute of the search."""
         return [self.new_states[minute] for minute in range(int(self.seconds // 60) + 1)]
@@ -156,6 +164,8 @@ class Exploration(msgspec.Struct):
             parts.append(f"{self.states_per_minute[-1]} of them new in this minute")
         if self.never_called:
             parts.append(f"never called: {', '.join(self.never_called)}")
+        if self.never_succeeded:
+            parts.append(f"never succeeded: {', '.join(self.never_succeeded)}")
         parts += [
             f"{kind} {counted(count, 'time')}" for kind, count in sorted(self.gave_up.items())
         ]
@@ -191,12 +201,12 @@ def explore(  # noqa: PLR0913 - the options of a search
 
         explore(world, "Refund order 7", lambda run, shop: len(shop.refunds) <= 1)
 
-    Each of `runs` behaviours (500, or as many as there are in `minutes`) has up to `steps` messages
-    of the model, chosen by `seed`; `jobs` processes play them, or with `engine="ray"` the machines
-    of a cluster, which import the world: it is a function at the top level of a module. Scripts
-    that reached something new are kept in the folder `corpus`, and a later search begins with those
-    that are there. With
-    `depth`, all scripts of that many messages are tried instead, except those that lead to a state
+    Each of `runs` behaviours has up to `steps` messages of the model, chosen by `seed`. By default
+    there are 500, 150 if the agent is a process, or as many as there are in `minutes`. They are
+    played by `jobs` processes, or with `engine="ray"` by the machines of a cluster, which import
+    the world: it is a function at the top level of a module. Scripts that reached something new are
+    kept in the folder `corpus`, and a later search begins with those that are there. With `depth`,
+    all scripts of that many messages are tried instead, except those that lead to a state
     which was reached before. Several prompts are those of several users. In every search some
     things always hold, such as that the agent raises no exception, except for those in `gives_up`,
     and that it ends: `without` names the oracles to leave out. `values` are arguments to try, by
@@ -209,8 +219,8 @@ def explore(  # noqa: PLR0913 - the options of a search
     prompts = (prompt,) if isinstance(prompt, str) else tuple(prompt)
     _check_arguments(world, prompts, invariants, runs, steps, values, deadline)
     _check_engine(depth, deadline, jobs, engine, minutes, corpus)
-    if runs is None:
-        runs = RUNS if minutes is None else sys.maxsize
+    if runs is None and minutes is not None:
+        runs = sys.maxsize
     check_names(without)
     path = None if trace is None else Path(trace).absolute()
     kinds = (gives_up,) if isinstance(gives_up, type) else tuple(gives_up)
@@ -222,7 +232,7 @@ def explore(  # noqa: PLR0913 - the options of a search
         search = Search(players, found, without, stored, progress, ignores_halves=not halves)
         if depth:
             arguments = ArgumentValues(values or {}, "\n".join(prompts))
-            search.enumerate(arguments, depth, runs)
+            search.enumerate(arguments, depth, runs or RUNS)
         else:
             chunk = RAY_CHUNK if engine == "ray" else Chunk(jobs, LARGEST_CHUNK * jobs, 0.2)
             search.draw(seed, runs, steps, math.inf if minutes is None else 60 * minutes, chunk)
@@ -389,14 +399,15 @@ class Search:
         self._corpus = corpus
         self._progress = progress
         self._shrunk: Counter[str] = Counter()
+        self._is_process = False  # known from the first behaviour
         self._began = time.monotonic()
         if corpus is not None:
             found.corpus, found.kept = str(corpus.folder), len(corpus.scripts)
 
-    def draw(self, seed: int, runs: int, steps: int, seconds: float, size: Chunk) -> None:
+    def draw(self, seed: int, runs: int | None, steps: int, seconds: float, size: Chunk) -> None:
         """Play the scripts of the corpus, and the behaviours of a seed."""
         found = self._found
-        jobs = _list_jobs(found, seed, runs, steps, self._corpus)
+        jobs = self._list_jobs(seed, runs, steps)
         last: Job | None = None
         for chunk in _chunks(jobs, size):
             # All of them before the first look: a violation is played again, many times.
@@ -412,6 +423,22 @@ class Search:
         if last is not None and not found.findings and not found.trace:
             last = msgspec.structs.replace(last, records=True)
             found.trace = self._players.play_one(last).trace
+
+    def _list_jobs(self, seed: int, runs: int | None, steps: int) -> Iterator[tuple[int, Job]]:
+        """Yield the scripts of the corpus, and the behaviours of a seed, each with its number."""
+        observes = self._corpus is not None
+        stored = [*self._corpus.scripts] if self._corpus is not None else []
+        for script in stored:
+            yield OF_CORPUS, Job(prompt=script.prompt, moves=script.moves, observes=observes)
+        for number in count():
+            last = (runs or (RUNS_OF_PROCESS if self._is_process else RUNS)) - 1
+            if number > last:
+                return
+            name = f"{seed}:{number}"
+            opening = choose_opening(stored, name) if stored else ()
+            # The trace of the last one is kept, unless there is one of a finding.
+            records = number == last and not self._found.findings
+            yield number, Job(name, steps, moves=opening, observes=observes, records=records)
 
     def enumerate(self, arguments: ArgumentValues, depth: int, runs: int) -> None:
         """Try all scripts up to a depth, the shortest first; equal states are continued once."""
@@ -435,11 +462,13 @@ class Search:
         if not found.requests:
             raise _never_asked(behaviour)
         found.behaviours += 1
+        self._is_process |= behaviour.is_process
         if behaviour.state not in found.states:
             found.states.add(behaviour.state)
             found.new_states[int(found.seconds // 60)] += 1
         found.called |= {made.tool for move in behaviour.moves for made in move.calls}
         found.offered |= {tool.name for tool in behaviour.tools}
+        found.succeeded.update(behaviour.succeeded)
         found.notes.update(behaviour.notes)
         found.trace = behaviour.trace or found.trace
         if behaviour.gave_up:
@@ -603,22 +632,6 @@ class Search:
         )
 
 
-def _list_jobs(
-    found: Exploration, seed: int, runs: int, steps: int, corpus: Corpus | None
-) -> Iterator[tuple[int, Job]]:
-    """Yield the scripts of a corpus, and the behaviours of a seed, each with its number."""
-    observes = corpus is not None
-    stored = [*corpus.scripts] if corpus is not None else []
-    for script in stored:
-        yield OF_CORPUS, Job(prompt=script.prompt, moves=script.moves, observes=observes)
-    for number in range(runs):
-        name = f"{seed}:{number}"
-        opening = choose_opening(stored, name) if stored else ()
-        # The trace of the last one is kept, unless there is one of a finding.
-        records = number == runs - 1 and not found.findings
-        yield number, Job(name, steps, moves=opening, observes=observes, records=records)
-
-
 def _chunks(jobs: Iterator[tuple[int, Job]], chunk: Chunk) -> Iterator[list[tuple[int, Job]]]:
     """Yield the jobs in chunks that take the same time."""
     size = chunk.first
@@ -722,4 +735,5 @@ def describe(found: Exploration) -> str:
             else f"run {finding.run}, seed={found.seed}"
         )
         parts.append(f"{head}\n{how}\n\n{indented}\n\nfound by {source}{often}")
+    parts += [str(error) for error in found.undecided.values()]
     return "\n\n".join([*parts, f"explored: {found.summary}"])

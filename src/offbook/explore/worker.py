@@ -6,11 +6,13 @@ can end it. A process plays many behaviours, all on one stage.
 
 from __future__ import annotations
 
+import gc
 import pickle
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
 
 # The patience with a script that may hang: seconds, and times the slowest behaviour so far.
 LEAST_PATIENCE, SLOWER, SLOWER_THAN_FIRST = 1.0, 10, 3
+
+
+GARBAGE = 20_000  # new objects before a process of a search looks for cycles; 700 by default
 
 
 # --- In a process of an engine
@@ -104,7 +109,10 @@ class JobPlayer:
         return Played(behaviour, time.monotonic() - began, is_first)
 
     def _play(self, job: Job) -> Behaviour:
-        stage = self._stage = self._stage or self._plan.open()
+        if self._stage is None:
+            gc.set_threshold(GARBAGE)  # to look for cycles more often takes 5 % of the time
+            self._stage = self._plan.open()
+        stage = self._stage
         if job.announces:
             with Path(job.announces).open("ab", buffering=0) as file:
                 return stage.play(job, lambda move: file.write(pickle.dumps(move)))
@@ -150,6 +158,7 @@ class Players:
             if self._deadline is None:
                 self._stage = opened.enter_context(self._plan.open())
             else:
+                _load_modules()
                 self._folder = make_temp_folder()
                 opened.callback(remove_temp_folder, self._folder)
                 self._run_fresh = self._start(LocalEngine(fresh=True), opened)
@@ -253,6 +262,21 @@ class Players:
         else:
             moves = tuple(_read_moves(announced))
         return Behaviour(moves, (violation,), requests=1)
+
+
+def _load_modules() -> None:
+    """Import what every process needs, before it is a fork: this takes as long as 20 behaviours."""
+    from offbook.determinism.run_context import is_library
+    from offbook.exchange.model import compile_validator
+    from offbook.exchange.providers import all_providers
+    from offbook.secrets import hide_secrets
+
+    for name in ("session", "extensions"):
+        import_module(f"offbook.subjects.session.{name}")
+    compile_validator({}, "")
+    all_providers()
+    is_library("")
+    hide_secrets("")  # builds its tables
 
 
 def _read_moves(path: Path) -> Iterator[Move]:
