@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import base64
+import html
+import json
 import re
 from random import Random
+from typing import Any, cast
 from urllib.parse import quote, quote_plus
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from offbook.secrets import (
     MASK,
     excerpt,
-    find_secrets,
     hide_bytes,
+    hide_lines,
     hide_secrets,
     is_secret_name,
     known_secrets,
     outgoing,
 )
 from offbook.secrets.key_formats import KEY_FORMATS, LOOSE_PLACES, PLACES
+from offbook.secrets.masks import cut_text, find_secrets, hide_parts
 from tests.planted_secrets import CHANNELS, draw, plant
 
 LETTERS = "aB3dE5gH7jK9mN1pQ3sT5vW7yZ"
@@ -478,11 +482,9 @@ def test_the_private_members_of_a_json_web_key_are_hidden(members: dict[str, str
         assert LETTERS[::-1] not in hide_secrets(shown)
 
 
-@pytest.mark.parametrize(
-    "pattern", [*(key for _, key, *_ in KEY_FORMATS), *PLACES.values(), *LOOSE_PLACES.values()]
-)
-def test_every_pattern_is_valid(pattern: str):
-    assert re.compile(pattern)
+def test_every_pattern_is_valid():
+    patterns = [*(key for _, key, *_ in KEY_FORMATS), *PLACES.values(), *LOOSE_PLACES.values()]
+    assert all(map(re.compile, patterns))  # the error shows the pattern
 
 
 def test_every_format_of_a_key_has_a_source():
@@ -579,6 +581,76 @@ def test_hidden_json_is_still_json(value: dict[str, str]):
     assert set(read) == set(value)
 
 
+NEXT_LINE = ["Password:\n{}", "new token:\r\n{}\nBye", "API key =\t{}", "pwd => \n\n{}"]
+
+
+@pytest.mark.parametrize("pattern", NEXT_LINE)
+def test_a_value_in_the_next_line_is_hidden_in_a_text_and_in_json(pattern: str):
+    text, masked = pattern.format("hunter2Xy9!"), pattern.format(MASK)
+    raw = msgspec.json.encode({"text": text})
+    assert hide_secrets(text) == masked
+    assert msgspec.json.decode(hide_bytes(raw)) == {"text": masked}
+    assert hide_lines(raw + b"\n") == hide_bytes(raw) + b"\n"
+
+
+@pytest.mark.parametrize(
+    "raw, known, expected",
+    [
+        (rb'["\n1234567"]', b"n1234567", b'["[API_KEY]"]'),
+        (rb'["\u00e9abcdef"]', b"e9abcdef", b'["[API_KEY]"]'),
+        (rb'["abcdefg\u00e9"]', rb"abcdefg\u00", b'["[API_KEY]"]'),
+        ('["abcdefgé"]'.encode(), b"abcdefg\xc3", b'["[API_KEY]"]'),
+        (b'["horse","bat"]', b'horse","bat', b'["[API_KEY]","[API_KEY]"]'),
+        (b'{"a":"horse","b":"bat"}', b'horse","b":"b', b'{"a":"[API_KEY]","b":"[API_KEY]at"}'),
+        (b'{"pin":12345678}', b"12345678", b'{"pin":"[API_KEY]"}'),
+        (b'{"ts":112345678}', b"12345678", b'{"ts":112345678}'),
+        (b'{"horsebat": 1}', b"horsebat", b'{"[API_KEY]": 1}'),
+    ],
+    ids=["escape", "code", "open code", "character", "values", "key", "number", "part", "in key"],
+)
+def test_a_mask_in_json_breaks_nothing(raw: bytes, known: bytes, expected: bytes):
+    assert hide_bytes(raw, [known]) == expected
+
+
+def blank_texts(value: Any) -> Any:
+    """Return a JSON value with all its texts blanked."""
+    if isinstance(value, dict):
+        return [blank_texts(item) for item in cast("dict[str, Any]", value).values()]
+    if isinstance(value, list):
+        return [blank_texts(item) for item in cast("list[Any]", value)]
+    return "" if isinstance(value, str) else value
+
+
+SECRET_PIECES = st.sampled_from(
+    (
+        *("password", "token", "Authorization", "Cookie", "--token", "value", "kty", "PRIVATE KEY"),
+        *("hunter2Xy9!", "Zx81kQp0Lm29vB", "sk-proj-Ab3dEf6hIj9kLm2nAb3dEf6hIj9", "12345678"),
+        *(": ", "=", "\n", "\t", '"', "'", "\\", "\\n", " ", ",", "|", "<", ">", "</", "`", "=>"),
+        *("&quot;", "%22", "\xa0", "\x1b[31m", "\u200b", "\\u0022", "\\x22", "é", "→", "“"),
+    )
+)
+JSON_TEXTS = st.lists(SECRET_PIECES, max_size=12).map("".join)
+JSON_VALUES = st.recursive(
+    JSON_TEXTS | st.sampled_from([1, None, True]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(JSON_TEXTS, inner, max_size=3)
+        | inner.map(json.dumps)
+    ),
+    max_leaves=8,
+)
+
+
+@given(JSON_VALUES)
+@example({"password:\nhunter2Xy9!": ["password:\thunter2Xy9!"]})
+@example('<password>hunter2Xy9!","b":"</password>')
+def test_a_masked_line_of_json_has_the_same_shape(value: Any):
+    raw = msgspec.json.encode({"event": "x", "data": value})
+    hidden = hide_bytes(raw)
+    assert blank_texts(msgspec.json.decode(hidden)) == blank_texts(msgspec.json.decode(raw))
+    assert hide_lines(raw + b"\n") == hidden + b"\n"
+
+
 PEM = "-----BEGIN PRIVATE KEY-----\nMIIab{}"
 SECRETS = st.sampled_from([*KEYS.values(), *(n.format(LETTERS) for n in NAMED.values()), PEM])
 
@@ -634,6 +706,42 @@ def test_a_value_of_the_environment_is_hidden_url_encoded(name: str):
 )
 def test_fields_are_known_by_their_names(name: str, secret: bool):  # noqa: FBT001 - a column of the table
     assert is_secret_name(name) is secret
+
+
+SPELT = "pä\"ss'wörd<4711>~~~?"
+SPELLINGS = {
+    "base64url": base64.urlsafe_b64encode(SPELT.encode()).decode().rstrip("="),
+    "JSON in ASCII": json.dumps(SPELT)[1:-1],
+    "JSON in JSON in ASCII": json.dumps(json.dumps(SPELT))[3:-3],
+    "HTML": html.escape(SPELT),
+    "HTML without quotes": html.escape(SPELT, quote=False),
+    "bytes": repr(SPELT.encode())[2:-1],
+}
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS.values(), ids=SPELLINGS)
+def test_a_known_secret_is_hidden_escaped(spelling: str):
+    hidden = hide_secrets(f"<{spelling}>", known_secrets({"MY_TOKEN": SPELT}))
+    assert hidden in {f"<{MASK}>", f"<{MASK}{spelling[-1]}>"}  # base64 shares its last character
+
+
+@pytest.mark.parametrize("text", ["%3Ftoken%3D{}", "a%26token%3D{}", "%3Fpwd%3D{}", "%3fpw%3d{}"])
+def test_a_short_name_is_found_after_an_escape_of_a_url(text: str):
+    assert hide_secrets(text.format("Zx81kQp0Lm29vB77aQ")) == text.format(MASK)
+
+
+@pytest.mark.parametrize("length", range(26, 62, 5))
+def test_a_text_is_cut_before_a_secret(length: int):
+    text = f"a {KEYS['openai']} {KEYS['github']} z"
+    cut = cut_text(text, length)
+    assert len(cut) <= length
+    assert text.startswith(cut)
+    assert LETTERS[:8] not in hide_secrets(cut)
+
+
+def test_a_secret_is_hidden_in_all_parts_of_a_text():
+    parts = [b"the key is sk-pr", b"oj-aB3dE5gH7jK9mN1p", b"Q3sT5vW7yZ and ", b"more"]
+    assert hide_parts(parts, (), b"-") == [b"the key is -", b"-", b"- and ", b"more"]
 
 
 @pytest.mark.parametrize("length", range(1, 57))

@@ -7,6 +7,7 @@ reported in every format; tests fail under pytest.
 from __future__ import annotations
 
 import asyncio
+import io
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,9 +18,12 @@ import pytest
 
 from offbook.errors import ModelError
 from offbook.exchange import Reply, Request, Text, Thinking, ToolCall
+from offbook.sources.cassette import Recording
 from offbook.sources.server import Server
-from offbook.surfaces.mcp_server import find_tool
+from offbook.surfaces.cli.traces import FORMATS as REPORT_FORMATS
+from offbook.surfaces.mcp_server import StdioServer, find_tool
 from tests.planted_secrets import CHANNELS, CONTEXTS, ENVIRONMENT, FORMATS, draw_values, plant
+from tests.sources.cassette.conversations import Counting, ask
 from tests.sources.cassette.test_secrets import all_files
 from tests.surfaces.conftest import Offbook
 from tests.viewer.test_html_page import read_lines
@@ -365,3 +369,75 @@ def test_no_secret_is_printed_by_pytest(planted: Planted, pytester: pytest.Pytes
         goldens = [path for path in all_files(pytester.path) if "golden" in str(path)]
         planted.add_channel("golden", *(path.read_text() for path in goldens))
     assert planted.find_leaks(pytester.path) == []
+
+
+KEY = "sk-proj-Ab3dEf6hIj9kLm2nAb3dEf6hIj9kLm2nAb3dEf6hIj9kLm2n"
+FOREIGN_EVENTS: list[tuple[str, dict[str, Any]]] = [
+    ("_meta.run_start", {"subject": "python", "command": ["agent", "--token", KEY]}),
+    ("model.request", {"new": [{"role": "user", "blocks": [{"type": "text", "text": KEY}]}]}),
+    ("model.reply", {"blocks": [{"type": "text", "text": f"It is\n{KEY}"}], "stop": "stop"}),
+    ("check.verdict", {"check": f"no {KEY}", "status": "fail", "message": KEY, "expected": KEY}),
+    ("_meta.run_end", {"ok": False, "error": f"ValueError: {KEY}"}),
+]
+
+
+@pytest.fixture
+def foreign_trace(tmp_path: Path) -> Path:
+    """Return a trace that was written without masks, as by another program."""
+    events = [{"ts": 1, "event": name, "data": data} for name, data in FOREIGN_EVENTS]
+    path = tmp_path / "foreign.jsonl"
+    path.write_bytes(b"".join(msgspec.json.encode(event) + b"\n" for event in events))
+    return path
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(("show",), ("show", "--full"), ("show", "--json")),
+        *(("report", "--format", name) for name in REPORT_FORMATS),
+    ],
+    ids=" ".join,
+)
+def test_no_command_prints_a_secret_of_a_trace_without_masks(
+    foreign_trace: Path, offbook_command: Offbook, words: tuple[str, ...]
+):
+    outcome = offbook_command(*words, foreign_trace)
+    assert outcome.code == 0
+    assert KEY not in outcome.out
+
+
+def test_a_page_has_no_secret_of_a_trace_without_masks(
+    foreign_trace: Path, offbook_command: Offbook
+):
+    page = foreign_trace.with_suffix(".html")
+    assert offbook_command("view", foreign_trace, "-o", page).code == 0
+    lines = read_lines(page.read_text())
+    assert len(lines) > len(FOREIGN_EVENTS)
+    assert KEY not in str(lines)
+
+
+def test_a_cassette_is_printed_without_the_secrets_that_were_written_into_it(
+    tmp_path: Path, offbook_command: Offbook
+):
+    path = tmp_path / "edited.yaml"
+
+    async def record() -> None:
+        with Recording(Counting(Reply((Text("the answer"),))), path) as recording:
+            await recording.reply(ask("Hi"))
+
+    asyncio.run(record())
+    path.write_text(path.read_text().replace("the answer", KEY))
+    for words in ((), (1,)):
+        outcome = offbook_command("show", path, *words)
+        assert (outcome.code, KEY in outcome.out, "[API_KEY]" in outcome.out) == (0, False, True)
+
+
+async def test_an_error_of_the_mcp_server_has_no_secret():
+    output = io.BytesIO()
+    lines: asyncio.Queue[bytes | None] = asyncio.Queue()
+    lines.put_nowait(msgspec.json.encode({"jsonrpc": "2.0", "id": 1, "method": KEY}))
+    lines.put_nowait(None)
+    await StdioServer(output).serve(lines)
+    assert (
+        msgspec.json.decode(output.getvalue())["error"]["message"] == "unknown method '[API_KEY]'"
+    )

@@ -24,7 +24,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
-from urllib.parse import quote, quote_plus
 
 from offbook.secrets.key_formats import (
     EDGE,
@@ -201,29 +200,26 @@ def word_finder(words: Iterable[bytes], *, table: bool = False) -> WordFinder:
 
 
 def hide_bytes(raw: bytes, known: Iterable[bytes] = ()) -> bytes:
-    """Return the bytes without known secrets and without anything that looks like one."""
-    if known or _header_secrets:
-        for value in (*known, *_header_secrets):
-            if value in raw:
-                raw = raw.replace(value, _MASK)
-    spans = _find_spans(raw)
-    # the same object if nothing was hidden: callers notice it
-    return _mask(raw, spans) if spans else raw
+    """Return the bytes without known secrets and what looks like one; JSON stays JSON."""
+    raw = _mask(raw, _find_known(raw, known))
+    return _mask(raw, find_spans(raw))
+
+
+def _find_known(raw: bytes, known: Iterable[bytes]) -> list[tuple[int, int]]:
+    return [
+        found.span()
+        for value in (*known, *_header_secrets)
+        if value in raw
+        for found in re.finditer(re.escape(value), raw)
+    ]
 
 
 def _mask(raw: bytes, spans: list[tuple[int, int]]) -> bytes:
-    """Return the bytes with masks at these places."""
-    parts: list[bytes] = []
-    position = 0
-    for start, end in sorted(spans):
-        if end <= position:  # within the span before it
-            continue
-        parts.append(raw[position : max(start, position)])
-        if start >= position:  # spans that overlap get one mask
-            parts.append(_MASK)
-        position = end
-    parts.append(raw[position:])
-    return b"".join(parts)
+    if not spans:
+        return raw  # the same object: callers notice it
+    from offbook.secrets.masks import mask
+
+    return mask(raw, spans, _MASK)
 
 
 def hide_lines(text: bytes, known: Iterable[bytes] = ()) -> bytes:
@@ -231,21 +227,25 @@ def hide_lines(text: bytes, known: Iterable[bytes] = ()) -> bytes:
     if (known or _header_secrets) and any(value in text for value in (*known, *_header_secrets)):
         return b"".join([hide_bytes(line, known) + b"\n" for line in text[:-1].split(b"\n")])
     lower = text.lower()
-    spans: list[tuple[int, int]] = []
+    lines: dict[int, list[tuple[int, int]]] = {}  # what is secret in a line, by its place
     for start, end, rules in _find_words(lower):
         if _PASSED.match(lower, start):
             continue
         at, last = text.rfind(b"\n", 0, start) + 1, text.index(b"\n", end)
         line, lower_line = text[at:last], lower[at:last]
         for rule in rules:
-            found = rule.find(line, lower_line, start - at, end - at)
-            spans += [(at + first, at + after) for first, after in found]
+            if found := [*rule.find(line, lower_line, start - at, end - at)]:
+                lines.setdefault(at, []).extend(found)
     if _has_escapes(text):
         at = 0
         for line in text.splitlines(keepends=True):
-            spans += [(at + first, at + after) for first, after in _find_escaped_spans(line)]
+            if found := _find_escaped_spans(line):
+                lines.setdefault(at, []).extend(found)
             at += len(line)
-    return _mask(text, spans) if spans else text
+    for at in sorted(lines, reverse=True):  # from the last: the places before it stay
+        last = text.index(b"\n", at)
+        text = text[:at] + _mask(text[at:last], lines[at]) + text[last:]
+    return text
 
 
 # A verdict in a trace: `pass` is also a name of secrets, but no rule matches here.
@@ -264,9 +264,9 @@ def _find_words(lower: bytes) -> list[tuple[int, int, list[AnyRule]]]:
     return found
 
 
-def _find_spans(raw: bytes) -> list[tuple[int, int]]:
-    """Return where the texts are that look like a secret."""
-    return _find_plain_spans(raw) + _find_escaped_spans(raw)
+def find_spans(raw: bytes, known: Iterable[bytes] = ()) -> list[tuple[int, int]]:
+    """Return where known secrets are, and texts that look like one."""
+    return _find_known(raw, known) + _find_plain_spans(raw) + _find_escaped_spans(raw)
 
 
 def _find_plain_spans(raw: bytes) -> list[tuple[int, int]]:
@@ -315,14 +315,6 @@ def hide_secrets(text: str, known: Iterable[str] | None = None) -> str:
     return text if hidden is raw else hidden.decode("utf-8", "surrogatepass")
 
 
-def find_secrets(text: str) -> Iterator[str]:
-    """Yield the secrets of a text: what `outgoing` would mask."""
-    yield from (value for value in known_secrets() if value in text)
-    raw = text.encode("utf-8", "surrogatepass")
-    for start, end in _find_spans(raw):
-        yield raw[start:end].decode("utf-8", "replace")
-
-
 # --- The gate
 
 # The output of a tool can contain escape sequences: control characters are shown as symbols, so
@@ -358,22 +350,6 @@ def excerpt(text: str, length: int) -> str:
     return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
-_BEGIN = re.compile(rb"-----BEGIN [A-Z0-9 ]*PRIVATE KEY")
-_END = re.compile(rb"-----END [A-Z0-9 ]*PRIVATE KEY")
-
-
-def safe_split_index(raw: bytes) -> int:
-    """Return the index at which a growing output can be split without splitting a secret.
-
-    That is after the last complete line, or before a private key that has not ended yet.
-    """
-    end = raw.rfind(b"\n") + 1
-    for begin in _BEGIN.finditer(raw, 0, end):
-        if _END.search(raw, begin.start(), end) is None:
-            return begin.start()
-    return end
-
-
 # --- Known values
 
 _EXTRA: ContextVar[Mapping[str, str]] = ContextVar("offbook_given", default={})  # noqa: B039 - never changed
@@ -382,7 +358,7 @@ _EXTRA: ContextVar[Mapping[str, str]] = ContextVar("offbook_given", default={}) 
 def known_secrets(environment: Mapping[str, str] | None = None) -> tuple[str, ...]:
     """Return the secrets of an environment, by default of this process with `extra_secrets`.
 
-    Each is in plain text, in base64 and in hex, and escaped as in JSON and in URLs.
+    Each has all its spellings, encoded and escaped.
     """
     own = {**os.environ, **_EXTRA.get()} if _EXTRA.get() else os.environ
     variables = own if environment is None else environment
@@ -396,12 +372,8 @@ def known_secret_bytes() -> tuple[bytes, ...]:
     return tuple(value.encode("utf-8", "surrogateescape") for value in known_secrets())
 
 
-CREDENTIAL_HEADERS = (
-    "authorization",
-    "proxy-authorization",
-    "x-api-key",
-    "api-key",
-    "x-goog-api-key",
+CREDENTIAL_HEADERS = frozenset(
+    {"authorization", "proxy-authorization", "x-api-key", "api-key", "x-goog-api-key"}
 )
 _headers_seen: set[str] = set()
 _header_secrets: tuple[bytes, ...] = ()
@@ -413,9 +385,9 @@ def remember_credentials(headers: Mapping[str, str]) -> None:
     Keys that are words ("not-needed") are none.
     """
     global _header_secrets  # noqa: PLW0603 - what a process has seen, it knows
-    for name in CREDENTIAL_HEADERS:
-        value = headers.get(name)
-        if value is None or value in _headers_seen:
+    for name in CREDENTIAL_HEADERS & headers.keys():
+        value = headers[name]
+        if value in _headers_seen:
             continue
         _headers_seen.add(value)
         key = value.rpartition(" ")[2]
@@ -425,10 +397,8 @@ def remember_credentials(headers: Mapping[str, str]) -> None:
         from offbook.secrets import values
 
         if values.looks_random(raw):
-            spellings = [
-                text.encode("utf-8", "surrogateescape") for text in _spellings(frozenset({key}))
-            ]
-            _header_secrets = (*_header_secrets, *spellings)
+            found = _spellings(frozenset({key}))
+            _header_secrets += tuple(text.encode("utf-8", "surrogateescape") for text in found)
 
 
 @contextmanager
@@ -441,37 +411,12 @@ def extra_secrets(environment: Mapping[str, str]) -> Generator[None]:
         _EXTRA.reset(token)
 
 
-@lru_cache(maxsize=64)
 def _spellings(values: frozenset[str]) -> tuple[str, ...]:
-    import json
+    if not values:
+        return ()
+    from offbook.secrets.spellings import spellings
 
-    spellings: set[str] = set()
-    for value in values:
-        raw = value.encode("utf-8", "surrogateescape")
-        once = json.dumps(value, ensure_ascii=False)[1:-1]
-        twice = json.dumps(once, ensure_ascii=False)[1:-1]  # JSON in JSON
-        spellings |= {value, once, twice, raw.hex(), raw.hex().upper()}
-        for encoded in (
-            quote(value, errors="surrogateescape"),
-            quote(raw, safe=""),
-            quote_plus(raw),
-        ):
-            lower = re.sub("%[0-9A-F]{2}", lambda code: code[0].lower(), encoded)
-            spellings |= {encoded, lower}
-        spellings |= {_base64_part(raw, offset) for offset in range(3)}
-    return tuple(sorted(spellings, key=len, reverse=True))  # the longest first: others are in it
-
-
-def _base64_part(raw: bytes, offset: int) -> str:
-    """Return the characters that base64 has for these bytes after `offset` other bytes.
-
-    Without the first and last character, if other bytes have a share in them.
-    """
-    from binascii import b2a_base64
-
-    encoded = b2a_base64(b"\0" * offset + raw, newline=False).decode().rstrip("=")
-    aligned = (offset + len(raw)) % 3 == 0
-    return encoded[-(-offset * 4 // 3) : None if aligned else -1]
+    return spellings(values)
 
 
 # --- Secrets by the name in front of them: `"password": "…"`, `API_KEY=…`, `--token …`. A name is
@@ -635,8 +580,15 @@ def secret_names() -> dict[bytes, Name]:
             " \t:=-*?>",
             r"(?:\*\*|__)?[ \t]*"
             r"(?:[:?+]?=|==|->|=>|:|(?<!<)>[ ]|(?<=[ \t])(?:-|\xe2\x80[\x93\x94])[ ]"
-            r"|\xe2\x86\x92|\\+u2192)(?:\*\*|__)?[ \t]*\\*[`]?"
+            r"|\xe2\x86\x92|\\+u2192)(?:\*\*|__)?(?:[ \t]|\\+t)*(?:\\*`)?"
             r"([^\s\"'\\`,;()<>{}|\[\]]{8,})(?![\w(]|\[(?!api_key\]))",
+            judge="is_unlike_code",
+        ),
+        # alone in the next line of a message
+        form(
+            " \t:=*",
+            r"(?:\*\*|__)?[ \t]*(?::|=>?)(?:\*\*|__)?[ \t]*(?:(?:\\+r|\r)?(?:\\+n|\n)[ \t]*){1,2}"
+            rf"(?:\\*`)?([^\s\"'\\`,;()<>{{}}|\[\]]{{7,}}[^\s\"'\\`,;()<>{{}}|\[\]:=]){_LINE_END}",
             judge="is_unlike_code",
         ),
         form(
@@ -773,7 +725,7 @@ def secret_names() -> dict[bytes, Name]:
     for name in (*SECRET_NAMES, *VAGUE_NAMES):
         vague, edge = name in VAGUE_NAMES, ""
         if vague and len(name) <= SHORT_NAME:
-            edge = r"(?:(?<![a-z0-9])|(?<=\\[nrt]))"
+            edge = r"(?:(?<![a-z0-9])|(?<=\\[nrt])|(?<=%[0-9a-f]{2}))"
         if name == "pass":
             edge += r"(?<!\"status\":\")"  # of a check
         if name == "token":
@@ -806,15 +758,3 @@ _SECRET_NAME = (
 def is_secret_name(field: str) -> bool:
     """Return whether a field or an environment variable with this name may have a secret."""
     return compile_pattern(_SECRET_NAME).search(field) is not None
-
-
-def is_secret_field(name: str, value: str) -> bool:
-    """Return whether the value of a JSON field is a secret, judged by its name and its form."""
-    from offbook.secrets import values
-
-    if not value or not is_secret_name(name):
-        return False
-    if any(known in name.lower().replace("-", "_") for known in SECRET_NAMES):
-        return not values.is_placeholder(value)
-    raw = value.encode("utf-8", "surrogatepass")
-    return values.looks_random(raw) or values.is_credential(raw)

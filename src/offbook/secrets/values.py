@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from itertools import pairwise
 
+from offbook.secrets import SECRET_NAMES, is_secret_name
 from offbook.secrets.key_formats import compile_pattern
 
 MIN_VALUE_LENGTH = 4
@@ -294,6 +295,16 @@ def is_credential(value: bytes) -> bool:
     if is_plain(key) or compile_pattern(_MEMBER).fullmatch(key) or key[:2].lower() == b"0x":
         return False
     return looks_random(key) or mixed
+
+
+def is_secret_field(name: str, value: str) -> bool:
+    """Return whether the value of a JSON field is a secret, judged by its name and its form."""
+    if not value or not is_secret_name(name):
+        return False
+    if any(known in name.lower().replace("-", "_") for known in SECRET_NAMES):
+        return not is_placeholder(value)
+    raw = value.encode("utf-8", "surrogatepass")
+    return looks_random(raw) or is_credential(raw)
 
 
 # By name: a rule names its judge, and this module is imported when a rule first matches.
