@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offbook.errors import FormatError, ModelError, OffbookError
-from offbook.exchange import Text, Thinking
+from offbook.exchange import Text, Thinking, ToolCall
 from offbook.sources.importers import (
     ImportedExchange,
     Skipped,
@@ -28,6 +28,20 @@ CALL = {"id": "c1", "type": "function", "function": {"name": "find", "arguments"
 CALLED = {"role": "assistant", "tool_calls": [CALL]}
 DONE = {"role": "assistant", "content": "Done."}
 USER = {"role": "user", "content": PROMPT}
+# Items of the Responses API.
+ITEM = {
+    "type": "function_call",
+    "id": "fc_1",
+    "call_id": "c1",
+    "name": "find",
+    "arguments": '{"id": 7}',
+}
+ITEM_RESULT = {"type": "function_call_output", "call_id": "c1", "output": "one kettle"}
+ITEM_DONE = {
+    "type": "message",
+    "role": "assistant",
+    "content": [{"type": "output_text", "text": "Done."}],
+}
 
 
 def kv(value: Any) -> dict[str, Any]:
@@ -360,6 +374,42 @@ EMITTERS: dict[str, tuple[Any, ...]] = {
             ],
         },
     ),
+    "LangSmith, runs of the Responses API": (
+        langsmith(1, {"input": [USER]}, {"output": [ITEM]}),
+        langsmith(2, {"input": [USER, ITEM, ITEM_RESULT]}, {"output": [ITEM_DONE]}),
+    ),
+    "Langfuse, observations of the Responses API": (
+        observation(1, [USER], [ITEM]),
+        observation(2, [USER, ITEM, ITEM_RESULT], [ITEM_DONE]),
+    ),
+    "logfire, of the Responses API": (
+        spans(
+            {
+                "gen_ai.request.model": "gpt-5",
+                "request_data": dump({"input": PROMPT}),
+                "response_data": dump({"output": [ITEM]}),
+            },
+            {
+                "gen_ai.request.model": "gpt-5",
+                "request_data": dump({"input": [USER, ITEM, ITEM_RESULT]}),
+                "response_data": dump({"output": [ITEM_DONE]}),
+            },
+        ),
+    ),
+    "OpenInference, bodies of the Responses API": (
+        spans(
+            {
+                **INFERENCE,
+                "input.value": dump({"input": PROMPT}),
+                "output.value": dump({"output": [ITEM]}),
+            },
+            {
+                **INFERENCE,
+                "input.value": dump({"input": [USER, ITEM, ITEM_RESULT]}),
+                "output.value": dump({"output": [ITEM_DONE]}),
+            },
+        ),
+    ),
     "Langfuse, a trace with its observations": (
         {
             "id": "t1",
@@ -428,6 +478,34 @@ def check(exchanges: list[ImportedExchange], skipped: Skipped) -> None:
 def test_every_emitter_is_imported(tmp_path: Path, records: tuple[Any, ...]):
     skipped = Skipped()
     check(read_trace(lines(tmp_path / "trace.jsonl", *records), skipped=skipped), skipped)
+
+
+@pytest.mark.parametrize("name", [name for name in EMITTERS if "Responses API" in name])
+def test_results_of_the_responses_api_are_imported(tmp_path: Path, name: str):
+    _, second = read_trace(lines(tmp_path / "trace.jsonl", *EMITTERS[name]))
+    assert second.results == {"c1": "one kettle"}
+
+
+def test_items_of_the_responses_api_are_blocks_of_a_reply(tmp_path: Path):
+    summary = [{"type": "summary_text", "text": "hm"}]
+    thoughts = [{"type": "reasoning_text", "text": "well"}]
+    items = [
+        {"type": "reasoning", "id": "rs_1", "summary": summary},
+        {"type": "reasoning", "id": "rs_2", "summary": [], "content": thoughts},
+        ITEM_DONE,
+        {"type": "custom_tool_call", "call_id": "c2", "name": "patch", "input": "*** Begin"},
+        {"type": "web_search_call", "id": "ws_1", "status": "completed"},
+    ]
+    skipped = Skipped()
+    path = lines(tmp_path / "trace.jsonl", observation(1, [USER], items))
+    (exchange,) = read_trace(path, skipped=skipped)
+    assert exchange.reply.blocks == (
+        Thinking("hm"),
+        Thinking("well"),
+        Text("Done."),
+        ToolCall("c2", "patch", {"input": "*** Begin"}),
+    )
+    assert skipped == {"web_search_call": 1}
 
 
 @pytest.mark.parametrize("records", EMITTERS.values(), ids=list(EMITTERS))

@@ -10,7 +10,9 @@ import msgspec
 import pytest
 
 from offbook.errors import FormatError, ModelError, ReplayMismatch, UsageError
-from offbook.exchange import Text, Thinking, ToolCall
+from offbook.exchange import Text, Thinking, ToolCall, detect_dialect
+from offbook.exchange.dialects import ConversationStore
+from offbook.files import parse_yaml
 from offbook.sources.cassette import Cassette
 from offbook.sources.importers import (
     MAIN_HAT,
@@ -21,6 +23,7 @@ from offbook.sources.importers import (
     write_mocks,
 )
 from offbook.trace import Trace
+from tests.exchange.dialects.captures import read_capture
 from tests.sources.cassette.conversations import ask
 
 
@@ -89,8 +92,24 @@ async def test_another_prompt_than_the_imported_one_is_refused(tmp_path: Path):
         await Cassette(tmp_path / "one.yaml").reply(ask("Refund order 8"))
 
 
+async def test_a_mismatch_shows_only_what_a_person_wrote(tmp_path: Path):
+    trace = lines(tmp_path / "trace.jsonl", {"prompt": "Refund order 7", "response": "Done."})
+    write_cassette(read_trace(trace), tmp_path / "one.yaml")
+    with pytest.raises(ReplayMismatch, match="Refund order 8") as raised:
+        await Cassette(tmp_path / "one.yaml").reply(ask(f"{REMINDER}\nRefund order 8"))
+    assert "system-reminder" not in str(raised.value)
+
+
 RECORDS: list[tuple[Any, Any]] = [
-    ({"prompt": "q", "response": None}, {"text": "", "model": "imported-trace"}),
+    ({"prompt": "q", "response": ""}, {"text": "", "model": "imported-trace"}),
+    (
+        {"prompt": "q", "response": {"text": None, "content": "a"}},
+        {"text": "a", "model": "imported-trace"},
+    ),
+    (
+        {"prompt": "q", "response": {"content": ["a", {"type": "text", "text": "b"}]}},
+        {"text": "a\nb", "model": "imported-trace"},
+    ),
     (
         {"prompt": "q", "response": {"content": "a"}, "provider": "openai", "output_tokens": 3},
         {
@@ -139,6 +158,11 @@ def test_only_the_chosen_trace_is_read(tmp_path: Path):
         ),
         ('{"prompt": "q", "response": "a"}\n{"promt": "q"}', 2, "did you mean 'promt'"),
         ('{"prompt": "q", "response": ["a"]}', 1, "got list"),
+        ('{"prompt": "q", "respnse": "a"}', 1, "no reply of a model\n.*did you mean 'respnse'"),
+        ('{"prompt": "q", "response": null}', 1, "no reply of a model\nwrite its response"),
+        ('{"prompt": "q", "response": {}, "tool_calls": []}', 1, "no reply of a model"),
+        ('{"prompt": "q", "response": {"content": [{"type": "image"}]}}', 1, "no reply"),
+        ('{"prompt": "q", "response": "a"}\n{"prompt": "\\ud800"}\n', 2, "utf-16 surrogate"),
         ('{"prompt": "q", "response": "a", "tool_calls": [{"args": {}}]}', 1, "no name"),
         ('["a"]', 1, "expected an object"),
         ('{"who": "knows"}', 1, "unknown trace format"),
@@ -154,6 +178,161 @@ def test_an_invalid_file_is_reported_with_its_line(
     with pytest.raises(FormatError, match=message) as raised:
         read_trace(path)
     assert raised.value.line == line
+
+
+@pytest.mark.parametrize(
+    "written, arguments",
+    [
+        ({"a": 1}, {"a": 1}),
+        ('{"a": 1}', {"a": 1}),
+        ('{"a": ', {"$raw": '{"a": '}),
+        ("[1,2]", {"$raw": "[1,2]"}),
+        ([1, 2], {"$raw": "[1,2]"}),
+        ('{"a": ' + "[" * 100_000, {"$raw": '{"a": ' + "[" * 100_000}),
+        ("", {}),
+        (None, {}),
+    ],
+    ids=lambda value: str(value)[:12],
+)
+def test_arguments_that_are_no_object_stay_as_the_model_wrote_them(
+    tmp_path: Path, written: Any, arguments: Any
+):
+    record = {"prompt": "q", "tool_calls": [{"name": "find", "arguments": written}]}
+    (exchange,) = read_trace(lines(tmp_path / "trace.jsonl", record))
+    assert [call.arguments for call in exchange.reply.calls] == [arguments]
+
+
+REMINDER = "<system-reminder>be nice</system-reminder>"
+SPAN_OF_A_CLIENT = [
+    {"role": "user", "content": [{"type": "text", "text": t} for t in (REMINDER, "Refund")]},
+    {"role": "user", "content": REMINDER},
+]
+CLIENTS: dict[str, list[Any]] = {
+    "generic": [{"prompt": f"{REMINDER}\nRefund", "response": "Done."}],
+    "generic, messages": [{"prompt": SPAN_OF_A_CLIENT, "response": "Done."}],
+    "claude-code": [
+        {"type": "user", "message": {"content": SPAN_OF_A_CLIENT[0]["content"]}},
+        {"type": "assistant", "message": {"content": "Done."}},
+    ],
+    "otlp": [
+        otlp(
+            span(
+                "t1",
+                1,
+                *CHAT,
+                attribute("gen_ai.input.messages", dump(SPAN_OF_A_CLIENT)),
+                attribute("gen_ai.output.messages", dump([{"content": "Done."}])),
+            )
+        )
+    ],
+}
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+async def test_a_prompt_is_what_a_person_wrote(tmp_path: Path, name: str):
+    exchanges = read_trace(lines(tmp_path / "trace.jsonl", *CLIENTS[name]))
+    assert [exchange.prompt for exchange in exchanges] == ["Refund"]
+    write_cassette(exchanges, tmp_path / "one.yaml")
+    reply = await Cassette(tmp_path / "one.yaml").reply(ask(f"{REMINDER}\nRefund"))
+    assert reply.text == "Done."
+
+
+@pytest.mark.parametrize("prompt", ["7", '{"order": 7}', "null"])
+def test_a_prompt_that_is_json_is_a_text(tmp_path: Path, prompt: str):
+    (exchange,) = read_trace(lines(tmp_path / "t.jsonl", {"prompt": prompt, "response": "a"}))
+    assert exchange.prompt == prompt
+
+
+@pytest.mark.external
+@pytest.mark.parametrize("client", ["claude-code", "claude-agent-sdk-bash", "gemini-cli"])
+async def test_the_request_of_a_real_client_matches_its_log(
+    shared_data: Path, tmp_path: Path, client: str
+):
+    http_request = read_capture(shared_data / "wire" / client / "01.json")
+    dialect = detect_dialect(http_request)
+    assert dialect is not None
+    request = dialect.decode(http_request, ConversationStore())
+    record = {"prompt": request.latest_prompt, "response": "Hello."}
+    write_cassette(read_trace(lines(tmp_path / "log.jsonl", record)), tmp_path / "one.yaml")
+    assert (await Cassette(tmp_path / "one.yaml").reply(request)).text == "Hello."
+
+
+def test_a_repeated_id_has_the_result_of_its_own_trace(tmp_path: Path):
+    def model_call(trace: str, number: int, *messages: Any, reply: Any) -> dict[str, Any]:
+        sent = attribute("gen_ai.input.messages", dump(messages))
+        got = attribute("gen_ai.output.messages", dump([reply]))
+        return span(trace, number, *CHAT, sent, got)
+
+    def calling(number: int) -> dict[str, Any]:
+        part = {"type": "tool_call", "id": "c1", "name": "find", "arguments": {"id": number}}
+        return {"role": "assistant", "parts": [part]}
+
+    def result(text: str) -> dict[str, Any]:
+        return {"role": "tool", "tool_call_id": "c1", "content": text}
+
+    done = {"role": "assistant", "content": "Done."}
+    trace = otlp(
+        model_call("t1", 1, reply=calling(7)),
+        model_call("t2", 2, reply=calling(8)),
+        model_call("t1", 3, result("kettle"), reply=calling(9)),
+        model_call("t2", 4, result("toaster"), reply=done),
+        model_call("t1", 5, result("kettle"), result("lamp"), reply=done),
+    )
+    write_cassette(read_trace(lines(tmp_path / "spans.json", trace)), tmp_path / "one.yaml")
+    interactions = parse_yaml((tmp_path / "one.yaml").read_text())["interactions"]
+    assert [t["result"] for item in interactions for t in item.get("tools", ())] == [
+        "kettle",
+        "toaster",
+        "lamp",
+    ]
+
+
+def test_a_subagent_without_an_id_has_its_own_prompt(tmp_path: Path):
+    def record(kind: str, uuid: str, parent: str | None, content: Any, **more: Any) -> Any:
+        message = {"id": uuid, "role": kind, "content": content}
+        return {"type": kind, "uuid": uuid, "parentUuid": parent, "message": message, **more}
+
+    task: dict[str, Any] = {"type": "tool_use", "id": "t1", "name": "Task", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": "A kettle."}
+    side = {"isSidechain": True}
+    path = lines(
+        tmp_path / "session.jsonl",
+        record("user", "1", None, "Refund order 7"),
+        record("assistant", "2", "1", [task]),
+        record("user", "3", None, "Find the order", **side),
+        record("user", "4", None, "Find the customer", **side),
+        {"type": "progress", "uuid": "5", "parentUuid": "3", **side},
+        record("assistant", "6", "5", "A kettle.", **side),
+        record("assistant", "7", "4", "Ann.", **side),
+        record("user", "8", "2", [result]),
+        record("assistant", "9", "8", "Refunded."),
+    )
+    assert [(e.prompt, e.reply.text) for e in read_trace(path)] == [
+        ("Refund order 7", ""),
+        ("Find the order", "A kettle."),
+        ("Find the customer", "Ann."),
+        ("Refund order 7", "Refunded."),
+    ]
+
+
+@pytest.mark.parametrize(
+    "messages, started",
+    [
+        ("[" * 100_000, "1"),
+        ('[{"role": "assistant", "content": "Hi"}]', "²"),
+        ('[{"role": "assistant", "content": "Hi"}]', 1e308),
+        ('[{"role": "assistant", "content": "Hi"}]', "9" * 400),
+    ],
+    ids=["nested too deeply", "no decimal digit", "too large", "too many digits"],
+)
+def test_values_out_of_range_end_no_import(tmp_path: Path, messages: str, started: Any):
+    reply = attribute("gen_ai.output.messages", messages)
+    spans = otlp({**span("t1", 1, *CHAT, reply), "startTimeUnixNano": started})
+    run = {"id": "r", "run_type": "llm", "start_time": started, "end_time": started}
+    platform = {**run, "inputs": {}, "outputs": {"messages": [{"content": "Hi"}]}}
+    for record in (spans, platform):
+        (exchange,) = read_trace(lines(tmp_path / "trace.jsonl", record))
+        assert exchange.reply.text
 
 
 def test_an_unknown_format_suggests_the_nearest(tmp_path: Path):

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from offbook.errors import FormatError, ModelError, did_you_mean
-from offbook.exchange.messages import AnyBlock, Text, Thinking, ToolCall
+from offbook.exchange.messages import (
+    AnyBlock,
+    Message,
+    Text,
+    Thinking,
+    ToolCall,
+    parse_custom_input,
+    written_text,
+)
 from offbook.exchange.model import Reply, StopReason, Usage
 from offbook.sources.importers.importer import (
     MAIN_HAT,
@@ -27,6 +35,7 @@ from offbook.sources.importers.importer import (
     as_text,
     unknown_trace_error,
 )
+from offbook.sources.importers.otlp import as_messages, find_blocks, latest_prompt
 from offbook.trace.agent_output import decode_base64
 from offbook.trace.events import ITERATION, TERMINAL_WRITE
 
@@ -70,10 +79,16 @@ class ClaudeImporter:
         if not chosen and trace_id is not None:
             raise unknown_trace_error(trace_id, (_session_id(r.value) for r in records), path)
         exchanges: list[ImportedExchange] = []
+        last = -1  # that of the agent itself, not of a subagent
         positions: dict[str, int] = {}
         prompts: dict[str, str] = {}  # the latest prompt of the agent and of each subagent
+        tasks: dict[str, str] = {}  # by the records of subagents: the first one of each
         for record in chosen:
             value = record.value
+            agent = as_text(value.get("parent_tool_use_id") or value.get("agentId"))
+            if not agent and value.get("isSidechain"):  # session files, before they had agent ids
+                uuid = as_text(value.get("uuid"))
+                agent = tasks[uuid] = tasks.get(as_text(value.get("parentUuid")), uuid)
             if as_text(value.get("type")) not in {"assistant", "user"}:
                 continue
             if not isinstance(value.get("message"), dict):
@@ -81,7 +96,6 @@ class ClaudeImporter:
                     f"the {value['type']} event has no message", path=path, line=record.line
                 )
             message = as_fields(value["message"])
-            agent = as_text(value.get("parent_tool_use_id") or value.get("agentId"))
             if value["type"] == "user":
                 # Meta messages are from the client; a list without texts has tool results.
                 text = "" if value.get("isMeta") else _user_text(message)
@@ -104,8 +118,24 @@ class ClaudeImporter:
                 exchanges[position] = _join(exchanges[position], exchange)
             else:
                 positions[message_id] = len(exchanges)
+                last = last if agent else len(exchanges)
                 exchanges.append(exchange)
-        return exchanges
+        return _mark_cut(exchanges, chosen, last)
+
+
+ENDS = {"result", "turn.completed", "turn_complete", "task_complete", "agent_end"}
+
+
+def _mark_cut(
+    exchanges: list[ImportedExchange], records: list[TraceRecord], last: int = -1
+) -> list[ImportedExchange]:
+    """Mark the last exchange if it has calls, and the agent did not say that it has ended."""
+    value = records[-1].value
+    names = (value, as_fields(value.get("msg")), as_fields(value.get("payload")))
+    ended = ENDS & {as_text(fields.get("type")) for fields in names}
+    if exchanges and exchanges[last].reply.calls and not ended:
+        exchanges[last] = msgspec.structs.replace(exchanges[last], cut=True)
+    return exchanges
 
 
 def _session_id(value: dict[str, Any]) -> str:
@@ -114,7 +144,7 @@ def _session_id(value: dict[str, Any]) -> str:
 
 def _user_text(message: dict[str, Any]) -> str:
     parts = (part for part in _parts(message) if part.get("type") == "text")
-    return "\n".join(as_text(part.get("text")) for part in parts)
+    return written_text(Message("user", tuple(Text(as_text(part.get("text"))) for part in parts)))
 
 
 def _parts(message: dict[str, Any]) -> list[dict[str, Any]]:
@@ -240,19 +270,17 @@ class PiImporter:
                 continue
             message = as_fields(value.get("message"))
             if message.get("role") == "user":
-                parts = _parts(message)
-                texts = [as_text(part.get("text")) for part in parts if part.get("type") == "text"]
-                prompt = "\n".join(texts) or prompt
+                prompt = _user_text(message) or prompt
                 skipped.update(
                     f"{as_text(part.get('type'))} of the user"
-                    for part in parts
+                    for part in _parts(message)
                     if part.get("type") != "text"
                 )
             elif message.get("role") == "assistant":
                 exchanges.append(_read_pi_reply(message, prompt, skipped))
         if trace_id is not None and trace_id not in sessions:
             raise unknown_trace_error(trace_id, sessions, path)
-        return exchanges
+        return _mark_cut(exchanges, records)
 
 
 def _last_branch(records: list[TraceRecord]) -> set[str]:
@@ -371,7 +399,7 @@ class CodexImporter:
                 reader.read(value, inner, is_session_file=is_session_file)
         if trace_id is not None and trace_id not in threads:
             raise unknown_trace_error(trace_id, threads, path)
-        return reader.finish()
+        return _mark_cut(reader.finish(), records)
 
 
 class _EventReader:
@@ -503,7 +531,10 @@ def _read_codex_block(kind: str, item: dict[str, Any]) -> AnyBlock | None:
             return ToolCall(call_id, "web_search", {"query": as_text(query)})
         case "function_call" | "custom_tool_call" | "collab_tool_call":
             name = as_text(item.get("name") or item.get("tool"))
-            return ToolCall(call_id, name, as_object(item.get("arguments", item.get("input"))))
+            given = item.get("arguments", item.get("input"))
+            is_custom = kind == "custom_tool_call"
+            arguments = parse_custom_input(as_text(given)) if is_custom else as_object(given)
+            return ToolCall(call_id, name, arguments)
         case _:
             return None
 
@@ -530,11 +561,7 @@ class GenericImporter:
         return "prompt" in records[0].value or "response" in records[0].value
 
     def read(
-        self,
-        records: list[TraceRecord],
-        path: Path,
-        trace_id: str | None,
-        skipped: Skipped,  # noqa: ARG002 - the protocol's
+        self, records: list[TraceRecord], path: Path, trace_id: str | None, skipped: Skipped
     ) -> list[ImportedExchange]:
         """Return the exchanges."""
         call_count = 0
@@ -542,7 +569,7 @@ class GenericImporter:
         for record in records:
             if trace_id is not None and record.value.get("trace_id") != trace_id:
                 continue
-            exchange = _read_exchange(record, path, call_count)
+            exchange = _read_exchange(record, path, call_count, skipped)
             call_count += len(exchange.reply.calls)
             exchanges.append(exchange)
         if trace_id is not None and not exchanges:
@@ -551,7 +578,9 @@ class GenericImporter:
         return exchanges
 
 
-def _read_exchange(record: TraceRecord, path: Path, call_count: int) -> ImportedExchange:
+def _read_exchange(
+    record: TraceRecord, path: Path, call_count: int, skipped: Skipped
+) -> ImportedExchange:
     """Return the exchange of a record; `call_count` calls came before it."""
     value = record.value
     if "prompt" not in value:
@@ -573,7 +602,8 @@ def _read_exchange(record: TraceRecord, path: Path, call_count: int) -> Imported
     def find(name: str) -> Any:
         return value[name] if value.get(name) is not None else inner.get(name)
 
-    text = as_text(inner.get("text", inner.get("content")) if inner else response)
+    written = (inner[name] for name in ("text", "content") if inner.get(name) is not None)
+    content = response if isinstance(response, str) else next(written, None)
     calls: Any = value.get("tool_calls") or inner.get("tool_calls") or []
     if not isinstance(calls, list):
         raise FormatError(
@@ -581,7 +611,18 @@ def _read_exchange(record: TraceRecord, path: Path, call_count: int) -> Imported
             path=path,
             line=record.line,
         )
-    blocks: list[AnyBlock] = [Text(text)] if text or not calls else []
+    unknown: list[str] = []
+    blocks = find_blocks({"content": content}, unknown)
+    skipped.update(unknown)
+    if not blocks and not calls and content != "":
+        raise FormatError(
+            "the record has no reply of a model",
+            path=path,
+            line=record.line,
+            hint="write its response as a text, or remove the record"
+            if "response" in value
+            else did_you_mean("response", value),
+        )
     for number, call in enumerate(cast("list[Any]", calls), call_count + 1):
         # OpenAI nests the name and the arguments in `function`.
         fields = {**as_fields(call), **as_fields(as_fields(call).get("function"))}
@@ -592,14 +633,16 @@ def _read_exchange(record: TraceRecord, path: Path, call_count: int) -> Imported
         call_id = call_id if isinstance(call_id, str) else f"imported-{number}"
         blocks.append(ToolCall(call_id, name, as_object(arguments)))
     input_tokens, output_tokens = find("input_tokens"), find("output_tokens")
+    prompt = value["prompt"]
+    sent = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
     return ImportedExchange(
         Reply(
             tuple(blocks),
-            "tool_use" if calls else "stop",
+            "tool_use" if any(isinstance(block, ToolCall) for block in blocks) else "stop",
             Usage(as_count(input_tokens), as_count(output_tokens)),
             as_text(find("model")) or UNKNOWN_MODEL,
         ),
-        prompt=as_text(value["prompt"]),
+        prompt=latest_prompt(as_messages(sent)),
         provider=as_text(find("provider")),
         usage_known=input_tokens is not None or output_tokens is not None,
         trace=as_text(value.get("trace_id")),

@@ -7,6 +7,7 @@ text of the user; if not even that was written down, by its position alone.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -14,9 +15,10 @@ import msgspec
 
 from offbook.capability import load
 from offbook.errors import FormatError, ModelError, UsageError, did_you_mean, require_known
+from offbook.exchange.messages import parse_arguments
 from offbook.exchange.model import Reply
 from offbook.exchange.tool_track import ToolEnd, ToolRun
-from offbook.files import parse_json, parse_yaml, read_text
+from offbook.files import parse_json, parse_yaml, parser_limits, read_text
 from offbook.sources.cassette.format import response_from_error, response_from_reply
 from offbook.sources.cassette.recording import Recording
 from offbook.sources.mocks.mock_recording import (
@@ -33,13 +35,17 @@ if TYPE_CHECKING:
     from offbook.trace.redaction import RedactionRules
 
 MAIN_HAT = "main"
+# A body in a recording of HTTP, which is bytes.
+_BINARY = re.compile(r"^([ -]*)(body|content|string): !!binary\b", re.MULTILINE)
+MAX_COUNT = 2**63 - 1  # what OTLP, and a cassette, can count
 Skipped = Counter[str]  # parts of a file that were not imported, by kind
 
 
 class ImportedExchange(msgspec.Struct, frozen=True):
     """One exchange; `prompt` is None and `trace` is empty if the file does not have them.
 
-    `results` are the results of tools in its request, by the ids of their calls.
+    `results` are the results of tools in its request, by the ids of their calls. `cut` is true if
+    the log of an agent ends before the model was asked again with the results of its calls.
     """
 
     reply: Reply
@@ -52,6 +58,7 @@ class ImportedExchange(msgspec.Struct, frozen=True):
     usage_known: bool = False
     trace: str = ""
     results: dict[str, str] = {}
+    cut: bool = False
 
 
 class TraceRecord(msgspec.Struct, frozen=True):
@@ -81,6 +88,7 @@ def read_records(path: Path, skipped: Skipped) -> list[TraceRecord]:
     """Return the objects of a file: JSON, one a line, one document or a list of them, or YAML."""
     text = read_text(path).removeprefix("\ufeff")
     if path.suffix in {".yaml", ".yml"}:
+        text = _BINARY.sub(r"\1base64_\2:", text)  # the parser drops the tag
         return [TraceRecord(1, as_fields(parse_yaml(text, path)))]
     lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     if not lines:
@@ -94,7 +102,8 @@ def read_records(path: Path, skipped: Skipped) -> list[TraceRecord]:
         skipped[f"torn line ({lines.pop()[0]})"] += 1
     records: list[TraceRecord] = []
     for line, raw in lines:
-        value = parse_json(raw, path, line)
+        # Without the spaces, half a character near the end is reported as a truncated file.
+        value = parse_json(f"{raw}      ", path, line)
         for item in cast("list[Any]", value) if isinstance(value, list) else [value]:
             if not isinstance(item, dict):
                 raise FormatError(
@@ -149,20 +158,19 @@ def as_text(value: Any) -> str:
 
 
 def as_object(value: Any) -> dict[str, Any]:
-    """Return the arguments of a call, given as an object or as JSON in a text."""
-    if isinstance(value, str):
-        try:
-            value = msgspec.json.decode(value)
-        except msgspec.DecodeError:
-            return {"input": value}
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    """Return the arguments of a call, given as an object or as JSON in a text.
+
+    Others are kept as the model wrote them, under `$raw`.
+    """
+    return as_fields(value) or parse_arguments(as_text(value or None))
 
 
 def as_count(value: Any) -> int:
-    """Return a number of tokens, which OTLP writes as a text."""
-    if isinstance(value, str) and value.isdigit():
-        return int(value)
-    return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else 0
+    """Return a number of tokens, which OTLP writes as a text; 0 if it is none."""
+    number: Any = int(value) if isinstance(value, str) and value.isdecimal() else value
+    if not isinstance(number, (int, float)) or isinstance(number, bool):
+        return 0
+    return int(number) if abs(number) <= MAX_COUNT else 0
 
 
 # ------------------------------------------------------------------------------ conversion
@@ -199,21 +207,36 @@ def read_trace(
     if kind:
         require_known("unknown trace format", kind, importers)
     records = read_records(path, skipped)
-    detected = (importer for importer in importers.values() if importer.recognizes(records))
-    importer = importers.get(kind) or next(detected, None)
-    if importer is None:
-        raise FormatError(
-            "unknown trace format",
-            path=path,
-            line=records[0].line,
-            hint=f"if it is one of these, name it with --kind: {', '.join(importers)}",
-        )
-    exchanges = importer.read(records, path, trace_id, skipped)
+    with parser_limits(path):
+        importer = importers.get(kind) or _detect(records)
+        if importer is None:
+            raise FormatError(
+                "unknown trace format",
+                path=path,
+                line=records[0].line,
+                hint=f"if it is one of these, name it with --kind: {', '.join(importers)}",
+            )
+        exchanges = importer.read(records, path, trace_id, skipped)
     if not exchanges:  # a cassette without interactions would be a test that checks nothing
-        raise FormatError(
-            "the file contains no reply of a model", path=path, hint=f"read as {importer.name}"
-        )
+        hint = f"read as {importer.name}"
+        if skipped:
+            hint += f"; skipped: {render_skipped(skipped)}"
+        raise FormatError("the file contains no reply of a model", path=path, hint=hint)
     return exchanges
+
+
+def _detect(records: list[TraceRecord]) -> Importer | None:
+    return next((each for each in all_importers() if each.recognizes(records)), None)
+
+
+def is_trace(path: Path) -> bool:
+    """Return whether the format of a file is that of an importer."""
+    return _detect(read_records(path, Skipped())) is not None
+
+
+def render_skipped(skipped: Skipped) -> str:
+    """Return what was not imported, for a message."""
+    return ", ".join(f"{count} x {what}" for what, count in sorted(skipped.items()))
 
 
 class _NoSource:
@@ -232,13 +255,12 @@ def write_cassette(
 ) -> int:
     """Write exchanges to a cassette, and return how many; results of tools are a track of it."""
     exchanges = list(exchanges)
-    results = {call_id: text for each in exchanges for call_id, text in each.results.items()}
-    made = {call.id for exchange in exchanges for call in exchange.reply.calls}
-    tracks = "model,tools" if results.keys() & made else "model"
+    results = _results_of_calls(exchanges)
+    tracks = "model,tools" if any(results) else "model"
     with Recording(
         _NoSource(), path, replace=replace, redactions=redactions, tracks=tracks
     ) as recording:
-        for exchange in exchanges:
+        for exchange, texts in zip(exchanges, results, strict=True):
             if exchange.error is not None:
                 response = response_from_error(exchange.error, duration=exchange.duration_ms)
             else:
@@ -246,10 +268,29 @@ def write_cassette(
                 response = msgspec.structs.replace(response, exit_code=exchange.exit_code)
             recording.record_output(exchange.prompt, response, hat=exchange.hat)
             for call in exchange.reply.calls:
-                if recording.tool_track is not None and call.id in results:
+                if recording.tool_track is not None and call.id in texts:
                     run = ToolRun(call.name, call.arguments, call.id)
-                    recording.tool_track.add(run, ToolEnd(results[call.id]))
+                    recording.tool_track.add(run, ToolEnd(texts[call.id]))
     return len(exchanges)
+
+
+def _results_of_calls(exchanges: list[ImportedExchange]) -> list[dict[str, str]]:
+    """Return the results of the calls of each exchange, from the next request that has them.
+
+    An id that several replies use is looked up in the same trace only.
+    """
+    made = Counter(call.id for exchange in exchanges for call in exchange.reply.calls)
+
+    def key(exchange: ImportedExchange, call_id: str) -> tuple[str, str]:
+        return (exchange.trace if made[call_id] > 1 else "", call_id)
+
+    found: list[dict[str, str]] = []
+    later: dict[tuple[str, str], str] = {}
+    for exchange in reversed(exchanges):
+        calls = [call.id for call in exchange.reply.calls if key(exchange, call.id) in later]
+        found.append({call_id: later[key(exchange, call_id)] for call_id in calls})
+        later |= {key(exchange, call_id): text for call_id, text in exchange.results.items()}
+    return found[::-1]
 
 
 def write_mocks(exchanges: Iterable[ImportedExchange], path: Path) -> int:

@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from offbook.errors import FormatError, ModelError
-from offbook.exchange.messages import AnyBlock, Text, Thinking, ToolCall
+from offbook.exchange.messages import (
+    AnyBlock,
+    Message,
+    Text,
+    Thinking,
+    ToolCall,
+    find_prompt,
+    parse_custom_input,
+)
 from offbook.exchange.model import Reply, StopReason, Usage
 from offbook.sources.importers.importer import (
     MAIN_HAT,
@@ -98,8 +106,10 @@ STOP_REASONS: dict[str, StopReason] = {
 }
 ERROR_CODES = {"2", "STATUS_CODE_ERROR", "ERROR"}
 DETAILS_EVENT = "gen_ai.client.inference.operation.details"
+CUSTOM_CALL = "custom_tool_call"
 CALL_TYPES = {
     *("tool_call", "tool-call", "tool_use", "function", "function_call", "server_tool_call"),
+    CUSTOM_CALL,
 }
 REASONING_TYPES = {"reasoning", "thinking"}
 _MESSAGE_EVENT = re.compile(r"gen_ai\.(user|system|tool|assistant)\.message")
@@ -245,7 +255,7 @@ def _read_span(
             ),
             as_text(find("model")),
         ),
-        find_prompt(request),
+        latest_prompt(request),
         as_text(find("hat")) or MAIN_HAT,
         as_text(find("provider")),
         duration_ms=max(0, _time(span, "end") - _time(span, "start")) // 1_000_000,
@@ -261,11 +271,13 @@ def find_results(request: Messages) -> dict[str, str]:
     results: dict[str, str] = {}
     for message in request:
         parts = [*as_items(message.get("parts")), *as_items(_from_json(message.get("content")))]
-        for part in parts:
-            call_id = part.get("tool_call_id") or part.get("tool_use_id") or part.get("id")
-            kind = part.get("type")
-            if kind in {"tool_call_response", "tool_result"} and call_id:
-                told = next((part[k] for k in ("response", "result", "content") if k in part), "")
+        for part in (*parts, message):  # an item of the Responses API is in no message
+            names = ("tool_call_id", "tool_use_id", "call_id", "id")
+            call_id = next((part[name] for name in names if part.get(name)), None)
+            kind = as_text(part.get("type"))
+            is_result = kind in {"tool_call_response", "tool_result"}
+            if call_id and (is_result or kind.endswith("_call_output")):
+                told = _first(part, "response", "result", "content", "output")
                 results[as_text(call_id)] = _result_text(told)
         if message.get("tool_call_id") and not any(p.get("type") == "tool_result" for p in parts):
             results[as_text(message["tool_call_id"])] = _result_text(message.get("content"))
@@ -336,7 +348,7 @@ def _from_json(value: Any) -> Any:
     """Return the value of JSON in a text; any other value as it is."""
     try:
         return msgspec.json.decode(value) if isinstance(value, str) else value
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return value
 
 
@@ -380,7 +392,7 @@ def _from_logfire(attributes: Attributes) -> tuple[Messages, Messages]:
     received = as_fields(_from_json(attributes.get("response_data")))
     message = received.get("message") or received.get("combined_chunk_content")
     messages = as_messages(message) if message else as_items(received.get("output"))
-    return as_items(sent.get("messages") or sent.get("input")), messages
+    return as_messages(sent.get("messages") or sent.get("input")), messages
 
 
 def _from_events(events: Events) -> tuple[Messages, Messages]:
@@ -410,32 +422,39 @@ def _from_raw_values(attributes: Attributes) -> tuple[Messages, Messages]:
         request, reply = (
             attributes.get(f"langfuse.observation.{side}") for side in ("input", "output")
         )
-    # The reply may be the whole body of a chat completion.
+    # They may be the whole bodies of a chat completion, or of the Responses API.
+    sent = as_fields(_from_json(request))
     replies = as_messages(reply)
-    choices = as_items(replies[0].get("choices")) if replies else []
-    messages = [as_fields(choice.get("message")) for choice in choices] or replies
-    return as_messages(request), [message for message in messages if find_blocks(message)]
+    body = replies[0] if replies else {}
+    messages = [as_fields(choice.get("message")) for choice in as_items(body.get("choices"))]
+    messages = messages or as_items(body.get("output")) or replies
+    has_content = any(find_blocks(message) for message in messages)
+    return as_messages(sent.get("input", request)), messages if has_content else []
 
 
 # -------------------------------------------------------------------------------------- messages
 
 
-def find_prompt(messages: Messages) -> str | None:
-    """Return the latest text of the user."""
-    for message in reversed(messages):
-        if as_text(message.get("role")) in {"user", "human"}:
-            texts = [block.text for block in find_blocks(message) if isinstance(block, Text)]
-            if texts:
-                return "\n".join(texts)
-    return None
+def latest_prompt(messages: Messages) -> str | None:
+    """Return the latest text of the user, without what the client injected."""
+    written = (
+        Message("user", tuple(find_blocks(message)))
+        for message in reversed(messages)
+        if as_text(message.get("role")) in {"user", "human"}
+    )
+    return find_prompt(written) or None
 
 
 def find_blocks(message: dict[str, Any], unknown: list[str] | None = None) -> list[AnyBlock]:
-    """Return the texts, reasoning and calls of a message; add other types to `unknown`."""
+    """Return the texts, reasoning and calls of a message; add other types to `unknown`.
+
+    An item of the Responses API (a call, reasoning) has no role: it is a part itself.
+    """
     content = message.get("parts", message.get("content"))
-    if isinstance(content, str):
-        content = [{"type": "text", "content": content}] if content else []
-    parts = as_items(content)
+    texts = cast("list[Any]", content) if isinstance(content, list) else [content]
+    parts = as_items(
+        [{"type": "text", "content": part} if isinstance(part, str) else part for part in texts]
+    )
     for name in ("contents", "tool_calls"):
         items = message.get(name)
         if isinstance(items, dict):  # from indexed attributes
@@ -445,6 +464,9 @@ def find_blocks(message: dict[str, Any], unknown: list[str] | None = None) -> li
             parts += as_items(items)
     if call := message.get("function_call"):
         parts.append({"type": "function", **as_fields(call)})
+    kind = "" if "role" in message else as_text(message.get("type"))
+    if kind in REASONING_TYPES or (kind and not parts):
+        parts = [message]
     blocks: list[AnyBlock] = []
     for part in parts:
         block = _read_block(part)
@@ -461,10 +483,14 @@ def _read_block(part: dict[str, Any]) -> AnyBlock | None:
     part = {**part, **as_fields(part.get("function"))}
     name = part.get("name", part.get("toolName"))
     if kind in CALL_TYPES or (not kind and name is not None):
-        call_id = _first(part, "id", "toolCallId", "call_id")
+        # In the Responses API, `id` is that of the item.
+        call_id = _first(part, "call_id", "toolCallId", "id")
         arguments = _first(part, "arguments", "input", "args")
-        return ToolCall(as_text(call_id), as_text(name), as_object(arguments))
-    text = as_text(_first(part, "content", "text", "thinking"))
+        is_custom = kind == CUSTOM_CALL
+        given = parse_custom_input(as_text(arguments)) if is_custom else as_object(arguments)
+        return ToolCall(as_text(call_id), as_text(name), given)
     if kind in REASONING_TYPES:
-        return Thinking(text)
+        names = ("content", "text", "thinking", "summary")
+        return Thinking(_result_text(next(filter(None, map(part.get, names)), None)))
+    text = as_text(_first(part, "content", "text"))
     return Text(text) if kind in {"text", "output_text", "input_text", ""} and text else None

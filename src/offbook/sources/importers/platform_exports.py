@@ -14,6 +14,7 @@ from offbook.sources.importers.importer import (
     ImportedExchange,
     Skipped,
     TraceRecord,
+    as_count,
     as_fields,
     as_items,
     as_text,
@@ -130,8 +131,10 @@ def _langsmith_output(outputs: Fields) -> list[Fields]:
 def _plain_message(message: Fields) -> Fields:
     """Return a message of LangChain, which is serialized as a class, as one with a role."""
     fields = as_fields(message.get("kwargs")) or message
-    kind = as_text(fields.get("role") or fields.get("type"))
-    plain = {**fields, "role": LANGCHAIN_ROLES.get(kind, kind)}
+    plain = dict(fields)
+    role = as_text(fields.get("role"))
+    if kind := LANGCHAIN_ROLES.get(role or as_text(fields.get("type")), role):
+        plain["role"] = kind
     if plain.get("tool_calls"):  # LangChain has the calls of Anthropic in its content, too
         content = plain.get("content")
         if isinstance(content, list):
@@ -242,7 +245,7 @@ def _span(
 def _nanoseconds(time: Any) -> int:
     """Return a time in ISO 8601, or in milliseconds; 0 if it is neither."""
     if isinstance(time, (int, float)) and not isinstance(time, bool):
-        return int(time * 1_000_000)
+        return as_count(time * 1_000_000)
     try:
         seconds = datetime.fromisoformat(as_text(time)).timestamp()
     except (ValueError, OverflowError):
