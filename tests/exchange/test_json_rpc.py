@@ -37,3 +37,18 @@ def test_half_a_character_is_read_as_it_was_written():
 def test_half_a_character_makes_no_other_text_json(raw: bytes):
     with pytest.raises(RpcError, match="invalid JSON"):
         decode_message(raw)
+
+
+async def test_a_response_is_expected_once_and_that_of_a_request_that_was_given_up():
+    sent: list[Any] = []
+    peer = Peer(sent.append, refuse)
+    answered, given_up = (asyncio.ensure_future(peer.request("ping")) for _ in range(2))
+    await asyncio.sleep(0)
+    assert [peer.expects(number) for number in (1, 2, 3, "1", [1])] == [
+        *(True, True, False, False, False)
+    ]
+    peer.receive({"jsonrpc": "2.0", "id": 1, "result": {}})
+    assert await answered == {}
+    given_up.cancel()
+    await asyncio.wait([given_up])
+    assert [peer.expects(number) for number in (1, 2)] == [False, True]

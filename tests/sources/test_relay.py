@@ -20,11 +20,13 @@ import pytest
 import requests
 
 from offbook.determinism import block_network
-from offbook.exchange import ModelSource, Reply, Text, Usage, detect_dialect
-from offbook.exchange.dialects import ConversationStore, HttpRequest
+from offbook.errors import ModelError
+from offbook.exchange import ModelSource, Reply, Request, Text, Usage, all_dialects, detect_dialect
+from offbook.exchange.dialects import ConversationStore, Dialect, HttpRequest, HttpResponse
 from offbook.sources import Live
 from offbook.sources.cassette import Cassette, Recording, load_cassette
 from offbook.sources.inprocess import intercept
+from offbook.sources.live import read_reply
 from offbook.sources.server import Endpoint, Server
 from tests.sources.cassette.conversations import record
 
@@ -53,6 +55,7 @@ class Upstream(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     released = threading.Event()
     broken = False
+    cut = False
     overloaded = False
     timed_out = False
 
@@ -74,6 +77,9 @@ class Upstream(BaseHTTPRequestHandler):
                 type(self).timed_out = not self.released.wait(TIMEOUT)
                 if self.broken:
                     self.close_connection = True
+                    return
+                if self.cut:
+                    self.wfile.write(b"0\r\n\r\n")
                     return
                 if self.overloaded:
                     self.wfile.write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(OVERLOADED), OVERLOADED))
@@ -164,6 +170,52 @@ def test_a_stream_that_breaks_off_is_not_recorded(
     assert recording.summary().interrupted
     assert len(load_cassette(cassette)) == 1
     assert load_cassette(cassette).header.metadata["interrupted"] is True
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_a_stream_without_its_end_is_passed_on_and_not_recorded(
+    path: str, tmp_path: Path, upstream: tuple[str, type[Upstream]]
+):
+    url, provider = upstream
+    cassette = tmp_path / "one.yaml"
+    provider.released.set()
+    provider.cut = True
+    with Server() as server, Recording(live(url), cassette) as recording:
+        endpoint = server.mount(recording, run="")
+        with post(endpoint.url, path) as response:
+            assert response.read()
+        provider.cut = False
+        with post(endpoint.url, path) as response:
+            assert response.read()
+    assert endpoint.failure is None
+    assert recording.summary().interrupted
+    (item,) = load_cassette(cassette)
+    assert item.response.output == "Hello, world"
+
+
+DIALECTS = all_dialects()
+REQUEST = Request(model="m")
+NO_REPLIES = {
+    "nothing": b"{}",
+    "another object": b'{"foo": 1}',
+    "a page": b"<html>Bad Gateway</html>",
+}
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=[dialect.name for dialect in DIALECTS])
+@pytest.mark.parametrize("body", NO_REPLIES.values(), ids=NO_REPLIES)
+def test_a_body_that_is_not_a_reply_is_an_error(dialect: Dialect, body: bytes):
+    with pytest.raises(ModelError) as caught:
+        read_reply(dialect, HttpResponse(200, {"content-type": "application/json"}, body), REQUEST)
+    assert caught.value.status == 502
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=[dialect.name for dialect in DIALECTS])
+def test_an_error_with_the_status_of_a_reply_is_an_error(dialect: Dialect):
+    body = b'{"error": {"message": "boom", "code": 503}}'
+    with pytest.raises(ModelError, match="boom") as caught:
+        read_reply(dialect, HttpResponse(200, {"content-type": "application/json"}, body), REQUEST)
+    assert caught.value.status == 503
 
 
 def test_an_error_in_a_stream_is_passed_on_and_recorded(

@@ -78,6 +78,7 @@ class Peer:
         self._on_notification = on_notification
         self._answering: dict[RequestId, asyncio.Task[None]] = {}
         self._waiting: dict[RequestId, asyncio.Future[Any]] = {}
+        self._given_up: set[RequestId] = set()
         self._last_id = 0
 
     def receive(self, message: object) -> None:
@@ -141,6 +142,14 @@ class Peer:
             return await waiting
         finally:
             self._waiting.pop(request_id, None)
+            if waiting.cancelled():
+                self._given_up.add(request_id)
+
+    def expects(self, request_id: object) -> bool:
+        """Return whether the request is open, or was given up: its response may be late."""
+        return is_request_id(request_id) and (
+            request_id in self._waiting or request_id in self._given_up
+        )
 
     def notify(self, method: str, params: JsonObject | None = None) -> None:
         """Send a notification."""

@@ -93,11 +93,12 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def results(self) -> tuple[ToolResult, ...]:
         """The tool results among the new messages, with what the subject saw of their tools."""
-        new = self.new_messages
+        messages = self.messages
+        new = messages.since("assistant")
         results = tuple(
             [block for message in new for block in message.blocks if isinstance(block, ToolResult)]
         )
-        if not results and (calls := self.text_calls):
+        if not results and len(new) < len(messages) and (calls := self.text_calls):
             return parse_results(calls, new)
         if self.metadata and (failed := self.metadata.get(FAILED_CALLS)):
             details = self.metadata.get(DETAILS_OF_CALLS, {})
@@ -188,15 +189,18 @@ class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
 class Conversation(msgspec.Struct, frozen=True):
     """A conversation of a run: its latest request, the digest of its head, and the reply.
 
-    `start` is the number of messages in its first request, `calls` are the ids of the calls in the
-    reply.
+    `start` is the number of messages in its first request.
     """
 
     request: Request
     reply: Reply
     head: str
     start: int
-    calls: frozenset[str] = frozenset()
+
+    @property
+    def calls(self) -> frozenset[str]:
+        """The ids of the calls in the reply."""
+        return frozenset([call.id for call in self.reply.calls])
 
 
 @runtime_checkable
@@ -216,6 +220,16 @@ def can_relay(source: object) -> bool:
     """Return whether this source can emit events before its reply is complete."""
     # An optional attribute: most sources return whole replies and do not have it.
     return bool(getattr(source, "relays", False))
+
+
+def answers_at_once(source: object) -> bool:
+    """Return whether the replies of this source never wait: it awaits nothing, and calls no code
+    that may. Its class says so of its own `reply`: that of a subclass may wait.
+    """  # noqa: D205 - one sentence
+    for kind in type(source).__mro__:
+        if "reply" in vars(kind):
+            return "at_once" in vars(kind) and bool(getattr(source, "at_once", False))
+    return False
 
 
 @runtime_checkable

@@ -288,7 +288,7 @@ def client_arguments(url: str) -> dict[str, list[str]]:
 
 MILLION = 1_000_000
 # A snapshot of a model costs the same: gpt-5-2025-08-07, claude-opus-4-5-20251101.
-_SNAPSHOT = re.compile(r"-(\d{8}|\d{4}-\d{2}-\d{2}|latest)$")
+_SNAPSHOT = r"-(\d{8}|\d{4}-\d{2}-\d{2}|latest)$"
 
 
 @cache
@@ -311,7 +311,7 @@ def list_prices() -> Mapping[str, ModelPrice]:
 
 def find_price(model: str, prices: Mapping[str, ModelPrice]) -> ModelPrice | None:
     """Return the price of a model: that of the pack, else that of the table."""
-    base = _SNAPSHOT.sub("", model)
+    base = re.sub(_SNAPSHOT, "", model)
     for table in (prices, list_prices()):
         if price := table.get(model) or table.get(base):
             return price

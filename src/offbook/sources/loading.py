@@ -26,7 +26,14 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import msgspec
 
 from offbook.errors import FormatError, OffbookError, PlaybookError, ScriptError
-from offbook.files import find_kind, read_document, read_text, require_kind, run_source
+from offbook.files import (
+    find_kind,
+    find_line,
+    read_document,
+    read_text,
+    require_kind,
+    run_source,
+)
 from offbook.secrets import excerpt
 
 if TYPE_CHECKING:
@@ -37,7 +44,7 @@ if TYPE_CHECKING:
     from offbook.exchange.messages import ToolResult
     from offbook.exchange.model import ModelSource, Reply, Request
     from offbook.exchange.people import Answer, PersonQuestion
-    from offbook.sources.playbook.actions import Action, Call, Role, Turn
+    from offbook.sources.playbook.actions import Action, Actions, Call, Role, Turn
     from offbook.sources.playbook.playbook import Playbook
 
 
@@ -108,13 +115,18 @@ def open_source(path: Path) -> Callable[[], ModelSource]:
     return make_playbook
 
 
-def _locate(error: E, path: Path) -> E:
+def _locate(error: E, path: Path, line: int | None = None) -> E:
     """Add the file to an error of its script, and write the fix in the syntax of the file."""
+    if error.where.startswith(str(path)):
+        return error
     yaml = path.suffix != ".py"
     where = _as_yaml(error.where) if yaml else error.where
     hint = _as_yaml(error.hint) if yaml else error.hint
+    place = f"{path}:{line}" if line else str(path)
+    if isinstance(error, FormatError):
+        error.path, error.line = str(path), line
     OffbookError.__init__(
-        error, error.what, where=f"{path}: {where}" if where else str(path), hint=hint
+        error, error.what, where=f"{place}: {where}" if where else place, hint=hint
     )
     return error
 
@@ -244,8 +256,6 @@ def _explain_exception(error: Exception, path: Path) -> tuple[int | None, str]:
 
 def _read_data(path: Path) -> tuple[Turn | Role, ...]:
     """Read a YAML or JSON file."""
-    from offbook.sources.playbook.actions import role, when
-
     # First without a type: the message for a file with another outer shape shows an example.
     document = read_document(path, cast("Any", Any))
     if not isinstance(document, list):
@@ -258,31 +268,40 @@ def _read_data(path: Path) -> tuple[Turn | Role, ...]:
         )
     entries = cast("list[_ScriptEntry]", read_document(path, cast("Any", list[_ScriptEntry])))
     script: list[Turn | Role] = []
-    for number, entry in enumerate(entries, 1):
-        actions = [
-            [_read_action(action, number, path) for action in message]
-            if isinstance(message, list)
-            else _read_action(message, number, path)
-            for message in entry.do
-        ]
-        conditions = (entry.system, entry.model, entry.first, entry.tools)
-        if entry.when is not None and entry.role is None and conditions == (None,) * 4:
-            script.append(when(entry.when, actions))
-        elif entry.role is not None and entry.when is None:
-            system, model, first, tools = conditions
-            script.append(
-                role(entry.role, actions, system=system, model=model, first=first, tools=tools)
-            )
-        else:
-            raise FormatError(
-                f"entry {number} is neither a turn nor a role",
-                path=path,
-                hint="a turn has when: and do:; a role has role:, its conditions, and do:",
-            )
+    for index, entry in enumerate(entries):
+        at = ""  # the action that is read, for the line of an error
+        try:
+            actions: list[Action | list[Action]] = []
+            for number, message in enumerate(entry.do):
+                at = f".do[{number}]"
+                several = isinstance(message, list)
+                group = [_read_action(part) for part in (message if several else [message])]
+                actions.append(group if several else group[0])
+            at = ""
+            script.append(_read_entry(entry, actions))
+        except (FormatError, PlaybookError) as error:
+            error.where = error.where or f"entry {index + 1}"
+            _locate(error, path, find_line(read_text(path), f"$[{index}]{at}"))
+            raise
     return tuple(script)
 
 
-def _read_action(entry: _ActionEntry, number: int, path: Path) -> Action:
+def _read_entry(entry: _ScriptEntry, actions: Actions) -> Turn | Role:
+    from offbook.sources.playbook.actions import role, when
+
+    system, model, first, tools = entry.system, entry.model, entry.first, entry.tools
+    has_conditions = (system, model, first, tools) != (None,) * 4
+    if entry.when is not None and entry.role is None and not has_conditions:
+        return when(entry.when, actions)
+    if entry.role is not None and entry.when is None:
+        return role(entry.role, actions, system=system, model=model, first=first, tools=tools)
+    raise FormatError(
+        "neither a turn nor a role",
+        hint="a turn has when: and do:; a role has role:, its conditions, and do:",
+    )
+
+
+def _read_action(entry: _ActionEntry) -> Action:
     given = {
         name: value for name, value in msgspec.structs.asdict(entry).items() if value is not None
     }
@@ -291,8 +310,7 @@ def _read_action(entry: _ActionEntry, number: int, path: Path) -> Action:
     if len(words) != 1:
         shown = " and ".join(f"{word}:" for word in words) or "none"
         raise FormatError(
-            f"an action of entry {number} has {shown}, expected one of {WORD_LIST}",
-            path=path,
+            f"an action has {shown}, expected one of {WORD_LIST}",
             hint="begin each action with its own dash: - say: …",
         )
     word = words[0]
@@ -300,19 +318,19 @@ def _read_action(entry: _ActionEntry, number: int, path: Path) -> Action:
         names = [f"{name.replace('params', 'with')}:" for name in (*WORDS[word], *sorted(wrong))]
         known, extra = names[: len(WORDS[word])], names[len(WORDS[word]) :]
         raise FormatError(
-            f"{word}: of entry {number} does not go with {', '.join(extra)}",
-            path=path,
+            f"{word}: does not go with {', '.join(extra)}",
             hint=f"{word}: goes with {', '.join(known) or 'nothing else'}",
         )
     from offbook.sources.playbook import actions
 
     if word == "person":
-        return _read_person(given, number, path)
+        return _read_person(given)
     build: Callable[..., Action] = getattr(actions, word)
     expected = given.pop("result", None)
     action = build(given.pop(word), **given)
     if expected is None:
         return action
+    actions.require_condition(expected, "call: has an empty result")
 
     def check_result(result: ToolResult) -> tuple[bool, str]:
         message = f"the result does not contain {expected!r}, got {excerpt(result.text, 200)!r}"
@@ -321,16 +339,15 @@ def _read_action(entry: _ActionEntry, number: int, path: Path) -> Action:
     return cast("Call", action).then(check_result)
 
 
-def _read_person(given: Mapping[str, Any], number: int, path: Path) -> Action:
+def _read_person(given: Mapping[str, Any]) -> Action:
     from offbook.exchange.people import Allow, Deny
     from offbook.sources.playbook.actions import person
 
     about, *others = given.values()
     name = [name for name in given if name != "person"]
-    if len(others) != 1 or others[0] is False:
+    if len(others) != 1 or given.get("allow") is False or given.get("deny") is False:
         raise FormatError(
-            f"person: of entry {number} has no single answer",
-            path=path,
+            "person: has no single answer",
             hint="add one of allow: true, allow: {the changed parameters}, deny: true,"
             " deny: the reason, answer: a value",
         )

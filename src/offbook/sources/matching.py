@@ -35,43 +35,28 @@ T = TypeVar("T")
 # ----------------------------------------------------------------------- tool calls
 
 
-class AwaitedResults(Generic[T]):
-    """The calls of a script whose results have not come back, each with its entry in the script."""
+class AwaitedResults(dict[str, tuple[str, T]]):
+    """The calls of a script whose results have not come back: by id, the tool and its entry."""
 
     def __init__(self) -> None:
-        self._calls: dict[str, tuple[str, T]] = {}
+        super().__init__()
         self._others: dict[str, str] = {}  # the tool whose result came under the id of a call
-
-    def __bool__(self) -> bool:
-        return bool(self._calls)
-
-    def add(self, call_id: str, tool: str, entry: T) -> None:
-        """Expect the result of a call."""
-        self._calls[call_id] = (tool, entry)
 
     def receive(self, sent: Iterable[ToolResult]) -> list[tuple[T, ToolResult]]:
         """Return the entries with their results, in the order of the calls."""
         results: dict[str, ToolResult] = {}
         for result in sent:
-            if result.call_id in self._calls:
+            if result.call_id in self:
                 # The id alone is not enough: the agent may have changed the call in its history.
-                if result.name in {"", self._calls[result.call_id][0]}:
+                if result.name in {"", self[result.call_id][0]}:
                     results[result.call_id] = result
                 else:
                     self._others[result.call_id] = result.name
         if not results:
             return []
         # Some clients report the call that ended first.
-        received = [call_id for call_id in self._calls if call_id in results]
-        return [(self._calls.pop(call_id)[1], results[call_id]) for call_id in received]
-
-    def entries(self) -> list[tuple[str, T]]:
-        """Return the tool and the entry of each call that waits for its result."""
-        return list(self._calls.values())
-
-    def clear(self) -> None:
-        """Expect no result any more."""
-        self._calls.clear()
+        received = [call_id for call_id in self if call_id in results]
+        return [(self.pop(call_id)[1], results[call_id]) for call_id in received]
 
     def error(self, where: str, step: str, fix: str, *, lost: str = "") -> ScriptUnfinished:
         """Return the error for the first result that never came back.
@@ -79,7 +64,7 @@ class AwaitedResults(Generic[T]):
         `step` is the entry of the script, `lost` what did not happen for want of the result, and
         `fix` how a script says that the result does not come.
         """
-        call_id, (tool, _) = next(iter(self._calls.items()))
+        call_id, (tool, _) = next(iter(self.items()))
         other = self._others.get(call_id)
         got = f"the result of a call of {other!r} with the same id" if other else ""
         return ScriptUnfinished(

@@ -14,7 +14,7 @@ import pytest
 
 from offbook.errors import OffbookError, UsageError
 from offbook.exchange import History, RawBlock, Request, user
-from offbook.exchange.dialects.chat import chat_dialect
+from offbook.exchange.dialects.chat import chat_client
 from offbook.runs import drive
 from offbook.sources.playbook import call, role, say, when
 from offbook.trace import rebuild_requests
@@ -161,7 +161,7 @@ def test_the_parts_of_streamed_audio_are_recorded_as_one():
     choices.append({"delta": {}, "finish_reason": "stop"})
     events = [f"data: {json.dumps({'choices': [choice]})}\n\n" for choice in choices]
     request = Request(History([user("Hi")]), model="m")
-    reply = chat_dialect.parse_stream("".join(events).encode(), request)
+    reply = chat_client.parse_stream("".join(events).encode(), request)
     whole = {"id": "audio_1", "transcript": "Hello.", "expires_at": 7, "data": "SGVsbG8u"}
     assert reply.blocks == (RawBlock("beside", {"audio": whole}, "openai-chat"),)
 

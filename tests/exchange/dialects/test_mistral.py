@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offbook.errors import ModelError, ScriptMismatch
-from offbook.exchange import Reply, Request, Text, Thinking, ToolCall, Usage, detect_dialect
+from offbook.exchange import Image, Reply, Request, Text, Thinking, ToolCall, Usage, detect_dialect
 from offbook.exchange.dialects import ALL_RULES, ConversationStore, HttpRequest
 from offbook.exchange.dialects.mistral.mistral_dialect import Mistral
 from offbook.runs import drive
@@ -93,6 +93,15 @@ def test_a_stream_has_whole_calls_and_the_usage():
             "index": 0,
         }
     ]
+
+
+@pytest.mark.parametrize("url", ["https://a.test/a.png", {"url": "https://a.test/a.png"}])
+def test_the_url_of_an_image_is_a_text_or_an_object(url: Any):
+    parts = [{"type": "text", "text": "What?"}, {"type": "image_url", "image_url": url}]
+    body = {"model": "pixtral", "messages": [{"role": "user", "content": parts}]}
+    sent = HttpRequest("POST", PATH, {}, msgspec.json.encode(body))
+    (message,) = DIALECT.decode(sent, ConversationStore()).messages
+    assert message.blocks == (Text("What?"), Image(url="https://a.test/a.png"))
 
 
 def test_a_prefix_is_an_option_of_the_request():

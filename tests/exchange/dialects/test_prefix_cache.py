@@ -179,6 +179,19 @@ def test_the_cache_keeps_a_few_large_conversations(monkeypatch: pytest.MonkeyPat
     assert [known.find(body) is not None for body in (bodies[2], grown)] == [True, True]
 
 
+def test_the_cache_keeps_no_large_body_for_its_short_beginning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dialect_module, "MAX_ROOT_BYTES", 100)
+    found: list[bool] = []
+    for size in (10, 200):
+        known: PrefixCache[str] = PrefixCache("items", lambda state, count: (state, count))
+        body = json.dumps({"items": [1, 2], "rest": size * "x"}).encode()
+        known.add(body, body, "two")
+        found.append(known.find(body.replace(b"[1, 2]", b"[1, 3]")) is not None)
+    assert found == [True, False]
+
+
 def test_an_error_has_its_index_in_the_whole_body() -> None:
     dialect = Chat()
     reply: list[Any] = [

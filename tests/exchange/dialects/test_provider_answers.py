@@ -10,15 +10,18 @@ from offbook.exchange import (
     AnyBlock,
     History,
     Image,
+    Reply,
     Request,
     Text,
     Thinking,
     ToolCall,
     Usage,
+    all_dialects,
     user,
 )
+from offbook.exchange.dialects import Dialect, HttpResponse
 from offbook.exchange.dialects.amazon import encode_frame, parse_frames
-from offbook.exchange.dialects.chat import chat_dialect
+from offbook.exchange.dialects.chat import chat_client
 from offbook.exchange.dialects.gemini.gemini_dialect import encode_parts
 from offbook.exchange.dialects.responses import responses_dialect
 
@@ -92,13 +95,13 @@ def test_the_reason_of_a_response_is_read(fields: dict[str, Any], stop: str):
 def test_an_error_in_a_stream_of_chat_is_raised():
     chunk = {"error": {"message": "slow", "code": "rate_limit_exceeded"}}
     with pytest.raises(ModelError, match="slow") as caught:
-        chat_dialect.parse_stream(sse(chunk), REQUEST)
+        chat_client.parse_stream(sse(chunk), REQUEST)
     assert caught.value.category == "rate_limit"
 
 
 def test_a_refusal_in_a_stream_of_chat_is_the_reason():
     choice = {"index": 0, "delta": {"refusal": "No."}, "finish_reason": "stop"}
-    reply = chat_dialect.parse_stream(sse({"id": "c", "choices": [choice]}), REQUEST)
+    reply = chat_client.parse_stream(sse({"id": "c", "choices": [choice]}), REQUEST)
     assert (reply.text, reply.stop) == ("No.", "refusal")
 
 
@@ -108,7 +111,7 @@ def test_a_chat_reply_with_calls_stops_for_them_whatever_the_server_says():
     message = {"role": "assistant", "content": None, "tool_calls": [call]}
     choice = {"index": 0, "message": message, "finish_reason": "stop"}
     body = json.dumps({"id": "c", "choices": [choice]}).encode()
-    assert chat_dialect.parse_completion(body, REQUEST).stop == "tool_use"
+    assert chat_client.parse_completion(body, REQUEST).stop == "tool_use"
 
 
 SIGNED: list[tuple[list[AnyBlock], list[dict[str, Any]]]] = [
@@ -136,6 +139,37 @@ def test_a_signature_is_sent_with_the_next_part_or_the_last(
     blocks: list[AnyBlock], parts: list[dict[str, Any]]
 ):
     assert encode_parts(blocks) == parts
+
+
+WHOLE = Reply((Text("Hello you"), ToolCall("call_1", "find", {"id": 7})), "tool_use", Usage(1, 1))
+STREAMS = {dialect.name: dialect for dialect in all_dialects()}
+
+
+@pytest.mark.parametrize("dialect", STREAMS.values(), ids=STREAMS)
+def test_a_part_of_a_stream_is_never_read_as_a_reply(dialect: Dialect):
+    request = Request(History([user("hi")]), model="m", stream=True)
+    response = dialect.encode(WHOLE, request)
+    stream = b"".join(response.chunks)
+    whole = dialect.parse_response(response, request)
+    for size in range(len(stream)):
+        cut = HttpResponse(200, response.headers, stream[:size])
+        try:
+            reply = dialect.parse_response(cut, request)
+        except ModelError as error:
+            if error.interrupted:
+                continue
+            raise
+        assert (reply.blocks, reply.stop) == (whole.blocks, whole.stop), stream[:size]
+
+
+@pytest.mark.parametrize(
+    "header, seconds", [("2.5", 2.5), ("inf", None), ("-1", None), ("1e300", None), ("nan", None)]
+)
+def test_a_delay_that_no_client_can_wait_for_is_left_out(header: str, seconds: float | None):
+    refused = HttpResponse(429, {"retry-after": header}, b"{}")
+    with pytest.raises(ModelError) as caught:
+        STREAMS["openai-chat"].parse_response(refused, REQUEST)
+    assert caught.value.retry_after == seconds
 
 
 FRAME = encode_frame({":event-type": "x"}, b"{}")

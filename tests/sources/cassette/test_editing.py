@@ -197,8 +197,8 @@ def test_the_first_interaction_is_added_to_an_empty_list(empty: str):
 
 
 def test_a_cassette_in_flow_style_is_written_as_blocks():
-    request = '{"prompt_hash": "sha256:aa"}'
-    text = f'{{"version": 1, "interactions": [{{"request": {request}, "response": {{}}}}]}}'
+    item = '{"request": {"prompt_hash": "sha256:aa"}, "response": {"output": ""}}'
+    text = f'{{"version": 1, "interactions": [{item}]}}'
     assert len(as_block_sequence(CassetteFile(text.encode()))) == 1
     assert len(CassetteFile(append_interactions(text.encode(), [NEW]))) == 2
 

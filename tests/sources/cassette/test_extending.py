@@ -12,8 +12,10 @@ from offbook.determinism import FrozenClock
 from offbook.errors import ReplayMismatch, UsageError
 from offbook.exchange import History, Reply, Request, Text, Tool, user
 from offbook.exchange.dialects.dialect import HttpResponse
+from offbook.exchange.dialects.wire import interrupted_stream
 from offbook.exchange.http_track import HttpCall
 from offbook.sources.cassette import Cassette, Recording, Rerecording, load_cassette
+from offbook.sources.mocks import MockRecording
 from tests.sources.cassette.conversations import Counting, answer, ask, record, replay
 
 TURNS = [ask("one"), ask("one", "answer 1", "two"), ask("one", "answer 1", "two", "answer 2", "go")]
@@ -112,6 +114,23 @@ async def test_an_interaction_that_is_recorded_again_keeps_its_other_tracks(tmp_
     assert (new.http, len(new.http), after.header.clock) == (old.http, 1, before.header.clock)
     ends = [entry.duration_ms for file in (before, after) for entry in file.entries]
     assert ends[0] == ends[1]
+
+
+async def test_an_interrupted_stream_does_not_replace_an_interaction(tmp_path: Path):
+    path = tmp_path / "chat.yaml"
+    await record(path, [ask("one")])
+    before = path.read_bytes()
+    with Rerecording(path, 1, Counting(interrupted_stream())) as source:
+        assert "the stream ended" in await answer(source, ask("one"))
+    assert not source.recorded
+    assert path.read_bytes() == before
+
+
+async def test_an_interrupted_stream_is_not_recorded_as_a_mock(tmp_path: Path):
+    recording = MockRecording(Counting(interrupted_stream(), Reply((Text("Hi"),))), tmp_path / "m")
+    for _ in range(2):
+        await answer(recording, ask("one"))
+    assert [line["text"] for line in recording.lines] == ["Hi"]
 
 
 async def test_a_recording_older_than_its_limit_is_refused(tmp_path: Path):

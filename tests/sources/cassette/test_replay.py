@@ -200,6 +200,13 @@ async def test_a_recorded_error_of_the_provider_is_raised_again(path: Path):
     assert (await source.reply(ask("one"))).text == "answer 2"
 
 
+async def test_an_error_with_a_status_that_no_provider_has_can_be_replayed(path: Path):
+    await record(path, [ask("one")], ModelError("odd", status=999))
+    with pytest.raises(ModelError, match="odd") as raised:
+        await Cassette(path).reply(ask("one"))
+    assert raised.value.status == 500
+
+
 async def test_the_chunks_of_a_stream_are_replayed_with_their_delays(path: Path):
     streamed = Reply((Text("Hello, wörld"),), chunks=("Hel", "lo, w", "örld"), delays=(120, 3.5, 0))
     await record(path, [ask("hi", stream=True)], streamed)

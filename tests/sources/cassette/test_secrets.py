@@ -23,6 +23,7 @@ from offbook.exchange import (
     user,
 )
 from offbook.sources.cassette import Cassette, RecordedResponse, Recording, journal_path
+from offbook.sources.cassette.maintenance import find_faults
 from offbook.sources.server import Server
 from offbook.trace import Hub, Recorder, TracedSource
 from tests.planted_secrets import ENVIRONMENT, draw_values, plant
@@ -111,6 +112,14 @@ async def test_a_mask_in_the_text_of_the_agent_is_kept(tmp_path: Path):
     with Recording(Counting(Reply((Text("it says [API_KEY] here"),))), path) as recording:
         await recording.reply(ask("what is [API_KEY]?"))
     assert (await Cassette(path).reply(ask("what is [API_KEY]?"))).text == "it says [API_KEY] here"
+
+
+async def test_what_a_recording_hides_passes_its_check(tmp_path: Path):
+    path = tmp_path / "one.yaml"
+    with Recording(Counting(Reply((Text("Your password:\nhunter2Xy9!"),))), path) as recording:
+        await recording.reply(ask("Password:\nhunter2Xy9!"))
+    assert b"hunter2Xy9!" not in path.read_bytes()
+    assert find_faults(path) == []
 
 
 PROGRAM = """import os

@@ -1,11 +1,13 @@
 """Playbooks in files."""
 
+import re
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
-from offbook.errors import OffbookError
+from offbook.errors import OffbookError, PlaybookError
+from offbook.people import person
 from offbook.sources import read_script
 from offbook.sources.playbook import Turn, call, fail, role, say, think, when
 
@@ -83,13 +85,25 @@ def test_a_python_file_may_import_its_neighbours(tmp_path: Path):
         ("a.py", "playbook = [3]", ["not int"]),
         ("a.yaml", "- when: hi\n  do: []", ["no actions"]),
         ("a.yaml", "- when: hi\n  does: []", ["does", "did you mean 'do'"]),
-        ("a.yaml", "- when: hi\n  do: [{say: a, call: b}]", ["has call: and say:"]),
+        (
+            "a.yaml",
+            "- when: hi\n  do:\n  - {say: a, call: b}",
+            ["a.yaml:3: ", "has call: and say:"],
+        ),
         ("a.yaml", "- when: hi\n  do: [{say: a, unknown: true}]", ["does not go with unknown:"]),
         ("a.yaml", "- when: hi\n  do: [{call: b, stop: length}]", ["does not go with stop:"]),
         ("a.yaml", "- when: hi\n  do: [{say: a, stop: cutt}]", ["stop='cutt'", "'cut'"]),
         ("a.yaml", "- when: hi\n  role: x\n  do: [{say: a}]", ["neither a turn nor a role"]),
         ("a.yaml", "- role: x\n  do: [{say: a}]", ["no condition to match requests by"]),
         ("a.yaml", "", ["a playbook must be a list", "got an empty file", "- {when"]),
+        (
+            "a.yaml",
+            "- when: hi\n  do:\n  -\n    - fail: x\n      status: 200",
+            ["a.yaml:3: entry 1"],
+        ),
+        ("a.json", '[{"when": "a", "do": [{"fail": "x", "status": 2}]}]', ["a.json: entry 1"]),
+        ("a.yaml", "- when: hi\n  do:\n  - {fail: x, retry_after: .inf}", ["a.yaml:3", "inf"]),
+        ("a.yaml", "- when: hi\n  do: [{person: a, allow: false}]", ["no single answer"]),
         ("a.yaml", "when: hi\ndo: [{say: a}]", ["a playbook must be a list", "got a mapping"]),
         ("a.json", '{"when": "hi"}', ["a playbook must be a list", "got a mapping"]),
         ("a.json", "[{", ["invalid JSON"]),
@@ -103,6 +117,36 @@ def test_an_invalid_file_is_rejected_with_its_path_and_a_fix(
         read_script(path)
     assert str(path) in str(caught.value)
     assert [word for word in words if word not in str(caught.value)] == []
+
+
+NO_CONDITION = "which matches everything"
+VACUOUS = {
+    "result": "- when: a\n  do: [{call: find, result: ''}, {say: b}]",
+    "blank result": "- when: a\n  do: [{call: find, result: ' '}, {say: b}]",
+    "system": "- role: t\n  system: ''\n  do: [{say: b}]",
+    "first": "- role: t\n  first: ''\n  do: [{say: b}]",
+    "model": "- role: t\n  model: ''\n  do: [{say: b}]",
+    "tools": "- role: t\n  tools: []\n  do: [{say: b}]",
+    "one of two": "- role: t\n  system: titles\n  model: ''\n  do: [{say: b}]",
+    "person": "- when: a\n  do: [{person: ' ', allow: true}, {say: b}]",
+    "prompt": "- when: ' '\n  do: [{say: b}]",
+}
+
+
+@pytest.mark.parametrize("text", VACUOUS.values(), ids=VACUOUS)
+def test_a_condition_that_everything_fulfils_is_rejected(tmp_path: Path, text: str):
+    with pytest.raises(PlaybookError, match=NO_CONDITION):
+        read_script(write(tmp_path, "a.yaml", text))
+
+
+def test_a_role_with_an_empty_pattern_is_rejected():
+    with pytest.raises(PlaybookError, match=NO_CONDITION):
+        role("t", [say("b")], system=re.compile(""))
+
+
+def test_a_person_may_answer_no(tmp_path: Path):
+    path = write(tmp_path, "a.yaml", "- when: a\n  do: [{person: Sure?, answer: false}, {say: b}]")
+    assert read_script(path) == (when("a", [person("Sure?", answer=False), say("b")]),)
 
 
 def test_a_file_can_script_a_hallucinated_tool(tmp_path: Path):

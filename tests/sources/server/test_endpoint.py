@@ -1,7 +1,9 @@
 """One run on the server: replies and exceptions of its source, and the trace."""
 
 import asyncio
+import gzip
 import threading
+import zlib
 from collections.abc import AsyncIterator
 from contextvars import ContextVar
 
@@ -12,8 +14,10 @@ from offbook.determinism import FaultInjector, Faults
 from offbook.errors import ModelError, ScriptMismatch
 from offbook.exchange import Message, Reply, Request, Text, ToolResult, user
 from offbook.exchange.dialects import ConversationStore, HttpRequest, HttpResponse
+from offbook.sources.mocks import Mocks
 from offbook.sources.playbook import Playbook, call, fail, say, when
 from offbook.sources.server import Endpoint, Pacing, Server
+from offbook.sources.server.connection import BODY_LIMIT
 from offbook.trace import Event, Hub
 from tests.sources.server.plain_dialect import Plain, body, detect_plain
 from tests.sources.server.raw_http import Reader, ask, connect, post
@@ -51,6 +55,34 @@ def test_a_provider_error_does_not_fail_the_run(server: Server):
     assert "x-should-retry" not in headers
     assert endpoint.failure is None
     assert ask_reply(endpoint.url, user("hi")).text == "there"
+
+
+COMPRESSED = {"gzip": gzip.compress, "GZIP": gzip.compress, "deflate": zlib.compress}
+
+
+@pytest.mark.parametrize("encoding", COMPRESSED)
+def test_a_compressed_request_is_read(server: Server, encoding: str):
+    endpoint = server.mount(Scripted("yes"))
+    sent = COMPRESSED[encoding](body(user("hi")))
+    assert ask(f"{endpoint.openai}/plain", sent, f"content-encoding: {encoding}")[0] == 200
+
+
+UNREADABLE = {
+    "another encoding": ("br", b"x", 415, "unsupported content-encoding 'br'"),
+    "not compressed": ("gzip", b"{}", 400, "the body is not gzip"),
+    "incomplete": ("gzip", gzip.compress(b"{}")[:-9], 400, "it is incomplete"),
+    "too large": ("gzip", gzip.compress(bytes(BODY_LIMIT + 1)), 413, "exceeds"),
+}
+
+
+@pytest.mark.parametrize("encoding, sent, status, reason", UNREADABLE.values(), ids=UNREADABLE)
+def test_a_compressed_request_that_cannot_be_read_is_the_reason_of_the_failure(
+    server: Server, encoding: str, sent: bytes, status: int, reason: str
+):
+    endpoint = server.mount(Scripted("yes"))
+    assert ask(f"{endpoint.openai}/plain", sent, f"content-encoding: {encoding}")[0] == status
+    assert endpoint.received == 1
+    assert reason in str(endpoint.refusal)
 
 
 @pytest.mark.parametrize("error", [ScriptMismatch("not in the script"), KeyError("bug")])
@@ -225,6 +257,17 @@ def test_an_exception_in_a_callback_keeps_its_traceback(server: Server):
         last = last.tb_next
     assert last is not None
     assert last.tb_frame.f_code.co_name == "check"
+
+
+class WaitingMocks(Mocks):
+    async def reply(self, request: Request, /) -> Reply:
+        await asyncio.sleep(0)
+        return await super().reply(request)
+
+
+def test_the_reply_of_a_subclass_of_mocks_may_wait(server: Server):
+    endpoint = server.mount(WaitingMocks([{"text": "one"}, {"text": "two"}]))
+    assert [ask_reply(endpoint.url, user("Hi")).text for _ in range(2)] == ["one", "two"]
 
 
 async def test_a_server_can_run_in_the_callers_loop():

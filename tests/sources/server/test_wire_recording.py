@@ -162,6 +162,26 @@ def test_secrets_are_masked(hub: Hub, request_: HttpRequest):
     assert SECRET[-8:].encode() not in shown
 
 
+STREAMS = {
+    "chat": 'data: {"id":"c","choices":[{"delta":{"content":"TEXT"}}]}\r\n\r\n',
+    "anthropic": 'event: content_block_delta\ndata:{"index":0,"delta":{"text":"TEXT"}}\n\n',
+    "lines": '{"message": {"content": "TEXT"}, "done": false}\n',
+}
+
+
+@pytest.mark.parametrize("frame", STREAMS.values(), ids=STREAMS)
+def test_a_secret_that_is_split_over_the_events_of_a_stream_is_masked(hub: Hub, frame: str):
+    parts = ("The key is sk-pr", f"oj-{SECRET}", SECRET, ", the pass", "word is hunter2", "Xy9!zz")
+    chunks = tuple(frame.replace("TEXT", part).encode() for part in (*parts, " and more"))
+    response = record_sides(hub, HttpRequest("POST", "/v1"), HttpResponse(chunks=chunks))[
+        "response"
+    ]
+    shown = response["start"]
+    assert not [part for part in (SECRET, "sk-pr", "hunter2", "Xy9!zz") if part in shown]
+    assert shown.count("[API_KEY]") == 5
+    assert frame.replace("TEXT", " and more") in shown
+
+
 def test_a_cookie_of_the_response_is_masked(hub: Hub):
     response = HttpResponse(headers={"set-cookie": f"session={SECRET}"})
     data = record_sides(hub, HttpRequest("POST", "/v1"), response)

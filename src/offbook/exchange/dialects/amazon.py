@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from offbook.determinism.run_context import stable_id
 from offbook.errors import ModelError
 from offbook.exchange.dialects.dialect import HttpResponse, error_headers
+from offbook.exchange.dialects.wire import interrupted_stream
 from offbook.exchange.messages import JSON, to_json
 
 if TYPE_CHECKING:
@@ -55,11 +56,11 @@ def parse_frames(data: bytes) -> Iterator[tuple[dict[str, str], bytes]]:
     start = 0
     while start < len(data):
         if len(data) - start < _MIN_FRAME_SIZE:
-            raise ModelError("the stream ended in the middle of a frame", status=500)
+            raise interrupted_stream("the stream ended in the middle of a frame")
         size, head_size = _PRELUDE.unpack_from(data, start)
         frame = data[start : start + size]
         if not _MIN_FRAME_SIZE + head_size <= size == len(frame):
-            raise ModelError("the stream ended in the middle of a frame", status=500)
+            raise interrupted_stream("the stream ended in the middle of a frame")
         (checksum,) = _CHECKSUM.unpack_from(frame, size - _CHECKSUM.size)
         if checksum != crc32(frame[: -_CHECKSUM.size]):
             raise ModelError("a frame of the stream has a wrong checksum", status=500)

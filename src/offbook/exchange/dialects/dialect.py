@@ -22,6 +22,7 @@ from typing import (
     Protocol,
     TypeVar,
     TypeVarTuple,
+    cast,
     runtime_checkable,
 )
 
@@ -431,8 +432,8 @@ class ConversationStore:
         call of that name that is not in the request. The ids that were replaced are noted in the
         metadata: `call_ids` has the client's id by ours.
         """
-        known = self._replies_by_call
-        if all(result.call_id in known for result in request.results):
+        known, results = self._replies_by_call, request.results
+        if not results or all(result.call_id in known for result in results):
             return request
         # The calls before the new messages were restored for an earlier request.
         sent = request.messages
@@ -478,6 +479,8 @@ class ConversationStore:
 
         Some clients send a message for each call, followed by its result.
         """
+        if not self._replies_by_call:
+            return request
         if not self._splits_calls:
             last = request.messages.latest("assistant")
             calls = () if last is None else last.calls
@@ -532,11 +535,13 @@ class RecentCache(OrderedDict[KeyT, ValueT]):
 
     def add(self, key: KeyT, value: ValueT) -> None:
         """Add the latest value."""
-        self.remove(key)
+        if key in self:
+            self.remove(key)
         self[key] = value
         self._size += len(value)
         while len(self) > (MIN_CACHED if self._size > MAX_CACHED_BYTES else MAX_CONVERSATIONS):
-            self.remove(next(iter(self)))
+            _, oldest = self.popitem(last=False)
+            self._size -= len(oldest)
 
     def remove(self, key: KeyT) -> ValueT | None:
         """Remove a value, and return it."""
@@ -550,15 +555,16 @@ class CachedPrefix(msgspec.Struct, Generic[StateT], frozen=True):
     """A body up to the last element of its growing array, and the state decoded from it.
 
     `head` is the body up to the opening bracket of the array, `prefix` up to the end of its last
-    element.
+    element. The prefix is a view of the body: a copy of a long conversation with each request
+    would cost more than to compare it.
     """
 
     head: bytes
-    prefix: bytes
+    prefix: memoryview
     state: StateT
 
     def __len__(self) -> int:
-        return len(self.prefix)
+        return len(cast("bytes", self.prefix.obj))  # the whole body is kept
 
 
 class PrefixCache(Generic[StateT]):
@@ -627,7 +633,7 @@ class PrefixCache(Generic[StateT]):
             return None
         root, ends = found
         low, high = 0, min(len(body), len(root.prefix))
-        known = memoryview(root.prefix)
+        known = root.prefix
         while low < high:
             middle = (low + high + 1) // 2
             if body.startswith(known[low:middle], low):
@@ -635,7 +641,9 @@ class PrefixCache(Generic[StateT]):
             else:
                 high = middle - 1
         state, count = self._shorten(root.state, bisect_right(ends, low))
-        return CachedPrefix(root.head, body[: ends[count - 1]], state) if count else None
+        if not count:
+            return None
+        return CachedPrefix(root.head, memoryview(body)[: ends[count - 1]], state)
 
     def _add_root(self, entry: CachedPrefix[StateT], array: bytes) -> None:
         """Keep a whole body for others that begin as it does; `array` are its elements."""
@@ -645,7 +653,7 @@ class PrefixCache(Generic[StateT]):
                 start += 1
             start += len(element)
             ends.append(start)
-        self._roots[entry.prefix[:BLOCK_SIZE]] = (entry, ends)
+        self._roots[bytes(entry.prefix[:BLOCK_SIZE])] = (entry, ends)
         if len(self._roots) > MAX_ROOTS:
             del self._roots[next(iter(self._roots))]
 
@@ -667,13 +675,16 @@ class PrefixCache(Generic[StateT]):
         if start is None:
             return
         after = len(decoded) - (start + len(array) - 1)  # the size from the closing bracket on
-        prefix = body[: len(body) - after].rstrip(_SPACE)
+        end = len(body) - after
+        while body[end - 1] in _SPACE:
+            end -= 1
+        prefix = memoryview(body)[:end]
         head = before.head if before else decoded[: start + 1]
         entry = CachedPrefix(head, prefix, state)
         with self._lock:
             if before is not None:
                 self._entries.remove(_prefix_key(before.prefix))
-            elif self._shorten is not None and len(prefix) <= MAX_ROOT_BYTES:
+            elif self._shorten is not None and len(entry) <= MAX_ROOT_BYTES:
                 self._add_root(entry, array)
             self._entries.add(_prefix_key(prefix), entry)
 
@@ -690,7 +701,11 @@ class PrefixCache(Generic[StateT]):
         return start if self._find_array(emptied) == b"[]" else None
 
 
-def _prefix_key(prefix: bytes) -> tuple[int, bytes, bytes]:
+def _prefix_key(prefix: memoryview) -> tuple[int, bytes, bytes]:
     """Return the key of a prefix: where its last whole block ends, its first block and its end."""
     end = len(prefix) - len(prefix) % BLOCK_SIZE
-    return end, prefix[: min(end, BLOCK_SIZE)], prefix[max(0, end - _PROBE_SIZE) : end]
+    return (
+        end,
+        bytes(prefix[: min(end, BLOCK_SIZE)]),
+        bytes(prefix[max(0, end - _PROBE_SIZE) : end]),
+    )

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast
 import msgspec
 from msgspec import UNSET
 
-from offbook.errors import ModelError, UsageError, categorize, require_known
+from offbook.errors import MAX_RETRY_AFTER, ModelError, UsageError, categorize, require_known
 from offbook.exchange.messages import (
     JSON,
     AnyBlock,
@@ -306,15 +306,29 @@ def encode_sse(data: bytes, name: str = "") -> bytes:
     return b"data: %b\n\n" % data
 
 
+def is_json(text: bytes | str) -> bool:
+    """Return whether a text is a whole JSON document."""
+    try:
+        msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True
+
+
 def parse_sse(stream: bytes) -> Iterator[SseEvent]:
-    """Yield the events of a complete stream; the last empty line may be missing."""
+    """Yield the events of a stream; the last empty line may be missing.
+
+    A last event that broke off is left out.
+    """
     name = ""
     data: list[str] = []
+    lines = _LINE_END.split(stream.decode("utf-8-sig", "replace"))
     # An empty last line ends an event whose own empty line is missing.
-    for line in (*_LINE_END.split(stream.decode("utf-8-sig", "replace")), ""):
+    for number, line in enumerate((*lines, "")):
         if not line:
-            if data:
-                yield SseEvent("\n".join(data), name)
+            text = "\n".join(data)
+            if data and (number < len(lines) or text == "[DONE]" or is_json(text)):
+                yield SseEvent(text, name)
             name, data = "", []
             continue
         field, _, value = line.partition(":")
@@ -490,7 +504,6 @@ def pack_floats(vector: Sequence[float]) -> bytes:
 # provider into calls of a `StreamAccumulator`, which assembles the blocks.
 
 FIRST_ERROR_STATUS = 400
-TRUNCATED_STREAM = "the stream ended before the reply was complete"
 
 
 def response_body(response: HttpResponse) -> bytes:
@@ -501,41 +514,54 @@ def response_body(response: HttpResponse) -> bytes:
 def is_event_stream(response: HttpResponse) -> bool:
     """Return whether the response is a stream of server-sent events."""
     content_type = response.headers.get("content-type", "")
-    return bool(response.chunks) or content_type.startswith("text/event-stream")
+    begins = response.body.startswith((b"data:", b"event:"))  # not all servers name the type
+    return bool(response.chunks) or begins or content_type.startswith("text/event-stream")
 
 
 # ------------------------------------------------------------------------------ errors
 
 
 def raise_for_status(response: HttpResponse, categories: Mapping[str, str] | None = None) -> None:
-    """Raise a provider's error response as `ModelError`.
+    """Raise a provider's error response as `ModelError`, also one that has the status of a reply.
 
     The body has the form `{"error": {"message": …, "code": …}}`, `{"error": "…"}` or, from
     Bedrock, `{"message": …}`. Google also sends a list with one such object. `categories` maps the
     provider's error codes to categories of `ModelError`.
     """
     status = response.status
-    if status < FIRST_ERROR_STATUS:
-        return
     body = response_body(response)
+    failed = status >= FIRST_ERROR_STATUS
+    if not failed and not (response.body.startswith(b"{") and b'"error"' in body):
+        return
     error: Any = None
     try:
         decoded: Any = msgspec.json.decode(body)
         if isinstance(decoded, list):
             decoded = cast("list[Any]", decoded)[0]
-        error = cast("JSON", decoded).get("error", decoded)
+        error = cast("JSON", decoded).get("error", decoded if failed else None)
     except (msgspec.DecodeError, UnicodeDecodeError, LookupError, AttributeError, RecursionError):
         pass  # a proxy's HTML page, for example
     fields = cast("JSON", error) if isinstance(error, dict) else {}
+    if not failed:
+        if not error:
+            return
+        status = error_status(fields)
     message = error if isinstance(error, str) else fields.get("message") or fields.get("Message")
     if message is None:
         message = excerpt(body.decode("utf-8", "replace").strip(), 200) or f"status {status}"
+    retry_after = _retry_after(response, body)
+    if retry_after is not None and not 0 <= retry_after <= MAX_RETRY_AFTER:
+        retry_after = None
     # Only the OpenAI dialects have error codes that are more precise than the status.
     if categories is None:
-        raise ModelError(str(message), status=status, retry_after=_retry_after(response, body))
-    raise error_with_code(
-        str(message), fields.get("code"), status, categories, _retry_after(response, body)
-    )
+        raise ModelError(str(message), status=status, retry_after=retry_after)
+    raise error_with_code(str(message), fields.get("code"), status, categories, retry_after)
+
+
+def error_status(error: JSON) -> int:
+    """Return the status of an error in the body of a response that has none of its own."""
+    code = error.get("code")
+    return code if isinstance(code, int) and code in range(400, 600) else 500
 
 
 def error_with_code(
@@ -571,7 +597,16 @@ def _retry_after(response: HttpResponse, body: bytes) -> float | None:
     return float(google_delay[1]) if google_delay else None
 
 
-def invalid_response(provider: str, error: Exception) -> ModelError:
+def interrupted_stream(
+    message: str = "the stream ended before the reply was complete",
+) -> ModelError:
+    """Return the error for a stream that has no end."""
+    error = ModelError(message, status=502)
+    error.interrupted = True
+    return error
+
+
+def invalid_response(provider: str, error: Exception | str) -> ModelError:
     """Return the error for a response that cannot be parsed."""
     return ModelError(f"invalid response of {provider}: {error}", status=502)
 

@@ -43,11 +43,11 @@ from __future__ import annotations
 import re
 from hashlib import blake2b, sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import msgspec
 
-from offbook.errors import ModelError, UsageError, did_you_mean
+from offbook.errors import MAX_RETRY_AFTER, ModelError, UsageError, did_you_mean
 from offbook.exchange.messages import (
     AnyBlock,
     Image,
@@ -127,16 +127,16 @@ class RecordedError(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkn
     """The error that a provider returned in place of a reply."""
 
     message: str
-    status: int = 500
+    status: Annotated[int, msgspec.Meta(ge=400, le=599)] = 500
     category: str = ""
-    retry_after: float | None = None
+    retry_after: Annotated[float, msgspec.Meta(ge=0, le=MAX_RETRY_AFTER)] | None = None
     details: dict[str, str] = {}
 
 
 class RecordedResponse(
     msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, forbid_unknown_fields=True
 ):
-    """A response: `output` for a reply of one text, `blocks` for every other reply.
+    """A response: `output` for a reply of one text, `blocks` for every other reply, or an `error`.
 
     `chunks` are the lengths of the streamed chunks, each with the milliseconds before it:
     "5@120 7@3". `roots` are the placeholders of folders in the response, such as WORKSPACE.
@@ -158,6 +158,16 @@ class RecordedResponse(
     chunks: str = ""
     roots: tuple[str, ...] = ()
     files: dict[str, str | None] = {}
+
+    def __post_init__(self) -> None:
+        if (self.output is not None) + bool(self.blocks) + (self.error is not None) == 1:
+            return
+        given = {"output": self.output is not None, "blocks": self.blocks, "error": self.error}
+        kinds = [name for name, value in given.items() if value]
+        # A recorded reply without a block has at least its duration.
+        if len(kinds) > 1 or not (kinds or msgspec.to_builtins(self)):
+            got = " and ".join(kinds) or "none"
+            raise ValueError(f"expected one of output, blocks and error, got {got}")
 
     @property
     def reply_blocks(self) -> tuple[AnyBlock, ...]:
@@ -419,8 +429,9 @@ def response_from_reply(
 
 def response_from_error(error: ModelError, *, duration: float) -> RecordedResponse:
     """Return a provider's error as a response to store."""
+    status = error.status if error.status in range(400, 600) else 500  # no provider has another
     recorded = RecordedError(
-        error.message, error.status, error.category, error.retry_after, error.details
+        error.message, status, error.category, error.retry_after, error.details
     )
     return RecordedResponse(error=recorded, stop="error", duration_ms=duration)
 
@@ -436,7 +447,8 @@ def reply_from_response(response: RecordedResponse, *, number: int, role: str) -
             retry_after=error.retry_after,
             details=error.details,
         )
-    chunks, delays = parse_chunks(response.chunks, response.text)
+    written = response.chunks
+    chunks, delays = parse_chunks(written, response.text) if written else ((), ())
     return Reply(
         response.reply_blocks,
         response.stop,
@@ -467,6 +479,8 @@ def parse_chunks(written: str, text: str) -> tuple[tuple[str, ...], tuple[float,
 
     If the lengths do not add up, the text was edited after the recording: return no chunks.
     """
+    if not written:
+        return (), ()
     pairs = _CHUNK.findall(written)
     lengths = [int(length) for length, _ in pairs]
     if not pairs or sum(lengths) != len(text):
@@ -581,6 +595,8 @@ class Normalizer:
         self._message_digests: dict[bytes, bytes] = {}
         self._conversations: dict[str, ConversationDigest] = {}
         self._settings: dict[bytes, tuple[RequestSettings, bytes]] = {}
+        self._last_settings: tuple[object, bytes, tuple[RequestSettings, bytes] | None]
+        self._last_settings = (None, b"", None)
 
     # ------------------------------------------------------------------------- stored form
 
@@ -677,10 +693,10 @@ class Normalizer:
             key += index.to_bytes(4, "big")
         digest = self._message_digests.get(key)
         if digest is None:
-            clean = self.clean_message(message, index)
-            if _is_text(clean):  # the same result as below, without the way through JSON
-                compared: Any = _change_texts(collapse_whitespace, clean)
+            if not self._has_message_paths and _is_text(message):  # without the way through JSON
+                compared: Any = _change_texts(self._compared_text, message)
             else:
+                clean = self.clean_message(message, index)
                 compared = _map_texts(collapse_whitespace, _to_json(clean))
             digest = sha256(_encode(compared)).digest()
             if len(self._message_digests) >= CACHE_SIZE:
@@ -688,7 +704,20 @@ class Normalizer:
             self._message_digests[key] = digest
         return digest
 
+    def _compared_text(self, text: str) -> str:
+        return collapse_whitespace(self.clean_text(text))
+
     def _cached_settings(self, request: Request | RecordedRequest) -> tuple[RequestSettings, bytes]:
+        # Most requests have the tools of the last one, often the same object, which are long.
+        small = _encode((request.model, request.system, request.parameters))
+        tools, known, last = self._last_settings
+        if last is not None and request.tools is tools and small == known:
+            return last
+        cached = self._find_settings(request)
+        self._last_settings = (request.tools, small, cached)
+        return cached
+
+    def _find_settings(self, request: Request | RecordedRequest) -> tuple[RequestSettings, bytes]:
         raw = _encode((request.model, request.system, request.tools, request.parameters))
         key = blake2b(raw, digest_size=16).digest()
         cached = self._settings.get(key)
@@ -770,12 +799,15 @@ def _map_texts(change: Callable[[str], str], value: Any) -> Any:
 
 
 def _is_text(message: Message) -> bool:
-    return all(isinstance(block, Text) for block in message.blocks)
+    for block in message.blocks:  # noqa: SIM110 - a generator takes three times as long
+        if not isinstance(block, Text):
+            return False
+    return True
 
 
 def _change_texts(change: Callable[[str], str], message: Message) -> Message:
-    texts = [cast("Text", block).text for block in message.blocks]
-    return Message(message.role, tuple([Text(change(text)) for text in texts]))
+    blocks: Any = message.blocks  # texts only
+    return Message(message.role, tuple([Text(change(block.text)) for block in blocks]))
 
 
 def number_call_ids(message: Message, ids: dict[str, str]) -> Message:

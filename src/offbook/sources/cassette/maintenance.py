@@ -14,7 +14,7 @@ from offbook.errors import FormatError, ModelError, UsageError, counted
 from offbook.exchange.messages import History, ToolCall
 from offbook.exchange.model import Request
 from offbook.files import write_atomic
-from offbook.secrets import find_secrets
+from offbook.secrets.masks import find_secrets
 from offbook.sources.cassette.cassette_file import (
     INDENT,
     PRIVATE_MODE,

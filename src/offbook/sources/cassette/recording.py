@@ -226,12 +226,12 @@ class Recording:
         started_ms = self._clock.millis() - self._started_ms + self._offset_ms
         try:
             reply = await self._source.reply(request)
-        except ModelError as error:
-            response = response_from_error(error, duration=_milliseconds_since(start))
-            self._record(identity, started_ms, request, response)
-            raise
-        except BaseException:  # an exchange without an end is not an interaction
-            self.interrupted = True
+        except BaseException as error:
+            if isinstance(error, ModelError) and not error.interrupted:
+                response = response_from_error(error, duration=_milliseconds_since(start))
+                self._record(identity, started_ms, request, response)
+            else:  # an exchange without an end is not an interaction
+                self.interrupted = True
             raise
         cost = self._price(reply.model or request.model, reply.usage) if self._price else None
         response = response_from_reply(reply, duration=_milliseconds_since(start), cost=cost)
@@ -460,10 +460,12 @@ class Rerecording:
                 hint="record all of them again: use --replace in place of --only",
             )
         self._replay.take(request)
-        self.recorded = True
         rules = self._replay.file.header.redactions
         with Recording(self._live, self._temporary, redactions=rules, replace=True) as recording:
-            return await recording.reply(request)
+            try:
+                return await recording.reply(request)
+            finally:
+                self.recorded = not recording.interrupted
 
     def __enter__(self) -> Self:
         return self

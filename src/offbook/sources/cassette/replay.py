@@ -320,9 +320,10 @@ class Cassette:
 
     @property
     def _first_failure(self) -> Exception | None:
-        tracks = (self.tool_track, self.http_track)
-        failures = (track.failure for track in tracks if track is not None)
-        return self.failure or next(filter(None, failures), None)
+        for part in (self, self.tool_track, self.http_track):
+            if part is not None and part.failure is not None:
+                return part.failure
+        return None
 
     def is_used(self, entry: Entry) -> bool:
         """Return whether an interaction was replayed."""
@@ -344,6 +345,11 @@ class Cassette:
             assert self._passthrough is not None  # noqa: S101 - otherwise take() has raised
             return await self._passthrough.reply(request)
         return self.replay(entry)
+
+    @property
+    def at_once(self) -> bool:
+        """Whether no reply waits."""
+        return self._passthrough is None
 
     @property
     def has_people(self) -> bool:
@@ -398,7 +404,10 @@ class Cassette:
         try:
             return RequestHashes(
                 self._normalizer.hash_request(request),
-                self._normalizer.hash_prompt(request.prompt) if self._needs_prompt_hash else "",
+                # Importers store what a person wrote: clients add other texts to it.
+                self._normalizer.hash_prompt(request.latest_prompt)
+                if self._needs_prompt_hash
+                else "",
             )
         except UsageError:
             with self.file.locate_redaction_errors():
@@ -544,7 +553,7 @@ class Cassette:
         expected = queue[0] if queue else None
         sample = expected or self.file.entries[-1]
         if isinstance(request, str) or sample.prompt_only:
-            text = request if isinstance(request, str) else request.prompt
+            text = request if isinstance(request, str) else request.latest_prompt
             body: dict[str, Any] = {"prompt": self._normalizer.clean_text(text)}
             prompt = ""
         else:

@@ -39,15 +39,30 @@ def use_clock(clock: RunClock) -> Generator[None]:
 class ClockReplacement(SharedPatches):
     """Replaces the functions of this process while at least one block is active."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._libraries: dict[str, object] = {}  # asked once: an SDK has thousands of modules
+
     def apply(self) -> None:
         """Replace the functions, also in the modules that have imported them."""
         real = _imported_functions()
         self._undo.append(replace_clock(current_clock.get))
         functions = list(zip(real, _imported_functions(), strict=True))
         # Modules of the user may have `from time import time`.
-        loaded = [(m, getattr(m, "__file__", None)) for m in list(sys.modules.values())]
-        own = [module for module, file in loaded if file and not is_library(file)]
-        self._undo.append(replace_imported(own, functions))
+        self._undo.append(replace_imported(self._own_modules(), functions))
+
+    def _own_modules(self) -> list[Any]:
+        """Return the loaded modules that are none of libraries."""
+        own: list[Any] = []
+        for name, module in list(sys.modules.items()):
+            if self._libraries.get(name) is module:
+                continue
+            if file := getattr(module, "__file__", None):
+                if is_library(file):
+                    self._libraries[name] = module
+                else:
+                    own.append(module)
+        return own
 
 
 def _imported_functions() -> list[Any]:

@@ -53,7 +53,8 @@ class MockRecording:
         try:
             reply = await self._source.reply(request)
         except ModelError as error:
-            self._record(render_error_line(error))
+            if not error.interrupted:  # an exchange without an end is not recorded
+                self._record(render_error_line(error))
             raise
         line = render_reply_line(reply, ids=True)
         for call in line.get("tool_calls", ()):

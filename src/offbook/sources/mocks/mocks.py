@@ -70,6 +70,8 @@ class Mocks:
     For a file with scopes, the scope of a request is in its metadata; the default is `agent.main`.
     """
 
+    at_once = True
+
     def __init__(self, lines: Path | str | MockFile | Iterable[Mapping[str, Any]]) -> None:
         if isinstance(lines, MockFile):
             self.file = lines
@@ -87,7 +89,8 @@ class Mocks:
             self.file = parse_mocks(text, "mocks")
         if not self.file.mocks:
             raise UsageError("no mock lines", where=self.file.path, hint='write {"text": "…"}')
-        self.receipts: deque[Receipt] = deque(maxlen=RECEIPTS)
+        # The line of each answer, or None, the requested scope and the lines that remained.
+        self._answers: deque[tuple[Mock | None, str, int]] = deque(maxlen=RECEIPTS)
         self._scopes: dict[str, PatternQueue[Mock]] = {}
         for mock in self.file.mocks:
             self._scopes.setdefault(mock.scope, PatternQueue[Mock]()).add(mock)
@@ -138,7 +141,7 @@ class Mocks:
         side_reply = answer_side_request(request)
         if side_reply is not None:
             return side_reply
-        self.receipts.append(Receipt(self.file.path, matched=False, requested_scope=requested))
+        self._answers.append((None, requested, 0))
         shown = outgoing(text)[:PROMPT_LIMIT] + ("..." if len(text) > PROMPT_LIMIT else "")
         raise ScriptMismatch(
             f'no mock matched prompt: "{shown}"',
@@ -150,7 +153,7 @@ class Mocks:
         """Return the text that patterns match; of a growing conversation only read the new part."""
         messages = request.messages
         known = messages.longest_prefix(self._texts)
-        text = self._texts.remove(messages.digest(known)) or ""
+        text = self._texts.remove(messages.digest(known)) or "" if known else ""
         # Several questions may follow on one long history.
         if not known and len(messages) > LONG_HISTORY:
             known = len(messages) - 1
@@ -159,7 +162,7 @@ class Mocks:
                 text = self._shared[messages.digest(known)] = join_values(messages[:known])
                 if len(self._shared) > HISTORIES:
                     del self._shared[next(iter(self._shared))]
-        if more := join_values(messages[known:]):
+        if more := join_values(messages[known:] if known else messages):
             text = f"{text}\n{more}" if text else more
         self._texts.add(messages.digest(), text)
         return text
@@ -167,19 +170,7 @@ class Mocks:
     def _answer(self, mock: Mock, text: str, requested: str, request: Request) -> Reply:
         self._used.add(mock.number)
         self._remaining -= not mock.sticky
-        self.receipts.append(
-            Receipt(
-                self.file.path,
-                matched=True,
-                id=mock.id,
-                line=mock.number,
-                requested_scope=requested,
-                resolved_scope=mock.scope,
-                consume="sticky" if mock.sticky else "once",
-                fell_through=mock.scope != requested,
-                remaining=self._remaining,
-            )
-        )
+        self._answers.append((mock, requested, self._remaining))
         if mock.line.error is not None:
             raise mock.line.error.to_model_error()
         refuse_unscripted(request)
@@ -193,7 +184,7 @@ class Mocks:
             unanswered = {call.name for call in mock.line.tool_calls if call.unanswered}
             for call in find_calls(blocks):
                 if call.name not in unanswered:
-                    self._awaited_results.add(call.id, call.name, mock)
+                    self._awaited_results[call.id] = (call.name, mock)
         chunks = mock.line.stream_chunks or ()
         # A call that the provider ran does not end the message.
         stop = "stop" if mock.stop == "tool_use" and not find_calls(blocks) else mock.stop
@@ -208,6 +199,26 @@ class Mocks:
             call_id = make_call_id(request, self._call_count)
             block = msgspec.structs.replace(block, id=call_id)
         return run_at_provider(request, block) or (block,)
+
+    @property
+    def receipts(self) -> list[Receipt]:
+        """The latest answers, the last one at the end."""
+        return [self._make_receipt(*answer) for answer in self._answers]
+
+    def _make_receipt(self, mock: Mock | None, requested: str, remaining: int) -> Receipt:
+        if mock is None:
+            return Receipt(self.file.path, matched=False, requested_scope=requested)
+        return Receipt(
+            self.file.path,
+            matched=True,
+            id=mock.id,
+            line=mock.number,
+            requested_scope=requested,
+            resolved_scope=mock.scope,
+            consume="sticky" if mock.sticky else "once",
+            fell_through=mock.scope != requested,
+            remaining=remaining,
+        )
 
     @property
     def unused(self) -> list[Mock]:
@@ -240,7 +251,7 @@ class Mocks:
 
     def missing_result(self) -> ScriptUnfinished | None:
         """Return the error for a call whose result never came back, or None."""
-        for _, mock in self._awaited_results.entries():
+        for _, mock in self._awaited_results.values():
             where, fix = f"{self.file.path}:{mock.number}", 'add "unanswered": true to the call'
             return self._awaited_results.error(where, f"line {mock.number}", fix)
         return None

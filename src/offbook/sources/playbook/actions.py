@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import msgspec
 
-from offbook.errors import OffbookWarning, PlaybookError, did_you_mean, explain_call
+from offbook.errors import (
+    MAX_RETRY_AFTER,
+    OffbookWarning,
+    PlaybookError,
+    did_you_mean,
+    explain_call,
+)
 
 # Messages and models are not imported: a module with tests is collected 15 ms faster.
 if TYPE_CHECKING:
@@ -210,7 +216,8 @@ def _matches(match: Match | None, text: str) -> bool:
 
 def group_actions(action: Action | Sequence[Action]) -> Sequence[Action]:
     """Return the actions of one message: a list is a group, a bare action is a group of one."""
-    return (action,) if isinstance(action, ACTION_KINDS) else action
+    given: Any = action
+    return (given,) if type(given) in ACTION_KINDS else given
 
 
 def list_called_tools(script: Iterable[Turn | Role]) -> set[str]:
@@ -236,11 +243,7 @@ def when(text: str, actions: Actions) -> Turn:
             f"when() takes the prompt first, a string, not {type(text).__name__}",
             hint='write when("the user\'s prompt", [call(…), say(…)])',
         )
-    if not text.strip():
-        raise PlaybookError(
-            "when() has an empty prompt, which would match every request",
-            hint='write a part of the prompt: when("Refund", [call(…), say(…)])',
-        )
+    require_condition(text, "when() has an empty prompt")
     return Turn(text, _check_actions(actions, f"when({text!r}, …)"))
 
 
@@ -391,7 +394,9 @@ def fail(
         raise PlaybookError(
             f"expected a string: fail(category={category!r})", hint='write category="rate_limit"'
         )
-    if retry_after is not None and not (isinstance(retry_after, (int, float)) and retry_after >= 0):
+    if retry_after is not None and not (
+        isinstance(retry_after, (int, float)) and 0 <= retry_after <= MAX_RETRY_AFTER
+    ):
         raise PlaybookError(
             f"expected seconds: fail(retry_after={retry_after!r})", hint="use a number from 0 up"
         )
@@ -405,11 +410,12 @@ def person(about: Match, answer: Any) -> Person:
     `about` is the name of the tool that needs an approval, or a part of the question. The answer is
     `allow`, `allow({…})` with other parameters, `deny`, `deny("reason")`, or a value.
     """
-    if not isinstance(about, (str, re.Pattern)) or not about:
+    if not isinstance(about, (str, re.Pattern)):
         raise PlaybookError(
             "person() takes a tool or a part of the question first",
             hint='write person("refund", allow) or person("Which account?", "7")',
         )
+    require_condition(about, "person() has an empty question")
     if answer is None:
         raise PlaybookError(f"person({about!r}, …) has no answer", hint="use allow, deny or a text")
     return Person(about, answer)
@@ -437,7 +443,7 @@ def role(
         raise PlaybookError(
             "role() takes its name first", hint='write role("researcher", […], system="…")'
         )
-    if system is None and model is None and tools is None and first is None:
+    if (system, model, tools, first) == (None,) * 4:
         raise PlaybookError(
             f"{where} has no condition to match requests by",
             hint="add system=, model=, tools= or first=",
@@ -448,17 +454,27 @@ def role(
                 f"{where}: {option} must be a string or a pattern, got {type(match).__name__}",
                 hint=f'write {option}="…" or {option}=re.compile(…)',
             )
-    if tools is not None and (
-        isinstance(tools, (str, Mapping)) or not isinstance(tools, Iterable)
-    ):  # a string is iterable too, and never meant
-        kind = type(cast("object", tools)).__name__
-        raise PlaybookError(
-            f"{where}: tools must be a list of names, got {kind}", hint='write tools=["…"]'
-        )
+        require_condition(match, f"{where} has an empty {option}")
+    if tools is not None:
+        # a string is iterable too, and never meant
+        if isinstance(tools, (str, Mapping)) or not isinstance(tools, Iterable):
+            kind = type(cast("object", tools)).__name__
+            raise PlaybookError(
+                f"{where}: tools must be a list of names, got {kind}", hint='write tools=["…"]'
+            )
+        tools = tuple(tools)
+        require_condition(tools, f"{where} has an empty list of tools")
     checked = _check_actions(actions, where)
     if not checked:
         raise PlaybookError(f"{where} has no actions", hint="end it with say(…)")
-    return Role(name, checked, system, model, None if tools is None else tuple(tools), first)
+    return Role(name, checked, system, model, tools, first)
+
+
+def require_condition(match: Match | Sequence[str] | None, what: str) -> None:
+    """Raise for a condition that everything fulfils."""
+    value = match.pattern if isinstance(match, re.Pattern) else match
+    if value is not None and not (value.strip() if isinstance(value, str) else value):
+        raise PlaybookError(f"{what}, which matches everything", hint="write what to match")
 
 
 def _check_actions(actions: object, where: str) -> Actions:
@@ -480,20 +496,20 @@ def _check_actions(actions: object, where: str) -> Actions:
                 f"action {number} of {where} is an empty list",
                 hint="a list is one message: add an action to it",
             )
-        alone = len(group) == 1
-        if not alone and any(isinstance(action, Person) for action in group):
+        kinds = [*map(type, group)]
+        if len(kinds) > 1 and Person in kinds:
             raise PlaybookError(
                 f"action {number} of {where}: person() is not part of a message of the model",
                 hint="move person(…) behind the inner list",
             )
         # A provider sends an error in place of a message, not along with one.
-        if not alone and any(isinstance(action, Fail) for action in group):
+        if len(kinds) > 1 and Fail in kinds:
             raise PlaybookError(
                 f"action {number} of {where}: fail() cannot be combined with other actions",
                 hint="move fail(…) out of the inner list",
             )
         for action in group:
-            if not isinstance(action, ACTION_KINDS):
+            if type(action) not in ACTION_KINDS:
                 raise PlaybookError(
                     f"action {number} of {where}: expected an action, got {type(action).__name__}",
                     hint="actions are call(…), say(…), think(…), fail(…), person(…), or a list of"
@@ -583,9 +599,10 @@ def validate(
         if not isinstance(turn, Turn):
             continue
         # Roles may answer all requests of a turn, and the agent itself a slash command.
-        is_slash = turn.text.startswith("/")
-        is_command = is_slash and turn.text[1:].partition(" ")[0] in commands
-        if not (turn.actions or is_command or any(isinstance(entry, Role) for entry in script)):
+        if not turn.actions and not any(isinstance(entry, Role) for entry in script):
+            is_slash = turn.text.startswith("/")
+            if is_slash and turn.text[1:].partition(" ")[0] in commands:
+                continue
             hint = "add say(…), or a role(…) that answers its requests"
             if is_slash:
                 hint = f"unknown command: {did_you_mean(turn.text[1:], commands)}"

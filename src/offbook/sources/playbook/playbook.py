@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from asyncio import CancelledError
 from collections import deque
-from collections.abc import AsyncGenerator, Generator, Mapping
+from collections.abc import Mapping
 from inspect import isawaitable
 from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple, cast
@@ -28,6 +28,7 @@ from offbook.exchange.messages import (
     written_text,
 )
 from offbook.exchange.model import Reply, StopReason, Usage, argument_checker
+from offbook.options import decide
 from offbook.secrets import hide_secrets
 from offbook.sources.matching import (
     AwaitedResults,
@@ -54,18 +55,6 @@ from offbook.sources.playbook.actions import (
     list_called_tools,
     read_head,
     turn_location,
-)
-from offbook.sources.playbook.diagnostics import (
-    answered_error,
-    exhausted_error,
-    invalid_arguments_error,
-    missing_exception_error,
-    no_matching_role_error,
-    person_not_asked_error,
-    unanswered_question_error,
-    unexpected_prompt_error,
-    unfinished_error,
-    unknown_tool_error,
 )
 from offbook.trace.hub import release_held
 
@@ -164,6 +153,7 @@ class Playbook:
         self._heads: dict[RoleConditions, None] = {}
         self._step_count = 0
         self._latest = _Conversation()
+        self._said: tuple[tuple[AnyBlock, ...], int] = ((), 0)  # the last reply, and its tokens
         self._counted_tools: tuple[tuple[Tool, ...], int] = ((), 0)
         self._call_count = 0
         self._checked: tuple[Tool | None, Callable[[Params], str]] = (None, str)
@@ -191,14 +181,16 @@ class Playbook:
         thoughts: tuple[Action, ...] = ()
         for message in actions:
             group = tuple(group_actions(message))
-            for action in group:
-                if isinstance(action, Call):
-                    action.raise_if_then_was_dropped(location)
-            if isinstance(group[-1], Think) and all(isinstance(each, Think) for each in group):
+            kinds = {*map(type, group)}
+            if Call in kinds:
+                for action in group:
+                    if type(action) is Call:
+                        action.raise_if_then_was_dropped(location)
+            elif kinds == {Think}:
                 thoughts += group
                 continue
             self._step_count += 1
-            if isinstance(group[0], Person):  # not a message of the model
+            if Person in kinds:  # not a message of the model
                 self.has_people = True
                 steps.append(Step(self._step_count, group, location))
                 continue
@@ -272,20 +264,20 @@ class Playbook:
         """True while the open turn has a step left or waits for a tool result."""
         if self._queue.steps or not self._awaited_results:
             return bool(self._queue.steps)
-        return any(awaited.queue is self._queue for _, awaited in self._awaited_results.entries())
+        return any(awaited.queue is self._queue for _, awaited in self._awaited_results.values())
 
     def unfinished(self) -> ScriptUnfinished | None:
         """Return the error for a script that was not played to its end, or None."""
         if remaining := self.remaining_steps:
-            awaited = self._awaited_results.entries()
+            awaited = self._awaited_results.values()
             tools = dict.fromkeys(tool for tool, a in awaited if a.step is self._queue.last)
-            return unfinished_error(remaining, self.consumed, self._queue.last, [*tools])
-        for tool, (step, action, _) in self._awaited_results.entries():
+            return _errors().unfinished_error(remaining, self.consumed, self._queue.last, [*tools])
+        for tool, (step, action, _) in self._awaited_results.values():
             fix = f"write call({tool!r}, …, unanswered=True)"
             lost = ", so its .then() did not run" if action.callbacks else ""
             return self._awaited_results.error(step.location, f"step {step}", fix, lost=lost)
         for step, action in self._awaited_errors.values():
-            return missing_exception_error(step, action)
+            return _errors().missing_exception_error(step, action)
         return None
 
     def expects_error(self, call_id: str, tool: str, error: Exception) -> bool:
@@ -308,17 +300,19 @@ class Playbook:
             queue = self._choose_queue(request, results)
             if isinstance(queue, Reply):
                 return queue
-            if queue.steps and isinstance(queue.steps[0].actions[0], Person):
-                raise person_not_asked_error(queue.steps[0], request)  # noqa: TRY301 - as below
+            if queue.steps and type(queue.steps[0].actions[0]) is Person:
+                raise _errors().person_not_asked_error(queue.steps[0], request)  # noqa: TRY301 - as below
             if not queue.steps:
                 remaining = self.remaining_steps
-                error = exhausted_error(queue.last, queue.location, remaining, request, self._heads)
+                error = _errors().exhausted_error(
+                    queue.last, queue.location, remaining, request, self._heads
+                )
                 if self._strict:
                     raise error  # noqa: TRY301 - recorded as the failure of the run below
                 return Reply((Text(f"[PLAYBOOK EXHAUSTED] {error}"),), model=request.model)
             for result in results if self._unanswered else ():
                 if queue.last is not None and self._unanswered.get(result.call_id) is queue.last:
-                    raise answered_error(queue.last, result.name or "the tool", request)  # noqa: TRY301 - as above
+                    raise _errors().answered_error(queue.last, result.name or "the tool", request)  # noqa: TRY301 - as above
             tokens = self._count_input(request)
             if queue.last is None:
                 queue.opening = request.messages.digest()
@@ -347,7 +341,7 @@ class Playbook:
                     self.consumed += 1
                     return action.answer
                 waiting.append(step)
-        error = unanswered_question_error(question, waiting, self._queue.location)
+        error = _errors().unanswered_question_error(question, waiting, self._queue.location)
         self.failure = self.failure or error
         raise error
 
@@ -409,7 +403,7 @@ class Playbook:
             # Clients send the prompts, and this one belongs to no turn.
             if prompt and self._turns and not queue.steps and not self._prompted:
                 turns = [entry for entry, _ in self._turns]
-                raise unexpected_prompt_error(prompt, turns, request, self._heads)
+                raise _errors().unexpected_prompt_error(prompt, turns, request, self._heads)
             if self._main_system is None:
                 self._main_system = request.system
             return queue
@@ -419,8 +413,10 @@ class Playbook:
             return matching[0]
         if turn is None and self._turns:
             turns = [entry for entry, _ in self._turns]
-            raise unexpected_prompt_error(prompt, turns, request, self._heads)
-        raise no_matching_role_error([role for role, _ in self._roles], request, self._heads)
+            raise _errors().unexpected_prompt_error(prompt, turns, request, self._heads)
+        raise _errors().no_matching_role_error(
+            [role for role, _ in self._roles], request, self._heads
+        )
 
     def _find_upcoming(self, prompt: str) -> Turn | None:
         """Return the turn that this prompt opens, or None."""
@@ -452,8 +448,10 @@ class Playbook:
                     outcome = callback(result)
                     if isawaitable(outcome):
                         outcome = await outcome
-                    if problem := _problem_of(outcome):
-                        raise CheckFailed(f"call({action.tool!r}, …).then(): {problem}")  # noqa: TRY301 - noted below
+                    what = f"call({action.tool!r}, …).then()"
+                    holds, reason = decide(outcome, what)
+                    if holds is False:
+                        raise CheckFailed(f"{what}: {reason}")  # noqa: TRY301 - noted below
             except CancelledError:
                 raise
             except BaseException as error:  # pytest.fail() raises a BaseException
@@ -471,24 +469,24 @@ class Playbook:
         cut: Fault | None = None
         for action in step.actions:
             match action:
-                case Call(tool, params):
+                case Call():
+                    tool, params = action.tool, action.params
                     if callable(params):
                         params = await self._late_params(step, action)
                     offered = _find_tool(request, tool)
                     if (offered is not None) == action.unknown:
-                        raise unknown_tool_error(step, action, request, self._heads)
+                        raise _errors().unknown_tool_error(step, action, request, self._heads)
                     if self._strict and offered is not None and action.invalid is not None:
                         problem = self._find_problem(offered, params)
                         if bool(problem) != action.invalid:
-                            raise invalid_arguments_error(step, action, problem)
+                            raise _errors().invalid_arguments_error(step, action, problem)
                     self._call_count += 1
                     call = ToolCall(make_call_id(request, self._call_count), tool, dict(params))
                     if done := _run_at_provider(request, call, step, action):
                         blocks += done
                         continue
                     if not action.unanswered:
-                        awaited = _AwaitedResult(step, action, queue)
-                        self._awaited_results.add(call.id, tool, awaited)
+                        self._awaited_results[call.id] = tool, _AwaitedResult(step, action, queue)
                         self._call_queues[call.id] = queue
                     else:
                         self._unanswered[call.id] = step
@@ -516,11 +514,11 @@ class Playbook:
             # The agent called the source itself: there is no stream to cut.
             raise ModelError("the stream was cut", status=502, category="connection")
         refuse_unscripted(request)
-        usage = Usage(tokens, sum(map(_estimate_tokens, blocks)))
+        said = tuple(blocks)
+        self._said = (said, sum(map(_estimate_tokens, said)))
+        usage = Usage(tokens, self._said[1])
         stop = stop if given == "stop" else given
-        return Reply(
-            tuple(blocks), stop, usage, request.model, step=step.number, role=queue.role, fault=cut
-        )
+        return Reply(said, stop, usage, request.model, step=step.number, role=queue.role, fault=cut)
 
     def _count_input(self, request: Request) -> int:
         """Return the tokens of a request, and note its kind."""
@@ -534,9 +532,10 @@ class Playbook:
             if len(self._heads) < MAX_HEADS:
                 self._heads[head] = None
             kind = kind if head.first else None
+        said, said_tokens = self._said
         for message in messages[count:]:
-            for block in message.blocks:
-                tokens += _estimate_tokens(block)
+            blocks = message.blocks
+            tokens += said_tokens if blocks is said else sum(map(_estimate_tokens, blocks))
         if request.tools != self._counted_tools[0]:
             size = len(to_json(request.tools).decode()) // 4 + 1
             self._counted_tools = (request.tools, size if request.tools else 0)
@@ -568,6 +567,12 @@ class Playbook:
         return check_params(params, action.tool)
 
 
+def _errors():  # noqa: ANN202 - the module itself, which a type checker knows
+    from offbook.sources.playbook import diagnostics  # of a run that fails
+
+    return diagnostics
+
+
 def _find_tool(request: Request, name: str) -> Tool | None:
     """Return the tool of this name that a request offers."""
     for tool in request.tools:
@@ -578,9 +583,10 @@ def _find_tool(request: Request, name: str) -> Tool | None:
 
 def _estimate_tokens(block: AnyBlock) -> int:
     """Return the tokens of a block by the rule of thumb of four characters each."""
-    if isinstance(block, (Text, Thinking, ToolResult)):
+    # Not `isinstance`, as in `find_calls`.
+    if type(block) is Text or type(block) is ToolResult or type(block) is Thinking:
         return len(block.text) // 4 + 1
-    if isinstance(block, ToolCall):
+    if type(block) is ToolCall:
         return (len(block.name) + len(to_json(block.arguments).decode())) // 4 + 1
     return 0
 
@@ -600,16 +606,3 @@ def _run_at_provider(
             hint="remove .then(…) and raises=; the arguments of the call have its result",
         )
     return blocks
-
-
-def _problem_of(outcome: object) -> str:
-    """Return why the result of a `.then()` callback is a failed check, or one that never ran."""
-    match outcome:
-        case False:
-            return "it returned False"
-        case (bool() as holds, str() as reason):
-            return "" if holds else reason or "it returned False"
-        case Generator() | AsyncGenerator():
-            return "it returned a generator, which never ran"
-        case _:
-            return ""

@@ -20,7 +20,13 @@ from offbook.exchange.dialects.dialect import (
     HttpResponse,
     OpensSessions,
 )
-from offbook.exchange.model import DETAILS_OF_CALLS, FAILED_CALLS, REFUSED_CALLS, can_relay
+from offbook.exchange.model import (
+    DETAILS_OF_CALLS,
+    FAILED_CALLS,
+    REFUSED_CALLS,
+    answers_at_once,
+    can_relay,
+)
 from offbook.exchange.providers import client_env, unsupported_path
 from offbook.secrets import remember_credentials
 from offbook.sources.server.connection import error_response
@@ -111,6 +117,9 @@ class Endpoint:
         self.url = url
         self.relays = can_relay(source) and faults is None
         self._keeps_delays = bool(getattr(source, "timed", False))
+        # For the connection: no answer waits, nor do the parts of one.
+        waits = self._keeps_delays or faults is not None or pacing is not None
+        self.at_once = answers_at_once(source) and not waits
         if faults is not None:
             from offbook.sources.faulty_source import FaultySource
 
@@ -190,6 +199,17 @@ class Endpoint:
     async def answer(self, http_request: HttpRequest) -> HttpResponse:
         """Return the response to an HTTP request; never raise."""
         self.received += 1
+        if "content-encoding" in http_request.headers:
+            from offbook.sources.server.compression import decompress  # few clients compress
+
+            try:
+                http_request = decompress(http_request)
+            except ModelError as error:
+                self._emit_error(error)
+                self.refusal = _refusal_error(error)
+                return error_response(error.status, error.message)
+        if not self._keeps_wire:
+            return await self._answer(http_request, None)
         wire = self._record_wire(http_request)
         response = await self._answer(http_request, wire)
         return response if wire is None else wire.record(response)
@@ -365,7 +385,7 @@ class Endpoint:
             async for event in relay.events():
                 yield event
         except ModelError:
-            return  # the provider's own error event was passed on
+            return  # the provider's own error event, or its end of the stream, was passed on
         except Exception as error:
             self.failure = self.failure or error
             raise ConnectionError(_error_text(error)) from error

@@ -290,6 +290,8 @@ class _HostHandler:
 class _TrackHandler(_HostHandler):
     """The HTTP track in place of the endpoint, for requests to one other server."""
 
+    at_once = False
+
     def __init__(self, proxy: Proxy, scheme: str, host: str, port: int) -> None:
         super().__init__(cast("Endpoint", proxy.endpoint), host)
         self._destination = HttpDestination(cast("HttpTrack", proxy.track), scheme, host, port)

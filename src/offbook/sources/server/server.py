@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 from offbook.determinism.run_context import IdCounter
 from offbook.errors import UsageError
 from offbook.exchange.providers import dialect_detector
-from offbook.sources.server.connection import Connection, HeadCache, error_response
+from offbook.sources.server.connection import BODY_LIMIT, Connection, HeadCache, error_response
 from offbook.sources.server.endpoint import Endpoint
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     DetectDialect = Callable[[HttpRequest], Dialect | None]
 
 HOST = "127.0.0.1"
-BODY_LIMIT = 32 * 1024 * 1024  # Anthropic's limit for a request
 REQUEST_TIMEOUT = 30.0
 BACKLOG = 1024  # hundreds of clients may connect at once
 
@@ -244,6 +243,8 @@ class Server:
 
 class PlainHandler:
     """Answers requests by a function, without a model."""
+
+    at_once = False
 
     def __init__(self, answer: Callable[[HttpRequest], Awaitable[HttpResponse]]) -> None:
         self.context = copy_context()

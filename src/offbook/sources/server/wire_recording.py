@@ -8,6 +8,7 @@ out.
 from __future__ import annotations
 
 from base64 import b64encode
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -20,11 +21,12 @@ from offbook.secrets import (
     known_secret_bytes,
     remember_credentials,
 )
+from offbook.secrets.masks import hide_parts
 from offbook.sources.server.connection import render_head
 from offbook.trace.events import UNSET, WireData
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterable, Iterator
 
     from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
     from offbook.trace.hub import Hub
@@ -100,7 +102,8 @@ def _hide(name: str, value: str) -> str:
 def _limit(raw: bytes) -> dict[str, Any]:
     """Return bytes for JSON, without secrets. Of long ones, the `start` and the `end`."""
     known = known_secret_bytes()
-    hidden = hide_bytes(raw, known)  # before they are cut: half a secret is not recognised
+    # before they are cut: half a secret is not recognised
+    hidden = hide_bytes(_hide_split(raw, known), known)
     half = MAX_BYTES // 2
     is_long = len(hidden) > MAX_BYTES
     parts = {"start": hidden[:half], "end": hidden[-half:]} if is_long else {"start": hidden}
@@ -112,3 +115,45 @@ def _limit(raw: bytes) -> dict[str, Any]:
     # A character at a cut is left out.
     texts = {name: part.decode("utf-8", "ignore") for name, part in parts.items()}
     return {"size": len(raw), **texts}
+
+
+def _hide_split(raw: bytes, known: tuple[bytes, ...]) -> bytes:
+    """Return a stream of JSON objects without the secrets that are split over their texts.
+
+    The texts of one field, such as `choices.0.delta.content`, are parts of one text.
+    """
+    lines = raw.split(b"\n")
+    objects: dict[int, Any] = {}
+    fields: dict[str, list[tuple[int, Any, Any]]] = {}  # the lines, objects and keys of its texts
+    for number, line in enumerate(lines):
+        prefix, brace, _ = line.partition(b"{")
+        if not brace or prefix.strip() not in {b"", b"data:"}:
+            continue
+        with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            objects[number] = msgspec.json.decode(line[len(prefix) :])
+            for path, holder, key in _texts(objects[number]):
+                fields.setdefault(path, []).append((number, holder, key))
+    changed: set[int] = set()
+    for places in fields.values():
+        parts = [holder[key].encode() for _, holder, key in places]
+        if len({*parts}) > 1:  # an id is in every object
+            for (number, holder, key), part, hidden in zip(
+                places, parts, hide_parts(parts, known, MASK.encode()), strict=True
+            ):
+                if hidden is not part:
+                    holder[key] = hidden.decode()
+                    changed.add(number)
+    for number in changed:
+        prefix, _, rest = lines[number].partition(b"{")
+        lines[number] = prefix + msgspec.json.encode(objects[number]) + b"\r" * rest.endswith(b"\r")
+    return b"\n".join(lines) if changed else raw
+
+
+def _texts(value: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yield the path of each text in a JSON value, and where it is: its object or list, its key."""
+    keys: Iterable[Any] = value if hasattr(value, "keys") else range(len(value))
+    for key in keys:
+        if isinstance(value[key], str):
+            yield f"{path}.{key}", value, key
+        elif isinstance(value[key], (dict, list)):
+            yield from _texts(value[key], f"{path}.{key}")

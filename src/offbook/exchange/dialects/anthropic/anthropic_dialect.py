@@ -34,7 +34,9 @@ from offbook.exchange.dialects.wire import (
     StreamAccumulator,
     encode_sse,
     estimate_tokens,
+    interrupted_stream,
     invalid_response,
+    is_event_stream,
     parse_sse,
     raise_for_status,
     raw_block_data,
@@ -297,9 +299,9 @@ class Anthropic:
         raise_for_status(response)
         body = response_body(response)
         try:
-            if body[:1] == b"{":
-                return parse_message(body, request)
-            return parse_stream(body, request)
+            if body[:1] != b"{" and is_event_stream(response):
+                return parse_stream(body, request)
+            return parse_message(body, request)
         except msgspec.MsgspecError as error:
             raise invalid_response("Anthropic", error) from error
 
@@ -700,11 +702,12 @@ def _build_reply(
     )
 
 
-def parse_stream(body: bytes, request: Request) -> Reply:
+def parse_stream(body: bytes, request: Request) -> Reply:  # noqa: C901 - a case for each event
     """Parse a stream of events."""
-    message = wire.AnthropicMessage()
+    message = wire.AnthropicMessage(content=[])
     accumulator = StreamAccumulator[int]()
     raw_parts: list[JSON] = []
+    complete = False
     for sse_event in parse_sse(body):
         event = wire.decode_event(sse_event.data)
         if event.type == "error":
@@ -727,11 +730,14 @@ def parse_stream(body: bytes, request: Request) -> Reply:
                 block.add(delta.partial_json or delta.thinking)
         elif delta is not None:
             message.stop_reason = delta.stop_reason
+        complete = complete or event.type == "message_stop" or message.stop_reason is not None
         if event.usage is not None:
             # Later counts of a stream include the earlier ones.
             for name in wire.AnthropicUsage.__struct_fields__:
                 if (value := getattr(event.usage, name)) is not None:
                     setattr(message.usage, name, value)
+    if not complete:
+        raise interrupted_stream()
     # A block of any type starts with its fields; the text, thinking or input of its deltas is
     # added here, so that blocks without a neutral form are complete, too.
     for index, block in accumulator.items():

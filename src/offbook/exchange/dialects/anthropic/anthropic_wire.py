@@ -138,12 +138,12 @@ class AnthropicUsage(msgspec.Struct):
     output_tokens_details: dict[str, int] | None = None
 
 
-class AnthropicMessage(msgspec.Struct):
+class AnthropicMessage(msgspec.Struct, kw_only=True):
     """A response."""
 
     id: str = ""
     model: str = ""
-    content: list[AnthropicPart] = []
+    content: list[AnthropicPart]
     stop_reason: str | None = None
     usage: AnthropicUsage = msgspec.field(default_factory=AnthropicUsage)
 

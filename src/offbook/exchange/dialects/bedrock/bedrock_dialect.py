@@ -38,6 +38,7 @@ from offbook.exchange.dialects.wire import (
     estimate_tokens,
     find_bad_schema,
     find_unpaired_call,
+    interrupted_stream,
     raise_for_status,
     raw_block_data,
     rejection,
@@ -472,7 +473,7 @@ def parse_message(body: bytes) -> Reply:
 def parse_stream(body: bytes) -> Reply:
     """Parse an event stream."""
     accumulator = StreamAccumulator[int]()
-    stop: StopReason = "stop"
+    stop: StopReason | None = None
     usage = Usage()
     for headers, payload in parse_frames(body):
         data = msgspec.json.decode(payload or b"{}", type=JSON)
@@ -506,6 +507,8 @@ def parse_stream(body: bytes) -> Reply:
                 usage = _parse_usage(data.get("usage", {}))
             case _:
                 pass
+    if stop is None:
+        raise interrupted_stream()
     return Reply(accumulator.blocks(), stop, usage, chunks=tuple(accumulator.chunks))
 
 

@@ -27,21 +27,16 @@ from offbook.exchange.dialects.wire import (
     ALL_RULES,
     EVENT_STREAM,
     PLACEHOLDER,
-    TRUNCATED_STREAM,
     ByteTemplate,
     FilledTemplate,
     RawBody,
-    StreamAccumulator,
     embed,
     encode_sse,
-    error_with_code,
     estimate_tokens,
     find_unpaired_call,
     is_event_stream,
     pack_floats,
-    parse_sse,
     raise_for_status,
-    raw_block_data,
     response_body,
     split_fixed,
     split_reply_text,
@@ -50,10 +45,6 @@ from offbook.exchange.dialects.wire import (
 )
 from offbook.exchange.messages import (
     JSON,
-    AnyBlock,
-    Image,
-    Message,
-    RawBlock,
     Text,
     Thinking,
     ToolCall,
@@ -68,6 +59,7 @@ if TYPE_CHECKING:
 
 
 ID_PREFIX = "chatcmpl-"
+CHAT_PATH = "/chat/completions"
 MODELS = ("gpt-5", "gpt-5-mini", "gpt-4o", "gpt-4o-mini", "text-embedding-3-small")
 EMBEDDING_DIMENSIONS = {"text-embedding-3-large": 3072}
 
@@ -86,7 +78,9 @@ class Chat:
     def claims(self, http_request: HttpRequest) -> bool:
         """Return whether this is a completion or another of OpenAI's endpoints."""
         path = http_request.path
-        if path.endswith(("/chat/completions", "/embeddings", *wire.MEDIA_PATHS)):
+        if path.endswith(CHAT_PATH):
+            return True
+        if path.endswith(("/embeddings", *wire.MEDIA_PATHS)):
             return not path.endswith("/api/embeddings")  # Ollama's
         if path.endswith("/models") or "/models/" in path:
             return http_request.method == "GET" and not _is_of_others(http_request)
@@ -97,7 +91,9 @@ class Chat:
     ) -> HttpResponse | None:
         """Return models, embeddings or what the client stored; None for a model call."""
         path = http_request.path
-        if path.endswith(("/chat/completions", *wire.MEDIA_PATHS)) or wire.SEARCH_PATH.search(path):
+        if path.endswith(CHAT_PATH):
+            return None
+        if path.endswith(wire.MEDIA_PATHS) or wire.SEARCH_PATH.search(path):
             return None
         if wire.STORE_PATH.search(path):
             from offbook.exchange.dialects.chat.chat_stores import store_response
@@ -120,11 +116,14 @@ class Chat:
 
     def decode(self, http_request: HttpRequest, conversations: ConversationStore) -> Request:
         """Decode a request."""
-        if http_request.path.endswith(wire.MEDIA_PATHS):
+        path = http_request.path
+        if path.endswith(CHAT_PATH):
+            return self._cache.decode(http_request.body, self._decode, http_request, conversations)
+        if path.endswith(wire.MEDIA_PATHS):
             from offbook.exchange.dialects.chat.chat_media import decode_media
 
             return decode_media(http_request)
-        if wire.SEARCH_PATH.search(http_request.path):
+        if wire.SEARCH_PATH.search(path):
             from offbook.exchange.dialects.chat.chat_stores import decode_search
 
             return decode_search(http_request, conversations)
@@ -142,9 +141,9 @@ class Chat:
             # Azure has the model in the path: `/openai/deployments/MODEL/chat/completions`.
             _, found, rest = http_request.path.partition("/deployments/")
             body.model = rest.partition("/")[0] if found else None
-        if "missing_field" in self._rules:
+        if not (body.model and body.messages) and "missing_field" in self._rules:
             wire.require_fields(body, is_continuation=cached is not None)
-        if options.get("modalities"):
+        if options and options.get("modalities"):
             from offbook.exchange.dialects.chat.chat_choices import check_audio
 
             check_audio(options, stream=body.stream is True, rules=self._rules)
@@ -183,17 +182,18 @@ class Chat:
 
     def encode(self, reply: Reply, request: Request) -> HttpResponse:
         """Encode the completion, whole or as a stream."""
-        if _is_media(request):
-            from offbook.exchange.dialects.chat.chat_media import encode_media
+        if not request.metadata.get("endpoint", CHAT_PATH).endswith(CHAT_PATH):
+            if _is_media(request):
+                from offbook.exchange.dialects.chat.chat_media import encode_media
 
-            return encode_media(reply, request)
-        if _is_search(request):
-            from offbook.exchange.dialects.chat.chat_stores import encode_search
+                return encode_media(reply, request)
+            if _is_search(request):
+                from offbook.exchange.dialects.chat.chat_stores import encode_search
 
-            return encode_search(reply, request)
+                return encode_search(reply, request)
         id_ = reply.id if reply.id.startswith(ID_PREFIX) else self.reply_id(reply, request)
         choices = None
-        if not RARE_OPTIONS.isdisjoint(request.parameters):
+        if request.parameters and not RARE_OPTIONS.isdisjoint(request.parameters):
             from offbook.exchange.dialects.chat.chat_choices import ChoiceOptions
 
             choices = ChoiceOptions.read(request.parameters)
@@ -223,6 +223,8 @@ class Chat:
                 f"cannot record {request.metadata['endpoint']}: only chats are recorded",
                 hint="script it by say(…), or let the agent call the real endpoint",
             )
+        from offbook.exchange.dialects.chat.chat_client import encode_messages, encode_tools
+
         body: JSON = {"model": request.model, "messages": encode_messages(request)}
         if request.tools:
             body.update(encode_tools(request.tools))
@@ -237,6 +239,8 @@ class Chat:
 
     def parse_response(self, response: HttpResponse, request: Request) -> Reply:
         """Parse a response of the provider."""
+        from offbook.exchange.dialects.chat.chat_client import parse_completion, parse_stream
+
         raise_for_status(response, openai.ERROR_CATEGORIES)
         if is_event_stream(response):
             return parse_stream(response_body(response), request)
@@ -504,206 +508,3 @@ def _encode(form: Form, reply: Reply, model: str, tools: tuple[Tool, ...] = ()) 
         return ByteTemplate((_encode_completion(reply, model, tools),))
     with_usage = form == "chunks with usage"
     return ByteTemplate(_encode_chunks(reply, model, tools, with_usage=with_usage))
-
-
-# ------------------------------------------------------------------------------- client
-# The client side of chat completions: request bodies, and parsing of responses.
-
-STOP_REASONS: dict[str, StopReason] = {
-    "stop": "stop",
-    "tool_calls": "tool_use",
-    "function_call": "tool_use",
-    "length": "length",
-    "content_filter": "refusal",
-}
-
-
-# ------------------------------------------------------------------- building requests
-
-
-def encode_messages(request: Request) -> list[JSON]:
-    """Encode the conversation."""
-    messages: list[JSON] = []
-    functions = wire.uses_functions(request.tools)
-    if request.system:
-        messages.append({"role": "system", "content": request.system})
-    for message in request.messages:
-        if message.role == "tool":
-            for result in message.results:
-                content = _encode_content(result.content)
-                if functions:
-                    messages.append({"role": "function", "name": result.name, "content": content})
-                else:
-                    messages.append(
-                        {"role": "tool", "tool_call_id": result.call_id, "content": content}
-                    )
-        elif message.role == "assistant":
-            messages.append(_encode_assistant(message, functions=functions))
-        else:
-            blocks, extra_fields = wire.split_extra_fields(message.blocks)
-            messages.append(
-                {"role": message.role, "content": _encode_content(blocks), **extra_fields}
-            )
-    return messages
-
-
-def _encode_assistant(message: Message, *, functions: bool) -> JSON:
-    blocks, extra_fields = wire.split_extra_fields(message.blocks)
-    content = tuple(block for block in blocks if isinstance(block, (Text, RawBlock)))
-    encoded: JSON = {
-        "role": "assistant",
-        "content": _encode_content(content) if content else None,
-        **extra_fields,
-    }
-    thinking = "\n".join(block.text for block in blocks if isinstance(block, Thinking))
-    if thinking:
-        encoded["reasoning_content"] = thinking
-    if message.calls and functions:
-        encoded["function_call"] = wire.encode_function_call(message.calls)
-    elif message.calls:
-        encoded["tool_calls"] = [
-            wire.encode_call(call, custom=call.custom) for call in message.calls
-        ]
-    return encoded
-
-
-def _encode_content(blocks: Sequence[AnyBlock]) -> str | list[JSON]:
-    if not blocks:
-        return ""
-    if len(blocks) == 1 and isinstance(blocks[0], Text):
-        return blocks[0].text
-    parts: list[JSON] = []
-    for block in blocks:
-        match block:
-            case Text(text):
-                parts.append({"type": "text", "text": text})
-            case Image():
-                url = openai.image_url(block)
-                parts.append({"type": "image_url", "image_url": {"url": url}})
-            case RawBlock():
-                parts.append(raw_block_data(block, wire.NAME))
-            case _:
-                raise unsupported_block(block, wire.NAME)
-    return parts
-
-
-def encode_tools(tools: Sequence[Tool]) -> JSON:
-    """Encode the tools as the `tools` or the `functions` field of a request."""
-    encoded: list[JSON] = []
-    for tool in tools:
-        spec: JSON = {"name": tool.name, "description": tool.description}
-        if tool.kind == "custom":
-            if tool.schema:
-                spec["format"] = tool.schema
-            encoded.append({"type": "custom", "custom": spec})
-        elif tool.kind == "function":
-            spec["parameters"] = tool.schema
-            if tool.strict:
-                spec["strict"] = True
-            encoded.append({"type": "function", "function": spec})
-        else:
-            encoded.append({"type": tool.kind, **tool.schema})
-    if wire.uses_functions(tools):
-        return {"functions": [tool["function"] for tool in encoded if "function" in tool]}
-    return {"tools": encoded}
-
-
-# ------------------------------------------------------------------- parsing responses
-
-
-def parse_completion(body: bytes, request: Request) -> Reply:
-    """Parse a whole completion."""
-    completion = openai.decode_response(wire.completion_decoder, body)
-    choice = completion.choices[0] if completion.choices else wire.ChatChoice()
-    raw, path = RawBody(body, wire.NAME), ("choices", 0, "message")
-    blocks = wire.decode_assistant(choice.message, {}, raw, path, ConversationStore())
-    stop = _stop_reason(choice.finish_reason, blocks, refused=bool(choice.message.refusal))
-    model = completion.model or request.model
-    return Reply(blocks, stop, _parse_usage(completion.usage), model, completion.id)
-
-
-def _stop_reason(finish: str | None, blocks: Sequence[AnyBlock], *, refused: bool) -> StopReason:
-    stop: StopReason = "refusal" if refused else STOP_REASONS.get(finish or "stop", "stop")
-    if stop == "stop" and any(isinstance(block, ToolCall) for block in blocks):
-        return "tool_use"  # some compatible servers finish every reply with `stop`
-    return stop
-
-
-def _parse_usage(usage: wire.ChatUsage | None) -> Usage:
-    if usage is None:
-        return Usage()
-    cached, reasoning = usage.prompt_tokens_details, usage.completion_tokens_details
-    return Usage(
-        usage.prompt_tokens,
-        usage.completion_tokens,
-        cache_read=(cached and cached.cached_tokens) or 0,
-        reasoning=(reasoning and reasoning.reasoning_tokens) or 0,
-    )
-
-
-# The order of the blocks, whatever the order of their chunks.
-_THINKING, _TEXT, _REFUSAL, _CALLS, _FUNCTION = range(5)
-
-
-def parse_stream(stream: bytes, request: Request) -> Reply:
-    """Parse a stream of chunks."""
-    accumulator = StreamAccumulator[tuple[int, ...]]()
-    reply_id, model, usage, finish = "", "", None, None
-    refused = False
-    audio: list[JSON] = []
-    for event in parse_sse(stream):
-        # The end of the stream; a missing finish reason is an error, see below.
-        if event.data == "[DONE]":
-            break
-        chunk = openai.decode_response(wire.completion_decoder, event.data)
-        if chunk.error is not None:
-            message, code = str(chunk.error.get("message")), chunk.error.get("code")
-            raise error_with_code(message, code, 500, openai.ERROR_CATEGORIES)
-        reply_id, model = chunk.id or reply_id, chunk.model or model
-        usage = chunk.usage or usage
-        # A reply has one choice: the first.
-        for choice in chunk.choices[:1]:
-            delta = choice.delta
-            finish = choice.finish_reason or finish
-            if delta.thinking:
-                accumulator.block((_THINKING,), "thinking").add(delta.thinking)
-            if isinstance(delta.content, str) and delta.content:
-                accumulator.add_text((_TEXT,), delta.content)
-            if delta.refusal:
-                refused = True
-                accumulator.add_text((_REFUSAL,), delta.refusal)
-            if delta.audio:
-                audio.append(delta.audio)
-            if delta.function_call is not None:
-                block = accumulator.block((_FUNCTION,), "call")
-                block.call_id = "function-1"  # functions have no ids
-                block.name = block.name or delta.function_call.name or ""
-                block.add(delta.function_call.arguments or "")
-            for part in delta.tool_calls or ():
-                block = accumulator.block((_CALLS, part.index or 0), "call")
-                block.call_id = block.call_id or part.id or ""
-                if part.custom is not None:
-                    block.kind = "custom_call"
-                    block.name = block.name or part.custom.name or ""
-                    block.add(part.custom.input or "")
-                elif part.function is not None:
-                    block.name = block.name or part.function.name or ""
-                    block.add(part.function.arguments or "")
-    if finish is None:
-        raise ModelError(TRUNCATED_STREAM, status=502)
-    blocks = accumulator.blocks()
-    if audio:
-        from offbook.exchange.dialects.chat.chat_choices import find_transcript, join_audio
-
-        spoken = join_audio(audio)
-        text = find_transcript(spoken)
-        fields = RawBlock(wire.EXTRA_FIELDS, {"audio": spoken}, wire.NAME)
-        blocks = (*blocks, Text(text) if text else fields)
-    return Reply(
-        blocks,
-        _stop_reason(finish, blocks, refused=refused),
-        _parse_usage(usage),
-        model or request.model,
-        reply_id,
-        chunks=tuple(accumulator.chunks),
-    )

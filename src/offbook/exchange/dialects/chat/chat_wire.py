@@ -275,7 +275,7 @@ def decode_messages(
     system = list(before.system)
     decoded: list[Message] = []
     tool_names = dict(before.tool_names)
-    is_continuation = len(before.history) > 0
+    is_continuation = before is not EMPTY_STATE and len(before.history) > 0
     has_tools, is_cacheable = before.has_tools, before.is_cacheable
     for index, message in enumerate(messages):
         role = message.role

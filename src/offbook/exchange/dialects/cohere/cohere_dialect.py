@@ -22,7 +22,6 @@ from offbook.exchange.dialects.dialect import (
 from offbook.exchange.dialects.wire import (
     ALL_RULES,
     EVENT_STREAM,
-    TRUNCATED_STREAM,
     FunctionTool,
     JsonPath,
     RawBody,
@@ -34,6 +33,7 @@ from offbook.exchange.dialects.wire import (
     estimate_tokens,
     find_bad_schema,
     find_unpaired_call,
+    interrupted_stream,
     invalid_response,
     is_event_stream,
     pack_floats,
@@ -166,11 +166,11 @@ class CohereUsage(msgspec.Struct):
     cached_tokens: float | None = None
 
 
-class CohereResponse(msgspec.Struct):
+class CohereResponse(msgspec.Struct, kw_only=True):
     """A whole response."""
 
     id: str = ""
-    message: CohereMessage = msgspec.field(default_factory=CohereMessage)
+    message: CohereMessage
     finish_reason: str = "COMPLETE"
     usage: CohereUsage | None = None
 
@@ -618,7 +618,7 @@ def _parse_stream(stream: bytes) -> Reply:
             case _:
                 pass
     if end is None:
-        raise ModelError(TRUNCATED_STREAM, status=502)
+        raise interrupted_stream()
     if end.get("error"):
         raise ModelError(str(end["error"]), status=500)
     usage = msgspec.convert(end.get("usage"), CohereUsage | None)

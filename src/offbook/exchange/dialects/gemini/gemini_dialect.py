@@ -22,8 +22,11 @@ from offbook.exchange.dialects.wire import (
     ALL_RULES,
     RawBody,
     StreamAccumulator,
+    error_status,
     estimate_tokens,
+    interrupted_stream,
     invalid_response,
+    is_event_stream,
     parse_sse,
     raise_for_status,
     raw_block_data,
@@ -213,9 +216,12 @@ class Gemini:
                 case b"{":
                     return parse_responses([body], request)
                 case b"[":
-                    return parse_responses(wire.decode_response_list(body), request)
+                    return parse_responses(wire.decode_response_list(body), request, stream=True)
+                case _ if is_event_stream(response):
+                    events = [event.data for event in parse_sse(body)]
+                    return parse_responses(events, request, stream=True)
                 case _:
-                    return parse_responses([event.data for event in parse_sse(body)], request)
+                    return parse_responses([body], request)
         except msgspec.MsgspecError as error:
             raise invalid_response("Gemini", error) from error
 
@@ -499,7 +505,9 @@ def encode_tools(tools: Iterable[Tool]) -> list[JSON]:
 # ------------------------------------------------------------------- parsing responses
 
 
-def parse_responses(bodies: Sequence[bytes | str | msgspec.Raw], request: Request) -> Reply:
+def parse_responses(
+    bodies: Sequence[bytes | str | msgspec.Raw], request: Request, *, stream: bool = False
+) -> Reply:
     """Parse a whole response, or the responses of a stream."""
     accumulator = StreamAccumulator[int]()
     parts: list[wire.GeminiPart] = []
@@ -509,10 +517,11 @@ def parse_responses(bodies: Sequence[bytes | str | msgspec.Raw], request: Reques
     for body in bodies:
         response = wire.decode_response(body)
         if (error := response.error) is not None:
-            message = str(error.get("message", ""))
-            raise ModelError(message, status=int(error.get("code", 500)))
+            raise ModelError(str(error.get("message", "")), status=error_status(error))
         if response.promptFeedback and not response.candidates:
             finish = "SAFETY"
+        elif not stream and not response.candidates:
+            raise invalid_response("Gemini", "it has neither candidates nor promptFeedback")
         for candidate in response.candidates[:1]:
             finish = candidate.finishReason or finish
             # The raw JSON is kept for parts without a neutral form.
@@ -544,6 +553,8 @@ def parse_responses(bodies: Sequence[bytes | str | msgspec.Raw], request: Reques
             model=response.modelVersion or reply.model,
             id=response.responseId or reply.id,
         )
+    if stream and not finish:
+        raise interrupted_stream()
     for index, block in accumulator.items():
         parts[index].text = block.text
     reader = wire.GeminiMessageReader(

@@ -193,12 +193,18 @@ def _list_of(value: Any) -> list[JSON]:
 
 
 def _normalize(message: JSON) -> None:
-    """Change a message into OpenAI's form: thinking next to the content, arguments as a text."""
+    """Change a message into OpenAI's form.
+
+    Thinking is next to the content, arguments are a text, and the URL of an image is in an object.
+    """
     for call in _list_of(message.get("tool_calls")):
         function = call.get("function")
         if isinstance(function, dict) and isinstance(function.get("arguments"), dict):  # pyright: ignore[reportUnknownMemberType] - any JSON
             function["arguments"] = to_json(function["arguments"]).decode()
     chunks = _list_of(message.get("content"))
+    for chunk in chunks:
+        if isinstance(chunk.get("image_url"), str):
+            chunk["image_url"] = {"url": chunk["image_url"]}
     thoughts = [chunk for chunk in chunks if chunk.get("type") == "thinking"]
     if thoughts:
         parts = [part for chunk in thoughts for part in _list_of(chunk.get("thinking"))]

@@ -29,7 +29,9 @@ from offbook.exchange.dialects.wire import (
     encode_function,
     estimate_tokens,
     find_bad_schema,
+    interrupted_stream,
     invalid_response,
+    is_json,
     raise_for_status,
     rejection,
     response_body,
@@ -302,12 +304,11 @@ class Ollama:
     def parse_response(self, response: HttpResponse, request: Request) -> Reply:
         """Parse a response of Ollama, whole or as lines."""
         raise_for_status(response)
+        *whole, last = response_body(response).split(b"\n")
+        if not (request.stream and last.startswith(b"{")) or is_json(last):
+            whole.append(last)  # else the stream broke off in this line
         try:
-            lines = [
-                _line_decoder.decode(line)
-                for line in response_body(response).splitlines()
-                if line.strip()
-            ]
+            lines = [_line_decoder.decode(line) for line in whole if line.strip()]
         except msgspec.MsgspecError as error:
             raise invalid_response("Ollama", error) from error
         return _parse_lines(lines, request)
@@ -520,7 +521,7 @@ def _parse_lines(lines: Sequence[OllamaLine], request: Request) -> Reply:
             call_id = call.id or f"call-{len(calls) + 1}"
             calls.append(ToolCall(call_id, call.function.name, call.function.arguments or {}))
     if not last.done:
-        raise ModelError("the stream ended before the reply was complete", status=502)
+        raise interrupted_stream()
     stop: StopReason = "length" if last.done_reason == "length" else "stop"
     if calls and stop == "stop":
         stop = "tool_use"

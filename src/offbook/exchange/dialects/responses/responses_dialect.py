@@ -32,13 +32,14 @@ from offbook.exchange.dialects.responses.responses_tools import (
 from offbook.exchange.dialects.wire import (
     ALL_RULES,
     EVENT_STREAM,
-    TRUNCATED_STREAM,
     RawBody,
     certain_words,
     encode_sse,
     error_with_code,
     estimate_tokens,
     find_unpaired_call,
+    interrupted_stream,
+    invalid_response,
     is_event_stream,
     parse_sse,
     raise_for_status,
@@ -691,6 +692,8 @@ def _encode_part(block: AnyBlock) -> JSON:
 def parse_response_body(body: bytes, request: Request) -> Reply:
     """Parse a whole response."""
     response = openai.decode_response(wire.response_decoder, body)
+    if response.output is None:
+        raise invalid_response("the provider", "it has no output")
     return _build_reply(response, request, RawBody(body, wire.NAME), ("output",))
 
 
@@ -727,7 +730,7 @@ def parse_stream(stream: bytes, request: Request) -> Reply:
             response.output = items
             raw = RawBody(f"[{','.join(raw_items)}]", wire.NAME)
             return _build_reply(response, request, raw, (), tuple(chunks))
-    raise ModelError(TRUNCATED_STREAM, status=502)
+    raise interrupted_stream()
 
 
 def _build_reply(
@@ -744,7 +747,7 @@ def _build_reply(
             error.message or openai.SERVER_ERROR, error.code, 500, openai.ERROR_CATEGORIES
         )
     reader = wire.ItemReader(frozenset(), ConversationStore(), wire.EMPTY_STATE, raw)
-    reader.read(response.output, *path)
+    reader.read(response.output or [], *path)
     blocks = tuple(block for message in reader.finish().history for block in message.blocks)
     return Reply(
         blocks,
@@ -760,7 +763,7 @@ def _parse_stop(response: wire.ResponsesResponse, blocks: tuple[AnyBlock, ...]) 
     if response.status == "incomplete":
         reason = response.incomplete_details and response.incomplete_details.reason
         return "refusal" if reason == "content_filter" else "length"
-    for item in response.output:
+    for item in response.output or ():
         if isinstance(item.content, list) and any(part.refusal for part in item.content):
             return "refusal"
     return "tool_use" if any(isinstance(block, ToolCall) for block in blocks) else "stop"
