@@ -1,6 +1,8 @@
 """Fixtures for the tests of eval packs."""
 
 import json
+import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -63,11 +65,20 @@ def write(tmp_path: Path) -> Callable[[Files], Path]:
 
 
 @pytest.fixture
-def run_files(write: Callable[[Files], Path], monkeypatch: pytest.MonkeyPatch) -> RunPack:
+def run_files(
+    write: Callable[[Files], Path], root: Path, monkeypatch: pytest.MonkeyPatch
+) -> RunPack:
     """Return a function that writes a pack with its files and runs it.
 
     Without options, the cases are evaluated in this process: a worker for each test takes time.
     """
+    # The modules of a process are a part of each result: those of other tests may be deleted soon.
+    # The checkout and its environment stay, wherever they are.
+    installed, temporary = (str(root), sys.prefix), tempfile.gettempdir()
+    for name, module in [*sys.modules.items()]:
+        file = getattr(module, "__file__", None)
+        if file and file.startswith(temporary) and not file.startswith(installed):
+            monkeypatch.delitem(sys.modules, name)
 
     def run(pack: Any, files: Files | None = None, **options: Any) -> FinishedRun:
         name = "pack.toml" if isinstance(pack, str) else "pack.json"

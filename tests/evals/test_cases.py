@@ -1,9 +1,12 @@
 """The result of a case: its checks, its severity and the gate."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from offbook.errors import FormatError
+from offbook.evals import parse_replay_fixture, parse_run_record
 from offbook.exchange import list_prices
 from tests.evals.conftest import RUN, RunPack
 
@@ -228,6 +231,16 @@ QUESTIONS: dict[str, tuple[list[str], dict[str, Any], bool]] = {
     "not the expected question": (["Why?"], {"expected_question": "Which repo?"}, False),
     "another question": (["why"], {"accepted_questions": ["which", "what"]}, False),
     "a required term that is missing": (["Which branch?"], {"required_terms": ["repo"]}, False),
+    "the term in another script": (["どの環境ですか。"], {"required_terms": ["環境"]}, True),
+    "another term of a script": (["全部削除しますか。"], {"required_terms": ["環境"]}, False),
+    "another question of a script": (
+        ["全部削除しますか。"],
+        {"expected_question": "どの環境ですか。"},
+        False,
+    ),
+    "another vowel sign": (["कि"], {"expected_question": "की"}, False),
+    "a forbidden term of a script": (["Удалить всё?"], {"forbidden_terms": ["УДАЛИТЬ"]}, False),
+    "an accent in two ways": (["Quel re\u0301seau ?"], {"required_terms": ["RÉSEAU"]}, True),
 }
 
 
@@ -242,6 +255,26 @@ def test_a_clarifying_question_is_checked(run_files: RunPack, name: str):
     }
     run = run_files({"cases": [case(fixture="f.json")]}, {"run.json": record, "f.json": fixture})
     assert run.summary.passed_gate is passes
+
+
+RULES_OF_NOTHING = [
+    {"required_terms": [""]},
+    {"forbidden_terms": ["?"]},
+    {"accepted_questions": ["Which?", "…"]},
+    {"expected_question": "。"},
+]
+
+
+@pytest.mark.parametrize("rules", RULES_OF_NOTHING, ids=str)
+@pytest.mark.parametrize("embedded", [True, False])
+def test_a_term_without_letters_and_digits_is_refused(
+    tmp_path: Path, rules: dict[str, Any], *, embedded: bool
+):
+    fixture = {"expected_status": "completed", "clarifying_question": rules}
+    value = {**RUN, "replay_fixture": fixture} if embedded else fixture
+    parse = parse_run_record if embedded else parse_replay_fixture
+    with pytest.raises(FormatError, match=r"f\.json: .*no letters and no digits"):
+        parse(value, tmp_path / "f.json")
 
 
 def test_a_difference_from_the_baseline_is_named(run_files: RunPack):
@@ -276,6 +309,18 @@ BASELINES: dict[str, tuple[dict[str, Any], str]] = {
         {"tool_recordings": [TOOL, {**TOOL, "tool_name": "write"}]},
         "write 1 was not called",
     ),
+    "a call that is made less often": (
+        {"tool_recordings": [TOOL, TOOL, TOOL]},
+        "read 1 was called 1 time, expected 3",
+    ),
+    "a call that was rejected": (
+        {"tool_recordings": [TOOL, {**TOOL, "is_rejected": True}]},
+        "read 1 (rejected) was not called",
+    ),
+    "a call without its arguments, more often": (
+        {"tool_recordings": [TOOL, {**TOOL, "args_hash": ""}]},
+        "read was called 1 time, expected 2",
+    ),
     "the result of a call": (
         {"tool_recordings": [{**TOOL, "result": "no"}]},
         "read 1 has another result",
@@ -293,9 +338,10 @@ def test_each_difference_from_the_baseline_fails(run_files: RunPack, name: str):
     assert run.cases[0].failures == (f"run differs from baseline run_1: {message}",)
 
 
-def test_a_baseline_ignores_texts_and_times(run_files: RunPack):
+def test_a_baseline_ignores_texts_times_and_unknown_arguments(run_files: RunPack):
     other = {**RUN, "id": "x", "usage": None}
     other["stages"] = [{**RUN["stages"][0], "visible_text": "different"}]
+    other["tool_recordings"] = [{**TOOL, "args_hash": ""}]  # unknown arguments
     assert run_files({"cases": [case(compare_to="b.json")]}, {"b.json": other}).summary.passed_gate
 
 

@@ -1,6 +1,7 @@
 """A classifier that may abstain is scored by its labels, its coverage and what it saves."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,13 +12,18 @@ from offbook.evals import (
     Classification,
     ClassifierSettings,
     Classify,
+    EvalOptions,
     LabelledExample,
     classify_by_model,
     classify_by_rules,
+    evaluate_case,
     read_examples,
+    read_pack,
     run_classifier,
 )
+from tests.evals.conftest import Files
 
+Write = Callable[[Files], Path]
 SETTINGS = ClassifierSettings()
 
 
@@ -88,3 +94,47 @@ def test_the_decision_follows_from_the_rates(decision: str):
     labels = DECISIONS[decision]
     report, _ = run_classifier(examples(*labels), confident(1.0), SETTINGS)
     assert report.decision == decision
+
+
+RIGHT = {"in_scope": "Fix the parser", "out_of_scope": "Fix the mobile app", "ambiguous": "Hm"}
+# the labels of the examples, which are all right -> the gates without data
+WITHOUT_DATA: dict[str, tuple[list[str], list[str]]] = {
+    "both labels": (["in_scope", "out_of_scope"], []),
+    "nothing to keep": (["out_of_scope"], ["false positives"]),
+    "nothing to keep, and unclear": (["out_of_scope", "ambiguous"], ["false positives"]),
+    "nothing to skip": (["in_scope"], ["false negatives"]),
+    "nothing": ([], ["cost reduction", "false positives", "false negatives"]),
+}
+
+
+@pytest.mark.parametrize("labels, missing", WITHOUT_DATA.values(), ids=WITHOUT_DATA)
+def test_a_rate_of_no_examples_is_no_data(write: Write, labels: list[str], missing: list[str]):
+    rows = [{"id": str(n), "expected": x, "prompt": RIGHT[x]} for n, x in enumerate(labels)]
+    case = {"id": "c", "dataset": "prompts.json"}
+    folder = write({"pack.json": {"cases": [case]}, "prompts.json": {"cases": rows}})
+    loaded = read_pack(folder / "pack.json")
+    result = evaluate_case(loaded, loaded.cases[0], EvalOptions())
+    assert [v.check for v in result.verdicts if v.status == "no_data"] == missing
+    assert result.report is not None
+    assert result.report["pass"] is (not missing)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "threshold = nan",
+        "threshold = -inf",
+        "gates = { max_false_positive_rate = inf }",
+        "gates = { max_false_negative_rate = nan }",
+        "gates = { min_reduction = -inf }",
+        'rules = [{ label = "in_scope", confidence = nan }]',
+    ],
+)
+def test_a_setting_that_is_not_finite_is_refused(write: Write, line: str):
+    rows = [{"id": "0", "expected": "in_scope", "prompt": "p"}]
+    case = {"id": "c", "dataset": "prompts.json", "settings": "s.toml"}
+    files = {"pack.json": {"cases": [case]}, "prompts.json": rows, "s.toml": f"{line}\n"}
+    loaded = read_pack(write(files) / "pack.json")
+    result = evaluate_case(loaded, loaded.cases[0], EvalOptions())
+    assert (result.status, "must be a finite number" in result.error) == ("error", True)
+    assert "s.toml" in result.error

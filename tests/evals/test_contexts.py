@@ -2,6 +2,7 @@
 
 import json
 import re
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,26 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a mode twice": ({"modes": [{"id": "a"}, {"id": "a"}]}, "the id 'a' is defined twice in modes"),
     "an empty objective": ({"tasks": [{"objective": " "}]}, "the task 'task_1' has no objective"),
     "an unknown key": ({"mode": []}, "did you mean 'modes'"),
+    "an empty term": (
+        {"tasks": [{**TASK, "expected": {"required_terms": ["port", " "]}}]},
+        "an empty text of `required_terms` is in every context",
+    ),
+    "the observation of no mode": (
+        {"tasks": [{**TASK, "mode_observations": {"ful": {"final_response": "8080"}}}]},
+        "unknown mode 'ful' in mode_observations\ndid you mean 'full'",
+    ),
+    "an unknown disclosure": (
+        {"modes": [{"id": "full", "tool_disclosure": "fulll"}]},
+        "did you mean 'full'",
+    ),
+    "an unknown projection": (
+        {"modes": [{"id": "full", "projection_policy": "lastn"}]},
+        "did you mean 'last_n'",
+    ),
+    "a negative limit": (
+        {"tasks": [{**TASK, "expected": {"max_input_tokens": -1}}]},
+        "`max_input_tokens` must not be negative",
+    ),
 }
 
 
@@ -161,6 +182,23 @@ def test_a_manifest_may_be_toml(tmp_path: Path):
     path.write_text("[[modes]\n")
     with pytest.raises(FormatError, match=r"m\.toml:1: invalid TOML"):
         read_manifest(path)
+
+
+@pytest.mark.parametrize("field", ["semantic_overlap = nan", "semantic_overlap = inf"])
+def test_a_number_of_a_manifest_is_finite(tmp_path: Path, field: str):
+    path = tmp_path / "m.toml"
+    path.write_text(f'[[modes]]\nid = "full"\n{field}\n[[tasks]]\nobjective = "Find the port"\n')
+    with pytest.raises(FormatError, match="`semantic_overlap` must be a finite number"):
+        read_manifest(path)
+
+
+def test_the_observation_of_no_mode_has_its_line(tmp_path: Path):
+    task: dict[str, Any] = {**TASK, "mode_observations": {"full": {}, "ful": {}}}
+    (tmp_path / "m.json").write_text(json.dumps({**MANIFEST, "tasks": [task]}, indent=1))
+    with pytest.raises(FormatError) as caught:
+        read_manifest(tmp_path / "m.json")
+    text = (tmp_path / "m.json").read_text()
+    assert caught.value.line == text[: text.index('"ful":')].count("\n") + 1
 
 
 def run(task: dict[str, Any], **mode: Any) -> dict[str, Any]:
@@ -270,7 +308,18 @@ def test_the_preprocessing_of_a_mode_is_reported(value: Any, shown: dict[str, An
 def test_a_failure_is_in_the_page():
     value = {**MANIFEST, "tasks": [{**TASK, "expected": {"required_terms": ["host"]}}]}
     report = run_context_eval(msgspec.convert(value, ContextManifest))
-    assert "\nmissing required terms: host\n" in render_context_markdown(report)
+    assert "missing required terms: host" in unescape(render_context_markdown(report))
+
+
+def test_the_table_of_the_page_has_a_row_for_each_run_and_no_other_line():
+    expected = {"required_terms": ["host"]}
+    tasks = [{**TASK, "id": name, "expected": expected} for name in ("a|b", "c\n\nd")]
+    value = {**MANIFEST, "name": "x\n\ny", "tasks": tasks, "modes": [{"id": "cold"}]}
+    report = run_context_eval(msgspec.convert(value, ContextManifest))
+    _heading, _figures, table, failures = render_context_markdown(report).split("\n\n")
+    rows = table.split("\n")
+    assert [row.count("|") for row in rows] == [7] * (2 + len(tasks))
+    assert [line[:2] for line in failures.strip().split("\n")] == ["- ", "- "]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Data sets and axes: many cases of one file, and their results by slice."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from offbook.evals import (
     run_pack,
 )
 from tests.evals.conftest import RunPack
+
+Write = Callable[[dict[str, Any]], Path]
 
 AGENT = {
     "shop.py": (
@@ -67,6 +70,21 @@ def test_a_cell_keeps_its_type(run_files: RunPack, name: str):
     assert statuses(run) == {"a": "pass", "b": "pass"}
     loaded = read_pack(run.folder / "pack.json")
     assert [case.input["value"] for case in loaded.pack.cases] == [1, "1"]
+
+
+LARGE = "x" * 200_000
+# texts that end no line and no cell
+UNUSUAL = {
+    "a separator of lines in JSON": ("rows.jsonl", '{"text": "a\u2028b\x85c"}', "a\u2028b\x85c"),
+    "a large cell of CSV": ("rows.csv", f"text\n{LARGE}\n", LARGE),
+}
+
+
+@pytest.mark.parametrize("name, text, expected", UNUSUAL.values(), ids=UNUSUAL)
+def test_an_unusual_text_is_one_cell(write: Write, name: str, text: str, expected: str):
+    case = {"subject": "shop.py:echo", "input": "{{text}}"}
+    folder = write({"pack.json": {"datasets": [{"path": name, "case": case}]}, name: text})
+    assert [case.input for case in read_pack(folder / "pack.json").pack.cases] == [expected]
 
 
 def test_parquet_is_read_by_duckdb(run_files: RunPack, tmp_path: Path):
@@ -185,6 +203,24 @@ WRONG: dict[str, tuple[str, dict[str, str], str, int]] = {
         {"orders.csv": CSV},
         "playbok",
         7,
+    ),
+    "an id that is a number": (
+        PACK.replace("{{kind}}", "{{m}}") + 'id = "{{order | json}}"\n[axes]\nm = ["a"]\n',
+        {"orders.csv": CSV},
+        "expected a text, got int",
+        10,
+    ),
+    "metadata that is a text": (
+        PACK.replace('{ kind = "{{kind}}" }', '"{{m}}"') + '[axes]\nm = ["a"]\n',
+        {"orders.csv": CSV},
+        "expected a table, got str",
+        8,
+    ),
+    "a case that is a template": (
+        'cases = ["{{m}}"]\n[axes]\nm = ["a"]\n',
+        {},
+        "expected a table, got str",
+        1,
     ),
     "the same id twice": (
         PACK + 'id = "{{kind}}"\n',

@@ -72,6 +72,10 @@ COUNTS: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"not_run": 3, "stopped": "interrupted", "cost_usd": 0.5},
         ["3 not run", "\nstopped: interrupted\ncost of this run: 0.5000 USD"],
     ),
+    "kept results": (
+        {"unverified": tuple("abcdefghijkl"), "unverified_reason": "a real model"},
+        ["kept, not known to be unchanged (a real model): a, b, c, d, e, f, g, h, i, j and 2 more"],
+    ),
 }
 
 

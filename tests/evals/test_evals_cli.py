@@ -75,6 +75,87 @@ def test_reports_agree_on_the_counts(folder: Path, offbook_command: Offbook):
     assert "| fail | case-1 | blocking |" in (folder / "m.md").read_text()
 
 
+def with_severity(severity: str, *statuses: str, **fields: Any) -> dict[str, Any]:
+    content = {**pack(*statuses), **fields}
+    named = [
+        {**case, "severity": severity, "metadata": {"lang": "de"}} for case in content["cases"]
+    ]
+    return {**content, "cases": named}
+
+
+PAID = json.dumps({"status": "completed", "stages": [], "usage": {"total_cost": 1.0}})
+PAID_CASE = {
+    "kind": "live-verify",
+    "task": "x",
+    "workspace": "work",
+    "executor": f"echo '{PAID}'",
+    "verify_command": ["true"],
+    "severity": "warning",
+}
+# a pack and options -> the failing cases of reports, the exit code
+GATES: dict[str, tuple[dict[str, Any], list[str], list[str], int]] = {
+    "all pass": (pack("completed"), [], [], 0),
+    "a warning": (with_severity("warning", "failed"), [], [], 0),
+    "a blocking failure": (pack("completed", "failed"), [], ["case-1"], 1),
+    "no data": ({"id": "p", "cases": [{"id": "none", "run": "run.json"}]}, [], ["none"], 1),
+    "a slice below its limit": (
+        with_severity(
+            "warning", "completed", "failed", slices=[{"by": "lang", "min_pass_rate": 0.9}]
+        ),
+        [],
+        ["slice lang=de"],
+        1,
+    ),
+    "a slice above its limit": (
+        with_severity("warning", "completed", slices=[{"by": "lang", "min_pass_rate": 0.9}]),
+        [],
+        [],
+        0,
+    ),
+    "a run that stopped": (
+        {"id": "p", "cases": [{**PAID_CASE, "id": f"c{number}"} for number in range(3)]},
+        ["--cost-limit", "2"],
+        ["c2", "stopped"],
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize("content, options, failing, code", GATES.values(), ids=GATES)
+def test_a_run_fails_exactly_if_a_case_of_each_report_does(
+    folder: Path,
+    offbook_command: Offbook,
+    content: dict[str, Any],
+    options: list[str],
+    failing: list[str],
+    code: int,
+):
+    (folder / "work").mkdir()
+    (folder / "p.json").write_text(json.dumps(content))
+    words = ["--report", "junit=j.xml", "--report", "tap=t.tap", "--report", "ctrf=c.json"]
+    assert offbook_command("eval", "run", "p.json", *options, *words).code == code
+    junit: Any = JUnitXml.fromfile(  # pyright: ignore[reportUnknownMemberType]
+        str(folder / "j.xml")
+    )
+    cases = [case for suite in junit for case in suite]
+    assert [c.name for c in cases if not (c.is_passed or c.is_skipped)] == failing
+    assert (folder / "t.tap").read_text().count("not ok") >= len(failing)
+    assert ("not ok" in (folder / "t.tap").read_text()) is bool(code)
+    tests = json.loads((folder / "c.json").read_text())["results"]["tests"]
+    assert [test["name"] for test in tests if test["status"] == "failed"] == failing
+
+
+def test_a_stopped_run_has_an_annotation(
+    folder: Path, offbook_command: Offbook, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    content = GATES["a run that stopped"][0]
+    (folder / "work").mkdir()
+    (folder / "p.json").write_text(json.dumps(content))
+    outcome = offbook_command("eval", "run", "p.json", "--cost-limit", "2")
+    assert "::error title=gate::stopped: cost limit of 2 USD reached" in outcome.err
+
+
 def test_runs_are_listed_shown_and_compared(folder: Path, offbook_command: Offbook):
     offbook_command("eval", "run", "good.json", "--output", ".offbook/evals/first")
     offbook_command("eval", "run", "bad.json", "--output", ".offbook/evals/second")
@@ -290,6 +371,16 @@ def test_wrong_packs_of_a_project_are_refused(
 WRONG = {
     "a shard": (["--shard", "3/2"], "1 ≤ i ≤ n"),
     "a report": (["--report", "junitt"], "did you mean 'junit'"),
+    "a cost limit": (["--cost-limit", "nan"], "expected a finite number, got nan"),
+    "a lowest kappa": (["--calibrate", "--min-kappa", "nan"], "expected a finite number, got nan"),
+    "JSON after a report": (
+        ["--json", "--report", "junit"],
+        "--report junit and --json write to the same stdout",
+    ),
+    "two reports on stdout": (
+        ["--report", "junit", "--report", "tap"],
+        "--report junit and --report tap write to the same stdout",
+    ),
     "a run to resume": (["--resume", "nope"], "no run 'nope'"),
     "a case": (["--case", "case-11"], "did you mean 'case-1'"),
     "an option of a classifier": (["--max-cases", "1"], "--max-cases has no effect on a pack"),
@@ -380,7 +471,10 @@ def test_a_classifier_without_cases_does_not_pass(folder: Path, offbook_command:
 
 
 def test_the_figures_of_a_classifier_are_printed(folder: Path, offbook_command: Offbook):
-    cases = [{"id": "a", "expected": "out_of_scope", "prompt": "Change the mobile app"}]
+    cases = [
+        {"id": "a", "expected": "out_of_scope", "prompt": "Change the mobile app"},
+        {"id": "b", "expected": "in_scope", "prompt": "Fix the parser"},
+    ]
     (folder / "d.json").write_text(json.dumps(cases))
     outcome = offbook_command("eval", "run", "d.json")
     assert (outcome.code, outcome.out.splitlines()[1]) == (
@@ -399,7 +493,7 @@ rules = [{label = "spam", confidence = 0.9, any = ["win"]}]
 @pytest.mark.parametrize(
     "settings, code, message",
     [
-        (SETTINGS, 0, "1/1 correct"),
+        (SETTINGS, 0, "1/2 correct"),
         (SETTINGS + "treshold = 1", 2, "s.toml:5: "),
         (SETTINGS + "gates = \n", 2, "s.toml:5: invalid TOML"),
         (SETTINGS.replace("spam", "scam"), 2, "unknown label 'spam'"),
@@ -409,7 +503,9 @@ def test_the_settings_of_a_classifier_are_read(
     folder: Path, offbook_command: Offbook, settings: str, code: int, message: str
 ):
     (folder / "s.toml").write_text(settings)
-    (folder / "d.json").write_text('[{"id": "a", "expected": "spam", "prompt": "You win"}]')
+    prompts = {"spam": "You win", "ham": "See you"}
+    cases = [{"id": label, "expected": label, "prompt": text} for label, text in prompts.items()]
+    (folder / "d.json").write_text(json.dumps(cases))
     outcome = offbook_command("eval", "run", "d.json", "--settings", "s.toml")
     assert (outcome.code, message in outcome.out + outcome.err) == (code, True), outcome.err
 

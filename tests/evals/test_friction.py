@@ -42,6 +42,13 @@ def test_different_hints_are_different_groups():
     assert len(suggest(parse_friction_events(mixed, "x"))) == 2
 
 
+def test_different_summaries_in_any_script_are_different_groups():
+    summaries = ["全部削除", "どの環境"]
+    mixed = [e for text in summaries for e in events(2, redacted_summary=text, recurrence_hints=[])]
+    titles = {suggestion.title for suggestion in suggest(parse_friction_events(mixed, "x"))}
+    assert titles == {f"team {text} context pack" for text in summaries}
+
+
 @pytest.mark.parametrize("word", ["ghp_x", "sk-live", "xoxb-1", "AKIA123", "token=abc", "a" * 49])
 def test_a_key_is_redacted(word: str):
     assert redact_words(f"see {word} here") == "see [redacted] here"

@@ -86,6 +86,18 @@ def test_a_tool_named_loop_is_no_loop(write: Write, tmp_path: Path):
     assert report.tiers[0].outcome == "correct"
 
 
+@pytest.mark.parametrize("kind", ["note", "iteration_end"])
+def test_a_transcript_without_calls_and_steps_is_no_data(write: Write, kind: str):
+    event = {"index": 0, "emitted_at_ms": 0, "type": kind, "session_id": "s"}
+    spec = {**spec_of("l"), "persona": "helper"}
+    folder = write({"pack.json": {"ladders": [spec]}, "t.jsonl": jsonl([event])})
+    (result,) = evaluate(folder)
+    assert (result.status, result.problems) == (
+        "no_data",
+        ["no data: the transcript has no model calls, no tools and no steps"],
+    )
+
+
 LIVE = {
     "correct": (f"print({jsonl(EVENTS)!r})", 60_000, "correct"),
     "too slow": ("import time; time.sleep(60)", 300, "timeout"),

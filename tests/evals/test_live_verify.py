@@ -31,6 +31,8 @@ WORK: Files = {"work/notes.txt": "old text"}
 WRITE = python("open('out.txt', 'w').write('new text')")
 CALLS = {"status": "completed", "tool_recordings": [{"tool_name": "read"}, {"tool_name": "read"}]}
 PRINT_CALLS = python(f"print({json.dumps(CALLS)!r})")
+PRINT_NO_CALLS = python(f"print({json.dumps({**CALLS, 'tool_recordings': []})!r})")
+UNREPORTED = "no data: the executor did not report its tools, and read has a budget"
 
 # the fields of a case -> its failures
 CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
@@ -57,6 +59,22 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         {"expected_output_paths": ["out.txt"]},
         ("expected output out.txt was not produced",),
     ),
+    "a file that was there before": (
+        {"expected_output_paths": ["notes.txt"]},
+        ("expected output notes.txt was not produced",),
+    ),
+    "a file that was changed": (
+        {"executor": "echo more >> notes.txt", "expected_output_paths": ["./notes.txt"]},
+        (),
+    ),
+    "a file in a folder": (
+        {"executor": "mkdir -p a/b; echo x > a/b/c", "expected_output_paths": ["a", "a/b/c"]},
+        (),
+    ),
+    "a file behind a link": (
+        {"executor": "mkdir a; ln -s a b; echo x > a/c", "expected_output_paths": ["b/c"]},
+        (),
+    ),
     "a text in a new file": ({"executor": WRITE, "required_output_snippets": ["new text"]}, ()),
     "a text in a changed file": (
         {"executor": "echo more >> notes.txt", "required_output_snippets": ["more"]},
@@ -70,6 +88,15 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "calls beyond the budget": (
         {"executor": PRINT_CALLS, "tool_budgets": {"read": 1, "write": 0}},
         ("read was called 2 times, budget 1",),
+    ),
+    "a budget without a record": ({"tool_budgets": {"read": 0}}, (UNREPORTED,)),
+    "a budget without the tools of the record": (
+        {"executor": python('print(\'{"status": "completed"}\')'), "tool_budgets": {"read": 0}},
+        (UNREPORTED,),
+    ),
+    "a budget of a record without calls": (
+        {"executor": PRINT_NO_CALLS, "tool_budgets": {"read": 0}},
+        (),
     ),
 }
 
@@ -107,6 +134,11 @@ OUTPUTS: dict[str, tuple[str, str, Any]] = {
     "the request": (f"{ECHO}print(json.dumps(request))", "/task", "write it"),
     "an object": ("print('{\"answer\": 42}')", "/output/answer", 42),
     "a last line": ('print(\'{"answer": 1}\\n{"answer": 42}\')', "/output/answer", 42),
+    "a line with a separator of lines in a text": (
+        "print('start'); print('{\"answer\": \"a\\u2028b\"}')",
+        "/output/answer",
+        "a\u2028b",
+    ),
     "a record": ('print(\'{"run_record": {"status": "paused"}}\')', "/status", "paused"),
     "no JSON": ("print('done')", "/output", None),
     "a list": ("print('[1]')", "/output", None),

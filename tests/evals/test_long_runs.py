@@ -201,13 +201,20 @@ def test_a_cached_result_is_used_until_the_content_changes(run_files: RunPack, t
     assert [result.cached for result in read_results(third.folder)] == [False]
 
 
+@pytest.mark.parametrize("content", ["", "{", "{}", '{"id": "echo"}', "\xff"])
+def test_a_damaged_file_of_the_cache_is_no_result(run_files: RunPack, tmp_path: Path, content: str):
+    run_files(pack(case("echo")), FILES, cache=True)
+    (cached,) = (tmp_path / ".offbook/evals/cache").rglob("*.json")
+    cached.write_bytes(content.encode("latin-1"))
+    second = run_files(pack(case("echo")), FILES, cache=True)
+    assert [(r.status, r.cached) for r in read_results(second.folder)] == [("pass", False)]
+
+
 # a file that a result depends on -> whether a cached result is used after a change of it
 DEPENDENCIES = {
     "run.json": False,
     "judge.jsonl": False,
     "pack_judge.jsonl": False,
-    "work/notes.txt": False,
-    "work/.git/HEAD": True,
     "other.txt": True,
 }
 
@@ -223,8 +230,8 @@ def test_a_cached_result_is_not_used_after_a_change_of_its_files(
         "fixtures": [{"id": "inline", "kind": "run-record", "inline": RUN}],
         "rubrics": [{"id": "j", "kind": "llm-judge", "prompt": "Good?"}],
         "cases": [
-            {"id": "c", "run": "run.json", "workspace": "work", "rubrics": ["j"]},
-            {"id": "d", "run": "inline", "compare_to": "run.json", "workspace": "work"},
+            {"id": "c", "run": "run.json", "rubrics": ["j"]},
+            {"id": "d", "run": "inline", "compare_to": "run.json"},
         ],
     }
     run_files(content, files, cache=True, judge="judge.jsonl")
@@ -233,6 +240,21 @@ def test_a_cached_result_is_not_used_after_a_change_of_its_files(
     kept = {name: (tmp_path / name).read_text() for name in files}
     second = run_files(content, kept, cache=True, judge="judge.jsonl")
     assert {result.cached for result in read_results(second.folder)} == {cached}
+
+
+@pytest.mark.parametrize(
+    "changed, cached", [("work/notes.txt", False), ("mocks.jsonl", False), ("other.txt", True)]
+)
+def test_a_cached_result_of_an_agent_is_not_used_after_a_change_of_its_workspace(
+    run_files: RunPack, changed: str, *, cached: bool
+):
+    item = {"id": "c", "subject": "subjects.py:echo", "prompt": "Hi", "playbook": "mocks.jsonl"}
+    files = {**FILES, "mocks.jsonl": '{"text": "Hi"}\n'}
+    files |= {"work/notes.txt": "x", "other.txt": "x"}
+    content = {"cases": [{**item, "workspace": "work"}]}
+    run_files(content, files, cache=True)
+    second = run_files(content, {**files, changed: f"{files[changed]}\n"}, cache=True)
+    assert [result.cached for result in read_results(second.folder)] == [cached]
 
 
 def test_an_error_is_not_cached(run_files: RunPack):

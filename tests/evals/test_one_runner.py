@@ -27,6 +27,7 @@ MANIFEST = {
     "tasks": [{"id": "t", "objective": "Find the host", "expected": {"required_terms": ["host"]}}],
     "modes": [{"id": "cold"}, {"id": "full"}],
 }
+LADDER = {"id": "l", "backend": {"path": "t.jsonl"}, "timeout_tiers": [{"id": "t"}]}
 EXAMPLES = [
     {"id": "1", "expected": "in_scope", "prompt": "Fix the parser of this repo"},
     {"id": "2", "expected": "out_of_scope", "prompt": "Update the mobile app"},
@@ -165,9 +166,12 @@ def test_a_folder_is_run_as_a_whole_and_what_is_skipped_is_named(
             "evals/old.eval.json": GOOD,
             "evals/.venv/hidden.eval.toml": "not a pack",
             "evals/run.json": RUN,
+            "evals/folder.toml/run.json": RUN,
+            "evals/folder.eval.toml/run.json": RUN,
         }
     )
     monkeypatch.chdir(folder)
+    Path("evals/gone.toml").symlink_to("nowhere")
     with pytest.raises(SystemExit) as end:
         main(["eval", "run", "evals"])
     out, err = capsys.readouterr()
@@ -175,6 +179,8 @@ def test_a_folder_is_run_as_a_whole_and_what_is_skipped_is_named(
     assert [word for word in ("good", "bad", "draft") if word in out] == ["good", "bad"]
     assert "skipped: evals/draft.toml" in err
     assert "skipped: evals/old.eval.json" in err
+    assert "skipped: evals/gone.toml" in err
+    assert "folder" not in err.replace("a folder is searched", "")
 
 
 def test_a_comparison_keeps_the_cases_of_two_packs_apart(
@@ -190,6 +196,30 @@ def test_a_comparison_keeps_the_cases_of_two_packs_apart(
     comparison = compare_runs(Path("before"), Path("after"))
     assert comparison.cases == 2
     assert [case.id for case in comparison.changed] == ["b.eval/same"]
+
+
+def test_the_files_of_two_packs_with_the_same_names_are_apart(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+):
+    content = {"cases": [{"id": "c", "manifest": "m.json"}], "ladders": [LADDER]}
+    names = ("first", "second")
+    files: dict[str, Any] = {}
+    for name in names:
+        files[f"{name}/pack.json"] = content
+        files[f"{name}/m.json"] = {**MANIFEST, "name": name}
+        files[f"{name}/t.jsonl"] = json.dumps({"type": "model_call", "text": name})
+    monkeypatch.chdir(write(files))
+    run_pack([Path(name, "pack.json") for name in names], RunOptions(output="out"))
+    reports = [path.read_text() for path in Path("out").rglob("summary.md")]
+    assert sorted(text.split("\n")[0] for text in reports) == ["# first", "# second"]
+    logs = " ".join(path.read_text() for path in Path("out").rglob("event_log.jsonl"))
+    assert [name for name in names if name in logs] == [*names]
+
+
+def test_ladders_with_similar_names_are_apart(run_files: RunPack, tmp_path: Path):
+    ladders = [{**LADDER, "id": name} for name in ("a/b", "a_b", "a b")]
+    run_files({"ladders": ladders}, {"t.jsonl": '{"type": "model_call"}'}, output="out")
+    assert len([*(tmp_path / "out/ladders").iterdir()]) == len(ladders)
 
 
 @pytest.mark.parametrize("scripted", [True, False])

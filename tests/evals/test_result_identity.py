@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 
-from offbook.evals import FinishedRun, RunOptions, read_results, render_table, run_pack
+from offbook.evals import (
+    FinishedRun,
+    RunOptions,
+    read_results,
+    render_counts,
+    render_table,
+    run_pack,
+)
 
 Write = Callable[[dict[str, Any]], Path]
 GREET = """import os
@@ -167,3 +174,20 @@ def test_a_resumed_run_repeats_the_cases_whose_agent_has_changed(
     assert kept not in second.summary.changed
     file = folder / f"words_{changed}.py"
     assert f"run again, because {file} has changed: {changed}" in [*render_table(second)]
+
+
+def test_a_resumed_run_names_the_kept_results_that_may_have_changed(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+):
+    commands = {"executor": ["true"], "verify_command": ["true"]}
+    verified = {"kind": "live-verify", "task": "x", "workspace": "work", **commands}
+    known = {"id": "known", "subject": "greeter.py:greet", "rubrics": ["r"]}
+    files = {"pack.json": {"rubrics": RUBRICS, "cases": [{"id": "c", **verified}, known]}}
+    monkeypatch.chdir(write({**files, **FILES, "work/notes.txt": "x"}))
+    first = run_pack([Path("pack.json")], RunOptions(output="out"))
+    assert first.summary.unverified == ()
+    second = run_pack([Path("pack.json")], RunOptions(output="out", resume=True))
+    assert second.summary.unverified == ("c",)
+    assert "kept, not known to be unchanged (another program may read any file): c" in [
+        *render_counts(second.summary)
+    ]

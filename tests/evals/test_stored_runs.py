@@ -88,6 +88,13 @@ DOCUMENTS = {
 }
 
 
+def test_a_text_with_a_separator_of_lines_does_not_end_a_line(tmp_path: Path):
+    end = {**END, "is_error": True, "result": "a\u2028b"}
+    lines = [json.dumps(line, ensure_ascii=False) for line in (DONE, end)]
+    (tmp_path / "t.jsonl").write_text("\n".join(lines))
+    assert read_stored_trace(tmp_path / "t.jsonl").record.status == "failed"
+
+
 @pytest.mark.parametrize("text", DOCUMENTS.values(), ids=DOCUMENTS)
 def test_a_trace_of_another_tool_is_read_in_every_form(tmp_path: Path, text: str):
     (tmp_path / "t.json").write_text(text)
@@ -117,6 +124,80 @@ def test_the_tokens_of_claude_code_without_a_total_are_those_of_its_messages(
     found = read_stored_trace(tmp_path / "t.jsonl").record
     assert found.usage is not None
     assert (found.usage.output_tokens, found.status) == (3, "failed")  # each of them says one
+
+
+USE: dict[str, Any] = {"type": "tool_use", "id": "t1", "name": "refund", "input": {"id": 7}}
+RESULT = {"type": "tool_result", "tool_use_id": "t1", "content": "ok"}
+END = {"type": "result", "subtype": "success", "is_error": False}
+
+
+def claude(role: str, block: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    message = {"id": str(block), "role": role, "content": [block]}
+    return {"type": role, "message": message, **fields}
+
+
+CALLED = claude("assistant", USE)
+ANSWERED = claude("user", RESULT)
+DONE = claude("assistant", {"type": "text", "text": "Done."})
+OF_SUBAGENT = claude("assistant", {"type": "text", "text": "It is 7."}, parent_tool_use_id="t1")
+PI_CALL: dict[str, Any] = {"type": "toolCall", "id": "t1", "name": "refund", "arguments": {}}
+PI_CALLED = {"type": "message_end", "message": {"role": "assistant", "content": [PI_CALL]}}
+CODEX = {"type": "command_execution", "id": "t1", "command": "ls"}
+CODEX_CALLED = {"type": "item.completed", "item": CODEX}
+# the lines of a log -> the status of its run
+LOGS: dict[str, tuple[list[dict[str, Any]], str]] = {
+    "Claude Code, whole": ([CALLED, ANSWERED, DONE, END], "completed"),
+    "Claude Code, a session file": ([CALLED, ANSWERED, DONE], "completed"),
+    "Claude Code, ended by a call": ([CALLED, END], "completed"),
+    "Claude Code, cut in a call": ([CALLED], "running"),
+    "Claude Code, cut after a result": ([CALLED, ANSWERED], "running"),
+    "Claude Code, cut in a subagent": ([CALLED, OF_SUBAGENT], "running"),
+    "Claude Code, out of turns": ([CALLED, {**END, "subtype": "error_max_turns"}], "failed"),
+    "Claude Code, failed": ([DONE, {**END, "is_error": True}], "failed"),
+    "pi, cut in a call": ([{"type": "agent_start"}, PI_CALLED], "running"),
+    "pi, whole": ([{"type": "agent_start"}, PI_CALLED, {"type": "agent_end"}], "completed"),
+    "Codex, cut after a call": ([CODEX_CALLED], "running"),
+    "Codex, whole": ([CODEX_CALLED, {"type": "turn.completed"}], "completed"),
+    "an exchange with a call": (
+        [{"prompt": "hi", "response": "", "tool_calls": [{"name": "refund"}]}],
+        "completed",  # nothing says whether the call was its last step
+    ),
+}
+
+
+@pytest.mark.parametrize("lines, status", LOGS.values(), ids=LOGS)
+def test_the_log_of_an_agent_says_how_its_run_ended(
+    tmp_path: Path, lines: list[dict[str, Any]], status: str
+):
+    (tmp_path / "t.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    assert read_stored_trace(tmp_path / "t.jsonl").record.status == status
+
+
+def arguments(given: dict[str, Any]) -> str:
+    call = {"tool": "refund", "call_id": "c", "input": given}
+    (tool,) = record((TOOL_CALL, call)).tool_recordings
+    return tool.args_hash
+
+
+# two inputs of a call -> whether they are the same arguments
+ARGUMENTS: dict[str, tuple[dict[str, Any], dict[str, Any], bool]] = {
+    "the same in another order": ({"a": 1, "b": 2}, {"b": 2, "a": 1}, True),
+    "another value": ({"a": 1}, {"a": 2}, False),
+    "another temporary folder": ({"path": "/tmp/x1/f"}, {"path": "/tmp/x2/f"}, True),  # noqa: S108 - not used
+}
+
+
+@pytest.mark.parametrize("first, second, same", ARGUMENTS.values(), ids=ARGUMENTS)
+def test_the_calls_of_a_trace_have_a_hash_of_their_arguments(
+    first: dict[str, Any], second: dict[str, Any], *, same: bool
+):
+    assert (arguments(first) == arguments(second)) is same
+
+
+def test_the_calls_of_a_trace_of_another_tool_have_the_same_hash(tmp_path: Path):
+    (tmp_path / "t.jsonl").write_text(json.dumps(CALLED))
+    (tool,) = read_stored_trace(tmp_path / "t.jsonl").record.tool_recordings
+    assert tool.args_hash == arguments(USE["input"])
 
 
 HEADER = trace_header(0)

@@ -34,6 +34,10 @@ def with_case(**fields: Any) -> dict[str, Any]:
     return {**PACK, "cases": [{**PACK["cases"][0], **fields}]}
 
 
+def of_subject(**fields: Any) -> dict[str, Any]:
+    return {**PACK, "cases": [{"id": "one", "subject": "shop.py:answer", **fields}]}
+
+
 def with_ladder(**fields: Any) -> dict[str, Any]:
     ladder = {"id": "l", "backend": {"path": "run.json"}, "timeout-tiers": [{"id": "t"}], **fields}
     return {**PACK, "ladders": [ladder]}
@@ -74,8 +78,11 @@ def with_rule(**fields: Any) -> dict[str, Any]:
         ),
         (with_fixture(kind="trace"), "the fixture 'f' needs a path or an inline value"),
         (["a list"], "expected an eval pack, got list"),
-        (with_case(playbook="a", cassette="b"), "the case 'one' has two models"),
-        (with_case(faults=["rset"]), "unknown fault"),
+        ({"_type": "eval_suite_manifest", "cases": None}, "expected a list, got nothing"),
+        ({"_type": "eval_suite_manifest", "cases": 5}, "expected a list, got an integer"),
+        ({"_type": "eval_suite_manifest"}, "the pack has no cases and no ladders"),
+        (of_subject(playbook="a", cassette="b"), "the case 'one' has two models"),
+        (of_subject(playbook="a", faults=["rset"]), "unknown fault"),
         (with_case(run="", kind="live-verify"), "'one' needs a task and an executor"),
         (
             with_case(run="", kind="live-verify", task="x", executor=["true"]),
@@ -98,6 +105,80 @@ def test_a_wrong_part_of_a_pack_is_named(pack: Any, message: str, write: Write):
     with pytest.raises(FormatError) as caught:
         read_pack(folder / "pack.json")
     assert message in str(caught.value)
+
+
+VERIFIED = {"kind": "live-verify", "task": "x", "executor": ["true"], "verify_command": ["true"]}
+# a case with a key that its kind does not read -> the problem
+UNREAD: dict[str, tuple[dict[str, Any], str]] = {
+    "outputs of a function": (
+        {"subject": "shop.py:answer", "expected_output_paths": ["report.md"]},
+        "'expected_output_paths' has no effect on a function case",
+    ),
+    "snippets of an agent": (
+        {
+            "subject": "shop.py:agent",
+            "playbook": [],
+            "live": True,
+            "required_output_snippets": ["x"],
+        },
+        "'required_output_snippets' has no effect on a subject case",
+    ),
+    "a budget of a stored run": (
+        {"run": "run.json", "tool_budgets": {"bash": 0}},
+        "'tool_budgets' has no effect on a run case",
+    ),
+    "a script of a stored run": (
+        {"run": "run.json", "playbook": "missing.yaml"},
+        "'playbook' has no effect on a run case",
+    ),
+    "faults of a trace": (
+        {"trace": "trace.jsonl", "faults": ["reset"]},
+        "'faults' has no effect on a trace case",
+    ),
+    "faults without a model": (
+        {"subject": "shop.py:answer", "faults": ["reset"]},
+        "'faults' has no effect on a function case",
+    ),
+    "a subject that is not run": (
+        {**VERIFIED, "subject": "shop.py:answer"},
+        "'subject' has no effect on a live-verify case",
+    ),
+    "a baseline of friction events": (
+        {"friction_events": "events.json", "compare_to": "run.json"},
+        "'compare_to' has no effect on a friction case",
+    ),
+    "the model of a manifest": (
+        {"manifest": "contexts.json", "model": "ollama:x"},
+        "'model' has no effect on a context case",
+    ),
+    "the verification of a data set": (
+        {"dataset": "prompts.json", "task": "x", "executor": ["true"], "verify_command": ["true"]},
+        "'task' has no effect on a classifier case",
+    ),
+    "a run of another kind": (
+        {"kind": "friction", "run": "run.json"},
+        "'run' has no effect on a friction case",
+    ),
+}
+
+
+@pytest.mark.parametrize("case, message", UNREAD.values(), ids=UNREAD)
+def test_a_key_that_a_kind_of_case_does_not_read_is_refused(
+    case: dict[str, Any], message: str, write: Write
+):
+    pack = {"id": "p", "cases": [{"id": "one", **case}]}
+    with pytest.raises(FormatError) as caught:
+        read_pack(write({"pack.json": pack}) / "pack.json")
+    assert message in str(caught.value)
+
+
+def test_a_key_without_effect_has_its_line_and_its_kinds(write: Write):
+    case = (
+        '[[cases]]\nid = "one"\nrun = "run.json"\nprompt = "Refund"\ntool-budgets = { bash = 0 }\n'
+    )
+    with pytest.raises(FormatError) as caught:
+        read_pack(write({"pack.toml": case}) / "pack.toml")
+    assert (caught.value.line, caught.value.hint) == (5, "it is a key of live-verify cases")
 
 
 @pytest.mark.parametrize("limit", ["inf", "nan", "-inf"])

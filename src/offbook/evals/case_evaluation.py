@@ -27,7 +27,7 @@ from offbook.evals.rubrics import (
     measure,
     settings_for,
 )
-from offbook.evals.run_directory import CaseResult, status_of
+from offbook.evals.run_directory import CaseResult, pack_folder, status_of, write_private
 from offbook.evals.run_record import (
     BaselineDiff,
     check_baseline,
@@ -36,7 +36,7 @@ from offbook.evals.run_record import (
     load_replay_fixture,
     load_run,
 )
-from offbook.files import resolve_within, write_atomic
+from offbook.files import resolve_within
 from offbook.runs.result_identity import IdentityDigest, Surroundings
 from offbook.sources.live import PROVIDERS
 from offbook.trace.events import Verdict
@@ -71,9 +71,9 @@ def evaluate_case(
             outcome = kind_of(case).run_case(case, context)
             fields = _check(loaded, case, options, outcome)
         if outcome.files and options.output:
-            folder = resolve_within(Path(options.output), f"{REPORTS}/{case.id}")
+            folder = resolve_within(pack_folder(options.output, number), f"{REPORTS}/{case.id}")
             for name, content in outcome.files.items():
-                write_atomic(folder / name, content)
+                write_private(folder / name, content)
         verdicts = tuple(fields.pop("verdicts")) or (NOTHING_CHECKED,)
         result = msgspec.structs.replace(
             result, verdicts=verdicts, status=status_of(verdicts), **fields

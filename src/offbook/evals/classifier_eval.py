@@ -18,7 +18,7 @@ import msgspec
 
 from offbook.errors import FormatError, OffbookError, UsageError, did_you_mean, require_known
 from offbook.evals.case_kind import CaseContext, CaseOutcome
-from offbook.evals.pack import EvalCase, LoadedPack
+from offbook.evals.pack import EvalCase, LoadedPack, PackStruct
 from offbook.evals.pack_file import line_of
 from offbook.exchange.messages import History, user
 from offbook.exchange.model import ModelSource, Request
@@ -31,7 +31,7 @@ DIGITS = 4
 OLLAMA = "ollama"
 
 
-class LabelRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class LabelRule(PackStruct, frozen=True):
     """A label for prompts that contain all of some words, and one for the rest."""
 
     label: str
@@ -46,7 +46,7 @@ class LabelRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
-class ClassifierGates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ClassifierGates(PackStruct, frozen=True):
     """The limits for a pass, and those beyond which a classifier is given up."""
 
     min_reduction: float = 0.30
@@ -76,7 +76,7 @@ SCOPE_RULES = (
 )
 
 
-class ClassifierSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ClassifierSettings(PackStruct, frozen=True):
     """The labels, the cost model and the gates.
 
     `skip_label` saves the cost of the main call. An example with the label `unclear_label` is
@@ -287,7 +287,7 @@ def run_classifier(
 def report_classifier(
     rows: Sequence[ClassifiedExample], settings: ClassifierSettings
 ) -> ClassifierReport:
-    """Return the figures; a rate without examples is 0, and an empty dataset does not pass."""
+    """Return the figures; a rate without examples is 0 and does not pass."""
     total = len(rows)
     skipped = sum(row.skipped for row in rows)
     wanted = [
@@ -302,7 +302,7 @@ def report_classifier(
     negative_rate = _rate(false_negatives, len(unwanted))
     gates = settings.gates
     passed = (
-        total > 0
+        bool(wanted and unwanted)
         and reduction >= gates.min_reduction
         and positive_rate <= gates.max_false_positive_rate
         and negative_rate <= gates.max_false_negative_rate
@@ -369,7 +369,7 @@ def run_case(case: EvalCase, context: CaseContext) -> CaseOutcome:
     examples = read_examples(loaded.resolve(case.dataset), settings)[: options.max_cases]
     report, rows = run_classifier(examples, classify, settings)
     return CaseOutcome(
-        check_gates(report, settings.gates),
+        check_gates(report, settings),
         report=msgspec.to_builtins(report),
         files=report_files(report, rows),
     )
@@ -383,25 +383,29 @@ def identify_case(case: EvalCase, loaded: LoadedPack, identity: IdentityDigest) 
         identity.add_unknown(REAL_MODEL)
 
 
-def check_gates(report: ClassifierReport, gates: ClassifierGates) -> list[Verdict]:
-    """Return a verdict for each gate; without examples there is no data."""
-    if not report.total_cases:
-        return [Verdict("examples", "no_data", "no data: the data set has no examples")]
-    return [
-        Verdict(
-            name,
-            "pass" if ok else "fail",
-            "" if ok else f"{name} {actual:g} is {'above' if highest else 'below'} {limit:g}",
-            limit,
-            actual,
-        )
-        for name, actual, limit, highest in (
-            ("cost reduction", report.turn_cost_reduction, gates.min_reduction, False),
-            ("false positives", report.false_positive_rate, gates.max_false_positive_rate, True),
-            ("false negatives", report.false_negative_rate, gates.max_false_negative_rate, True),
-        )
-        for ok in (actual <= limit if highest else actual >= limit,)
-    ]
+def check_gates(report: ClassifierReport, settings: ClassifierSettings) -> list[Verdict]:
+    """Return a verdict for each gate; a rate of no examples is no data."""
+    gates, counts = settings.gates, report.expected_counts
+    unwanted = counts.get(settings.skip_label, 0)
+    wanted = report.total_cases - unwanted - counts.get(settings.unclear_label, 0)
+    verdicts: list[Verdict] = []
+    for name, actual, limit, highest, examples, label in (
+        ("cost reduction", report.turn_cost_reduction, gates.min_reduction, False,
+         report.total_cases, "any label"),
+        ("false positives", report.false_positive_rate, gates.max_false_positive_rate, True,
+         wanted, "a label that is not skipped"),
+        ("false negatives", report.false_negative_rate, gates.max_false_negative_rate, True,
+         unwanted, f"the label {settings.skip_label!r}"),
+    ):  # fmt: skip
+        if not examples:
+            message = f"no data for {name}: no example has {label}"
+            verdicts.append(Verdict(name, "no_data", message, limit))
+        elif actual <= limit if highest else actual >= limit:
+            verdicts.append(Verdict(name, "pass", "", limit, actual))
+        else:
+            message = f"{name} {actual:g} is {'above' if highest else 'below'} {limit:g}"
+            verdicts.append(Verdict(name, "fail", message, limit, actual))
+    return verdicts
 
 
 def report_files(report: ClassifierReport, rows: Sequence[ClassifiedExample]) -> dict[str, bytes]:

@@ -15,11 +15,13 @@ from xml.sax.saxutils import escape
 
 import msgspec
 
-from offbook.errors import FormatError
+from offbook.checks.assertion import refuse_limits
+from offbook.errors import FormatError, did_you_mean
 from offbook.evals.case_kind import CaseContext, CaseOutcome
 from offbook.evals.pack import EvalCase, LoadedPack
 from offbook.evals.pack_file import line_of
 from offbook.files import convert, parse_json, parse_toml, read_text
+from offbook.reports.github import escape_markdown
 from offbook.runs.result_identity import IdentityDigest
 from offbook.trace.events import Verdict
 
@@ -46,12 +48,17 @@ DISCLOSURES = {
     "tool_search_limited": "tool_search_limited",
     "full": "full",
 }
+Projection = Literal["none", "summary", "compacted", "last_n", "projected", "full"]
+Disclosure = Literal["none", "limited", "tool_search_limited", "full"]
 EDIT_TOOL = re.compile(r"^(?:edit|write|apply)|patch")
 READ_TOOL = re.compile(r"^(?:read|search|list)")
 
 
 class ContextStruct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The base of the structs of a manifest: unknown keys are errors."""
+    """The base of the structs of a manifest: unknown keys and limits of nothing are errors."""
+
+    def __post_init__(self) -> None:
+        refuse_limits(self)
 
 
 class ContextMode(ContextStruct, frozen=True):
@@ -69,9 +76,9 @@ class ContextMode(ContextStruct, frozen=True):
     dedup: Literal["none", "chunked", "semantic"] = "chunked"
     microcompact_threshold: int = 2000
     semantic_overlap: float = 0.85
-    projection_policy: str | None = None
+    projection_policy: Projection | None = None
     transcript_keep_last: int | None = None
-    tool_disclosure: str | None = None
+    tool_disclosure: Disclosure | None = None
     tool_allowlist: list[str] = []
     expected_cache_hit: bool | None = None
     cache_namespace: str = "harn.context_eval"
@@ -125,6 +132,11 @@ class TaskExpectation(ContextStruct, frozen=True):
     expected_tools: list[str] = []
     max_input_tokens: int | None = None
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not all(term.strip() for term in self.required_terms):
+            raise ValueError("an empty text of `required_terms` is in every context")
+
 
 class Observed(ContextStruct, frozen=True):
     """The measurements of a real run."""
@@ -174,8 +186,8 @@ def read_manifest(path: Path) -> ContextManifest:
     text = read_text(path)
     value = parse_toml(text, path) if path.suffix == ".toml" else parse_json(text, path)
 
-    def fail(problem: str, at: str) -> None:
-        raise FormatError(problem, path=path, line=line_of(text, at, path))
+    def fail(problem: str, at: str, hint: str = "") -> None:
+        raise FormatError(problem, path=path, line=line_of(text, at, path), hint=hint)
 
     manifest = convert(
         value, ContextManifest, path=path, text=text, line_finder=lambda t, at: line_of(t, at, path)
@@ -196,6 +208,11 @@ def read_manifest(path: Path) -> ContextManifest:
     for number, task in enumerate(manifest.tasks):
         if not task.objective.strip():
             fail(f"the task {task.id!r} has no objective", f"$.tasks[{number}].objective")
+        modes = [mode.id for mode in manifest.modes]
+        for name in task.mode_observations:
+            if name not in modes:
+                at = f"$.tasks[{number}].mode_observations.{name}"
+                fail(f"unknown mode {name!r} in mode_observations", at, did_you_mean(name, modes))
     return manifest
 
 
@@ -526,8 +543,8 @@ def render_context_line(report: dict[str, Any]) -> str:
 
 
 def render_context_markdown(report: dict[str, Any]) -> str:
-    """Return the report as a table."""
-    lines = [f"# {report['manifest_name'] or report['manifest_id']}", ""]
+    """Return the report as a table; the failures follow it."""
+    lines = [f"# {escape_markdown(report['manifest_name'] or report['manifest_id'])}", ""]
     lines += [render_context_line(report), ""]
     lines += [
         "| task | mode | result | correctness | tools | input tokens |",
@@ -535,11 +552,10 @@ def render_context_markdown(report: dict[str, Any]) -> str:
     ]
     for run in report["runs"]:
         score, quality = run["final_correctness"]["score"], run["tool_call_quality"]["score"]
-        lines.append(
-            f"| {run['task_id']} | {run['mode_id']} | {run['status']} | {score:.2f} "
-            f"| {quality:.2f} | {run['input_tokens']} |"
-        )
-        lines += [f"\n{failure}\n" for failure in run["failures"]]
+        names = " | ".join(escape_markdown(run[key]) for key in ("task_id", "mode_id", "status"))
+        lines.append(f"| {names} | {score:.2f} | {quality:.2f} | {run['input_tokens']} |")
+    failures = [(run["run_id"], failure) for run in report["runs"] for failure in run["failures"]]
+    lines += ["", *(f"- {escape_markdown(': '.join(pair))}" for pair in failures)]
     return "\n".join(lines) + "\n"
 
 

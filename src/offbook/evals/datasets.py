@@ -27,7 +27,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, cast
 
 from offbook.errors import FormatError, did_you_mean
-from offbook.files import parse_json, parse_yaml, read_text
+from offbook.evals.run_record import json_lines
+from offbook.files import MAX_FILE_SIZE, parse_json, parse_yaml, read_text
 
 Fail = Callable[[str, str, str], NoReturn]
 
@@ -48,8 +49,7 @@ def expand_cases(
     """Return the cases of a pack: its own and those of its data sets, for all values of axes."""
     for name, kind in (("axes", dict), ("cases", list), ("datasets", list)):
         if not isinstance(raw.get(name) or kind(), kind):
-            expected = "a table" if kind is dict else "a list"
-            fail(f"expected {expected}, got {type(raw[name]).__name__}", f"$.{name}", "")
+            _refuse(raw[name], kind, f"$.{name}", fail)
     axes = _read_axes(raw.get("axes") or {}, fail)
     used: set[str] = set()
     cases: list[Any] = []
@@ -66,15 +66,21 @@ def expand_cases(
             known = {**values, **{n: value for n, (_, value) in zip(chosen, cell, strict=True)}}
             done = _render(case, known, origin, fail) if known or origin.row else case
             if labels:
-                done["id"] = "/".join([done["id"], *(f"{n}={v}" for n, v in labels.items())])
-                done["metadata"] = {**labels, **done.get("metadata", {})}
+                name, metadata = done["id"], done.get("metadata", {})
+                for key, value, kind in (("id", name, str), ("metadata", metadata, dict)):
+                    if not isinstance(value, kind):
+                        _refuse(value, kind, f"{origin.at}.{key}", fail)
+                done["id"] = "/".join([name, *(f"{n}={v}" for n, v in labels.items())])
+                done["metadata"] = {**labels, **metadata}
             cases.append(done)
             origins.append(origin)
 
     for number, case in enumerate(raw.get("cases") or ()):
-        default = {"id": f"case_{number + 1}"} if axes and isinstance(case, dict) else None
-        fields: Any = case if default is None else {**default, **cast("dict[str, Any]", case)}
-        add(fields, {}, CaseOrigin(f"$.cases[{number}]"))
+        at = f"$.cases[{number}]"
+        if not isinstance(case, dict):
+            _refuse(case, dict, at, fail)
+        default = {"id": f"case_{number + 1}"} if axes else {}
+        add({**default, **cast("dict[str, Any]", case)}, {}, CaseOrigin(at))
     for number, dataset in enumerate(raw.get("datasets") or ()):
         at = f"$.datasets[{number}]"
         case = dataset.get("case") if isinstance(dataset, dict) else None
@@ -93,6 +99,12 @@ def expand_cases(
         hint = f"write {{{{{unused[0]}}}}} where its value belongs"
         fail(f"no case uses the axis {unused[0]!r}", f"$.axes.{unused[0]}", hint)
     return cases, origins
+
+
+def _refuse(value: Any, kind: type, at: str, fail: Fail) -> NoReturn:
+    """Raise an error for a value that is not of this kind."""
+    expected = {dict: "a table", list: "a list", str: "a text"}[kind]
+    fail(f"expected {expected}, got {type(value).__name__}", at, "")
 
 
 def _read_axes(raw: Any, fail: Fail) -> dict[str, dict[str, Any]]:
@@ -186,6 +198,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 def _read_csv(path: Path) -> Iterator[dict[str, Any]]:
     reader = csv.reader(io.StringIO(read_text(path).removeprefix("\ufeff")), strict=True)
+    limit = csv.field_size_limit(MAX_FILE_SIZE)  # a cell may be as large as the file
     try:
         names = next(reader, list[str]())
         if twice := next((name for name in names if names.count(name) > 1 or not name), None):
@@ -199,12 +212,13 @@ def _read_csv(path: Path) -> Iterator[dict[str, Any]]:
             yield dict(zip(names, cells, strict=True))
     except csv.Error as error:
         raise FormatError(f"invalid CSV: {error}", path=path, line=reader.line_num) from error
+    finally:
+        csv.field_size_limit(limit)
 
 
 def _read_jsonl(path: Path) -> Iterator[Any]:
-    for number, line in enumerate(read_text(path).splitlines(), 1):
-        if line.strip():
-            yield parse_json(line, path, number)
+    for number, line in json_lines(read_text(path)):
+        yield parse_json(line, path, number)
 
 
 def _read_list(path: Path, value: Any) -> Sequence[Any]:

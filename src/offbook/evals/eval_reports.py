@@ -32,12 +32,13 @@ from offbook.trace.matching import AlignedRow, align, render_rows
 MAX_ROWS = 200  # passing cases in a table; failing ones are always shown
 MAX_MARKDOWN_ROWS = 100
 MAX_WIDTH = 60
+MAX_NAMED = 10  # cases in a line
 FAILED_STATUS: dict[str, CaseStatus] = {
     "pass": "passed",
     "fail": "failed",
     "no_data": "failed",
     "error": "error",
-    "not_run": "skipped",
+    "not_run": "failed",
 }
 MARKS = {
     "pass": "PASS",
@@ -142,6 +143,13 @@ def render_counts(summary: RunSummary) -> Iterator[str]:
     if summary.changed:
         what = summary.changed_file or "a setting, a package or the environment"
         yield f"run again, because {what} has changed: {', '.join(summary.changed)}"
+    if summary.unverified:
+        named = ", ".join(summary.unverified[:MAX_NAMED])
+        more = len(summary.unverified) - MAX_NAMED
+        yield (
+            f"kept, not known to be unchanged ({summary.unverified_reason}): {named}"
+            f"{f' and {more} more' if more > 0 else ''}"
+        )
     if summary.stopped:
         yield f"stopped: {summary.stopped}"
     if summary.cost_usd:
@@ -216,7 +224,10 @@ def _case_json(result: CaseResult) -> dict[str, Any]:
 
 
 def to_suites(run: FinishedRun) -> list[Suite]:
-    """Return one suite for each pack, with one case for each case."""
+    """Return one suite for each pack, with one case for each case.
+
+    A last suite has the reasons why the run fails that are no failure of a case.
+    """
     last: dict[tuple[int, str], float] = {}
     for result in read_results(run.folder):
         key = (result.number >> 32, result.id)
@@ -225,12 +236,23 @@ def to_suites(run: FinishedRun) -> list[Suite]:
     for number, name in enumerate(run.summary.packs):
         cases = tuple(
             _to_case(case, last.get((number, case.id), 0))
-            for case in run.cases
+            for case in (*run.cases, *run.not_run)
             if case.pack == number
         )
         stop = int(sum(case.millis for case in cases))
         suites.append(Suite(portable_name(name), cases, 0, stop))
-    return suites
+    gate = tuple(
+        Case(portable_name(text.partition(":")[0]), "failed", message=text, kind="gate")
+        for text in _gate_failures(run.summary)
+    )
+    return [*suites, Suite("gate", gate)] if gate else suites
+
+
+def _gate_failures(summary: RunSummary) -> Iterator[str]:
+    """Yield why a run fails, besides its cases: slices below their limit, and an early end."""
+    yield from summary.below
+    if summary.stopped:
+        yield f"stopped: {summary.stopped}"
 
 
 def _to_case(case: CaseSummary, millis: float) -> Case:
@@ -284,7 +306,7 @@ def render_markdown(run: FinishedRun) -> str:
 
 
 def github_annotations(run: FinishedRun, packs: Iterable[Path]) -> Iterator[str]:
-    """Yield a workflow command of GitHub for each failing case."""
+    """Yield a workflow command of GitHub for each failing case, and why the gate failed."""
     files = list(packs)
     levels: dict[str, AnnotationLevel] = {
         "blocking": "error",
@@ -301,6 +323,8 @@ def github_annotations(run: FinishedRun, packs: Iterable[Path]) -> Iterator[str]
                 file=file,
                 line=_find_case(file, case.id),
             )
+    for text in _gate_failures(run.summary):
+        yield annotation("error", text, title="gate")
 
 
 def _find_case(file: str, case: str) -> int:

@@ -13,6 +13,7 @@ from msgspec import structs
 
 from offbook.cli_options import (
     FILE_PATH,
+    FiniteFloat,
     address_option,
     engine_option,
     jobs_option,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("junit", "tap", "tap13", "ctrf", "json", "markdown")
 PROGRESS_SECONDS = 0.1
-RATE = click.FloatRange(min=1)
+RATE = FiniteFloat(min=1)
 EXAMPLE = """\b
 Example:
   offbook eval new evals/offbook.eval.toml
@@ -102,13 +103,11 @@ def _parse_where(
 @click.option(
     "--shard", default="1/1", callback=_parse_shard, metavar="I/N", help="Run one of N parts."
 )
-@click.option(
-    "--cost-limit", type=click.FloatRange(min=0), metavar="USD", help="Stop at this cost."
-)
+@click.option("--cost-limit", type=FiniteFloat(min=0), metavar="USD", help="Stop at this cost.")
 @click.option("--cache", is_flag=True, help="Use results of earlier runs with the same content.")
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteFloat(min=0, min_open=True),
     default=600.0,
     show_default=True,
     help="Seconds for a case.",
@@ -125,7 +124,9 @@ def _parse_where(
 )
 @click.option("--calibrate", is_flag=True, help="Score the judges on the labelled examples.")
 @click.option("--rubric", default="", metavar="ID", help="Calibrate the judge of this rubric only.")
-@click.option("--min-kappa", type=float, help="Exit with 1 if a calibrated judge has less.")
+@click.option(
+    "--min-kappa", type=FiniteFloat(-1), help="Exit with 1 if a calibrated judge has less."
+)
 @click.option("--settings", type=FILE_PATH, help="Labels, rules, costs and gates of a classifier.")
 @click.option("--max-cases", type=click.IntRange(min=0), help="Classify the first prompts only.")
 @click.option(
@@ -204,6 +205,11 @@ def _run_packs(packs: tuple[Path, ...], given: dict[str, Any]) -> int:
 
     options = {name: given[name] for name in RunOptions.__struct_fields__ if name in given}
     reports = [_parse_report(text) for text in given["reports"]]
+    outputs = [f"--report {name}" for name, file in reports if file is None]
+    outputs += ["--json"] * given["as_json"]
+    if len(outputs) > 1:
+        hint = f"{outputs[0]}=FILE"
+        raise UsageError(f"{' and '.join(outputs)} write to the same stdout", hint=hint)
     files = list(packs)
     if given["package"]:
         from offbook.evals.pack_file import find_package_packs

@@ -8,6 +8,7 @@ suggestion: a context pack, a workflow or both, with a manifest to review.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -186,7 +187,18 @@ def suggest(
 def _hint(event: FrictionEvent) -> str:
     if event.recurrence_hints:
         return event.recurrence_hints[0]
-    return " ".join(re.findall(r"[a-z0-9]+", event.redacted_summary.lower()))
+    return normalize_words(event.redacted_summary)
+
+
+def normalize_words(text: str) -> str:
+    """Return the letters and digits of a text without their case, words separated by one space.
+
+    They are those of any script, with their marks: without its vowel signs, a word of Hindi is
+    another one.
+    """
+    folded = unicodedata.normalize("NFC", text.casefold())
+    kept = (char if unicodedata.category(char)[0] in "LMN" else " " for char in folded)
+    return " ".join("".join(kept).split())
 
 
 def _suggestion(group: list[FrictionEvent], owner: str) -> Suggestion:
@@ -226,7 +238,7 @@ def _evidence(event: FrictionEvent) -> dict[str, Any]:
 def _manifest(group: list[FrictionEvent], title: str, owner: str) -> dict[str, Any]:
     """Return the manifest of the pack that a person would review."""
     first = group[0]
-    slug = re.sub(r"[^a-z0-9]+", "_", title.lower()).strip("_")
+    slug = normalize_words(title).replace(" ", "_")
     tools: list[dict[str, Any]] = []
     queries: list[str] = []
     docs: list[str] = []

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 import time
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -30,13 +31,15 @@ from offbook.evals.case_kind import CaseContext, CaseOutcome
 from offbook.evals.live_verify import run_command, to_command
 from offbook.evals.pack import LadderSpec, LoadedPack, ModelRoute, Pack, TimeoutTier
 from offbook.evals.rubrics import RunMetrics
-from offbook.files import resolve_within, write_atomic
+from offbook.evals.run_directory import pack_folder, write_private
+from offbook.files import resolve_within
 from offbook.runs.result_identity import IdentityDigest
-from offbook.trace.events import LOOP_STUCK, Event, Verdict, trace_header
+from offbook.trace.events import LOOP_STUCK, Event, Verdict, VerdictStatus, trace_header
 
 LadderOutcome = Literal["correct", "degraded", "loop", "timeout", "error"]
 DEFAULT_ROUTE = ModelRoute(id="default")
 DEFAULT_SECONDS = 600.0
+NOTHING_DONE = "no data: the transcript has no model calls, no tools and no steps"
 ROOT = ".offbook/evals"
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 
@@ -151,7 +154,9 @@ def _find_policy(spec: LadderSpec, folder: Path) -> AuditPolicy:
 
 
 def _segment(name: str) -> str:
-    return _UNSAFE.sub("_", name)
+    """Return a name for a folder; two names are never the same one."""
+    safe = _UNSAFE.sub("_", name)
+    return safe if safe == name else f"{safe}-{zlib.crc32(name.encode()):08x}"
 
 
 def _attempt(spec: LadderSpec, route: ModelRoute, tier: TimeoutTier, folder: Path) -> _Attempt:
@@ -222,6 +227,9 @@ def _evaluate_cell(
         reasons.append(
             f"oracle reported {errors} error finding(s) and {warnings} warning finding(s)"
         )
+    coverage = _coverage(report)
+    if report is not None and not (tools or models or coverage.observed):
+        reasons.append(NOTHING_DONE)
     passed = report is not None and report.passed and not reasons
     outcome: LadderOutcome = attempt.outcome or ("correct" if passed else "degraded")
     if attempt.outcome is None and any(event.event == LOOP_STUCK for event in events):
@@ -244,7 +252,7 @@ def _evaluate_cell(
         model_calls=models,
         oracle_error_findings=errors,
         oracle_warn_findings=warnings,
-        state_machine_coverage=_coverage(report),
+        state_machine_coverage=coverage,
     )
     return _write_artifacts(cell, events, report, place, root)
 
@@ -280,11 +288,10 @@ def _write_artifacts(
     )
     lines = [msgspec.json.encode(event, order="sorted") for event in events]
     header = msgspec.json.encode(trace_header(events[0].ts if events else 0))
-    transcript = b"".join(line + b"\n" for line in (header, *lines))
-    write_atomic(names["transcript_path"], transcript, durable=False)
-    write_atomic(names["receipt_path"], _receipt(lines, report), durable=False)
+    write_private(names["transcript_path"], b"".join(line + b"\n" for line in (header, *lines)))
+    write_private(names["receipt_path"], _receipt(lines, report))
     summary = msgspec.json.format(msgspec.json.encode(cell))
-    write_atomic(names["summary_path"], summary + b"\n", durable=False)
+    write_private(names["summary_path"], summary + b"\n")
     return cell
 
 
@@ -305,7 +312,7 @@ _reports: dict[tuple[str, str], LadderReport] = {}  # each ladder runs once for 
 
 def run_case(spec: LadderSpec, context: CaseContext) -> CaseOutcome:
     """Run a ladder; one whose predecessor failed is not run."""
-    loaded, output = context.loaded, Path(context.options.output or ROOT)
+    loaded, output = context.loaded, pack_folder(context.options.output or ROOT, context.number)
     by_id = {ladder.id: ladder for ladder in loaded.pack.ladders}
     for name in spec.after:
         if not _run_once(loaded, by_id[name], output).passed:
@@ -313,11 +320,16 @@ def run_case(spec: LadderSpec, context: CaseContext) -> CaseOutcome:
             return CaseOutcome([Verdict("ladder", "no_data", message)])
     report = _run_once(loaded, spec, output)
     cells = "; ".join(f"{cell.id} {cell.outcome}" for cell in report.tiers)
-    message = "" if report.passed else f"no tier was correct: {cells}"
+    status: VerdictStatus = "pass"
+    message = ""
+    if not report.passed:
+        status, message = "fail", f"no tier was correct: {cells}"
+        if all(NOTHING_DONE in cell.degradation_reasons for cell in report.tiers):
+            status, message = "no_data", NOTHING_DONE
     first = report.first_correct_index
     verdict = Verdict(
         "first correct tier",
-        "pass" if report.passed else "fail",
+        status,
         message,
         None,
         None if first is None else report.tiers[first].id,

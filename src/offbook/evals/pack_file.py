@@ -74,6 +74,31 @@ FREE_KEYS = {
 }
 ALIASES = {"run_path": "run", "fixture_path": "fixture", "type": "kind"}
 LADDER_KEYS = {"timeout_tiers", "model_routes", "backend"}
+# The keys that a case of each kind reads. A function is a subject without a model.
+_OF_ALL = {
+    *("id", "name", "description", "kind", "severity", "metadata", "trials", "timeout_seconds"),
+    *("rubrics", "assertions", "thresholds"),
+}
+_OF_RUNS = {*_OF_ALL, "fixture", "compare_to", "prompt", "input", "reference"}
+_OF_FUNCTIONS = {*_OF_RUNS, "subject", "env", "shared"}
+KEYS_OF = {
+    "run": {*_OF_RUNS, "run"},
+    "trace": {*_OF_RUNS, "trace"},
+    "friction": {*_OF_ALL, "friction_events"},
+    "function": _OF_FUNCTIONS,
+    "subject": {*_OF_FUNCTIONS, "playbook", "cassette", "live", "faults", "workspace"},
+    "live-verify": {
+        *(*_OF_RUNS, "task", "workspace", "project", "executor", "verify_command"),
+        *("expected_output_paths", "required_output_snippets", "tool_budgets"),
+    },
+    "context": {*_OF_ALL, "manifest"},
+    "classifier": {*_OF_ALL, "dataset", "settings", "model"},
+}
+_NO_KEYS = msgspec.structs.asdict(EvalCase())
+_UNREAD_KEYS = {
+    kind: [(name, default) for name, default in _NO_KEYS.items() if name not in keys]
+    for kind, keys in KEYS_OF.items()
+}
 RUN_METRICS = {"latency_ms", "cost_usd", "tokens", "stage_count"}
 JUDGE_METRICS = {"score", "confidence"}
 
@@ -142,7 +167,7 @@ def find_packs(paths: Iterable[Path]) -> list[Path]:
                 raise FormatError("no such file", path=path, hint="offbook eval new writes a pack")
             found.append(path)
             continue
-        packs = sorted(file for file in path.rglob(PATTERN) if _is_visible(file, path))
+        packs = sorted(file for file in path.rglob(PATTERN) if _is_own_file(file, path))
         if not packs:
             raise FormatError(
                 f"no eval pack in this folder: {PATTERN}",
@@ -156,18 +181,24 @@ def find_packs(paths: Iterable[Path]) -> list[Path]:
 def find_skipped_packs(folder: Path) -> list[Path]:
     """Return the packs of a folder that have another name than `*.eval.toml`."""
     skipped = [file for name in OTHER_PATTERNS for file in folder.rglob(name)]
-    skipped += [
-        file
-        for file in folder.rglob("*.toml")
-        if not file.match(PATTERN) and _CASES.search(file.read_text("utf-8", "replace"))
-    ]
-    return sorted(file for file in skipped if _is_visible(file, folder))
+    others = (file for file in folder.rglob("*.toml") if not file.match(PATTERN))
+    skipped += filter(_may_have_cases, others)
+    return sorted(file for file in skipped if _is_own_file(file, folder))
 
 
-def _is_visible(file: Path, folder: Path) -> bool:
-    """Return whether a file is of the user: not of a tool, in a folder such as .venv."""
+def _may_have_cases(file: Path) -> bool:
+    """Return whether a TOML file is a pack; one that cannot be read may be one."""
+    try:
+        return _CASES.search(file.read_text("utf-8", "replace")) is not None
+    except OSError:
+        return True
+
+
+def _is_own_file(file: Path, folder: Path) -> bool:
+    """Return whether a path is a file of the user: not of a tool, in a folder such as .venv."""
     parts = file.relative_to(folder).parts[:-1]
-    return not any(part.startswith(".") or part == "node_modules" for part in parts)
+    hidden = any(part.startswith(".") or part == "node_modules" for part in parts)
+    return not hidden and not file.is_dir()
 
 
 def _parse(text: str, path: Path) -> Any:
@@ -267,8 +298,10 @@ class _PackReader:
 
     def suite_to_pack(self, raw: dict[str, Any]) -> dict[str, Any]:
         """Return an eval suite as a pack: its cases have a label instead of an id and a name."""
+        if not isinstance(raw.get("cases"), list):
+            return raw  # an error of its type
         cases: list[Any] = []
-        for number, item in enumerate(raw.get("cases", []), 1):
+        for number, item in enumerate(raw["cases"], 1):
             if isinstance(item, dict):
                 case = dict(cast("dict[str, Any]", item))
                 label = case.pop("label", "")
@@ -348,6 +381,7 @@ class _PackReader:
             self.fail(f"the live-verify case {case.id!r} needs a task and an executor", at)
         if live_verify and case.verify_command is None:
             self.fail(f"the live-verify case {case.id!r} needs a verify_command", at)
+        self._check_keys(case, at)
         if sum(map(bool, (case.playbook, case.cassette, case.live))) > 1:
             self.fail(f"the case {case.id!r} has two models", at, "playbook, cassette or live")
         if case.faults is not None:
@@ -371,6 +405,20 @@ class _PackReader:
                     f" {' or '.join(kinds)}",
                     f"{at}.{role}",
                 )
+
+    def _check_keys(self, case: EvalCase, at: str) -> None:
+        """Refuse a key that a case of this kind does not read: it would check nothing."""
+        kind = case.mode
+        has_model = case.playbook or case.cassette or case.live or isinstance(case.subject, list)
+        if kind == "subject" and not has_model:
+            kind = "function"  # it is called with its input
+        for name, default in _UNREAD_KEYS[kind]:
+            if getattr(case, name) != default:
+                takers = " and ".join(other for other, keys in KEYS_OF.items() if name in keys)
+                hint = f"it is a key of {takers} cases"
+                if kind == "function" and name in KEYS_OF["subject"]:
+                    hint = "it needs a model: add a playbook, a cassette or live"
+                self.fail(f"{name!r} has no effect on a {kind} case", f"{at}.{name}", hint)
 
     def _check_split(self, pack: Pack) -> None:
         if not pack.split:

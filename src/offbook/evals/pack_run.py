@@ -22,7 +22,7 @@ from offbook.determinism.network_guard import block_network
 from offbook.errors import UsageError, require_known
 from offbook.evals.case_evaluation import evaluate_case, identify_case
 from offbook.evals.case_kind import KINDS, ClassifierOptions, EvalOptions
-from offbook.evals.pack import AnyCase, LoadedPack
+from offbook.evals.pack import AnyCase, LoadedPack, SliceLimit
 from offbook.evals.pack_file import order_ladders, read_pack
 from offbook.evals.rubrics import JudgeOptions
 from offbook.evals.run_directory import (
@@ -37,14 +37,15 @@ from offbook.evals.run_directory import (
     RunSummary,
     SliceSummary,
     new_run_id,
+    read_cached,
     read_plan,
     read_results,
     slice_value,
     summarize_cases,
     summarize_run,
     summarize_slices,
+    write_cached,
 )
-from offbook.files import write_atomic
 from offbook.options import require_some
 from offbook.runs.engines import (
     DEFAULT_TIMEOUT,
@@ -132,11 +133,12 @@ class RunProgress(msgspec.Struct):
 
 
 class FinishedRun(msgspec.Struct, frozen=True):
-    """A run that has ended: its directory, summary and cases."""
+    """A run that has ended: its directory, summary and cases, and those that it did not reach."""
 
     folder: Path
     summary: RunSummary
     cases: list[CaseSummary]
+    not_run: list[CaseSummary] = []
 
 
 class Evaluator:
@@ -324,6 +326,7 @@ class _Run:
         self.state = RunProgress(len(trials), started=time.monotonic())
         self.changed: list[str] = []  # the cases that a resumed run repeats
         self.changed_file = ""  # the first file that they used and that has changed
+        self.unverified: dict[str, str] = {}  # kept cases that may have changed, and why
         self.repeated = False  # errors of a resumed run
         self._progress = progress
         self._identities: dict[int, IdentityDigest] = {}
@@ -412,6 +415,9 @@ class _Run:
                 if result.id not in self.changed:
                     self.changed.append(result.id)
                 continue
+            # To repeat all commands and real models would leave nothing of the interrupted run.
+            if trial is not None and result.unidentified:
+                self.unverified.setdefault(result.id, result.unidentified)
             done.add(key)
             kept.append(result)
             self._count(result)
@@ -426,10 +432,8 @@ class _Run:
         found: list[Trial] = []
         for trial in trials:
             path = self._cache_path(trial)
-            if path is None or not path.is_file():
-                continue
-            result = msgspec.json.decode(path.read_bytes(), type=CaseResult)
-            if not find_change(result.used):
+            result = None if path is None else read_cached(path)
+            if result is not None and not find_change(result.used):
                 self._add(msgspec.structs.replace(result, cached=True, number=number_of(trial)))
                 found.append(trial)
         return found
@@ -484,7 +488,7 @@ class _Run:
         if self.options.cache and not unknown and result.status != "error" and not result.report:
             path = self._cache_path(trial)
             if path is not None:
-                write_atomic(path, msgspec.json.encode(result, enc_hook=repr), durable=False)
+                write_cached(path, result)
         return result
 
     def _add(self, result: CaseResult) -> None:
@@ -503,8 +507,22 @@ class _Run:
 
     def _finish(self, stopped: str = "") -> FinishedRun:
         cases = summarize_cases(read_results(self.directory.path))
-        planned = {(key[0], key[1]) for key in map(self._key, self.trials)}
         ran = {(case.pack, case.id) for case in cases}
+        planned = {self._key(trial)[:2]: trial for trial in self.trials}
+        not_run = [
+            CaseSummary(
+                case.id,
+                case.label,
+                self.packs[trial.pack].pack.severity_of(case),
+                "not_run",
+                trials=0,
+                failures=(f"not run: {stopped}",),
+                pack=trial.pack,
+            )
+            for key, trial in planned.items()
+            if key not in ran
+            for case in (self._case(trial),)
+        ]
         summary = summarize_run(
             self.directory.path.name,
             [loaded.id for loaded in self.packs],
@@ -512,20 +530,22 @@ class _Run:
             cost=self.state.cost_usd,
             tokens=self.state.tokens,
             seconds=time.monotonic() - self.state.started,
-            not_run=len(planned - ran),
+            not_run=len(not_run),
             stopped=stopped,
         )
         summary = msgspec.structs.replace(
             summary,
             changed=tuple(self.changed),
             changed_file=self.changed_file,
+            unverified=tuple(self.unverified),
+            unverified_reason=next(iter(self.unverified.values()), ""),
             slices=tuple(self._slices(cases)),
         )
         below = tuple(self._slices_below(cases))
         if below:
             summary = msgspec.structs.replace(summary, below=below, passed_gate=False)
         self.directory.finish(summary)
-        return FinishedRun(self.directory.path, summary, cases)
+        return FinishedRun(self.directory.path, summary, cases, not_run)
 
     def _slices(self, cases: list[CaseSummary]) -> list[SliceSummary]:
         """Return the slices by the axes of the packs, and by the keys of the options."""
@@ -539,21 +559,28 @@ class _Run:
         """Yield the slices of each pack that have a lower pass rate than it demands."""
         for number, loaded in enumerate(self.packs):
             own = [case for case in cases if case.pack == number]
-            known = {key for case in own for key in case.metadata}
             for limit in loaded.pack.slices:
-                found = summarize_slices(own, [limit.by] if limit.by in known else [])
-                chosen = [s for s in found if limit.value in {"", s.value}]
-                # A part of a run may have none of them; a whole one must.
-                if not chosen and not self._is_part:
-                    yield f"slice {limit.by}={limit.value}: no data, no case has this value"
-                for item in chosen:
-                    if item.pass_rate < limit.min_pass_rate:
-                        yield (
-                            f"slice {item.by}={item.value}: pass rate {item.pass_rate:.2f} is"
-                            f" below the minimum {limit.min_pass_rate:g}"
-                        )
+                yield from check_slice(limit, own, is_part=self._is_part)
 
     @property
     def _is_part(self) -> bool:
         options = self.options
         return bool(options.only or options.where or options.shard != (1, 1))
+
+
+def check_slice(
+    limit: SliceLimit, cases: Iterable[CaseSummary], *, is_part: bool = False
+) -> Iterator[str]:
+    """Yield the slices of a pack's cases that have a lower pass rate than a limit demands."""
+    own = [case for case in cases if limit.by in case.metadata]
+    found = summarize_slices(own, [limit.by]) if own else []
+    chosen = [item for item in found if limit.value in {"", item.value}]
+    # A part of a run may have none of them; a whole one must.
+    if not chosen and not is_part:
+        yield f"slice {limit.by}={limit.value}: no data, no case has this value"
+    for item in chosen:
+        if item.pass_rate < limit.min_pass_rate:
+            yield (
+                f"slice {item.by}={item.value}: pass rate {item.pass_rate:.2f} is"
+                f" below the minimum {limit.min_pass_rate:g}"
+            )

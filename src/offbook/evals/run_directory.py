@@ -31,8 +31,9 @@ from offbook.evals.run_record import BaselineDiff
 from offbook.files import close_locked, read_lines, try_lock, write_atomic
 from offbook.options import require_some
 from offbook.runs.result_identity import REAL_MODEL
-from offbook.secrets import hide_bytes, known_secret_bytes
+from offbook.secrets import hide_bytes, hide_lines, known_secret_bytes
 from offbook.trace.events import Verdict
+from offbook.trace.recorder import PRIVATE_MODE
 
 ResultStatus = Literal["pass", "fail", "no_data", "error", "not_run"]
 
@@ -218,6 +219,8 @@ class RunSummary(msgspec.Struct, frozen=True):
     cached: int = 0  # trials whose results are of an earlier run
     changed: tuple[str, ...] = ()  # cases that a resumed run repeated
     changed_file: str = ""  # the first file that has changed since
+    unverified: tuple[str, ...] = ()  # cases that it kept and that may have changed
+    unverified_reason: str = ""  # why that is not known of the first of them
     pass_at_k: tuple[float, ...] = ()  # means over the cases, for each k that all of them have
     pass_hat_k: tuple[float, ...] = ()
     slices: tuple[SliceSummary, ...] = ()
@@ -276,6 +279,12 @@ def summarize_cases(results: Iterable[CaseResult]) -> list[CaseSummary]:
 
 
 PACK_SHIFT = 32  # the number of a result is that of its pack and that of its case
+
+
+def pack_folder(output: str | Path, number: int) -> Path:
+    """Return the folder for the files of a case: those of a second pack may have the same names."""
+    pack = number >> PACK_SHIFT
+    return Path(output, f"pack-{pack + 1}") if pack else Path(output)
 
 
 def _summary(tally: _Tally) -> CaseSummary:
@@ -379,13 +388,43 @@ class _UsedFiles(msgspec.Struct, frozen=True):
     files: dict[str, str]
 
 
+def write_private(path: Path, data: bytes) -> None:
+    """Write a file of a run: without secrets, and only its owner may read it."""
+    hide = hide_lines if path.suffix == ".jsonl" else hide_bytes
+    write_atomic(path, hide(data, known_secret_bytes()), mode=PRIVATE_MODE, durable=False)
+
+
+class _CachedResult(msgspec.Struct, frozen=True):
+    result: CaseResult
+    used: dict[str, str]
+
+
+def write_cached(path: Path, result: CaseResult) -> None:
+    """Keep a result for later runs, as `results.jsonl` has it.
+
+    The digests of the files that its subject used stay: by them it is known to be unchanged.
+    """
+    hidden = hide_bytes(_encode(msgspec.structs.replace(result, used={})), known_secret_bytes())
+    content = _encode({"result": msgspec.Raw(hidden), "used": result.used})
+    write_atomic(path, content, mode=PRIVATE_MODE, durable=False)
+
+
+def read_cached(path: Path) -> CaseResult | None:
+    """Return a result that was kept; None if there is none, or its file is damaged."""
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=_CachedResult)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    return msgspec.structs.replace(found.result, used=found.used)
+
+
 class RunDirectory:
     """The directory of a run, open for writing: a second writer is refused."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         path.mkdir(parents=True, exist_ok=True)
-        self._lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        self._lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, PRIVATE_MODE)
         if not try_lock(self._lock):
             os.close(self._lock)
             raise UsageError(
@@ -404,8 +443,12 @@ class RunDirectory:
 
     def begin(self, plan: RunPlan) -> None:
         """Write the plan, and open the results for appending."""
-        write_atomic(self.path / PLAN, msgspec.json.format(_encode(plan)), durable=False)
-        self._file = os.open(self.path / RESULTS, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        content = msgspec.json.format(_encode(plan))
+        write_atomic(self.path / PLAN, content, mode=PRIVATE_MODE, durable=False)
+        self._file = self._open_to_append(RESULTS)
+
+    def _open_to_append(self, name: str) -> int:
+        return os.open(self.path / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, PRIVATE_MODE)
 
     def repair(self) -> int:
         """Remove a torn last line, as a killed run leaves it; return the number of bytes."""
@@ -427,7 +470,7 @@ class RunDirectory:
     def rewrite(self, results: Iterable[CaseResult]) -> None:
         """Keep only these results."""
         lines = [hide_bytes(_encode(result), self._secrets) + b"\n" for result in results]
-        write_atomic(self.path / RESULTS, b"".join(lines))
+        write_atomic(self.path / RESULTS, b"".join(lines), mode=PRIVATE_MODE)
 
     def _with_used_key(self, result: CaseResult) -> CaseResult:
         """Return a result with the key of its files, which are written once."""
@@ -437,7 +480,7 @@ class RunDirectory:
         key = hashlib.sha256(data).hexdigest()[:16]
         if key not in self._used:
             self._used.add(key)
-            with (self.path / USED).open("ab") as file:
+            with open(self._open_to_append(USED), "ab") as file:  # noqa: PTH123 - by its number
                 file.write(msgspec.json.encode({"key": key, "files": result.used}) + b"\n")
         return msgspec.structs.replace(result, used={}, used_key=key)
 
@@ -454,8 +497,9 @@ class RunDirectory:
         return found
 
     def finish(self, summary: RunSummary) -> None:
-        """Write the summary."""
-        write_atomic(self.path / SUMMARY, msgspec.json.format(_encode(summary)) + b"\n")
+        """Write the summary. It is made of results that were read: their secrets are masked."""
+        content = msgspec.json.format(_encode(summary)) + b"\n"
+        write_atomic(self.path / SUMMARY, content, mode=PRIVATE_MODE)
 
     def close(self) -> None:
         """Release the directory."""

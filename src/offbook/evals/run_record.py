@@ -8,22 +8,24 @@ fixture, and with a baseline.
 
 from __future__ import annotations
 
-import re
+import hashlib
 from collections import Counter
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
 import msgspec
 
-from offbook.errors import FormatError
-from offbook.evals.friction import FrictionEvent, parse_friction_events
+from offbook.errors import FormatError, counted
+from offbook.evals.friction import FrictionEvent, normalize_words, parse_friction_events
 from offbook.evals.pack import FixtureRef, LoadedPack
 from offbook.files import convert, parse_json, read_text, require_file
 from offbook.trace import events
 from offbook.trace.events import Event, Verdict
 from offbook.trace.executions import EXECUTION_EVENTS, ExecutionReader
 from offbook.trace.reader import Trace, elapsed_seconds
+from offbook.trace.redaction import VOLATILE_PATTERNS, Redaction, RedactionRules
 
 RECORD_KEYS = {"status", "stages", "workflow_id", "usage", "hitl_questions", "replay_fixture"}
 
@@ -99,6 +101,12 @@ class QuestionRules(msgspec.Struct, frozen=True):
     forbidden_terms: list[str] = []
     min_questions: int = 1
     max_questions: int | None = None
+
+    def __post_init__(self) -> None:
+        texts = [*self.accepted_questions, *self.required_terms, *self.forbidden_terms]
+        for text in [*texts, self.expected_question] if self.expected_question else texts:
+            if not normalize_words(text):  # it would be in every question
+                raise ValueError(f"{text!r} has no letters and no digits to compare")
 
 
 class ReplayExpectation(msgspec.Struct, frozen=True):
@@ -237,13 +245,26 @@ def record_from_events(stream: Iterable[Event], name: str) -> RunRecord:
         stages=[msgspec.structs.replace(stage, visible_text=text)],
         usage=usage,
         tool_recordings=[
-            ToolRecording(use.tool, str(use.event.data.get("call_id", "")))
+            ToolRecording(
+                use.tool, str(use.event.data.get("call_id", "")), hash_arguments(use.input)
+            )
             for use in tools.uses
             if use.counts
         ],
         hitl_questions=questions,
         output=output,
     )
+
+
+def hash_arguments(arguments: Any) -> str:
+    """Return a hash of the arguments of a call, without what differs in each run."""
+    text = msgspec.json.encode(arguments, enc_hook=repr, order="sorted").decode()
+    return hashlib.sha256(_volatile().text(text).encode()).hexdigest()[:8]
+
+
+@cache
+def _volatile() -> Redaction:
+    return Redaction(RedactionRules(patterns=VOLATILE_PATTERNS))
 
 
 OUTCOMES = {"completed": "success", "failed": "error"}
@@ -262,8 +283,9 @@ def read_stored_trace(path: Path, trace_id: str | None = None) -> StoredRun:
     text = next((reply.text for reply in reversed(replies) if reply.text), None)
     failed = any(exchange.error is not None or exchange.exit_code for exchange in exchanges[-1:])
     end = _last_result(path)
-    failed = failed or bool(end.get("is_error"))
-    status = "failed" if failed else "completed"
+    failed = failed or bool(end.get("is_error")) or str(end.get("subtype")).startswith("error")
+    cut = any(exchange.cut for exchange in exchanges)
+    status = "failed" if failed else "running" if cut else "completed"
     tokens = _token_totals(end)
     if tokens is None and any(exchange.usage_known for exchange in exchanges):
         inputs = sum(reply.usage.input for reply in replies)
@@ -274,21 +296,31 @@ def read_stored_trace(path: Path, trace_id: str | None = None) -> StoredRun:
         len(exchanges),
         end.get("total_cost_usd"),
     )
-    stage = RunStage(node_id="run", status=status, outcome=OUTCOMES[status], visible_text=text)
+    outcome = OUTCOMES.get(status, status)
+    stage = RunStage(node_id="run", status=status, outcome=outcome, visible_text=text)
+    calls = [ToolRecording(call.name, call.id, hash_arguments(call.arguments)) for call in calls]
     record = RunRecord(
         id=str(end.get("session_id") or path.stem),
         status=status,
         stages=[stage],
         usage=usage,
-        tool_recordings=[ToolRecording(call.name, call.id) for call in calls],
+        tool_recordings=calls,
         output=text,
     )
     return StoredRun(record, msgspec.to_builtins(record), str(path))
 
 
+def json_lines(text: str) -> list[tuple[int, str]]:
+    """Return the lines of JSONL that are not empty, with their numbers.
+
+    Only a line feed ends a line: a text in JSON may have U+2028 or U+0085 in it.
+    """
+    return [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+
+
 def is_offbook_trace(path: Path) -> bool:
     """Return whether a file has events of Offbook: with a time and a name."""
-    first = next((line for line in read_text(path).splitlines() if line.strip()), "")
+    first = next((line for _, line in json_lines(read_text(path))), "")
     try:
         value = msgspec.json.decode(first)
     except msgspec.DecodeError:
@@ -314,7 +346,7 @@ def _token_totals(end: dict[str, Any]) -> tuple[int, int] | None:
 
 def _last_result(path: Path) -> dict[str, Any]:
     """Return the summary with which Claude Code ends its output; empty without one."""
-    last = next((line for line in reversed(read_text(path).splitlines()) if line.strip()), "")
+    last = next((line for _, line in reversed(json_lines(read_text(path)))), "")
     try:
         value = msgspec.json.decode(last, type=dict[str, Any])
     except msgspec.MsgspecError:
@@ -378,8 +410,7 @@ def _records(loaded: LoadedPack, fixture: FixtureRef) -> list[dict[str, Any]]:
         if path.suffix == ".json":
             value = parse_json(text, path)
         else:
-            lines = [(n, line) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
-            value = [parse_json(line, path, n) for n, line in lines]
+            value = [parse_json(line, path, number) for number, line in json_lines(text)]
     if isinstance(value, dict):
         value = cast("dict[str, Any]", value).get("events", [value])
     if not isinstance(value, list) or not value:
@@ -459,7 +490,6 @@ def trace_path(loaded: LoadedPack, reference: str) -> Path:
 
 
 QUESTION_KIND = "clarifying_question"
-_WORDS = re.compile(r"[^0-9a-z]+")
 
 
 def check_replay(expected: ReplayExpectation, record: RunRecord) -> list[Verdict]:
@@ -562,11 +592,6 @@ def _forbidden(rules: QuestionRules, prompt: str) -> str:
     return ""
 
 
-def normalize_words(text: str) -> str:
-    """Return the letters and digits of a text in lower case, words separated by one space."""
-    return _WORDS.sub(" ", text.lower()).strip()
-
-
 # --- Baselines
 
 
@@ -649,19 +674,32 @@ def _stage_diffs(left: RunRecord, right: RunRecord) -> list[StageDiff]:
 
 
 def _tool_diffs(left: RunRecord, right: RunRecord) -> list[str]:
-    def by_call(record: RunRecord) -> dict[tuple[str, str], Any]:
-        return {(tool.tool_name, tool.args_hash): tool.result for tool in record.tool_recordings}
+    """Compare the calls of two runs: how often each was made, and its results."""
+    both = (*left.tool_recordings, *right.tool_recordings)
+    # Where a record does not have the arguments of a tool, its calls are compared without them.
+    unknown = {tool.tool_name for tool in both if not tool.args_hash}
+
+    def by_call(record: RunRecord) -> dict[tuple[str, str, bool], list[bytes]]:
+        results: dict[tuple[str, str, bool], list[bytes]] = {}
+        for tool in record.tool_recordings:
+            arguments = "" if tool.tool_name in unknown else tool.args_hash
+            key = (tool.tool_name, arguments, tool.is_rejected)
+            results.setdefault(key, []).append(msgspec.json.encode(tool.result, order="sorted"))
+        return results
 
     before, after = by_call(left), by_call(right)
     diffs: list[str] = []
-    for name, arguments in sorted({*before, *after}):
-        key = (name, arguments)
-        call = f"{name} {arguments}".strip()
-        if key not in after:
+    for key in sorted({*before, *after}):
+        name, arguments, rejected = key
+        call = " ".join(filter(None, (name, arguments, "(rejected)" if rejected else "")))
+        first, second = before.get(key, []), after.get(key, [])
+        if not second:
             diffs.append(f"{call} was not called")
-        elif key not in before:
+        elif not first:
             diffs.append(f"{call} was called in addition")
-        elif before[key] != after[key]:
+        elif len(first) != len(second):
+            diffs.append(f"{call} was called {counted(len(second), 'time')}, expected {len(first)}")
+        elif sorted(first) != sorted(second):
             diffs.append(f"{call} has another result")
     return diffs
 

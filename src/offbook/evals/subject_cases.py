@@ -52,9 +52,10 @@ from offbook.runs.result_identity import (
     find_module_file,
     watch_used_files,
 )
+from offbook.secrets import hide_lines, known_secret_bytes
 from offbook.trace.events import RUN_END, RUN_START, Event, Verdict, trace_header
 from offbook.trace.hub import new_correlation
-from offbook.trace.recorder import to_json_value
+from offbook.trace.recorder import PRIVATE_MODE, to_json_value
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _encoder = msgspec.json.Encoder()
@@ -148,8 +149,8 @@ def _call_function(case: EvalCase, function: Any, trace: Path) -> CaseOutcome:
         for event in events[1:]:
             live(msgspec.structs.replace(event, context=context))
     # One write, as for a whole trace of a rehearsal: a killed worker leaves no half of it.
-    file = os.open(trace, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    os.write(file, _encoder.encode_lines(events))
+    file = os.open(trace, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_MODE)
+    os.write(file, hide_lines(_encoder.encode_lines(events), known_secret_bytes()))
     os.close(file)
     run = StoredRun(record, msgspec.to_builtins(record), str(case.subject))
     return CaseOutcome([verdict], run, trace)
