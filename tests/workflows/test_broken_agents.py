@@ -1,4 +1,4 @@
-"""An agent that crashes fails its scenario, unless the scenario expects it."""
+"""A loop that failed or did nothing fails its scenario, unless the scenario expects it."""
 
 from __future__ import annotations
 
@@ -42,18 +42,88 @@ async def test_a_crash_fails_the_scenario(script: str, tmp_path: Path):
     assert not result.suite.green
 
 
-@pytest.mark.parametrize("script", BROKEN)
-async def test_an_expected_end_passes(script: str, tmp_path: Path):
-    ends = [{"type": "termination_reason", "expected": "MaxIterations"}]
-    scenario = read_scenario(write_scenario(tmp_path, script, [*QUIET, *ends]))
+LIMIT = [
+    {"type": "termination_reason", "expected": "MaxIterations"},
+    {"type": "exit_code", "expected": 2},
+]
+
+
+@pytest.mark.parametrize("end", LIMIT, ids=["reason", "exit code"])
+@pytest.mark.parametrize("script", [*BROKEN, "exit 0"])
+async def test_an_expected_end_passes(script: str, end: dict[str, Any], tmp_path: Path):
+    scenario = read_scenario(write_scenario(tmp_path, script, [*QUIET, end]))
     result = await run_scenario(scenario, reports=tmp_path / "out")
     assert result.passed, result.error
 
 
-async def test_an_agent_that_exits_with_0_passes(tmp_path: Path):
+SUCCESS = [
+    {"type": "exit_code", "expected": 0},
+    {"type": "termination_reason", "expected": "CompletionPromise"},
+]
+
+
+@pytest.mark.parametrize("script", BROKEN)
+async def test_an_expected_success_does_not_excuse_a_crash(script: str, tmp_path: Path):
+    path = write_scenario(tmp_path, f"echo LOOP_COMPLETE; {script}", [*QUIET, *SUCCESS])
+    result = await run_scenario(read_scenario(path), reports=tmp_path / "out")
+    failed = {each.assertion: each.message for each in result.results if not each.passed}
+    assert list(failed) == ["agent_end"]
+    assert BROKEN[script] in failed["agent_end"]
+
+
+@pytest.mark.parametrize(
+    "script",
+    ["echo hello", "echo hello >&2", "touch made.txt", "mkdir .ralph && echo {} > .ralph/x"],
+)
+async def test_an_agent_that_exits_with_0_at_a_limit_passes(script: str, tmp_path: Path):
+    scenario = read_scenario(write_scenario(tmp_path, script, QUIET))
+    result = await run_scenario(scenario, reports=tmp_path / "out")
+    assert result.passed, result.error
+
+
+async def test_an_agent_that_did_nothing_has_no_data(tmp_path: Path):
     scenario = read_scenario(write_scenario(tmp_path, "exit 0", QUIET))
     result = await run_scenario(scenario, reports=tmp_path / "out")
-    assert result.passed, result.error
+    assert [each.status for each in result.results] == ["pass", "pass", "no_data"]
+    assert "no output, event, file or request of the agent" in result.error
+
+
+FAILURES: dict[str, list[Any]] = {
+    "ConsecutiveFailures": [{"output": f"{n}", "exit_code": 1} for n in range(5)],
+    "LoopStale": ['<event topic="task.note">again</event>'] * 3,
+}
+
+
+@pytest.mark.parametrize("reason", FAILURES)
+def test_a_loop_that_failed_fails_the_check(reason: str):
+    setup("w")
+    ran = run("w", "Go", mock_responses=FAILURES[reason], max_iterations=10)
+    assert (ran.termination_reason, ran.error) == (reason, "")
+    checked = check("w", QUIET)
+    assert [each.status for each in checked.results] == ["pass", "pass", "fail"]
+    assert f"expected: {reason}}}" in checked.results[-1].message
+    expected = {"type": "termination_reason", "expected": reason}
+    assert check("w", [*QUIET, expected]).passed
+
+
+ON_THE_LOOP = [
+    {"type": "no_event", "topic": "db.drop"},
+    {"type": "event_occurred", "topic": "task.start"},
+    {"type": "event_count", "topic": "task.start", "exact": 1},
+    {"type": "event_sequence", "topics": ["task.start"]},
+    {"type": "iterations", "max": 5},
+    {"type": "iteration_count", "hat": "planner", "max": 5},
+]
+
+
+def test_a_loop_without_an_iteration_has_no_data():
+    setup("w", fixtures={".ralph/stop-requested": ""})
+    run("w", "Go", backend="command", command=["echo", "hello"])
+    stopped = {"type": "termination_reason", "expected": "Stopped"}
+    results = check("w", [*ON_THE_LOOP, stopped]).results
+    assert [each.status for each in results] == [*["no_data"] * len(ON_THE_LOOP), "pass"]
+    (_, end) = check("w", [{"type": "duration", "max_secs": 60}]).results
+    assert (end.assertion, end.status) == ("agent_end", "no_data")
 
 
 def test_a_crash_is_a_warning_of_the_run():

@@ -135,6 +135,42 @@ async def test_an_interrupted_loop_emits_its_termination(tmp_path: Path):
     assert events[-1].data | expected == events[-1].data
 
 
+@pytest.mark.parametrize("promise", ["completion_promise", "cancellation_promise"])
+@pytest.mark.parametrize("topic", ["", " "])
+async def test_an_empty_topic_is_no_event_and_no_promise(promise: str, topic: str, tmp_path: Path):
+    answers = [tag(topic, "x"), tag("task.note")]
+    run = await run_hat_loop(tmp_path, answers, **{promise: topic}, max_iterations=2)
+    assert run.outcome.reason == "MaxIterations"
+    assert run.topics() == ["task.start", "task.note"]
+    assert [event.event for event in run.events].count("event.malformed") == 1
+
+
+async def test_a_line_of_an_event_file_with_an_empty_topic_is_malformed(tmp_path: Path):
+    def write_line(context: RunContext, n: int) -> str:
+        (context.cwd / ".ralph").mkdir()
+        (context.cwd / ".ralph" / "events.jsonl").write_text('{"topic": "", "payload": "x"}\n')
+        return f"{n}"
+
+    context, events = make_context(tmp_path)
+    loop = HatLoop({"event_loop": {"max_iterations": 1}}, agent=RepeatingAgent(write_line))
+    await loop.open(context)
+    await loop.prompt("Turn it")
+    assert [event.data["line"] for event in events if event.event == "event.malformed"] == [1]
+
+
+@pytest.mark.parametrize(
+    "name, reason",
+    [("stop-requested", "Stopped"), ("restart-requested", "RestartRequested")],
+)
+async def test_a_request_ends_one_loop(name: str, reason: str, tmp_path: Path):
+    (tmp_path / ".ralph").mkdir()
+    (tmp_path / ".ralph" / name).touch()
+    first = await run_hat_loop(tmp_path, ["LOOP_COMPLETE"])
+    second = await run_hat_loop(tmp_path, ["LOOP_COMPLETE"])
+    assert (first.outcome.reason, first.outcome.iterations) == (reason, 0)
+    assert second.outcome.reason == "CompletionPromise"
+
+
 async def test_a_topic_outside_the_hats_scope_becomes_a_violation(tmp_path: Path):
     outputs = [tag("build.done", "x"), tag("build.task"), "LOOP_COMPLETE"]
     run = await run_hat_loop(tmp_path, outputs, enforce_hat_scope=True)

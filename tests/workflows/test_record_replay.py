@@ -302,6 +302,51 @@ async def test_an_interrupted_recording_does_not_replace_a_cassette(
     assert read(made.cassette_path) == good
 
 
+BINARY = "printf '\\377' >> {}"
+LARGE = "head -c 3000000 /dev/zero | tr '\\0' x > {}"
+
+
+@pytest.mark.parametrize("write", [BINARY, LARGE], ids=["binary", "large"])
+async def test_a_new_file_without_a_place_in_the_cassette_is_named(write: str):
+    folder = make_workspace()
+    script = f"{write.format('made.bin')}; echo kept > note.txt; echo LOOP_COMPLETE"
+    made = await record("auth", "tape", TASK, "command", command=["sh", "-c", script])
+    (warning,) = made.warnings
+    assert warning == "not in the cassette, which has texts of up to 1 MiB only: made.bin"
+    (recorded,) = parse_yaml(read(made.cassette_path))["interactions"]
+    assert recorded["response"]["files"] == {"note.txt": "kept\n"}
+    assert (folder / "made.bin").exists()
+
+
+@pytest.mark.parametrize("write", [BINARY, LARGE], ids=["binary", "large"])
+async def test_a_change_without_a_place_in_the_cassette_fails_the_recording(write: str):
+    make_workspace()
+    script = f"{write.format('old.txt')}; echo LOOP_COMPLETE"
+    with pytest.raises(RunError, match=r"the change of old\.txt cannot be recorded"):
+        await record("auth", "tape", TASK, "command", command=["sh", "-c", script])
+
+
+async def test_a_recording_that_failed_does_not_replace_a_cassette(agent: dict[str, Any]):
+    make_workspace()
+    made = await record("auth", "happy", TASK, **agent)
+    good = read(made.cassette_path)
+    script = "if [ -e first ]; then printf '\\377' > first; else echo 1 > first; fi; cat first"
+    command = ["sh", "-c", script]
+    again = await record("auth", "happy", TASK, "command", command=command, replace=True)
+    assert "the change of first cannot be recorded" in again.error
+    assert read(made.cassette_path) == good
+
+
+async def test_a_deleted_binary_file_is_deleted_by_the_replay():
+    folder = make_workspace()
+    (folder / "old.bin").write_bytes(b"\xff")
+    command = ["sh", "-c", "rm old.bin; echo LOOP_COMPLETE"]
+    await record("auth", "tape", TASK, "command", command=command)
+    (folder / "old.bin").write_bytes(b"\xff")
+    assert (await replay("auth", "tape", TASK)).error == ""
+    assert not (folder / "old.bin").exists()
+
+
 async def test_an_agent_without_answers_writes_no_cassette():
     folder = make_workspace()
     (folder / "agent").write_text("#!/bin/nowhere\n")

@@ -131,6 +131,13 @@ async def test_flakiness_is_in_every_report(
             "missing assertions",
         ),
         ("run:", "run: [", 3, "invalid YAML"),
+        ("output: LOOP", "otput: LOOP", 4, "did you mean 'output'"),
+        ("- output", "- trigger_pattern: '('\n      output", 4, "invalid pattern '\\('"),
+        ("- output", "- delay_ms: -1\n      output", 4, "expected an integer >= 0"),
+        ("task: Go", "task: Go\n  backend: comand", 3, "did you mean 'command'"),
+        ("task: Go", "task: Go\n  orchestrator: ralf", 3, "did you mean 'ralph'"),
+        ("task: Go", "task: Go\n  max_iterations: 0", 3, "expected an integer >= 1"),
+        ("  mock_responses:\n    - output: LOOP_COMPLETE\n", "", 1, "needs mock_responses"),
         (
             "run:",
             "setup:\n  config:\n    hats:\n      a: {}\n      b:\n        trigers: [x]\nrun:",
@@ -274,3 +281,14 @@ async def test_a_scenario_passes_if_the_sdk_of_its_command_handles_the_faults(
     scenario = COMMAND.format(command=json.dumps(command), fault=fault)
     result = await run_scenario(read_scenario(write(tmp_path, scenario)))
     assert (result.passed, error in result.error) == (not error, True), result.error
+
+
+async def test_the_limit_of_the_configuration_ends_the_loop(tmp_path: Path):
+    path = write(
+        tmp_path,
+        "setup: {config: {event_loop: {max_iterations: 2}}}\n"
+        "run: {task: Go, backend: command, command: [echo, hello]}\n"
+        "assert: [{type: iterations, exact: 2}]\n",
+    )
+    result = await run_scenario(read_scenario(path), reports=tmp_path / "out")
+    assert result.passed, result.error

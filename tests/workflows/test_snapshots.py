@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from offbook.checks import Snapshot, compare_snapshots
 from offbook.errors import UsageError
-from offbook.workflows import check, diff, run, setup, snapshot
+from offbook.files import parse_yaml
+from offbook.workflows import check, diff, record, report, run, setup, snapshot
 
 OLD = "one\ntwo\nthree\nfour\n"
 DONE = [{"output": "LOOP_COMPLETE"}]
@@ -148,3 +149,50 @@ def test_a_diff_lists_exactly_the_different_files(old: dict[str, str], new: dict
     difference = compare_snapshots(Snapshot(old), Snapshot(new))
     assert difference.empty is (old == new)
     assert set(difference.diffs) == {n for n in old.keys() | new.keys() if old.get(n) != new.get(n)}
+
+
+WRITES = "mkdir -p reports cassettes; echo x > reports/leak.txt; echo y > cassettes/z"
+COMMAND = ["sh", "-c", f"{WRITES}; echo LOOP_COMPLETE"]
+
+
+def test_the_reports_and_cassettes_of_an_agent_are_part_of_a_snapshot(folder: Path):
+    snapshot("snap", snapshot_id="before")
+    run("snap", "Go", backend="command", command=COMMAND)
+    assert folder.is_dir()
+    [found] = check("snap", [{"type": "snapshot_matches", "snapshot_id": "before"}]).results
+    assert (found.passed, found.actual) == (False, ["cassettes/z", "reports/leak.txt"])
+
+
+def test_the_reports_and_cassettes_of_offbook_are_left_out_of_a_snapshot(folder: Path):
+    before = snapshot("snap").files
+    record("snap", "take", "Go", "command", command=["sh", "-c", "echo LOOP_COMPLETE"])
+    report("snap", "junit", "the test")
+    report("snap", "tap", "the test", output_path="result.tap")
+    written = ["cassettes/take.yaml", "reports/junit.xml", "result.tap"]
+    assert all((folder / name).is_file() for name in written)
+    assert snapshot("snap").files == before
+
+
+def test_a_cassette_of_the_setup_is_left_out_of_a_snapshot(folder: Path):
+    assert folder.is_dir()
+    setup("replayed", fixtures={"cassettes/take.yaml": "x", "a.txt": "a"})
+    assert list(snapshot("replayed").files) == ["a.txt"]
+
+
+@pytest.mark.parametrize("change", ["text", "link"])
+def test_a_report_that_the_agent_has_changed_is_part_of_a_snapshot(folder: Path, change: str):
+    run("snap", "Go", backend="mock", mock_responses=DONE)
+    path = Path(report("snap", "junit", "the test").report_path)
+    path.unlink()
+    path.write_text("all green") if change == "text" else path.symlink_to("../b.txt")
+    assert folder.is_dir()
+    assert "reports/junit.xml" in snapshot("snap").files
+
+
+def test_a_recording_has_the_reports_of_the_agent_and_not_itself(folder: Path):
+    second = "test -d reports && echo LOOP_COMPLETE || echo Go on."
+    record("snap", "take", "Go", "command", command=["sh", "-c", f"{second}; {WRITES}"])
+    path = folder / "cassettes/take.yaml"
+    recorded = parse_yaml(path.read_text(), path)["interactions"]
+    names = [sorted(interaction["response"].get("files", {})) for interaction in recorded]
+    assert names == [["cassettes/z", "reports/leak.txt"], []]

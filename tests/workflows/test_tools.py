@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sys
 from inspect import signature
 from pathlib import Path
@@ -189,8 +190,7 @@ def test_a_new_workspace_has_the_folder_of_the_agent():
 
 
 DEFAULTS: dict[str, dict[str, Any]] = {
-    "run": {"backend": "mock", "max_iterations": 5, "max_runtime_secs": 300},
-    "record": {"max_iterations": 10},
+    "run": {"backend": "mock"},
     "replay": {"strict": True, "allow_passthrough": False},
     "inspect": {"limit": 100, "format": "json"},
     "cleanup": {"preserve_session": False},
@@ -204,6 +204,56 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 def test_options_have_the_defaults_of_the_specification(tool: str):
     parameters = signature(getattr(workflows, tool)).parameters
     assert {name: parameters[name].default for name in DEFAULTS[tool]} == DEFAULTS[tool]
+
+
+CONFIGURED = {"event_loop": {"max_iterations": 3, "max_runtime_seconds": 70}}
+# The configuration, the arguments, and the limits of a run: iterations and seconds.
+LIMITS: list[tuple[dict[str, Any], dict[str, Any], tuple[int, float]]] = [
+    ({}, {}, (5, 300)),
+    (CONFIGURED, {}, (3, 70)),
+    ({"max_iterations": 8, "max_runtime": 60}, {}, (8, 60)),
+    ({"event_loop": {"max_iterations": 100}}, {}, (100, 300)),
+    (CONFIGURED, {"max_iterations": 7}, (7, 70)),
+    (CONFIGURED, {"max_runtime_secs": 9}, (3, 9)),
+]
+
+
+@pytest.mark.parametrize("config, arguments, limits", LIMITS)
+def test_limits_are_the_arguments_or_the_configuration_or_the_defaults(
+    config: dict[str, Any], arguments: dict[str, Any], limits: tuple[int, float]
+):
+    setup("w", config=config)
+    options: dict[str, Any] = {"max_iterations": None, "max_runtime_secs": None, **arguments}
+    found = workflows.read_limits(Workspaces().find("w"), **options)
+    assert (found.iterations, found.seconds) == limits
+
+
+SAYS_HELLO: dict[str, Any] = {"backend": "command", "command": ["echo", "hello"]}
+TOOLS_WITH_LIMITS: dict[str, Any] = {
+    "run": lambda: run("w", "Go", **SAYS_HELLO),
+    "record": lambda: workflows.record("w", "tape", "Go", **SAYS_HELLO),
+}
+
+
+@pytest.mark.parametrize("tool", TOOLS_WITH_LIMITS)
+async def test_the_limit_of_the_configuration_ends_the_loop(tool: str):
+    setup("w", config=CONFIGURED)
+    assert (await TOOLS_WITH_LIMITS[tool]()).termination_reason == "MaxIterations"
+    assert inspect("w", format="summary")["iterations"] == 3
+
+
+async def test_a_recording_has_ten_iterations_without_a_limit():
+    setup("w")
+    await workflows.record("w", "tape", "Go", **SAYS_HELLO)
+    assert inspect("w", format="summary")["iterations"] == 10
+    setup("again", config=CONFIGURED)
+    recorded = Workspaces().find("w").path / "cassettes"
+    shutil.copytree(recorded, Workspaces().find("again").path / "cassettes")
+    for replayed in (
+        await workflows.replay("again", "tape", "Go"),
+        await run("again", "Go", backend="replay", cassette="tape"),
+    ):
+        assert (replayed.iterations, replayed.error) == (10, "")
 
 
 # The fields of each result in the specification.
@@ -266,7 +316,8 @@ def test_a_setup_removes_stale_workspaces(monkeypatch: pytest.MonkeyPatch):
         return False
 
     setup("old")
+    setup("taped", fixtures={"cassettes/happy.yaml": "interactions: []"})
     monkeypatch.setattr("offbook.workflows.workspace.STALE_SECONDS", -1)
     monkeypatch.setattr("offbook.workflows.workspace._is_alive", is_alive)
-    setup("new")
-    assert Workspaces().ids() == ["new"]
+    assert setup("new").warnings == ("removed the workspace 'old': not used for a day",)
+    assert Workspaces().ids() == ["new", "taped"]

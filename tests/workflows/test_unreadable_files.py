@@ -8,8 +8,17 @@ from typing import Any
 
 import pytest
 
-from offbook.errors import UsageError
-from offbook.workflows import Workspaces, check, read_target, run, setup, snapshot
+from offbook.errors import FormatError, UsageError
+from offbook.workflows import (
+    Workspaces,
+    check,
+    diff,
+    read_scenario,
+    read_target,
+    run,
+    setup,
+    snapshot,
+)
 
 LONG = "d/" * 2_500 + "x"
 SNAPSHOT = {"type": "snapshot_matches", "snapshot_id": "before"}
@@ -52,6 +61,29 @@ def test_what_cannot_be_read_is_one_failed_verdict_of_many(
     assert (first.status, last.status) == ("pass", "pass")
     assert (unreadable.status, message in unreadable.message) == (status, True), unreadable.message
     assert len(unreadable.message) < 500
+
+
+def test_a_damaged_snapshot_is_named():
+    path = Workspaces().find("w").snapshots / "before.json"
+    path.write_text('{"files": {"a.t')
+    (result,) = check("w", [SNAPSHOT]).results
+    assert (result.status, f"{path}: invalid JSON" in result.message) == ("error", True)
+    with pytest.raises(FormatError, match="invalid JSON") as caught:
+        diff("w", "before")
+    assert caught.value.path == str(path)
+
+
+def test_a_damaged_snapshot_of_a_scenario_is_named_before_the_run(tmp_path: Path):
+    (tmp_path / "snaps").mkdir()
+    (tmp_path / "snaps" / "before.json").write_text('{"files": {"a.t')
+    scenario = tmp_path / "flow.yaml"
+    scenario.write_text(
+        "snapshots: snaps\nrun: {task: Go, mock_responses: [LOOP_COMPLETE]}\n"
+        "assert: [{type: snapshot_matches, snapshot_id: before}]\n"
+    )
+    with pytest.raises(FormatError, match="invalid JSON") as caught:
+        read_scenario(scenario)
+    assert caught.value.path == str(tmp_path / "snaps" / "before.json")
 
 
 def test_a_pipe_is_not_judged():

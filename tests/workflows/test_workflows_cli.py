@@ -296,6 +296,49 @@ retry: {{max_attempts: 2}}
     assert "1 passed, 0 failed, 1 flaky" in outcome.out
 
 
+RECORDED = """
+setup: {fixtures: {data.txt: hello}}
+run:
+  task: Go
+  backend: command
+  command: [sh, -c, "printf '\\\\377' >> %s; echo LOOP_COMPLETE"]
+  cassette: cassettes/tape.yaml
+assert: [{type: exit_code, expected: 0}]
+"""
+
+
+@pytest.mark.parametrize(
+    "file, code, message",
+    [
+        ("made.bin", 0, "offbook: one: not in the cassette, which has texts of up to 1 MiB only"),
+        ("data.txt", 1, "the change of data.txt cannot be recorded"),
+    ],
+)
+def test_a_file_that_a_scenario_cannot_record_is_named(
+    workspaces: Path, offbook_command: Offbook, file: str, code: int, message: str
+):
+    (workspaces / "one.yaml").write_text(RECORDED % file)
+    outcome = offbook_command(
+        "scenario", "run", workspaces / "one.yaml", "--record", "--reports", workspaces
+    )
+    assert outcome.code == code
+    assert message in (outcome.out if code else outcome.err)
+    assert (workspaces / "cassettes" / "tape.yaml").exists() == (not code)
+
+
+def test_a_setup_names_the_stale_workspaces_that_it_removes(
+    workspaces: Path, workspace_command: Offbook, monkeypatch: pytest.MonkeyPatch
+):
+    def is_alive(_pid: int) -> bool:
+        return False
+
+    workspace_command("setup", "old")
+    monkeypatch.setattr("offbook.workflows.workspace.STALE_SECONDS", -1)
+    monkeypatch.setattr("offbook.workflows.workspace._is_alive", is_alive)
+    made = workspace_command("setup", "new")
+    assert made.err == "offbook: removed the workspace 'old': not used for a day\n"
+
+
 def test_diff_prints_the_changes(flow: Path, workspace_command: Offbook):
     assert workspace_command("diff", "flow").out == "nothing changed\n"
     assert workspace_command("snapshot", "flow", "--id", "before").out.startswith("before: 0 files")

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from offbook.errors import UsageError
+from offbook.errors import FormatError, UsageError
 from offbook.workflows import MARKER, WorkspaceInfo, Workspaces
 from offbook.workflows import workspace as module
 
@@ -133,24 +133,51 @@ def test_an_unknown_name_is_reported_with_the_existing_ones(workspaces: Workspac
         workspaces.remove("t1")
 
 
-def test_only_old_workspaces_of_ended_processes_are_stale(
-    workspaces: Workspaces, monkeypatch: pytest.MonkeyPatch
-):
-    for name in ("old-dead", "old-alive", "new-dead"):
+NO_PROCESS = 4_000_001
+
+
+def age(workspaces: Workspaces, name: str, pid: int = NO_PROCESS, days: float = 2) -> None:
+    """Let a workspace be created and used by a process, some days ago."""
+    then = time.time() - days * module.STALE_SECONDS
+    marker = workspaces.root / name / MARKER
+    marker.write_bytes(msgspec.json.encode(WorkspaceInfo(name, pid, then)))
+    os.utime(marker, (then, then))
+
+
+def test_only_unused_workspaces_of_ended_processes_are_stale(workspaces: Workspaces):
+    for name in ("old-dead", "old-alive", "new-dead", "old-used"):
         workspaces.create(name)
     (workspaces.root / "foreign").mkdir()
-
-    def age(name: str, pid: int, seconds: float) -> None:
-        info = WorkspaceInfo(name, pid, time.time() - seconds)
-        (workspaces.root / name / MARKER).write_bytes(msgspec.json.encode(info))
-
-    age("old-dead", 4_000_001, 2 * module.STALE_SECONDS)
-    age("old-alive", os.getpid(), 2 * module.STALE_SECONDS)
-    age("new-dead", 4_000_001, 5)
+    age(workspaces, "old-dead")
+    age(workspaces, "old-alive", os.getpid())
+    age(workspaces, "new-dead", days=0.1)
+    age(workspaces, "old-used")
+    workspaces.find("old-used")
     assert workspaces.remove_stale() == ["old-dead"]
-    assert workspaces.ids() == ["new-dead", "old-alive"]
+    assert workspaces.ids() == ["new-dead", "old-alive", "old-used"]
     assert (workspaces.root / "foreign").is_dir()
-    monkeypatch.undo()
+
+
+def test_stale_cassettes_are_kept_on_request(workspaces: Workspaces):
+    workspaces.create("taped", fixtures={"cassettes/happy.yaml": "interactions: []"})
+    age(workspaces, "taped")
+    assert workspaces.remove_stale(keep_cassettes=True) == []
+    assert workspaces.remove_stale() == ["taped"]
+
+
+@pytest.mark.parametrize("marker", ['{"workspace_id": "st", "pi', '{"pid": 1}', "[]", ""])
+def test_a_damaged_marker_affects_its_own_workspace_only(workspaces: Workspaces, marker: str):
+    workspaces.create("st")
+    path = workspaces.root / "st" / MARKER
+    path.write_text(marker)
+    assert workspaces.remove_stale() == []
+    workspaces.create("other")
+    with pytest.raises(FormatError) as caught:
+        workspaces.find("st")
+    assert caught.value.path == str(path)
+    assert caught.value.hint == "fix: offbook workspace cleanup st"
+    workspaces.remove("st")
+    assert workspaces.ids() == ["other"]
 
 
 def test_one_of_many_concurrent_creations_wins(workspaces: Workspaces):
@@ -212,8 +239,7 @@ def test_a_process_of_another_user_is_alive(
         raise PermissionError(errno.EPERM, "operation not permitted")
 
     workspaces.create("theirs")
-    info = WorkspaceInfo("theirs", 4_000_001, 0)
-    (workspaces.root / "theirs" / MARKER).write_bytes(msgspec.json.encode(info))
+    age(workspaces, "theirs")
     monkeypatch.setattr(os, "kill", refuse)
     assert workspaces.remove_stale() == []
 

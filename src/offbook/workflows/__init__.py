@@ -32,7 +32,8 @@ CAPABILITY = Capability(
 __all__, __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "loop_tools": "record replay run",
+        "cassette_tools": "record replay",
+        "loop_tools": "run",
         "result_tools": "benchmark chaos compare coverage evaluate evaluate_with_source",
         "snapshot_tools": "diff list_pending review snapshot",
         "tools": "check cleanup inspect report setup",
@@ -40,7 +41,7 @@ __all__, __getattr__, __dir__ = lazy_names(
     "CAPABILITY",
     internal={
         "hat_loop": "AgentTurn BusEvent HatBus HatLoop LoopOutcome missing_evidence",
-        "loop_tools": "MockResponse MockResponses RunResult",
+        "loop_tools": "MockResponse MockResponses RunResult read_limits",
         "result_tools": "read_target",
         "presets": "DEFAULT_HATS FLAT_KEYS Hat read_preset",
         "scenario_cli": "AttemptFailure FailureKind RetryPolicy RetryResult Scenario ScenarioResult"

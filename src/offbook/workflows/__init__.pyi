@@ -1,4 +1,6 @@
 from offbook.capability import Capability
+from offbook.workflows.cassette_tools import record as record
+from offbook.workflows.cassette_tools import replay as replay
 from offbook.workflows.hat_loop import AgentTurn as AgentTurn
 from offbook.workflows.hat_loop import BusEvent as BusEvent
 from offbook.workflows.hat_loop import HatBus as HatBus
@@ -8,8 +10,7 @@ from offbook.workflows.hat_loop import missing_evidence as missing_evidence
 from offbook.workflows.loop_tools import MockResponse as MockResponse
 from offbook.workflows.loop_tools import MockResponses as MockResponses
 from offbook.workflows.loop_tools import RunResult as RunResult
-from offbook.workflows.loop_tools import record as record
-from offbook.workflows.loop_tools import replay as replay
+from offbook.workflows.loop_tools import read_limits as read_limits
 from offbook.workflows.loop_tools import run as run
 from offbook.workflows.presets import DEFAULT_HATS as DEFAULT_HATS
 from offbook.workflows.presets import FLAT_KEYS as FLAT_KEYS

@@ -16,8 +16,9 @@ import codecs
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
@@ -57,7 +58,7 @@ GRACE_SECONDS = 3.0  # for an agent to stop its processes after its deadline
 STALE_LIMIT = 3  # identical events in a row
 ABANDON_LIMIT = 3  # times that one task is blocked
 THRASHING_LIMIT = 3  # abandoned tasks that are dispatched again
-MALFORMED_LIMIT = 3  # unreadable lines of an event file in a row
+MALFORMED_LIMIT = 3  # unreadable events in a row
 COMPLEXITY_LIMIT = 10.0
 EXIT_CODE = "exit_code"  # the category of an error that only fails the iteration: of a mock
 SUMMARY = "iteration.summary"  # an agent reports its cost in `cost_usd`
@@ -72,7 +73,10 @@ REQUIRED_EVIDENCE = {
 CONTROL_FOLDER = ".ralph"
 EVENT_FILES = (".ralph/events.jsonl", ".agent/events.jsonl")
 CURRENT_EVENTS = ".ralph/current-events"  # contains the path of one more event file
-STOP_REQUESTED, RESTART_REQUESTED = ".ralph/stop-requested", ".ralph/restart-requested"
+REQUEST_FILES = {
+    "Stopped": ".ralph/stop-requested",
+    "RestartRequested": ".ralph/restart-requested",
+}
 TASK_FILE = ".ralph/agent/tasks.jsonl"
 CURRENT_LOOP = ".ralph/current-loop-id"
 SCRATCHPAD = ".agent/scratchpad.md"
@@ -329,7 +333,7 @@ class HatLoop:
 class _EventLine(msgspec.Struct, frozen=True):
     """A line of an event file."""
 
-    topic: str
+    topic: Annotated[str, msgspec.Meta(pattern=r"\S")]
     payload: Any = None
     target: str | None = None
 
@@ -401,9 +405,12 @@ class _LoopRun:
     def _stop_reason(self, iterations: int, seconds: float) -> str | None:
         """Return the reason to stop now, if any; a completed loop comes before every limit."""
         limits = self._limits
-        controlled = (
-            self._cwd / CONTROL_FOLDER
-        ).is_dir()  # otherwise the two requests cannot exist
+        # Without the folder, the two requests cannot exist.
+        controlled = (self._cwd / CONTROL_FOLDER).is_dir()
+        requested = [
+            (controlled and (self._cwd / name).exists(), reason)
+            for reason, name in REQUEST_FILES.items()
+        ]
         conditions = (
             (self._completed, "CompletionPromise"),
             (self._cancelled, "Cancelled"),
@@ -416,8 +423,7 @@ class _LoopRun:
             (self._redispatched >= THRASHING_LIMIT, "LoopThrashing"),
             (self._malformed >= MALFORMED_LIMIT, "ValidationFailure"),
             (self._repeats >= STALE_LIMIT, "LoopStale"),
-            (controlled and (self._cwd / STOP_REQUESTED).exists(), "Stopped"),
-            (controlled and (self._cwd / RESTART_REQUESTED).exists(), "RestartRequested"),
+            *requested,
             (not controlled and not self._cwd.is_dir(), "WorkspaceGone"),
         )
         return next((reason for holds, reason in conditions if holds), None)
@@ -457,7 +463,12 @@ class _LoopRun:
         # 5. Events come from tags in the output and from the event files. Each is published after
         #    two checks: may this hat publish the topic, and does it have the evidence for it.
         scanned = turn.scanned
-        events = [BusEvent(tag.topic, tag.payload, hat, tag.target) for tag in scanned.tags]
+        events: list[BusEvent] = []
+        for tag in scanned.tags:
+            if tag.topic.strip():
+                events.append(BusEvent(tag.topic, tag.payload, hat, tag.target))
+            else:
+                self._report_malformed({"error": "a tag with an empty topic"})
         events += self._read_event_files(hat)
         promise = self._limits.completion_promise
         promised = scanned.ends_with(promise)
@@ -600,16 +611,22 @@ class _LoopRun:
                     row = convert(parse_json(line), _EventLine)
                     event = BusEvent(row.topic, payload_text(row.payload), hat, row.target)
                 except OffbookError as error:
-                    # Agents write these lines: a broken one is counted, not raised.
-                    self._malformed += 1
-                    details = {"line": number, "error": f"Line {number}: {error}"}
-                    self._hub.emit("event.malformed", details)
+                    self._report_malformed({"line": number, "error": f"Line {number}: {error}"})
                 else:
                     self._malformed = 0
                     events.append(event)
         return events
 
+    def _report_malformed(self, details: dict[str, Any]) -> None:
+        """Count an event that cannot be read: the agent wrote it, so it is not raised."""
+        self._malformed += 1
+        self._hub.emit("event.malformed", details)
+
     def _terminate(self, reason: str, iterations: int, seconds: float) -> LoopOutcome:
+        if reason in REQUEST_FILES:
+            # As Ralph does: the request would end the next loop in this folder, too.
+            with suppress(OSError):
+                (self._cwd / REQUEST_FILES[reason]).unlink()
         outcome = LoopOutcome(reason, iterations, seconds)
         end = TerminationData(reason, iterations, round(seconds, 3), outcome.exit_code)
         self._hub.emit_data(end)

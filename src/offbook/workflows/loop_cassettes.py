@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from offbook.checks.expected_files import list_files, read_small_text
+from offbook.checks.expected_files import MAX_TEXT_SIZE, capture_snapshot, read_small_text
 from offbook.errors import RunError, UsageError, did_you_mean
 from offbook.exchange.model import ModelSource
 from offbook.files import write_atomic
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 WORKSPACE_ROOT = "WORKSPACE"  # replaces the path of the workspace in a cassette
 DEFAULT_ITERATIONS = 10
+MAX_NAMES = 10  # of files in a warning
 
 
 def cassette_path(workspace: Workspace, name: str) -> Path:
@@ -57,24 +58,41 @@ def find_cassette(workspace: Workspace, name: str) -> Path:
 
 
 class TurnRecorder:
-    """Records each turn of the loop, with the files that it changed."""
+    """Records each turn of the loop, with the files that it changed.
+
+    A cassette contains small texts only. Another new file is left out, with a warning: an
+    assertion on it fails in a replay. Another changed file is an error, since a replay would keep
+    its old text.
+    """
 
     def __init__(self, recording: Recording, folder: Path) -> None:
         self._recording = recording
         self._folder = folder
-        self._files = _read_files(folder)
+        self._files = capture_snapshot(folder).files
+        self._left_out: set[str] = set()
 
     def __call__(self, turn: AgentTurn) -> None:
         """Record a turn."""
         if turn.truncated:
             raise RunError("the agent wrote too much output to be recorded", hint="print less")
-        # Compared as texts: an agent may write a file twice, or write the same text again.
-        before, self._files = self._files, _read_files(self._folder)
-        changed: dict[str, str | None] = {
-            name: self._files.get(name)
-            for name in sorted(before.keys() | self._files.keys())
-            if before.get(name) != self._files.get(name)
-        }
+        # Compared by content: an agent may write a file twice, or write the same text again.
+        before, self._files = self._files, capture_snapshot(self._folder).files
+        changed: dict[str, str | None] = {}
+        for name in sorted(before.keys() | self._files.keys()):
+            if before.get(name) == self._files.get(name):
+                continue
+            text = read_small_text(self._folder / name)
+            if text is not None or name not in self._files:
+                changed[name] = text
+            elif name not in before or name in self._left_out:
+                self._left_out.add(name)
+            else:
+                raise RunError(
+                    f"the change of {name} cannot be recorded: it is now not a text of up to "
+                    f"{MAX_TEXT_SIZE >> 20} MiB",
+                    hint="fix: let the agent write a new file instead, and keep this one",
+                )
+        self._left_out -= changed.keys()
         response = RecordedResponse(
             output=turn.output,
             exit_code=turn.exit_code,
@@ -85,11 +103,14 @@ class TurnRecorder:
         )
         self._recording.record_output(turn.prompt, response, hat=turn.hat)
 
-
-def _read_files(folder: Path) -> dict[str, str]:
-    """Return the small text files of a folder; a cassette cannot contain any others."""
-    texts = ((name, read_small_text(path)) for name, path in list_files(folder))
-    return {name: text for name, text in texts if text is not None}
+    def warnings(self) -> list[str]:
+        """Return a warning that names the new files without a place in the cassette."""
+        if not self._left_out:
+            return []
+        names = sorted(self._left_out)
+        others = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+        fact = f"not in the cassette, which has texts of up to {MAX_TEXT_SIZE >> 20} MiB only"
+        return [f"{fact}: {', '.join(names[:MAX_NAMES])}{others}"]
 
 
 class CassetteAgent:

@@ -1,13 +1,11 @@
-"""The tools `run`, `record` and `replay`: an agent loop works on a task in a workspace.
+"""The tool `run`: an agent loop works on a task in a workspace.
 
     result = await run("flow", "Add error handling", mock_responses=["LOOP_COMPLETE"])
     result.exit_code, result.termination_reason        # 0, "CompletionPromise"
 
 The loop is the subject of a rehearsal. Its trace is the `session.jsonl` of the workspace, outside
-of the agent's folder, and the result is read from there. `record` runs a real agent and stores its
-answers in a cassette of the workspace; `replay` answers from that cassette and starts no agent.
-
-Cassettes are imported inside the functions that need them: a mocked run starts sooner without.
+of the agent's folder, and the result is read from there. `record` and `replay` are in
+`cassette_tools.py`: a mocked run starts sooner without.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ from offbook.errors import (
 )
 from offbook.exchange.model import Usage
 from offbook.files import convert
-from offbook.runs.agents import BACKENDS, BackendConfig, NullSource, open_backend
+from offbook.runs.agents import BackendConfig, NullSource, open_backend
 from offbook.runs.rehearsal import Rehearsal
 from offbook.runs.run import AwaitableResult, sync_or_async
 from offbook.secrets import excerpt, extra_secrets, hide_secrets
@@ -45,7 +43,6 @@ from offbook.trace.reader import Trace
 from offbook.workflows.hat_loop import (
     EVENT_FILES,
     EXIT_CODE,
-    SCRATCHPAD,
     SUMMARY,
     AgentTurn,
     HatLoop,
@@ -63,6 +60,8 @@ if TYPE_CHECKING:
 
 ORCHESTRATORS = ("ralph",)
 PROMPT_PREVIEW = 80
+# The limits without an argument and without a configuration.
+MAX_ITERATIONS, MAX_RUNTIME_SECS = 5, 300.0
 EXAMPLE = '[{"output": "…\\nLOOP_COMPLETE"}]'
 
 Progress = Callable[[float, float | None, str], None]
@@ -73,7 +72,7 @@ class RunLimits(msgspec.Struct, frozen=True):
     """The maximum number of iterations and of seconds of a run, and the faults in it."""
 
     iterations: int
-    seconds: float = 300.0
+    seconds: float
     faults: Faults | None = None
 
     def __post_init__(self) -> None:
@@ -96,6 +95,24 @@ class LoopResult(AwaitableResult, frozen=True):
     stderr: str
     error: str = ""
     warnings: tuple[str, ...] = ()
+
+
+def read_limits(
+    workspace: Workspace,
+    max_iterations: int | None,
+    max_runtime_secs: float | None,
+    *,
+    default_iterations: int = MAX_ITERATIONS,
+    faults: Faults | None = None,
+) -> RunLimits:
+    """Return the limits of a run: its arguments, then the configuration, then the defaults."""
+    defaults = {"max_iterations": default_iterations, "max_runtime_seconds": MAX_RUNTIME_SECS}
+    configured = read_preset(workspace.info.config, limits=defaults).event_loop
+    return RunLimits(
+        configured.max_iterations if max_iterations is None else max_iterations,
+        configured.max_runtime_seconds if max_runtime_secs is None else max_runtime_secs,
+        faults,
+    )
 
 
 def make_loop(
@@ -334,8 +351,8 @@ async def run(  # noqa: PLR0913 - the parameters of the tool
     command: Sequence[str] = (),
     playbook: str = "",
     cassette: str = "",
-    max_iterations: int = 5,
-    max_runtime_secs: float = 300.0,
+    max_iterations: int | None = None,
+    max_runtime_secs: float | None = None,
     env: Mapping[str, str] | None = None,
     mock_responses: Sequence[Any] | None = None,
     faults: Mapping[str, Any] | Sequence[str] | None = None,
@@ -357,7 +374,7 @@ async def run(  # noqa: PLR0913 - the parameters of the tool
         from offbook.determinism.faults import parse_faults  # few runs have faults
 
         plan = parse_faults(faults)
-    limits = RunLimits(max_iterations, max_runtime_secs, plan)
+    limits = read_limits(workspace, max_iterations, max_runtime_secs, faults=plan)
     if faults and not orchestrator and backend in {"mock", "replay"}:
         raise UsageError(
             f"faults have no effect on the backend {backend!r}: its answers need no model",
@@ -386,6 +403,8 @@ async def run(  # noqa: PLR0913 - the parameters of the tool
 
         agent: Subject = CassetteAgent(workspace, cassette)
         agent.prepare(task)
+        iterations = agent.iterations if max_iterations is None else max_iterations
+        limits = read_limits(workspace, iterations, max_runtime_secs)
     else:
         config = BackendConfig(backend, tuple(command), dict(env or {}), playbook)
         agent, source = open_backend(config, workspace.path)
@@ -404,167 +423,3 @@ def _find_orchestrator(
     from offbook.subjects.clis.clients import Ralph  # a client that few runs need
 
     return Ralph(max_iterations=limits.iterations, deadline=limits.seconds, env=env)
-
-
-class RecordResult(AwaitableResult, frozen=True):
-    """A recorded cassette, and the end of its run."""
-
-    cassette_path: str
-    cassette_name: str
-    interactions: int
-    total_tokens: int
-    cost_dollars: float | None
-    duration_secs: float
-    exit_code: int
-    termination_reason: str
-    session_file: str
-    error: str = ""
-    warnings: tuple[str, ...] = ()
-
-
-@sync_or_async
-async def record(  # noqa: PLR0913 - the parameters of the tool
-    workspace_id: str,
-    cassette_name: str,
-    task: str,
-    backend: str,
-    *,
-    command: Sequence[str] = (),
-    playbook: str = "",
-    max_iterations: int = 10,
-    max_runtime_secs: float = 300.0,
-    redactions: Mapping[str, Any] | None = None,
-    env: Mapping[str, str] | None = None,
-    replace: bool = False,
-    progress: Progress | None = None,
-) -> RecordResult:
-    """Run the loop with a real agent and record a cassette in the workspace."""
-    from offbook.sources.cassette.recording import Recording
-    from offbook.workflows.loop_cassettes import WORKSPACE_ROOT, TurnRecorder, cassette_path
-
-    workspace = Workspaces().find(workspace_id)
-    require_known("no backend that can be recorded:", backend, BACKENDS)
-    path = cassette_path(workspace, cassette_name)
-    limits = RunLimits(max_iterations, max_runtime_secs)
-    config = BackendConfig(backend, tuple(command), dict(env or {}), playbook)
-    agent, source = open_backend(config, workspace.path)
-    # Everything that a replay needs to repeat the run: the agent for unrecorded prompts, the
-    # limits, and the scratchpad, which is part of the first prompt.
-    metadata: dict[str, Any] = {"backend": backend}
-    if command:
-        metadata["command"] = list(command)
-    metadata["max_iterations"] = max_iterations
-    scratchpad = workspace.resolve(SCRATCHPAD)
-    if scratchpad.is_file():
-        metadata["scratchpad"] = scratchpad.read_text("utf-8")
-    with extra_secrets(config.env):
-        recording = Recording(
-            NullSource(),  # the agent answers; the recording stores its output
-            path,
-            redactions=redactions,
-            roots={WORKSPACE_ROOT: workspace.path},
-            backend=backend,
-            task=task,
-            replace=replace,
-        )
-        existed = path.is_file()
-        try:
-            loop = make_loop(workspace, limits, agent, TurnRecorder(recording, workspace.path))
-            result = await run_loop(workspace, task, loop, limits, source, progress)
-            metadata["termination_reason"] = result.termination_reason
-        except BaseException:
-            recording.interrupted = True
-            raise
-        finally:
-            # An empty or interrupted recording never replaces an existing cassette.
-            summary = recording.summary()
-            if summary.interactions and not (existed and summary.interrupted):
-                recording.close(metadata)
-            else:
-                recording.discard()
-    if not summary.interactions:
-        raise RunError("nothing was recorded: the agent never answered", hint=result.error)
-    return RecordResult(
-        summary.cassette_path,
-        cassette_name,
-        summary.interactions,
-        summary.total_tokens,
-        summary.cost_dollars,
-        summary.duration_secs,
-        result.exit_code,
-        result.termination_reason,
-        result.session_file,
-        result.error,
-        result.warnings,
-    )
-
-
-class ReplayResult(AwaitableResult, frozen=True):
-    """The result of a replay, with the counts of replayed and unused interactions."""
-
-    exit_code: int
-    termination_reason: str
-    iterations: int
-    interactions_replayed: int
-    interactions_passthrough: int
-    cost_dollars: float | None
-    session_file: str
-    interactions_unused: int = 0
-    drifted: int = 0
-    error: str = ""
-    warnings: tuple[str, ...] = ()
-
-
-@sync_or_async
-async def replay(  # noqa: PLR0913 - the parameters of the tool
-    workspace_id: str,
-    cassette_name: str,
-    task: str,
-    *,
-    strict: bool = True,
-    allow_passthrough: bool = False,
-    backend: str = "",
-    command: Sequence[str] = (),
-    playbook: str = "",
-    env: Mapping[str, str] | None = None,
-    redactions: Mapping[str, Any] | None = None,
-    max_iterations: int | None = None,
-    max_runtime_secs: float = 300.0,
-    progress: Progress | None = None,
-) -> ReplayResult:
-    """Run the loop with recorded answers; no agent is started and no model is called.
-
-    With allow_passthrough, unrecorded prompts go to the agent that was recorded, or to `backend`.
-    """
-    from offbook.workflows.loop_cassettes import CassetteAgent
-
-    workspace = Workspaces().find(workspace_id)
-    recorded = CassetteAgent(workspace, cassette_name, strict=strict, redactions=redactions)
-    recorded.prepare(task)
-    source: ModelSource | None = None
-    if allow_passthrough:
-        config = BackendConfig(backend, tuple(command), dict(env or {}), playbook)
-        source = recorded.allow_passthrough(config)
-    elif backend or command or playbook:
-        raise UsageError("a replay starts no agent", hint="fix: allow_passthrough=True")
-    limits = RunLimits(max_iterations or recorded.iterations, max_runtime_secs)
-    turns: list[AgentTurn] = []
-    with extra_secrets(env or {}):
-        loop = make_loop(workspace, limits, recorded, turns.append)
-        result = await run_loop(workspace, task, loop, limits, source, progress)
-    summary = recorded.summary()
-    # A replayed answer costs nothing; one unknown cost makes the sum unknown.
-    costs = [turn.cost_usd for turn in turns]
-    return ReplayResult(
-        result.exit_code,
-        result.termination_reason,
-        result.iterations,
-        summary.interactions_replayed,
-        summary.interactions_passthrough,
-        None if None in costs else sum(cast("list[float]", costs)),
-        result.session_file,
-        summary.interactions_unused,
-        summary.drifted,
-        result.error,
-        result.warnings,
-    )

@@ -138,8 +138,11 @@ def read_preset(
     path: Path | str = "config",
     text: str = "",
     at: str = "$",
+    limits: Mapping[str, float] | None = None,
 ) -> Preset:
     """Return a preset from a file or a dict; without hats, those of a planner and a builder.
+
+    `limits` are those of the `event_loop` that the preset does not have.
 
     A dict may come from a document: `path`, `text` and its location `at` are for errors. In a
     document, an unknown key is an error if it resembles a known one, otherwise a warning.
@@ -169,7 +172,7 @@ def read_preset(
                     OffbookWarning,
                     stacklevel=2,
                 )
-    preset = convert(_normalize(value), Preset, path=path, text=text, at=at)
+    preset = convert(_normalize(value, limits or {}), Preset, path=path, text=text, at=at)
     hats = DEFAULT_HATS if preset.hats is None else preset.hats
     return msgspec.structs.replace(preset, hats=hats)
 
@@ -199,7 +202,7 @@ def _find_intended(key: str, known: Iterable[str]) -> str:
     return next(iter([*get_close_matches(key, known, n=1, cutoff=0.8), *shortened]), "")
 
 
-def _normalize(preset: Any) -> Any:
+def _normalize(preset: Any, limits: Mapping[str, float]) -> Any:
     """Return a preset of any version in the newest layout."""
     if not isinstance(preset, Mapping):
         return preset
@@ -207,7 +210,7 @@ def _normalize(preset: Any) -> Any:
     event_loop = _without_nulls(fields.get("event_loop", {}))
     if isinstance(event_loop, dict):
         flat = {FLAT_KEYS[name]: fields[name] for name in FLAT_KEYS if name in fields}
-        fields["event_loop"] = {**cast("dict[str, Any]", event_loop), **flat}
+        fields["event_loop"] = {**limits, **cast("dict[str, Any]", event_loop), **flat}
     if isinstance(fields.get("hats"), dict):
         fields["hats"] = {name: _without_nulls(hat) for name, hat in fields["hats"].items()}
     return fields

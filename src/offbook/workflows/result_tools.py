@@ -31,6 +31,7 @@ from offbook.options import Count, decode, require_some
 from offbook.runs.agents import JudgeConfig
 from offbook.runs.run import AwaitableResult, sync_or_async
 from offbook.secrets import extra_secrets, outgoing
+from offbook.sources.cassette.cassette_file import journal_path
 from offbook.sources.cassette.recording import Recording
 from offbook.trace.agent_output import join_output
 from offbook.trace.events import PUBLISH, REQUEST, Verdict
@@ -106,8 +107,8 @@ async def benchmark(  # noqa: PLR0913 - the parameters of the tool
     backend: str = "mock",
     command: Sequence[str] = (),
     playbook: str = "",
-    max_iterations: int = 5,
-    max_runtime_secs: float = 300.0,
+    max_iterations: int | None = None,
+    max_runtime_secs: float | None = None,
     env: Mapping[str, str] | None = None,
     mock_responses: Sequence[Any] | None = None,
     save_baseline: str = "",
@@ -152,7 +153,8 @@ async def benchmark(  # noqa: PLR0913 - the parameters of the tool
         core.read_spending(workspace.recorded_session, spent)
         if number:  # the first run is a warm-up
             requests = spent.requests or None
-            samples.append(core.Sample(requests, spent.tokens, spent.cost_usd, wall, cpu))
+            tokens, cost = spent.known("tokens"), spent.known("cost_usd")
+            samples.append(core.Sample(requests, tokens, cost, wall, cpu))
         if progress is not None:
             progress(number, repeat, f"run {number} of {repeat}")
     same = stored is None or stored.machine == core.machine_name()
@@ -242,8 +244,8 @@ async def chaos(  # noqa: PLR0913 - the parameters of the tool
     backend: str = "playbook",
     command: Sequence[str] = (),
     playbook: str = "",
-    max_iterations: int = 5,
-    max_runtime_secs: float = 300.0,
+    max_iterations: int | None = None,
+    max_runtime_secs: float | None = None,
     env: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> ChaosResult:
@@ -358,6 +360,7 @@ async def evaluate(  # noqa: PLR0913 - the parameters of the tool
         built = config.build(workspace.path / CASSETTES)
         if record:
             path = cassette_path(workspace, record)
+            stack.enter_context(workspace.writes_own(path, journal_path(path)))
             # Recorded behind the trace, so a replay emits the same requests.
             recording = Recording(built.source, path, roots={WORKSPACE_ROOT: workspace.path})
             built = msgspec.structs.replace(built, source=stack.enter_context(recording))

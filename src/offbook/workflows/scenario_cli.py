@@ -24,17 +24,17 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, Protocol, TypeVar
 
 import click
 import msgspec
 
 from offbook.checks.assertion import parse_assertion
 from offbook.cli_options import FILE_PATH, json_option, live_options, print_json
-from offbook.errors import FormatError, OffbookError, UsageError
+from offbook.errors import FormatError, OffbookError, UsageError, require_known
 from offbook.files import (
     convert,
     copy_atomic,
@@ -47,9 +47,10 @@ from offbook.files import (
 )
 from offbook.options import require_some
 from offbook.reports.report import Attempt, Case, Suite, collect_suite
+from offbook.runs.agents import BACKENDS
 from offbook.trace.events import FileLine
 from offbook.trace.reader import Trace
-from offbook.workflows.loop_tools import record, run
+from offbook.workflows.loop_tools import ORCHESTRATORS, MockResponses, run
 from offbook.workflows.presets import read_preset
 from offbook.workflows.tools import (
     CheckResult,
@@ -95,8 +96,8 @@ class RunStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     command: tuple[str, ...] = ()
     playbook: str = ""
     cassette: str = ""
-    max_iterations: int = 5
-    max_runtime_secs: float = 300.0
+    max_iterations: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    max_runtime_secs: Annotated[float, msgspec.Meta(gt=0)] | None = None
     env: dict[str, str] = {}
     mock_responses: list[Any] = []
     faults: dict[str, Any] | list[str] | None = None
@@ -172,24 +173,43 @@ def read_scenario(path: Path) -> Scenario:
             hint="a scenario without assertions cannot pass",
         )
     preset = read_preset(scenario.setup.config, path=path, text=text, at="$.setup.config")
+
+    @contextmanager
+    def located(at: str) -> Generator[int]:
+        """Yield the line of a part, and add it to the errors of that part."""
+        line = find_line(text, at)
+        try:
+            yield line or 0
+        except UsageError as error:
+            raise FormatError(error.what, path=path, line=line, hint=error.hint) from error
+
+    # The parts are decoded here only to check them; the run decodes them again.
     if scenario.run.faults is not None:
         from offbook.determinism.faults import parse_faults  # few scenarios have faults
 
-        try:
+        with located("$.run.faults"):
             parse_faults(scenario.run.faults)
-        except UsageError as error:
-            line = find_line(text, "$.run.faults")
-            raise FormatError(error.what, path=path, line=line, hint=error.hint) from error
+    names = {"backend": ("mock", "replay", *BACKENDS), "orchestrator": ("", *ORCHESTRATORS)}
+    for key, known in names.items():
+        with located(f"$.run.{key}"):
+            require_known(f"unknown {key}", getattr(scenario.run, key), known)
+    responses = scenario.run.mock_responses
+    if scenario.run.backend == "mock" and not (responses or scenario.run.cassette):
+        with located("$.run"):
+            MockResponses(responses)
+    for number, raw in enumerate(responses):
+        with located(f"$.run.mock_responses[{number}]"):
+            MockResponses([raw])
     places: list[FileLine] = []
-    # Assertions are decoded here only to check them; the run decodes them again.
     for number, raw in enumerate(scenario.assertions):
-        line = find_line(text, f"$.assert[{number}]")
-        places.append(FileLine(str(path), line or 0))
-        try:
-            parse_assertion(raw)
+        with located(f"$.assert[{number}]") as line:
+            places.append(FileLine(str(path), line))
+            assertion = parse_assertion(raw)
             refuse_unknown_hat(raw, preset)
-        except UsageError as error:
-            raise FormatError(error.what, path=path, line=line, hint=error.hint) from error
+        if scenario.snapshots:
+            from offbook.workflows.snapshot_tools import check_approved
+
+            check_approved(path.parent / scenario.snapshots, assertion)
 
     def sibling(name: str) -> str:
         # A name without a file may be something else: a provider, a cassette of the workspace.
@@ -272,6 +292,7 @@ class ScenarioResult(msgspec.Struct, frozen=True, kw_only=True):
     reports: list[str] = []
     session: str = ""
     suite: Suite | None = None
+    warnings: tuple[str, ...] = ()
 
 
 class AttemptFailure(msgspec.Struct, frozen=True):
@@ -386,6 +407,7 @@ async def run_scenario(
         reports=last.reports,
         session=last.session,
         suite=suite,
+        warnings=last.warnings,
     )
 
 
@@ -397,6 +419,7 @@ class _Attempt(msgspec.Struct):
     reports: list[str] = []
     session: str = ""
     suite: Suite | None = None
+    warnings: tuple[str, ...] = ()
 
 
 async def _run_attempt(
@@ -407,7 +430,8 @@ async def _run_attempt(
     workspace_id = f"{slug(scenario.name)}-{uuid.uuid4().hex[:8]}"
     attempt = _Attempt()
     try:
-        setup(workspace_id, **msgspec.structs.asdict(scenario.setup))
+        made = setup(workspace_id, **msgspec.structs.asdict(scenario.setup))
+        attempt.warnings = made.warnings
     except OffbookError as error:
         return attempt, AttemptFailure("error", str(error))
     try:
@@ -417,6 +441,7 @@ async def _run_attempt(
 
             copy_approved(Path(scenario.snapshots), workspace)
         outcome = await _run_loop(scenario, workspace, recording=recording)
+        attempt.warnings += outcome.warnings
         approved = scenario.snapshots or "FOLDER, with `snapshots: FOLDER` in the scenario"
         attempt.checked = check(
             workspace_id, scenario.assertions, approved=approved, places=scenario.places
@@ -469,6 +494,8 @@ class RunOutcome(Protocol):
     def session_file(self) -> str: ...
     @property
     def error(self) -> str: ...
+    @property
+    def warnings(self) -> tuple[str, ...]: ...
 
 
 async def _run_loop(scenario: Scenario, workspace: Workspace, *, recording: bool) -> RunOutcome:
@@ -488,12 +515,16 @@ async def _run_loop(scenario: Scenario, workspace: Workspace, *, recording: bool
             raise UsageError(
                 "missing agent to record", hint="run.backend names it, and run.cassette the file"
             )
+        from offbook.workflows.cassette_tools import record  # for recordings only
+
         # Recorded in the workspace first: a failed recording leaves the old cassette.
         recorded = await record(workspace.id, cassette.stem, **options)
-        copy_atomic(inside, cassette)
+        if not recorded.error:
+            copy_atomic(inside, cassette)
         return recorded
     try:
-        copy_atomic(cassette, inside)
+        with workspace.writes_own(inside):
+            copy_atomic(cassette, inside)
     except FileNotFoundError as error:
         raise UsageError(
             "cassette not found",
@@ -596,6 +627,8 @@ def run_scenario_files(
         )
         for line in result.error.splitlines():
             click.echo(f"    {line}", err=as_json)
+        for warning in result.warnings:
+            click.echo(f"offbook: {result.name}: {warning}", err=True)
         if result.session and not result.passed:
             click.echo(f"    session: {result.session}", err=as_json)
 

@@ -17,6 +17,7 @@ from offbook.checks.expected_files import (
     PendingChange,
     Review,
     ReviewResult,
+    Snapshot,
     SnapshotDiff,
     capture_snapshot,
     compare_snapshots,
@@ -26,13 +27,16 @@ from offbook.checks.expected_files import (
     redact_snapshot,
     update_goldens,
 )
-from offbook.errors import UsageError, did_you_mean
-from offbook.files import copy_atomic, write_atomic
+from offbook.errors import OffbookError, UsageError, did_you_mean
+from offbook.files import copy_atomic, read_document, resolve_within, write_atomic
 from offbook.trace.redaction import Redaction
 from offbook.workflows.workspace import CURRENT, NAME_PATTERN, Workspace, Workspaces
 
 if TYPE_CHECKING:
+    from offbook.checks.assertion import Assertion
+    from offbook.checks.context import CheckContext
     from offbook.checks.run_assertions import SnapshotMatches
+    from offbook.trace.events import Verdict
 
 
 class SnapshotResult(msgspec.Struct, frozen=True):
@@ -97,6 +101,19 @@ def copy_approved(folder: Path, workspace: Workspace) -> None:
         copy_atomic(path, workspace.snapshots / path.name)
 
 
+def check_approved(folder: Path, assertion: Assertion) -> None:
+    """Raise a FormatError if the approved snapshot of an assertion is damaged.
+
+    A run reads a copy of it: its error would have another path.
+    """
+    from offbook.checks.run_assertions import SnapshotMatches
+
+    if isinstance(assertion, SnapshotMatches):
+        path = resolve_within(folder, f"{assertion.snapshot_id}.json")
+        if path.is_file():
+            read_document(path, Snapshot)
+
+
 def copy_pending(assertions: Iterable[object], workspace: Workspace, folder: Path) -> None:
     """Copy pending snapshots next to the approved ones, and remove those that now match.
 
@@ -141,6 +158,31 @@ def propose_snapshot(
     data = msgspec.json.encode(redact_snapshot(actual, redaction))
     write_atomic(path, msgspec.json.format(data))
     return path
+
+
+def add_proposal(
+    workspace: Workspace, raw: object, verdict: Verdict, location: str, context: CheckContext
+) -> Verdict:
+    """Store the actual files of a failed snapshot assertion, for a review or as approved."""
+    from offbook.checks.assertion import evaluate_all, parse_assertion
+    from offbook.checks.run_assertions import SnapshotMatches
+
+    try:
+        assertion = parse_assertion(raw)
+        if not isinstance(assertion, SnapshotMatches):
+            return verdict
+        if not NAME_PATTERN.match(assertion.snapshot_id):
+            return verdict
+        pending = propose_snapshot(workspace, assertion, holds=verdict.holds)
+    except (OffbookError, OSError):
+        return verdict  # the verdict has the same error
+    if pending is None:
+        return verdict
+    if update_goldens.get():
+        return evaluate_all([raw], context)[0]
+    message = f"{verdict.message}\nfix: offbook review {location}"
+    details = {**verdict.context, "pending": str(pending)}
+    return msgspec.structs.replace(verdict, message=message, context=details)
 
 
 # --- The review

@@ -14,26 +14,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
 
 from offbook.capability import load
 from offbook.determinism.faults import KINDS
-from offbook.errors import OffbookError, UsageError, require_known
+from offbook.errors import UsageError, require_known
 from offbook.files import convert, write_atomic
 from offbook.options import Count, decode
 from offbook.secrets import hide_secrets
-from offbook.trace.events import ITERATION, PROCESS_EXIT, RUN_START, VERDICT, FileLine, Verdict
+from offbook.trace.events import VERDICT, FileLine
 from offbook.trace.reader import Trace, raise_if_corrupt
 from offbook.workflows.presets import RALPH, read_preset
-from offbook.workflows.workspace import INITIAL, NAME_PATTERN, Workspace, Workspaces
+from offbook.workflows.workspace import INITIAL, Workspace, Workspaces
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from offbook.checks.context import CheckContext
     from offbook.reports.report import Report
     from offbook.trace.events import Event
     from offbook.workflows.presets import Preset
@@ -42,7 +40,6 @@ if TYPE_CHECKING:
 InspectFormat = Literal["json", "summary", "timeline"]
 INSPECT_FORMATS = ("json", "summary", "timeline")
 ReportFormat = Literal["junit", "tap", "tap13", "ctrf", "json"]
-END_ASSERTIONS = {"exit_code", "termination_reason"}  # they are about the end of a run
 REPORTS = {
     "junit": "offbook.reports.report:JUnitReport",
     "tap": "offbook.reports.report:TapReport",
@@ -58,6 +55,7 @@ class SetupResult(msgspec.Struct, frozen=True):
     workspace_path: str
     workspace_id: str
     created_files: list[str]
+    warnings: tuple[str, ...] = ()
 
 
 def setup(
@@ -72,7 +70,8 @@ def setup(
         convert(config, dict[str, Any], path="config")  # not the path of a file
     read_preset(config)  # reports an invalid configuration now, not when the loop runs
     workspaces = Workspaces()
-    workspaces.remove_stale()  # no other moment is certain to come: there is no daemon
+    # No other moment is certain to come: there is no daemon.
+    stale = workspaces.remove_stale(keep_cassettes=True)
     workspace, files = workspaces.create(
         workspace_id, fixtures=fixtures, config=config, scratchpad=scratchpad
     )
@@ -83,7 +82,8 @@ def setup(
         captured = capture_snapshot(workspace.path).files
         masked = {name: hide_secrets(text) for name, text in captured.items()}
         workspace.store_snapshot(INITIAL, Snapshot(masked))
-    return SetupResult(str(workspace.path), workspace_id, files)
+    removed = tuple(f"removed the workspace {name!r}: not used for a day" for name in stale)
+    return SetupResult(str(workspace.path), workspace_id, files, removed)
 
 
 class CheckedAssertion(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -119,10 +119,12 @@ def check(
 
     The verdicts are added to the session. A snapshot that does not match stays pending in the
     workspace, or in the folder of the `approved` snapshots. `places` are where the assertions are
-    written. An agent that crashed fails the check, unless an assertion is about the end of the run.
+    written. A loop that failed, an agent that crashed or did nothing fail the check, unless an
+    assertion expects an end without success.
     """
     from offbook.checks.assertion import evaluate_all
     from offbook.checks.context import CheckContext
+    from offbook.checks.run_assertions import judge_loop_end
     from offbook.trace.recorder import record_trace
 
     if not assertions:
@@ -136,16 +138,15 @@ def check(
         verdicts = evaluate_all(assertions, context)
         # An unreadable line may be the event that an assertion is about.
         raise_if_corrupt(context.faults, session)
-        location = approved or workspace.id
-        verdicts = [
-            _propose_snapshot(workspace, raw, verdict, location, context)
-            if verdict.check.startswith("snapshot_matches")
-            else verdict
-            for raw, verdict in zip(assertions, verdicts, strict=True)
-        ]
-        # The end of the agent is evidence: it is expected, or it fails the check.
-        if not any(verdict.check.partition(" ")[0] in END_ASSERTIONS for verdict in verdicts):
-            verdicts += _judge_agent_end(session)
+        for number, verdict in enumerate(verdicts):
+            if verdict.check.startswith("snapshot_matches"):
+                from offbook.workflows.snapshot_tools import add_proposal  # few checks have one
+
+                location = approved or workspace.id
+                verdicts[number] = add_proposal(
+                    workspace, assertions[number], verdict, location, context
+                )
+        verdicts += judge_loop_end(context, verdicts)
         with record_trace(session, append=True) as hub:
             for number, verdict in enumerate(verdicts):
                 hub.emit_verdict(verdict, places[number] if number < len(places) else None)
@@ -176,52 +177,6 @@ def refuse_unknown_hat(assertion: object, preset: Preset) -> None:
     hat = cast("dict[str, Any]", raw).get("hat")
     if isinstance(hat, str):
         require_known("unknown hat", hat, hats)
-
-
-def _judge_agent_end(session: Path) -> list[Verdict]:
-    """Return a failed verdict if a process of the loop's agent crashed, or was stopped."""
-    from offbook.subjects.process import describe_exit
-
-    iteration, ends = 0, list[str]()
-    for event in Trace(session):
-        if event.event == RUN_START and event.data.get("subject") != "loop":
-            return []  # the process is the loop itself, and has its own verdict
-        if event.event == ITERATION:
-            iteration = event.data["n"]
-        elif event.event == PROCESS_EXIT and (code := event.data.get("code")):
-            ends.append(f"the agent {describe_exit(code)} in iteration {iteration}")
-    if not ends:
-        return []
-    others = f", and in {len(ends) - 1} more" if len(ends) > 1 else ""
-    hint = "fix: expect it with an assertion on exit_code or termination_reason"
-    return [Verdict("agent_end", "fail", f"{ends[0]}{others}\n{hint}", "exit code 0", ends[0])]
-
-
-def _propose_snapshot(
-    workspace: Workspace, raw: object, verdict: Verdict, location: str, context: CheckContext
-) -> Verdict:
-    """Store the actual files of a failed snapshot assertion, for a review or as approved."""
-    from offbook.checks.assertion import evaluate_all, parse_assertion
-    from offbook.checks.expected_files import update_goldens
-    from offbook.checks.run_assertions import SnapshotMatches
-    from offbook.workflows.snapshot_tools import propose_snapshot
-
-    try:
-        assertion = parse_assertion(raw)
-        if not isinstance(assertion, SnapshotMatches):
-            return verdict
-        if not NAME_PATTERN.match(assertion.snapshot_id):
-            return verdict
-        pending = propose_snapshot(workspace, assertion, holds=verdict.holds)
-    except (OffbookError, OSError):
-        return verdict  # the verdict has the same error
-    if pending is None:
-        return verdict
-    if update_goldens.get():
-        return evaluate_all([raw], context)[0]
-    message = f"{verdict.message}\nfix: offbook review {location}"
-    details = {**verdict.context, "pending": str(pending)}
-    return msgspec.structs.replace(verdict, message=message, context=details)
 
 
 def inspect(
@@ -306,7 +261,8 @@ def report(
     )
     raise_if_corrupt(events.faults, session)  # a lost line may be a failed verdict
     path = workspace.resolve(output_path or f"reports/{format}.{renderer.suffix}")
-    write_atomic(path, renderer.render(suite))
+    with workspace.writes_own(path):
+        write_atomic(path, renderer.render(suite))
     return ReportResult(
         str(path),
         format,
@@ -393,8 +349,10 @@ PARAMETERS = {
     "judge_preset": "A preset file whose hat `judge` has instructions for the judge.",
     "from_baseline": "Compare with the baseline of this name; needs at least 8 runs.",
     "limit": "The maximum number of records.",
-    "max_iterations": "The maximum number of iterations.",
-    "max_runtime_secs": "The maximum duration of the run in seconds.",
+    "max_iterations": "The maximum number of iterations. Default: that of the configuration, "
+    "otherwise 5, or 10 to record; of a replay, that of the recording.",
+    "max_runtime_secs": "The maximum duration of the run in seconds. Default: that of the "
+    "configuration, otherwise 300.",
     "min_effect_percent": "Percent that a figure must grow to be worse.",
     "mock_responses": "Scripted answers of the agent, one for each iteration: the first unused one "
     'that matches. Publish an event with <event topic="build.task">text</event>: its topic '

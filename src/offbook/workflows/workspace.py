@@ -10,6 +10,7 @@ works in a subfolder; the evidence of its runs is outside of it:
     flow/files/           the folder of the agent
     flow/session.jsonl    the trace of the last run; of earlier runs: session-1.jsonl, …
     flow/snapshots/       the snapshots of its files
+    flow/own_files/       the digests of the cassettes and reports that Offbook wrote there
     flow/workspace.json   the configuration
 """
 
@@ -22,19 +23,20 @@ import stat
 import tempfile
 import time
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path, PurePath
 from typing import Any
 
 import msgspec
 
-from offbook.checks.expected_files import Snapshot
-from offbook.errors import UsageError, did_you_mean
+from offbook.checks.expected_files import Snapshot, write_own_files
+from offbook.errors import FormatError, UsageError, did_you_mean
 from offbook.files import (
     check_relative_path,
     close_locked,
     convert,
+    read_document,
     resolve_within,
     try_lock,
     write_atomic,
@@ -97,6 +99,10 @@ class Workspace:
         """Return a path inside the agent's folder; one that leads out, also by a link, raises."""
         return resolve_within(self.path, relative, self.id)
 
+    def writes_own(self, *paths: Path) -> AbstractContextManager[None]:
+        """Note that Offbook writes these files in the agent's folder, not the agent."""
+        return write_own_files(self.path, *paths)
+
     def store_snapshot(self, name: str, snapshot: Snapshot) -> None:
         """Write a snapshot of the agent's folder."""
         # Indented, since approved snapshots are committed and reviewed.
@@ -110,7 +116,7 @@ class Workspace:
             raise UsageError(f"invalid snapshot name {name!r}")
         path = self.snapshots / f"{name}.json"
         if path.is_file():
-            return msgspec.json.decode(path.read_bytes(), type=Snapshot)
+            return read_document(path, Snapshot)
         if name == INITIAL:
             return Snapshot()  # a workspace without fixtures began empty
         names = [file.stem for file in path.parent.glob("*.json")]
@@ -197,8 +203,11 @@ class Workspaces:
                 folder = workspace.path if snapshot == name else workspace.snapshots
                 file = folder / snapshot
                 file.parent.mkdir(parents=True, exist_ok=True)
-                # newline="" keeps the line endings of the fixture.
-                file.write_text(text, encoding="utf-8", newline="")
+                # The cassettes of a setup are those that Offbook replays.
+                own = [file] if name.startswith(f"{CASSETTES}/") else []
+                with workspace.writes_own(*own):
+                    # newline="" keeps the line endings of the fixture.
+                    file.write_text(text, encoding="utf-8", newline="")
             (hidden / MARKER).write_bytes(msgspec.json.encode(info))
             if _has_only_sessions(path):
                 # Left by `cleanup --preserve-session`: numbered, so that no new session mixes in.
@@ -227,17 +236,23 @@ class Workspaces:
                 if names
                 else "no workspaces exist",
             )
-        return Workspace(path, msgspec.json.decode(marker.read_bytes(), type=WorkspaceInfo))
+        info = _read_info(path)
+        with suppress(OSError):
+            os.utime(marker)  # the time of the last use
+        return Workspace(path, info)
 
     def remove(self, workspace_id: str, *, preserve_session: bool = False) -> list[str]:
         """Remove a workspace and return the names of the files that were kept."""
         _validate_id(workspace_id)
         path = self.root / workspace_id
-        if path.is_dir() and not path.is_symlink() and not (path / MARKER).exists():
-            # The rest of a workspace: `create` refuses its name, so there is a way to remove it.
-            workspace = Workspace(path, WorkspaceInfo(workspace_id, 0, 0.0))
-        else:
+        try:
             workspace = self.find(workspace_id)
+        except UsageError:
+            if path.is_symlink() or not path.is_dir():
+                raise
+            # The marker is missing or damaged: `create` refuses the name of such a folder, so
+            # there is a way to remove it.
+            workspace = Workspace(path, WorkspaceInfo(workspace_id, 0, 0.0))
         keep = preserve_session and workspace.session.is_file()
         with workspace.lock():
             if not keep:
@@ -257,8 +272,8 @@ class Workspaces:
         path.rename(hidden / path.name)
         remove_tree(hidden)
 
-    def remove_stale(self) -> list[str]:
-        """Remove workspaces that are a day old and whose process has ended."""
+    def remove_stale(self, *, keep_cassettes: bool = False) -> list[str]:
+        """Remove workspaces that were not used for a day and whose process has ended."""
         for rest in [*self.root.glob(f"{REMOVING}*"), *self.root.glob(f"{MAKING}*")]:
             # Its process may still be at work on it.
             with suppress(OSError):
@@ -266,12 +281,27 @@ class Workspaces:
                     remove_tree(rest)
         removed: list[str] = []
         for name in self.ids():
-            workspace = self.find(name)
-            if _is_old(workspace.info.created) and not _is_alive(workspace.info.pid):
-                with suppress(UsageError):  # it is in use
+            folder = self.root / name
+            # It is in use, its marker is damaged, or another process removes it.
+            with suppress(UsageError, FileNotFoundError):
+                if not _is_old((folder / MARKER).stat().st_mtime):
+                    continue
+                if keep_cassettes and any((folder / FILES / CASSETTES).glob("*.yaml")):
+                    continue
+                if not _is_alive(_read_info(folder).pid):
                     self.remove(name)
                     removed.append(name)
         return removed
+
+
+def _read_info(folder: Path) -> WorkspaceInfo:
+    """Return the content of the marker file, or raise a FormatError with the way out."""
+    marker = folder / MARKER
+    try:
+        return read_document(marker, WorkspaceInfo)
+    except FormatError as error:
+        hint = f"fix: offbook workspace cleanup {folder.name}"
+        raise FormatError(error.what, path=marker, line=error.line, hint=hint) from error
 
 
 def _is_old(seconds: float) -> bool:

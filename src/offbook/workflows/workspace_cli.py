@@ -20,6 +20,7 @@ import click
 from click.core import ParameterSource
 
 from offbook.cli_options import (
+    FiniteFloat,
     describe_difference,
     json_option,
     live_options,
@@ -99,11 +100,11 @@ def _add_parameter(
     elif get_origin(hint) is Literal:
         options["type"] = click.Choice(get_args(hint))
     elif hint in {int, float}:
-        options["type"] = hint
+        options["type"] = FiniteFloat(0, min_open=True) if hint is float else hint
     elif get_origin(hint) is Mapping or hint == Sequence[Any]:
         options |= {"metavar": "VALUE", "help": f"{text} {VALUE_HELP}."}
     options["multiple"] = is_list or name == "redactions"
-    if hint in {int, float} and parameter.default is not parameter.empty:
+    if hint in {int, float} and isinstance(parameter.default, (int, float)):
         options["help"] = f"{text} Default: {parameter.default:g}."
     decorated = click.option(*names, name, **options)(callback)
     return preset_option(decorated) if name == "redactions" else decorated
@@ -624,7 +625,9 @@ Example:
 @click.argument("workspace_ids", metavar="ID…", nargs=-1)
 @click.option("--preserve-session", is_flag=True, help=PARAMETERS["preserve_session"])
 @click.option(
-    "--stale", is_flag=True, help="Remove those that are a day old and whose process has ended."
+    "--stale",
+    is_flag=True,
+    help="Remove those that were not used for a day and whose process has ended.",
 )
 @json_option
 def clean_up_workspaces(
