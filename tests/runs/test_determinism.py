@@ -53,6 +53,17 @@ assert:
 """
 
 
+# The third request has the system prompt of the first or of the second.
+HEADS = """
+import os, urllib.request, json
+url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+for system in ("plan", "code", ("plan", "code")[hash("x") % 2]):
+    messages = [{"role": "system", "content": system}, {"role": "user", "content": "Hi"}]
+    body = json.dumps({"model": "m", "messages": messages}).encode()
+    urllib.request.urlopen(urllib.request.Request(url, body))
+"""
+
+
 def script(tmp_path: Path, text: str, name: str = "agent.py") -> tuple[str, ...]:
     path = tmp_path / name
     path.write_text(text)
@@ -70,6 +81,7 @@ def test_a_deterministic_target_has_no_divergence(tmp_path: Path):
     "text, what, first, name",
     [
         (SETS, "event", "model.request", "agent.py"),
+        (HEADS, "event", "model.request", "agent.py"),
         (PRINTS, "stdout line", "[", "agent.py"),
         (EXITS, "exit code", "0", "agent.py"),
         (IN_PROCESS % f"return str({WORDS})", "event", "tool.result", "agent.py"),

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import socket
+from contextlib import suppress
+
+import openai
 import pytest
 
-from offbook import drive, say, when
-from offbook.errors import CheckFailed, ModelError, ScriptUnfinished
+from offbook import Mocks, drive, say, when
+from offbook.errors import CheckFailed, IsolationError, ModelError, ScriptUnfinished
 from offbook.runs import Rehearsal
 from offbook.trace import RUN_END
 from tests.runs.echo_subject import HELLO, Always, Echo
@@ -98,6 +102,43 @@ def test_a_run_before_the_first_fault_is_checked_as_one_without_faults():
     t = drive(Echo(requests=0), faults=["status@9"])
     with pytest.raises(ScriptUnfinished, match="playbook not fully consumed"):
         t.run(HELLO)
+    t.dispose()
+
+
+TWO_STEPS = when("Hello", [say("Hi!"), say("Again!")])
+
+
+@pytest.mark.parametrize("fault", ["status@1", "rate_limit@1", "reset@1", "slow@1"])
+def test_a_fault_that_the_agent_got_over_excuses_no_rest_of_the_script(fault: str):
+    t = drive(Echo(patient=True), faults=[fault])
+    with pytest.raises(ScriptUnfinished, match="playbook not fully consumed"):
+        t.run(TWO_STEPS)
+    t.dispose()
+
+
+def test_a_fault_that_the_agent_got_over_excuses_no_mock_that_is_left():
+    mocks = Mocks([{"text": "Hi!"}, {"text": "Again!"}])
+    t = drive(Echo(patient=True), source=mocks, faults=["status@1"])
+    t.run("Hello")
+    with pytest.raises(CheckFailed, match="never used"):
+        t.dispose()
+
+
+def refused_and_gave_up(_: str) -> str:
+    with suppress(OSError):
+        socket.create_connection(("192.0.2.1", 80))
+    try:
+        client = openai.OpenAI(api_key="none", max_retries=0)
+        client.responses.create(model="m", input="Hello")
+    except openai.APIError:
+        return "failed: APIConnectionError"
+    return ""
+
+
+def test_a_refused_connection_fails_a_run_that_a_fault_ended():
+    t = drive(refused_and_gave_up, faults=["reset@1"])
+    with pytest.raises(IsolationError, match=r"192\.0\.2\.1"):
+        t.run(TWO_STEPS)
     t.dispose()
 
 

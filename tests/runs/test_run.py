@@ -39,6 +39,14 @@ def test_the_output_of_a_function_is_its_return_value():
         assert rehearsal.run(HELLO).output == ["Hello."]
 
 
+class TurnOfDay(Turn, frozen=True): ...
+
+
+def test_a_turn_of_a_subclass_is_a_turn():
+    with session() as rehearsal:
+        assert rehearsal.run(HELLO, TurnOfDay("Bye", [say("See you.")])).output == "See you."
+
+
 def test_a_function_that_returns_nothing_has_no_output_although_the_script_says_something():
     with drive(returns_nothing) as rehearsal:
         run = rehearsal.run(HELLO)
@@ -174,6 +182,31 @@ def test_a_trace_that_the_agent_overwrites_does_not_change_the_run():
     assert run.results("bash")[0].text == "the real result"
     with pytest.raises(RunError, match="the trace was changed while the agent ran"):
         rehearsal.dispose()
+
+
+def test_the_events_of_several_names_are_in_the_order_of_the_run():
+    with session(mock_tools={"bash": "ok"}) as rehearsal:
+        run = rehearsal.run(when("List", [call("bash", {"command": "ls"}), say("Done.")]))
+    found = run.events.named("model.reply", "model.request", "model.reply")
+    assert found == [event for event in run.events.all if event in found]
+    assert [event.event for event in found] == ["model.request", "model.reply"] * 2
+
+
+def test_new_messages_are_counted_whether_or_not_the_requests_were_read_before():
+    twice = [call("bash", {"command": "ls"}), call("bash", {"command": "pwd"})]
+    with session(mock_tools={"bash": "ok"}) as rehearsal:
+        run = rehearsal.run(when("List", [twice, say("Done.")]))
+    counts = run.events.new_messages
+    assert counts == [1, 2]
+    assert counts == [len(event.data["new"]) for event in run.events.named("model.request")]
+    assert counts == run.events.new_messages
+
+
+def test_a_request_of_another_program_without_data_has_no_new_messages():
+    with drive(ask) as rehearsal:
+        rehearsal.hub.subscribe(lambda _: rehearsal.hub.emit("model.request"), "agent.start")
+        run = rehearsal.run(HELLO)
+    assert run.events.new_messages == [0, 1]
 
 
 def test_events_are_kept_as_they_were_when_they_were_emitted():

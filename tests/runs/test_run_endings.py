@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 from asyncio import CancelledError
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -185,6 +185,18 @@ def test_a_rehearsal_in_another_thread_sets_no_handler():
     thread.start()
     thread.join()
     assert handlers == [signal.SIG_DFL, signal.SIG_DFL]
+
+
+def test_a_rehearsal_of_another_thread_does_not_keep_this_one_from_setting_handlers():
+    stops: list[Callable[..., None]] = []
+    thread = threading.Thread(target=lambda: stops.append(watch_termination()))
+    thread.start()
+    thread.join()
+    stops.append(watch_termination())
+    handlers = [signal.getsignal(number) for number in SIGNALS]
+    for stop in stops:
+        stop()
+    assert signal.SIG_DFL not in handlers
 
 
 POOLED = ("asyncio_0", "asyncio-waitpid-0", "AnyIO worker thread", "ThreadPoolExecutor-0_0")

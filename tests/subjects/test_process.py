@@ -117,6 +117,19 @@ async def test_a_child_outside_the_group_is_killed_and_reported_as_leaked(
     assert not is_alive(pid)
 
 
+async def test_output_is_cut_before_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    value = "correcthorsebatterystaple4711"
+    monkeypatch.setenv("SHOP_API_KEY", value)
+    monkeypatch.setattr(process, "MAX_OUTPUT", 1000)
+    code = f"print('x' * 990 + ' {value[:9]}' + '{value[9:]}' + 'y' * 9000)"
+    hub, texts = Hub(), list[str]()
+    hub.subscribe(lambda event: texts.append(event.data["text"]), ["process.output"])
+    command, env = [sys.executable, "-c", code], isolated_env(tmp_path / "home")
+    result = await run_process(command, cwd=tmp_path, env=env, deadline=300, hub=hub)
+    assert result.truncated
+    assert (result.stdout, "".join(texts)) == ("x" * 990 + " ",) * 2
+
+
 async def test_output_beyond_the_limit_is_dropped_and_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

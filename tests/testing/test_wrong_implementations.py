@@ -1,6 +1,7 @@
 """The suites can fail: each rule is violated by at least one implementation."""
 
 import asyncio
+import gc
 import os
 import subprocess
 import sys
@@ -18,8 +19,9 @@ from offbook import Message, ModelSource, Reply, Request, ToolCall, ToolResult
 from offbook.errors import CheckFailed, ModelError
 from offbook.exchange import History
 from offbook.testing import SourceConformance, SubjectConformance
+from offbook.testing.conformance_suites import no_task_leaks
 from offbook.trace import TOOL_CALL, TOOL_RESULT
-from offbook.trace.events import EventData, ToolResultData
+from offbook.trace.events import EventData, ToolResultData, Verdict
 from offbook.types import AgentSession, RunContext, Text, Usage
 
 HELLO = Reply((Text("Hello."),))
@@ -189,7 +191,7 @@ class NotEmittingCalls(AgentSession):
     async def open(self, context: RunContext, /) -> None:
         emit = context.hub.emit_data
 
-        def emit_less(data: EventData) -> None:
+        def emit_less(data: EventData | Verdict) -> None:
             if data.event_name not in {TOOL_CALL, TOOL_RESULT}:
                 emit(data)
 
@@ -203,7 +205,7 @@ class FakingResults(AgentSession):
     async def open(self, context: RunContext, /) -> None:
         emit = context.hub.emit_data
 
-        def emit_changed(data: EventData) -> None:
+        def emit_changed(data: EventData | Verdict) -> None:
             if isinstance(data, ToolResultData):
                 data = msgspec.structs.replace(data, content=[Text("fine")])
             emit(data)
@@ -373,3 +375,23 @@ def test_a_wrong_subject_fails(make: Any, rule: str):
 
     with pytest.raises(CheckFailed):
         getattr(Broken(), f"test_{rule}")()
+
+
+def test_a_task_of_a_finalizer_of_another_object_is_no_leak():
+    class Client:
+        def __init__(self) -> None:
+            self.itself = self  # only the garbage collection finds it
+
+        def __del__(self) -> None:
+            asyncio.get_running_loop().create_task(asyncio.sleep(0))
+
+    async def check() -> None:
+        Client()
+        objects: list[object] = []
+        with no_task_leaks():
+            # so many that the next allocation collects, as soon as that is enabled again
+            objects.extend([] for _ in range(100_000))
+        gc.collect()  # while there is an event loop
+        await asyncio.sleep(0)
+
+    asyncio.run(check())

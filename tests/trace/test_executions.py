@@ -1,6 +1,7 @@
 """The events of a trace say which tools ran, and what they did other than the conversation says."""
 
 from collections.abc import Callable
+from operator import add
 from typing import Any
 
 import pytest
@@ -317,6 +318,18 @@ CHANGED: dict[str, tuple[list[Event], list[tuple[str, str, str]]]] = {
     "an input that was converted": ([called(), started(input={"n": "7"}), ended()], []),
     "an input with a default": ([called(), started(input={"n": 7, "m": 1}), ended()], []),
     "an input with less": ([called(), started(input={}), ended()], []),
+    "an input without an argument": (
+        [called(input={"n": 7, "m": 1}), started(input={"n": 7}), ended()],
+        [("input", 'refund({"n":7,"m":1})', 'refund({"n":7})')],
+    ),
+    "another tool under the id of the call": (
+        [called(), started(), started(tool="pay", number=2), ended(tool="pay", number=2), ended()],
+        [("unasked", "", 'pay({"n":7})')],
+    ),
+    "a tool with the prefix of its server": (
+        [called(tool="mcp__shop__refund"), started(), ended()],
+        [],
+    ),
     "another input, by its result": ([unseen(), result(input={"n": 8})], []),
     "an unknown input": ([called(), started(input=None), ended()], []),
     "an input that is no object": (
@@ -411,6 +424,9 @@ def test_the_tools_that_ran_are_a_list_if_all_is_known():
     )  # fmt: skip
     assert "a" in tools
     assert "c" not in tools
+    assert add(tools, ["c"]) == ["a", "b", "c"]
+    assert add(["c"], tools) == ["c", "a", "b"]
+    assert tools.index("b") == 1
 
 
 def test_what_is_certain_is_known_beside_an_unknown_tool():
@@ -418,6 +434,7 @@ def test_what_is_certain_is_known_beside_an_unknown_tool():
     assert "a" in tools
     assert "c" not in tools
     assert tools[0] == "a"
+    assert tools.count("a") == 1
     assert tools.known() == ["a"]
 
 
@@ -432,6 +449,18 @@ QUESTIONS: list[Callable[[Any], object]] = [
     lambda tools: tools[:1],
     lambda tools: "b" in tools,
     lambda tools: 1 in tools,
+    lambda tools: tools.count("b"),
+    lambda tools: tools.index("a"),
+    lambda tools: tools.copy(),
+    lambda tools: add(tools, []),
+    lambda tools: add([], tools),
+    lambda tools: tools * 1,
+    lambda tools: 1 * tools,
+    lambda tools: [*reversed(tools)],
+    lambda tools: tools < ["b"],
+    lambda tools: tools <= ["a"],
+    lambda tools: tools > [],
+    lambda tools: tools >= ["a"],
 ]
 
 

@@ -42,7 +42,7 @@ UNITS = {"cost_usd": "USD", "wall_seconds": "s", "cpu_seconds": "s"}
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """The usage of one run; None if no event of its traces has it."""
+    """The usage of one run; None if no event of its traces has it, or not every reply."""
 
     requests: int | None
     tokens: int | None
@@ -111,18 +111,19 @@ def measure(
 
 def _measure_once(run: Callable[[Path], None], folder: Path, *, own_cpu: bool) -> Sample:
     spent = Spending()
-    with observe_traces(lambda: SpendingReader(spent)):
+    with observe_traces(lambda: SpendingReader(spent.add)):
         watch = RunStopwatch(own_cpu=own_cpu)
         run(folder)
         wall, cpu = watch.read()
     for path in sorted(folder.glob("*.jsonl")):
         read_spending(path, spent)
-    return Sample(spent.requests or None, spent.tokens, spent.cost_usd, wall, cpu)
+    requests = spent.requests or None
+    return Sample(requests, spent.known("tokens"), spent.known("cost_usd"), wall, cpu)
 
 
 def read_spending(path: Path, spent: Spending) -> None:
     """Add what a stored trace has used."""
-    reader = SpendingReader(spent)
+    reader = SpendingReader(spent.add)
     for event in Trace(path):
         reader.on_event(event)
 

@@ -39,6 +39,8 @@ from offbook.trace.recorder import COLLECT_TRACES
 from offbook.trace.redaction import Redaction, RedactionRules, suggest_redactions
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from offbook.exchange.model import ModelSource
     from offbook.trace.events import Event
 
@@ -58,7 +60,7 @@ COMPARED_EVENTS = (
     *MODEL_EVENTS,
     *("tool.", "ui.", "host.", "step.", "handoff", "bus.", PROCESS_OUTPUT, "process.result"),
 )
-IGNORED_FIELDS = {"before", "after", "head", "exchange", "metadata", "step", "id", "ms"}
+IGNORED_FIELDS = {"before", "after", "exchange", "metadata", "step", "id", "ms"}
 SCENARIO_SUFFIXES = {".yaml", ".yml", ".json"}
 FIXTURE_SUFFIXES = (".cassette.yaml", ".mocks.jsonl", ".llm-mock.jsonl")  # the last of Harn
 PYTEST = ("-m", "pytest", "-q", "--no-header", "-p", "no:randomly", "-p", "no:cacheprovider")
@@ -214,21 +216,27 @@ def _run_pass(trial: DeterminismTrial, number: int, folder: Path) -> PassResult:
         result.exit_code or 0,
         tuple(output.clean_text(line) for line in result.output.splitlines()),
         tuple(
-            _render_event(events, event)
+            line
             for path in sorted(traces.iterdir())
-            for event in without_repeated_executions(read_trace(path)[0])
-            if event.event != TAPE  # the first pass records what the others replay
+            for line in _render_events(events, without_repeated_executions(read_trace(path)[0]))
         ),
     )
 
 
-def _render_event(normalizer: Normalizer, event: Event) -> str:
-    """Return the name of an event, followed by its normalized data if that is compared."""
-    if not event.event.startswith(COMPARED_EVENTS):
-        return event.event
-    data = {name: value for name, value in event.data.items() if name not in IGNORED_FIELDS}
-    text = msgspec.json.Encoder(order="sorted", enc_hook=repr).encode(data).decode()
-    return f"{event.event} {collapse_whitespace(normalizer.clean_text(text))}"
+def _render_events(normalizer: Normalizer, events: Iterable[Event]) -> Iterator[str]:
+    """Yield the name of each event, followed by its normalized data if that is compared."""
+    heads: dict[str, int] = {}  # the first request with a head contains it, later ones its digest
+    for event in events:
+        if event.event == TAPE:  # the first pass records what the others replay
+            continue
+        if not event.event.startswith(COMPARED_EVENTS):
+            yield event.event
+            continue
+        data = {name: value for name, value in event.data.items() if name not in IGNORED_FIELDS}
+        if "head" in data:
+            data["head"] = heads.setdefault(data["head"], len(heads) + 1)
+        text = msgspec.json.Encoder(order="sorted", enc_hook=repr).encode(data).decode()
+        yield f"{event.event} {collapse_whitespace(normalizer.clean_text(text))}"
 
 
 def _compare(first: PassResult, other: PassResult) -> Divergence | None:

@@ -56,6 +56,7 @@ from offbook.subjects.subject import (
     Subject,
 )
 from offbook.trace.events import (
+    FAULT,
     REQUEST,
     UNSET,
     FileLine,
@@ -356,8 +357,9 @@ class Rehearsal:
         self._wiring.refused.clear()
         playbook = self._playbook
         # A playbook that is loaded already answers prompts like any other source.
-        only_prompts = all(isinstance(item, (str, SimulatedPerson)) for item in script)
-        if playbook is None or (only_prompts and playbook.remaining):
+        if playbook is None or (
+            playbook.remaining and all(isinstance(item, (str, SimulatedPerson)) for item in script)
+        ):
             prompts: list[Turn | str | SimulatedPerson] = [*_check_prompts(script)]
             turns = len(prompts)
             if playbook is not None and (aliased := self._wiring.aliased) is not None:
@@ -581,15 +583,15 @@ class Rehearsal:
                 raise missing
             return
         unfinished = self._playbook.unfinished()
-        if unfinished is None or not self._auto_assert:
+        gave_up = unfinished is not None and self._gave_up(first)
+        if unfinished is None or gave_up or not self._auto_assert:
             self._raise_refusal()
         if unfinished is None:
             # It is part of the check of a script. Without one, a report of it would be green.
             if not (self._state.only_prompts and getattr(self.subject, "takes_prompt", True)):
                 consumed = self._playbook.consumed
                 self.hub.emit_verdict(Verdict("playbook consumed", "pass", actual=consumed))
-        elif self.hub.faults is not None and self.hub.faults.failures:
-            # An agent that gives up after a fault leaves the rest of the script.
+        elif gave_up:
             self.hub.emit_verdict(Verdict("playbook consumed", "warn", unfinished.what))
         elif self._auto_assert:
             events = [event for event in self._trace.read() if event.seq > first]
@@ -597,6 +599,14 @@ class Rehearsal:
             if left := describe_left_behind(running, events):
                 unfinished.add_hint(f"  left running: {left}; wait for it in the agent")
             raise unfinished
+
+    def _gave_up(self, first: int = 0) -> bool:
+        """Return whether the agent ended because of a fault, and left the rest of the script."""
+        if self.hub.faults is None or not self.hub.faults.injected:
+            return False
+        from offbook.checks.fault_outcomes import gave_up
+
+        return gave_up(event for event in self._trace.read() if event.seq > first)
 
     def _raise_refusal(self) -> None:
         """Raise if a connection was refused: an agent that goes on depends on what it missed."""
@@ -701,7 +711,7 @@ class Rehearsal:
         if in_process and self._playbook is None and not of_source and not self._asked:
             message = "nothing was tested: the agent never called the model"
             of_faults.append(Verdict("model called", "fail", message))
-        faulty = self.hub.faults is not None and self.hub.faults.failures
+        gave_up, broken = self._gave_up(), self._list_broken_tools()
         of_source = (*of_source, *self._wiring.server_verdicts())
         track = self.hub.tool_track
         for verdict in (*self.subject.verdicts(), *of_source, *of_faults):
@@ -709,10 +719,10 @@ class Rehearsal:
                 continue  # the tape answered in place of the mocks
             if verdict.holds:
                 self.hub.emit_verdict(verdict)
-            elif faulty and verdict in of_source:
-                # An agent that gives up after a fault leaves the rest of the script.
-                self.hub.emit_verdict(msgspec.structs.replace(verdict, status="warn"))
-            elif self._allow_unused_mocks and verdict.check == MOCKS_USED:
+            elif (gave_up and verdict in of_source) or (
+                verdict.check == MOCKS_USED
+                and (self._allow_unused_mocks or _names_only(broken, verdict.actual))
+            ):
                 self.hub.emit_verdict(msgspec.structs.replace(verdict, status="warn"))
             elif not self._auto_assert:
                 self._warn(msgspec.structs.replace(verdict, status="warn"))
@@ -720,6 +730,13 @@ class Rehearsal:
                 self.hub.emit_verdict(verdict)
                 failed.append(verdict)
         return failed
+
+    def _list_broken_tools(self) -> set[str]:
+        """Return the tools that a fault broke: it may have answered in place of them."""
+        if self.hub.faults is None:
+            return set()
+        faults = [event.data for event in self._trace.read() if event.event == FAULT]
+        return {data["name"] for data in faults if data["place"] == "tool"}
 
     @property
     def _asked(self) -> bool:
@@ -761,6 +778,10 @@ def _expect(script: Iterable[object], kinds: tuple[type[T], ...], names: str) ->
             )
         items.append(item)
     return items
+
+
+def _names_only(known: set[str], names: object) -> bool:
+    return isinstance(names, list) and known.issuperset(cast("list[str]", names))
 
 
 def _caller_place() -> FileLine | None:

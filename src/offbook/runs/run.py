@@ -18,10 +18,12 @@ import signal
 import sys
 import threading
 from ast import literal_eval
+from bisect import bisect_right
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import suppress
 from contextvars import Context, copy_context
 from functools import cache, wraps
+from operator import attrgetter
 from pathlib import Path
 from selectors import DefaultSelector
 from threading import current_thread, main_thread
@@ -32,7 +34,7 @@ import msgspec
 
 from offbook.determinism.run_context import snapshot_variables, watch_audit_events
 from offbook.errors import Interrupted, IsolationError, OffbookError, ScriptError, UsageError
-from offbook.files import ReusedFolder, make_temp_folder, remove_temp_folder
+from offbook.files import ReusedFolder, RunFolder, make_run_folder, remove_temp_folder
 from offbook.trace.events import (
     HOOK_TOOL_CALL,
     PROCESS_EXIT,
@@ -45,7 +47,7 @@ from offbook.trace.events import (
     Verdict,
 )
 from offbook.trace.hub import Hub
-from offbook.trace.recorder import KeptEvents, Recorder, traces_are_read
+from offbook.trace.recorder import KeptEvent, KeptEvents, Recorder, traces_are_read
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator, Iterable
@@ -205,13 +207,15 @@ class Run:
     @property
     def events(self) -> Events:
         """The events of this run alone."""
-        from offbook.trace.query import Events  # most commands are never queried
-
-        first, last, _ = self._end()
         if self._events is None:
-            events = self._trace.read()
-            earlier = [e for e in events if e.seq <= first and e.event in EARLIER]
-            self._events = Events([e for e in events if first < e.seq <= last], earlier)
+            from offbook.trace.query import KeptRun  # most commands are never queried
+
+            first, last, _ = self._end()
+            events = self._trace.list_kept()
+            start = bisect_right(events, first, key=attrgetter("seq"))
+            end = bisect_right(events, last, key=attrgetter("seq"))
+            earlier = [event.read() for event in events[:start] if event.event in EARLIER]
+            self._events = KeptRun(events[start:end], earlier)
         return self._events
 
 
@@ -229,25 +233,19 @@ class RunFiles:
             raise UsageError("cwd is not a folder", where=str(cwd), hint="create it first")
         self._trace = None if trace is None else _to_path(trace, "trace")
         self._reused = reused
-        self._folder: Path | None = None
+        self._folder: RunFolder | None = None
 
     @property
     def cwd(self) -> Path:
-        if self._cwd is None:
-            self._cwd = self._temp_folder() / "cwd"
-            if not self._cwd.is_dir():  # a reused folder has it
-                self._cwd.mkdir()
-        return self._cwd
+        return self._cwd or self._temp_folder().cwd
 
     @property
     def trace(self) -> Path:
-        if self._trace is None:
-            self._trace = self._temp_folder() / "trace.jsonl"
-        return self._trace
+        return self._trace or self._temp_folder().trace
 
-    def _temp_folder(self) -> Path:
+    def _temp_folder(self) -> RunFolder:
         if self._folder is None:
-            self._folder = make_temp_folder() if self._reused is None else self._reused.take()
+            self._folder = make_run_folder() if self._reused is None else self._reused.take()
         return self._folder
 
     def release(self) -> None:
@@ -255,7 +253,7 @@ class RunFiles:
         if self._folder is None:
             return
         if self._reused is None:
-            remove_temp_folder(self._folder)
+            remove_temp_folder(self._folder.root)
         else:
             self._reused.give_back(self._folder)
 
@@ -268,14 +266,18 @@ class RunTrace:
         self._in_memory = in_memory
         self._kept = KeptEvents()
         self._recorder: Recorder | None = None
-        self._events: list[Event] = []
+        self._events: list[KeptEvent] = []
         self.hub = Hub(clock)
 
     def read(self) -> list[Event]:
         """Return all events so far."""
+        return [event.read() for event in self.list_kept()]
+
+    def list_kept(self) -> list[KeptEvent]:
+        """Return all events so far, which are not decoded yet."""
         self.hub.release()
-        self._events.extend(self._kept)
-        return list(self._events)
+        self._events += self._kept.take()
+        return self._events
 
     def start(self, files: RunFiles, subject: str) -> None:
         """Record the events of the hub from now on."""
@@ -357,7 +359,7 @@ def place_of_error(where: str, place: FileLine | None) -> FileLine | None:
 
 TERMINATION = (signal.SIGTERM, signal.SIGHUP)
 _running: list[tuple[int, Hub]] = []  # the runs in progress, with the id of their process
-_watchers: list[object] = []
+_watchers: dict[object, bool] = {}  # whether they could set the handlers
 
 
 def watch_termination() -> Callable[..., None]:
@@ -367,16 +369,19 @@ def watch_termination() -> Callable[..., None]:
     is kept.
     """
     watcher = object()
-    _watchers.append(watcher)
+    in_main = threading.current_thread() is threading.main_thread()  # others may not set handlers
+    if in_main and not any(_watchers.values()):
+        _replace_handlers(signal.SIG_DFL, _terminate)
+    _watchers[watcher] = in_main
     if len(_watchers) == 1:
         _agent_processes.mark()
-    _replace_handlers(signal.SIG_DFL, _terminate)
 
     def stop(*, interrupted: bool = False) -> None:
         if watcher in _watchers:
-            _watchers.remove(watcher)
+            del _watchers[watcher]
             if not _watchers:
-                _replace_handlers(_terminate, signal.SIG_DFL)
+                if threading.current_thread() is threading.main_thread():
+                    _replace_handlers(_terminate, signal.SIG_DFL)
                 # A thread of an agent that was interrupted goes on, and starts more.
                 if not interrupted:
                     _agent_processes.unmark()
@@ -407,10 +412,9 @@ def _terminate(number: int, _frame: object) -> None:
 
 
 def _replace_handlers(old: object, new: Any) -> None:
-    if threading.current_thread() is threading.main_thread():  # others may not set handlers
-        for number in TERMINATION:
-            if signal.getsignal(number) is old:
-                signal.signal(number, new)
+    for number in TERMINATION:
+        if signal.getsignal(number) is old:
+            signal.signal(number, new)
 
 
 # --- The processes of an agent in this process: daemons that outlive it, if it is killed

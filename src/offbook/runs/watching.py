@@ -14,10 +14,10 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Generator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from offbook.determinism.run_context import live_listener, use_variable
 from offbook.errors import CollectorError, OffbookError, RunError, UsageError
@@ -40,6 +40,7 @@ def watch_runs(events: str | None, otlp: str | None = None) -> Generator[None]:
     with ExitStack() as stack:
         files = [] if events is None else [stack.enter_context(_open(events))]
         if otlp is not None:
+            _split_address(otlp)  # before the run
             # A file and not a list: cases of evals run in forked processes.
             kept = stack.enter_context(tempfile.NamedTemporaryFile(suffix=".jsonl"))
             files.append(kept.fileno())
@@ -107,9 +108,7 @@ def send_spans(document: Mapping[str, Any], url: str) -> int:
     `url` is the address of the collector, or of its path for traces. The headers come from the
     variable OTEL_EXPORTER_OTLP_HEADERS, as for every exporter.
     """
-    address = urlsplit(url)
-    if address.scheme not in {"http", "https"} or not address.netloc:
-        raise UsageError(f"invalid address of a collector: {url!r}", hint="http://127.0.0.1:4318")
+    address = _split_address(url)
     if not address.path.endswith(TRACES_PATH):
         address = address._replace(path=address.path.rstrip("/") + TRACES_PATH)
     body, count = _encode(document)
@@ -136,6 +135,15 @@ def send_spans(document: Mapping[str, Any], url: str) -> int:
             hint="start it, or write the spans to a file: "
             "offbook report TRACE --format otlp -o spans.json",
         ) from error
+
+
+def _split_address(url: str) -> SplitResult:
+    """Return the parts of the address of a collector."""
+    with suppress(ValueError):  # a bracket that is not closed
+        address = urlsplit(url)
+        if address.scheme in {"http", "https"} and address.netloc:
+            return address
+    raise UsageError(f"invalid address of a collector: {url!r}", hint="http://127.0.0.1:4318")
 
 
 def _encode(document: Mapping[str, Any]) -> tuple[bytes, int]:

@@ -15,7 +15,7 @@ import sys
 from contextlib import contextmanager, nullcontext
 from functools import cache, partial
 from secrets import token_urlsafe
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -23,11 +23,7 @@ from offbook.errors import ScriptMismatch, UsageError
 from offbook.exchange.model import ToolAlias
 from offbook.exchange.people import Allow, Answer, Deny, PersonQuestion, ask_source
 from offbook.files import make_temp_folder, remove_temp_folder
-from offbook.subjects.subject import (
-    NamesServerTools,
-    RunContext,
-    Subject,
-)
+from offbook.subjects.subject import NamesServerTools, RunContext, Subject
 from offbook.trace.events import UNSET, FaultData, PersonData, RefusedData
 from offbook.trace.instrument import TracedSource
 
@@ -60,9 +56,16 @@ if TYPE_CHECKING:
     from offbook.trace.hub import Hub
 
 URLS_SHOWN = 4
+# The folders of a project for what tools write; tapes have no file of them.
+UNWATCHED_FILES = ("cassettes/**", "reports/**")
 # Packages and caches, which are not the work of an agent.
 UNWATCHED_FOLDERS = {"__pycache__", "node_modules", ".venv", "venv", ".tox", ".cache"}
 HISTORY = "history"  # the one rule of `lenient` that holds for every subject
+
+
+def is_process(subject: Subject) -> bool:
+    """Return whether a subject is a process of its own."""
+    return getattr(subject, "starts_process", False) or subject.model_access == "endpoint"
 
 
 class Wiring:
@@ -167,6 +170,28 @@ class Wiring:
         else:
             self._endpoint = self._create_endpoint(tools=read_tools)
             source, url = self._endpoint.source, self._endpoint.url
+        options: dict[str, Any] = {}
+        if is_process(self._subject):
+            self._proxy = self._open_proxy(self._endpoint)
+            options["proxy_env"] = self._child_variables()
+            if self._sealed:
+                from offbook.subjects.process import Seal
+
+                options["seal"] = Seal(self._proxy.ports, self._proxy.adopt)
+        if hasattr(self._subject, "request_metadata"):
+            source = SourceWithMetadata(source, cast("HasRequestMetadata", self._subject))
+        if self._aliases or self._own_aliases:
+            from offbook.exchange.model import AliasedSource
+
+            source = aliased = AliasedSource(source, given=self._aliases, known=self._own_aliases)
+            self.aliased = aliased
+            options["to_script_call"] = aliased.original_call
+        if self._endpoint is not None:
+            self._endpoint.source = source
+        if self._servers or self._agents:
+            variables = {_url_variable("MCP", each.name): each.url for each in self._servers}
+            variables |= {_url_variable("AGENT", each.name): each.url for each in self._agents}
+            options |= {"servers": self._servers, "variables": variables}
         context = RunContext(
             source,
             self._hub,
@@ -175,32 +200,11 @@ class Wiring:
             failure=lambda: self.failure,
             ask=self._ask_person,
             has_people=lambda: getattr(self._source, "has_people", False),
+            **options,
         )
-        starts_process: bool = getattr(self._subject, "starts_process", False)
-        if starts_process or self._subject.model_access == "endpoint":
-            self._proxy = self._open_proxy(self._endpoint)
-            context = msgspec.structs.replace(context, proxy_env=self._child_variables())
-            if self._sealed:
-                from offbook.subjects.process import Seal
-
-                seal = Seal(self._proxy.ports, self._proxy.adopt)
-                context = msgspec.structs.replace(context, seal=seal)
-        if hasattr(self._subject, "request_metadata"):
-            source = SourceWithMetadata(source, cast("HasRequestMetadata", self._subject))
-        if self._aliases or self._own_aliases:
-            from offbook.exchange.model import AliasedSource
-
-            source = aliased = AliasedSource(source, given=self._aliases, known=self._own_aliases)
-            self.aliased = aliased
-            context = msgspec.structs.replace(context, to_script_call=aliased.original_call)
-        if self._endpoint is not None:
-            self._endpoint.source = source
-        variables = {_url_variable("MCP", each.name): each.url for each in self._servers}
-        variables |= {_url_variable("AGENT", each.name): each.url for each in self._agents}
-        context = msgspec.structs.replace(context, servers=self._servers, variables=variables)
         if watch is not None and watch is not getattr(self._subject, "tool_watch", None):
             self._undo.append(watch.open(context))
-        return msgspec.structs.replace(context, source=source)
+        return context
 
     def _watch_files(self, folder: Path, trace: Path | None) -> None:
         """Let a tape note the files that a command changes in its folder."""
@@ -210,7 +214,7 @@ class Wiring:
         from offbook.checks.expected_files import FileStates
 
         root = folder.absolute()
-        states = FileStates(root, UNWATCHED_FOLDERS)
+        states = FileStates(root, UNWATCHED_FOLDERS, UNWATCHED_FILES)
         states.skip()
         track.watch(states, root, () if trace is None else (trace,))
         self._undo.append(track.end)

@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from offbook.errors import DeadlineExceeded, UsageError, did_you_mean, signal_name
-from offbook.secrets import safe_split_index
 from offbook.trace.events import (
     UNSET,
     ProcessExitData,
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
 TREE = str(Path(__file__).with_name("process_tree.py"))
 # Bounded, because an agent in an endless loop would fill our memory.
 MAX_OUTPUT = 8 * 1024 * 1024
+MAX_BEYOND = 4096  # bytes behind the limit, in which a secret may end
 CONVERSATION_OUTPUT = 256 * 1024  # for error messages: the caller reads all of it as it arrives
 GRACE = 2.0  # seconds between a polite signal and SIGKILL
 DRAIN = 0.5  # seconds to read what is left in the pipes of a tree that was killed
@@ -100,7 +100,8 @@ def isolated_env(home: Path, extra: Mapping[str, str] | None = None) -> dict[str
 class OutputCollector(asyncio.SubprocessProtocol):
     """Collects the output of a process, and records its exit.
 
-    Only the first `limit` bytes are kept; `dropped` counts the others. With a hub, output is also
+    Only the first `limit` bytes are kept, fewer if a secret is cut there; `dropped` counts the
+    others. With a hub, output is also
     emitted as events; with `echo`, it is also written to our standard output. `watch` receives all
     of it with the name of its stream, also what is not kept.
     """
@@ -121,6 +122,7 @@ class OutputCollector(asyncio.SubprocessProtocol):
         self._echo = echo
         self._chunks: dict[int, list[bytes]] = {1: [], 2: []}
         self._pending = {1: b"", 2: b""}
+        self._beyond = {1: b"", 2: b""}
         self._open = set(streams)
         self._room = MAX_OUTPUT if limit is None else limit
         self.dropped = 0
@@ -145,15 +147,20 @@ class OutputCollector(asyncio.SubprocessProtocol):
         kept = data[: self._room]
         self._room -= len(kept)
         self.dropped += len(data) - len(kept)
+        self._beyond[fd] = (self._beyond[fd] + data[len(kept) :])[:MAX_BEYOND]
         if not kept:
             return
         self._chunks[fd].append(kept)
         # A secret can only be masked when it is complete, so output is emitted up to the last
         # position at which no secret is cut in two.
         pending = self._pending[fd] + kept
-        end = safe_split_index(pending) if b"\n" in kept else 0
+        end = 0
+        if b"\n" in kept:
+            from offbook.secrets.masks import safe_split_index  # late: many runs have no process
+
+            end = safe_split_index(pending)
         self._pending[fd] = pending[end:]
-        self._emit(fd, pending[:end])
+        self._emit(fd, pending[:end].decode("utf-8", "replace"))
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         """Record that a pipe is closed."""
@@ -168,16 +175,24 @@ class OutputCollector(asyncio.SubprocessProtocol):
     def flush(self) -> None:
         """Emit the output that did not end with a newline. Idempotent."""
         for fd, raw in self._pending.items():
-            self._emit(fd, raw)
+            self._emit(fd, self._cut(fd, raw))
         self._pending = {1: b"", 2: b""}
 
     def text(self, fd: int) -> str:
         """Return the kept output of a stream."""
-        return b"".join(self._chunks[fd]).decode("utf-8", "replace")
+        return self._cut(fd, b"".join(self._chunks[fd]))
 
-    def _emit(self, fd: int, raw: bytes) -> None:
-        if raw and self._hub is not None:
-            text = raw.decode("utf-8", "replace")
+    def _cut(self, fd: int, raw: bytes) -> str:
+        """Return the end of the kept output as a text that ends before a secret, not in it."""
+        text = raw.decode("utf-8", "replace")
+        if not self._beyond[fd]:
+            return text
+        from offbook.secrets.masks import cut_text
+
+        return cut_text((raw + self._beyond[fd]).decode("utf-8", "replace"), len(text))
+
+    def _emit(self, fd: int, text: str) -> None:
+        if text and self._hub is not None:
             self._hub.emit_data(ProcessOutputData(STREAMS[fd], text))
 
 

@@ -7,7 +7,7 @@ MCP servers and ACP agents are such processes. Each message is held against the 
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from signal import SIGHUP, SIGINT, SIGTERM
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -23,9 +23,10 @@ from offbook.exchange.json_rpc import (
 )
 from offbook.secrets import excerpt, outgoing
 from offbook.subjects.process import StandardInput, converse, describe_exit, describe_missing_file
+from offbook.trace.events import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from offbook.subjects.process import ProcessResult, Seal
@@ -33,12 +34,15 @@ if TYPE_CHECKING:
 CLOSE_GRACE = 2.0
 STDERR_LIMIT = 16_384
 LINES_SHOWN = 12
+# Some programs end themselves in this way when their input has ended.
+STOPS = {number for each in (SIGHUP, SIGINT, SIGTERM) for number in (-each, 128 + each)}
 
 
 class RpcProcess:
     """One process, from `start` to `close`. `title` is its name in error messages.
 
-    `checked` counts its messages. `problems` are the rules that it broke.
+    `checked` counts its messages. `problems` are the rules that it broke. `ends` has the verdict
+    on its end, if that failed.
     """
 
     def __init__(
@@ -49,6 +53,7 @@ class RpcProcess:
     ) -> None:
         self.checked = 0
         self.problems: list[str] = []
+        self.ends: list[Verdict] = []
         self._title = title
         self._peer = Peer(self._send, on_request, on_notification)
         self._stdin, self._rest, self._stderr = StandardInput(), b"", b""
@@ -74,9 +79,10 @@ class RpcProcess:
         task, self._task = self._task, None
         if task is None:
             return
+        has_ended = task.done()
         self._stdin.close()
-        with suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.shield(task), CLOSE_GRACE)
+        await asyncio.wait([task], timeout=CLOSE_GRACE)
+        self.ends += check_end(self._title, task, self.last_lines(), was_asked=not has_ended)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         self._peer.close()
@@ -159,6 +165,27 @@ class RpcProcess:
         if "method" not in fields:
             one = ("result" in fields) != ("error" in fields)
             self.expect(one, "a response must have a result or an error")
+            # Without an id, it is the error of a message that could not be read.
+            number = fields.get("id")
+            known = number is None or self._peer.expects(number)
+            self.expect(known, f"a response to {number!r}, which is no open request")
             if isinstance(error := fields.get("error"), dict):
                 code = cast("JsonObject", error).get("code")
                 self.expect(isinstance(code, int), "the code of an error must be an integer")
+
+
+def check_end(
+    title: str, task: asyncio.Task[ProcessResult], printed: str, *, was_asked: bool
+) -> Iterator[Verdict]:
+    """Yield a failed verdict on a process that crashed, or ended before it was asked to.
+
+    A process that still runs is killed by us, which is no crash.
+    """
+    if not task.done() or task.cancelled() or task.exception() is not None:
+        return
+    code = task.result().code
+    if was_asked and (code == 0 or code in STOPS):
+        return
+    end = describe_exit(code) if code else "ended"
+    when = "at the end of its input" if was_asked else "before the end of the run"
+    yield Verdict("run finished", "fail", f"{title} {end} {when}\n{printed}".rstrip())

@@ -6,6 +6,7 @@ First the expectations that they share: rules with a message, and the search for
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import sys
 import tempfile
@@ -73,9 +74,15 @@ def no_leftovers() -> Generator[None]:
 @contextmanager
 def no_task_leaks() -> Generator[None]:
     """Fail if tasks that were started inside are still running at the end."""
-    before = asyncio.all_tasks()
-    yield
-    running = [task.get_name() for task in asyncio.all_tasks() - before if not task.done()]
+    collects = gc.isenabled()
+    gc.disable()  # a finalizer of another object may start a task, such as that of google-genai
+    try:
+        before = asyncio.all_tasks()
+        yield
+        running = [task.get_name() for task in asyncio.all_tasks() - before if not task.done()]
+    finally:
+        if collects:
+            gc.enable()
     expect(not running, "no task must be left running", running)
 
 

@@ -26,7 +26,8 @@ __getattr__ = lazy_getattr(
         "reader": "LineFault Trace read_trace EventFilter RecordPage TimelineEntry TraceSummary"
         " build_timeline list_records summarize",
         "rebuilt_requests": "rebuild_requests",
-        "recorder": "COLLECT_TRACES KeptEvents Recorder encode_event observe_traces record_trace",
+        "recorder": "COLLECT_TRACES KeptEvent KeptEvents Recorder encode_event observe_traces"
+        " record_trace",
         "redaction": "PRESETS REQUIRED_CHARACTERS Redaction RedactionRules VOLATILE_OPTIONS"
         " preset_for_command",
     },

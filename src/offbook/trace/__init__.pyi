@@ -86,6 +86,7 @@ from offbook.trace.reader import read_trace as read_trace
 from offbook.trace.reader import summarize as summarize
 from offbook.trace.rebuilt_requests import rebuild_requests as rebuild_requests
 from offbook.trace.recorder import COLLECT_TRACES as COLLECT_TRACES
+from offbook.trace.recorder import KeptEvent as KeptEvent
 from offbook.trace.recorder import KeptEvents as KeptEvents
 from offbook.trace.recorder import Recorder as Recorder
 from offbook.trace.recorder import encode_event as encode_event

@@ -518,7 +518,7 @@ class CliCallData(EventData, frozen=True):
     event_name = CLI_CALL
     program: str
     args: list[str]
-    exit_code: int
+    exit_code: int | Optional = UNSET  # before its end
     answered: bool | Optional = UNSET
 
 
@@ -633,6 +633,8 @@ VerdictStatus = Literal["pass", "fail", "no_data", "warn", "error"]
 class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
     """The result of a check. `no_data` means that there was nothing to check: never a pass."""
 
+    event_name: ClassVar[str] = VERDICT
+
     check: str
     status: VerdictStatus
     message: str = ""
@@ -644,6 +646,10 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
     def holds(self) -> bool:
         """True if a run with this verdict still passes."""
         return self.status in {"pass", "warn"}
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields that are set, as values of JSON."""
+        return msgspec.to_builtins(self, enc_hook=repr)
 
 
 class FileLine(NamedTuple):
@@ -659,11 +665,6 @@ class FileLine(NamedTuple):
         inside = path.startswith(f"{os.getcwd()}{os.sep}")  # noqa: PTH109 - as above
         shown = os.path.relpath(path) if inside else path
         return {"file": shown, "line": self.line} if self.line else {"file": shown}
-
-
-def verdict_data(verdict: Verdict) -> dict[str, Any]:
-    """Return the data of the event for this verdict."""
-    return msgspec.to_builtins(verdict, enc_hook=repr)
 
 
 def read_verdicts(events: Iterable[Event]) -> Iterator[Verdict]:

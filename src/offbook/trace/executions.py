@@ -12,6 +12,7 @@ is never evidence.
 from __future__ import annotations
 
 from bisect import bisect_right
+from functools import partialmethod
 from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex, TypeVar, cast, overload
 
 import msgspec
@@ -49,7 +50,7 @@ EXECUTION_EVENTS = (
     TOOL_END,
     TOOL_RESULT,
 )
-_READ_EVENTS = frozenset({*EXECUTION_EVENTS, REPLY})
+READ_EVENTS = frozenset({*EXECUTION_EVENTS, REPLY})
 # The fields that an event of another tool may lack.
 MISSING: dict[type[EventData], dict[str, Any]] = {
     ToolCallData: {"call_id": "", "tool": "", "input": {}},
@@ -370,15 +371,20 @@ def read_executions(
     before = len(reader.calls)
     reader.results.clear()
     for event in events:
-        if event.event in _READ_EVENTS:
+        if event.event in READ_EVENTS:
             reader.on_event(event)
     reader.calls[:before] = [call for call in reader.calls[:before] if call.executions]
     return reader
 
 
+class _Result(msgspec.Struct):
+    # A struct, whose fields msgspec examines once; a type such as `tuple[…]` each time.
+    content: tuple[Content, ...]
+
+
 def to_result_content(value: Any) -> tuple[Content, ...]:
     """Return the content in the data of an event."""
-    return msgspec.convert(value, tuple[Content, ...])
+    return msgspec.convert({"content": value}, _Result).content
 
 
 def same_result(own: tuple[Content, ...], sent: tuple[Content, ...]) -> bool:
@@ -469,3 +475,28 @@ class KnownTools(list[T]):
         if isinstance(index, slice) or not 0 <= index.__index__() < super().__len__():
             self._require_known()
         return super().__getitem__(index)
+
+    def count(self, value: T, /) -> int:
+        """Return how often a tool ran."""
+        if not isinstance(value, str) or value in self.unknown:
+            self._require_known()
+        return super().count(value)
+
+    def __radd__(self, other: list[T]) -> list[T]:
+        return [*other, *self]
+
+    def _read(self, name: str, *args: Any) -> Any:
+        self._require_known()
+        return getattr(super(), name)(*args)
+
+    if not TYPE_CHECKING:  # what else reads a list
+        __add__ = partialmethod(_read, "__add__")
+        __ge__ = partialmethod(_read, "__ge__")
+        __gt__ = partialmethod(_read, "__gt__")
+        __le__ = partialmethod(_read, "__le__")
+        __lt__ = partialmethod(_read, "__lt__")
+        __mul__ = partialmethod(_read, "__mul__")
+        __reversed__ = partialmethod(_read, "__reversed__")
+        __rmul__ = partialmethod(_read, "__rmul__")
+        copy = partialmethod(_read, "copy")
+        index = partialmethod(_read, "index")

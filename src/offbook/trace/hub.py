@@ -36,7 +36,7 @@ from offbook.determinism.run_context import (
     use_variable,
 )
 from offbook.errors import RunError, UsageError
-from offbook.trace.events import VERDICT, Event, EventData, FileLine, Verdict, verdict_data
+from offbook.trace.events import Event, EventData, FileLine, Verdict
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -253,13 +253,17 @@ class Hub:
             self._async_listeners = AsyncListeners(self._keep_error)
         self._async_listeners.schedule(subscription, work, event)
 
-    def emit_data(self, data: EventData) -> None:
+    def emit_data(self, data: EventData | Verdict) -> None:
         """Emit one of Offbook's own events."""
+        if not self._subscriptions:  # as of a server without a trace
+            with self._lock:
+                self.seq += 1
+            return
         name = data.event_name
         if self._holder == get_ident():
+            context = current_context(self, self._base) if context_scopes.get() else self._base
             with self._lock:
                 self.seq = seq = self.seq + 1
-                context = current_context(self, self._base) if context_scopes.get() else self._base
                 self._held.append(Event(self._millis(), name, data, seq, "", context))  # type: ignore[arg-type] - encoded only
             return
         writer = self._writer
@@ -308,11 +312,11 @@ class Hub:
 
     def emit_verdict(self, verdict: Verdict, place: FileLine | None = None) -> None:
         """Emit the verdict of a check; a failed one has its place, by default that of the run."""
-        data = verdict_data(verdict)
         place = place or self.place
         if place is not None and not verdict.holds:
-            data["context"] = {**place.context, **verdict.context}
-        self.emit(VERDICT, data)
+            context = {**place.context, **verdict.context}
+            verdict = msgspec.structs.replace(verdict, context=context)
+        self.emit_data(verdict)
 
     def subscribe(
         self,
@@ -512,7 +516,7 @@ CORRELATION_ID = "correlation_id"  # in the context of events
 VARIABLE = "OFFBOOK_CORRELATION_ID"
 HEADER = "x-offbook-correlation-id"
 TRACEPARENT = "traceparent"
-_TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(?:-.*)?")
+_TRACEPARENT = r"(?!ff)[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(?:-.*)?"
 
 
 class Correlation(msgspec.Struct, frozen=True):
@@ -550,7 +554,7 @@ def new_correlation() -> Correlation:
 
 def parse_traceparent(text: str) -> tuple[str, str] | None:
     """Return the trace id and the span id of a `traceparent`, or None if it is invalid."""
-    match = _TRACEPARENT.fullmatch(text.strip().lower())
+    match = re.fullmatch(_TRACEPARENT, text.strip().lower())
     if match is None or not int(match[1], 16) or not int(match[2], 16):
         return None
     return match[1], match[2]

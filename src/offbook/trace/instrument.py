@@ -41,7 +41,7 @@ from offbook.trace.events import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Mapping
+    from collections.abc import Container, Mapping
 
     from offbook.errors import ScriptMismatch
     from offbook.exchange.model import ModelSource
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 MAX_CALLS = 10_000  # whose ids are known to be those of the model
 MAX_DIGESTS = 8_192  # beginnings that a later request can continue without repeating them
 MAX_KEPT = 1024  # compared replies and results
+MAX_UNREAD = 512  # digests that are added before they are read
 _encode = msgspec.json.Encoder(order="sorted", enc_hook=repr).encode
 
 
@@ -99,20 +100,34 @@ class SeenTool(msgspec.Struct, frozen=True):
 class Beginnings:
     """The digests of all beginnings of the open conversations, and the ids of their last calls.
 
-    Those of closed conversations stay for a while.
+    Those of closed conversations stay for a while. Few conversations are ever looked up: what was
+    added is read then.
     """
 
     def __init__(self, conversations: Mapping[str, Conversation]) -> None:
         self._open = conversations
         self._known: set[str] = set()
         self._limit = MAX_DIGESTS
+        self._added: list[tuple[History, int, Reply]] = []
+        self._unread = 0  # digests
 
     def __contains__(self, digest_or_call: str) -> bool:
+        if self._added:
+            self._read()
         return digest_or_call in self._known
 
-    def add(self, messages: History, known: int, calls: Iterable[str]) -> None:
+    def add(self, messages: History, known: int, reply: Reply) -> None:
         """Add a conversation of which the beginnings up to `known` were added before."""
-        self._known.update(messages.digests(known), calls)
+        self._added.append((messages, known, reply))
+        self._unread += 1 + len(messages) - known
+        if self._unread >= MAX_UNREAD:
+            self._read()
+
+    def _read(self) -> None:
+        for messages, known, reply in self._added:
+            self._known.update(messages.digests(known), [call.id for call in reply.calls])
+        self._added.clear()
+        self._unread = 0
         if len(self._known) > self._limit:
             self._known.clear()
             for other in self._open.values():
@@ -182,9 +197,10 @@ class TracedSource:
         before, head, spoken = data.before, data.head, False
         results: list[AnyBlock] = []
         for message in data.new:
-            if message.role == "tool":
+            role = message.role
+            if role == "tool":
                 results += message.blocks
-            elif message.role == "assistant" or (message.role == "system" and self._open):
+            elif role == "assistant" or (role == "system" and self._open):
                 spoken = True
         earlier = self._open.get(before)
         # After a change that fails the run, no other is looked for.
@@ -210,9 +226,10 @@ class TracedSource:
         after = messages.digest_with(reply.blocks)
         earlier = self._open.pop(before, None)
         start = len(messages) if earlier is None else earlier.start
-        calls = frozenset([call.id for call in reply.calls])
-        self._open[after] = Conversation(request, reply, head, start, calls)
-        self._beginnings.add(messages, 0 if earlier is None else known, calls)
+        self._open[after] = Conversation(request, reply, head, start)
+        if earlier is None and data.before not in self._beginnings:
+            known = 0
+        self._beginnings.add(messages, known, reply)
         if len(self._open) > MAX_CONVERSATIONS:  # the one that waits longest
             del self._open[next(iter(self._open))]
         self._remember(after)
@@ -317,11 +334,11 @@ class TracedSource:
         self._replies.append(reply)
         if results:
             self._note_results(results, set())
-        self._unread.clear()
+        if self._unread:
+            self._unread.clear()
         known = self._results
-        for block in reply.blocks:
-            if isinstance(block, ToolCall):  # a source may use an id again
-                known[block.id] = None
+        for call in reply.calls:  # a source may use an id again
+            known[call.id] = None
         while len(known) > MAX_KEPT:
             del known[next(iter(known))]
 
@@ -361,6 +378,8 @@ class TracedSource:
                         self._others.add(block.id)
                         if in_run:
                             invented.add(block.id)
+        if not self._calls and not invented:
+            return
         latest = request.results  # they say whether their tools failed
         ids = {result.call_id for result in latest}
         refused: Container[str] = request.metadata.get(REFUSED_CALLS, ())

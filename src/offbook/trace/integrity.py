@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from offbook.exchange.messages import AnyBlock, History
     from offbook.exchange.model import Conversation, Reply, Request, Tool
     from offbook.trace.events import ChangeLevel, ToolResultData
-    from offbook.trace.executions import ExecutionReader
+    from offbook.trace.executions import Execution, ExecutionReader
 
 SHOWN_LENGTH = 120  # of an expected or actual text in a message
 MIN_ANCHOR = 6  # characters: a shorter answer, such as "ok", does not identify a conversation
@@ -595,14 +595,14 @@ def compare_executions(reader: ExecutionReader) -> list[ConversationChange]:
     changes: list[ConversationChange] = []
     calls = reader.calls
     for run in reader.executions:
-        if run.call is None and run.seen:
+        if run.seen and not _is_of_call(run):
             ran = render_call(ToolCall("", run.tool, run.input))
             changes.append(ConversationChange("unasked", "", ran))
     # smolagents sends the results of all calls of a reply as one text.
     texts = Counter((call.reply, call.result and _text_of(call.result)) for call in calls)
     for call in calls:
         asked = ToolCall(call.data.call_id, call.data.tool, call.data.input)
-        seen = [execution for execution in call.executions if execution.seen]
+        seen = [run for run in call.executions if run.seen and _is_of_call(run)]
         for run in seen:
             if not _is_same_input(asked.arguments, run.input):
                 ran = msgspec.structs.replace(asked, arguments=run.input)
@@ -632,14 +632,21 @@ def _text_of(result: ToolResultData) -> str:
     return join_text(to_result_content(result.content))
 
 
+def _is_of_call(run: Execution) -> bool:
+    """Return whether the tool of a call ran, not another one that it ran; names may be prefixed."""
+    return run.call is not None and run.call.data.tool.endswith(run.tool)
+
+
 def _is_same_input(asked: Any, given: Any) -> bool:
     """Return whether a tool got what the model asked for; a framework fills in and converts."""
     if not isinstance(asked, dict) or not isinstance(given, dict):
         return given is None or asked == given
-    values = cast("dict[str, Any]", given)
+    arguments, values = cast("dict[str, Any]", asked), cast("dict[str, Any]", given)
+    if not arguments.keys() & values.keys():
+        return True  # a framework may make one object of all arguments
     return all(
-        name not in values or values[name] == value or str(values[name]) == str(value)
-        for name, value in cast("dict[str, Any]", asked).items()
+        name in values and (values[name] == value or str(values[name]) == str(value))
+        for name, value in arguments.items()
     )
 
 

@@ -177,7 +177,7 @@ MAX_PATTERN = 1000  # characters: for thousands, regex takes minutes, and ignore
 _SPECIAL_CHARACTERS = re.compile(r"[\\.^$*+?{}\[\]|()]")
 # Expressions that cannot match a line end, and do not depend on where a text begins or ends: no
 # anchors, no look-around, no \s and no negated class.
-_WITHIN_LINE = re.compile(
+_WITHIN_LINE = (
     r"(?:\(\?i\))?"
     r"(?:[^\\^$.*+?{}\[\]|()\n]|[.*+?|]|\{\d*,?\d*\}|\((?:\?:)?(?!\?)|\)|\\[dwSbB]|\\[^\w\s]"
     r"|\[[^\]\\^\[&|~\x00-\x1f][^\]\\\[&|~\x00-\x1f]*\])*\Z"
@@ -192,7 +192,7 @@ class Glob:
     `fnmatch` (`?`, `[`) are plain text here.
     """
 
-    __slots__ = ("_first", "_inner", "_is_literal", "_last", "_min_length", "pattern")
+    __slots__ = ("_contained", "_first", "_inner", "_is_literal", "_last", "_min_length", "pattern")
 
     def __init__(self, pattern: str) -> None:
         self.pattern = pattern
@@ -201,9 +201,15 @@ class Glob:
         self._last = inner.pop() if inner else ""
         self._inner = [segment for segment in inner if segment]
         self._min_length = len(pattern) - pattern.count("*")
+        # Most patterns are of the form `*text*`.
+        self._contained = pattern.strip("*") if len(self._inner) == 1 else None
+        if self._first or self._last:
+            self._contained = None
 
     def matches(self, text: str) -> bool:
         """Return whether the pattern matches the whole text."""
+        if self._contained is not None:
+            return self._contained in text
         if self._is_literal:
             return text == self.pattern
         if len(text) < self._min_length or not text.startswith(self._first):
@@ -271,7 +277,7 @@ class UserPattern:
     def __init__(self, compiled: regex.Pattern[str], where: str) -> None:
         self._compiled = compiled
         self._where = where
-        self._within_line = _WITHIN_LINE.match(compiled.pattern) is not None
+        self._within_line = re.match(_WITHIN_LINE, compiled.pattern) is not None
 
     @property
     def source(self) -> str:
@@ -343,10 +349,16 @@ def compile_pattern(source: str, where: str = "") -> UserPattern | LiteralPatter
 UNLIKE_TEXTS = ("", "x", "7 \n", "\0é")
 
 
-def compile_check(source: str, where: str = "") -> UserPattern | LiteralPattern:
-    """Return the pattern of a check; raise if it is found in every text, as `.*` is."""
+def compile_check(
+    source: str, where: str = "", *, whole: bool = False
+) -> UserPattern | LiteralPattern:
+    """Return the pattern of a check; raise if it is found in every text, as `.*` is.
+
+    With `whole`, raise if it matches every text as a whole: `[0-9]*` does not.
+    """
     pattern = compile_pattern(source, where)
-    if all(pattern.search(text) is not None for text in UNLIKE_TEXTS):
+    searched = compile_pattern(rf"(?s:\A(?:{source})\Z)", where) if whole else pattern
+    if all(searched.search(text) is not None for text in UNLIKE_TEXTS):
         raise UsageError(
             f"the pattern {source!r} is found in every text and would check nothing",
             where=where,
@@ -368,7 +380,7 @@ CONTEXT_ROWS = 2
 MAX_ROWS = 20_000
 CONTEXT_CHARACTERS = 20
 MAX_PAIRED = 400  # items without an equal one between two pairs that are paired by their subject
-_WORD = re.compile(r"[A-Za-z0-9_/~](?:[A-Za-z0-9_.:/@+~-]*[A-Za-z0-9_/])?|\s+|.", re.DOTALL)
+_WORD = r"(?s)[A-Za-z0-9_/~](?:[A-Za-z0-9_.:/@+~-]*[A-Za-z0-9_/])?|\s+|."
 T = TypeVar("T")
 StepMatches = Callable[[int, int], bool]
 # Positions of an actual step and of the expected step that it satisfies.
@@ -492,7 +504,7 @@ def align_runs(first: Sequence[Hashable], second: Sequence[Hashable]) -> list[Al
 
 def split_words(text: str) -> list[str]:
     """Return the words of a text, and what is between them."""
-    return _WORD.findall(text)
+    return re.findall(_WORD, text)
 
 
 LONG_TEXT = 500  # characters

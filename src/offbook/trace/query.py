@@ -7,6 +7,7 @@ run.events.tool_results_for("bash")[0].text
 from __future__ import annotations
 
 from contextlib import suppress
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -38,15 +39,19 @@ from offbook.trace.events import (
 )
 from offbook.trace.executions import (
     EXECUTION_EVENTS,
+    READ_EVENTS,
     Execution,
     ExecutionReader,
     KnownTools,
     read_executions,
+    to_result_content,
 )
 from offbook.trace.instrument import ReplyData, RequestData
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    from offbook.trace.recorder import KeptEvent
 
 
 class ToolCallRecord(msgspec.Struct, frozen=True):
@@ -230,6 +235,11 @@ class Events:
         return [event for event in self.all if event.event in names]
 
     @property
+    def new_messages(self) -> list[int]:
+        """The number of new messages of each request."""
+        return [len(event.data.get("new", ())) for event in self.named(REQUEST)]
+
+    @property
     def agents(self) -> list[str]:
         """The agents of the run that asked the model, and the remote ones, in order.
 
@@ -320,7 +330,7 @@ class Events:
         )
 
     def _read_executions(self) -> ExecutionReader:
-        events = self.all
+        events = self.named(*READ_EVENTS)
         if self._executions is None or self._executions[0] != len(events):
             reader = read_executions(events, self._earlier, strict=True)
             self._executions = (len(events), reader)
@@ -351,7 +361,7 @@ class Events:
         A tool that was seen may have run with another input than the model's, more than once or
         not at all, and its result may be another one than it returned.
         """
-        return read_changes(self.all, self._earlier)
+        return read_changes(self.named(*CHANGE_EVENTS), self._earlier)
 
     @property
     def ui(self) -> list[UICallRecord]:
@@ -369,6 +379,57 @@ class Events:
     def verdicts(self) -> list[Verdict]:
         """The verdicts of the checks."""
         return list(read_verdicts(self.all))
+
+
+class _NewMessages(msgspec.Struct):
+    new: list[msgspec.Raw] = []
+
+
+class _RequestLine(msgspec.Struct):
+    data: _NewMessages = msgspec.field(default_factory=_NewMessages)
+
+
+_decode_request = msgspec.json.Decoder(_RequestLine).decode
+
+
+class KeptRun(Events):
+    """The events of a run that has ended; only those that are queried are decoded."""
+
+    def __init__(self, kept: list[KeptEvent], earlier: list[Event]) -> None:
+        super().__init__((), earlier)
+        self._kept = kept
+        self._by_name: dict[str, list[KeptEvent]] = {}
+        for event in kept:
+            self._by_name.setdefault(event.event, []).append(event)
+        self._decoded: dict[str, list[Event]] = {}
+
+    @property
+    def all(self) -> list[Event]:
+        """All events."""
+        return [event.read() for event in self._kept]
+
+    def named(self, *names: str) -> list[Event]:
+        """Return the events with one of these names."""
+        events: list[Event] = []
+        for name in dict.fromkeys(names):
+            found = self._decoded.get(name)
+            if found is None:
+                found = [event.read() for event in self._by_name.get(name, ())]
+                self._decoded[name] = found
+            events += found
+        return events if len(names) == 1 else sorted(events, key=attrgetter("seq"))
+
+    @property
+    def new_messages(self) -> list[int]:
+        """The number of new messages of each request; the messages are not decoded."""
+        if REQUEST in self._decoded:
+            return super().new_messages
+        return [
+            len(_decode_request(event.line).data.new)
+            if event.decoded is None
+            else len(event.decoded.data.get("new", ()))
+            for event in self._by_name.get(REQUEST, ())
+        ]
 
 
 def _executed_tool(execution: Execution) -> ExecutedTool:
@@ -390,7 +451,7 @@ def _executed_tool(execution: Execution) -> ExecutedTool:
 
 def _tool_result(data: ToolResultData) -> ToolResultRecord:
     try:
-        content = msgspec.convert(data.content, tuple[Content, ...])
+        content = to_result_content(data.content)
     except msgspec.ValidationError as error:
         raise FormatError(f"the result of {data.tool} cannot be read: {error}") from error
     return ToolResultRecord(

@@ -19,7 +19,7 @@ import msgspec
 from offbook.errors import FormatError
 from offbook.files import BOM, require_kind
 from offbook.options import Count, decode
-from offbook.secrets import excerpt
+from offbook.secrets import excerpt, hide_bytes, hide_lines, known_secret_bytes
 from offbook.trace.agent_output import payload_text, text_field, truncate_texts
 from offbook.trace.events import (
     FORMAT,
@@ -107,10 +107,11 @@ class Trace:
 
     After an iteration, `faults` has the damaged lines and `total` the number of events; with
     `count=True`, `counts` has the number by name. `first` and `last` are the times of the first
-    and last event, verdicts excluded. The header is checked and skipped.
+    and last event, verdicts excluded. The header is checked and skipped. With
+    `masked=True`, the events have no secrets.
     """
 
-    def __init__(self, path: Path | str, *, count: bool = False) -> None:
+    def __init__(self, path: Path | str, *, count: bool = False, masked: bool = False) -> None:
         self.path = path if isinstance(path, Path) else Path(path)
         self.faults: list[LineFault] = []
         self.counts: Counter[str] | None = Counter() if count else None
@@ -122,6 +123,7 @@ class Trace:
         self._line = 0
         self._now = 0
         self._dense = False
+        self._masked = masked
         self._pending: Iterator[Event] = iter(())
 
     def __iter__(self) -> Iterator[Event]:
@@ -159,6 +161,10 @@ class Trace:
     def _read_block(self, block: bytes, selection: _Selection | None) -> list[Event]:
         end = block.rfind(b"\n") + 1
         complete, torn = (block, b"") if end == len(block) else (block[:end], block[end:])
+        size = len(torn)
+        if self._masked:
+            known = known_secret_bytes()
+            complete, torn = hide_lines(complete, known), hide_bytes(torn, known)
         lines = complete.split(b"\n")[:-1]
         try:
             selected = self._read_regular(complete, lines, selection)
@@ -171,7 +177,7 @@ class Trace:
         self._line += len(lines)
         self._offset += end
         if torn and (event := self.read_line(torn, self._line + 1, torn=True)) is not None:
-            self._offset += len(torn)
+            self._offset += size
             self._count([event])
             selected += [event] if selection is None or selection.matches(event) else []
         return selected

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
-from hashlib import file_digest, sha256
+from hashlib import blake2b, file_digest
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -17,7 +18,7 @@ from offbook.determinism.run_context import SystemClock
 from offbook.errors import RunError, UsageError
 from offbook.files import close_locked, try_lock
 from offbook.secrets import hide_lines, known_secret_bytes
-from offbook.trace.events import Event, EventData, trace_header
+from offbook.trace.events import Event, EventData, Verdict, trace_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -63,13 +64,17 @@ def observe_traces(make_observer: Callable[[], TraceObserver]) -> Generator[None
         _observers.remove(make_observer)
 
 
+# `tool.offbook`, or a table `tool`, however it is written.
+_SETTINGS = rb"""(?m)tool["'\s]*\.["'\s]*offbook|^\s*\[?\s*["']?tool["']?\s*[\]=]"""
+
+
 @cache
 def _has_settings(folder: str) -> bool:
-    """Return whether the project of a folder has settings: read once, and not parsed."""
+    """Return whether the project of a folder may have settings: read once, and not parsed."""
     while True:
         try:
             with open(os.path.join(folder, "pyproject.toml"), "rb") as file:  # noqa: PTH118, PTH123 - as above
-                return b"tool.offbook" in file.read()
+                return re.search(_SETTINGS, file.read()) is not None
         except OSError:
             parent = os.path.dirname(folder)  # noqa: PTH120 - as above
             if parent == folder:
@@ -91,8 +96,28 @@ def _find_contracts() -> Contracts | None:
     return project_contracts()
 
 
+class KeptEvent(msgspec.Struct, gc=False):
+    """An event that is decoded when it is first read: of most, only the name is ever asked for."""
+
+    event: str
+    seq: int = 0
+    line: bytes = b""
+    decoded: Event | None = None
+
+    def read(self) -> Event:
+        """Return the event as it was when it was emitted."""
+        line = self.line  # first: another thread may decode it now, and empties it last
+        if self.decoded is None:
+            self.decoded = _decode(line)
+            self.line = b""
+        return self.decoded
+
+
+_decode_names = msgspec.json.Decoder(KeptEvent).decode_lines
+
+
 class KeptEvents:
-    """The events of a run in memory; each is read once, as it was when it was emitted.
+    """The events of a run in memory; each is taken once, as it was when it was emitted.
 
     Encoded, because the data of an event may change afterwards; in memory, because the file has
     masks instead of secrets, and an agent can change it. One buffer for all of them: a million
@@ -114,11 +139,18 @@ class KeptEvents:
         """Append events, likewise."""
         self.extend(encode_events(events))
 
-    def __iter__(self) -> Iterator[Event]:
+    def take(self) -> list[KeptEvent]:
+        """Return the events since the last time."""
         with self._reading:
             taken = bytes(self._lines)
             del self._lines[: len(taken)]  # a run in another thread may have added more
-        return map(_decode, taken.splitlines())
+        events = _decode_names(taken)
+        for event, line in zip(events, taken.split(b"\n")[:-1], strict=True):
+            event.line = line
+        return events
+
+    def __iter__(self) -> Iterator[Event]:
+        return (event.read() for event in self.take())
 
 
 class Recorder:
@@ -165,7 +197,7 @@ class Recorder:
         opened = os.fstat(self._file)
         # Several processes may append, and a pipe has no content: both are not checked.
         checked = not append and stat.S_ISREG(opened.st_mode)
-        self._written = sha256() if checked else None
+        self._written = blake2b() if checked else None
         header = trace_header(ts, **fields)
         if not append:
             self.record(header)
@@ -214,7 +246,7 @@ class Recorder:
                     same = (found.st_dev, found.st_ino) == (opened.st_dev, opened.st_ino)
                     if same:
                         with self.path.open("rb") as file:
-                            content = file_digest(file, sha256).digest()
+                            content = file_digest(file, blake2b).digest()
                         same = content == self._written.digest()
                 except OSError:
                     same = False
@@ -258,7 +290,7 @@ def encode_event(event: Event) -> bytes:
         # An odd key, half a surrogate pair, a cycle. To convert every event first would make
         # encoding 17 times as slow.
         given: object = event.data  # those of Offbook's own events may be typed
-        data = to_json_value(given.as_dict() if isinstance(given, EventData) else given)
+        data = to_json_value(given.as_dict() if isinstance(given, (EventData, Verdict)) else given)
         context = to_json_value(event.context)
         return _encode(msgspec.structs.replace(event, data=data, context=context))
 

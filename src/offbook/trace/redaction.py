@@ -24,7 +24,6 @@ from offbook.files import convert
 from offbook.secrets import (
     MASK,
     hide_secrets,
-    is_secret_field,
     is_secret_name,
     known_secrets,
 )
@@ -144,26 +143,32 @@ class Redaction:
 
     def text(self, text: str) -> str:
         """Return a text, redacted."""
-        text = hide_secrets(text, self._known)
+        text = self._hide(text)
         for pattern, replacement in self._replacements:
             text = pattern.replace(replacement, text)
         return text
 
-    def value(self, value: Any) -> Any:
-        """Return a JSON value, redacted: first by paths, then by field names and in texts."""
+    def value(self, value: Any, *, names: bool = True) -> Any:
+        """Return a JSON value, redacted: first by paths, then by field names and in texts.
+
+        Without `names`, the rules do not apply to the names of fields. Secrets in them are hidden.
+        """
         for path in self._paths:
             for node in path.find(value):
                 value = _replace_at(value, tuple(node.location))
-        return self._redact(value)
+        return self._redact(value, self.text if names else self._hide)
 
-    def _redact(self, value: Any) -> Any:
+    def _hide(self, text: str) -> str:
+        return hide_secrets(text, self._known)
+
+    def _redact(self, value: Any, rename: Callable[[str], str]) -> Any:
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
             fields = cast("Mapping[str, Any]", value)
             hidden = _named_values(fields)
             return {
-                self.text(name): MASK if name in hidden else self._redact_field(name, v)
+                rename(name): MASK if name in hidden else self._redact_field(name, v, rename)
                 for name, v in fields.items()
             }
         if isinstance(value, (list, tuple)):
@@ -172,18 +177,20 @@ class Redaction:
             return [
                 MASK
                 if _is_named(previous, item)
-                else self._redact_field(_option_name(previous), item)
+                else self._redact_field(_option_name(previous), item, rename)
                 for previous, item in zip(("", *items), items)  # noqa: B905 - the last item precedes none
             ]
         return value
 
-    def _redact_field(self, name: str, value: Any) -> Any:
+    def _redact_field(self, name: str, value: Any, rename: Callable[[str], str]) -> Any:
         if not is_secret_name(name):
-            return self._redact(value)
+            return self._redact(value, rename)
         if isinstance(value, (list, tuple)):  # a header with several values
-            return [self._redact_field(name, item) for item in cast("Sequence[Any]", value)]
+            return [self._redact_field(name, item, rename) for item in cast("Sequence[Any]", value)]
+        from offbook.secrets.values import is_secret_field  # late: few values have such a name
+
         is_secret = isinstance(value, str) and is_secret_field(name, value)
-        return MASK if is_secret else self._redact(value)
+        return MASK if is_secret else self._redact(value, rename)
 
 
 def _named_values(fields: Mapping[str, Any]) -> set[str]:

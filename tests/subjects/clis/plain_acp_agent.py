@@ -5,6 +5,7 @@ With a prompt as a second argument it is a command-line agent: it prints its ans
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -180,3 +181,9 @@ for line in sys.stdin:
             continue
         result = {"stopReason": "tired" if KIND == "a reason" else reason}
     send(id=number, result=result)
+    if method == "session/prompt" and KIND == "a crash after it":
+        os._exit(3)
+    if method == "session/prompt" and KIND == "a kill after it":
+        os.kill(os.getpid(), signal.SIGUSR1)
+if KIND == "an error at the end":
+    raise RuntimeError("cannot save the session")

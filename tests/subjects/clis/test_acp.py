@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 
 from offbook.checks.comparison import compare_paths, render_comparison
-from offbook.errors import DeadlineExceeded, OffbookError, RunError, ScriptMismatch, UsageError
+from offbook.errors import (
+    CheckFailed,
+    DeadlineExceeded,
+    OffbookError,
+    RunError,
+    ScriptMismatch,
+    UsageError,
+)
 from offbook.people import allow, deny, person
 from offbook.runs import drive
 from offbook.sources.playbook import call, say, when
@@ -74,6 +81,21 @@ def test_another_answer_over_the_protocol_is_a_difference(tmp_path: Path):
         with drive(subject, trace=trace) as rehearsal:
             rehearsal.run(when("Go", [say(text)]))
     assert compare_paths(traces[0], traces[1]).traces[0].differences["answers"] == 1
+
+
+@pytest.mark.parametrize(
+    "kind, end",
+    [
+        ("a crash after it", "failed with exit code 3"),
+        ("a kill after it", "was killed by SIGUSR1"),
+        ("an error at the end", "(?s)failed with exit code 1 .*cannot save the session"),
+    ],
+)
+def test_an_agent_that_crashes_after_its_last_answer_fails_the_run(kind: str, end: str):
+    rehearsal = drive(start(kind))
+    rehearsal.run(when("Go", [say("It works.")]))
+    with pytest.raises(CheckFailed, match=end):
+        rehearsal.dispose()
 
 
 # --- Permissions

@@ -164,6 +164,24 @@ def test_edit_replaces_a_text_that_occurs_once(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
+    "before, old, new, after",
+    [
+        (b"a\r\nb\r\nc\r\n", "b", "B", b"a\r\nB\r\nc\r\n"),
+        (b"a\r\nb\r\nc\r\n", "a\nb\n", "A\nB\n", b"A\r\nB\r\nc\r\n"),
+        (b"a\r\nb\r\nc\r\n", "b", "b\nB", b"a\r\nb\r\nB\r\nc\r\n"),
+        (b"a\r\nb\r\n", "a\r\nb", "A\r\nB", b"A\r\nB\r\n"),
+        (b"a\r\nb\nc\n", "b\nc", "B\nC", b"a\r\nB\nC\n"),
+        (b"a\nb\n", "b", "B\nC", b"a\nB\nC\n"),
+    ],
+    ids=["in a line", "over lines", "new lines", "as they are", "mixed", "no carriage return"],
+)
+def test_edit_keeps_the_line_ends(tmp_path: Path, before: bytes, old: str, new: str, after: bytes):
+    (tmp_path / "a.txt").write_bytes(before)
+    run_tool(tmp_path, "edit", {"path": "a.txt", "old": old, "new": new})
+    assert (tmp_path / "a.txt").read_bytes() == after
+
+
+@pytest.mark.parametrize(
     "tool, params",
     [
         ("bash", {}),

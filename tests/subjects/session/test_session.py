@@ -1,17 +1,18 @@
 """The agent loop: order of hooks, concurrent tools, requests, commands, subagents."""
 
 import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
 
 from offbook import call, fail, role, say, session, think, when
 from offbook.errors import ScriptMismatch, ToolFailed, UsageError
-from offbook.exchange import History, Request, Thinking, user
+from offbook.exchange import History, Request, Text, Thinking, user
 from offbook.runs import Rehearsal
 from offbook.subjects.session import HOOK_EVENTS, Api, Context, HookEvent
 from offbook.trace import rebuild_requests
-from offbook.types import AgentSession, Skill
+from offbook.types import AgentSession, Skill, ToolOutcome
 
 JSON = dict[str, Any]
 
@@ -133,6 +134,7 @@ def test_input_changed_by_a_hook_is_validated_again():
         (True, "expected a dict or None, got bool"),
         ("no", "expected a dict or None, got str"),
         ({"input": [1]}, "expected a dict as 'input', got list"),
+        ({"reason": "dangerous"}, "a 'reason' without 'block' does not block the call"),
     ],
 )
 def test_a_hook_with_an_invalid_answer_fails_the_run(answer: Any, expected: str):
@@ -190,6 +192,40 @@ def test_a_result_hook_changes_only_the_fields_it_names(
         assert (result.text, result.is_error, result.details) == (text, is_error, details)
 
 
+@pytest.mark.parametrize(
+    "result",
+    ["new", {"content": "new"}, ToolOutcome((Text("new"),))],
+    ids=["text", "dict", "outcome"],
+)
+def test_a_result_hook_can_set_the_result(result: Any):
+    def extension(api: Api) -> None:
+        @api.on("tool_result")
+        def replace(event: HookEvent, ctx: Context) -> None:
+            event.result = result
+
+        @api.on("tool_result")
+        def read(event: HookEvent, ctx: Context) -> str:
+            return f"{event.result.text}er"
+
+    with session(extensions=[extension], mock_tools={"bash": "old"}) as t:
+        t.run(when("x", [call("bash", {"command": "ls"}), say("ok")]))
+        assert t.events.tool_results[0].text == "newer"
+
+
+def test_a_result_that_no_tool_can_return_is_refused_where_a_hook_sets_it():
+    def extension(api: Api) -> None:
+        @api.on("tool_result")
+        def replace(event: HookEvent, ctx: Context) -> None:
+            event.result = 5
+
+    problem = "tool_result hook for 'bash': tool result: expected a mapping, got an integer"
+    with (
+        session(extensions=[extension], mock_tools={"bash": "old"}) as t,
+        pytest.raises(UsageError, match=problem),
+    ):
+        t.run(when("x", [call("bash", {"command": "ls"}), say("ok")]))
+
+
 @pytest.mark.parametrize("event", ["tool_call", "tool_result"])
 def test_a_tool_hook_that_raises_fails_the_run_with_the_step(event: str):
     def extension(api: Api) -> None:
@@ -224,6 +260,33 @@ def test_a_notification_hook_that_raises_fails_the_run(event: str):
     raised = f"{event} hook failed: RuntimeError: boom"
     with session(extensions=[extension]) as t, pytest.raises(ToolFailed, match=raised):
         t.run(when("x", [say("ok")]))
+
+
+def generator(*_: object) -> Iterator[None]:
+    yield
+
+
+async def async_generator(*_: object) -> AsyncIterator[None]:
+    yield
+
+
+@pytest.mark.parametrize("function", [generator, async_generator])
+@pytest.mark.parametrize("name", [*HOOK_EVENTS, "/command", "extension"])
+def test_a_function_that_would_not_run_is_refused(name: str, function: Callable[..., Any]):
+    def extension(api: Api) -> None:
+        if name == "/command":
+            api.command(name)(function)
+        elif name != "extension":
+            api.on(name)(function)
+
+    def run() -> None:
+        with session(extensions=[function if name == "extension" else extension]) as t:
+            prompt = "/command" if name == "/command" else "x"
+            t.run(when(prompt, [call("bash", {"command": "ls"}), say("ok")]))
+
+    problem = rf"{function.__name__}: a function with a `yield` does not run"
+    with pytest.raises(UsageError, match=problem):
+        run()
 
 
 # --------------------------------------------------------------------------- tools at the same time

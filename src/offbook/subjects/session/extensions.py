@@ -23,7 +23,6 @@ import importlib.util
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import contextmanager
-from inspect import isawaitable
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -33,6 +32,7 @@ from offbook.exchange.model import Tool
 from offbook.files import run_source
 from offbook.options import Name, decode, require_function, require_list
 from offbook.subjects.mock_tools import describe_exception
+from offbook.subjects.session.tools import call_function
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -166,9 +166,7 @@ async def install_extension(
     name, factory = resolve_extension(spec)
     try:
         with _explain_errors(name):
-            answer = factory(Api(name, tools, hooks, commands))
-            if isawaitable(answer):
-                await answer
+            await call_function(factory, Api(name, tools, hooks, commands))
     except BaseException:  # also when the run is cancelled
         unload_extension(factory)
         raise

@@ -53,7 +53,7 @@ from offbook.subjects.session.tools import (
     Hooks,
     Host,
     ToolRegistry,
-    install_builtin_tools,
+    call_function,
 )
 from offbook.subjects.subject import SKILL_HINT, Skill
 from offbook.trace.events import (
@@ -195,7 +195,7 @@ class AgentSession:
             has_ui=self._has_ui,
             host=Host(self._host),
         )
-        install_builtin_tools(self._tools)
+        self._tools.add_builtin()
         for spec in self._extension_specs:
             from offbook.subjects.session.extensions import install_extension
 
@@ -275,9 +275,7 @@ class AgentSession:
 
     async def _run_command(self, command: str, args: str) -> None:
         try:
-            answer = self._commands[command](args, self._context)
-            if isawaitable(answer):
-                await answer
+            await call_function(self._commands[command], args, self._context)
         except Exception as error:  # noqa: BLE001 - any exception of an extension
             self._report_error(f"command /{command} failed", error)
 
@@ -344,13 +342,14 @@ class AgentSession:
             return [self._emit_result(calls[0], outcome, step, mocked=mocked)]
         self._hub.release()
         tasks = [asyncio.ensure_future(self._run_call(call, step)) for call in calls]
+        running = {*tasks}
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+            _, running = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
         finally:
-            # After a failure or a cancellation the other calls are cancelled, too.
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            if running:  # after a failure or a cancellation the other calls are cancelled, too
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
         self._hub.hold()
         results: list[ToolResult] = []
         failures: list[BaseException] = []
@@ -593,11 +592,13 @@ def parse_settings(settings: Mapping[str, Any]) -> SessionSettings:
 
 def compose_system_prompt(prompt: str, skills: Iterable[Skill | Mapping[str, Any]]) -> str:
     """Return the system prompt followed by the skills."""
+    system = decode(prompt, str, "system_prompt")
+    given = require_list(skills, "skills")
+    if not given:
+        return system
     # A dict is a skill, too: skills often come from a YAML or JSON file.
     described = [
         f"# Skill {skill.name}\n{skill.description}\n{skill.content}".rstrip()
-        for skill in decode(
-            require_list(skills, "skills"), tuple[Skill, ...], "skills", hint=SKILL_HINT
-        )
+        for skill in decode(given, tuple[Skill, ...], "skills", hint=SKILL_HINT)
     ]
-    return "\n\n".join([decode(prompt, str, "system_prompt"), *described])
+    return "\n\n".join([system, *described])

@@ -7,8 +7,10 @@ and keeps the schema, so the model cannot distinguish a mock from the real tool.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
-from inspect import isawaitable
+from functools import cache
+from inspect import isasyncgen, isawaitable, isgenerator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -98,8 +100,8 @@ class HookEvent:
     `tool_result`; `result` for `tool_result`.
     """
 
-    # Not a frozen struct: hooks change `input` and `result` in place.
-    __slots__ = ("call_id", "input", "name", "prompt", "result", "tool")
+    # Not a frozen struct: hooks change `input` in place, and set `result`.
+    __slots__ = ("_result", "call_id", "input", "name", "prompt", "tool")
 
     def __init__(
         self,
@@ -116,10 +118,35 @@ class HookEvent:
         self.tool = tool
         self.call_id = call_id
         self.input = {} if input is None else input
-        self.result = result or ToolOutcome()
+        self._result = result or ToolOutcome()
+
+    @property
+    def result(self) -> ToolOutcome:
+        """The result of the tool. Whatever a tool may return can be set, such as a text."""
+        return self._result
+
+    @result.setter
+    def result(self, value: object) -> None:
+        self._result = to_tool_outcome(value, f"{self.name} hook for {self.tool!r}")
 
 
 Hook = Callable[[HookEvent, Context], object]
+
+
+async def call_function(function: Callable[..., object], *args: object) -> object:
+    """Call a function of an extension, plain or async, and return its answer."""
+    answer = function(*args)
+    if answer is None:
+        return None
+    if isawaitable(answer):
+        answer = await answer
+    if isgenerator(answer) or isasyncgen(answer):
+        name = getattr(function, "__qualname__", type(function).__qualname__)
+        raise UsageError(
+            f"{name}: a function with a `yield` does not run when it is called",
+            hint="remove the `yield`, or make two functions of it",
+        )
+    return answer
 
 
 class Hooks:
@@ -142,9 +169,7 @@ class Hooks:
     async def notify(self, event: HookEvent, context: Context) -> None:
         """Call the hooks of an event. Their return values are ignored."""
         for hook in self.by_event[event.name]:
-            answer = hook(event, context)
-            if isawaitable(answer):
-                await answer
+            await call_function(hook, event, context)
 
     async def before_call(self, event: HookEvent, context: Context) -> str | None:
         """Call the `tool_call` hooks and return the reason why the call is blocked, or None.
@@ -153,9 +178,7 @@ class Hooks:
         """
         for hook in self.by_event["tool_call"]:
             try:
-                answer = hook(event, context)
-                if isawaitable(answer):
-                    answer = await answer
+                answer = await call_function(hook, event, context)
             except ToolBlocked as block:  # the exception may come from deep inside the hook
                 return block.reason or DEFAULT_REASON
             if answer is None:  # the call is allowed
@@ -173,9 +196,7 @@ class Hooks:
         Each hook sees the result of the hook before it in `event.result`.
         """
         for hook in self.by_event["tool_result"]:
-            answer = hook(event, context)
-            if isawaitable(answer):
-                answer = await answer
+            answer = await call_function(hook, event, context)
             if answer is None:
                 continue
             if isinstance(answer, Mapping):
@@ -189,7 +210,7 @@ class Hooks:
                     "is_error": event.result.is_error,
                     **changes,
                 }
-            event.result = to_tool_outcome(answer, f"tool_result hook for {event.tool!r}")
+            event.result = answer  # converted by the setter
         return event.result
 
 
@@ -206,6 +227,8 @@ def _validate_decision(answer: object, tool: str) -> Mapping[str, Any]:
                 problem = f"unknown key {key!r}: {did_you_mean(str(key), ANSWER_KEYS)}"
         if not problem and not isinstance(decision.get("input", {}), Mapping):
             problem = f"expected a dict as 'input', got {type(decision['input']).__name__}"
+        if not problem and "reason" in decision and "block" not in decision:
+            problem = "a 'reason' without 'block' does not block the call"
         if not problem:
             return decision
     raise UsageError(problem, where=f"tool_call hook for {tool!r}", hint=ANSWER_SHAPES)
@@ -262,6 +285,8 @@ class ToolRegistry:
         self._mocks = {name: MockTool(name, handler) for name, handler in mocks.items()}
         self._unused = set(self._mocks)
         self._mock_extensions = mock_extensions
+        # both until a tool changes
+        self._resolved: dict[str, RegisteredTool | None] = {}
         self._offered: tuple[Tool, ...] | None = None
 
     def add(self, tool: Tool, execute: ToolFunction, owner: str) -> None:
@@ -273,13 +298,24 @@ class ToolRegistry:
                 where=owner,
                 hint=f"already registered by {registered.owner}: rename one of them",
             )
-        validator = compile_schema(tool.schema or ANY_OBJECT, f"{owner or 'offbook'}: {tool.name}")
+        validator = compile_schema(tool.schema or ANY_OBJECT, f"{owner}: {tool.name}")
         self._tools[tool.name] = RegisteredTool(tool, execute, owner, validator)
+        self._forget_resolved()
+
+    def add_builtin(self) -> None:
+        """Register the built-in tools, before those of extensions."""
+        self._tools.update(_builtin_tools())
+        self._forget_resolved()
+
+    def _forget_resolved(self) -> None:
         self._offered = None
+        self._resolved.clear()
 
     def find(self, name: str) -> RegisteredTool | None:
         """Return the tool to run or its mock, or None if it is unknown or inactive."""
-        registered = self._resolve(name)
+        if name not in self._resolved:
+            self._resolved[name] = self._resolve(name)
+        registered = self._resolved[name]
         if registered is not None and registered.mocked:
             # Used even if a hook blocks the call: such a mock protects the machine.
             self._unused.discard(name)
@@ -304,7 +340,7 @@ class ToolRegistry:
         for name in names or ():
             require_known("set_active_tools: unknown tool", name, self.names())
         self._active = None if names is None else set(names)
-        self._offered = None
+        self._forget_resolved()
 
     def names(self) -> set[str]:
         """Return the names of all tools, active or not."""
@@ -421,12 +457,20 @@ async def run_edit(params: dict[str, Any], ctx: Context) -> ToolOutcome:
     path = ctx.cwd / params["path"]
     details = {"path": str(path)}
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_bytes().decode()
+        # `read` shows every line end as \n. The old text has those, and the file keeps its own.
+        lines = re.split(r"\r?\n", params["old"])
         # An empty text occurs everywhere, so it counts as not found.
-        count = text.count(params["old"]) if params["old"] else 0
-        if count != 1:
+        found = re.finditer(r"\r?\n".join(map(re.escape, lines)), text) if params["old"] else ()
+        places = [match.span() for match in found]
+        if len(places) != 1:
+            count = len(places)
             return error_outcome(f"the old text occurs {count} times in {params['path']}", details)
-        path.write_text(text.replace(params["old"], params["new"]), encoding="utf-8")
+        ((start, end),) = places
+        replaced = text[start:end]
+        line_end = "\r\n" if "\r\n" in (replaced if "\n" in replaced else text) else "\n"
+        new = re.sub(r"(?<!\r)\n", line_end, params["new"])
+        path.write_bytes((text[:start] + new + text[end:]).encode())
     except (OSError, ValueError) as error:
         return _file_error(error, params["path"], path)
     return ToolOutcome((Text(f"edited {params['path']}"),), details)
@@ -444,10 +488,22 @@ def _file_error(error: OSError | ValueError, name: str, path: Path) -> ToolOutco
 
 def _shorten(text: str, dropped: int = 0) -> str:
     more = len(text) - MAX_TEXT + dropped
-    return text if more <= 0 else f"{text[:MAX_TEXT]}\n({more} more characters)"
+    if more <= 0:
+        return text
+    from offbook.secrets.masks import cut_text
+
+    return f"{cut_text(text, MAX_TEXT)}\n({more} more characters)"
 
 
-def install_builtin_tools(tools: ToolRegistry) -> None:
-    """Register the built-in tools."""
-    for tool, execute in ((BASH, run_bash), (READ, run_read), (WRITE, run_write), (EDIT, run_edit)):
-        tools.add(tool, execute, "")
+@cache  # every session has the same
+def _builtin_tools() -> dict[str, RegisteredTool]:
+    tools = ((BASH, run_bash), (READ, run_read), (WRITE, run_write), (EDIT, run_edit))
+    return {
+        tool.name: RegisteredTool(
+            tool, execute, "", compile_schema(tool.schema, f"offbook: {tool.name}")
+        )
+        for tool, execute in tools
+    }
+
+
+BUILTIN_TOOLS = frozenset({BASH.name, READ.name, WRITE.name, EDIT.name})

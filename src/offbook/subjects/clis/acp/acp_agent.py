@@ -108,6 +108,7 @@ class Acp(PlainSubject):
         self._host: AcpHost | None = None
         self._checked = 0
         self._problems: list[str] = []
+        self._ends: list[Verdict] = []
 
     @property
     def name(self) -> str:
@@ -129,7 +130,7 @@ class Acp(PlainSubject):
         """Start the agent and its session."""
         agent = self._agent
         self._context = context
-        self._checked, self._problems = 0, []
+        self._checked, self._problems, self._ends = 0, [], []
         self._calls: list[ToolCallData] = []
         self.output = AgentOutput()
         context.hub.subscribe(self._on_reply, REPLY)
@@ -226,9 +227,10 @@ class Acp(PlainSubject):
             await host.close()
         process, self._process = self._process, None
         if process is not None:
+            await process.close()
             self._checked += process.checked
             self._problems += process.problems
-            await process.close()
+            self._ends += process.ends
 
     async def close(self) -> None:
         """End the agent and delete its home."""
@@ -360,7 +362,8 @@ class Acp(PlainSubject):
             )
 
     def verdicts(self) -> Iterable[Verdict]:
-        """Return the verdict on all messages of the agent."""
+        """Return the verdicts on all messages of the agent, and on its end."""
+        yield from self._ends
         process = self._process
         problems = [*self._problems, *([] if process is None else process.problems)]
         checked = self._checked + (0 if process is None else process.checked)
