@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Literal
 
@@ -84,6 +85,37 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
     assert [p.name for p in tmp_path.iterdir()] == ["golden.txt"]
 
 
+def test_the_target_of_a_symbolic_link_is_written(tmp_path: Path):
+    target, link = tmp_path / "real" / "shop.yaml", tmp_path / "link.yaml"
+    target.parent.mkdir()
+    target.write_text("old")
+    link.symlink_to(target)
+    write_atomic(link, "new")
+    assert (target.read_text(), link.is_symlink()) == ("new", True)
+
+
+@pytest.mark.parametrize("before, mode, after", [(0o600, 0o644, 0o600), (0o644, 0o600, 0o600)])
+def test_a_file_that_exists_gets_no_further_permissions(
+    tmp_path: Path, before: int, mode: int, after: int
+):
+    path = tmp_path / "report.json"
+    path.touch()
+    path.chmod(before)
+    write_atomic(path, "{}", mode=mode)
+    assert path.stat().st_mode & 0o777 == after
+
+
+@pytest.mark.parametrize("umask, mode", [(0o077, 0o600), (0o022, 0o644)])
+def test_a_new_file_has_the_permissions_of_the_umask(tmp_path: Path, umask: int, mode: int):
+    before = os.umask(umask)
+    try:
+        write_atomic(tmp_path / "report.json", "{}")
+        assert os.umask(umask) == umask
+    finally:
+        os.umask(before)
+    assert (tmp_path / "report.json").stat().st_mode & 0o777 == mode
+
+
 def test_a_copy_has_the_content_and_the_permissions_of_its_source(tmp_path: Path):
     source = tmp_path / "private.yaml"
     source.write_text("one")
@@ -115,6 +147,7 @@ def test_an_object_is_imported_by_its_module_and_name():
     [
         ("shop", "expected MODULE:NAME, got 'shop'"),
         (":agent", "expected MODULE:NAME, got ':agent'"),
+        (".shop:agent", "expected MODULE:NAME, got '.shop:agent'"),
         ("no_such_module:agent", "cannot import no_such_module"),
         ("offbook.files:import_objct", "did you mean 'import_object'"),
     ],
@@ -123,6 +156,25 @@ def test_an_object_that_cannot_be_imported_is_reported(reference: str, message: 
     with pytest.raises(UsageError) as caught:
         import_object(reference)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "source, line, message",
+    [
+        ("x = 1\ndef f(:", 2, "it raised SyntaxError: invalid syntax"),
+        ("import os\n\nos.environ['NO_SUCH_VARIABLE']", 3, "it raised KeyError: "),
+        ("import sys\nsys.exit(0)", 2, "it raised SystemExit: 0"),
+    ],
+)
+def test_a_module_that_raises_when_it_is_imported_is_reported_with_its_line(
+    source: str, line: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    (tmp_path / "broken_shop.py").write_text(source)
+    with pytest.raises(UsageError, match="cannot import broken_shop: ") as caught:
+        import_object("broken_shop:agent")
+    assert message in str(caught.value)
+    assert caught.value.where == f"{tmp_path / 'broken_shop.py'}:{line}"
 
 
 LIMITS = {

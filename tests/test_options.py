@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from offbook.options import (
     Name,
     Seconds,
     check_fields,
+    decide,
     decode,
     require_function,
     require_list,
@@ -106,3 +107,38 @@ def test_an_option_that_is_not_given_excludes_nothing(absent: object):
 def test_zero_is_a_value_that_was_given():
     with pytest.raises(UsageError):
         refuse_without("--record", number=0)
+
+
+async def waits() -> bool:
+    return False
+
+
+def yields() -> Iterator[bool]:
+    yield False
+
+
+async def streams() -> AsyncIterator[bool]:
+    yield False
+
+
+@pytest.mark.parametrize(
+    "result, decided",
+    [
+        (True, (True, "")),
+        (False, (False, "it returned False")),
+        ((True, "why"), (True, "")),
+        ((False, "why"), (False, "why")),
+        ((False, 7), (False, "7")),
+        ((False, ""), (False, "it returned False")),
+        (None, (None, "")),
+        ([1, 2], ([1, 2], "")),
+    ],
+)
+def test_a_condition_is_a_bool_or_a_bool_with_a_reason(result: object, decided: object):
+    assert decide(result, "the condition") == decided
+
+
+@pytest.mark.parametrize("condition", [waits, yields, streams])
+def test_a_condition_that_never_ran_is_refused(condition: Callable[[], object]):
+    with pytest.raises(UsageError, match=r"the condition returned .*, which never ran"):
+        decide(condition(), "the condition")

@@ -1,11 +1,16 @@
 """The entry point: `offbook`, and `python -m offbook`."""
 
 import gc
+import io
 import os
 import sys
 
 from offbook.capability import WINDOWS
 from offbook.version import VERSION
+
+TYPE_CHECKING = False  # as in typing, which takes long to import
+if TYPE_CHECKING:
+    from typing import Any, TextIO
 
 # They run agents in this process: what such an agent has started ends with it.
 RUNNERS = {
@@ -18,15 +23,16 @@ SI_KERNEL = 0x80  # sent by the terminal
 
 def main() -> None:
     """Run the command line; `--version` and `--help` alone need no other package."""
+    open_streams()
     if sys.argv[1:] == ["--version"]:
-        sys.stdout.write(f"offbook {VERSION}\n")
+        print_text(f"offbook {VERSION}")
         return
     if sys.platform == "win32":
         sys.exit(f"offbook: {WINDOWS}")
     if sys.argv[1:] in (["--help"], ["-h"]):
         from offbook.surfaces.commands import render_help
 
-        sys.stdout.write(f"{render_help()}\n")
+        print_text(render_help())
         return
     if sys.argv[1:2] and sys.argv[1] in RUNNERS and "--help" not in sys.argv:
         guard()
@@ -35,6 +41,64 @@ def main() -> None:
 
     # What a command has imported stays, and no collection visits it: the one at exit takes 40 ms.
     run_command(on_load=gc.freeze)
+
+
+class OutputFile(io.FileIO):
+    """A standard stream. If it cannot be written, the rest of the output goes to /dev/null.
+
+    A reader that closes its pipe (`offbook lint | head -1`) has seen enough: the command goes on,
+    and its exit code is its own. Any other error is raised once, and not again at the exit.
+    """
+
+    def write(self, data: "Any", /) -> "int | None":
+        """Write data; nothing is no attempt, and click ignores its error."""
+        try:
+            return super().write(data) if data else 0
+        except OSError as error:
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, self.fileno())
+            os.close(null)
+            if not isinstance(error, BrokenPipeError):
+                raise
+            return super().write(data)
+
+
+def open_streams() -> None:
+    """Make the standard streams usable: open closed ones as /dev/null, and expect a closed pipe."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:  # closed, as by `>&-`; the lowest free number is this one
+            os.open(os.devnull, os.O_RDWR)
+    if sys.stdin is None:
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115 - for the whole process
+    sys.stdout = _open_output(1, sys.stdout)
+    sys.stderr = _open_output(2, sys.stderr)
+
+
+def _open_output(number: int, stream: "TextIO | None") -> "TextIO":
+    if stream is None:
+        return open(number, "w", closefd=False)
+    if not isinstance(stream, io.TextIOWrapper):  # replaced, as by a test
+        return stream
+    file = OutputFile(number, "w", closefd=False)
+    return io.TextIOWrapper(
+        # As Python makes it: without a buffer below PYTHONUNBUFFERED.
+        file if stream.write_through else io.BufferedWriter(file),
+        stream.encoding,
+        stream.errors,
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
+
+
+def print_text(text: str) -> None:
+    """Print a text, or exit with the reason why it cannot be written."""
+    try:
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
+    except OSError as error:
+        sys.exit(f"offbook: {error.strerror}")
 
 
 def guard() -> None:

@@ -6,6 +6,7 @@ mean the same everywhere.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 import click
 import msgspec
 
-from offbook.errors import UsageError, require_known
+from offbook.errors import UsageError
 from offbook.options import decode
 
 if TYPE_CHECKING:
@@ -30,22 +31,31 @@ if TYPE_CHECKING:
 FILE_PATH = click.Path(path_type=Path)
 
 
-def echo(text: object = "", *, err: bool = False, nl: bool = True) -> None:
-    """Print a line that may contain untrusted text: no control character reaches the terminal."""
-    from offbook.secrets import escape_controls
+class FiniteFloat(click.FloatRange):
+    """A number in a range. `nan` and `inf` are refused: a limit of them limits nothing."""
 
-    click.echo(escape_controls(str(text)), err=err, nl=nl)
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"expected a finite number, got {value}", param, ctx)
+        return number
+
+
+def echo(text: object = "", *, err: bool = False, nl: bool = True) -> None:
+    """Print a line that may contain untrusted text, without secrets and control characters."""
+    from offbook.secrets import outgoing
+
+    click.echo(outgoing(str(text)), err=err, nl=nl)
 
 
 PORT_NUMBER = click.IntRange(0, 65_535)
 P = ParamSpec("P")
-REDACT_KEYS = ("patterns", "paths", "presets")
 
 deadline_option = click.option(
     "--deadline",
     default=600.0,
     show_default=True,
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteFloat(min=0, min_open=True),
     help="Seconds before the command is stopped.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
@@ -95,13 +105,6 @@ script_option = click.option(
     help="The model: a playbook, mocks or a cassette.",
 )
 upstream_option = click.option("--upstream", metavar="URL", help="Base URL of the real model.")
-lenient_option = click.option(
-    "--lenient",
-    multiple=True,
-    metavar="RULE",
-    help="Accept requests that break this provider rule; repeatable.",
-)
-
 events_option = click.option(
     "--events",
     metavar="FILE",
@@ -219,7 +222,7 @@ def fault_options(command: Callable[..., int]) -> Callable[..., int]:
     )
     rate = click.option(
         "--fault-rate",
-        type=click.FloatRange(0, 1, min_open=True),
+        type=FiniteFloat(0, 1, min_open=True),
         metavar="SHARE",
         help="The share of requests with a random fault; 0.3 by default.",
     )
@@ -261,15 +264,6 @@ def report_faults(faults: Faults | None, events: Iterable[Event]) -> None:
         click.echo(f"offbook: {line}", err=True)
 
 
-def lenient_rules_help() -> str:
-    """Return the list of rules for the help of commands with `--lenient`."""
-    # Late: the dialects take 35 ms to import, and most commands do not have the option.
-    from offbook.exchange.dialects.wire import RULES
-
-    rules = "\n".join(f"  {name:<20} {description}" for name, description in RULES.items())
-    return f"\n\n\b\nRules for --lenient; all are enforced by default:\n{rules}"
-
-
 def read_value(text: str, name: str) -> Any:
     """Return the value of an option: JSON itself, the path of a file, or - for stdin."""
     from offbook.files import parse_json, parse_yaml, read_text
@@ -295,12 +289,12 @@ def read_redactions(texts: tuple[str, ...], presets: tuple[str, ...]) -> dict[st
     paths: list[str] = []
     names = [*presets]
     for text in texts:
-        rules = read_object(text, "--redact") or {}
-        patterns.update(rules.pop("patterns", {}))
-        paths += rules.pop("paths", [])
-        names += rules.pop("presets", [])
-        for key in rules:
-            require_known("--redact: unknown key", key, REDACT_KEYS)
+        from offbook.trace.redaction import RedactionRules
+
+        rules = decode(read_object(text, "--redact") or {}, RedactionRules, "--redact")
+        patterns.update(rules.patterns)
+        paths += rules.paths
+        names += rules.presets
     return {"patterns": patterns, "paths": paths, "presets": names}
 
 
@@ -313,7 +307,7 @@ def use_colour() -> bool:
 def describe_difference(difference: SnapshotDiff) -> Iterator[StyledLine]:
     """Yield the changes of each file as a unified diff."""
     from offbook.reports.styled_lines import StyledText
-    from offbook.secrets import escape_controls
+    from offbook.secrets import escape_controls, outgoing
 
     styles = {"+": "ok", "-": "error"}
     for sign, names in (
@@ -327,7 +321,7 @@ def describe_difference(difference: SnapshotDiff) -> Iterator[StyledLine]:
             yield (StyledText(head, "name"),)
             for hunk in changes.hunks:
                 yield (StyledText(f"@@ {hunk.start}-{hunk.end} @@", "faint"),)
-                for line in escape_controls(hunk.content).split("\n"):
+                for line in outgoing(hunk.content).split("\n"):
                     yield (StyledText(line, styles.get(line[:1], "")),)
     if difference.empty:
         yield (StyledText("nothing changed", "faint"),)

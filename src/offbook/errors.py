@@ -169,10 +169,11 @@ class ModelError(OffbookError):
 
     `details` are further fields of its body (`param`, `code`, …); the detail `rule` is the name
     of the validation rule that rejected the request. `fault` is the injected fault that it is the
-    consequence of, or None.
+    consequence of, or None. A stream that ended too early is `interrupted`.
     """
 
     fault: Any = None
+    interrupted: bool = False
 
     def __init__(
         self,
@@ -249,6 +250,7 @@ class OffbookWarning(UserWarning):
     """A remark on a run that passed; pytest shows it in its summary."""
 
 
+MAX_RETRY_AFTER = 1e9  # seconds
 CATEGORIES = {
     400: "invalid_request",
     401: "auth",

@@ -177,11 +177,11 @@ _PROGRAMS = {
     ".ts": "npx tsx",
     ".sh": "bash",
 }
-_PLAYBOOK = re.compile(  # in YAML or JSON: a list whose first item is a turn or a role
-    r"""(\s*(\#.*|---.*)?\n)*\s*(\[\s*\{|-\s*\{?)\s*["']?(when|role)["']?\s*:""", re.VERBOSE
-)
+# Patterns of this file are compiled when they are used: few commands need one.
+# In YAML or JSON: a list whose first item is a turn or a role.
+_PLAYBOOK = r"""(\s*(#.*|---.*)?\n)*\s*(\[\s*\{|-\s*\{?)\s*["']?(when|role)["']?\s*:"""
 # The keys of a mapping in YAML, the first key of an object in JSON, the names in TOML.
-_OUTER_KEY = re.compile(r"""^(?:\{\s*|\[\[?)?["']?(\w+)["']?(?:\s*:|\]|\s*=)""", re.MULTILINE)
+_OUTER_KEY = r"""(?m)^(?:\{\s*|\[\[?)?["']?(\w+)["']?(?:\s*:|\]|\s*=)"""
 _HEAD = 64 * 1024  # bytes of a file from which its kind is known
 
 
@@ -238,7 +238,7 @@ def find_kind(path: Path) -> str:
 
 
 def _kind_of_lines(head: str) -> str:
-    line = next((line for line in head.splitlines() if line.strip()), "")
+    line = next((line for line in head.split("\n") if line.strip()), "")
     try:
         keys = msgspec.json.decode(line, type=dict[str, Any]).keys()
     except (msgspec.MsgspecError, RecursionError):
@@ -250,9 +250,9 @@ def _kind_of_lines(head: str) -> str:
 
 def _kind_of_document(head: str) -> str:
     """Return the kind of a document in YAML, JSON or TOML, by its outer keys."""
-    if _PLAYBOOK.match(head) and re.search(r"""\bdo["']?\s*:""", head):
+    if re.match(_PLAYBOOK, head) and re.search(r"""\bdo["']?\s*:""", head):
         return "playbook"
-    keys: set[str] = {*_OUTER_KEY.findall(head)}
+    keys: set[str] = {*re.findall(_OUTER_KEY, head)}
     if head.startswith("{"):
         with suppress(msgspec.MsgspecError, RecursionError):  # a part of a longer file
             keys |= msgspec.json.decode(head, type=dict[str, Any]).keys()
@@ -330,7 +330,7 @@ def read_settings(folder: Path) -> tuple[ProjectSettings, Path]:
         path = parent / "pyproject.toml"
         if path.is_file():
             text = read_text(path)
-            if "tool.offbook" not in text:
+            if "offbook" not in text:
                 return ProjectSettings(), path
             table = parse_toml(text, path).get("tool", {}).get("offbook", {})
             return convert(table, ProjectSettings, path=path, at="$.tool.offbook"), path
@@ -406,7 +406,7 @@ def find_line(text: str, location: str) -> int | None:
             # the dash number `index` among those at the indentation of the first one
             dash, count = None, -1
             for number in range(start, len(lines)):
-                match = re.match(r"^(\s*)- ", lines[number])
+                match = re.match(r"^(\s*)-(?: |$)", lines[number])
                 depth = len(lines[number]) - len(lines[number].lstrip())
                 ends = depth < indent or (depth == indent and match is None)
                 if number > start and lines[number].strip() and ends:
@@ -426,7 +426,7 @@ def find_line(text: str, location: str) -> int | None:
 def import_object(reference: str) -> Any:
     """Import the object that MODULE:NAME names."""
     module_name, _, name = reference.partition(":")
-    if not module_name or not name:
+    if not module_name or not name or module_name.startswith("."):
         raise UsageError(f"expected MODULE:NAME, got {reference!r}", hint="for example shop:agent")
     try:
         module = import_module(module_name)
@@ -436,7 +436,23 @@ def import_object(reference: str) -> Any:
             where=reference,
             hint="run the command in the folder of the module",
         ) from error
+    except (Exception, SystemExit) as error:
+        raise UsageError(
+            f"cannot import {module_name}: it raised {type(error).__name__}: {error}",
+            where=_find_line(error),
+            hint=f"run python -m {module_name}",
+        ) from error
     return find_attribute(module, name)
+
+
+def _find_line(error: BaseException) -> str:
+    if isinstance(error, SyntaxError):
+        return f"{error.filename}:{error.lineno}"
+    from traceback import extract_tb
+
+    # After this file come the frames of the import system, then the module.
+    lines = [f for f in extract_tb(error.__traceback__)[1:] if "importlib" not in f.filename]
+    return f"{lines[0].filename}:{lines[0].lineno}" if lines else ""
 
 
 def find_attribute(module: ModuleType, name: str) -> Any:
@@ -465,8 +481,14 @@ def write_atomic(path: Path, data: str | bytes, *, mode: int = 0o644, durable: b
     """Write a file so that readers see the old or the new content, never a part of it.
 
     With `durable`, the data is on the disk when this returns, even if the machine stops then.
+    A file that exists gets no further permissions, and a new one only those of the umask.
     """
-    with _replacement(path, mode) as file:
+    try:
+        allowed = stat.S_IMODE(path.stat().st_mode)
+    except OSError:
+        os.umask(umask := os.umask(0o077))  # the only way to read it
+        allowed = ~umask
+    with _replacement(path, mode & allowed) as file:
         file.write(data.encode() if isinstance(data, str) else data)
         file.flush()
         if durable and stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -504,6 +526,7 @@ def _replacement(path: Path, mode: int) -> Generator[BinaryIO]:
     """
     from tempfile import mkstemp
 
+    path = path.resolve() if path.is_symlink() else path
     if path.exists() and not path.is_file() and not path.is_dir():
         with path.open("wb") as file:
             yield file
@@ -611,38 +634,54 @@ def remove_temp_folder(path: Path) -> None:
             raise
 
 
+class RunFolder(NamedTuple):
+    """A temporary folder: the working directory in it, and the place of the trace."""
+
+    root: Path
+    cwd: Path
+    trace: Path
+
+
+def make_run_folder() -> RunFolder:
+    """Create a temporary folder with an empty working directory."""
+    root = make_temp_folder()
+    folder = RunFolder(root, root / "cwd", root / "trace.jsonl")
+    folder.cwd.mkdir()
+    return folder
+
+
 class ReusedFolder:
     """A temporary folder for many runs, one after the other. Each gets it empty.
 
-    To create and remove a folder takes longer than a run of a session. An empty folder `cwd` in it
-    is kept.
+    To create and remove a folder takes longer than a run of a session.
     """
 
     def __init__(self) -> None:
-        self._free: Path | None = None
+        self._free: RunFolder | None = None
 
-    def take(self) -> Path:
+    def take(self) -> RunFolder:
         """Return the folder; while it is in use, another one."""
         folder, self._free = self._free, None
-        return folder or make_temp_folder()
+        return folder or make_run_folder()
 
-    def give_back(self, folder: Path) -> None:
+    def give_back(self, folder: RunFolder) -> None:
         """Empty a folder for the next run; remove it if that fails, or if it is not needed."""
         if self._free is None:
             try:
                 # Most runs write nothing: listdir() is the fastest way to know it.
-                if os.listdir(folder) != ["cwd"] or os.listdir(f"{folder}/cwd"):  # noqa: PTH208
-                    _empty(folder)
+                if os.listdir(folder.root) != ["cwd"] or os.listdir(folder.cwd):  # noqa: PTH208
+                    _empty(folder.root)
+                    folder.cwd.mkdir()
                 self._free = folder
             except OSError:
                 self._free = None
         if self._free is None:
-            remove_temp_folder(folder)
+            remove_temp_folder(folder.root)
 
     def remove(self) -> None:
         """Remove the folder."""
         if self._free is not None:
-            remove_temp_folder(self._free)
+            remove_temp_folder(self._free.root)
             self._free = None
 
 
@@ -698,8 +737,7 @@ def _read(text: str, path: Path | str) -> Any:
     import yaml_rs
 
     try:
-        with parser_limits(path):
-            return yaml_rs.loads(text, alias_limits=_alias_limits(), parse_datetime=False)
+        return yaml_rs.loads(text, alias_limits=_alias_limits(), parse_datetime=False)
     except yaml_rs.YAMLDecodeError as error:
         message = str(error)
         match = re.search(r"line (\d+)", message)
@@ -716,6 +754,9 @@ def _read(text: str, path: Path | str) -> Any:
         elif "mapping values are not allowed" in problem:
             hint = 'put a text with ": " in it in quotes, and check the indentation'
         raise FormatError(f"invalid YAML: {problem}", path=path, line=line, hint=hint) from error
+    except Exception:
+        with parser_limits(path):
+            raise
 
 
 @cache
@@ -808,10 +849,8 @@ def dump_round_trip(document: Any, text: str) -> str:
 
 
 # a key, and the list or the mapping below it
-_LIST_BELOW = re.compile(
-    r"^( *)[^\s#-][^\n]*:[ \t]*\n(?:[ \t]*(?:#[^\n]*)?\n)*( *)-( +)\S", re.MULTILINE
-)
-_MAPPING_BELOW = re.compile(r"^( *)[^\s#-][^\n]*:[ \t]*\n( +)[^\s#-]", re.MULTILINE)
+_LIST_BELOW = r"(?m)^( *)[^\s#-][^\n]*:[ \t]*\n(?:[ \t]*(?:#[^\n]*)?\n)*( *)-( +)\S"
+_MAPPING_BELOW = r"(?m)^( *)[^\s#-][^\n]*:[ \t]*\n( +)[^\s#-]"
 
 
 def _round_trip_editor(text: str) -> Any:
@@ -821,12 +860,12 @@ def _round_trip_editor(text: str) -> Any:
     editor = YAML(typ="rt", pure=True)
     editor.preserve_quotes = True
     editor.width = 1_000_000  # never fold a line that was not folded
-    if match := _LIST_BELOW.search(text):
+    if match := re.search(_LIST_BELOW, text):
         offset = len(match[2]) - len(match[1])
         editor.indent(sequence=offset + 1 + len(match[3]), offset=offset)
     else:
         editor.indent(sequence=4, offset=2)  # as dump_yaml writes
-    match = _MAPPING_BELOW.search(text)
+    match = re.search(_MAPPING_BELOW, text)
     if match and len(match[2]) > len(match[1]):
         editor.indent(mapping=len(match[2]) - len(match[1]))
     return editor
@@ -877,18 +916,18 @@ def _is_block(text: str) -> bool:
 
 
 # control characters, and those that YAML 1.1 takes for line ends
-_UNPRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
-_PLAIN = re.compile(r"[A-Za-z][A-Za-z_./-]*(?: [A-Za-z_./-]+)*\Z")
+_UNPRINTABLE = "[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]"
+_PLAIN = r"[A-Za-z][A-Za-z_./-]*(?: [A-Za-z_./-]+)*\Z"
 # words that some YAML reader takes for something else than a text
 _RESERVED = {"true", "false", "yes", "no", "on", "off", "null", "y", "n", "nan", "inf"}
 
 
 def _scalar(value: Any) -> str:
-    if isinstance(value, str) and _PLAIN.match(value) and value.lower() not in _RESERVED:
+    if isinstance(value, str) and re.match(_PLAIN, value) and value.lower() not in _RESERVED:
         return value
     if isinstance(value, (dict, list, tuple)) and not value:
         return "{}" if isinstance(value, dict) else "[]"
     encoded = msgspec.json.encode(value).decode()  # JSON is YAML but for these characters
-    if _UNPRINTABLE.search(encoded) is None:
+    if re.search(_UNPRINTABLE, encoded) is None:
         return encoded
-    return _UNPRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", encoded)
+    return re.sub(_UNPRINTABLE, lambda match: f"\\u{ord(match[0]):04x}", encoded)

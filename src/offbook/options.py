@@ -10,7 +10,9 @@ converts a value to its type; an error names the value, what was expected, and t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Generator, Iterable, Mapping
+from functools import cache
+from inspect import iscoroutine
 from types import UnionType
 from typing import (
     Annotated,
@@ -65,8 +67,13 @@ def decode(value: object, kind: Any, name: str = "", *, where: str = "", hint: s
 
 def check_fields(options: msgspec.Struct, name: str) -> None:
     """Raise a UsageError for a field that does not have its type; a constructor checks none."""
-    for field in msgspec.structs.fields(options):
+    for field in _list_fields(type(options)):
         decode(getattr(options, field.name), field.type, f"{name}.{field.name}")
+
+
+@cache  # they are read from the annotations
+def _list_fields(kind: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
+    return msgspec.structs.fields(kind)
 
 
 def explain_invalid(error: msgspec.ValidationError, kind: Any) -> tuple[str, str, str]:
@@ -186,3 +193,28 @@ def require_function(value: object, what: str, *, where: str = "", hint: str = "
     if not callable(value):
         kind = type(value).__name__
         raise UsageError(f"{what}: expected a function, got {kind}", where=where, hint=hint)
+
+
+def decide(result: object, what: str) -> tuple[object, str]:
+    """Return what a condition of a user says, and the reason if it is False.
+
+    `(bool, reason)` is unpacked. A coroutine or a generator is true in Python, but has not run.
+
+    >>> decide((False, "too late"), "the condition")
+    (False, 'too late')
+    """
+    kind = type(result).__name__
+    if iscoroutine(result):
+        result.close()  # without a warning that nothing awaited it
+    if isinstance(result, (Awaitable, Generator, AsyncGenerator)):
+        raise UsageError(
+            f"{what} returned {kind}, which never ran",
+            hint="write a plain `def` that returns True, False or (False, reason)",
+        )
+    match result:
+        case False:
+            return False, "it returned False"
+        case (bool() as holds, object() as reason):
+            return holds, "" if holds else str(reason) or "it returned False"
+        case _:
+            return result, ""

@@ -376,6 +376,33 @@ def test_an_event_without_a_time_gets_that_of_the_event_before_it(tmp_path: Path
     assert {event.ts for event in read_transcript(path)} == {1700000000000}
 
 
+@pytest.mark.parametrize(
+    "field, value, message",
+    [
+        ("emitted_at_ms", '"soon"', 'emitted_at_ms: expected a number, got "soon"'),
+        ("emitted_at_ms", "1e30", "emitted_at_ms: expected a number, got"),
+        ("emitted_at_ms", "true", "emitted_at_ms: expected a number, got true"),
+        ("index", '"first"', 'index: expected a number, got "first"'),
+    ],
+)
+def test_a_wrong_number_of_an_event_log_is_refused_with_its_line(
+    tmp_path: Path, field: str, value: str, message: str
+):
+    path = tmp_path / "log.jsonl"
+    path.write_text(f'{{"type": "plan"}}\n{{"type": "iteration_end", "{field}": {value}}}\n')
+    with pytest.raises(FormatError, match=message) as caught:
+        read_transcript(path)
+    assert caught.value.line == 2
+
+
+@pytest.mark.parametrize("field", ["emitted_at_ms", "index"])
+def test_a_number_of_an_event_log_may_be_null(tmp_path: Path, field: str):
+    path = tmp_path / "log.jsonl"
+    line = '{"type": "plan", "index": 0, "emitted_at_ms": 5}\n'
+    path.write_text(f'{line}{{"type": "iteration_end", "{field}": null}}\n')
+    assert [(event.ts, event.seq) for event in read_transcript(path)] == [(5, 0), (5, 1)]
+
+
 def test_a_golden_names_the_events_of_harn():
     raw = {"_type": "golden", "state_steps": [{"step": "end", "events": ["iteration_end"]}]}
     report = audit_transcript(events(END), parse_audit_policy(raw))

@@ -147,6 +147,10 @@ def test_another_order_is_judged_the_same_in_both_directions(
     assert compare_traces(trace, after).same == compare_traces(after, trace).same
 
 
+def asked(head: str) -> Event:
+    return Event(NOW, "model.request", {"new": [], "head": head})
+
+
 # ------------------------------------------------------------------------------ volatile values
 
 VOLATILE: dict[str, tuple[list[Event], list[Event]]] = {
@@ -176,6 +180,10 @@ VOLATILE: dict[str, tuple[list[Event], list[Event]]] = {
     "the tokens of a reply": (
         [reply("hi", usage={"input": 1, "output": 1})],
         [reply("hi", usage={"input": 9, "output": 1})],
+    ),
+    "the digests of the heads": (
+        [asked("00aa11bb22cc33dd"), asked("44ee55ff66aa77bb"), asked("00aa11bb22cc33dd")],
+        [asked("99aa11bb22cc33dd"), asked("88ee55ff66aa77bb"), asked("99aa11bb22cc33dd")],
     ),
     "the order in which parallel tools end": (
         [called("a", "c1"), called("b", "c2"), result("a", "1", "c1"), result("b", "2", "c2")],
@@ -230,6 +238,12 @@ DIFFERENT: dict[str, tuple[list[Event], list[Event], str, str]] = {
         [Event(NOW, "check.verdict", {"check": "c", "status": "fail"})],
         "changed",
         "verdicts",
+    ),
+    "the head of another request": (
+        [asked("00aa11bb22cc33dd"), asked("44ee55ff66aa77bb"), asked("00aa11bb22cc33dd")],
+        [asked("00aa11bb22cc33dd"), asked("44ee55ff66aa77bb"), asked("44ee55ff66aa77bb")],
+        "changed",
+        "requests",
     ),
     "calls in another order": (
         [called("find"), called("refund")],

@@ -1,6 +1,8 @@
 """A golden transcript matches by subset and sentinel, and is written only on request."""
 
 import json
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,10 @@ from hypothesis import strategies as st
 
 from offbook import say, session, when
 from offbook.checks import (
+    Review,
     check_sentinels,
     find_golden_mismatches,
+    list_proposed,
     mask_volatile,
     merge_golden,
     update_goldens,
@@ -152,6 +156,15 @@ def test_a_golden_is_written_with_sentinels_and_then_matches(
         assert_golden_transcript(path, [{**again[0], "text": "other"}])
 
 
+def test_a_text_with_a_separator_of_lines_does_not_end_a_line_of_a_golden(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.delenv("CI", raising=False)
+    actual = [{"text": "a\u2028b\x85c"}]
+    updating(tmp_path / "golden.jsonl", actual)
+    assert_golden_transcript(tmp_path / "golden.jsonl", actual)
+
+
 def test_an_update_keeps_the_sentinels_that_match_and_the_keys_of_the_golden(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -214,3 +227,60 @@ def test_a_written_golden_is_valid_and_matches_its_transcript(value: Any):
 def test_an_updated_golden_matches(old: Any, value: Any):
     golden = merge_golden(mask_volatile(old), value)
     assert find_golden_mismatches(golden, value) == []
+
+
+KEY = "sk-proj-" + "aB3dE5fG7hJ9kL1mN3pQ"
+LOGIN = {"step": "login", "api_key": KEY, "note": f"with {KEY}"}
+
+
+def accept_proposal(path: Path, actual: Any) -> None:
+    with pytest.raises(CheckFailed, match="no golden transcript yet"):
+        assert_golden_transcript(path, actual)
+    Review(list_proposed(path.parent)).decide(accept=["all"])
+
+
+@pytest.mark.parametrize("name", ["golden.json", "golden.jsonl", "golden.yaml"])
+@pytest.mark.parametrize("write", [updating, accept_proposal])
+def test_a_golden_file_has_no_secret_and_matches(
+    name: str, write: Callable[[Path, Any], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.delenv("CI", raising=False)
+    path = tmp_path / name
+    write(path, [LOGIN])
+    assert KEY not in path.read_text()
+    assert_golden_transcript(path, [LOGIN])
+
+
+GOLDENS_OF_SECRETS: list[tuple[dict[str, Any], str]] = [
+    ({"api_key": "[API_KEY]"}, ""),
+    ({"api_key": KEY}, ""),  # earlier versions wrote it
+    ({"api_key": "<any>"}, ""),
+    ({"api_key": "<re:sk-proj-\\w+>", "note": "with [API_KEY]"}, ""),
+    ({"api_key": "<re:key-[0-9]+>"}, "$.api_key: expected"),
+    ({"api_key": "[API_KEY]", "step": "logout"}, '$.step: expected "logout", got "login"'),
+    ({"step": "[API_KEY]"}, '$.step: expected "[API_KEY]", got "login"'),
+]
+
+
+@pytest.mark.parametrize("golden, message", GOLDENS_OF_SECRETS, ids=str)
+def test_a_secret_is_compared_as_the_file_has_it(
+    golden: dict[str, Any], message: str, tmp_path: Path
+):
+    path = tmp_path / "golden.json"
+    path.write_text(json.dumps(golden))
+    if not message:
+        assert_golden_transcript(path, LOGIN)
+        return
+    with pytest.raises(CheckFailed, match=re.escape(f"mismatch at {message}")):
+        assert_golden_transcript(path, LOGIN)
+
+
+@pytest.mark.parametrize("pattern", [".*", "(?s).*", "[\\s\\S]*", "|.*"])
+def test_a_pattern_that_matches_every_text_is_refused(pattern: str):
+    with pytest.raises(UsageError, match="is found in every text"):
+        assert_golden_transcript({"a": f"<re:{pattern}>"}, {"a": "x"})
+
+
+@pytest.mark.parametrize("pattern, text", [("[0-9]*", "7"), (".+", "x"), ("x?", "")])
+def test_a_pattern_of_the_whole_text_may_match_an_empty_one(pattern: str, text: str):
+    assert_golden_transcript({"a": f"<re:{pattern}>"}, {"a": text})

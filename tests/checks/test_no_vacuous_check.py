@@ -21,18 +21,27 @@ from offbook.checks import (
     AUDIT_RULES,
     FIELDS,
     KNOWN,
+    ActualCall,
     Budget,
     CheckContext,
+    ExpectedCall,
     Spending,
     assert_golden_transcript,
     assertion_class,
     audit_transcript,
+    compare_tool_calls,
     evaluate_all,
     parse_assertion,
 )
 from offbook.conformance import ERROR, EXPECTED, find_cases, read_suite_settings, run_cases
 from offbook.contracts import MARKER, ContractFile, Contracts
-from offbook.errors import CheckFailed, InvariantBroken, OffbookError, UsageError
+from offbook.errors import (
+    CheckFailed,
+    InvariantBroken,
+    OffbookError,
+    RequirementFailed,
+    UsageError,
+)
 from offbook.evals import (
     METRIC_OF,
     AssertionKind,
@@ -56,7 +65,7 @@ from offbook.goldens import (
 from offbook.lint import RULES, lint_paths
 from offbook.runs import Run
 from offbook.sandbox import Loaded, find_unmet, verify_sandbox_install
-from offbook.testing import parse_audit_policy
+from offbook.testing import assert_step_emitted, parse_audit_policy, require
 from offbook.trace import PUBLISH, Event, Verdict
 from pytest_offbook.plugin import SETTINGS
 from tests.checks.test_assertions import RUN
@@ -277,7 +286,7 @@ def audit_rule(name: str) -> Kind:
 def budget(name: str) -> Kind:
     limits = Budget(**{name: 1})
     return Kind(
-        Cell(lambda: limits.check(Spending(**{name: 2})), "exceeds the maximum 1"),
+        Cell(lambda: limits.check(msgspec.convert({name: 2}, Spending)), "exceeds the maximum 1"),
         Cell(lambda: limits.check(Spending()), "no data: the run has no "),
         Cell(lambda: msgspec.convert({f"{name}x": 1}, Budget), f"unknown field `{name}x`"),
     )
@@ -843,7 +852,7 @@ CALLBACKS: dict[str, tuple[Callable[[Any], object], str]] = {
     "False": (lambda result: result.text == "gold", "it returned False"),
     "False, awaited": (returns_false, "it returned False"),
     "a reason": (lambda result: (result.text == "gold", "no gold"), "no gold"),
-    "a generator": (yields, "a generator, which never ran"),
+    "a generator": (yields, "generator, which never ran"),
 }
 
 
@@ -852,9 +861,47 @@ def test_a_callback_of_a_result_that_says_no_fails_the_run(
     callback: Callable[[Any], object], message: str
 ):
     step = call("bash", {"command": "ls"}).then(callback)
-    with session(mock_tools={"bash": "a lamp"}) as rehearsal, pytest.raises(CheckFailed) as caught:
+    refused = pytest.raises((CheckFailed, UsageError))
+    with session(mock_tools={"bash": "a lamp"}) as rehearsal, refused as caught:
         rehearsal.run(when("Go", [step, say("Done.")]))
     assert message in str(caught.value)
+
+
+CONDITIONS: dict[str, tuple[Callable[[Any], object], str]] = {
+    "False": (lambda _: False, "never ended with|differ|a required condition is false$"),
+    "a reason": (lambda _: (False, "no gold"), "never ended with|differ|is false: no gold$"),
+    "a coroutine": (returns_false, "coroutine, which never ran"),
+    "a generator": (yields, "generator, which never ran"),
+}
+
+
+def check_input(condition: Callable[[Any], object]) -> None:
+    compared = compare_tool_calls(
+        [ActualCall("refund", {"id": 7})], [ExpectedCall("refund", condition)], "exact"
+    )
+    if not compared.ok:
+        raise CheckFailed("the calls differ")
+
+
+def check_record(condition: Callable[[Any], object]) -> None:
+    record = {"event": "step.post", "step_name": "plan", "output": 1}
+    assert_step_emitted("plan", condition, [record])
+
+
+def check_requirement(condition: Callable[[Any], object]) -> None:
+    require(condition(None))
+
+
+@pytest.mark.parametrize("condition, message", CONDITIONS.values(), ids=CONDITIONS)
+@pytest.mark.parametrize("check", [check_input, check_record, check_requirement])
+def test_a_condition_of_a_check_that_says_no_or_nothing_fails(
+    check: Callable[[Callable[[Any], object]], None],
+    condition: Callable[[Any], object],
+    message: str,
+):
+    with pytest.raises((CheckFailed, RequirementFailed, UsageError), match=message):
+        check(condition)
+    check(lambda _: (True, ""))
 
 
 def test_a_source_of_which_nothing_was_asked_tested_nothing():

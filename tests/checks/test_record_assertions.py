@@ -178,3 +178,42 @@ def test_an_output_is_json_of_a_schema(output: Any, expected: Any, status: str, 
     record = {"output": output}
     found, shown = verdict(record, type="record_output", op="is-json", expected=expected)
     assert (found, message in shown) == (status, True), shown
+
+
+HELD: list[tuple[Any, Any]] = [
+    ("the code is X-1", "X-1"),
+    ("the code is 4711", 4711),
+    ({"answer": "the code is X-1"}, "X-1"),
+    ({"steps": [{"note": ["my X-1"]}]}, "X-1"),
+    ({"X-1": True}, "X-1"),
+    ({"code": 4711}, "4711"),
+    ({"code": "Größe"}, "Größe"),
+    ({"code": 'a "quoted" text'}, '"quoted"'),
+    ([["a"], 5], 5),
+    ([{"id": 7}], {"id": 7}),
+]
+NOT_HELD: list[tuple[Any, Any]] = [
+    ({"text": "other"}, "X-1"),
+    (["15", 15], 51),
+    ([15], 5),
+    ([1], True),
+    ([{"id": 7}], {"id": 8}),
+    ({"a": "x", "b": "y"}, '", "'),
+]
+
+
+@pytest.mark.parametrize(
+    "output, expected, contains, not_contains",
+    [*((*pair, "pass", "fail") for pair in HELD), *((*pair, "fail", "pass") for pair in NOT_HELD)],
+    ids=str,
+)
+def test_not_contains_is_the_negation_of_contains(
+    output: Any, expected: Any, contains: str, not_contains: str
+):
+    record = {"output": output}
+    keys = [{"contains": expected}] if isinstance(expected, str) else []
+    for fields in ({"op": "contains", "expected": expected}, *keys):
+        for place in ({"type": "record_output"}, {"type": "record_value", "path": "/output"}):
+            assert verdict(record, **place, **fields)[0] == contains
+    fields = {"type": "record_output", "op": "not-contains", "expected": expected}
+    assert verdict(record, **fields)[0] == not_contains

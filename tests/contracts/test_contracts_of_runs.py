@@ -40,7 +40,7 @@ BROKEN = {
 
 def hold_project_to(contracts: str) -> None:
     """Name a file of contracts in the settings of the current folder."""
-    Path("pyproject.toml").write_text(f'[tool.offbook]\ncontracts = "{contracts}"\n')
+    Path("pyproject.toml").write_text(f'[tool]\noffbook.contracts = "{contracts}"\n')
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,35 @@ FOUND: dict[str, tuple[Files, list[tuple[str, int, str]]]] = {
         {"test_a.py": "class TestA:\n    def test_a(self):\n        pass\n"},
         [("test_a.py", 2, "OB101")],
     ),
+    "a method of a nested class": (
+        {"test_a.py": "class TestA:\n  class TestB:\n    def test_a(self):\n      pass\n"},
+        [("test_a.py", 3, "OB101")],
+    ),
+    "methods of classes of unittest": (
+        {
+            "test_a.py": "class ShopTest(unittest.TestCase):\n  def test_a(self):\n    pass\n"
+            "class Shop(IsolatedAsyncioTestCase):\n  async def test_a(self):\n    pass\n"
+            "class Till(Shop):\n  def test_a(self):\n    pass\n"
+            "class Door(Shop):\n  def test_a(self):\n    self.assertTrue(x)\n"
+        },
+        [("test_a.py", line, "OB101") for line in (2, 5, 8)],
+    ),
+    "a test under a condition": (
+        {"test_a.py": "if x:\n  def test_a():\n    pass\n"},
+        [("test_a.py", 2, "OB101")],
+    ),
+    "methods of the same name": (
+        {
+            "test_a.py": "class TestA:\n  def test_a(self):\n    assert x\n"
+            "class TestB:\n  def test_a(self):\n    pass\n"
+            "class TestC:\n  def test_a(self):\n    assert x\n"
+        },
+        [("test_a.py", 5, "OB101")],
+    ),
+    "a private function with an assertion": (
+        {"test_a.py": "def test_a():\n    _same(x)\ndef _same(x):\n    assert x\n"},
+        [],
+    ),
     "a method of another class": (
         {"test_a.py": "class Shop:\n    def test_a(self):\n        pass\n"},
         [],
@@ -58,6 +87,10 @@ FOUND: dict[str, tuple[Files, list[tuple[str, int, str]]]] = {
     ),
     "a silenced test": (
         {"test_a.py": "def test_a():  # noqa: OB101\n    pass\ndef test_b():  # noqa\n    pass\n"},
+        [],
+    ),
+    "a silenced test after a form feed": (
+        {"test_a.py": "\f\nx = '\u2028'\n\ndef test_a():  # noqa: OB101\n    pass\n"},
         [],
     ),
     "a test silenced for another rule": (

@@ -520,8 +520,14 @@ def comparable_events(
         if context := _without(event.context, VOLATILE_CONTEXT):
             content["context"] = context
         if redaction is not None:
-            content = redaction.value(content)
-        ids: list[str] = []
+            redacted: Any = redaction.value(content, names=False)
+            if isinstance(redacted, str):
+                raise UsageError(
+                    "a redaction path replaces whole events", hint='paths: ["$.messages"]'
+                )
+            content = cast("dict[str, Any]", redacted)
+        # The first request with a head contains it, later ones have its id only.
+        ids = [str(data["head"])] if event.event == names.REQUEST and "head" in data else []
         mask = _mask(event, ids)
         masked = {name: _clean(name, value, mask, event) for name, value in content.items()}
         yield ComparableEvent(event, _subject(event), masked, tuple(ids), _title(event, content))
@@ -738,8 +744,8 @@ def _title(event: Event, content: Mapping[str, Any]) -> str:
         case names.REQUEST:
             texts = [
                 str(block.get("text", block.get("type")))
-                for message in content["messages"]
-                for block in message["blocks"]
+                for message in _objects(content.get("messages"))
+                for block in _objects(message.get("blocks"))
             ]
             return f"request {_quote(' · '.join(texts))}" if texts else "request"
         case names.REPLY:

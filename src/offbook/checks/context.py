@@ -318,7 +318,7 @@ NEEDS = {
         (HatHistory, Termination, PublishedTopics), "the trace has no iteration records"
     ),
     "hats": Need((HatHistory,), "the trace has no iteration records"),
-    "topics": Need((PublishedTopics,), "no event was published"),
+    "topics": Need((PublishedTopics, HatHistory, Termination), "no event was published"),
     "seconds": Need((Termination,), "the trace has fewer than two events, so no duration"),
     "cost": Need((TotalCost,), "no cost was recorded"),
     "tool_calls": Need((ToolEvents,), "no tool was called"),
@@ -432,6 +432,9 @@ class CheckContext:
     @property
     def topics(self) -> list[str]:
         """The published topics, in order."""
+        # The first event is the start of the loop itself, and says nothing about the agent.
+        if self.get(Termination).iterations == 0 and not self.hats:
+            raise NoData("the loop had no iteration")
         return self.get(PublishedTopics).topics
 
     @property
@@ -459,13 +462,13 @@ class CheckContext:
 
     @property
     def iterations(self) -> int | None:
-        """The number of iterations."""
+        """The number of iterations, if there was one."""
         published = self.get(PublishedTopics).find(r"Iterations: (\d+)")
         recorded = self.get(Termination).iterations
         if recorded is None and published:
             recorded = int(published)
         # Iterations that were recorded one by one count more than a summary of another tool.
-        return len(self.hats) or recorded
+        return len(self.hats) or recorded or None
 
     @property
     def seconds(self) -> float | None:

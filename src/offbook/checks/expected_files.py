@@ -57,8 +57,9 @@ update_goldens = thread_variable("offbook_update")
 def write_or_propose(golden: Path, text: str, *, missing: str) -> bool:
     """Write an expected file if these are updated, and return True; else propose it for a review.
 
-    `missing` is the error if there is no such file yet.
+    Both are written without secrets. `missing` is the error if there is no such file yet.
     """
+    text = hide_secrets(text)
     if update_goldens.get():
         if in_ci():  # nothing is approved there
             raise UsageError("goldens are not updated in CI", hint=f"remove {UPDATE}")
@@ -89,10 +90,10 @@ def proposal_path(golden: Path) -> Path:
 
 
 def propose(golden: Path, text: str) -> None:
-    """Write what an expected file would have to be, without secrets; not in CI."""
+    """Write what an expected file would have to be; not in CI."""
     if not in_ci():
         with suppress(OSError):  # a folder without write permission: the check fails either way
-            write_atomic(proposal_path(golden), hide_secrets(text).encode())
+            write_atomic(proposal_path(golden), text)
 
 
 def withdraw(golden: Path) -> None:
@@ -378,13 +379,9 @@ MAX_STATE_TEXT = 16 * 1024
 MAX_STATE_TEXTS = 256 * 1024  # of one call; further files are hashes
 FALSE_WORDS = {"", "0", "false", "no"}
 # Files that the tools themselves write, or that differ in every run.
-ALWAYS_EXCLUDED = (
-    ".offbook/**",
-    ".git/**",
-    ".agent/home/**",
-    "cassettes/**",
-    "reports/**",
-)
+ALWAYS_EXCLUDED = (".offbook/**", ".git/**", ".agent/home/**")
+OWN_FILES = "own_files"
+"""The folder next to that of an agent with the digests of what Offbook itself wrote into it."""
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -427,13 +424,17 @@ class FileStates:
     """The files of a folder, and what has changed in them since the last call.
 
     A text of up to 16 KiB is given as it is, another file as its size and hash. Folders with one of
-    the names `skipped` are left out. A folder with too many files is `truncated`.
+    the names `skipped`, and files that a pattern of `exclude` matches, are left out. A folder with
+    too many files is `truncated`.
     """
 
-    def __init__(self, root: Path, skipped: Collection[str] = ()) -> None:
+    def __init__(
+        self, root: Path, skipped: Collection[str] = (), exclude: Sequence[str] = ()
+    ) -> None:
         self.truncated = False
         self._root = root
         self._skipped = skipped
+        self._exclude = exclude
         self._known: dict[str, tuple[int, int, int]] = {}
 
     def changes(self) -> tuple[dict[str, str], list[str]]:
@@ -464,7 +465,7 @@ class FileStates:
         return None
 
     def _find_changed(self) -> Iterator[tuple[str, Path]]:
-        files = list_files(self._root, skipped=self._skipped)
+        files = list_files(self._root, exclude=self._exclude, skipped=self._skipped)
         for number, (name, path) in enumerate(files):
             if number == MAX_STATES:
                 self.truncated = True
@@ -497,16 +498,55 @@ def list_files(
     """Yield the relative name and the path of each selected file in a folder.
 
     `*` matches within a folder, `**` across folders; a pattern without a slash matches at any
-    depth. Folders with one of the names `skipped` are not entered.
+    depth. Folders with one of the names `skipped` are not entered. A file that Offbook itself wrote
+    into the folder is left out, unless it was changed since.
     """
+    own = root.parent / OWN_FILES
+    has_own = own.is_dir()
     excluded = [_compile_glob(pattern) for pattern in (*ALWAYS_EXCLUDED, *exclude)]
     included = [_compile_glob(pattern) for pattern in include]
     for path in _walk(root, skipped):
         name = path.relative_to(root).as_posix()
         if included and not any(pattern.match(name) for pattern in included):
             continue
-        if not any(pattern.match(name) for pattern in excluded):
+        if any(pattern.match(name) for pattern in excluded):
+            continue
+        if not (has_own and _is_unchanged(path, own / name)):
             yield name, path
+
+
+@contextmanager
+def write_own_files(root: Path, *paths: Path) -> Generator[None]:
+    """Note that Offbook writes these files in the folder of an agent inside the block.
+
+    Snapshots leave them out: inside always, and afterwards until the agent changes them.
+    """
+    own, folder = root.parent / OWN_FILES, root.resolve()
+    notes = {path: own / path.resolve().relative_to(folder) for path in paths}
+    for note in notes.values():
+        write_atomic(note, "", durable=False)
+    try:
+        yield
+    finally:
+        for path, note in notes.items():
+            if path.is_file():
+                write_atomic(note, _file_digest(path), durable=False)
+            else:
+                note.unlink(missing_ok=True)
+
+
+def _is_unchanged(path: Path, note: Path) -> bool:
+    """Return whether a file is as Offbook wrote it, or is being written."""
+    if path.is_symlink() or not path.is_file() or not note.is_file():
+        return False
+    return note.read_text() in {"", _file_digest(path)}
+
+
+def _file_digest(path: Path) -> str:
+    from hashlib import file_digest  # late: most files are small texts
+
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
 
 
 def read_small_text(path: Path, max_size: int = MAX_TEXT_SIZE) -> str | None:
@@ -601,11 +641,8 @@ def _describe(path: Path, max_size: int = MAX_TEXT_SIZE) -> str:
         return "no file"
     if (text := read_small_text(path, max_size)) is not None:
         return text
-    from hashlib import file_digest  # late: most files are small texts
-
     size = path.stat().st_size
-    with path.open("rb") as file:
-        digest = file_digest(file, "sha256").hexdigest()
+    digest = _file_digest(path)
     kind = "hard link" if is_hard_linked(path) else "binary" if size <= max_size else "large"
     return f"{kind}, {size} bytes, sha256 {digest}"
 

@@ -50,6 +50,8 @@ BAD = ("swallowed", "looped")
 # Faults after which the whole reply has arrived.
 DELIVERED = {"slow", "duplicate"}
 WITH_A_RESULT = {"tool_slow", *OTHER_RESULTS}
+# Faults after which the agent has all it needs to go on.
+HARMLESS = DELIVERED | WITH_A_RESULT | {"host_slow"}
 PROCESS_EVENTS = {PROCESS_OUTPUT, PROCESS_EXIT}
 # The message of the fault, or the class of an exception: APIConnectionError.
 _QUOTED_ERROR = re.compile(r"injected fault|\b[A-Z]\w*(?:Error|Exception|Timeout|Fault)\b")
@@ -83,6 +85,19 @@ def find_outcomes(events: Iterable[Event]) -> list[FaultOutcome]:
         for position, event in enumerate(every)
         if event.event == FAULT
     ]
+
+
+def gave_up(events: Iterable[Event]) -> bool:
+    """Return whether the agent may have ended because of a fault, and left the rest of a script.
+
+    After any other fault it has no excuse: it went on, or got the whole reply.
+    """
+    every = list(events)
+    return any(
+        _Evidence(every, position).gave_up()
+        for position, event in enumerate(every)
+        if event.event == FAULT
+    )
 
 
 def judge_faults(events: Iterable[Event]) -> Verdict:
@@ -142,10 +157,16 @@ class _Evidence:
             retries,
         )
 
+    def gave_up(self) -> bool:
+        if self._data["kind"] in HARMLESS:
+            return bool(self._error())
+        prompt = self._after[: self._end_of_prompt()]
+        return not any(event.event == REQUEST or self._is_retry(event) for event in prompt)
+
     # --- The model
 
     def _is_retry(self, event: Event) -> bool:
-        digest = self._data["request"]
+        digest = self._data.get("request")
         if event.event == REQUEST:
             return event.data["after"] == digest
         return event.event == ASIDE and event.data.get("request") == digest

@@ -35,7 +35,8 @@ import msgspec
 from offbook.checks.expected_files import diff_texts, update_hint, withdraw, write_or_propose
 from offbook.errors import CheckFailed, FormatError, RequirementFailed, UsageError, did_you_mean
 from offbook.files import parse_json, read_text
-from offbook.options import require_list, require_some
+from offbook.options import decide, require_list, require_some
+from offbook.secrets import MASK, hide_secrets
 from offbook.trace.events import (
     AGENT_END,
     BUDGET_EXHAUSTED,
@@ -55,6 +56,7 @@ from offbook.trace.matching import (
     Mismatch,
     align_in_order,
     align_names,
+    compile_check,
     compile_pattern,
     contains,
     describe_mismatch,
@@ -151,7 +153,7 @@ def check_sentinels(golden: Any, where: str = "", path: str = "$") -> None:
         if name == "re":
             if not argument:
                 raise UsageError(f"{golden!r} has no pattern", where=at, hint="write <re:[a-z]+>")
-            compile_pattern(argument, at)
+            compile_check(argument, at, whole=True)
 
 
 def find_golden_mismatches(golden: Any, actual: Any) -> list[Mismatch]:
@@ -177,28 +179,50 @@ def assert_golden_transcript(expected: Any, actual: Any) -> None:
         caller = sys._getframe(1).f_globals.get("__file__")  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - the only way to see the caller
         path = (Path(caller).parent if caller else Path()) / path
     golden = _read_golden(path) if path.is_file() else None
+    new = mask_volatile(transcript)
     if golden is not None:
         check_golden(golden, transcript, str(path))
-        if not find_golden_mismatches(golden, transcript):
+        new = merge_golden(golden, transcript)
+        if _matches_file(golden, transcript, path.suffix):
             withdraw(path)
             return
-    new = mask_volatile(transcript) if golden is None else merge_golden(golden, transcript)
-    text = _render(new, path.suffix)
-    missing = "there is no golden transcript yet"
-    if not write_or_propose(path, text, missing=missing):
+    text = _render_hidden(new, path.suffix)
+    if not write_or_propose(path, text, missing="there is no golden transcript yet"):
         _raise_mismatches(golden, transcript, str(path), update_hint())
 
 
-def _raise_mismatches(golden: Any, transcript: Any, where: str = "", fix: str = "") -> None:
+def _matches_file(golden: Any, transcript: Any, suffix: str) -> bool:
+    """Return whether a transcript is that of a file, which was written without its secrets.
+
+    A sentinel of the file must match the secret itself.
+    """
     mismatches = find_golden_mismatches(golden, transcript)
-    if not mismatches:
+    if any(isinstance(m.expected, str) and _SENTINEL.fullmatch(m.expected) for m in mismatches):
+        return False
+    return not mismatches or _render_hidden(golden, suffix) == _render_hidden(
+        merge_golden(golden, transcript), suffix
+    )
+
+
+def _render_hidden(value: Any, suffix: str) -> str:
+    """Return the text of a golden file, without secrets."""
+    from offbook.trace.redaction import Redaction  # not for a transcript that matches
+
+    return hide_secrets(_render(Redaction().value(value), suffix))
+
+
+def _raise_mismatches(golden: Any, transcript: Any, where: str = "", fix: str = "") -> None:
+    found = find_golden_mismatches(golden, transcript)
+    if not found:
         return
+    # A value that is masked in the file is not what differs, if there is another one.
+    mismatches = [m for m in found if not (where and MASK in render_value(m.expected))] or found
     lines = [f"  {describe_mismatch(mismatch, '$')}" for mismatch in mismatches[1:MAX_SHOWN]]
     if len(mismatches) > MAX_SHOWN:
         lines.append(f"  … {len(mismatches) - MAX_SHOWN} more")
     # The other side is the golden as an update would write it: what matches shows no difference.
-    texts = (_render(side, ".json") for side in (golden, merge_golden(golden, transcript)))
-    hunks = diff_texts(*texts).hunks
+    sides = (golden, merge_golden(golden, transcript))
+    hunks = diff_texts(*(_render_hidden(side, ".json") for side in sides)).hunks
     raise CheckFailed(
         f"golden transcript mismatch at {describe_mismatch(mismatches[0], '$')}",
         where=where,
@@ -252,7 +276,7 @@ def _to_builtins(actual: Any) -> Any:
 def _read_golden(path: Path) -> Any:
     text = read_text(path)
     if path.suffix == ".jsonl":
-        lines = enumerate(text.splitlines(), 1)
+        lines = enumerate(text.split("\n"), 1)
         return [parse_json(line, path, number) for number, line in lines if line.strip()]
     if path.suffix == ".json":
         return parse_json(text, path)
@@ -280,6 +304,7 @@ def _render(value: Any, suffix: str) -> str:
 
 # --- Transcripts to audit
 
+MAX_NUMBER = 2**63  # of a time or an index: greater ones are infinite, or errors
 # The events of Harn that an audit reads, by their names in a trace. One iteration of its loop is
 # one request to the model.
 HARN_EVENTS = {
@@ -354,8 +379,14 @@ def _convert_harn(value: Any, path: Path, line: int, last: int | None) -> Event:
     if fields.get("cost_usd") is not None:
         data["cost_usd"] = fields["cost_usd"]
     # An event without a time gets that of the event before it.
-    ts = fields.get("emitted_at_ms", last or 0)
-    return Event(int(ts), name, data, fields.get("index", line - 1), context=context)
+    numbers = {"emitted_at_ms": last or 0, "index": line - 1}
+    for field, default in numbers.items():
+        number = default if fields.get(field) is None else fields[field]
+        if not _is_number(number) or not abs(number) < MAX_NUMBER:
+            what = f"{field}: expected a number, got {render_value(number)}"
+            raise FormatError(what, path=path, line=line)
+        numbers[field] = int(number)
+    return Event(numbers["emitted_at_ms"], name, data, numbers["index"], context=context)
 
 
 # --- Plain assertions
@@ -392,8 +423,9 @@ def assert_ne(actual: Any, unexpected: Any, message: str | None = None) -> None:
 
 def require(condition: object, message: str = "a required condition is false") -> None:
     """Raise `RequirementFailed` unless a condition holds; for the code under test."""
-    if not condition:
-        raise RequirementFailed(message)
+    holds, reason = decide(condition, "the condition of require()")
+    if not holds:
+        raise RequirementFailed(message if holds is condition else f"{message}: {reason}")
 
 
 # --- Steps, handoffs and receipts
@@ -516,7 +548,10 @@ def _satisfies(record: StepRecord, predicate: Predicate) -> bool:
         return True
     if isinstance(predicate, Mapping):
         return contains(record, predicate, subset="top")
-    return bool(predicate(record)) if callable(predicate) else values_equal(record, predicate)
+    if not callable(predicate):
+        return values_equal(record, predicate)
+    name = getattr(predicate, "__name__", "the predicate")
+    return bool(decide(predicate(record), name)[0])
 
 
 def _handoffs(source: Any) -> list[dict[str, Any]]:

@@ -5,9 +5,8 @@ Eval packs use them by names of their own (`run-status`, `path`, …).
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Literal, cast
 
 import msgspec
@@ -205,9 +204,9 @@ class RecordOutput(RecordAssertion, frozen=True, tag="record_output"):
             raise NoData("the run has no output")
         if self.contains is UNSET:
             return compare_values(self.op or "eq", actual, self.expected, "output")
-        text = actual if isinstance(actual, str) else json.dumps(actual)
+        text = actual if isinstance(actual, str) else render_value(actual, None)
         message = f'the output does not contain "{self.contains}": {excerpt(text, MAX_SHOWN)}'
-        return AssertionResult(self.contains in text, self.contains, text, message)
+        return AssertionResult(holds_value(actual, self.contains), self.contains, text, message)
 
 
 class RecordValue(RecordOutput, frozen=True, kw_only=True, tag="record_value"):
@@ -258,6 +257,29 @@ def comparison_problem(check: RecordOutput) -> str:
     return ""
 
 
+def holds_value(actual: Any, expected: Any) -> bool:
+    """Return whether a value contains another one.
+
+    A text is searched in all texts, keys and numbers at any depth; a number in all texts. Any value
+    is contained in a list or an object that has an equal one at any depth.
+    """
+    if isinstance(actual, dict):
+        fields = cast("dict[str, Any]", actual)
+        return any(holds_value(key, expected) for key in fields) or _has(fields.values(), expected)
+    if isinstance(actual, (list, tuple)):
+        return _has(cast("list[Any]", actual), expected)
+    is_number = isinstance(expected, (int, float)) and not isinstance(expected, bool)
+    if isinstance(actual, str) and (is_number or isinstance(expected, str)):
+        return str(expected) in actual
+    return (
+        actual is not None and isinstance(expected, str) and expected in render_value(actual, None)
+    )
+
+
+def _has(values: Iterable[Any], expected: Any) -> bool:
+    return any(values_equal(value, expected) or holds_value(value, expected) for value in values)
+
+
 TEXT_OPERATORS = {"in", "contains", "not-contains", "matches", "not-matches"}
 OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     "eq": values_equal,
@@ -267,8 +289,10 @@ OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     "gt": lambda actual, expected: actual > expected,
     "ge": lambda actual, expected: actual >= expected,
     "in": lambda actual, expected: actual in expected,
-    "contains": lambda actual, expected: expected in actual,
-    "not-contains": lambda actual, expected: expected not in actual,
+    "contains": holds_value,
+    "not-contains": lambda actual, expected: (
+        isinstance(actual, (str, list, dict)) and not holds_value(actual, expected)
+    ),
     "matches": lambda actual, expected: (
         isinstance(actual, str) and compile_pattern(expected, "expected").search(actual) is not None
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
@@ -10,19 +11,37 @@ from typing import Any, ClassVar
 import msgspec
 
 from offbook.checks.assertion import Assertion, AssertionResult, CountAssertion
-from offbook.checks.context import CheckContext, NoData, OutputMatch, Requirement, TopicMatch
-from offbook.errors import UsageError, counted, did_you_mean, require_known
-from offbook.files import resolve_within
+from offbook.checks.context import (
+    CheckContext,
+    Collector,
+    NoData,
+    OutputMatch,
+    Requirement,
+    TopicMatch,
+)
+from offbook.errors import UsageError, counted, did_you_mean, require_known, signal_name
+from offbook.files import read_document, resolve_within
 from offbook.secrets import MASK, outgoing
-from offbook.trace.agent_output import payload_text
+from offbook.trace.agent_output import payload_text, text_field
 from offbook.trace.events import (
     EXIT_CODES,
+    ITERATION,
+    PROCESS_EXIT,
+    PROCESS_OUTPUT,
+    PUBLISH,
+    REQUEST,
+    RUN_START,
+    TERMINATION,
     TERMINATION_ALIASES,
+    WORKSPACE_FILES,
+    Event,
+    Verdict,
     canonical_termination,
     topic_matches,
 )
 from offbook.trace.matching import compile_pattern
 
+LIMIT_REACHED = 2  # the exit code of a loop that neither succeeded nor failed
 # Topics and hats shown of a long loop.
 MAX_SHOWN = 200
 # Ours, and Ralph's.
@@ -278,6 +297,82 @@ class IterationCount(CountAssertion, frozen=True, kw_only=True, tag="iteration_c
         return self.compare(hats.count(self.hat), {"hats": dict(Counter(hats))})
 
 
+# --- The end of the loop, which has to be a success, a limit, or expected
+
+
+def judge_loop_end(context: CheckContext, verdicts: Iterable[Verdict]) -> list[Verdict]:
+    """Return the verdict on a loop that failed, or whose agent crashed or did nothing.
+
+    None is needed if an assertion expected that end, or failed because of it.
+    """
+    return [] if any(map(_decides_end, verdicts)) else context.get(LoopEnd).judge()
+
+
+def _decides_end(verdict: Verdict) -> bool:
+    """Return whether an assertion found the failed end that it expects, or failed itself."""
+    name = verdict.check.partition(" ")[0]
+    if name not in {"exit_code", "termination_reason"}:
+        return False
+    code = verdict.expected if name == "exit_code" else EXIT_CODES.get(verdict.expected)
+    return code != 0 or not verdict.holds
+
+
+class LoopEnd(Collector):
+    """How the loop of a workspace ended, and whether its agent did anything."""
+
+    # What an agent does: it prints, asks its model, publishes, or changes files.
+    activity = (PROCESS_OUTPUT, REQUEST, PUBLISH, WORKSPACE_FILES)
+    event_names = (RUN_START, ITERATION, PROCESS_EXIT, TERMINATION, *activity)
+
+    def __init__(self) -> None:
+        self._is_loop = False
+        self._iterations = 0
+        self._crashes: list[str] = []
+        self._is_active = False
+        self._reason = ""
+        self._exit_code: object = None
+
+    def on_event(self, event: Event) -> None:
+        data = event.data
+        if event.event == RUN_START:
+            # The process of an external loop is the subject itself, and has its own verdict.
+            self._is_loop = data.get("subject") == "loop"
+        elif event.event == ITERATION:
+            self._iterations += 1
+        elif event.event == TERMINATION:
+            self._reason = text_field(event, "reason")
+            self._exit_code = data.get("exit_code", EXIT_CODES.get(self._reason))
+        elif event.event != PROCESS_EXIT:
+            # Before the first iteration, the loop itself publishes its start and lists all files.
+            self._is_active |= self._iterations > 0
+        elif isinstance(code := data.get("code"), int) and code:
+            killed = f"was killed by {signal_name(-code)}"
+            end = killed if code < 0 else f"failed with exit code {code}"
+            self._crashes.append(f"the agent {end} in iteration {self._iterations}")
+
+    def judge(self) -> list[Verdict]:
+        """Return the verdict on an end that is neither a success nor a limit."""
+        if not self._is_loop or not self._reason:
+            return []  # of a run that was killed, no assertion has data
+        end = f"the loop ended with {self._reason}, exit code {self._exit_code}"
+        hint = f"fix: expect it: {{type: termination_reason, expected: {self._reason}}}"
+        what = missing = ""
+        if self._crashes:
+            others = len(self._crashes) - 1
+            what = self._crashes[0] + (f", and in {others} more" if others else "")
+            if self._exit_code == 0:
+                hint = "fix: let the agent exit with 0: the loop itself succeeded"
+        elif not self._iterations:
+            missing = "no iteration"
+        elif self._exit_code not in {0, LIMIT_REACHED}:
+            what = end
+        elif not self._is_active:
+            missing = "no output, event, file or request of the agent"
+        if missing:
+            return [Verdict("agent_end", "no_data", f"no data: {missing}, {end}\n{hint}")]
+        return [Verdict("agent_end", "fail", f"{what}\n{hint}")] if what else []
+
+
 # --- Files
 
 
@@ -373,7 +468,7 @@ class SnapshotMatches(Assertion, frozen=True, tag="snapshot_matches"):
             require_known("no snapshot", self.snapshot_id, approved)
         root = context.resolve(".")
         redaction = Redaction(self.redactions, roots={"WORKSPACE": root})
-        expected = msgspec.json.decode(path.read_bytes(), type=Snapshot)
+        expected = read_document(path, Snapshot)
         actual = capture_snapshot(root, self.include_patterns, self.exclude_patterns)
         if not expected.files and not actual.files:
             raise NoData("neither the snapshot nor the workspace has a file to compare")

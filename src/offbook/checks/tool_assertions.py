@@ -19,6 +19,7 @@ import msgspec
 from offbook.checks.assertion import Assertion, AssertionResult
 from offbook.checks.context import AgentNames, CheckContext, NoData, Requirement
 from offbook.errors import counted, did_you_mean
+from offbook.options import decide
 from offbook.trace.executions import ToolUse
 from offbook.trace.matching import (
     AlignedRow,
@@ -98,9 +99,12 @@ class ExpectedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def _call_predicate(self, call: ActualCall) -> tuple[str, ...]:
         try:
-            return () if self.input(call.input) else (f"input: {self._predicate} returned False",)
+            result = self.input(call.input)
         except Exception as error:  # noqa: BLE001 - an input that makes it raise does not match
             return (f"input: {self._predicate} raised {error!r}",)
+        holds, reason = decide(result, self._predicate)
+        why = "returned False" if holds is result else f"returned False: {reason}"
+        return () if holds else (f"input: {self._predicate} {why}",)
 
     @property
     def _predicate(self) -> str:

@@ -192,12 +192,12 @@ def _lint_python(file: Path, source: str) -> list[LintFinding]:
     for scope in scopes:
         found += _unused_then(scope)
         found += _unused_tool_mocks(scope)
-    lines = source.splitlines()
     content = file.read_bytes()
+    lines = content.splitlines()  # of bytes, as Python does: a text also ends lines at a form feed
     return [
         LintFinding(str(file), line, column + 1, code, message, _to_edit(content, replacement))
         for (line, column), code, message, replacement in found
-        if not _is_silenced(lines[line - 1], code)
+        if not _is_silenced(lines[line - 1].decode(), code)
     ]
 
 
