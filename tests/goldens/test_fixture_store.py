@@ -67,7 +67,7 @@ def test_invalid_file_is_reported_with_file_and_line(
 
 def test_newer_version_is_refused(tmp_path: Path):
     path = tmp_path / "basic.jsonl"
-    path.write_text(to_jsonl({"version": 2}))
+    path.write_text(to_jsonl({"version": 3}))
     with pytest.raises(FormatError, match="upgrade Offbook"):
         read_scenarios(path)
 

@@ -190,9 +190,15 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         path.write_text(text)
     monkeypatch.chdir(tmp_path / "packages" / "tools")
     monkeypatch.setattr("sys.path", [*sys.path])
+    for name in list_shop_modules():  # of other tests
+        monkeypatch.delitem(sys.modules, name)
     yield tmp_path
-    for name in [name for name in sys.modules if name.partition(".")[0] == "shop"]:
+    for name in list_shop_modules():
         del sys.modules[name]
+
+
+def list_shop_modules() -> list[str]:
+    return [name for name in sys.modules if name.partition(".")[0] == "shop"]
 
 
 def test_live_script_imports_the_project_as_pytest_does(shop: Path, golden: RunGolden):
@@ -260,6 +266,56 @@ def test_check_replays_and_finds_edits(project: Path, golden: RunGolden):
     assert code == 1
     assert "expected 4, got 3" in output
     assert "edited after it was recorded" in output
+
+
+OBSERVED = "**super().observe(), "
+UNSEEN: dict[str, tuple[str, str, str]] = {
+    "a state that was null": (
+        LIVE.replace(OBSERVED, f'{OBSERVED}"error": None, '),
+        LIVE.replace(OBSERVED, f'{OBSERVED}"error": "jammed", '),
+        'error: expected null, got "jammed"',
+    ),
+    "a state that was null and is missing": (
+        LIVE.replace(OBSERVED, f'{OBSERVED}"error": None, '),
+        LIVE,
+        "the component does not report 'error'",
+    ),
+    "a tool that was not executed": (
+        LIVE,
+        LIVE.replace("+= coins\n", "+= coins\n        self.hub.emit('tool.start')\n"),
+        "events[0]: expected no such event",
+    ),
+}
+
+
+@pytest.mark.parametrize("before, after, message", UNSEEN.values(), ids=UNSEEN)
+@pytest.mark.parametrize("command", [("check",), ("check", "--live", "till")])
+def test_check_finds_what_the_recording_did_not_have(
+    project: Path,
+    golden: RunGolden,
+    command: tuple[str, ...],
+    before: str,
+    after: str,
+    message: str,
+):
+    script = project / "scripts" / "live" / "till_live.py"
+    script.write_text(before)
+    assert golden("update", "till", "--yes")[0] == 0
+    assert golden(*command)[0] == 0
+    script.write_text(after)
+    code, output = golden(*command)
+    assert (code, message in output) == (1, True)
+
+
+def test_check_goes_on_after_a_component_that_raises(project: Path, golden: RunGolden):
+    write_foreign(project, "door", "imported")
+    script = project / "scripts" / "live" / "door_live.py"
+    script.write_text(LIVE.replace("self.coins}", "1 // 0}"))
+    code, output = golden("check")
+    assert (code, "2 scenarios replayed, 1 problem" in output) == (1, True)
+    assert (
+        f"raised ZeroDivisionError: integer division or modulo by zero (at {script}:12)" in output
+    )
 
 
 def test_check_reports_a_golden_in_a_nested_folder(project: Path, golden: RunGolden):

@@ -46,6 +46,14 @@ def test_recording_has_steps_and_events_of_one_run(project: Project):
     assert scenario.fixture.metadata["description"] == description
 
 
+def test_a_field_observed_of_an_event_is_recorded_and_promoted(project: Project):
+    write_live(project, LIVE.replace('"till:open", {"coins"', '"till:open", {"observed"'))
+    record_scenario(project, "till", "open-drawer")
+    promote_scenario(project, "till/open-drawer", replace=True)
+    (golden,) = project.fixtures.scenarios()
+    assert golden.fixture.expect["events"][0]["event"] == {"type": "till:open", "observed": 3}
+
+
 def test_recording_does_not_change_the_golden(project: Project):
     golden = project.fixtures.find("golden", "till/open-drawer")
     before = golden.read_bytes()

@@ -25,9 +25,13 @@ RUN: list[dict[str, Any]] = [{"type": "create", "name": "h", "input": {}}, {"typ
 
 
 def make_scenario(
-    steps: list[dict[str, Any]], expect: dict[str, Any], rule: MatchRule | None = None
+    steps: list[dict[str, Any]],
+    expect: dict[str, Any],
+    rule: MatchRule | None = None,
+    metadata: dict[str, Any] | None = None,
+    version: int = 1,
 ) -> GoldenScenario:
-    fixture = GoldenFixture("s", "basic", steps, expect)
+    fixture = GoldenFixture("s", "basic", steps, expect, metadata or {}, version)
     return GoldenScenario(fixture, Path("golden/hub/basic.jsonl"), 3, rule or MatchRule())
 
 
@@ -153,6 +157,59 @@ async def test_difference_is_reported_with_file_and_line(
     assert not result.ok
     assert message in result.render()
     assert "golden/hub/basic.jsonl:3" in result.render()
+
+
+class Shop(Component):
+    """Calls a tool and executes it."""
+
+    @step
+    def sell(self, executed: str):
+        self.hub.emit("tool.call", {"call_id": "c1", "observed": True})
+        self.hub.emit("tool.start", {"call_id": executed})
+        self.hub.emit("tool.end", {"call_id": executed})
+
+    @step
+    def count(self):
+        self.hub.emit("shop:count", {"observed": 5})
+
+
+SELL, CALL = {"type": "sell", "executed": "c1"}, event("tool.call", call_id="c1")
+COUNT = event("shop:count")
+RECORDED = {"provenance": "sha256:…"}
+ALL = ["events[0].event.observed", "events[1]", "events[2]"]
+EARLIER: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, str], int, list[str]]] = {
+    "an execution of a recorded call": (SELL, CALL, RECORDED, 1, []),
+    "another execution": (
+        {**SELL, "executed": "c2"},
+        CALL,
+        RECORDED,
+        1,
+        ["events[1]", "events[2]"],
+    ),
+    "`observed` of another event": ({"type": "count"}, COUNT, RECORDED, 1, ALL[:1]),
+    "another project": (SELL, CALL, {}, 1, ALL),
+    "version 2": (SELL, CALL, RECORDED, 2, ALL),
+}
+
+
+@pytest.mark.parametrize(
+    "step_data, expected, metadata, version, places", EARLIER.values(), ids=EARLIER
+)
+async def test_only_recordings_of_version_1_may_lack_the_executions_of_their_calls(
+    step_data: dict[str, Any],
+    expected: dict[str, Any],
+    metadata: dict[str, str],
+    version: int,
+    places: list[str],
+):
+    scenario = make_scenario([step_data], {"events": [expected]}, None, metadata, version)
+    differences = (await replay_one(scenario, Shop)).differences
+    assert [each.partition(":")[0] for each in differences if ": expected" in each] == places
+
+
+async def test_null_is_compared_in_version_2():
+    scenario = make_scenario([START], {"sessionActive": None}, version=2)
+    assert (await replay_one(scenario)).differences == ["sessionActive: expected null, got true"]
 
 
 async def test_exception_of_a_listener_fails_the_replay():

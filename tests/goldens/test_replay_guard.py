@@ -485,10 +485,11 @@ def test_time_that_the_test_invents_does_not_count(monkeypatch: pytest.MonkeyPat
 def test_slow_code_is_located():
     never = threading.Event()
     with time_budget(0.1, FILE) as watch:
-        never.wait(0.3)
+        while not watch.line:  # a thread notes it, which may be late
+            never.wait(0.3)
     first = test_slow_code_is_located.__code__.co_firstlineno
     assert watch.over
-    assert watch.line in {f"{FILE}:{first + line}" for line in (2, 3)}
+    assert watch.line in {f"{FILE}:{first + line}" for line in (2, 3, 4)}
 
 
 def test_a_slow_coroutine_is_located():

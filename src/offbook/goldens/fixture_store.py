@@ -22,7 +22,7 @@ from offbook.files import convert, parse_json, read_document, read_text, write_a
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-FIXTURE_VERSION = 1
+FIXTURE_VERSION = 2
 SIDECAR = ".match.json"
 MANIFEST = "MANIFEST.json"
 MANIFEST_LEVELS = 4  # a manifest may be this many folders above a fixture file
@@ -50,14 +50,18 @@ class Problem(NamedTuple):
 class GoldenFixture(
     msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
 ):
-    """One line of a fixture file: the steps of a scenario and the expected result."""
+    """One line of a fixture file: the steps of a scenario and the expected result.
+
+    Version 1 is also that of other projects, which write none: a state of null is not compared.
+    Recordings of version 2 have every state and every execution of a tool.
+    """
 
     session_id: str
     scenario: str
     steps: list[StepDict]
     expect: dict[str, Any]
     metadata: dict[str, Any] = {}
-    version: int = FIXTURE_VERSION
+    version: int = 1
 
 
 class MatchRule(

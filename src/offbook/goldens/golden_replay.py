@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from inspect import isawaitable
+from traceback import extract_tb
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard, cast
 
 import msgspec
 
 from offbook.determinism.run_context import FrozenClock
-from offbook.errors import RunError, UsageError, did_you_mean
+from offbook.errors import OffbookError, RunError, UsageError, did_you_mean
 from offbook.goldens.components import bind_step
 from offbook.goldens.session_hub import SessionHub, event_data
 from offbook.trace.components import BaseComponent
-from offbook.trace.events import TOOL_END, TOOL_START
+from offbook.trace.events import TOOL_CALL, TOOL_END, TOOL_START
 from offbook.trace.hub import check_name_filter, name_matches
 from offbook.trace.matching import MISSING, Note, align, find_mismatches
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
-    from offbook.goldens.fixture_store import GoldenScenario, MatchMode, MatchRule
-    from offbook.trace.events import Event, EventData
+    from offbook.goldens.fixture_store import GoldenFixture, GoldenScenario, MatchMode, MatchRule
+    from offbook.trace.events import Event, EventData, Verdict
     from offbook.trace.hub import NameFilter
 
     FindComponent = Callable[[str], type[BaseComponent]]
@@ -90,7 +91,7 @@ class _RecordedHub(SessionHub):
                 ) from error
         return super().emit(event, data, parent=parent, context=context)
 
-    def emit_data(self, data: EventData) -> None:
+    def emit_data(self, data: EventData | Verdict) -> None:
         self.emit(data.event_name, data.as_dict())
 
 
@@ -179,21 +180,30 @@ async def replay(scenario: GoldenScenario, component_class: type[BaseComponent])
 async def replay_all(
     scenarios: Iterable[GoldenScenario], find_component: FindComponent
 ) -> list[GoldenReplay]:
-    """Replay scenarios one after another. An error of a replay counts as a difference."""
+    """Replay scenarios one after another. An exception of a replay counts as its difference."""
     replays: list[GoldenReplay] = []
     for scenario in scenarios:
         try:
             replays.append(await replay(scenario, find_component(scenario.component)))
-        # an exception of a listener is not caught: it is a bug, not a difference
-        except (UsageError, RunError) as error:
-            replays.append(GoldenReplay(scenario, [str(error)]))
+        except Exception as error:  # noqa: BLE001 - a component may raise anything
+            replays.append(GoldenReplay(scenario, [describe_exception(error)]))
     return replays
 
 
+def describe_exception(error: Exception) -> str:
+    """Return an exception of a scenario as one text, with the line that raised it."""
+    if isinstance(error, OffbookError):
+        return str(error)
+    place = extract_tb(error.__traceback__)[-1]
+    return f"raised {type(error).__name__}: {error} (at {place.filename}:{place.lineno})"
+
+
 def diff_scenario(scenario: GoldenScenario, observation: Observation) -> list[str]:
-    """Compare a result with the fixture. A field that is absent or null is not compared."""
+    """Compare a result with the fixture. An absent field is not compared, nor null in version 1."""
     differences: list[str] = []
-    expected = {k: v for k, v in scenario.fixture.expect.items() if v is not None}
+    fixture, expected = scenario.fixture, scenario.fixture.expect
+    if fixture.version == 1:
+        expected = {key: value for key, value in expected.items() if value is not None}
     if not expected:
         differences.append("the fixture expects nothing, so the replay checks nothing")
     for key, value in expected.items():
@@ -203,11 +213,11 @@ def diff_scenario(scenario: GoldenScenario, observation: Observation) -> list[st
                 " check nothing; compare them exactly, or leave them out"
             )
         elif key == "events":
-            actual = _as_recorded(value, observation.events)
+            actual = _as_recorded(fixture, observation.events)
             found = compare_events(value, actual, scenario.rule.match)
             differences += found
             # of another project: the file does not say which events its listener received
-            if found and "provenance" not in scenario.fixture.metadata:
+            if found and "provenance" not in fixture.metadata:
                 modes: tuple[MatchMode, ...] = ("prefix", "subset")
                 fitting = [mode for mode in modes if not compare_events(value, actual, mode)]
                 rule = f'{{"match": "{fitting[0]}"}}' if fitting else ""
@@ -245,16 +255,26 @@ def mask_volatile(value: Any, names: list[str], path: str = "") -> Any:
     return value
 
 
-def _as_recorded(expected: list[JsonObject], actual: list[JsonObject]) -> list[JsonObject]:
-    """Return the events without those that the version of an earlier fixture did not have."""
-    executions = {TOOL_START, TOOL_END}
-    if any(event.get("event", {}).get("type") in executions for event in expected):
+def _as_recorded(fixture: GoldenFixture, actual: list[JsonObject]) -> list[JsonObject]:
+    """Return the events without what the first recordings of version 1 do not have.
+
+    These are the executions of their tool calls, and the field `observed` of the calls.
+    """
+    if fixture.version > 1 or "provenance" not in fixture.metadata:  # of another project
         return actual
-    return [
-        {**event, "event": {k: v for k, v in event.get("event", {}).items() if k != "observed"}}
-        for event in actual
-        if event.get("event", {}).get("type") not in executions
-    ]
+    recorded = [event.get("event", {}) for event in fixture.expect["events"]]
+    executions = {TOOL_START, TOOL_END}
+    if any(event.get("type") in executions for event in recorded):
+        return actual
+    calls = [event.get("call_id") for event in recorded if event.get("type") == TOOL_CALL]
+    kept: list[JsonObject] = []
+    for event in actual:
+        data = event["event"]
+        if data["type"] == TOOL_CALL:
+            data = {key: value for key, value in data.items() if key != "observed"}
+        if data["type"] not in executions or data.get("call_id") not in calls:
+            kept.append({**event, "event": data})
+    return kept
 
 
 def compare_events(

@@ -22,10 +22,10 @@ from offbook.cli_options import (
     use_colour,
 )
 from offbook.determinism.run_context import SystemClock
-from offbook.errors import OffbookError, UsageError, counted, require_known
+from offbook.errors import UsageError, counted, require_known
 from offbook.files import require_new, write_atomic
 from offbook.goldens.fixture_store import read_files, read_scenarios
-from offbook.goldens.golden_replay import replay_all
+from offbook.goldens.golden_replay import describe_exception, replay_all
 from offbook.goldens.live_scripts import find_problems, is_foreign, promote, record
 from offbook.goldens.project import Project, check_live, compare_recording, open_project
 from offbook.goldens.spec_file import write_template
@@ -163,12 +163,9 @@ def update_command(project: Project, names: tuple[str, ...], *, every: bool, yes
         name = f"{component}/{definition.name}"
         try:
             state = _update(project, component, definition, yes=yes)
-        except OffbookError as error:
-            state = "failed"
-            click.echo(f"{name}: {error}", err=True)
         except Exception as error:  # noqa: BLE001 - the real component may raise anything
             state = "failed"
-            click.echo(f"{name}: raised {type(error).__name__}: {error}", err=True)
+            click.echo(f"{name}: {describe_exception(error)}", err=True)
         counts[state] += 1
     click.echo(", ".join(f"{count} {state}" for state, count in counts.items()) or "no scenarios")
     return int(not counts or not {*counts} <= {"updated", "unchanged"})

@@ -29,6 +29,7 @@ from offbook.errors import DeadlineExceeded, RunError, UsageError, did_you_mean,
 from offbook.files import import_object, run_source, write_atomic
 from offbook.goldens.components import bind_step, steps_of, write_step
 from offbook.goldens.fixture_store import (
+    FIXTURE_VERSION,
     FixtureStore,
     GoldenFixture,
     MatchMode,
@@ -326,16 +327,14 @@ async def record(
                 where=str(registry.script_path(component)),
                 hint=did_you_mean(field, known),
             )
-    # null means "not compared" in a fixture, so it is not recorded
-    expect = {"events": observation.events}
-    expect |= {key: value for key, value in observation.state.items() if value is not None}
+    expect = {"events": observation.events, **observation.state}
     now = datetime.fromtimestamp(clock.millis() / 1000, UTC)
     metadata = {
         "recordedAt": now.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "component": component,
         "description": definition.description,
     }
-    fixture = GoldenFixture(f"record-{name}", name, steps, expect, metadata)
+    fixture = GoldenFixture(f"record-{name}", name, steps, expect, metadata, FIXTURE_VERSION)
     # the hash reveals later edits: see find_problems
     metadata = {**metadata, "provenance": provenance_digest(fixture, definition.rule)}
     fixture = msgspec.structs.replace(fixture, metadata=metadata)

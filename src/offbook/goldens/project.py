@@ -23,7 +23,7 @@ from offbook.checks.expected_files import (
     compare_snapshots,
     pending_change,
 )
-from offbook.errors import CheckFailed, FormatError, OffbookError, UsageError
+from offbook.errors import CheckFailed, FormatError, UsageError
 from offbook.files import parse_toml, read_text
 from offbook.goldens.fixture_store import (
     FixtureStore,
@@ -35,6 +35,7 @@ from offbook.goldens.fixture_store import (
 from offbook.goldens.golden_replay import (
     GoldenReplay,
     canonical_json,
+    describe_exception,
     diff_scenario,
     mask_volatile,
     replay_all,
@@ -190,10 +191,8 @@ async def _check_scenario(
         return LiveResult(name, "failed", [f"no golden to compare with; record it: {command}"])
     try:
         steps, observation = await play_scenario(project.registry.find(component), definition)
-    except OffbookError as error:
-        return LiveResult(name, "failed", [str(error)])
     except Exception as error:  # noqa: BLE001 - the real component may raise anything
-        return LiveResult(name, "failed", [f"raised {type(error).__name__}: {error}"])
+        return LiveResult(name, "failed", [describe_exception(error)])
     reasons = diff_scenario(golden, observation)
     # replays use the steps and the rule of the golden, so these must be those of the script
     volatile = definition.rule.volatile
