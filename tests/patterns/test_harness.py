@@ -709,12 +709,38 @@ def test_expect_cell_counts_items(length: int, message: str):
             expect_cell(loaded.cells.counts).to_have_length(length)
 
 
-def test_to_be_tells_types_apart_and_to_equal_does_not():
+@pytest.mark.parametrize(
+    "value, expected",
+    [
+        (0, False),
+        (1, True),
+        (1, 1.0),
+        ([{"done": True}], [{"done": 1}]),
+        ((1,), [1]),
+        ((1,), (1.0,)),
+    ],
+)
+@pytest.mark.parametrize("matcher", ["to_be", "to_equal"])
+def test_expect_cell_tells_types_apart(value: Any, expected: Any, matcher: str):
     with create_harness() as h:
-        loaded = h.load(counter, {"value": 1})
-        expect_cell(loaded.cells.value).to_equal(True)
-        with pytest.raises(AssertionError):
-            expect_cell(loaded.cells.value).to_be(True)
+        cell = h.load(counter, {"value": value}).cells.value
+        with pytest.raises(AssertionError, match=r"counter\.value: expected"):
+            getattr(expect_cell(cell), matcher)(expected)
+
+
+@pytest.mark.parametrize(
+    "value, expected",
+    [
+        ([{"done": True}], [{"done": True}]),
+        ({"ids": {1, 2}}, {"ids": {2, 1}}),
+        (0.1 + 0.2, pytest.approx(0.3)),
+        ([0.1 + 0.2], [pytest.approx(0.3)]),
+        ({"sum": 0.1 + 0.2}, pytest.approx({"sum": 0.3})),
+    ],
+)
+def test_to_equal_compares_contents(value: Any, expected: Any):
+    with create_harness() as h:
+        expect_cell(h.load(counter, {"value": value}).cells.value).to_equal(expected)
 
 
 def test_expect_handler_passes_for_the_change_that_the_handler_makes():
@@ -724,8 +750,8 @@ def test_expect_handler_passes_for_the_change_that_the_handler_makes():
         expect_handler(loaded.result.increment).to_mutate(loaded.cells.value, 1, 2)
 
 
-@pytest.mark.parametrize("before, after", [(1, 2), (0, 2)])
-def test_expect_handler_fails_for_other_values(before: int, after: int):
+@pytest.mark.parametrize("before, after", [(1, 2), (0, 2), (False, 1), (0, True), (0, 1.0)])
+def test_expect_handler_fails_for_other_values(before: float, after: float):
     with create_harness() as h:
         loaded = h.load(counter)
         with pytest.raises(AssertionError, match=r"counter\.value: expected"):
@@ -751,6 +777,52 @@ def test_a_leaked_harness_fails_the_test(pytester: pytest.Pytester):
     result = run_pytest(pytester, "-p", "no:randomly")
     result.assert_outcomes(passed=2, errors=1)
     result.stdout.fnmatch_lines(["*a harness was not disposed: created at *:3*"])
+
+
+def test_a_harness_that_the_first_teardown_leaks_fails_that_test(pytester: pytest.Pytester):
+    pytester.makepyfile(
+        "import pytest\n"
+        "@pytest.fixture\n"
+        "def late():\n"
+        "    yield\n"
+        "    from offbook.patterns import create_harness\n"
+        "    create_harness()\n"
+        "def test_leak(late): pass\n"
+    )
+    result = run_pytest(pytester, "-p", "no:randomly")
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["*a harness was not disposed: created at *:6*"])
+
+
+@pytest.mark.parametrize("file", ["test_it", "conftest"])
+@pytest.mark.parametrize("workers", [[], ["-n", "1"]], ids=["alone", "worker"])
+def test_a_harness_that_an_import_leaks_fails_the_first_test(
+    pytester: pytest.Pytester, file: str, workers: list[str]
+):
+    leak = "from offbook.patterns import create_harness\ncreate_harness()\n"
+    files = {"test_it": "def test_one(): pass\ndef test_two(): pass\n", "conftest": ""}
+    files[file] = leak + files[file]
+    pytester.makepyfile(**files)
+    result = run_pytest(pytester, "-p", "no:randomly", *workers)
+    result.assert_outcomes(passed=2, errors=1)
+
+
+def test_a_leaked_harness_does_not_hide_that_the_first_teardown_was_interrupted(
+    pytester: pytest.Pytester,
+):
+    pytester.makepyfile(
+        "import pytest\n"
+        "from offbook.patterns import create_harness\n"
+        "@pytest.fixture\n"
+        "def interrupted():\n"
+        "    yield create_harness()\n"
+        "    pytest.exit('enough')\n"
+        "def test_one(interrupted): pass\n"
+        "def test_two(): pass\n"
+    )
+    result = run_pytest(pytester, "-p", "no:randomly")
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    result.assert_outcomes(passed=1)
 
 
 def test_a_failure_shows_the_line_of_the_test_and_not_the_harness(pytester: pytest.Pytester):

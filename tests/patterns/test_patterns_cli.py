@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 
 from offbook.errors import UsageError
-from offbook.patterns import find_tests, load_pattern, run_tests, scaffold_test, write_scaffold
+from offbook.patterns import (
+    find_left_out,
+    find_tests,
+    load_pattern,
+    run_tests,
+    scaffold_test,
+    write_scaffold,
+)
 from offbook.runs.result_identity import find_change
 from tests.forked import run_python
 from tests.waiting import wait_until
@@ -96,6 +103,42 @@ def test_the_explicit_path_comes_first_then_the_folder_of_tests_then_the_same_fo
         (project / name).parent.mkdir(exist_ok=True)
         (project / name).write_text("")
     assert found(project, *words) == expected
+
+
+@pytest.mark.parametrize(
+    "files, pattern, expected",
+    [
+        (["counter.steps.yaml", "count.steps.yaml"], ".", ["count.steps.yaml"]),
+        (["counter.steps.yml", "list.steps.yml"], ".", ["list.steps.yml"]),
+        (["test_counter.py", "a/test_other.py"], ".", ["a/test_other.py"]),
+        (["test_counter.py", "__tests__/test_counter.py"], ".", ["test_counter.py"]),
+        (["test_counter.py", "__tests__/test_counter.py"], "counter.py", ["test_counter.py"]),
+        (["test_counter.py", "test_other.py"], "counter.py", []),
+        (["test_counter.py", ".venv/site-packages/test_a.py"], ".", []),
+    ],
+)
+def test_the_tests_that_do_not_run_are_found(
+    project: Path, files: list[str], pattern: str, expected: list[str]
+):
+    for name in files:
+        (project / name).parent.mkdir(exist_ok=True, parents=True)
+        (project / name).write_text("")
+    left_out = find_left_out(Path(pattern), find_tests(Path(pattern)))
+    assert [str(path) for path in left_out] == expected
+
+
+def test_the_tests_that_do_not_run_are_named(project: Path):
+    steps = "pattern: counter.py\nstate: {value: 1}\nsteps:\n  - assert: value == 1\n"
+    (project / "counter.steps.yaml").write_text(steps)
+    (project / "count.steps.yaml").write_text(steps)
+    result = offbook(project, ".")
+    assert (result.returncode, "not run: count.steps.yaml\n" in result.stderr) == (0, True)
+
+
+def test_a_folder_in_which_no_test_runs_names_them(project: Path):
+    (project / "count.steps.yaml").write_text("")
+    with pytest.raises(UsageError, match=r"no pattern with tests.*\s+not run: count.steps.yaml"):
+        find_tests(Path())
 
 
 @pytest.mark.parametrize(

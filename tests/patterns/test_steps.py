@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from offbook.errors import FormatError, UsageError
+from offbook.errors import UsageError
 from offbook.patterns import Cell, computed, default, handler, pattern, run_steps, run_steps_file
 
 
@@ -88,6 +88,9 @@ def test_an_error_of_a_handler_fails_the_steps():
         ({"send": "add", "evnt": 1}, "a step with 'send' has no key 'evnt'\\s+did you mean"),
         ({"set": "items"}, "'set' needs 'to'"),
         ({"assert": "count =="}, "invalid expression: count =="),
+        ({"assert": True}, "step 2: True: .*reads nothing of the pattern\\s+.*: add, count, fail,"),
+        ({"assert": "sum([1]) == 1"}, "reads nothing of the pattern"),
+        ({"assert": "all(x > 0 for x in [1])"}, "reads nothing of the pattern"),
         ("send", "expected a mapping, got a text"),
     ],
 )
@@ -105,6 +108,11 @@ def test_a_step_that_cannot_run_is_refused_before_anything_runs(step: Any, messa
         ({"assert": "cuont == 1"}, "step 1: cuont == 1: unknown name 'cuont'"),
         ({"assert": "items[7]"}, "step 1: .*IndexError"),
         ({"assert": "open('x')"}, "unknown name 'open'"),
+        ({"assert": "(count == 9, 'wrong')"}, "step 1: .*expected True or False, got tuple"),
+        ({"assert": "(x > 9 for x in items)"}, "got generator\\s+write a comparison, or all"),
+        ({"assert": "[x > 9 for x in items]"}, "got list"),
+        ({"assert": "count == 0 and items"}, "got ReadOnlyList"),
+        ({"assert": "add"}, "got Stream"),
     ],
 )
 def test_a_wrong_name_is_reported_with_its_step(step: Any, message: str):
@@ -112,15 +120,31 @@ def test_a_wrong_name_is_reported_with_its_step(step: Any, message: str):
         run_steps(basket, [step, {"assert": "count == 0"}])
 
 
+def test_an_output_may_have_the_name_of_a_function():
+    @pattern
+    def totals() -> dict[str, Any]:
+        return {"sum": 3, "items": [0, 1]}
+
+    steps = [{"assert": "sum == 3"}, {"assert": "any(items for items in items)"}]
+    assert run_steps(totals, steps).passed
+
+
 def test_steps_without_an_assertion_are_refused():
     with pytest.raises(UsageError, match="no step asserts anything"):
         run_steps(basket, [{"send": "add"}])
 
 
+ONE_VALUE = """
+from offbook.patterns import pattern
+
+@pattern
+def p(value=1):
+    return {"value": value}
+"""
+
+
 def test_a_file_of_steps_is_run(tmp_path: Path):
-    (tmp_path / "p.py").write_text(
-        "from offbook.patterns import pattern\n@pattern\ndef p(value=1): return {'value': value}\n"
-    )
+    (tmp_path / "p.py").write_text(ONE_VALUE)
     file = tmp_path / "p.steps.yaml"
     file.write_text("pattern: p.py\nstate: {value: 2}\nsteps:\n  - assert: value == 2\n")
     assert run_steps_file(file).passed
@@ -129,13 +153,25 @@ def test_a_file_of_steps_is_run(tmp_path: Path):
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("- a", "is a mapping"),
-        ("steps: []", "missing `pattern`"),
-        ("patern: p.py\nsteps: []", "unknown key 'patern'\\s+did you mean 'pattern'"),
+        ("- a", ": expected a mapping, got a list"),
+        ("steps: []", ": missing key 'pattern'"),
+        ("pattern: p.py\nstat: {}\nsteps: []", ":2: unknown key 'stat' .*\\s+did you mean 'state'"),
+        ("pattern: p.py\nsteps:\n  assert: a", ":2: expected a list, got a mapping"),
+        ("pattern: p.py\nsteps:\n  - send: a\n", ":2: no step asserts anything"),
+        ("pattern: p.py\nsteps: []\n", ":2: no step asserts anything"),
+        (
+            "pattern: p.py\nsteps:\n  - assert: value == 1\n  - sendd: a",
+            ":4: step 2: the step has no kind: sendd",
+        ),
+        (
+            "pattern: p.py\nsteps:\n  - set: value\n    to: 2\n  - assert: valu == 1",
+            ":5: step 2: valu == 1: unknown name 'valu'\\s+did you mean 'value'",
+        ),
     ],
 )
-def test_a_malformed_file_names_its_path(tmp_path: Path, text: str, message: str):
+def test_an_error_of_a_file_names_its_line(tmp_path: Path, text: str, message: str):
+    (tmp_path / "p.py").write_text(ONE_VALUE)
     file = tmp_path / "p.steps.yaml"
     file.write_text(text)
-    with pytest.raises(FormatError, match=f"p.steps.yaml.*{message}"):
+    with pytest.raises(UsageError, match=f"p.steps.yaml{message}"):
         run_steps_file(file)

@@ -30,7 +30,7 @@ __all__, __getattr__, __dir__ = lazy_names(
         "harness": "PatternHarness",
         "definition": "LoadedPattern load_pattern",
         "graph": "Store",
-        "patterns_cli": "write_scaffold find_tests run_tests scaffold_test",
+        "patterns_cli": "write_scaffold find_left_out find_tests run_tests scaffold_test",
         "steps": "run_steps_file",
     },
 )

@@ -15,6 +15,7 @@ from offbook.patterns.graph import Store as Store
 from offbook.patterns.harness import PatternHarness as PatternHarness
 from offbook.patterns.harness import create_harness as create_harness
 from offbook.patterns.pattern_component import PatternComponent as PatternComponent
+from offbook.patterns.patterns_cli import find_left_out as find_left_out
 from offbook.patterns.patterns_cli import find_tests as find_tests
 from offbook.patterns.patterns_cli import run_tests as run_tests
 from offbook.patterns.patterns_cli import scaffold_test as scaffold_test

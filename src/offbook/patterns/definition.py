@@ -40,7 +40,7 @@ from offbook.files import require_file
 from offbook.options import decode, require_function, require_some
 from offbook.patterns.graph import Computed, PatternScope, Store, current_scope
 from offbook.patterns.runtime import Cell, Runtime, Stream
-from offbook.patterns.values import ReadOnly, freeze, locate_function, thaw
+from offbook.patterns.values import ReadOnly, freeze, locate_function, matches, thaw
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Mapping, Sized
@@ -436,9 +436,9 @@ class CellExpectation:
             self._fail(f"expected {expected!r}", actual)
 
     def to_equal(self, expected: Any) -> None:
-        """The value has these contents."""
+        """The value has these contents, of the same types: 1, True and 1.0 are three values."""
         actual = self._read()
-        if actual != expected:
+        if not matches(actual, expected):
             self._fail(f"expected {expected!r}", actual)
 
     def to_have_length(self, length: int) -> None:
@@ -480,13 +480,13 @@ class HandlerExpectation:
         """The handler changes a cell from one value to another."""
         runtime = self._stream.runtime
         runtime.unchecked.pop(id(self), None)
-        if before == after:
+        if matches(before, after):
             raise UsageError(
                 f"{cell.name}: both values are {after!r}, so the handler need not do anything",
                 hint="send the event, and use expect_cell(…).to_equal(…)",
             )
         actual = cell.sample()
-        if actual != before:
+        if not matches(actual, before):
             raise CheckFailed(
                 f"{cell.name}: expected {before!r} before the handler {self._stream.name}\n"
                 f"  actual: {actual!r}\n  last written by: {cell.last_writer}"
@@ -498,7 +498,7 @@ class HandlerExpectation:
             error = runtime.errors[-1]
             raise CheckFailed(f"the handler {self._stream.name} raised {error!r}") from error
         actual = cell.sample()
-        if actual != after:
+        if not matches(actual, after):
             raise CheckFailed(
                 f"{cell.name}: expected {after!r} after the handler {self._stream.name}\n"
                 f"  actual: {actual!r}\n  last written by: {cell.last_writer}"

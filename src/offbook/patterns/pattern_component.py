@@ -76,7 +76,7 @@ class PatternComponent(BaseComponent):
     async def run_steps(self, steps: list[dict[str, Any]]) -> None:
         """Run steps as in a file of steps; an assertion that is false raises."""
         loaded = self._require_loaded()
-        validate_steps(steps)
+        validate_steps(steps, loaded)
         player = StepPlayer(loaded, self._harness)
         for each in steps:
             if player.settles(each):

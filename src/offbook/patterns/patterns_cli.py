@@ -73,6 +73,8 @@ def test_command(
     if scaffold:
         return write_scaffold(pattern)
     jobs = find_tests(pattern, test)
+    if test is None and (left_out := find_left_out(pattern, jobs)):
+        click.echo(f"offbook: not run: {_join(left_out)}\n{LEFT_OUT_HINT}", err=True)
     tests = WatchedTests(lambda: jobs, partial(run_tests, name_filter=name_filter))
     tests.run_changed()  # all of them: none has run yet
     if watch:
@@ -125,7 +127,13 @@ def write_scaffold(path: Path) -> int:
 
 NO_TESTS_COLLECTED = 5  # an exit code of pytest
 PROCESS = "offbook.patterns.process_pytest"
-NAMES = ("test_{stem}.py", "{stem}_test.py", "{stem}.steps.yaml", "{stem}.steps.json")
+NAMES = (
+    *("test_{stem}.py", "{stem}_test.py"),
+    *("{stem}.steps.yaml", "{stem}.steps.yml", "{stem}.steps.json"),
+)
+INSTALLED = {"node_modules", "site-packages"}
+MAX_NAMED = 10  # files in a message
+LEFT_OUT_HINT = "name a test as its pattern, or give both: offbook pattern test PATTERN TEST"
 
 
 class PatternTest(msgspec.Struct, frozen=True):
@@ -152,13 +160,16 @@ def find_tests(pattern: Path, test: Path | None = None) -> list[PatternTest]:
     if test is not None:
         return [PatternTest(pattern, (test,))]
     if pattern.is_dir():
-        files = sorted(
+        files = [
             file
-            for file in pattern.rglob("*.py")
+            for file in _list_files(pattern, "*.py")
             if not file.name.startswith("test_") and not file.stem.endswith("_test")
-        )
+        ]
         found = [PatternTest(file, tests) for file in files if (tests := _tests_beside(file))]
-        return require_some(found, "no pattern with tests in this folder", where=pattern)
+        left_out = find_left_out(pattern, found)
+        hint = f"not run: {_join(left_out)}\n{LEFT_OUT_HINT}" if left_out else ""
+        what = "no pattern with tests in this folder"
+        return require_some(found, what, where=pattern, hint=hint)
     tests = _tests_beside(pattern)
     own = pattern.with_name(f"test_{pattern.stem}.py")
     hint = f"write {own}, or generate it: offbook pattern test {pattern} --scaffold"
@@ -172,6 +183,32 @@ def _tests_beside(pattern: Path) -> tuple[Path, ...]:
         if found := tuple(path for path in names if path.is_file()):
             return found
     return ()
+
+
+def find_left_out(pattern: Path, jobs: list[PatternTest]) -> list[Path]:
+    """Return the files with the name of a test of a pattern, or of a folder, that do not run."""
+    run = {path for job in jobs for path in job.tests}
+    if pattern.is_dir():
+        named = [path for name in NAMES for path in _list_files(pattern, name.format(stem="*"))]
+    else:
+        named = [pattern.with_name(name.format(stem=pattern.stem)) for name in NAMES]
+    return sorted(path for path in named if path not in run and path.is_file())
+
+
+def _list_files(folder: Path, name: str) -> list[Path]:
+    """Return the files of a folder by a glob, without hidden folders and installed packages."""
+    return sorted(
+        path
+        for path in folder.rglob(name)
+        if not any(
+            part.startswith(".") or part in INSTALLED for part in path.relative_to(folder).parts
+        )
+    )
+
+
+def _join(paths: list[Path]) -> str:
+    more = f" and {len(paths) - MAX_NAMED} more" if len(paths) > MAX_NAMED else ""
+    return f"{', '.join(map(str, paths[:MAX_NAMED]))}{more}"
 
 
 def run_tests(job: PatternTest, *, name_filter: str = "") -> WatchedRun:

@@ -12,21 +12,20 @@
       - assert: double == 20
 
 An action is followed by `idle`, so an assertion sees its consequences. An expression reads the
-outputs and the inputs of the pattern by name. If it is false, the values of its operands are
-shown.
+outputs and the inputs of the pattern by name, and its value is True or False. If it is false, the
+values of its operands are shown.
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from offbook.errors import FormatError, OffbookError, UsageError, did_you_mean, require_known
-from offbook.files import parse_json, parse_yaml, read_text
+from offbook.errors import OffbookError, UsageError, did_you_mean, require_known
+from offbook.files import find_line, read_document, read_text
 from offbook.options import decode, require_list, require_mapping
 from offbook.patterns.definition import load_pattern
 from offbook.patterns.graph import Computed
@@ -34,7 +33,8 @@ from offbook.patterns.harness import create_harness
 from offbook.patterns.runtime import Cell, Stream
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Collection, Sequence
+    from pathlib import Path
 
     from offbook.patterns.definition import LoadedPattern, Names, Pattern
     from offbook.patterns.harness import PatternHarness
@@ -76,31 +76,34 @@ class StepsResult(msgspec.Struct, frozen=True):
         return bool(checked) and all(result.status != "failed" for result in self.results)
 
 
-def read_steps(path: Path) -> dict[str, Any]:
-    """Read a file of steps."""
-    text = read_text(path)
-    data: Any = parse_json(text, path) if path.suffix == ".json" else parse_yaml(text, str(path))
-    if not isinstance(data, dict):
-        raise FormatError("a file of steps is a mapping with `pattern` and `steps`", path=path)
-    known = ("pattern", "state", "steps", *OPTIONS)
-    for key in cast("dict[Any, Any]", data):
-        if key not in known:
-            raise FormatError(f"unknown key {key!r}", path=path, hint=did_you_mean(str(key), known))
-    return cast("dict[str, Any]", data)
+class StepsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The contents of a file of steps: the options are those of `create_harness`."""
+
+    pattern: str
+    steps: list[Any]
+    state: dict[str, Any] | None = None
+    expect_errors: int | bool = False
+    expect_non_idempotent: bool = False
+    expect_warnings: int | bool = False
+    validate_schemas: bool = False
 
 
 def run_steps_file(path: Path) -> StepsResult:
     """Run the steps of a file."""
-    data = read_steps(path)
-    if "pattern" not in data:
-        raise FormatError("missing `pattern`", path=path, hint="pattern: counter.py")
-    options = {name: data[name] for name in OPTIONS if name in data}
+    file = read_document(path, StepsFile)
+
+    def locate(number: int) -> str:
+        at = f"$.steps[{number - 1}]" if number else "$.steps"
+        line = find_line(read_text(path), at)
+        place = str(path) if line is None else f"{path}:{line}"
+        return f"{place}: {name_step(number)}" if number else place
+
     return run_steps(
-        load_pattern(path.parent / str(data["pattern"])),
-        data.get("steps") or (),
-        data.get("state") or {},
-        where=str(path),
-        **options,
+        load_pattern(path.parent / file.pattern),
+        file.steps,
+        file.state,
+        locate=locate,
+        **{name: getattr(file, name) for name in OPTIONS},
     )
 
 
@@ -109,16 +112,20 @@ def run_steps(
     steps: Sequence[Mapping[str, Any]],
     state: Mapping[str, Any] | None = None,
     *,
-    where: str = "",
+    locate: Callable[[int], str] | None = None,
     **options: Any,
 ) -> StepsResult:
-    """Run steps against a new instance of a pattern."""
-    validate_steps(steps, where)
+    """Run steps against a new instance of a pattern.
+
+    `locate` returns where the step of a number is written, for messages; 0 is the whole list.
+    """
+    locate = locate or name_step
     harness = create_harness(**options)
     try:
         loaded = harness.load(pattern, {**require_mapping(state, "state")})
+        validate_steps(steps, loaded, locate)
         harness.idle()
-        player = StepPlayer(loaded, harness, where)
+        player = StepPlayer(loaded, harness, locate)
         for step in steps:
             if player.settles(step):
                 harness.settled()
@@ -135,13 +142,23 @@ def run_steps(
     return StepsResult(results)
 
 
+def name_step(number: int) -> str:
+    """Return the place of a step that is not in a file."""
+    return f"step {number}" if number else ""
+
+
 class StepPlayer:
     """Performs steps on a loaded pattern, one after another, and keeps their results."""
 
-    def __init__(self, loaded: LoadedPattern, harness: PatternHarness, where: str = "") -> None:
+    def __init__(
+        self,
+        loaded: LoadedPattern,
+        harness: PatternHarness,
+        locate: Callable[[int], str] = name_step,
+    ) -> None:
         self._loaded = loaded
         self._harness = harness
-        self._where = where
+        self._locate = locate
         self._last_action = ""
         self.results: list[StepResult] = []
 
@@ -159,7 +176,7 @@ class StepPlayer:
         result = StepResult(name, "passed")
         number = len(self.results) + 1
         runtime = self._harness.runtime
-        actor, runtime.actor = runtime.actor, f"step {number}"  # the author of its writes
+        actor, runtime.actor = runtime.actor, name_step(number)  # the author of its writes
         try:
             if step.get("skip"):
                 result = StepResult(name, "skipped")
@@ -172,9 +189,8 @@ class StepPlayer:
                 self._act(kind, step)
                 self._last_action = name
         except OffbookError as error:
-            raise UsageError(
-                f"step {number}: {error.what}", where=self._where, hint=error.hint
-            ) from error
+            where = self._locate(number)
+            raise UsageError(error.what, where=where, hint=error.hint) from error
         finally:
             runtime.actor = actor
         self.results.append(result)
@@ -212,39 +228,55 @@ def find_output(outputs: Names, path: str) -> Any:
     return found
 
 
-def validate_steps(steps: Sequence[Mapping[str, Any]], where: str = "") -> None:
-    """Raise an error if a step cannot run, or if none of them asserts anything."""
+def validate_steps(
+    steps: Sequence[Mapping[str, Any]],
+    loaded: LoadedPattern,
+    locate: Callable[[int], str] = name_step,
+) -> None:
+    """Raise an error if a step cannot run or cannot fail, or if none of them asserts anything."""
+    names = {*loaded.cells, *loaded.outputs}
     for number, step in enumerate(require_list(steps, "steps"), 1):
-        _validate(step, f"{where}: step {number}" if where else f"step {number}")
+        try:
+            _validate(step, names)
+        except UsageError as error:
+            raise UsageError(error.what, where=locate(number), hint=error.hint) from None
     if not any("assert" in step for step in steps):
         raise UsageError(
-            "no step asserts anything", where=where, hint="add one: {assert: value == 1}"
+            "no step asserts anything", where=locate(0), hint="add one: {assert: value == 1}"
         )
 
 
-def _validate(step: Any, where: str) -> None:
-    decode(step, dict, where=where)
+def _validate(step: Any, names: Collection[str]) -> None:
+    decode(step, dict)
     keys = [str(key) for key in cast("Mapping[Any, Any]", step)]
     kinds = [key for key in keys if key in KINDS]
     if len(kinds) != 1:
         found = ", ".join(keys) or "nothing"
         problem = "two kinds" if kinds else "no kind"
-        raise UsageError(
-            f"the step has {problem}: {found}", where=where, hint=f"one of {', '.join(KINDS)}"
-        )
+        raise UsageError(f"the step has {problem}: {found}", hint=f"one of {', '.join(KINDS)}")
     known = (kinds[0], *FIELDS[kinds[0]], "skip")
     for key in keys:
-        require_known(f"a step with {kinds[0]!r} has no key", key, known, where=where)
+        require_known(f"a step with {kinds[0]!r} has no key", key, known)
     if kinds[0] in {"set", "push"} and FIELDS[kinds[0]][0] not in step:
-        raise UsageError(f"{kinds[0]!r} needs {FIELDS[kinds[0]][0]!r}", where=where)
+        raise UsageError(f"{kinds[0]!r} needs {FIELDS[kinds[0]][0]!r}")
     if kinds[0] == "assert":
-        try:
-            ast.parse(str(step["assert"]), mode="eval")
-        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            reason = error.msg if isinstance(error, SyntaxError) else error
-            raise UsageError(
-                f"invalid expression: {step['assert']} ({reason})", where=where
-            ) from None
+        _validate_expression(str(step["assert"]), names)
+
+
+def _validate_expression(expression: str, names: Collection[str]) -> None:
+    try:
+        tree = ast.parse(expression, mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        reason = error.msg if isinstance(error, SyntaxError) else error
+        raise UsageError(f"invalid expression: {expression} ({reason})") from None
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    # What is neither of the pattern nor of the expression is reported when it is evaluated.
+    own = {*FUNCTIONS, *(node.id for node in found if isinstance(node.ctx, ast.Store))}
+    if not any(node.id in names or node.id not in own for node in found):
+        raise UsageError(
+            f"{expression}: the expression reads nothing of the pattern",
+            hint=f"compare one of its names: {', '.join(sorted(names))}",
+        )
 
 
 class _Recorder(ast.NodeTransformer):
@@ -261,7 +293,10 @@ class _Recorder(ast.NodeTransformer):
 
 
 def evaluate(expression: str, loaded: LoadedPattern) -> tuple[bool, dict[str, Any]]:
-    """Evaluate an expression; return whether it is true, and the operands that were evaluated."""
+    """Evaluate an expression; return whether it is true, and the operands that were evaluated.
+
+    Only a bool is accepted: a tuple, a list and a generator are true whatever is in them.
+    """
     operands: dict[str, Any] = {}
 
     def record(text: str, value: Any) -> Any:
@@ -288,4 +323,9 @@ def evaluate(expression: str, loaded: LoadedPattern) -> tuple[bool, dict[str, An
         ) from None
     except Exception as error:
         raise UsageError(f"{expression}: {type(error).__name__}: {error}") from error
-    return bool(holds), operands
+    if not isinstance(holds, bool):
+        raise UsageError(
+            f"{expression}: expected True or False, got {type(holds).__name__}",
+            hint="write a comparison, or all(…)",
+        )
+    return holds, operands

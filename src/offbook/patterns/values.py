@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 MAX_DEPTH = 200
 ATOMS = frozenset({int, str, bool, type(None)})
+DATA = (int, float, complex, str, bytes, list, dict, tuple, frozenset, type(None))
 MISSING: Any = object()  # no value at a key
 _identities = count(1)
 
@@ -185,7 +186,15 @@ def _are_nan(first: Any, second: Any) -> bool:
     return first != first and second != second  # noqa: PLR0124 - only NaN differs from itself
 
 
-def _equal(first: Any, second: Any) -> bool:
+def matches(actual: Any, expected: Any) -> bool:
+    """Return whether the value of a cell has the types and the contents that a test expects.
+
+    A part that is no data, such as `pytest.approx(0.3)`, compares itself.
+    """
+    return _equal(actual, freeze(expected), matchers=True)
+
+
+def _equal(first: Any, second: Any, *, matchers: bool = False) -> bool:
     """Return whether two values have the same types and contents."""
     stack = [(first, second)]
     while stack:
@@ -193,6 +202,8 @@ def _equal(first: Any, second: Any) -> bool:
         if a is b:
             continue
         if type(a) is not type(b):
+            if matchers and not isinstance(b, DATA) and a == b:
+                continue
             return False
         if isinstance(a, dict):
             if a.keys() != b.keys():
