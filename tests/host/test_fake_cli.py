@@ -13,7 +13,7 @@ from offbook.errors import CheckFailed, UnmockedCall, UsageError
 from offbook.reports import TraceTree
 from offbook.runs import session
 from offbook.sources.playbook import call, say, when
-from offbook.testing import fake_cli, mock_pi
+from offbook.testing import FakeCli, fake_cli, mock_pi
 from offbook.trace import Trace
 from tests.forked import run_python
 from tests.measured_scripts import measure_script
@@ -61,6 +61,18 @@ def test_standard_input_is_recorded_when_asked_for():
     assert codex.calls[0].stdin == "The prompt\n"
 
 
+def test_bytes_that_are_no_text_are_recorded_as_marks(tmp_path: Path):
+    folder = tmp_path / os.fsdecode(b"a\xff")
+    folder.mkdir()
+    with fake_cli("codex", ["ok"], stdin=True) as codex:
+        program = shutil.which("codex")
+        assert program
+        subprocess.run([program.encode(), b"\xfe"], input=b"\xff\xfe", cwd=folder, check=True)
+        (made,) = codex.calls
+    assert (made.args, made.stdin) == (("\ufffd",), "\ufffd\ufffd")
+    assert made.cwd == str(tmp_path / "a\ufffd")
+
+
 def test_an_open_standard_input_does_not_block_a_call():
     with fake_cli("codex", ["ok"]):
         program = shutil.which("codex")
@@ -73,6 +85,15 @@ def test_an_unused_answer_fails():
     with pytest.raises(CheckFailed, match=r"never used: 1 of 2 answers .* 'claude': .*\"two\""):  # noqa: SIM117 - the inner one fails
         with fake_cli("claude", ["one", "two"]):
             run("claude")
+
+
+def test_unused_answers_are_kept_after_the_end():
+    claude = fake_cli("claude", ["one", "two"]).install()
+    run("claude")
+    claude.uninstall()
+    assert claude.unused == [{"output": "two"}]
+    with pytest.raises(CheckFailed, match="never used: 1 of 2 answers"):
+        claude.check()
 
 
 def test_unused_answers_can_be_allowed():  # noqa: OB101 - it must not raise
@@ -117,14 +138,71 @@ def test_parallel_calls_get_each_answer_once():
     assert [made.number for made in claude.calls] == list(range(1, 25))
 
 
-def test_a_call_that_was_killed_is_recorded_and_blocks_no_other():
+def kill_call(fake: FakeCli) -> None:
+    """Start a call, and kill it when it is recorded."""
+    program = shutil.which(fake.program)
+    assert program
+    with subprocess.Popen([program]) as process:
+        wait_until(lambda: fake.calls, process)
+        process.kill()
+
+
+def test_a_late_call_that_was_killed_is_recorded_and_blocks_no_other():
     with fake_cli("claude", [{"delay": 60}, "next"]) as claude:
+        kill_call(claude)
+        assert run("claude").stdout == "next"
+    assert [made.exit_code for made in claude.calls] == [None, 0]
+
+
+@pytest.fixture
+def pipe(tmp_path: Path) -> Path:
+    """A file that blocks who writes to it until it is read."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    return path
+
+
+def test_a_call_that_was_killed_before_its_answer_fails(pipe: Path):
+    claude = fake_cli("claude", [{"write_files": {str(pipe): "x"}}]).install()
+    kill_call(claude)
+    claude.uninstall()
+    with pytest.raises(CheckFailed, match=r"call 1 .* did not give its answer: it was killed"):
+        claude.check()
+
+
+def test_an_answer_that_cannot_be_given_fails_also_if_the_caller_ignores_it(tmp_path: Path):
+    (tmp_path / "a").touch()
+    answer = {"output": "x", "write_files": {str(tmp_path / "a" / "b"): "1"}}
+    claude = fake_cli("claude", [answer]).install()
+    result = run("claude")
+    claude.uninstall()
+    assert (result.returncode, result.stdout, claude.calls[0].exit_code) == (1, "", 1)
+    assert result.stderr.startswith("offbook: the fake program failed: FileExistsError")
+    with pytest.raises(CheckFailed, match=r"call 1 .* did not give its answer: FileExistsError"):
+        claude.check()
+
+
+def test_a_call_that_ends_after_a_reset_is_not_recorded(pipe: Path):
+    with fake_cli("claude", [{"write_files": {str(pipe): "x"}}]) as claude:
         program = shutil.which("claude")
         assert program
         with subprocess.Popen([program]) as process:
             wait_until(lambda: claude.calls, process)
-            process.kill()
-        assert run("claude").stdout == "next"
+            claude.reset()
+            assert pipe.read_text() == "x"
+        assert (process.returncode, claude.calls) == (0, [])
+
+
+def test_a_call_that_ends_after_the_program_is_gone_gives_its_answer(pipe: Path):
+    claude = fake_cli("claude", [{"write_files": {str(pipe): "x"}, "exit_code": 3}]).install()
+    program = shutil.which("claude")
+    assert program
+    with subprocess.Popen([program], stderr=subprocess.PIPE) as process:
+        wait_until(lambda: claude.calls, process)
+        claude.uninstall()
+        assert pipe.read_text() == "x"
+        assert process.communicate()[1] == b""
+    assert process.returncode == 3
 
 
 def test_two_fakes_are_on_the_path_together():
@@ -182,6 +260,24 @@ def test_a_call_in_a_run_is_in_its_trace_before_the_next_request(tmp_path: Path)
         "".join(part.text for part in line) for line in TraceTree().render(Trace(trace))
     )
     assert "fake pi -p Review exit 0" in lines
+
+
+def test_a_call_that_did_not_end_has_no_exit_code_in_the_trace(tmp_path: Path):
+    trace = tmp_path / "trace.jsonl"
+    claude = fake_cli("claude", [{"delay": 60}])
+
+    def delegate(api: Any) -> None:
+        @api.tool("delegate")
+        def delegate(params: object, ctx: object) -> str:
+            kill_call(claude)
+            return "killed"
+
+    with claude, session(extensions=[delegate], trace=trace) as rehearsal:
+        rehearsal.run(when("Go", [call("delegate"), say("Done.")]))
+    (event,) = [event for event in Trace(trace) if event.event == "cli.call"]
+    assert event.data == {"program": "claude", "args": []}
+    lines = ["".join(part.text for part in line) for line in TraceTree().render(Trace(trace))]
+    assert any("fake claude did not end" in line for line in lines)
 
 
 PLUGIN_TEST = """

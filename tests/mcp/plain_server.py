@@ -1,6 +1,8 @@
 """An MCP server over stdio, without a package. `sys.argv[1]` names a fault that it has."""
 
 import json
+import os
+import signal
 import sys
 import time
 from typing import Any
@@ -21,6 +23,8 @@ if FAULT == "a schema":
     FIND["inputSchema"] = {"type": "string"}
 if FAULT == "an invalid schema":
     FIND["inputSchema"] = {"type": "object", "properties": {"number": {"type": "objekt"}}}
+if FAULT == "a description":
+    FIND["description"] = {"en": "Find an order."}
 if FAULT == "an output":
     FIND["outputSchema"] = {"type": "object", "required": ["id"]}
 
@@ -59,6 +63,8 @@ def find_order(number: object) -> dict[str, Any]:
         return {"content": [{"type": "txt", "text": "a lamp"}]}
     if FAULT.startswith("sk-"):
         return {"content": [{"type": "text", "text": f"order {number}, paid with {FAULT}"}]}
+    if FAULT.startswith("{"):
+        return json.loads(FAULT)
     if FAULT == "no content":
         return {}
     return {"content": [{"type": "text", "text": f"order {number}"}]}
@@ -86,3 +92,15 @@ for line in sys.stdin:
         send(id=number, result={"content": []}, error={"code": 1, "message": "no"})
     elif method == "tools/call":
         send(id=number, result=find_order(params["arguments"].get("number")))
+        if FAULT == "two responses":
+            send(id=number, result={"content": []})
+        if FAULT == "a crash after it":
+            sys.stderr.write("out of orders\n")
+            sys.stderr.flush()
+            os._exit(3)
+if FAULT == "an error at the end":
+    raise RuntimeError("cannot save the orders")
+if FAULT.startswith("SIG"):
+    os.kill(os.getpid(), getattr(signal, FAULT))
+if FAULT.isdecimal():
+    sys.exit(int(FAULT))

@@ -1,8 +1,13 @@
 """An MCP server as the subject: scripts, the rules of the protocol, and what explore finds."""
 
+import json
 import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
 
@@ -16,6 +21,7 @@ from offbook.types import Subject
 
 FILE = str(Path(__file__).with_name("plain_server.py"))
 FIND = call("find_order", {"number": 7})
+VERSION = "2025-06-18"
 
 
 def plain(fault: str = "", **options: Any) -> McpServer:
@@ -74,6 +80,90 @@ def test_a_server_that_runs_is_reached_by_its_url():
     assert run.results("find_order")[0].text == "a lamp"
 
 
+class HttpServer(BaseHTTPRequestHandler):
+    """An MCP server over HTTP, without a package; the query of its address says what it does."""
+
+    def do_POST(self):
+        kind = parse_qs(urlsplit(self.path).query)["kind"][0]
+        request = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        method, version = request["method"], self.headers["mcp-protocol-version"]
+        if kind == "refused":
+            return self.reply(401, "text/plain", "no such key")
+        if kind == "refused call" and method == "tools/call":
+            return self.reply(503, "text/plain", "")
+        if method != "initialize" and version != VERSION:
+            return self.reply(400, "text/plain", f"MCP-Protocol-Version is {version}")
+        if "id" not in request:
+            return self.reply(202, "text/plain", "")
+        results: dict[str, Any] = {
+            "initialize": {
+                "protocolVersion": VERSION,
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": "plain", "version": "1"},
+            },
+            "tools/list": {"tools": [{"name": "find_order", "inputSchema": {"type": "object"}}]},
+            "tools/call": {"content": [{"type": "text", "text": "a lamp"}]},
+        }
+        message = {"jsonrpc": "2.0", "id": request["id"], "result": results.get(method, {})}
+        if kind == "one line":
+            return self.reply(200, "application/json", json.dumps(message))
+        lines = json.dumps(message, indent=2).splitlines()
+        if kind == "several lines":
+            return self.reply(200, "application/json", "\n".join(lines))
+        # The first event has no data: it only names the position of the stream.
+        events = "id: 1\ndata:\n\n" + "".join(f"data:{line}\n" for line in lines) + "\n"
+        return self.reply(200, "text/event-stream", events)
+
+    def reply(self, status: int, kind: str, text: str) -> None:
+        self.send_response(status)
+        self.send_header("content-type", kind)
+        self.send_header("content-length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name of the base
+        """Print nothing."""
+
+
+@pytest.fixture
+def http_url() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), HttpServer)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/mcp"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize("kind", ["one line", "several lines", "events"])
+def test_each_form_of_a_response_over_http_is_read(kind: str, http_url: str):
+    with drive(McpServer(f"{http_url}?kind={quote(kind)}")) as rehearsal:
+        run = rehearsal.run(when("Find", [FIND, say("Done.")]))
+    assert run.results("find_order")[0].text == "a lamp"
+
+
+@pytest.mark.parametrize(
+    "kind, problem",
+    [
+        ("refused", "failed in initialize: the MCP server answered with HTTP 401 Unauthorized: no"),
+        ("refused call", "failed in find_order: the MCP server answered with HTTP 503"),
+    ],
+)
+def test_an_error_of_http_fails_the_run_with_its_text(kind: str, problem: str, http_url: str):
+    with (
+        pytest.raises(RunError, match=problem),
+        drive(McpServer(f"{http_url}?kind={quote(kind)}")) as rehearsal,
+    ):
+        rehearsal.run(when("Find", [FIND, say("Done.")]))
+
+
+def test_a_server_that_does_not_run_is_reported_at_once():
+    with (
+        pytest.raises(RunError, match=r"failed in initialize: the MCP server has gone: .*refused"),
+        drive(McpServer("http://127.0.0.1:9/mcp")) as rehearsal,
+    ):
+        rehearsal.run(when("Find", [FIND, say("Done.")]))
+
+
 def test_the_tools_are_part_of_the_requests():
     with drive(plain()) as rehearsal:
         run = rehearsal.run(when("Find", [FIND, say("Done.")]))
@@ -103,7 +193,29 @@ BROKEN = {
     "content": "unknown type of content 'txt' of find_order",
     "no content": "the result of find_order must have a list as content",
     "both": "a response must have a result or an error",
+    "two responses": "a response to 4, which is no open request",
+    "a description": "description of find_order must be a text",
+    '{"content": [{"type": "text", "text": null}]}': "text content of find_order must have text",
+    '{"content": [{"type": "text", "text": {}}]}': "text of text content of find_order must be a t",
+    '{"content": [{"type": "image", "data": "*", "mimeType": "image/png"}]}': "must be base64",
+    '{"content": [{"type": "resource", "resource": {}}]}': "must have a uri, and a text or a blob",
+    '{"content": [], "isError": "false"}': "isError of the result of find_order must be true or",
+    '{"content": [], "structuredContent": [1]}': "structuredContent of the result of find_order",
 }
+VALID: list[Any] = [
+    {"content": [{"type": "image", "data": "AAEC", "mimeType": "image/png"}]},
+    {"content": [{"type": "resource", "resource": {"uri": "file:///a", "text": ""}}]},
+    {"content": [{"type": "resource", "resource": {"uri": "file:///a", "blob": "AAEC"}}]},
+    {"content": [{"type": "resource_link", "uri": "file:///a", "name": "a"}], "isError": False},
+    {"content": [], "structuredContent": {"id": 7}},
+    {"content": [], "structuredContent": None, "isError": None},
+]
+
+
+@pytest.mark.parametrize("result", VALID)
+def test_a_valid_result_is_accepted(result: Any):
+    with drive(plain(json.dumps(result))) as rehearsal:
+        rehearsal.run(when("Find", [FIND, say("Done.")]))
 
 
 @pytest.mark.parametrize("fault", BROKEN)
@@ -129,6 +241,33 @@ def test_the_end_of_a_server_is_reported_with_its_last_lines():
         pytest.raises(RunError, match=r"(?s)exit code 1 during tools/call.*out of orders"),
         drive(plain("an exit")) as rehearsal,
     ):
+        rehearsal.run(when("Find", [FIND, say("Done.")]))
+
+
+@pytest.mark.parametrize(
+    "fault, end",
+    [
+        ("a crash after it", r"failed with exit code 3 .*out of orders"),
+        (
+            "an error at the end",
+            r"failed with exit code 1 at the end of its input\n.*cannot save the orders",
+        ),
+        ("7", "failed with exit code 7 at the end of its input"),
+        ("SIGKILL", "was killed by SIGKILL at the end of its input"),
+    ],
+)
+def test_a_server_that_crashes_after_its_last_answer_fails_the_run(fault: str, end: str):
+    rehearsal = drive(plain(fault))
+    rehearsal.run(when("Find", [FIND, say("Done.")]))
+    with pytest.raises(CheckFailed, match=f"(?s)the MCP server {end}"):
+        rehearsal.dispose()
+    statuses = {v.check: v.status for v in rehearsal.events.verdicts}
+    assert statuses["run finished"] == "fail"
+
+
+@pytest.mark.parametrize("end", ["0", "130", "143", "SIGTERM", "SIGINT"])
+def test_a_server_may_end_itself_by_a_signal_when_its_input_ends(end: str):
+    with drive(plain(end)) as rehearsal:
         rehearsal.run(when("Find", [FIND, say("Done.")]))
 
 

@@ -211,4 +211,13 @@ if __name__ == "__main__":
     fault = sys.argv[2] if len(sys.argv) > 2 else ""
     if fault == "an exit":
         sys.exit("no agent today")
-    uvicorn.run(PlainAgent(fault, f"http://localhost:{port}/a2a"), port=port, log_level="error")
+    agent = PlainAgent(fault, f"http://localhost:{port}/a2a")
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await agent(scope, receive, send)
+        if fault.isdecimal() and scope.get("method") == "POST":
+            sys.stderr.write("out of memory\n")
+            sys.stderr.flush()
+            os._exit(int(fault))
+
+    uvicorn.run(app, port=port, log_level="error")

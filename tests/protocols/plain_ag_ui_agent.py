@@ -7,7 +7,7 @@ one of the front end.
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import httpx
@@ -30,8 +30,9 @@ def describe(name: str, properties: Any) -> Any:
 class PlainAgUiAgent:
     """The agent: it has no memory, as the front end sends the whole conversation."""
 
-    def __init__(self, kind: str = "") -> None:
+    def __init__(self, kind: str = "", events: Sequence[Event] = ()) -> None:
         self.kind = kind
+        self.events = events  # which it sends first
 
     async def think(self, body: Event, messages: list[Any]) -> Any:
         base = os.environ.get("OPENAI_BASE_URL", "https://api.openai.com/v1")
@@ -62,6 +63,8 @@ class PlainAgUiAgent:
         yield {"type": "STATE_SNAPSHOT", "snapshot": {"calls": [], **body["state"]}}
         if self.kind == "an unknown event":
             yield {"type": "DANCE"}
+        for event in self.events:
+            yield event
         try:
             async for event in self.work(body):
                 yield event
@@ -73,6 +76,10 @@ class PlainAgUiAgent:
         if self.kind == "no end":
             return
         outcome = {"outcome": self.outcome} if self.outcome else {}
+        if self.kind == "the end of another run":
+            ids = {**ids, "runId": "run-99"}
+        if self.kind == "an end without ids":
+            ids = {}
         yield {"type": "RUN_FINISHED", **ids, **outcome}
         if self.kind == "more after the end":
             yield {"type": "CUSTOM", "name": "late", "value": 1}

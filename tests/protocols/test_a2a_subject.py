@@ -1,18 +1,28 @@
 """A2A agents: prompts, tasks, questions to a person, and the rules of the protocol."""
 
+import socket
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
-from offbook.errors import DeadlineExceeded, OffbookError, RunError, ScriptMismatch, UsageError
+from offbook.errors import (
+    CheckFailed,
+    DeadlineExceeded,
+    OffbookError,
+    RunError,
+    ScriptMismatch,
+    UsageError,
+)
 from offbook.people import allow, person
 from offbook.protocols import A2a
 from offbook.runs import drive
 from offbook.sources.playbook import call, fail, say, when
 from offbook.testing import SubjectConformance
 from tests.protocols.plain_a2a_agent import PlainAgent
+from tests.waiting import wait_until
 
 AGENT = [sys.executable, str(Path(__file__).with_name("plain_a2a_agent.py")), "{port}"]
 ADD = {"a": 2, "b": 3}
@@ -49,6 +59,26 @@ def test_a_command_serves_the_agent():
         (start,) = rehearsal.events.named("process.start")
     assert run.output == "It is 5."
     assert start.data["protocol"] == "a2a"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("code, end", [(3, "failed with exit code 3"), (0, "ended")])
+def test_a_command_that_ends_after_its_last_answer_fails_the_run(code: int, end: str):
+    agent = A2a([*AGENT, str(code)])
+    rehearsal = drive(agent)
+    rehearsal.run(when("Add", [say("It is 5.")]))
+    wait_until(lambda: not listens(agent.url))
+    with pytest.raises(CheckFailed, match=f"a2a {end} before the end of the run\n  out of memory"):
+        rehearsal.dispose()
+
+
+def listens(url: str) -> bool:
+    address = urlsplit(url)
+    try:
+        socket.create_connection((address.hostname, address.port)).close()
+    except OSError:
+        return False
+    return True
 
 
 def test_what_the_agent_sends_is_in_the_trace():
@@ -165,6 +195,7 @@ COMMANDS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind, error, message", COMMANDS)
 def test_a_command_that_cannot_be_reached_fails(kind: str, error: type[Exception], message: str):
     with pytest.raises(error, match=message), drive(A2a([*AGENT, kind])) as rehearsal:

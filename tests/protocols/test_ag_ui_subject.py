@@ -121,6 +121,8 @@ BROKEN = [
     ("no start", "STATE_SNAPSHOT before RUN_STARTED"),
     ("two starts", "RUN_STARTED twice"),
     ("another run", "RUN_STARTED of another runId: 'run-99'"),
+    ("the end of another run", "RUN_FINISHED of another runId: 'run-99'"),
+    ("an end without ids", "RUN_FINISHED must have a text as threadId"),
     ("an unknown event", "unknown event 'DANCE'"),
     ("an open step", "RUN_FINISHED while STEP 'think' is open"),
     ("no end", "the stream ended without RUN_FINISHED or RUN_ERROR"),
@@ -130,13 +132,57 @@ BROKEN = [
     ("a message twice", "TEXT_MESSAGE_START of 'message-4', which has ended"),
     ("no message end", "RUN_FINISHED while TEXT_MESSAGE 'message-4' is open"),
     ("an empty delta", "TEXT_MESSAGE_CONTENT must have a delta"),
-    ("no name", "TOOL_CALL_START must have toolCallName"),
+    ("no name", "TOOL_CALL_START must have a text as toolCallName"),
     ("torn arguments", "the arguments of add must be JSON"),
     ("arguments after the end", "TOOL_CALL_ARGS of 'call_.*', which is not open"),
     ("an early result", "TOOL_CALL_RESULT of 'call_.*' before its TOOL_CALL_END"),
     ("an unknown call", "TOOL_CALL_RESULT of 'unknown', which was not called"),
     ("a patch", "STATE_DELTA does not fit the state: 'nothing'"),
 ]
+
+
+CHUNK = {"type": "TOOL_CALL_CHUNK", "toolCallId": "c1", "toolCallName": "add"}
+RESULT = {"type": "TOOL_CALL_RESULT", "toolCallId": "c1", "messageId": "m1", "content": "5"}
+WRONG_EVENTS: list[tuple[list[dict[str, Any]], str]] = [
+    ([{"type": "STATE_DELTA"}], "STATE_DELTA must have a list as delta"),
+    ([{"type": "STATE_DELTA", "delta": {}}], "STATE_DELTA must have a list as delta"),
+    (
+        [{"type": "STATE_DELTA", "delta": [{"op": "add", "path": "count", "value": 1}]}],
+        "STATE_DELTA does not fit the state: the path 'count' is no JSON pointer: write /name",
+    ),
+    ([{**CHUNK, "delta": '{"a":'}, RESULT], "the arguments of add must be JSON"),
+    ([{"type": "TOOL_CALL_CHUNK", "toolCallId": "c1"}], "TOOL_CALL_CHUNK must have toolCallName"),
+    ([CHUNK, {**RESULT, "content": None}], "TOOL_CALL_RESULT must have a text or a list as conten"),
+    ([CHUNK, RESULT, RESULT], "TOOL_CALL_RESULT of 'c1', which has a result"),
+    ([{"type": "MESSAGES_SNAPSHOT"}], "MESSAGES_SNAPSHOT must have a list as messages"),
+    (
+        [{"type": "MESSAGES_SNAPSHOT", "messages": ["x", 5]}],
+        "a message of MESSAGES_SNAPSHOT must have a role",
+    ),
+    ([{"type": "ACTIVITY_SNAPSHOT"}], "ACTIVITY_SNAPSHOT must have a text as activityType"),
+    ([{"type": "CUSTOM"}], "CUSTOM must have a text as name"),
+    ([{"type": "THINKING_TEXT_MESSAGE_CONTENT", "delta": "Hm."}], "which is not open"),
+]
+
+
+@pytest.mark.parametrize("events, message", WRONG_EVENTS)
+def test_an_event_that_has_not_its_fields_fails_the_run(events: Any, message: str):
+    agent = AgUi(PlainAgUiAgent(events=events))
+    with pytest.raises(RunError, match=message), drive(agent) as rehearsal:
+        rehearsal.run(when("Add", [say("It is 5.")]))
+
+
+def test_the_earlier_events_of_reasoning_are_known():
+    thought = [
+        {"type": "THINKING_START"},
+        {"type": "THINKING_TEXT_MESSAGE_START"},
+        {"type": "THINKING_TEXT_MESSAGE_CONTENT", "delta": "Hm."},
+        {"type": "THINKING_TEXT_MESSAGE_END"},
+        {"type": "THINKING_END"},
+    ]
+    with drive(AgUi(PlainAgUiAgent(events=thought * 2))) as rehearsal:
+        run = rehearsal.run(when("Add", [say("It is 5.")]))
+    assert run.output == "It is 5."
 
 
 @pytest.mark.parametrize("kind, message", BROKEN)
@@ -191,6 +237,14 @@ def test_a_patch_changes_a_document(document: Any, operations: list[Any], expect
 
 
 WRONG_PATCHES: list[tuple[Any, dict[str, Any]]] = [
+    ({"count": 1}, {"op": "replace", "path": "count", "value": 2}),
+    ({}, {"op": "add", "value": 2}),
+    ({}, {"op": "add", "path": "/a"}),
+    ({"a": 1}, {"op": "copy", "path": "/b"}),
+    ({"a": [1, 2]}, {"op": "add", "path": "/a/-1", "value": 2}),
+    ({"a": [1, 2]}, {"op": "replace", "path": "/a/01", "value": 2}),
+    ({"a": 1}, {"op": "test", "path": "/a", "value": True}),
+    ({"a": [{"b": True}]}, {"op": "test", "path": "/a", "value": [{"b": 1}]}),
     ({}, {"op": "replace", "path": "/a", "value": 1}),
     ({}, {"op": "remove", "path": "/a"}),
     ({"a": 1}, {"op": "test", "path": "/a", "value": 2}),

@@ -5,7 +5,8 @@
         assert claude.calls[0].args == ("-p", "Review main.py")
 
 A fake is a real executable, so the caller may be written in any language. Its answers are used one
-after the other; an answer that is left over fails at the end, and so does a call without one.
+after the other; an answer that is left over fails at the end, and so does a call without one, or
+one that could not give its answer.
 """
 
 from __future__ import annotations
@@ -56,14 +57,19 @@ class CliAnswer(TypedDict):
 
 
 class CliCall(msgspec.Struct, frozen=True):
-    """A call of a fake program. `answered` is False if the script had no answer for it."""
+    """A call of a fake program.
+
+    `exit_code` is None if the call did not end: it is running, or was killed. `answered` is False
+    if the script had no answer for it. `error` says why the answer was not given.
+    """
 
     number: int
     args: tuple[str, ...]
     cwd: str = ""
     stdin: str = ""
-    exit_code: int = 0
+    exit_code: int | None = 0
     answered: bool = True
+    error: str = ""
 
 
 class FakeCli:
@@ -92,6 +98,7 @@ class FakeCli:
         self._hubs: WeakSet[Hub] = WeakSet()
         self._emitted = 0
         self._kept: list[CliCall] = []  # the calls, after `uninstall`
+        self._used: set[str] = set()  # the numbers of their answers
 
     # --- on the PATH
 
@@ -106,7 +113,7 @@ class FakeCli:
         """Put the program in front of the PATH; idempotent."""
         if self._temp is None:
             self._temp = tempfile.TemporaryDirectory(prefix="offbook-fake-")
-            self._kept, self._emitted = [], 0
+            self._forget_calls()
             for name in ("bin", "calls"):
                 (self.state / name).mkdir()
             if self._stdin:
@@ -127,7 +134,7 @@ class FakeCli:
     def uninstall(self) -> None:
         """Take the program off the PATH, and remove its files; idempotent."""
         if self._temp is not None:
-            self._kept = self.calls
+            self._kept, self._used = self.calls, self._used_answers()
             for hub in self._hubs:
                 self.record_calls(hub)
             run_watchers.remove(self.record_calls)
@@ -140,10 +147,9 @@ class FakeCli:
         return self.install()
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        unused = self.unused
         self.uninstall()
         if kind is None:  # an exception of the body is the reason why answers are unused
-            self.check(unused)
+            self.check()
 
     # --- the script
 
@@ -157,7 +163,7 @@ class FakeCli:
     def reset(self) -> None:
         """Remove all answers, and forget all calls."""
         self._answers.clear()
-        self._kept, self._emitted = [], 0
+        self._forget_calls()
         if self._temp is not None:
             with self._locked():
                 for path in self._call_files():
@@ -186,14 +192,12 @@ class FakeCli:
     @property
     def unused(self) -> list[CliAnswer]:
         """The answers that no call got."""
-        if self._temp is None:
-            return [] if self._kept else list(self._answers)
-        used = {path.name.partition("-")[2] for path in self._call_files()}
+        used = self._used if self._temp is None else self._used_answers()
         return [answer for i, answer in enumerate(self._answers) if str(i) not in used]
 
-    def check(self, unused: list[CliAnswer] | None = None) -> None:
-        """Fail for a call without an answer, and for an answer that was not used."""
-        unused = self.unused if unused is None else unused
+    def check(self) -> None:
+        """Fail for a call without an answer, one that failed, and an answer that was not used."""
+        unused = self.unused
         for call in self.calls:
             if not call.answered:
                 words = shlex.join([self.program, *call.args])
@@ -201,6 +205,12 @@ class FakeCli:
                     f"no answer for call {call.number} of the fake program: {excerpt(words, 300)}",
                     where=self.program,
                     hint=self._explain_miss(),
+                )
+            if call.error:
+                raise CheckFailed(
+                    f"call {call.number} of the fake program did not give its answer: {call.error}",
+                    where=self.program,
+                    hint="correct the answer, or give it a 'delay' if the caller is to kill it",
                 )
         if unused and not self._allow_unused:
             shown = "; ".join(
@@ -228,8 +238,9 @@ class FakeCli:
             return
         calls = self.calls
         for call in calls[self._emitted :]:
+            code = UNSET if call.exit_code is None else call.exit_code
             answered = UNSET if call.answered else False
-            hub.emit_data(CliCallData(self.program, list(call.args), call.exit_code, answered))
+            hub.emit_data(CliCallData(self.program, list(call.args), code, answered))
         self._emitted = len(calls)
 
     def _explain_miss(self) -> str:
@@ -237,6 +248,12 @@ class FakeCli:
         if patterns:
             return f"the answers match: {', '.join(map(repr, patterns))}"
         return f"the script has {len(self._answers)} answers; add one: {{'output': '…'}}"
+
+    def _forget_calls(self) -> None:
+        self._kept, self._used, self._emitted = [], set(), 0
+
+    def _used_answers(self) -> set[str]:
+        return {path.name.partition("-")[2] for path in self._call_files()}
 
     def _call_files(self) -> list[Path]:
         return sorted(p for p in (self.state / "calls").iterdir() if p.suffix != ".new")

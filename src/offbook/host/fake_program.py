@@ -3,8 +3,8 @@
     python -I -S fake_program.py STATE ARGUMENTS…
 
 `fake_cli.py` writes `script.json` in the folder STATE. A call takes the lock, chooses its answer
-and creates `calls/NUMBER-ANSWER`, so that calls in parallel never get the same one. It imports
-nothing of Offbook: an agent waits for each start.
+and creates `calls/NUMBER-ANSWER`, so that calls in parallel never get the same one. Its end is
+recorded there, too. It imports nothing of Offbook: an agent waits for each start.
 """
 
 # ruff: noqa: PTH103, PTH104, PTH109, PTH110, PTH118, PTH120, PTH123, PTH208 - pathlib is slow to import
@@ -18,9 +18,10 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, TextIO
 
-UNANSWERED = 1  # the exit code of a call without an answer
+UNANSWERED = FAILED = 1  # the exit codes of a call without an answer, and of one that fails
+NO_END = "it was killed, or is still running"
 # The options of pi that are followed by a value; every other word of its own is the task.
 PI_VALUES = (
     *("--api-key", "--append-system-prompt", "--export", "--extension", "-e", "--fork", "--mode"),
@@ -32,13 +33,30 @@ PI_MODEL = "mock/test-model"
 
 def main(state: str, args: list[str]) -> int:
     """Answer one call; return the exit code."""
-    number, answer, script = claim(state, args)
-    if answer is None and script["style"] == "pi":
-        answer = {}  # without a script it repeats its task
-    if answer is None:
+    record, answer, script = claim(state, args)
+    if not record["answered"]:
         words = " ".join([script["program"], *args])
-        sys.stderr.write(f"offbook: no answer for call {number}: {words}\n")
+        sys.stderr.write(f"offbook: no answer for call {record['number']}: {words}\n")
         return UNANSWERED
+    answer = answer or {}  # without a script, pi repeats its task
+    try:
+        output, errors, code = perform(answer, script["style"], args, record["number"])
+        problem = ""
+    except Exception as error:  # noqa: BLE001 - whatever it is, the test has to know
+        problem = f"{type(error).__name__}: {error}"
+        output, errors, code = "", f"offbook: the fake program failed: {problem}\n", FAILED
+    # Before the output: a caller may kill the program as soon as it has read it.
+    record_end(state, {**record, "exit_code": code, "error": problem})
+    sys.stdout.write(output)
+    sys.stderr.write(errors)
+    sys.stdout.flush()
+    return code
+
+
+def perform(
+    answer: dict[str, Any], style: str, args: list[str], number: int
+) -> tuple[str, str, int]:
+    """Do what an answer says; return what to print, on both streams, and the exit code."""
     if answer.get("delay"):
         time.sleep(answer["delay"])
     for name, text in answer.get("write_files", {}).items():
@@ -47,30 +65,30 @@ def main(state: str, args: list[str]) -> int:
             file.write(text)
     output = answer.get("output")
     events = answer.get("jsonl")
-    if script["style"] == "pi":
+    if style == "pi":
         try:
             task, session_folder = parse_pi(args)
         except OSError as error:
-            sys.stderr.write(f"Error: File not found: {error.filename}\n")
-            return UNANSWERED
+            return "", f"Error: File not found: {error.filename}\n", FAILED
         message = pi_message(task if output is None else output)
         events = [{"type": "message_end", "message": message}] if events is None else events
         output = None
         if session_folder:
             write_session(session_folder, number, task, message)
     lines = [line if isinstance(line, str) else json.dumps(line) for line in events or []]
-    sys.stdout.write((output or "") + "".join(f"{line}\n" for line in lines))
-    sys.stderr.write(answer.get("stderr", ""))
-    sys.stdout.flush()
-    return answer.get("exit_code", 0)
+    printed = (output or "") + "".join(f"{line}\n" for line in lines)
+    return printed, answer.get("stderr", ""), answer.get("exit_code", 0)
 
 
-def claim(state: str, args: list[str]) -> tuple[int, dict[str, Any] | None, dict[str, Any]]:
+def claim(
+    state: str, args: list[str]
+) -> tuple[dict[str, Any], dict[str, Any] | None, dict[str, Any]]:
     """Choose the answer of this call and record the call; no other call runs this meanwhile."""
     # Read before the lock is taken: the end of the input may take long.
-    text = sys.stdin.read() if os.path.exists(os.path.join(state, "reads-stdin")) else ""
-    with open(os.path.join(state, "lock"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    text = ""
+    if os.path.exists(os.path.join(state, "reads-stdin")):
+        text = as_text(sys.stdin.buffer.read())
+    with lock(state):
         with open(os.path.join(state, "script.json"), encoding="utf-8") as file:
             script = json.load(file)
         calls = os.path.join(state, "calls")
@@ -79,21 +97,50 @@ def claim(state: str, args: list[str]) -> tuple[int, dict[str, Any] | None, dict
         used = {name.partition("-")[2] for name in before}
         chosen = choose(script, used, " ".join(args))
         answer: dict[str, Any] | None = None if chosen is None else script["answers"][chosen]
-        record = {
+        answered = answer is not None or script["style"] == "pi"
+        record: dict[str, Any] = {
             "number": number,
-            "args": [os.fsencode(word).decode("utf-8", "replace") for word in args],
-            "cwd": os.getcwd(),
+            "args": [as_text(os.fsencode(word)) for word in args],
+            "cwd": as_text(os.fsencode(os.getcwd())),
             "stdin": text,
-            "exit_code": UNANSWERED,
-            "answered": answer is not None or script["style"] == "pi",
+            "exit_code": None if answered else UNANSWERED,
+            "answered": answered,
+            # A late program is there to be killed.
+            "error": "" if not answered or (answer or {}).get("delay") else NO_END,
+            "file": f"{number:06}-{'' if chosen is None else chosen}",
         }
-        if record["answered"]:
-            record["exit_code"] = 0 if answer is None else answer.get("exit_code", 0)
-        name = os.path.join(calls, f"{number:06}-{'' if chosen is None else chosen}")
-        with open(f"{name}.new", "w", encoding="utf-8") as file:
-            json.dump(record, file)
-        os.rename(f"{name}.new", name)
-    return number, answer, script
+        write_record(state, record)
+    return record, answer, script
+
+
+def lock(state: str) -> TextIO:
+    """Return the open lock: until it is closed, no other call reads or writes the state."""
+    file = open(os.path.join(state, "lock"), "w")  # noqa: SIM115 - the caller closes it
+    fcntl.flock(file, fcntl.LOCK_EX)
+    return file
+
+
+def write_record(state: str, record: dict[str, Any]) -> None:
+    """Write the record of a call at once."""
+    path = os.path.join(state, "calls", record["file"])
+    with open(f"{path}.new", "w", encoding="utf-8") as file:
+        json.dump(record, file)
+    os.rename(f"{path}.new", path)
+
+
+def record_end(state: str, record: dict[str, Any]) -> None:
+    """Record the end of a call, unless the test has forgotten the call or removed the program."""
+    try:
+        with lock(state):
+            if os.path.exists(os.path.join(state, "calls", record["file"])):
+                write_record(state, record)
+    except FileNotFoundError:  # the folder is removed
+        return
+
+
+def as_text(data: bytes) -> str:
+    """Return bytes as a text that JSON can have."""
+    return data.decode("utf-8", "replace")
 
 
 def choose(script: dict[str, Any], used: set[str], words: str) -> int | None:

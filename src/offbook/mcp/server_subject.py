@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
+from base64 import b64decode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -60,17 +61,23 @@ if TYPE_CHECKING:
 DEADLINE = 30.0  # seconds for the response to one request
 CLOSE_GRACE = 2.0
 MAX_PAGES = 1000
+CALL = "tools/call"
 STDERR_LIMIT = 16_384
 LINES_SHOWN = 12
 TOOL_NAME = r"[A-Za-z0-9_.\-/]{1,128}"
 BROKEN = {INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR}  # any other error is a rejection
 BLOCK_FIELDS = {
-    "text": ("text",),
-    "image": ("data", "mimeType"),
-    "audio": ("data", "mimeType"),
-    "resource": ("resource",),
-    "resource_link": ("uri", "name"),
+    "text": {"text": "a text"},
+    "image": {"data": "base64", "mimeType": "a text"},
+    "audio": {"data": "base64", "mimeType": "a text"},
+    "resource": {"resource": "an object"},
+    "resource_link": {"uri": "a text", "name": "a text"},
 }
+# Those that are optional; null is absent.
+TOOL_FIELDS = {"title": "a text", "description": "a text", "annotations": "an object"}
+RESULT_FIELDS = {"structuredContent": "an object", "isError": "true or false"}
+RESOURCE_FIELDS = {"mimeType": "a text", "text": "a text", "blob": "base64"}
+KINDS = {"a text": str, "base64": str, "an object": dict, "true or false": bool}
 
 
 class McpServer(PlainSubject):
@@ -154,8 +161,19 @@ class McpServer(PlainSubject):
             self._undo.pop()()
 
     async def _request(self, method: str, params: JsonObject | None = None) -> JsonObject:
-        """Return the result of a request; an end of the server fails the run."""
-        result = await self._process.request(method, params, deadline=self._deadline)
+        """Return the result of a request; an end of the server fails the run.
+
+        So does an error, except that of a tool, which may be a rejection.
+        """
+        try:
+            result = await self._process.request(method, params, deadline=self._deadline)
+        except RpcError as error:
+            if method == CALL:
+                raise
+            raise RunError(
+                f"the MCP server failed in {method}: {error} (code {error.code})",
+                hint=self._process.last_lines(),
+            ) from error
         if isinstance(result, dict):
             return cast("JsonObject", result)
         got = type(cast("object", result)).__name__
@@ -199,7 +217,7 @@ class McpServer(PlainSubject):
         params = {"name": call.name, "arguments": call.arguments}
         async with self.tool_watch.call(call.name, call.arguments, call.id) as execution:
             try:
-                result = await self._request("tools/call", params)
+                result = await self._request(CALL, params)
             except RpcError as error:
                 if error.code in BROKEN:
                     raise RunError(
@@ -261,7 +279,8 @@ class McpServer(PlainSubject):
             )
 
     def verdicts(self) -> Iterable[Verdict]:
-        """Return the verdict on all messages of the server."""
+        """Return the verdicts on all messages of the server, and on its end."""
+        yield from self._process.ends
         if problems := dict.fromkeys(self._process.problems):
             yield Verdict("MCP protocol", "fail", "; ".join(problems))
         else:
@@ -276,6 +295,27 @@ class McpServer(PlainSubject):
         capable = isinstance(self.info.get("capabilities"), dict)
         self._process.expect(capable, "the result of initialize must have capabilities")
         self._raise_problems()
+
+    def _check_fields(self, title: str, value: JsonObject, fields: Mapping[str, str]) -> None:
+        """Hold the fields that are there against their types."""
+        for name, kind in fields.items():
+            found: object = value.get(name)
+            if found is not None:
+                self._process.expect(_is_kind(found, kind), f"{name} of {title} must be {kind}")
+
+    def _check_block(self, title: str, kind: str, block: JsonObject) -> None:
+        fields = BLOCK_FIELDS.get(kind, {})
+        for field in fields:
+            self._process.expect(block.get(field) is not None, f"{title} must have {field}")
+        self._check_fields(title, block, fields)
+        if isinstance(block.get("resource"), dict):
+            resource = as_object(block["resource"])
+            has_content = ("text" in resource) != ("blob" in resource)
+            self._process.expect(
+                isinstance(resource.get("uri"), str) and has_content,
+                f"the resource of {title} must have a uri, and a text or a blob",
+            )
+            self._check_fields(f"the resource of {title}", resource, RESOURCE_FIELDS)
 
     async def _list_tools(self) -> list[JsonObject]:
         tools: list[JsonObject] = []
@@ -307,6 +347,7 @@ class McpServer(PlainSubject):
             name = tool.get("name")
             valid = isinstance(name, str) and re.fullmatch(TOOL_NAME, name) is not None
             self._process.expect(valid, f"invalid name of a tool: {name!r}")
+            self._check_fields(str(name), tool, TOOL_FIELDS)
             for key in ("inputSchema", "outputSchema"):
                 schema = tool.get(key, {"type": "object"} if key == "outputSchema" else None)
                 typed = isinstance(schema, dict) and cast("Any", schema).get("type") == "object"
@@ -324,6 +365,7 @@ class McpServer(PlainSubject):
         self._process.expect(
             isinstance(blocks, list), f"the result of {name} must have a list as content"
         )
+        self._check_fields(f"the result of {name}", result, RESULT_FIELDS)
         content: list[Content] = []
         for each in cast("list[object]", blocks) if isinstance(blocks, list) else ():
             block = as_object(each)
@@ -331,8 +373,7 @@ class McpServer(PlainSubject):
             self._process.expect(
                 kind in BLOCK_FIELDS, f"unknown type of content {kind!r} of {name}"
             )
-            for field in BLOCK_FIELDS.get(kind, ()):
-                self._process.expect(field in block, f"{kind} content of {name} must have {field}")
+            self._check_block(f"{kind} content of {name}", kind, block)
             content.append(read_block(kind, block))
         tool = next((tool for tool in self.listed if tool["name"] == name), JsonObject())
         schema, value = tool.get("outputSchema"), result.get("structuredContent")
@@ -343,6 +384,17 @@ class McpServer(PlainSubject):
                 not errors, f"structuredContent of {name} must match its schema: {wrong}"
             )
         return tuple(content)
+
+
+def _is_kind(value: object, kind: str) -> bool:
+    if not isinstance(value, KINDS[kind]):
+        return False
+    if kind == "base64":
+        try:
+            b64decode(cast("str", value), validate=True)
+        except ValueError:
+            return False
+    return True
 
 
 def _read_sampled(message: JsonObject) -> Message:

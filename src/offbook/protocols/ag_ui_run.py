@@ -7,6 +7,8 @@ https://docs.ag-ui.com/concepts/events
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from copy import deepcopy
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -36,8 +38,40 @@ OTHERS = {
     *("STATE_SNAPSHOT", "STATE_DELTA", "MESSAGES_SNAPSHOT"),
     *("ACTIVITY_SNAPSHOT", "ACTIVITY_DELTA", "RAW", "CUSTOM", "REASONING_ENCRYPTED_VALUE"),
 }
+# The fields that an event must have, besides the id of its span, as the SDKs have them.
+CONTENT = "a text or a list"
+RUN_IDS = {"threadId": "a text", "runId": "a text"}
+ACTIVITY = {"messageId": "a text", "activityType": "a text"}
+FIELDS = {
+    "RUN_STARTED": RUN_IDS,
+    "RUN_FINISHED": RUN_IDS,
+    "RUN_ERROR": {"message": "a text"},
+    "TOOL_CALL_START": {"toolCallName": "a text"},
+    "TOOL_CALL_RESULT": {"messageId": "a text", "toolCallId": "a text", "content": CONTENT},
+    "STATE_DELTA": {"delta": "a list"},
+    "MESSAGES_SNAPSHOT": {"messages": "a list"},
+    "ACTIVITY_SNAPSHOT": {**ACTIVITY, "content": "an object"},
+    "ACTIVITY_DELTA": {**ACTIVITY, "patch": "a list"},
+    "CUSTOM": {"name": "a text"},
+    "REASONING_ENCRYPTED_VALUE": dict.fromkeys(("subtype", "entityId", "encryptedValue"), "a text"),
+    "SUBAGENT_STARTED": {"name": "a text"},
+    "SUBAGENT_ERROR": {"message": "a text"},
+}
+KINDS: dict[str, tuple[type, ...]] = {
+    "a text": (str,),
+    CONTENT: (str, list),
+    "a list": (list,),
+    "an object": (dict,),
+}
+THINKING = ("START", "TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END", "END")
+# The earlier names of reasoning, which SDKs still send.
+EARLIER = {f"THINKING_{n}": f"REASONING_{n.removeprefix('TEXT_')}" for n in THINKING}
 ENDS = ("RUN_FINISHED", "RUN_ERROR")
-DELTAS = ("TEXT_MESSAGE_CONTENT", "TOOL_CALL_ARGS", "REASONING_MESSAGE_CONTENT")
+DELTAS = (
+    *("TEXT_MESSAGE_CONTENT", "TOOL_CALL_ARGS", "REASONING_MESSAGE_CONTENT"),
+    "THINKING_TEXT_MESSAGE_CONTENT",
+)
+INDEX = re.compile(r"0|[1-9][0-9]*")
 
 
 def _event_spans() -> dict[str, tuple[str, str]]:
@@ -74,6 +108,9 @@ class ReceivedRun:
         self._open: dict[tuple[str, str], JsonObject] = {}
         self._seen: set[tuple[str, str]] = set()
         self._chunk = ""  # the last message or call that came in chunks
+        self._chunked_calls: list[JsonObject] = []
+        self._answered: set[str] = set()  # the calls that got a result in this run
+        self._thoughts = Counter[str]()
         self._problems = problems
         self._handlers: dict[str, Callable[[JsonObject], None]] = {
             "RUN_STARTED": self._on_run_started,
@@ -97,15 +134,28 @@ class ReceivedRun:
         """Apply an event."""
         expect = self._problems.expect
         kind = str(event.get("type"))
+        if kind in EARLIER:
+            event = self._rename_thought(kind, event)
+            kind = EARLIER[kind]
         known = kind in EVENT_SPANS or kind in OTHERS
         expect(known, f"unknown event {event.get('type')!r}")
         expect(not self.end, f"{kind} after {self.end.get('type')}")
         first = kind in {"RUN_STARTED", "RUN_ERROR"}
         expect(self._started or first, f"{kind} before RUN_STARTED")
+        for name, expected in FIELDS.get(kind, {}).items():
+            value = event.get(name)
+            fits = isinstance(value, KINDS[expected]) and (expected != "a text" or value)
+            expect(fits, f"{kind} must have {expected} as {name}")
         if kind in EVENT_SPANS:
             self._update_span(kind, event)
         elif kind in self._handlers:
             self._handlers[kind](event)
+
+    def _rename_thought(self, kind: str, event: JsonObject) -> JsonObject:
+        """Return an earlier event of reasoning with an id: it has none."""
+        span, _, action = kind.rpartition("_")
+        self._thoughts[span] += action == "START"
+        return {"messageId": f"thinking-{self._thoughts[span]}", **event}
 
     def _update_span(self, kind: str, event: JsonObject) -> None:
         expect = self._problems.expect
@@ -147,7 +197,6 @@ class ReceivedRun:
         if span != "TOOL_CALL":
             return {}
         name = event.get("toolCallName")
-        self._problems.expect(name, "TOOL_CALL_START must have toolCallName")
         call_id = str(event.get("toolCallId"))
         function = {"name": name, "arguments": ""}
         call: JsonObject = {"id": call_id, "type": "function", "function": function}
@@ -189,6 +238,8 @@ class ReceivedRun:
         self._problems.expect(
             ("TOOL_CALL", call_id) not in self._open, f"{what} before its TOOL_CALL_END"
         )
+        self._problems.expect(call_id not in self._answered, f"{what}, which has a result")
+        self._answered.add(call_id)
         if call_id in self.unanswered:
             self.unanswered.remove(call_id)
         content = event.get("content")
@@ -210,12 +261,17 @@ class ReceivedRun:
             self._chunk = name
             self._seen.add(key)
             self._chunked = self._begin(span, {**event, SPANS[span][0]: name})
+            if span == "TOOL_CALL":
+                called = event.get("toolCallName")
+                self._problems.expect(called, "the first TOOL_CALL_CHUNK must have toolCallName")
+                self._chunked_calls.append(self._chunked)
         self._append(span, self._chunked, str(event.get("delta") or ""))
 
     def _on_messages_snapshot(self, event: JsonObject) -> None:
-        given = event.get("messages")
-        self._problems.expect(isinstance(given, list), "MESSAGES_SNAPSHOT must have messages")
-        self.messages = objects(given)
+        self.messages = objects(event.get("messages"))
+        for message in self.messages:
+            has_role = isinstance(message.get("role"), str)
+            self._problems.expect(has_role, "a message of MESSAGES_SNAPSHOT must have a role")
 
     # --- The state
 
@@ -234,18 +290,25 @@ class ReceivedRun:
     def _on_run_started(self, event: JsonObject) -> None:
         self._problems.expect(not self._started, "RUN_STARTED twice")
         self._started = True
+        self._check_run(event)
+
+    def _check_run(self, event: JsonObject) -> None:
         for name, expected in (("threadId", self._thread), ("runId", self._run)):
             got = event.get(name)
-            self._problems.expect(got == expected, f"RUN_STARTED of another {name}: {got!r}")
+            self._problems.expect(
+                got in {expected, None}, f"{event['type']} of another {name}: {got!r}"
+            )
 
     def _on_run_finished(self, event: JsonObject) -> None:
         self.end = event
+        self._check_run(event)
+        for call in self._chunked_calls:
+            self._check_arguments(call)
         for span, name in self._open:
             self._problems.found.append(f"RUN_FINISHED while {span} {name!r} is open")
 
     def _on_run_error(self, event: JsonObject) -> None:
         self.end = event
-        self._problems.expect(event.get("message"), "RUN_ERROR must have a message")
 
     def close(self) -> None:
         """Note that the stream has ended."""
@@ -269,17 +332,19 @@ def apply_patch(document: Any, operations: list[JsonObject]) -> Any:
     """Return the document after these operations of JSON Patch (RFC 6902)."""
     root: JsonObject = {"": deepcopy(document)}
     for operation in operations:
-        kind, path = operation.get("op"), str(operation.get("path", ""))
+        kind, path = operation.get("op"), operation.get("path")
         if kind in {"move", "copy"}:
-            source, key = _resolve(root, str(operation.get("from", "")))
+            source, key = _resolve(root, operation.get("from"))
             value = deepcopy(source[key])
             if kind == "move":
                 del source[key]
+        elif kind != "remove" and "value" not in operation:
+            raise ValueError(f"{kind} {path} has no value")
         else:
             value = deepcopy(operation.get("value"))
         parent, key = _resolve(root, path)
         if kind == "test":
-            if parent[key] != value:
+            if not _is_equal(parent[key], value):
                 raise ValueError(f"{path} is not {value!r}")
         elif kind == "remove":
             del parent[key]
@@ -296,8 +361,23 @@ def apply_patch(document: Any, operations: list[JsonObject]) -> Any:
     return root[""]
 
 
-def _resolve(root: JsonObject, path: str) -> tuple[Any, Any]:
+def _is_equal(one: Any, other: Any) -> bool:
+    """Return whether two values of JSON are equal; Python takes true for 1."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, dict) and isinstance(other, dict):
+        left, right = cast("JsonObject", one), cast("JsonObject", other)
+        return left.keys() == right.keys() and all(_is_equal(left[k], right[k]) for k in left)
+    if isinstance(one, list) and isinstance(other, list):
+        items, others = cast("list[Any]", one), cast("list[Any]", other)
+        return len(items) == len(others) and all(map(_is_equal, items, others))
+    return one == other
+
+
+def _resolve(root: JsonObject, path: object) -> tuple[Any, Any]:
     """Return the object or list that a JSON pointer names, and the key in it."""
+    if not isinstance(path, str) or (path and not path.startswith("/")):
+        raise ValueError(f"the path {path!r} is no JSON pointer: write /name")
     parent: Any = root
     *names, last = path.split("/") if path else [""]
     for name in names:
@@ -309,5 +389,9 @@ def _resolve(root: JsonObject, path: str) -> tuple[Any, Any]:
 
 def _to_key(parent: Any, name: str) -> Any:
     if isinstance(parent, list):
-        return len(cast("list[Any]", parent)) if name == "-" else int(name)
+        if name == "-":
+            return len(cast("list[Any]", parent))
+        if INDEX.fullmatch(name) is None:
+            raise ValueError(f"{name!r} is no index of a list")
+        return int(name)
     return name.replace("~1", "/").replace("~0", "~")

@@ -26,6 +26,7 @@ from offbook.exchange.json_rpc import JsonObject, as_object
 from offbook.secrets import excerpt, outgoing
 from offbook.subjects.clis.cli import PROCESS_EVENT, PROCESS_RESULT, CliAgent, CliOptions
 from offbook.subjects.process import StandardInput, converse, describe_exit, describe_missing_file
+from offbook.subjects.rpc_process import check_end
 from offbook.subjects.subject import PlainSubject
 from offbook.trace.events import ProcessStartData, Verdict
 
@@ -105,6 +106,8 @@ class ServedAgent(PlainSubject):
         self.problems = Problems()
         self._updates: list[JsonObject] = []
         self._task: asyncio.Task[ProcessResult] | None = None
+        self._port = 0  # at which the command listens
+        self._ends: list[Verdict] = []
         self._lifespan: asyncio.Task[None] | None = None
         self._printed = b""
         self._context: RunContext | None = None
@@ -133,6 +136,7 @@ class ServedAgent(PlainSubject):
         self._context = context
         self.problems = Problems()
         self._updates = []
+        self._port, self._ends = 0, []
         if self.app is not None:
             await self._start_app(self.app)
         if self._command is None:
@@ -153,6 +157,7 @@ class ServedAgent(PlainSubject):
             converse(words, cwd=context.cwd, env=env, stdin=StandardInput(), watch=self._on_output)
         )
         await self._wait_for_port(port, describe_missing_file(words, context.cwd))
+        self._port = port
 
     def _on_output(self, _: str, data: bytes) -> None:
         self._printed = (self._printed + data)[-OUTPUT_LIMIT:]
@@ -163,9 +168,7 @@ class ServedAgent(PlainSubject):
         end = loop.time() + seconds
         task = cast("asyncio.Task[ProcessResult]", self._task)
         while not task.done():
-            with suppress(OSError):
-                _, writer = await asyncio.open_connection(HOST, port)
-                writer.close()
+            if await _listens(port):
                 return
             if loop.time() > end:
                 raise DeadlineExceeded(
@@ -224,6 +227,9 @@ class ServedAgent(PlainSubject):
             await asyncio.gather(lifespan, return_exceptions=True)
         task, self._task = self._task, None
         if task is not None:
+            if self._port and not await _listens(self._port):  # it is about to end
+                await asyncio.wait([task], timeout=CLOSE_GRACE)
+            self._ends += check_end(self.name, task, self._last_lines(), was_asked=False)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         if self._command is not None:
@@ -412,7 +418,8 @@ class ServedAgent(PlainSubject):
             )
 
     def verdicts(self) -> Iterable[Verdict]:
-        """Return the verdict on all messages of the agent."""
+        """Return the verdicts on all messages of the agent, and on its end."""
+        yield from self._ends
         check = f"{self.protocol.upper()} protocol"
         if found := dict.fromkeys(self.problems.found):
             yield Verdict(check, "fail", "; ".join(found))
@@ -424,6 +431,16 @@ def _find_port() -> int:
     with socket.socket() as free:
         free.bind((HOST, 0))
         return free.getsockname()[1]
+
+
+async def _listens(port: int) -> bool:
+    """Return whether a process accepts connections."""
+    try:
+        _, writer = await asyncio.open_connection(HOST, port)
+    except OSError:
+        return False
+    writer.close()
+    return True
 
 
 async def _read_stream(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
