@@ -94,3 +94,18 @@ def test_the_page_of_a_folder_has_all_its_traces(trace: Path, tmp_path: Path) ->
     assert outcome.exception is None
     names = [line["trace"]["name"] for line in read_lines(target.read_text()) if "trace" in line]
     assert names == [trace.name]
+
+
+HEADER = '{"ts":1,"event":"_meta.trace","data":{"format":"offbook.trace","version":1}}\n'
+
+
+@pytest.mark.parametrize("content", ["", HEADER], ids=["empty", "header"])
+@pytest.mark.parametrize(
+    "words", [["view"], *(["report", "--format", f] for f in ("junit", "html"))]
+)
+def test_a_trace_without_events_is_refused(tmp_path: Path, words: list[str], content: str):
+    path = tmp_path / "empty.jsonl"
+    path.write_text(content)
+    outcome = CliRunner().invoke(offbook, [*words, str(path), "-o", str(tmp_path / "page")])
+    assert "no events in this trace" in str(outcome.exception)
+    assert not (tmp_path / "page").exists()

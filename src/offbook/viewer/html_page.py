@@ -39,6 +39,7 @@ from offbook.checks.agent_coverage import AgentCoverage, CoverageReader
 from offbook.checks.comparison import compare_paths
 from offbook.errors import FormatError
 from offbook.files import parse_json, read_lines, read_text
+from offbook.secrets import hide_lines, known_secret_bytes
 from offbook.trace.events import Event
 from offbook.trace.reader import LineFault, Trace
 from offbook.trace.recorder import to_json_value
@@ -111,7 +112,15 @@ def render_traces(paths: Iterable[Path]) -> str:
     """Return a page of these trace files: the report format `html`."""
     found = list(paths)
     traces = [read_page_trace(path, path.name) for path in found]
-    return render_page(traces, title=", ".join(path.stem for path in found[:3]))
+    page = render_page(traces, title=", ".join(path.stem for path in found[:3]))
+    require_events(traces)
+    return page
+
+
+def require_events(traces: Sequence[PageTrace]) -> None:
+    """Raise FormatError if none of these trace files, which were read, has an event."""
+    if traces and not any(isinstance(each.events, Trace) and each.events.total for each in traces):
+        raise FormatError("no events in this trace", path=traces[0].path)
 
 
 def read_page_trace(path: Path, name: str) -> PageTrace:
@@ -177,6 +186,11 @@ def page_lines(
         yield encode_record({"coverage": coverage.as_json()})
 
 
+def masked_lines(lines: Iterable[bytes]) -> bytes:
+    """Return lines as they leave: each with its line end, and without secrets."""
+    return hide_lines(b"\n".join([*lines, b""]), known_secret_bytes())
+
+
 def _compress(lines: Iterable[bytes]) -> str:
     """Return the lines compressed, as a text for a script element."""
     compressor = zlib.compressobj(LEVEL, zlib.DEFLATED, GZIP, zlib.DEF_MEM_LEVEL + 1)
@@ -187,9 +201,9 @@ def _compress(lines: Iterable[bytes]) -> str:
         block.append(line)
         size += len(line)
         if size > BLOCK:
-            parts.append(compressor.compress(b"\n".join([*block, b""])))
+            parts.append(compressor.compress(masked_lines(block)))
             block, size = [], 0
-    parts += [compressor.compress(b"\n".join([*block, b""])), compressor.flush()]
+    parts += [compressor.compress(masked_lines(block)), compressor.flush()]
     return b85encode(b"".join(parts)).translate(HTML_SAFE).decode("ascii")
 
 

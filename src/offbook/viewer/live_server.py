@@ -36,6 +36,7 @@ from offbook.viewer.html_page import (
     encode_event,
     encode_record,
     is_trace,
+    masked_lines,
     render_page,
 )
 
@@ -344,7 +345,7 @@ class LiveServer(Server):
         """Yield the lines after this number as server-sent events, until the feed ends."""
         idle = 0.0
         while True:
-            ended, lines = self.feed.ended, self.feed.lines[number:]
+            ended, lines = self.feed.ended, masked_lines(self.feed.lines[number:]).splitlines()
             for number, line in enumerate(lines, number + 1):  # noqa: B020, PLR1704 - it goes on
                 yield b"id: %d\ndata: %s\n\n" % (number, line)
             if ended:

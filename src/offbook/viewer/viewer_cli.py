@@ -86,7 +86,12 @@ def view(  # noqa: PLR0913 - the options of the command
     if live:
         return _follow(context, paths, port=port, open_page=open_page)
     require_some(paths, "missing TRACE or RUN_DIR", hint="offbook view trace.jsonl")
-    from offbook.viewer.html_page import read_comparison, read_sources, render_page
+    from offbook.viewer.html_page import (
+        read_comparison,
+        read_sources,
+        render_page,
+        require_events,
+    )
 
     first, *others = paths
     if compare is not None and others:
@@ -103,6 +108,8 @@ def view(  # noqa: PLR0913 - the options of the command
         traces, records = read_comparison(first, compare, ignored)
     name = title or ", ".join(path.resolve().stem for path in paths[:3])
     page = render_page(traces, title=name, records=records)
+    if not records:
+        require_events(traces)
     damaged = [(trace.path, fault) for trace in traces for fault in trace.faults if not fault.torn]
     target = output or Path(f"{first.resolve().stem}.html")
     write_atomic(target, page)

@@ -3,7 +3,8 @@
 import { button, count, h, textBlock, visible } from "./dom.ts";
 import { diffTexts, pretty } from "./diff.ts";
 import { type Data, isRecord, list, records, shorten, str } from "./events.ts";
-import { type CaseRow, groupCases, percent, ratePlot, whyTrial } from "./overview.ts";
+import { type CaseRow, groupCases, percent, ratePlot } from "./case_rows.ts";
+import { whyTrial } from "./overview.ts";
 import { renderDifferences } from "./results.ts";
 import type { PageInfo, RunInfo } from "./store.ts";
 

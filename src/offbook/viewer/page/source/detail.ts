@@ -1,10 +1,10 @@
 // One event in full, in tabs.
 
-import { ansi, plain } from "./ansi.ts";
+import { ansi } from "./ansi.ts";
 import { ask } from "./client.ts";
 import { renderBlock, renderContent, renderConversation, renderMessage, renderRequestDiff } from "./conversation.ts";
 import { button, clear, count, disclosure, duration, h, money, textBlock, visible } from "./dom.ts";
-import { diffHead, diffTexts, expectedBesideActual, pretty } from "./diff.ts";
+import { diffTexts, expectedBesideActual, pretty, renderMessageText } from "./diff.ts";
 import { type Data, type TraceEvent, isRecord, list, records, str, textOf } from "./events.ts";
 import { renderForks } from "./fork.ts";
 import type { Conversation, Moment, Row, StepInfo, TraceInfo } from "./store.ts";
@@ -173,20 +173,6 @@ function renderMoments(before: Moment, after: Moment): HTMLElement {
   part("Cells", before.cells, after.cells);
   part("Files", before.files, after.files);
   if (!box.children.length) box.append(h("p", { class: "faint" }, "Nothing is written up to this event."));
-  return box;
-}
-
-/** A message with the lines of a difference marked: a replay mismatch has them. */
-export function renderMessageText(text: string): HTMLElement {
-  const lines = visible(plain(text)).split("\n");
-  if (lines.length < 2) return h("p", { class: "why" }, lines[0]);
-  const box = h("div", { class: "diff why", tabindex: 0, role: "group", aria: { label: "message" } });
-  const signOf = (line: string) => /^\s*([-+])(?:\s|$)/.exec(line)?.[1] ?? "";
-  if (lines.some((line) => signOf(line) === "-") && lines.some((line) => signOf(line) === "+")) box.append(diffHead(["expected", "got"]));
-  for (const line of lines) {
-    const sign = signOf(line) || (/^\s*expected\b(?! hash).*:/i.test(line) ? "-" : /^\s*(actual|got)\b(?! hash).*:/i.test(line) ? "+" : "");
-    box.append(h(sign === "-" ? "del" : sign === "+" ? "ins" : "span", { class: "line" }, line || " "));
-  }
   return box;
 }
 

@@ -1,5 +1,6 @@
 // Differences between two texts, by lines and within a line.
 
+import { plain } from "./ansi.ts";
 import { h, visible } from "./dom.ts";
 import { isRecord } from "./events.ts";
 
@@ -138,4 +139,18 @@ export function expectedBesideActual(expected: unknown, actual: unknown): HTMLEl
       h("div", {}, h("p", { class: "side-name" }, "− expected"), h("pre", { class: "text expected", tabindex: 0 }, ...first)),
       h("div", {}, h("p", { class: "side-name" }, "+ got"), h("pre", { class: "text actual", tabindex: 0 }, ...second))),
     single ? null : diffTexts(left, right, ["expected", "got"]));
+}
+
+/** A message with the lines of a difference marked: a replay mismatch has them. */
+export function renderMessageText(text: string): HTMLElement {
+  const lines = visible(plain(text)).split("\n");
+  if (lines.length < 2) return h("p", { class: "why" }, lines[0]);
+  const box = h("div", { class: "diff why", tabindex: 0, role: "group", aria: { label: "message" } });
+  const signOf = (line: string) => /^\s*([-+])(?:\s|$)/.exec(line)?.[1] ?? "";
+  if (lines.some((line) => signOf(line) === "-") && lines.some((line) => signOf(line) === "+")) box.append(diffHead(["expected", "got"]));
+  for (const line of lines) {
+    const sign = signOf(line) || (/^\s*expected\b(?! hash).*:/i.test(line) ? "-" : /^\s*(actual|got)\b(?! hash).*:/i.test(line) ? "+" : "");
+    box.append(h(sign === "-" ? "del" : sign === "+" ? "ins" : "span", { class: "line" }, line || " "));
+  }
+  return box;
 }

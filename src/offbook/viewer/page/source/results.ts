@@ -1,8 +1,8 @@
 // The results of an eval run: tables that can be sorted, slices, and the distribution of a metric.
 
+import { type CaseRow, percent, ratePlot } from "./case_rows.ts";
 import { button, count, duration, h, money, visible } from "./dom.ts";
 import { type Data, isRecord, str } from "./events.ts";
-import { percent, ratePlot, type CaseRow } from "./overview.ts";
 import type { RunInfo } from "./store.ts";
 
 type Cell = Node | string | null;

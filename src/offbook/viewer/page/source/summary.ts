@@ -2,8 +2,7 @@
 
 import { plain } from "./ansi.ts";
 import { breakable, button, count, disclosure, duration, h, money, visible } from "./dom.ts";
-import { renderMessageText } from "./detail.ts";
-import { expectedBesideActual } from "./diff.ts";
+import { expectedBesideActual, renderMessageText } from "./diff.ts";
 import { str } from "./events.ts";
 import { colouredLines } from "./python.ts";
 import type { Frame, Outcome, Problem, TraceInfo } from "./store.ts";
