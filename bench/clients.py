@@ -5,7 +5,7 @@ would take a second or more). A run of a pydantic-ai agent with one tool call, a
 with the trace on disk, takes no more CPU than the same run with its FunctionModel plus two calls
 of the SDK over its mock transport. That sum leaves out the agent's OpenAI model, so that a run
 over the SDK's mock transport, without Offbook, exceeds it too. Hence a second budget: at most a
-tenth more than that run.
+tenth more than that run. `bare` is that run with the same work in bare Python.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
+from hashlib import sha256
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import httpx2
+import msgspec
 import openai
 from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
@@ -45,6 +47,7 @@ RUNS, ROUNDS, MISSES, NEAR = 30, 7, 25, 1.1
 _numbers = count()
 ANSWER = "It is sunny."
 MOCKED = "pydantic-ai over the SDK, mocked"
+BARE = "  with a trace in bare Python"
 CALL = {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
 
 
@@ -153,8 +156,20 @@ async def compare_agents() -> dict[str, float]:
     mocked = openai.AsyncOpenAI(
         api_key="none", http_client=httpx2.AsyncClient(transport=httpx2.MockTransport(recorded))
     )
+    with tempfile.TemporaryFile(buffering=0) as trace:
+        bare = openai.AsyncOpenAI(
+            api_key="none",
+            http_client=httpx2.AsyncClient(
+                transport=httpx2.MockTransport(_record_in_bare_python(recorded, trace))
+            ),
+        )
+        return await _measure_agents(mocked, bare)
+
+
+async def _measure_agents(mocked: openai.AsyncOpenAI, bare: openai.AsyncOpenAI) -> dict[str, float]:
     scripted = make_agent(FunctionModel(play))
     canned = make_agent(make_model(mocked))
+    noted = make_agent(make_model(bare))
     served = make_agent(make_model(openai.AsyncOpenAI(api_key="none")))
     chat = mocked.chat.completions
     measures: dict[str, Callable[[], Awaitable[float]]] = {
@@ -163,6 +178,7 @@ async def compare_agents() -> dict[str, float]:
             lambda: chat.create(model="gpt-5", messages=to_messages(make_prompt()))
         ),
         MOCKED: lambda: cost(lambda: canned.run(make_prompt())),
+        BARE: lambda: cost(lambda: noted.run(make_prompt())),
         "ours": lambda: run_ours(served),
     }
     costs: dict[str, list[float]] = {name: [] for name in measures}
@@ -197,6 +213,30 @@ async def _record() -> Callable[[httpx2.Request], httpx2.Response]:
         return httpx2.Response(200, headers=headers, content=content)
 
     return respond
+
+
+def _record_in_bare_python(
+    respond: Callable[[httpx2.Request], httpx2.Response], trace: BinaryIO
+) -> Callable[[httpx2.Request], httpx2.Response]:
+    """Return a handler that does what an answer needs: the floor of what a driven run can cost.
+
+    It decodes a request, digests its messages, chooses a reply, writes an event for each, at once,
+    and encodes the reply. It hides no secrets, checks nothing and emits no tools.
+    """
+
+    def handle(request: httpx2.Request) -> httpx2.Response:
+        asked = msgspec.json.decode(request.content)
+        digest = sha256(msgspec.json.encode(asked["messages"])).hexdigest()
+        event = {"type": "model.request", "data": {**asked, "digest": digest}}
+        trace.write(msgspec.json.encode(event) + b"\n")
+        response = respond(request)
+        reply = msgspec.json.decode(response.content)
+        event = {"type": "model.reply", "data": {"after": digest, "reply": reply["choices"]}}
+        trace.write(msgspec.json.encode(event) + b"\n")
+        body = msgspec.json.encode(reply)
+        return httpx2.Response(200, headers={"content-type": "application/json"}, content=body)
+
+    return handle
 
 
 def main() -> int:
