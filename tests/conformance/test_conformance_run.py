@@ -30,7 +30,7 @@ def run(folder: Path, files: dict[str, str], **options: Any) -> dict[str, Confor
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(text.encode())
-    settings = read_suite_settings(folder, ["sh {file}"])
+    settings = read_suite_settings(folder, [options.pop("command", "sh {file}")])
     results = run_cases(find_cases(folder, settings), settings, **options)
     return {result.name: result for result in results}
 
@@ -107,6 +107,30 @@ def test_a_known_failure_passes_and_a_stale_mark_fails(tmp_path: Path, source: s
     assert result.outcome == outcome
     assert result.failed is (outcome == "xpassed")
     assert "issue 7" in result.message
+
+
+UNJUDGED: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
+    "a command that cannot be started": (
+        {"a.expected": "hi"},
+        {"command": "no-such-command {file}"},
+        "cannot run 'no-such-command': No such file or directory",
+    ),
+    "no expectation": ({}, {}, "no expectation: write a.expected or a.error"),
+    "no expectation, with an update": (
+        {},
+        {"update": True},
+        "no expectation: write a.expected or a.error",
+    ),
+}
+
+
+@pytest.mark.parametrize("files, options, message", UNJUDGED.values(), ids=UNJUDGED)
+def test_a_case_that_could_not_be_judged_is_no_known_failure(
+    tmp_path: Path, files: dict[str, str], options: dict[str, Any], message: str
+):
+    files = {"a.sh": "# @xfail: issue 7\nexit 1\n", "z.sh": "", "z.expected": "", **files}
+    result = run(tmp_path, files, **options)["a.sh"]
+    assert (result.outcome, result.message) == ("failed", message)
 
 
 def test_a_case_that_hangs_is_killed_with_its_children(tmp_path: Path):

@@ -111,15 +111,15 @@ MISTAKES = {
     "two actions under one dash": Mistake(
         RUN,
         with_script("- when: Hello\n  do:\n    - say: Hi.\n      call: price\n"),
-        "an action of entry 1 has call: and say:",
-        "shop.yaml",
+        "entry 1: an action has call: and say:",
+        "shop.yaml:3",
         "begin each action with its own dash",
     ),
     "with: belongs to another action": Mistake(
         RUN,
         with_script("- when: Hello\n  do:\n    - say: Hi.\n      with: {item: kettle}\n"),
-        "say: of entry 1 does not go with with:",
-        "shop.yaml",
+        "entry 1: say: does not go with with:",
+        "shop.yaml:3",
         "say: goes with stop:",
     ),
     "a turn without its dash": Mistake(

@@ -85,6 +85,11 @@ def test_a_cassette_is_shown(offbook_command: Offbook):
     assert offbook_command("show", "refund.cassette.yaml").code == 0
 
 
+def test_a_golden_replays(offbook_command: Offbook):
+    checked = offbook_command("golden", "--root", ".", "check")
+    assert (checked.code, checked.out) == (0, "1 scenario replayed, 0 problems\n")
+
+
 def test_a_scenario_passes(offbook_command: Offbook):
     played = offbook_command("scenario", "run", "flow.scenario.yaml", "--reports", "reports")
     assert (played.code, "1 passed, 0 failed" in played.out) == (0, True)

@@ -195,20 +195,21 @@ def counter(value=default(0)):
 
 
 def steps(data: bytes) -> Steps:
-    from offbook.patterns import load_pattern
-    from offbook.patterns.steps import OPTIONS, read_steps, run_steps, validate_steps
+    from offbook.files import read_document
+    from offbook.patterns import create_harness, load_pattern
+    from offbook.patterns.steps import OPTIONS, StepsFile, run_steps, validate_steps
 
     path = _document("counter.steps", data, ".yaml")
 
     def run() -> None:
-        read = read_steps(path)
-        wanted = read.get("steps") or ()
-        validate_steps(wanted, str(path))
+        file = read_document(path, StepsFile)
+        pattern = load_pattern(_write("counter.py", COUNTER))
+        with create_harness() as h:
+            validate_steps(file.steps, h.load(pattern))
         # An assertion is an expression of Python: no call of a function is evaluated.
-        if not any(word in str(wanted) for word in ("(", "__")):
-            options = {name: read[name] for name in OPTIONS if name in read}
-            pattern = load_pattern(_write("counter.py", COUNTER))
-            run_steps(pattern, wanted, read.get("state") or {}, where=str(path), **options)
+        if not any(word in str(file.steps) for word in ("(", "__")):
+            options = {name: getattr(file, name) for name in OPTIONS}
+            run_steps(pattern, file.steps, file.state, **options)
 
     yield run
 

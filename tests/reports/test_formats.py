@@ -28,7 +28,7 @@ from offbook.reports import (
     collect_suite,
     remove_invalid,
 )
-from offbook.trace import ConversationChange, Event
+from offbook.trace import RUN_END, RUN_START, VERDICT, ConversationChange, Event
 
 NAMES = [
     "plain",
@@ -329,6 +329,31 @@ def test_two_verdicts_of_one_kind_have_different_names():
         ("3 exit_code", "failed"),
     ]
     assert not suite.green
+
+
+STARTED, ENDED = Event(1, RUN_START, {"subject": "x"}), Event(2, RUN_END, {"ok": True})
+FAILED = Event(2, RUN_END, {"ok": False, "error": "TypeError: no"})
+PASSED = Event(2, VERDICT, {"check": "playbook consumed", "status": "pass"})
+WRONG = Event(2, VERDICT, {"check": "run finished", "status": "fail", "message": "late"})
+
+
+@pytest.mark.parametrize(
+    "events, statuses",
+    [
+        ([STARTED, PASSED, ENDED], ["passed"]),
+        ([STARTED, PASSED], ["passed", "error"]),
+        ([STARTED, PASSED, ENDED, STARTED], ["passed", "error"]),
+        ([STARTED, STARTED, ENDED, PASSED], ["passed", "error"]),
+        ([ENDED, STARTED, PASSED], ["passed", "error"]),
+        ([STARTED, PASSED, FAILED], ["passed", "error"]),
+        ([STARTED, WRONG, FAILED], ["failed"]),
+        ([STARTED], ["error"]),
+    ],
+)
+def test_a_run_that_did_not_finish_is_a_case(events: list[Event], statuses: list[str]):
+    suite = collect_suite(events, "run")
+    assert [case.status for case in suite.cases] == statuses
+    assert suite.green == (statuses == ["passed"])
 
 
 @given(st.text(), st.text())

@@ -100,7 +100,7 @@ NPM_NOT_INSTALLED = {
         "npm install was still running after {deadline:g} s (",
         "waiting for ever",
         {"package.json": manifest(scripts={"postinstall": "echo waiting for ever; sleep 600"})},
-        deadline=4.0,
+        deadline=8.0,  # npm starts in it, on a busy machine too
     ),
 }
 
@@ -421,7 +421,7 @@ PYTHON_BROKEN = {
             "src/shop_ext/__init__.py": "import time\n"
             'print("waiting for a server", flush=True)\ntime.sleep(600)\n' + TOOL
         },
-        deadline=2.0,
+        deadline=6.0,  # Python starts in it, on a busy machine too
     ),
     "an extension that ends the process": Broken(
         "load",

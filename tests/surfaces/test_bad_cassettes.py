@@ -23,6 +23,26 @@ INVALID = {
     "alias bomb": (BOMB, 2, "write out the values of the aliases"),
     "wrong type": (GOOD.replace("sha256:bb", "7"), 13, "expected a text"),
     "number instead of text": (GOOD.replace("output: hi again", "output: 42"), 18, "in quotes"),
+    "two responses": (
+        GOOD.replace("output: hi again", "output: hi\n      error: {message: busy}"),
+        17,
+        "expected one of output, blocks and error, got output and error",
+    ),
+    "no response": (
+        GOOD.replace("response:\n      output: hi again", "response: {}"),
+        17,
+        "got none",
+    ),
+    "no status of an error": (
+        GOOD.replace("output: hi again", "error: {message: busy, status: 99999}"),
+        18,
+        "expected an integer <= 599",
+    ),
+    "an endless retry_after": (
+        GOOD.replace("output: hi again", "error: {message: busy, retry_after: .inf}"),
+        18,
+        "expected a number",
+    ),
     "NUL byte": (GOOD.replace("hi again", "hi\0again"), 18, "contains a NUL byte"),
     "duplicate id": (GOOD.replace("id: 2", "id: 1"), 11, "change one of them"),
     "invalid pattern": (

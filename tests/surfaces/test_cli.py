@@ -291,6 +291,82 @@ def test_a_closed_output_pipe_exits_with_0(tmp_path: Path):
     process.stderr.close()
 
 
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a trace, another one, and a test that proves nothing."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "one.jsonl").write_text(HEADER + EVENT)
+    (tmp_path / "two.jsonl").write_text(HEADER + EVENT * 2)
+    (tmp_path / "test_empty.py").write_text("def test_nothing(): pass")
+    return tmp_path
+
+
+@pytest.mark.usefixtures("files")
+@pytest.mark.parametrize("buffered", ["", "1"])
+@pytest.mark.parametrize(
+    "words, expected",
+    [
+        ("--help", 0),
+        ("--version", 0),
+        ("lint --help", 0),
+        ("show one.jsonl", 0),
+        ("lint test_empty.py", 1),
+        ("compare one.jsonl two.jsonl", 1),
+        ("show absent.jsonl", 2),
+    ],
+)
+def test_the_exit_code_does_not_depend_on_the_reader_of_the_output(
+    words: str, expected: int, buffered: str
+):
+    reader, writer = os.pipe()
+    os.close(reader)
+    environment = {**os.environ, "PYTHONUNBUFFERED": buffered}
+    arguments = offbook_process(*words.split())
+    outcome = subprocess.run(
+        arguments, stdout=writer, stderr=writer, env=environment, timeout=300, check=False
+    )
+    os.close(writer)
+    assert outcome.returncode == expected
+
+
+@pytest.mark.parametrize("words", ["report one.jsonl --format json -o", "view one.jsonl -o"])
+def test_a_folder_as_the_output_is_wrong_usage(words: str, files: Path, offbook_command: Offbook):
+    outcome = offbook_command(*words.split(), files)
+    assert (outcome.code, outcome.err) == (2, f"offbook: {files}: Is a directory\n")
+
+
+@pytest.mark.usefixtures("files")
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(
+    "words, expected",
+    [("--help", 0), ("--version", 0), ("show one.jsonl", 0), ("show absent.jsonl", 2)],
+)
+def test_a_closed_standard_stream_changes_no_exit_code(words: str, expected: int, closed: str):
+    command = ["sh", "-c", f"{sys.executable} -m offbook {words} {closed}"]
+    outcome = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert outcome.returncode == expected
+    assert "Traceback" not in outcome.stderr
+
+
+@pytest.mark.usefixtures("files")
+@pytest.mark.parametrize("buffered", ["", "1"])
+@pytest.mark.parametrize("words", ["--help", "--version", "lint --help", "show one.jsonl"])
+def test_output_that_cannot_be_written_is_an_error(words: str, buffered: str):
+    with Path("/dev/full").open("w") as full:
+        outcome = subprocess.run(
+            offbook_process(*words.split()),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONUNBUFFERED": buffered},
+            text=True,
+            timeout=300,
+            check=False,
+        )
+    assert outcome.returncode == 1
+    assert outcome.stderr.startswith("offbook: No space left on device\n")
+    assert "Exception ignored" not in outcome.stderr
+
+
 @pytest.mark.parametrize("no_colour, expected", [("", True), ("1", False)])
 def test_a_terminal_shows_colours_unless_no_color_is_set(
     trace: Path,

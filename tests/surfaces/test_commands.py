@@ -1,5 +1,6 @@
 """The commands as a whole: their number, and the commands that messages and pages name."""
 
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
+from offbook.cli_options import FiniteFloat
 from offbook.surfaces.cli import MOVED, offbook
 from tests.surfaces.conftest import Offbook
 
@@ -19,10 +21,12 @@ PAGES = [
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 
 
-def list_leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[str]:
-    """Yield the full names of all commands that do something."""
+def list_leaves(
+    command: click.Command, path: tuple[str, ...] = ()
+) -> Iterator[tuple[str, click.Command]]:
+    """Yield all commands that do something, with their full names."""
     if not isinstance(command, click.Group):
-        yield " ".join(path)
+        yield " ".join(path), command
         return
     context = click.Context(command)
     for name in command.list_commands(context):
@@ -31,12 +35,29 @@ def list_leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[
         yield from list_leaves(found, (*path, name))
 
 
-LEAVES = list(list_leaves(offbook))
+LEAVES = dict(list_leaves(offbook))
 GROUPS = {name.rsplit(" ", 1)[0] for name in LEAVES if " " in name}
 
 
 def test_there_are_45_commands_at_most():
     assert len(LEAVES) <= 45
+
+
+def test_every_option_that_is_a_number_is_finite():
+    numbers = {
+        f"{name} {option.opts[0]}": option.type
+        for name, command in LEAVES.items()
+        for option in command.params
+        if isinstance(option.type, click.types.FloatParamType)
+    }
+    assert "eval run --min-kappa" in numbers
+    assert [name for name, kind in numbers.items() if not isinstance(kind, FiniteFloat)] == []
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e999"])
+def test_a_number_that_is_not_finite_is_refused(value: str):
+    with pytest.raises(click.BadParameter, match=f"expected a finite number, got {value}"):
+        FiniteFloat(-math.inf).convert(value, None, None)
 
 
 def is_command(words: str) -> bool:

@@ -26,6 +26,41 @@ def test_the_exit_code_says_whether_traces_differ(
     assert offbook_command("compare", *paths).code == code
 
 
+@pytest.mark.parametrize(
+    "rules, other, code",
+    [
+        ('{"patterns": {"word": "[A-Za-z]+"}}', "other", 0),
+        ('{"patterns": {"word": "[a-z]+"}}', "other", 1),
+        ('{"paths": ["$..*"]}', "same", 0),
+    ],
+)
+def test_redactions_replace_values_and_no_names_of_fields(
+    rules: str, other: str, code: int, traces: Path, offbook_command: Offbook
+):
+    paths = traces / "one.jsonl", traces / f"{other}.jsonl"
+    outcome = offbook_command("compare", *paths, "--redact", rules)
+    assert outcome.code == code, outcome.err
+
+
+@pytest.mark.parametrize(
+    "rules, problem",
+    [
+        ('{"patterns": 5}', "--redact.patterns: expected a mapping, got an integer"),
+        ('{"patterns": null}', "--redact.patterns: expected a mapping, got nothing"),
+        ('{"paths": 5}', "--redact.paths: expected a list, got an integer"),
+        ('{"presets": 5}', "--redact.presets: expected a list, got an integer"),
+        ('{"pattern": {}}', "--redact.pattern: unknown key 'pattern'"),
+        ('{"paths": ["$"]}', "a redaction path replaces whole events"),
+    ],
+)
+def test_redactions_of_a_wrong_type_are_refused(
+    rules: str, problem: str, traces: Path, offbook_command: Offbook
+):
+    trace = traces / "one.jsonl"
+    outcome = offbook_command("compare", trace, trace, "--redact", rules)
+    assert (outcome.code, problem in outcome.err) == (2, True), outcome.err
+
+
 def test_json_has_the_first_divergence(traces: Path, offbook_command: Offbook):
     outcome = offbook_command("compare", traces / "one.jsonl", traces / "other.jsonl", "--json")
     (trace,) = json.loads(outcome.out)["traces"]

@@ -20,6 +20,11 @@ urllib.request.urlopen(urllib.request.Request(f"{url}/chat/completions", data, h
 UNORDERED = "print(list({'one', 'two', 'three', 'four'}))"
 
 
+def test_a_scenario_that_cannot_be_read_is_no_failed_run(tmp_path: Path, offbook_command: Offbook):
+    (tmp_path / "broken.yaml").write_text("name: [")
+    assert offbook_command("determinism", tmp_path / "broken.yaml").code == 2
+
+
 def test_equal_and_different_runs_are_reported(tmp_path: Path, offbook_command: Offbook):
     (tmp_path / "same.py").write_text("print('hello')")
     (tmp_path / "other.py").write_text(UNORDERED)

@@ -434,8 +434,10 @@ def test_a_served_playbook_answers_openai_clients_until_interrupted(
         ) is None:
             assert process.poll() is None
         base = found[1]
+        key = process.stdout.readline().removeprefix("export OPENAI_API_KEY=").strip()
+        assert key == "offbook"  # not masked: the agent needs it
         for url in (base, base.replace("/v1", "/s/mine/v1")):
-            with openai.OpenAI(base_url=url, api_key="x") as client:
+            with openai.OpenAI(base_url=url, api_key=key) as client:
                 try:
                     response = client.chat.completions.create(
                         model="m",

@@ -313,6 +313,23 @@ def test_a_production_trace_becomes_a_test(name: str, shop: Path):
     assert not passes(shop)
 
 
+def test_an_http_recording_in_yaml_becomes_a_test(shop: Path):
+    reply = {"id": "c", "object": "chat.completion", "created": 1, "model": "m"}
+    choice = {"index": 0, "finish_reason": "stop", "message": {"content": "You are welcome."}}
+    sent = {"model": "m", "messages": [{"role": "user", "content": "Thank you"}]}
+    uri = "https://api.openai.com/v1/chat/completions"
+    interaction = {
+        "request": {"method": "POST", "uri": uri, "body": json.dumps(sent)},
+        "response": {
+            "status": {"code": 200},
+            "body": {"string": json.dumps({**reply, "choices": [choice]})},
+        },
+    }
+    (shop / "vcr.yaml").write_text(dump_yaml({"interactions": [interaction]}))
+    assert 'say("You are welcome."),' in write(shop, "vcr.yaml")
+    assert passes(shop)
+
+
 WRONG = {
     "no agent": (["-o", "test_x.py"], "a test needs it"),
     "an agent without a test": (["-o", "x.yaml", "--agent", "shop:agent"], "a test needs it"),

@@ -42,6 +42,9 @@ USAGE_ERROR = 2
         ("report empty.jsonl --format jnuit", "unknown report format 'jnuit'"),
         ("scenario run none.yaml", "none.yaml: cannot be read: No such file or directory"),
         ("scenario run x.yaml --json --events -", "--json and --events - both write to stdout"),
+        ("run --otlp nope -- true", "invalid address of a collector: 'nope'"),
+        ("run --otlp http://[ -- true", "invalid address of a collector: 'http://['"),
+        ("bench broken.yaml", "the command exited with 2, so it was not measured"),
         ("serve none.yaml", "none.yaml: cannot be read: No such file or directory"),
         ("view", "missing TRACE or RUN_DIR"),
         ("view --live a b", "--live follows one trace or folder"),
@@ -60,6 +63,7 @@ def test_a_wrong_argument_is_named(
     monkeypatch.setitem(sys.modules, "duckdb", None)
     (tmp_path / "alone.py").touch()
     (tmp_path / "empty.jsonl").touch()
+    (tmp_path / "broken.yaml").write_text("name: [")
     outcome = offbook_command(*shlex.split(command))
     assert outcome.code == USAGE_ERROR
     assert message in outcome.err.splitlines()[0]

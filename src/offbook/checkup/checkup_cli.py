@@ -15,7 +15,14 @@ import msgspec
 from offbook.checkup.checkup_run import Checkup, run_checkup
 from offbook.checkup.outcomes import OUTCOMES
 from offbook.checkup.scenarios import BY_ID, GROUPS, SCENARIOS, select
-from offbook.cli_options import FILE_PATH, json_option, print_json, print_redacted, use_colour
+from offbook.cli_options import (
+    FILE_PATH,
+    FiniteFloat,
+    json_option,
+    print_json,
+    print_redacted,
+    use_colour,
+)
 from offbook.errors import UsageError, counted
 from offbook.files import import_object, write_atomic
 
@@ -63,7 +70,7 @@ Exit codes:
 @click.option(
     "--deadline",
     default=None,
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteFloat(min=0, min_open=True),
     help="Seconds for one scenario before it counts as a hang.  [default: 20, 60 for a command]",
 )
 @json_option

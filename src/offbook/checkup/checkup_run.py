@@ -19,7 +19,7 @@ from offbook.checkup.scenarios import BY_ID, CheckupScenario
 from offbook.determinism.run_context import SystemClock
 from offbook.errors import RunError, UsageError
 from offbook.runs.engines import FinishedJob, LocalEngine, LostJob
-from offbook.trace.events import VERDICT, Event, Verdict, verdict_data
+from offbook.trace.events import VERDICT, Event, Verdict
 from offbook.trace.recorder import Recorder
 
 GRACE = 5.0  # seconds after the deadline of a command, in which its process ends
@@ -190,5 +190,5 @@ def _write_verdict(trace: Path, scenario: CheckupScenario, judgement: ScenarioVe
     seq = trace.read_bytes().count(b"\n")
     now = SystemClock().millis()
     recorder = Recorder(trace, ts=now, append=True)
-    recorder.record(Event(now, VERDICT, verdict_data(verdict), seq=seq))
+    recorder.record(Event(now, VERDICT, verdict.as_dict(), seq=seq))
     recorder.close()

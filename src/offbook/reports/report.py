@@ -20,6 +20,8 @@ from offbook.trace.agent_output import truncate_texts
 from offbook.trace.events import (
     CHANGE,
     REPLY,
+    RUN_END,
+    RUN_START,
     VERDICT,
     ConversationChange,
     Event,
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 
 CaseStatus = Literal["passed", "failed", "error", "skipped"]
 ALL_SUITES = "offbook"
+RUN_FINISHED = "run finished"
+NO_END = "the trace ends before the run: it was killed, or still runs"
 CASE_STATUSES: dict[str, CaseStatus] = {
     "pass": "passed",
     "warn": "passed",  # a warning must not fail a build
@@ -139,21 +143,33 @@ def join_suites(suites: Sequence[Suite]) -> Suite:
 def collect_suite(
     events: Iterable[Event], name: str, *, trace: str = "", history: tuple[Attempt, ...] = ()
 ) -> Suite:
-    """Return the suite of the verdicts in a trace.
+    """Return the suite of the verdicts in a trace, and of the runs that did not finish.
 
     Failed attempts belong to the run as a whole: `history` is reported with the first case.
     """
-    cases: list[Case] = []
+    verdicts: list[Verdict] = []
     stamps: list[int] = []
-    names: Counter[str] = Counter()
     kept: list[Event] = []
+    running = 0
+    failed = ""
     for event in events:
         if event.event in EXECUTION_EVENTS or event.event in {CHANGE, REPLY}:
             kept.append(event)
         stamps.append(event.ts)
-        if event.event != VERDICT:
-            continue
-        verdict = read_data(event, Verdict)
+        if event.event == VERDICT:
+            verdicts.append(read_data(event, Verdict))
+        elif event.event == RUN_START:
+            running += 1
+        elif event.event == RUN_END:
+            running = max(0, running - 1)
+            if event.data.get("ok") is False:
+                failed = str(event.data.get("error") or "the run failed")
+    if failed and not {CASE_STATUSES[verdict.status] for verdict in verdicts} & {"failed", "error"}:
+        verdicts.append(Verdict(RUN_FINISHED, "error", failed))
+    verdicts += [Verdict(RUN_FINISHED, "error", NO_END)] * running
+    cases: list[Case] = []
+    names: Counter[str] = Counter()
+    for verdict in verdicts:
         case_name = portable_name(f"{len(cases) + 1} {verdict.check}")
         names[case_name] += 1
         # Some readers of JUnit keep only the first of two cases with the same name.

@@ -204,7 +204,8 @@ class EventTexts:
         """Return the node of a call of a fake program."""
         words = shlex.join([str(data.get("program", "")), *map(str, data.get("args") or ())])
         answered, code = data.get("answered", True), data.get("exit_code")
-        state = f" exit {code}" if answered else " no answer"
+        ended = " did not end" if code is None else f" exit {code}"
+        state = ended if answered else " no answer"
         style = "ok" if answered and not code else "error"
         shown = StyledText(escape_controls(excerpt(words, 300)), "name")
         return Node(StyledText("fake ", "faint"), shown, StyledText(state, style))

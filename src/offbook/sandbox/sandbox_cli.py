@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, get_args
 
 import click
 
-from offbook.cli_options import FILE_PATH, json_option, print_json, print_redacted
+from offbook.cli_options import FILE_PATH, FiniteFloat, json_option, print_json, print_redacted
 from offbook.errors import OffbookError, SandboxFailed, UsageError, did_you_mean, require_known
 from offbook.files import require_folder
 from offbook.options import Seconds, decode
@@ -327,7 +327,7 @@ Exit codes:
     "--deadline",
     default=300.0,
     show_default=True,
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteFloat(min=0, min_open=True),
     help="Seconds before everything is stopped.",
 )
 @json_option
