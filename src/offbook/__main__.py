@@ -105,7 +105,7 @@ def guard() -> None:
     """Continue in a child. This process waits for it, then ends what is left below it.
 
     Signals for this process are passed on, and a child that hangs is killed. If this process is
-    killed, the child ends all of its own descendants and itself. Call it before any thread starts.
+    killed, the child ends all its descendants and itself. Call it before any thread starts.
     """
     if sys.platform != "linux":  # pragma: no cover - macOS
         return

@@ -69,7 +69,7 @@ def pytest_configure(config: pytest.Config) -> None:
     load(config, sorted({*find_configured(config)}))
 
 
-# --- The capabilities: each is registered as a plugin of its own when the run needs it
+# --- The capabilities: each is registered as a separate plugin when the run needs it
 
 
 def load(config: pytest.Config, modules: Iterable[str]) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 UNANSWERED = FAILED = 1  # the exit codes of a call without an answer, and of one that fails
 NO_END = "it was killed, or is still running"
-# The options of pi that are followed by a value; every other word of its own is the task.
+# The options of pi that are followed by a value; every other word is the task.
 PI_VALUES = (
     *("--api-key", "--append-system-prompt", "--export", "--extension", "-e", "--fork", "--mode"),
     *("--model", "--models", "--prompt-template", "--provider", "--session", "--session-dir"),

@@ -64,7 +64,7 @@ HISTORY = "history"  # the one rule of `lenient` that holds for every subject
 
 
 def is_process(subject: Subject) -> bool:
-    """Return whether a subject is a process of its own."""
+    """Return whether a subject is a separate process."""
     return getattr(subject, "starts_process", False) or subject.model_access == "endpoint"
 
 

@@ -130,7 +130,7 @@ def _read_reply(
 
 
 class _RecordedCalls:
-    """The calls of all replies of a file, each with an id of its own."""
+    """The calls of all replies of a file, each with its own id."""
 
     def __init__(self) -> None:
         self._ids: set[str] = set()
