@@ -201,6 +201,15 @@ def test_a_cached_result_is_used_until_the_content_changes(run_files: RunPack, t
     assert [result.cached for result in read_results(third.folder)] == [False]
 
 
+def test_what_another_subject_used_is_no_part_of_a_result(run_files: RunPack):
+    other = "import subprocess, sys\nsubprocess.run([sys.executable, '-S', '-c', ''])\n"
+    other += "def echo(value):\n    return value\n"
+    run_files(pack(case("other", subject="other.py:echo")), {**FILES, "other.py": other})
+    run_files(pack(case("echo")), FILES, cache=True)
+    second = run_files(pack(case("echo")), FILES, cache=True)
+    assert [result.cached for result in read_results(second.folder)] == [True]
+
+
 @pytest.mark.parametrize("content", ["", "{", "{}", '{"id": "echo"}', "\xff"])
 def test_a_damaged_file_of_the_cache_is_no_result(run_files: RunPack, tmp_path: Path, content: str):
     run_files(pack(case("echo")), FILES, cache=True)
@@ -252,7 +261,8 @@ def test_a_cached_result_of_an_agent_is_not_used_after_a_change_of_its_workspace
     files = {**FILES, "mocks.jsonl": '{"text": "Hi"}\n'}
     files |= {"work/notes.txt": "x", "other.txt": "x"}
     content = {"cases": [{**item, "workspace": "work"}]}
-    run_files(content, files, cache=True)
+    first = run_files(content, files, cache=True)
+    assert [result.unidentified for result in read_results(first.folder)] == [""]
     second = run_files(content, {**files, changed: f"{files[changed]}\n"}, cache=True)
     assert [result.cached for result in read_results(second.folder)] == [cached]
 

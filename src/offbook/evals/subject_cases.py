@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -59,9 +59,17 @@ from offbook.trace.recorder import PRIVATE_MODE, to_json_value
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _encoder = msgspec.json.Encoder()
+
+
+class LoadedSubject(NamedTuple):
+    """The subject of a case, and the files that were used to import it."""
+
+    subject: Any
+    used: UsedFiles
+
+
 # Each is imported once for all cases of a pack in a worker.
-_subjects: dict[object, Any] = {}
-_imported = UsedFiles()  # by the subjects, when they were imported
+_subjects: dict[object, LoadedSubject] = {}
 
 
 def run_case(case: EvalCase, context: CaseContext) -> CaseOutcome:
@@ -74,13 +82,13 @@ def run_case(case: EvalCase, context: CaseContext) -> CaseOutcome:
         name += f"-{context.number:x}"
     trace = folder / f"{name}-{context.trial}.jsonl"
     subject: Any = case.subject
+    used = None
     if isinstance(subject, str):
         if case.env:
             context.cleanup.enter_context(set_environment(case.env))
-        subject = load_subject(context.loaded, case)
-    used = None
-    if context.options.watch and isinstance(case.subject, str):
-        used = context.cleanup.enter_context(watch_used_files(_imported))
+        subject, imported = load_subject(context.loaded, case)
+        if context.options.watch:
+            used = context.cleanup.enter_context(watch_used_files(imported))
     if isinstance(case.subject, str) and not (case.playbook or case.cassette or case.live):
         outcome = _call_function(case, subject, trace)
     else:
@@ -243,14 +251,13 @@ def _find_words(case: EvalCase, loaded: LoadedPack) -> list[str]:
     ]
 
 
-def load_subject(loaded: LoadedPack, case: EvalCase) -> Any:
+def load_subject(loaded: LoadedPack, case: EvalCase) -> LoadedSubject:
     """Import the subject of a case: `module:name`, or `file.py:name` relative to the pack."""
     key = (loaded.base.absolute(), case.subject, *sorted(case.env.items()))
     if key not in _subjects:
         with watch_used_files() as used, _keys_for(case):
-            _subjects[key] = _import(loaded, str(case.subject))
-        _imported.digests.update(used.digests)
-        _imported.unknown = _imported.unknown or used.unknown
+            subject = _import(loaded, str(case.subject))
+        _subjects[key] = LoadedSubject(subject, used)
     return _subjects[key]
 
 
