@@ -79,6 +79,8 @@ def run_files(
         file = getattr(module, "__file__", None)
         if file and file.startswith(temporary) and not file.startswith(installed):
             monkeypatch.delitem(sys.modules, name)
+    # So are the names in a folder of modules: other tests may add some to the checkout.
+    monkeypatch.setattr(sys, "path", [folder for folder in sys.path if folder != str(root)])
 
     def run(pack: Any, files: Files | None = None, **options: Any) -> FinishedRun:
         name = "pack.toml" if isinstance(pack, str) else "pack.json"
