@@ -267,6 +267,17 @@ def test_a_cached_result_of_an_agent_is_not_used_after_a_change_of_its_workspace
     assert [result.cached for result in read_results(second.folder)] == [cached]
 
 
+def test_the_process_that_watches_for_left_processes_is_no_part_of_a_result(run_files: RunPack):
+    files = {
+        "subjects.py": "import multiprocessing.popen_spawn_posix\ndef echo(value): return value\n",
+        "mocks.jsonl": '{"text": "Hi"}\n',
+    }
+    item = {"id": "c", "subject": "subjects.py:echo", "prompt": "Hi", "playbook": "mocks.jsonl"}
+    run_files({"cases": [item]}, files, cache=True)
+    second = run_files({"cases": [item]}, files, cache=True)
+    assert [result.cached for result in read_results(second.folder)] == [True]
+
+
 def test_an_error_is_not_cached(run_files: RunPack):
     content = pack(case("fails"))
     for _ in range(2):
