@@ -411,12 +411,39 @@ def extra_secrets(environment: Mapping[str, str]) -> Generator[None]:
         _EXTRA.reset(token)
 
 
+@lru_cache(maxsize=64)
 def _spellings(values: frozenset[str]) -> tuple[str, ...]:
+    """Return the values in plain text, encoded and escaped, the longest first: others are in it."""
     if not values:
         return ()
-    from offbook.secrets.spellings import spellings
+    import html
+    import json
+    from binascii import b2a_base64
+    from urllib.parse import quote, quote_plus
 
-    return spellings(values)
+    def base64_part(raw: bytes, offset: int) -> str:
+        # What base64 has for these bytes after `offset` others, and for nothing else.
+        encoded = b2a_base64(b"\0" * offset + raw, newline=False).decode().rstrip("=")
+        aligned = (offset + len(raw)) % 3 == 0
+        return encoded[-(-offset * 4 // 3) : None if aligned else -1]
+
+    found: set[str] = set()
+    for value in values:
+        raw = value.encode("utf-8", "surrogateescape")
+        found |= {value, raw.hex(), raw.hex().upper(), html.escape(value), repr(raw)[2:-1]}
+        found |= {html.escape(value, quote=False), html.escape(value).replace("&#x27;", "&#39;")}
+        for ascii_only in (False, True):
+            once = json.dumps(value, ensure_ascii=ascii_only)[1:-1]
+            found |= {once, json.dumps(once, ensure_ascii=ascii_only)[1:-1]}  # JSON in JSON
+        for encoded in (
+            quote(value, errors="surrogateescape"),
+            quote(raw, safe=""),
+            quote_plus(raw),
+        ):
+            found |= {encoded, re.sub("%[0-9A-F]{2}", lambda code: code[0].lower(), encoded)}
+        parts = {base64_part(raw, offset) for offset in range(3)}
+        found |= parts | {part.replace("+", "-").replace("/", "_") for part in parts}  # in a URL
+    return tuple(sorted(found, key=len, reverse=True))
 
 
 # --- Secrets by the name in front of them: `"password": "…"`, `API_KEY=…`, `--token …`. A name is

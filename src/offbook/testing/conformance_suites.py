@@ -79,7 +79,7 @@ def no_task_leaks() -> Generator[None]:
     try:
         before = asyncio.all_tasks()
         yield
-        running = [task.get_name() for task in asyncio.all_tasks() - before if not task.done()]
+        running = [str(task) for task in asyncio.all_tasks() - before if not task.done()]
     finally:
         if collects:
             gc.enable()
