@@ -135,6 +135,26 @@ def serve_page() -> Generator[int]:
             thread.join()
 
 
+WEBSOCKET = """
+import json
+from websockets.sync.client import connect
+# Without pings: whatever arrives would wake a connection that waits.
+with connect("wss://api.openai.com/v1/responses", ping_interval=None) as socket:
+    for _ in range(3):
+        socket.send(json.dumps({"type": "response.create", "model": "m", "input": "Hi"}))
+        while json.loads(socket.recv(timeout=30))["type"] != "response.completed":
+            pass
+"""
+
+
+def test_each_message_of_a_websocket_over_tls_is_answered_when_it_arrives():
+    source = Playbook()
+    source.load(when("Hi", [say("Hello.")] * 3))
+    command = [sys.executable, "-c", WEBSOCKET]
+    result = run_command(source, command, echo=False, environment={**os.environ})
+    assert (result.exit_code, result.failure) == (0, None), result.output
+
+
 CONNECT = """
 import urllib.request
 try:

@@ -307,8 +307,9 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        # With a limit of 0 pause_writing() is called as soon as a write could not be completed.
-        self._transport.set_write_buffer_limits(high=0)
+        # pause_writing() is called as soon as a write could not be completed. With a limit of 0,
+        # asyncio's TLS would call it after every second write, although nothing is left to write.
+        self._transport.set_write_buffer_limits(high=1)
         self._server.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
