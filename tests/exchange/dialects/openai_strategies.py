@@ -104,13 +104,15 @@ def tools(draw: st.DrawFn, *, responses: bool) -> tuple[Tool, ...]:
 
 @st.composite
 def requests(draw: st.DrawFn, *, responses: bool, options: Sequence[str]) -> Request:
-    known = [name for name in options if name != "stream_options"]
+    name = "include" if responses else "modalities"  # an option that is a list
+    known = [option for option in options if option not in {"stream_options", name}]
+    lists = st.fixed_dictionaries({}, optional={name: st.none() | st.lists(scalars, max_size=2)})
     return Request(
         draw(conversations(responses=responses)),
         draw(st.text(max_size=20)),
         draw(tools(responses=responses)),
         draw(words),
-        draw(st.dictionaries(st.sampled_from(known), values, max_size=3)),
+        {**draw(st.dictionaries(st.sampled_from(known), values, max_size=3)), **draw(lists)},
         stream=draw(st.booleans()),
     )
 

@@ -95,3 +95,25 @@ def test_a_deeply_nested_body_is_rejected(path: str, body: str, where: str):
     with pytest.raises(ModelError) as caught:
         dialect.decode(http_request, ConversationStore())
     assert caught.value.status == 400
+
+
+@pytest.mark.parametrize(
+    "path, body, option",
+    [
+        ("/v1/chat/completions", {"model": "m", "messages": [], "modalities": True}, "modalities"),
+        ("/v1/responses", {"model": "m", "input": "Hi", "include": 1}, "include"),
+        (
+            "/v1beta/models/m:generateContent",
+            {"contents": [], "generationConfig": ["x"]},
+            "generationConfig",
+        ),
+    ],
+)
+def test_an_option_of_another_type_is_rejected_with_its_name(
+    path: str, body: dict[str, Any], option: str
+) -> None:
+    http_request = HttpRequest("POST", path, {}, json.dumps(body).encode())
+    dialect = detect_dialect(http_request)
+    assert dialect is not None
+    with pytest.raises(ModelError, match=rf"^Invalid (type for|value at) '{option}': [Ee]xpected"):
+        dialect.decode(http_request, ConversationStore())

@@ -164,7 +164,7 @@ class ChatTool(msgspec.Struct, gc=False):
 
 
 class ChatBody(msgspec.Struct, gc=False):
-    """A request body without its options."""
+    """A request body; `modalities` is an option that is validated."""
 
     model: str | None = None
     messages: list[ChatMessage] | None = None
@@ -172,6 +172,7 @@ class ChatBody(msgspec.Struct, gc=False):
     tools: msgspec.Raw = msgspec.Raw()
     stream: bool | None = None
     functions: list[ChatToolSpec] | None = None
+    modalities: list[Any] | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class ChatState(msgspec.Struct, frozen=True):

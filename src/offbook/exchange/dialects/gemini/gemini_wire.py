@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from offbook.errors import ModelError
 from offbook.exchange.dialects.wire import (
@@ -125,12 +125,14 @@ class GeminiTurn(msgspec.Struct):
 
 
 class GeminiBody(msgspec.Struct):
-    """A request body without its options."""
+    """A request body; `generationConfig` is an option that is validated."""
 
     contents: list[GeminiTurn] | GeminiTurn | None = None
     systemInstruction: GeminiTurn | None = None
     system_instruction: GeminiTurn | None = None
     tools: Raw = Raw(b"null")
+    generationConfig: JSON | UnsetType | None = UNSET
+    generation_config: JSON | UnsetType | None = UNSET
 
     @property
     def turns(self) -> Sequence[GeminiTurn]:

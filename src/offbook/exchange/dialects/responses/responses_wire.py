@@ -88,7 +88,7 @@ class ResponsesItem(msgspec.Struct, gc=False):
 
 
 class ResponsesBody(msgspec.Struct, gc=False):
-    """A request body without its options."""
+    """A request body; `include` is an option that is validated."""
 
     model: str | None = None
     input: str | list[ResponsesItem] | None = None
@@ -100,6 +100,7 @@ class ResponsesBody(msgspec.Struct, gc=False):
     generate: bool | None = None
     client_metadata: JSON | None = None
     type: Any = None  # the name of the event, over a WebSocket
+    include: list[Any] | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class ResponsesState(msgspec.Struct, frozen=True):
