@@ -83,7 +83,8 @@ spawnSync(process.execPath, ["-e", `fetch("https://${NAME}/").catch(() => {})`])
 }
 NODE_SEALED = {
     "`env -i` of Node": """
-const program = `require("net").connect(443, "${ADDRESS}").on("error", () => {})`;
+const connect = `require("net").connect(443, "${ADDRESS}")`;
+const program = `const way = ${connect}.on("connect", () => way.destroy()).on("error", () => {})`;
 spawnSync(process.execPath, ["-e", program], { env: {} })""",
 }
 WAYS = {**PYTHON, **PYTHON_SEALED, **NODE, **NODE_SEALED}
