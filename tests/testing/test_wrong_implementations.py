@@ -1,7 +1,6 @@
 """The suites can fail: each rule is violated by at least one implementation."""
 
 import asyncio
-import gc
 import os
 import subprocess
 import sys
@@ -18,7 +17,7 @@ import pytest
 from offbook import Message, ModelSource, Reply, Request, ToolCall, ToolResult
 from offbook.errors import CheckFailed, ModelError
 from offbook.exchange import History
-from offbook.testing import SourceConformance, SubjectConformance
+from offbook.testing import SourceConformance, SubjectConformance, conformance_suites
 from offbook.testing.conformance_suites import no_task_leaks
 from offbook.trace import TOOL_CALL, TOOL_RESULT
 from offbook.trace.events import EventData, ToolResultData, Verdict
@@ -26,6 +25,12 @@ from offbook.types import AgentSession, RunContext, Text, Usage
 
 HELLO = Reply((Text("Hello."),))
 CALL = Reply((ToolCall("1", "echo", {"text": "a"}),), "tool_use")
+
+
+@pytest.fixture(autouse=True)
+def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a wrong implementation leaves running never ends: it is waited for in vain."""
+    monkeypatch.setattr(conformance_suites, "ENDING_SECONDS", 0.2)
 
 
 class Fixed:
@@ -377,21 +382,13 @@ def test_a_wrong_subject_fails(make: Any, rule: str):
         getattr(Broken(), f"test_{rule}")()
 
 
-def test_a_task_of_a_finalizer_of_another_object_is_no_leak():
+def test_a_task_that_ends_by_itself_is_no_leak():
     class Client:
-        def __init__(self) -> None:
-            self.itself = self  # only the garbage collection finds it
-
         def __del__(self) -> None:
             asyncio.get_running_loop().create_task(asyncio.sleep(0))
 
-    async def check() -> None:
-        Client()
-        objects: list[object] = []
-        with no_task_leaks():
-            # so many that the next allocation collects, as soon as that is enabled again
-            objects.extend([] for _ in range(100_000))
-        gc.collect()  # while there is an event loop
-        await asyncio.sleep(0)
+    async def collect() -> None:
+        async with no_task_leaks():
+            Client()
 
-    asyncio.run(check())
+    asyncio.run(collect())
