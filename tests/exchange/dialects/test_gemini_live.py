@@ -75,3 +75,19 @@ def test_frames_of_audio_are_a_prompt_and_the_reply_has_frames_and_a_transcript(
 def test_an_error_of_the_provider_ends_the_connection():
     with pytest.raises(ConnectionError, match="too many"):
         list(open_session("TEXT").translate({"error": {"message": "too many"}}))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"clientContent": 1},
+        {"clientContent": {"turns": 1}},
+        {"toolResponse": {"functionResponses": 1}},
+        {"realtimeInput": {"audio": {"data": 1}}},
+    ],
+    ids=str,
+)
+def test_a_message_with_a_value_of_another_type_ends_the_connection(message: dict[str, Any]):
+    session = open_session("TEXT")
+    with pytest.raises(ConnectionError, match=r"^invalid message: "):
+        send(session, **message)

@@ -113,3 +113,23 @@ def test_an_event_that_is_not_supported_says_so(server: Server):
     talk.close()
     assert event.type == "error"
     assert "Offbook does not support the event conversation.item.delete" in event.error.message
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"type": "session.update", "session": 1},
+        {"type": "conversation.item.create", "item": "Hi"},
+        {"type": "input_audio_buffer.append", "audio": 1},
+        {"type": "response.create", "response": {"output_modalities": True}},
+        {"type": "response.create", "response": {"input": ["Hi"]}},
+    ],
+    ids=str,
+)
+def test_an_event_with_a_value_of_another_type_is_an_error(server: Server, message: Any):
+    talk = Talk(server, "text")
+    talk.connection.send(message)
+    event = talk.connection.recv()
+    talk.close()
+    assert (event.type, event.error.type) == ("error", "invalid_request_error")
+    assert event.error.message.startswith(f"invalid event {message['type']}: ")

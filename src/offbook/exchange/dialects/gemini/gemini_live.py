@@ -18,6 +18,7 @@ from offbook.exchange.messages import JSON, to_json
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+INVALID = (AttributeError, KeyError, TypeError, ValueError)  # what a value of another type raises
 AUDIO_TYPE = "audio/pcm;rate=24000"
 
 
@@ -41,6 +42,12 @@ class GeminiLiveSession:
             message = msgspec.json.decode(raw, type=JSON)
         except msgspec.DecodeError as error:
             raise ConnectionError(f"invalid JSON: {error}") from error
+        try:
+            return self._answer(message)
+        except INVALID as error:
+            raise ConnectionError(f"invalid message: {error}") from error
+
+    def _answer(self, message: JSON) -> tuple[list[JSON], HttpRequest | None]:
         if setup := message.get("setup"):
             self._setup = setup
             return [{"setupComplete": {}}], None

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 REALTIME = "/realtime"
+INVALID = (AttributeError, KeyError, TypeError, ValueError)  # what a value of another type raises
 # The events of a response that have another form in the Realtime API, or none.
 _RENAMED = {"response.completed", "response.incomplete", "response.failed"}
 _DROPPED = {"response.in_progress", "response.output_text.done", "response.output_text.delta"}
@@ -59,9 +60,13 @@ class RealtimeSession:
             message = msgspec.json.decode(raw, type=JSON)
         except msgspec.DecodeError as error:
             return [self._error(f"invalid JSON: {error}")], None
-        if message.get("type") == "response.create":
-            return [], self._build_request(message.get("response") or {})
-        return self._answer(message), None
+        kind = message.get("type")
+        try:
+            if kind == "response.create":
+                return [], self._build_request(message.get("response") or {})
+            return self._answer(message), None
+        except INVALID as error:
+            return [self._error(f"invalid event {kind}: {error}")], None
 
     def _answer(self, message: JSON) -> list[JSON]:
         """Return the events that answer a message which needs no model."""
