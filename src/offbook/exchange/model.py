@@ -95,8 +95,9 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
         """The tool results among the new messages, with what the subject saw of their tools."""
         messages = self.messages
         new = messages.since("assistant")
+        # `type`: quicker than `isinstance`, see `find_calls`
         results = tuple(
-            [block for message in new for block in message.blocks if isinstance(block, ToolResult)]
+            [block for message in new for block in message.blocks if type(block) is ToolResult]
         )
         if not results and len(new) < len(messages) and (calls := self.text_calls):
             return parse_results(calls, new)

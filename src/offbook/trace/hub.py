@@ -287,6 +287,11 @@ class Hub:
                 self._keep_error(error, writer, event)
 
     @property
+    def is_heard(self) -> bool:
+        """Whether anything listens."""
+        return bool(self._subscriptions)
+
+    @property
     def holds(self) -> bool:
         """Whether events are held back."""
         return self._holder != 0

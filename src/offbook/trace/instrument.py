@@ -22,6 +22,7 @@ import msgspec
 
 from offbook.errors import ModelError
 from offbook.exchange.messages import (
+    EMPTY_DIGEST,
     MAX_CONVERSATIONS,
     AnyBlock,
     History,
@@ -126,7 +127,9 @@ class Beginnings:
 
     def _read(self) -> None:
         for messages, known, reply in self._added:
-            self._known.update(messages.digests(known), [call.id for call in reply.calls])
+            self._known.update(messages.digests(known))
+            for call in reply.calls:
+                self._known.add(call.id)
         self._added.clear()
         self._unread = 0
         if len(self._known) > self._limit:
@@ -189,7 +192,8 @@ class TracedSource:
         exchange = f"x{self._count}"
         messages = request.messages
         known = messages.longest_prefix(self._digests)
-        digest, beginning = messages.digest(), messages.digest(known)
+        digest = messages.digest()
+        beginning = messages.digest(known) if known else EMPTY_DIGEST
         new = messages[known:]
         # Where the known messages contain all that the model said, nothing can have changed but
         # the head and the results; so it is with almost every request.
@@ -204,11 +208,12 @@ class TracedSource:
         if self._tools and (results or spoken) and self._count > 1:
             self._emit_results(request, known, new)
         head, shown = self._find_head(request)
-        metadata = request.metadata or UNSET
         count = len(messages)
-        self._hub.emit_data(
-            RequestData(exchange, beginning, digest, new, count, metadata, head, *shown)
-        )
+        if self._hub.is_heard:  # a server without a trace has no listener
+            metadata = request.metadata or UNSET
+            self._hub.emit_data(
+                RequestData(exchange, beginning, digest, new, count, metadata, head, *shown)
+            )
         before = beginning
         earlier = self._open.get(before)
         # After a change that fails the run, no other is looked for.
@@ -243,18 +248,21 @@ class TracedSource:
         self._remember(after)
         calls = reply.calls
         self._note_said(reply, calls, results)
-        self._hub.emit_data(reply_data(reply, exchange, after))
+        if self._hub.is_heard:
+            self._hub.emit_data(reply_data(reply, exchange, after))
         if self._tools and calls:
-            for call in calls:
-                self._calls[call.id] = (call, reply.step)
-                self._made[call.id] = None
-                observed = call.name in self.observed
-                self._hub.emit_data(
-                    ToolCallData(call.id, call.name, call.arguments, reply.step, observed)
-                )
-            while len(self._made) > MAX_CALLS:
-                self._made.popitem(last=False)
+            self._emit_calls(calls, reply.step)
         return reply
+
+    def _emit_calls(self, calls: tuple[ToolCall, ...], step: int) -> None:
+        """Emit the tool calls of a reply."""
+        for call in calls:
+            self._calls[call.id] = (call, step)
+            self._made[call.id] = None
+            observed = call.name in self.observed
+            self._hub.emit_data(ToolCallData(call.id, call.name, call.arguments, step, observed))
+        while len(self._made) > MAX_CALLS:
+            self._made.popitem(last=False)
 
     def _find_head(self, request: Request) -> tuple[str, tuple[Any, ...]]:
         """Return the digest of the head of a request, and the head if no event has it yet."""

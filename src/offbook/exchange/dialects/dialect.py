@@ -369,7 +369,8 @@ class ConversationStore:
         self._exchanges: OrderedDict[str, tuple[Request, Reply]] = OrderedDict()
         self._replies_by_call: OrderedDict[str, Reply] = OrderedDict()
         self._other_calls: set[str] = set()  # calls in requests that this run did not make
-        self._restored: dict[str, RestoredCalls] = {}  # by the digest of a conversation
+        # By the digest of a conversation.
+        self._restored: OrderedDict[str, RestoredCalls] = OrderedDict()
         self._splits_calls = False  # the client sends parallel calls as several messages
 
     @property
@@ -465,10 +466,10 @@ class ConversationStore:
                     block = msgspec.structs.replace(block, call_id=call_id)  # noqa: PLW2901
                 blocks.append(block)
             messages.append(Message(message.role, tuple(blocks)))
-        whole = restored.messages.plus(*messages)
+        whole = restored.messages.plus(*messages) if replaced else sent
         self._restored[sent.digest()] = RestoredCalls(whole, replaced, used)
         if len(self._restored) > MAX_CONVERSATIONS:
-            del self._restored[next(iter(self._restored))]
+            self._restored.popitem(last=False)
         if not replaced:
             return request
         metadata = {**request.metadata, "call_ids": {ours: id_ for id_, ours in replaced.items()}}

@@ -322,7 +322,9 @@ class Endpoint:
         return msgspec.structs.replace(response, headers=headers)
 
     def _encode(self, dialect: Dialect, reply: Reply, request: Request) -> HttpResponse:
-        response = self._add_correlation(dialect.encode(reply, request))
+        response = dialect.encode(reply, request)
+        if self._headers:
+            response = self._add_correlation(response)
         if self._keeps_delays and reply.delays:
             waits = _spread_delays(reply, response.chunks)
             response = msgspec.structs.replace(response, chunk_delays=waits)
