@@ -378,6 +378,24 @@ async def test_an_answer_that_never_waits_is_written_at_once():
     assert server.task is None
 
 
+async def test_an_answer_that_never_waits_is_written_at_once_to_an_unknown_head_too():
+    server, connection, wire = open_wire(always(HttpResponse(body=b"here")))
+    server.at_once = True
+    connection.data_received(ASK)
+    assert wire.data.endswith(b"here")
+    assert server.task is None
+
+
+async def test_pipelined_requests_are_answered_at_once_in_their_order():
+    async def repeat(request: HttpRequest) -> HttpResponse:
+        return HttpResponse(body=request.body)
+
+    server, connection, wire = open_wire(repeat)
+    server.at_once = True
+    connection.data_received(b"".join(post("http://localhost/plain", b) for b in (b"one", b"two")))
+    assert wire.data.index(b"one") < wire.data.index(b"two")
+
+
 async def test_a_client_is_disconnected_if_its_answer_waits_after_all():
     event = asyncio.Event()
     event.set()

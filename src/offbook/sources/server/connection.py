@@ -461,11 +461,14 @@ class Connection(asyncio.Protocol):
         self.started = None
         method = parser.get_method().decode("latin-1")
         head = parse_head(method, self._target, self._headers, self._raw_head)
+        body = bytes(self._body)
         keep_alive, http10 = parser.should_keep_alive(), parser.get_http_version() == "1.0"
         if keep_alive and not http10:
             self._server.head_cache.add(head)
         self._raw_head = b""  # the bytes of a second request in the same data are not known
-        self._enqueue(QueuedRequest(head, bytes(self._body), keep_alive, http10))
+        if keep_alive and not (http10 or self._busy) and self._answer_at_once(head, body):
+            return
+        self._enqueue(QueuedRequest(head, body, keep_alive, http10))
 
     def _enqueue(self, queued: QueuedRequest) -> None:
         if not self._busy:
@@ -510,7 +513,7 @@ class Connection(asyncio.Protocol):
 
         A task, its handle and its callback would be an eighth of the cost of a request.
         """
-        if head.foreign_page or head.method == "HEAD":
+        if head.foreign_page or head.method == "HEAD" or "upgrade" in head.headers:
             return False
         handler = self._server.route(head)
         if not handler.at_once:
