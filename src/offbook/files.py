@@ -28,7 +28,6 @@ from types import CodeType, ModuleType
 from typing import (
     Any,
     BinaryIO,
-    NamedTuple,
     TypeVar,
     cast,
 )
@@ -185,7 +184,7 @@ _OUTER_KEY = r"""(?m)^(?:\{\s*|\[\[?)?["']?(\w+)["']?(?:\s*:|\]|\s*=)"""
 _HEAD = 64 * 1024  # bytes of a file from which its kind is known
 
 
-class RecognizedKind(NamedTuple):
+class RecognizedKind(msgspec.Struct, frozen=True):
     """A kind of file, with its article, and the command that uses it."""
 
     name: str
@@ -634,7 +633,7 @@ def remove_temp_folder(path: Path) -> None:
             raise
 
 
-class RunFolder(NamedTuple):
+class RunFolder(msgspec.Struct, frozen=True):
     """A temporary folder: the working directory in it, and the place of the trace."""
 
     root: Path

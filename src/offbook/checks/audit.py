@@ -52,7 +52,7 @@ from offbook.trace.events import (
     VerdictStatus,
 )
 from offbook.trace.executions import ToolUse, read_executions
-from offbook.trace.matching import Glob
+from offbook.trace.globs import Glob
 from offbook.trace.query import Events
 
 Severity = Literal["error", "warn", "info"]

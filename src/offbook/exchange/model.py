@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, runtime_checkable
 
 import msgspec
 
@@ -245,7 +245,7 @@ class AwaitsResults(Protocol):
 # --- JSON schemas: of tool parameters, and of the events of a run
 
 
-class SchemaError(NamedTuple):
+class SchemaError(msgspec.Struct, frozen=True):
     """A value that a schema does not allow: its path, the rule, and the value itself."""
 
     path: tuple[str | int, ...]

@@ -27,7 +27,7 @@ from offbook.secrets import word_finder
 if TYPE_CHECKING:
     from offbook.exchange.messages import AnyBlock, Message
     from offbook.exchange.model import Request
-    from offbook.trace.matching import Glob
+    from offbook.trace.globs import Glob
 
 T = TypeVar("T")
 

@@ -14,12 +14,13 @@ __getattr__ = lazy_getattr(
         " VerdictStatus WIRE WORKSPACE_FILES canonical_termination read_verdicts topic_matches"
         " trace_header",
         "executions": "ExecutionReader KnownTools read_executions same_result",
+        "globs": "Glob",
         "hub": "CORRELATION_ID Hub NameFilter check_name_filter name_matches"
         " parse_traceparent run_span_id",
         "integrity": "HistoryComparison Said find_changes",
         "instrument": "SeenTool TracedSource",
         "matching": "MISSING Mismatch contains parse_pointer render_value resolve_pointer"
-        " text_matches values_equal Glob LiteralPattern TrustedPattern compile_pattern AlignedRow"
+        " text_matches values_equal LiteralPattern TrustedPattern compile_pattern AlignedRow"
         " align align_equal align_in_any_order align_in_order align_runs describe_mismatch"
         " render_rows shorten_sides",
         "query": "Events UICallRecord",

@@ -39,6 +39,7 @@ from offbook.trace.executions import ExecutionReader as ExecutionReader
 from offbook.trace.executions import KnownTools as KnownTools
 from offbook.trace.executions import read_executions as read_executions
 from offbook.trace.executions import same_result as same_result
+from offbook.trace.globs import Glob as Glob
 from offbook.trace.hub import CORRELATION_ID as CORRELATION_ID
 from offbook.trace.hub import Hub as Hub
 from offbook.trace.hub import NameFilter as NameFilter
@@ -53,7 +54,6 @@ from offbook.trace.integrity import Said as Said
 from offbook.trace.integrity import find_changes as find_changes
 from offbook.trace.matching import MISSING as MISSING
 from offbook.trace.matching import AlignedRow as AlignedRow
-from offbook.trace.matching import Glob as Glob
 from offbook.trace.matching import LiteralPattern as LiteralPattern
 from offbook.trace.matching import Mismatch as Mismatch
 from offbook.trace.matching import TrustedPattern as TrustedPattern

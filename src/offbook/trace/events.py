@@ -32,7 +32,7 @@ from __future__ import annotations
 import os
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 
 import msgspec
 from msgspec.structs import asdict
@@ -652,7 +652,7 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
         return msgspec.to_builtins(self, enc_hook=repr)
 
 
-class FileLine(NamedTuple):
+class FileLine(msgspec.Struct, frozen=True):
     """The line that a verdict is about: of a test, a playbook or a scenario; 0 if it is unknown."""
 
     file: str

@@ -25,8 +25,8 @@ from offbook.determinism.run_context import thread_variable, use_variable
 from offbook.errors import UsageError
 from offbook.options import Name, decode, require_function
 from offbook.trace.events import STEP_POST, STEP_PRE
+from offbook.trace.globs import Glob
 from offbook.trace.hub import current_hub
-from offbook.trace.matching import Glob
 
 if TYPE_CHECKING:
     from contextvars import ContextVar, Token

@@ -25,7 +25,7 @@ from offbook.exchange.messages import JSON, AnyBlock, Text, Thinking, ToolCall
 from offbook.exchange.model import StopReason, Usage
 from offbook.files import convert, parse_json, read_text
 from offbook.options import decode
-from offbook.trace.matching import Glob
+from offbook.trace.globs import Glob
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
