@@ -167,9 +167,9 @@ BUDGETS = [
     (IMPORT_NAMES, 11, 58),
     (HELP, 19, 30),
     ("import pytest_offbook.plugin", 2, 17),
-    (SERVE, 51, 597),
-    (SNAPSHOT, 42, 407),
-    (SCENARIO, 68, 824),
+    (SERVE, 51, 564),
+    (SNAPSHOT, 42, 405),
+    (SCENARIO, 68, 822),
 ]
 IDS = ["names", "help", "plugin", "serve", "snapshot", "scenario"]
 

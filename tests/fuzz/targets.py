@@ -318,7 +318,9 @@ GEMINI_LIVE = b"/ws/google.ai.generativelanguage.v1beta.GenerativeService.BidiGe
 
 def sse(data: bytes) -> Steps:
     """Parse the stream and the body of a response, as each provider has them."""
-    from offbook.exchange.dialects.wire import parse_sse
+    from offbook.exchange.dialects.provider_responses import (
+        parse_sse,
+    )
     from offbook.sources.live import read_reply
 
     yield lambda: [*parse_sse(data)]

@@ -11,7 +11,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from offbook.errors import ModelError
 from offbook.exchange import Reply, StopReason, Text, Thinking, ToolCall, Usage
-from offbook.exchange.dialects import wire
+from offbook.exchange.dialects import parse_sse
 from tests.exchange.dialects.fake_provider import FakeProvider, ScriptedReply
 
 WEATHER: Any = {
@@ -133,7 +133,7 @@ def test_the_raw_stream_yields_every_event():
     assert kinds[0] == "message_start"
     assert kinds[-2:] == ["message_delta", "message_stop"]
     assert kinds.count("content_block_start") == kinds.count("content_block_stop") == 4
-    events = [event for chunk in provider.responses[0].chunks for event in wire.parse_sse(chunk)]
+    events = [event for chunk in provider.responses[0].chunks for event in parse_sse(chunk)]
     assert (
         len(events) == len(provider.responses[0].chunks) == len(kinds) + 1
     )  # the SDK hides the ping

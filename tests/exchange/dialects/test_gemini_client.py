@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from offbook.errors import ModelError
 from offbook.exchange import Reply, StopReason, Text, Thinking, ToolCall, Usage
-from offbook.exchange.dialects import ConversationStore, HttpRequest, wire
+from offbook.exchange.dialects import ConversationStore, HttpRequest, parse_sse
 from offbook.exchange.dialects.gemini.gemini_dialect import Gemini
 from offbook.runs import drive
 from offbook.sources.playbook import say, when
@@ -123,7 +123,7 @@ def test_a_stream_has_the_same_content_as_a_response():
     finishes = [piece.candidates[0].finish_reason for piece in pieces]
     assert finishes == [None] * (len(pieces) - 1) + [types.FinishReason.STOP]
     for chunk in provider.responses[0].chunks:
-        (event,) = wire.parse_sse(chunk)
+        (event,) = parse_sse(chunk)
         assert chunk.endswith(b"\r\n\r\n")
         types.GenerateContentResponse.model_validate(json.loads(event.data))
     more = list(client.models.generate_content_stream(model="m", contents=ASKED))

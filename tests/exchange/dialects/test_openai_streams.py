@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from offbook.exchange import Reply, Request, StopReason, Text, Thinking, ToolCall
-from offbook.exchange.dialects import wire
+from offbook.exchange.dialects import parse_sse
 from offbook.exchange.dialects.chat.chat_dialect import Chat
 from offbook.exchange.dialects.responses.responses_dialect import Responses
 
@@ -33,12 +33,12 @@ def read_chat(reply: Reply) -> list[Event]:
     response = Chat().encode(reply, request)
     assert response.chunks[-1] == b"data: [DONE]\n\n"
     assert all(chunk.endswith(b"\n\n") and chunk.count(b"\n") == 2 for chunk in response.chunks)
-    return [json.loads(event.data) for event in wire.parse_sse(b"".join(response.chunks[:-1]))]
+    return [json.loads(event.data) for event in parse_sse(b"".join(response.chunks[:-1]))]
 
 
 def read_responses(reply: Reply) -> list[Event]:
     response = Responses().encode(reply, Request(model="m", stream=True))
-    events = list(wire.parse_sse(b"".join(response.chunks)))
+    events = list(parse_sse(b"".join(response.chunks)))
     assert len(events) == len(response.chunks)
     read = [json.loads(event.data) for event in events]
     assert [event.name for event in events] == [event["type"] for event in read]

@@ -12,7 +12,9 @@ from offbook.determinism import FrozenClock
 from offbook.errors import ReplayMismatch, UsageError
 from offbook.exchange import History, Reply, Request, Text, Tool, user
 from offbook.exchange.dialects.dialect import HttpResponse
-from offbook.exchange.dialects.wire import interrupted_stream
+from offbook.exchange.dialects.provider_responses import (
+    interrupted_stream,
+)
 from offbook.exchange.http_track import HttpCall
 from offbook.sources.cassette import Cassette, Recording, Rerecording, load_cassette
 from offbook.sources.mocks import MockRecording

@@ -8,7 +8,8 @@ __getattr__ = lazy_getattr(
     {
         "dialect": "ConversationStore Dialect HttpRequest HttpResponse MAX_EXCHANGES PrefixCache"
         " Provider request_metadata",
-        "wire": "ALL_RULES ByteTemplate FilledTemplate PLACEHOLDER RULES SseEvent embed"
-        " encode_sse pack_floats parse_sse split_fixed split_reply_text split_words",
+        "provider_responses": "SseEvent parse_sse",
+        "wire": "ALL_RULES ByteTemplate FilledTemplate PLACEHOLDER RULES embed encode_sse"
+        " pack_floats split_fixed split_reply_text split_words",
     },
 )

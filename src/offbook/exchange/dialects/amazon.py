@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 from offbook.determinism.run_context import stable_id
 from offbook.errors import ModelError
 from offbook.exchange.dialects.dialect import HttpResponse, error_headers
-from offbook.exchange.dialects.wire import interrupted_stream
+from offbook.exchange.dialects.provider_responses import (
+    interrupted_stream,
+)
 from offbook.exchange.messages import JSON, to_json
 
 if TYPE_CHECKING:

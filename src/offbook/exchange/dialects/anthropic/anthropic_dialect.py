@@ -27,21 +27,23 @@ from offbook.exchange.dialects.dialect import (
     make_reply_id,
     request_metadata,
 )
-from offbook.exchange.dialects.wire import (
-    ALL_RULES,
-    EVENT_STREAM,
-    RawBody,
+from offbook.exchange.dialects.provider_responses import (
     StreamAccumulator,
-    encode_sse,
-    estimate_tokens,
     interrupted_stream,
     invalid_response,
     is_event_stream,
     parse_sse,
     raise_for_status,
+    response_body,
+)
+from offbook.exchange.dialects.wire import (
+    ALL_RULES,
+    EVENT_STREAM,
+    RawBody,
+    encode_sse,
+    estimate_tokens,
     raw_block_data,
     rejection,
-    response_body,
     split_fixed,
     split_reply_text,
 )

@@ -27,22 +27,24 @@ from offbook.exchange.dialects.dialect import (
     make_reply_id,
     request_metadata,
 )
+from offbook.exchange.dialects.provider_responses import (
+    StreamAccumulator,
+    interrupted_stream,
+    raise_for_status,
+    response_body,
+)
 from offbook.exchange.dialects.wire import (
     ALL_RULES,
     JsonPath,
     RawBody,
     RequestDecoder,
-    StreamAccumulator,
     Violation,
     embed,
     estimate_tokens,
     find_bad_schema,
     find_unpaired_call,
-    interrupted_stream,
-    raise_for_status,
     raw_block_data,
     rejection,
-    response_body,
     split_fixed,
     split_reply_text,
 )

@@ -7,17 +7,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from offbook.exchange.dialects import openai
 from offbook.exchange.dialects.chat import chat_wire as wire
 from offbook.exchange.dialects.dialect import ConversationStore
-from offbook.exchange.dialects.wire import (
-    RawBody,
+from offbook.exchange.dialects.provider_responses import (
     StreamAccumulator,
     error_status,
     error_with_code,
     interrupted_stream,
     invalid_response,
     parse_sse,
+)
+from offbook.exchange.dialects.wire import (
+    RawBody,
     raw_block_data,
     unsupported_block,
 )
@@ -44,6 +48,44 @@ STOP_REASONS: dict[str, StopReason] = {
     "length": "length",
     "content_filter": "refusal",
 }
+
+
+# ----------------------------------------------------------------------------- structs
+# `gc=False`: JSON has no reference cycles, so the garbage collector can skip these structs.
+
+
+class _ChatCachedTokens(msgspec.Struct, gc=False):
+    cached_tokens: int | None = None
+
+
+class ChatUsage(msgspec.Struct, gc=False):
+    """Token counts."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    prompt_tokens_details: _ChatCachedTokens | None = None
+    completion_tokens_details: openai.OpenAIOutputDetails | None = None
+
+
+class ChatChoice(msgspec.Struct, gc=False):
+    """One choice of a response or stream chunk."""
+
+    message: wire.ChatMessage = msgspec.field(default_factory=wire.ChatMessage)
+    delta: wire.ChatMessage = msgspec.field(default_factory=wire.ChatMessage)
+    finish_reason: str | None = None
+
+
+class ChatCompletion(msgspec.Struct, gc=False):
+    """A response, or a stream chunk."""
+
+    id: str = ""
+    model: str = ""
+    choices: list[ChatChoice] = []
+    usage: ChatUsage | None = None
+    error: JSON | None = None
+
+
+completion_decoder = msgspec.json.Decoder(ChatCompletion)
 
 
 # ------------------------------------------------------------------- building requests
@@ -141,7 +183,7 @@ def encode_tools(tools: Sequence[Tool]) -> JSON:
 
 def parse_completion(body: bytes, request: Request) -> Reply:
     """Parse a whole completion."""
-    completion = openai.decode_response(wire.completion_decoder, body)
+    completion = openai.decode_response(completion_decoder, body)
     if not completion.choices:
         raise invalid_response("the provider", "it has no choices")
     choice = completion.choices[0]
@@ -159,7 +201,7 @@ def _stop_reason(finish: str | None, blocks: Sequence[AnyBlock], *, refused: boo
     return stop
 
 
-def _parse_usage(usage: wire.ChatUsage | None) -> Usage:
+def _parse_usage(usage: ChatUsage | None) -> Usage:
     if usage is None:
         return Usage()
     cached, reasoning = usage.prompt_tokens_details, usage.completion_tokens_details
@@ -185,7 +227,7 @@ def parse_stream(stream: bytes, request: Request) -> Reply:
         # The end of the stream; a missing finish reason is an error, see below.
         if event.data == "[DONE]":
             break
-        chunk = openai.decode_response(wire.completion_decoder, event.data)
+        chunk = openai.decode_response(completion_decoder, event.data)
         if chunk.error is not None:
             message, code = str(chunk.error.get("message")), chunk.error.get("code")
             status = error_status(chunk.error)

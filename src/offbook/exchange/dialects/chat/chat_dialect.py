@@ -7,6 +7,7 @@ reasoning and before its calls; and a tool result does not say whether it is an 
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, cast
@@ -34,10 +35,7 @@ from offbook.exchange.dialects.wire import (
     encode_sse,
     estimate_tokens,
     find_unpaired_call,
-    is_event_stream,
     pack_floats,
-    raise_for_status,
-    response_body,
     split_fixed,
     split_reply_text,
     split_words,
@@ -84,7 +82,7 @@ class Chat:
             return not path.endswith("/api/embeddings")  # Ollama's
         if path.endswith("/models") or "/models/" in path:
             return http_request.method == "GET" and not _is_of_others(http_request)
-        return wire.STORE_PATH.search(path) is not None and not _is_of_others(http_request)
+        return re.search(wire.STORE_PATH, path) is not None and not _is_of_others(http_request)
 
     def side_response(
         self, http_request: HttpRequest, conversations: ConversationStore
@@ -93,9 +91,9 @@ class Chat:
         path = http_request.path
         if path.endswith(CHAT_PATH):
             return None
-        if path.endswith(wire.MEDIA_PATHS) or wire.SEARCH_PATH.search(path):
+        if path.endswith(wire.MEDIA_PATHS) or re.search(wire.SEARCH_PATH, path):
             return None
-        if wire.STORE_PATH.search(path):
+        if re.search(wire.STORE_PATH, path):
             from offbook.exchange.dialects.chat.chat_stores import store_response
 
             try:
@@ -123,7 +121,7 @@ class Chat:
             from offbook.exchange.dialects.chat.chat_media import decode_media
 
             return decode_media(http_request)
-        if wire.SEARCH_PATH.search(path):
+        if re.search(wire.SEARCH_PATH, path):
             from offbook.exchange.dialects.chat.chat_stores import decode_search
 
             return decode_search(http_request, conversations)
@@ -240,6 +238,11 @@ class Chat:
     def parse_response(self, response: HttpResponse, request: Request) -> Reply:
         """Parse a response of the provider."""
         from offbook.exchange.dialects.chat.chat_client import parse_completion, parse_stream
+        from offbook.exchange.dialects.provider_responses import (
+            is_event_stream,
+            raise_for_status,
+            response_body,
+        )
 
         raise_for_status(response, openai.ERROR_CATEGORIES)
         if is_event_stream(response):
@@ -252,7 +255,7 @@ def _is_media(request: Request) -> bool:
 
 
 def _is_search(request: Request) -> bool:
-    return wire.SEARCH_PATH.search(str(request.metadata.get("endpoint", ""))) is not None
+    return re.search(wire.SEARCH_PATH, str(request.metadata.get("endpoint", ""))) is not None
 
 
 def _is_of_others(http_request: HttpRequest) -> bool:

@@ -11,6 +11,7 @@ its next look.
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -61,7 +62,7 @@ def store_response(http_request: HttpRequest, conversations: ConversationStore) 
 
 def _split(path: str) -> tuple[str, str, str]:
     """Return the kind of an object in a path, its id, and the rest."""
-    found = wire.STORE_PATH.search(path)
+    found = re.search(wire.STORE_PATH, path)
     kind, object_id, rest = found.groups("") if found else ("", "", "")
     return kind, object_id, rest
 

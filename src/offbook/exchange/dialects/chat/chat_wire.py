@@ -7,7 +7,6 @@ to the latest call with its name.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -52,8 +51,8 @@ MEDIA_PATHS = (  # the endpoints of `chat_media.py`, which few agents use
     *("/audio/transcriptions", "/audio/translations", "/audio/speech"),
 )
 # Those of `chat_stores.py`: a search is a model call, the others are answered by what is kept.
-STORE_PATH = re.compile(r"/(files|vector_stores|batches)(?:/([^/]+))?(?:/(.+))?$")
-SEARCH_PATH = re.compile(r"/vector_stores/[^/]+/search$")
+STORE_PATH = r"/(files|vector_stores|batches)(?:/([^/]+))?(?:/(.+))?$"
+SEARCH_PATH = r"/vector_stores/[^/]+/search$"
 
 
 # The options that are kept unchanged: OpenAI's own, then those of compatible servers.
@@ -211,37 +210,6 @@ def shorten_state(state: ChatState, count: int) -> tuple[ChatState, int]:
     return shorter, length + skipped
 
 
-class _ChatCachedTokens(msgspec.Struct, gc=False):
-    cached_tokens: int | None = None
-
-
-class ChatUsage(msgspec.Struct, gc=False):
-    """Token counts."""
-
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    prompt_tokens_details: _ChatCachedTokens | None = None
-    completion_tokens_details: openai.OpenAIOutputDetails | None = None
-
-
-class ChatChoice(msgspec.Struct, gc=False):
-    """One choice of a response or stream chunk."""
-
-    message: ChatMessage = msgspec.field(default_factory=ChatMessage)
-    delta: ChatMessage = msgspec.field(default_factory=ChatMessage)
-    finish_reason: str | None = None
-
-
-class ChatCompletion(msgspec.Struct, gc=False):
-    """A response, or a stream chunk."""
-
-    id: str = ""
-    model: str = ""
-    choices: list[ChatChoice] = []
-    usage: ChatUsage | None = None
-    error: JSON | None = None
-
-
 class ChatEmbeddingBody(msgspec.Struct, gc=False):
     """A request for embeddings."""
 
@@ -255,7 +223,6 @@ body_decoder = RequestDecoder(ChatBody, OPTIONS)
 tools_decoder: msgspec.json.Decoder[list[ChatTool] | None] = msgspec.json.Decoder(
     list[ChatTool] | None
 )
-completion_decoder = msgspec.json.Decoder(ChatCompletion)
 embedding_decoder = msgspec.json.Decoder(ChatEmbeddingBody)
 
 

@@ -18,20 +18,22 @@ from offbook.exchange.dialects.dialect import (
     request_metadata,
 )
 from offbook.exchange.dialects.gemini import gemini_wire as wire
-from offbook.exchange.dialects.wire import (
-    ALL_RULES,
-    RawBody,
+from offbook.exchange.dialects.provider_responses import (
     StreamAccumulator,
     error_status,
-    estimate_tokens,
     interrupted_stream,
     invalid_response,
     is_event_stream,
     parse_sse,
     raise_for_status,
+    response_body,
+)
+from offbook.exchange.dialects.wire import (
+    ALL_RULES,
+    RawBody,
+    estimate_tokens,
     raw_block_data,
     rejection,
-    response_body,
     split_reply_text,
     split_words,
 )

@@ -18,13 +18,15 @@ from offbook.errors import ModelError
 from offbook.exchange.dialects.chat.chat_dialect import Chat
 from offbook.exchange.dialects.chat.chat_wire import encode_call
 from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse, error_headers
+from offbook.exchange.dialects.provider_responses import (
+    is_event_stream,
+    parse_sse,
+    response_body,
+)
 from offbook.exchange.dialects.wire import (
     EVENT_STREAM,
     encode_sse,
-    is_event_stream,
-    parse_sse,
     rejection,
-    response_body,
     split_reply_text,
     split_words,
     unsupported_block,

@@ -21,6 +21,15 @@ from offbook.exchange.dialects.dialect import (
     PrefixCache,
     request_metadata,
 )
+from offbook.exchange.dialects.provider_responses import (
+    error_with_code,
+    interrupted_stream,
+    invalid_response,
+    is_event_stream,
+    parse_sse,
+    raise_for_status,
+    response_body,
+)
 from offbook.exchange.dialects.responses import responses_wire as wire
 from offbook.exchange.dialects.responses.responses_tools import (
     STATES,
@@ -35,17 +44,10 @@ from offbook.exchange.dialects.wire import (
     RawBody,
     certain_words,
     encode_sse,
-    error_with_code,
     estimate_tokens,
     find_unpaired_call,
-    interrupted_stream,
-    invalid_response,
-    is_event_stream,
-    parse_sse,
-    raise_for_status,
     raw_block_data,
     rejection,
-    response_body,
     split_fixed,
     split_reply_text,
     split_words,
