@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from hashlib import blake2b
 from math import sqrt
 from sys import byteorder
@@ -69,12 +70,16 @@ class RequestDecoder(Generic[BodyT]):
             struct.__name__, [], bases=(with_options,), forbid_unknown_fields=True, gc=False
         )
         self._decode_strict = msgspec.json.Decoder(strict).decode
-        self._decode_known = msgspec.json.Decoder(with_options).decode
+        self._with_options = with_options
         self._known = frozenset(with_options.__struct_fields__)
         # The options are the last fields of the struct.
         fields = with_options.__struct_fields__
         self._start = min(fields.index(name) for name in options.split())
         self._options = fields[self._start :]
+
+    @cached_property
+    def _decode_known(self) -> Callable[[bytes | msgspec.Raw], Any]:
+        return msgspec.json.Decoder(self._with_options).decode
 
     def decode(self, body: bytes | msgspec.Raw, /) -> tuple[BodyT, JSON]:
         """Return the decoded body and its options."""
