@@ -117,6 +117,22 @@ otlp_option = click.option(
 )
 
 
+lenient_option = click.option(
+    "--lenient",
+    multiple=True,
+    metavar="RULE",
+    help="Accept requests that break this provider rule; repeatable.",
+)
+
+
+def lenient_help() -> str:
+    """Return the list of the rules for the help of a command with `--lenient`."""
+    from offbook.exchange.dialects.wire import RULES  # few commands have the option
+
+    rules = "\n".join(f"  {name:<20} {description}" for name, description in RULES.items())
+    return f"\n\n\b\nRules for --lenient; all are enforced by default:\n{rules}"
+
+
 def trace_option(command: Callable[P, int]) -> Callable[P, int]:
     """Add `--trace` and `--wire` to a command; it need not know of the second."""
 

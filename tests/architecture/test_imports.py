@@ -167,9 +167,9 @@ BUDGETS = [
     (IMPORT_NAMES, 11, 58),
     (HELP, 19, 30),
     ("import pytest_offbook.plugin", 2, 17),
-    (SERVE, 51, 564),
+    (SERVE, 51, 561),
     (SNAPSHOT, 42, 405),
-    (SCENARIO, 68, 822),
+    (SCENARIO, 68, 823),
 ]
 IDS = ["names", "help", "plugin", "serve", "snapshot", "scenario"]
 

@@ -21,7 +21,7 @@ COMMANDS = {
     },
     "Run": {
         "run": _core("Run a command against a scripted model.", "run:run"),
-        "serve": _core("Serve a scripted model to any client.", "run:serve"),
+        "serve": _core("Serve a scripted model to any client.", "serving:serve"),
         "show": _core("Show a trace as a tree, or a cassette.", "traces:show"),
         "report": _core("Write the verdicts of traces as a report.", "traces:report"),
         "compare": _core("Compare two traces, or two folders of traces.", "traces:compare"),
@@ -41,7 +41,7 @@ COMMANDS = {
         ),
     },
     "Agents": {
-        "mcp": _core("Serve the test tools to agents.", "run:mcp"),
+        "mcp": _core("Serve the test tools to agents.", "serving:mcp"),
     },
 }
 USAGE = """\
