@@ -482,6 +482,14 @@ def test_the_private_members_of_a_json_web_key_are_hidden(members: dict[str, str
         assert LETTERS[::-1] not in hide_secrets(shown)
 
 
+def test_the_same_is_hidden_after_many_bytes(monkeypatch: pytest.MonkeyPatch):
+    text = "\n".join(f"{key} token={LETTERS} pass" for key in KEYS.values())
+    monkeypatch.setattr("offbook.secrets._searched", 0)
+    first = hide_secrets(text)
+    monkeypatch.setattr("offbook.secrets.MANY_BYTES", 0)
+    assert first == hide_secrets(text) != text
+
+
 def test_every_pattern_is_valid():
     patterns = [*(key for _, key, *_ in KEY_FORMATS), *PLACES.values(), *LOOSE_PLACES.values()]
     assert all(map(re.compile, patterns))  # the error shows the pattern

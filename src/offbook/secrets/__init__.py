@@ -155,8 +155,8 @@ KEY_LINES = {
 
 
 @lru_cache(maxsize=1)
-def _rules_by_word() -> tuple[WordFinder, list[tuple[bytes | None, list[AnyRule]]]]:
-    """Return a finder of all words, and for each the bytes that may follow it and its rules."""
+def _rules_by_word() -> tuple[list[bytes], list[tuple[bytes | None, list[AnyRule]]]]:
+    """Return all words, and for each the bytes that may follow it and its rules."""
     by_word: dict[bytes, list[AnyRule]] = {}
     for word, key, _, *length in KEY_FORMATS:
         pattern = f"{EDGE}(?:{key}){END}".encode()
@@ -184,14 +184,27 @@ def _rules_by_word() -> tuple[WordFinder, list[tuple[bytes | None, list[AnyRule]
         names = [rule for rule in rules if isinstance(rule, (Name, Column))]
         following = b"".join(name.following for name in names)
         table.append((following if len(names) == len(rules) else None, rules))
-    return word_finder(by_word, table=True), table
+    return list(by_word), table
+
+
+MANY_BYTES = 600_000
+_searched = 0  # bytes
+
+
+@lru_cache(maxsize=2)
+def _rule_word_finder(table: bool) -> WordFinder:  # noqa: FBT001 - the key of the cache
+    """Return a finder of the words of all rules.
+
+    A table takes 2 ms more to build, as long as it saves in many bytes: most processes write less.
+    """
+    return word_finder(_rules_by_word()[0], table=table)
 
 
 def word_finder(words: Iterable[bytes], *, table: bool = False) -> WordFinder:
     """Return a function that finds many words in one pass: (index of the word, start, end).
 
-    With a `table` of all transitions it is four times as fast, and takes four times as long to
-    build: 1 ms for 200 words. Only this module imports ahocorasick-rs.
+    With a `table` of all transitions it is twice as fast, and takes three times as long to build:
+    3 ms for 600 words. Only this module imports ahocorasick-rs.
     """
     from ahocorasick_rs import BytesAhoCorasick, Implementation
 
@@ -254,7 +267,9 @@ _PASSED = re.compile(rb'pass"(?:,"actual":\d+)?\}')
 
 def _find_words(lower: bytes) -> list[tuple[int, int, list[AnyRule]]]:
     """Return where the words of rules are, each with its end and the rules that may match there."""
-    find_words, rules = _rules_by_word()
+    global _searched  # noqa: PLW0603 - of the whole process
+    _searched += len(lower)
+    find_words, rules = _rule_word_finder(_searched > MANY_BYTES), _rules_by_word()[1]
     found: list[tuple[int, int, list[AnyRule]]] = []
     for word, start, end in find_words(lower):
         following, chosen = rules[word]
