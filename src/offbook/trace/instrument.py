@@ -281,8 +281,8 @@ class TracedSource:
         digests = self._digests
         digests.pop(digest, None)  # to the end
         digests[digest] = None
-        if len(digests) > 2 * MAX_DIGESTS:  # forgets many at once: one at a time takes longer
-            self._digests = dict.fromkeys(islice(digests, MAX_DIGESTS, None))
+        if len(digests) > MAX_DIGESTS:  # forgets a quarter at once: one at a time takes longer
+            self._digests = dict.fromkeys(islice(digests, MAX_DIGESTS // 4, None))
 
     # --- Conversation integrity
 
