@@ -1,5 +1,8 @@
 """A run reports what the agent did, and apart from it what the script said."""
 
+import asyncio
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -240,3 +243,20 @@ def test_an_error_of_the_script_is_not_the_assertion_error_that_a_test_expects(
 ):
     with pytest.raises(error), pytest.raises(AssertionError), drive(agent) as rehearsal:
         rehearsal.run(script)
+
+
+def test_a_run_that_passed_keeps_no_task():
+    tasks: list[weakref.ref[Any]] = []
+
+    def note_task(api: Any) -> None:
+        @api.on("turn_start")
+        def on_turn(*_: object) -> None:
+            tasks.append(weakref.ref(asyncio.current_task()))
+
+    with session(extensions=[note_task]) as rehearsal:
+        gc.disable()  # a task in a cycle would be freed later
+        try:
+            rehearsal.run(HELLO)
+            assert [task() for task in tasks] == [None]
+        finally:
+            gc.enable()
