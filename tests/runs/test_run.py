@@ -4,13 +4,14 @@ import asyncio
 import gc
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import openai
 import pytest
 
 from offbook import call, drive, fail, say, session, when
 from offbook.errors import RunError, ScriptError, ScriptExhausted, ScriptMismatch, ScriptUnfinished
+from offbook.runs import Run
 from offbook.sources.playbook import Turn
 from offbook.subjects.session import Api, Context
 
@@ -260,3 +261,20 @@ def test_a_run_that_passed_keeps_no_task():
             assert [task() for task in tasks] == [None]
         finally:
             gc.enable()
+
+
+def test_a_run_can_be_closed_after_its_event_loop():
+    loop = asyncio.new_event_loop()
+    never = loop.create_future()
+
+    async def wait(_: Run) -> None:
+        await never
+
+    work = Run(wait, cast("Any", None)).complete()
+
+    async def begin() -> None:
+        work.send(None)
+
+    loop.run_until_complete(begin())
+    loop.close()
+    work.close()

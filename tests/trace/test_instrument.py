@@ -286,3 +286,15 @@ def test_tool_calls_are_taken_from_the_messages_of_an_agent_that_emits_none(tmp_
     assert [(r.tool_name, r.text, r.is_error, r.step) for r in events.tool_results] == [
         ("bash", "a b", True, 1)
     ]
+
+
+def test_a_result_in_a_text_is_emitted_although_its_call_was_in_an_earlier_request(tmp_path: Path):
+    made = "[{'id': 'c1', 'type': 'function', 'function': {'name': 'add', 'arguments': {'x': 1}}}]"
+    said = Message("assistant", (Text(f"Calling tools:\n{made}"),))
+    history = (user("Add 1"), said, user("Observation:\n42"))
+    call = ToolCall("c1", "add", {"x": 1})
+    recorded = Recorded(tmp_path / "t.jsonl", Echo(Reply((call,), "tool_use")), tools=True)
+    events = recorded.ask(*(Request(History(history[:count])) for count in (1, 2, 3)))
+    recorded.close()
+    results = [event.data["call_id"] for event in events if event.event == "tool.result"]
+    assert results == ["c1"]

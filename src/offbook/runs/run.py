@@ -90,13 +90,13 @@ class Run:
                 raise self.error
             return self
         self.awaited = True
+        task = asyncio.current_task()
         try:
             await self._work
         except BaseException as error:
             self.error = error
-            # Only now: a run that passed keeps no task.
-            self._task = asyncio.current_task()
-            work: Any = None if self._task is None else self._task.get_coro()
+            self._task = task  # only now: a run that passed keeps no task
+            work: Any = None if task is None else task.get_coro()
             self._task_frame = getattr(work, "cr_frame", None) or getattr(work, "gi_frame", None)
             raise
         return self

@@ -205,7 +205,7 @@ class TracedSource:
                 results += message.blocks
             elif role == "assistant" or (role == "system" and self._open):
                 spoken = True
-        if self._tools and (results or spoken) and self._count > 1:
+        if self._tools and self._count > 1:
             self._emit_results(request, known, new)
         head, shown = self._find_head(request)
         count = len(messages)

@@ -396,6 +396,18 @@ async def test_pipelined_requests_are_answered_at_once_in_their_order():
     assert wire.data.index(b"one") < wire.data.index(b"two")
 
 
+@pytest.mark.parametrize("error", [pytest.fail.Exception, KeyboardInterrupt])
+async def test_an_error_of_an_answer_that_never_waits_is_raised(error: type[BaseException]):
+    async def answer(_: HttpRequest) -> HttpResponse:
+        raise error("of a listener")
+
+    server, connection, wire = open_wire(answer)
+    server.at_once = True
+    with pytest.raises(error, match="of a listener"):
+        connection.data_received(ASK)
+    assert wire.ended == ["abort"]
+
+
 async def test_a_client_is_disconnected_if_its_answer_waits_after_all():
     event = asyncio.Event()
     event.set()
@@ -477,9 +489,14 @@ async def test_a_request_for_http_2_is_answered_by_http_1(size: int):
     assert wire.ended == []
 
 
+@pytest.mark.parametrize("at_once", [False, True])
 @pytest.mark.parametrize("headers", [(), ("connection: upgrade", "upgrade: h2c")])
-async def test_a_client_that_takes_the_server_for_a_proxy_is_disconnected(headers: tuple[str, ...]):
+async def test_a_client_that_takes_the_server_for_a_proxy_is_disconnected(
+    headers: tuple[str, ...],
+    at_once: bool,  # noqa: FBT001 - given by a table
+):
     server, connection, wire = open_wire(always(HttpResponse(404)))
+    server.at_once = at_once
     connection.data_received(post("http://localhost/", b"", *headers, method="CONNECT"))
     await settle()
     assert (len(server.requests), wire.ended) == (1, ["close"])

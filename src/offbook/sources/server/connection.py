@@ -298,6 +298,7 @@ class Connection(asyncio.Protocol):
         self._busy = False
         self._task: asyncio.Task[None] | None = None
         self._written: tuple[Handler, HttpResponse] | None = None
+        self._failure: BaseException | None = None  # of a request that was answered at once
         # After an upgrade.
         self._websocket: WebSocket | None = None
         self._messages: deque[bytes] = deque()
@@ -384,6 +385,8 @@ class Connection(asyncio.Protocol):
                 self._parser = None
                 self._receive_messages(rest)
         except httptools.HttpParserError as error:
+            if self._failure is not None:  # of a handler, which the parser called
+                raise self._failure from None
             self._reject(error_response(400, f"invalid HTTP: {error}"))
         if self._in_message and self.started is None:
             self.started = self._server.loop.time()
@@ -466,7 +469,9 @@ class Connection(asyncio.Protocol):
         if keep_alive and not http10:
             self._server.head_cache.add(head)
         self._raw_head = b""  # the bytes of a second request in the same data are not known
-        if keep_alive and not (http10 or self._busy) and self._answer_at_once(head, body):
+        # The parser ends with a request that it takes for an upgrade, such as a CONNECT.
+        is_last = parser.should_upgrade() or not keep_alive
+        if not (is_last or http10 or self._busy) and self._answer_at_once(head, body):
             return
         self._enqueue(QueuedRequest(head, body, keep_alive, http10))
 
@@ -526,8 +531,9 @@ class Connection(asyncio.Protocol):
             response: HttpResponse = answered.value
             self._written = (handler, response)
             self._transport.write(_render(response, KEPT_ALIVE))
-        except BaseException:
+        except BaseException as error:
             self._transport.abort()  # a client must never wait for a response that cannot come
+            self._failure = error
             raise
         else:
             self._transport.abort()  # likewise
