@@ -42,10 +42,20 @@ class FiniteFloat(click.FloatRange):
 
 
 def echo(text: object = "", *, err: bool = False, nl: bool = True) -> None:
-    """Print a line that may contain untrusted text, without secrets and control characters."""
+    """Print a line without secrets and control characters; all commands print by it."""
+    click.echo(_outgoing(text), err=err, nl=nl)
+
+
+def show_progress(text: str) -> None:
+    """Replace the line of progress on stderr; with an empty text, remove it."""
+    click.echo(f"\r\x1b[K{_outgoing(text)}", err=True, nl=False)
+
+
+def _outgoing(text: object) -> str:
     from offbook.secrets import outgoing
 
-    click.echo(outgoing(str(text)), err=err, nl=nl)
+    # half a character, which no output takes, becomes an escape
+    return outgoing(str(text)).encode("utf-8", "backslashreplace").decode()
 
 
 PORT_NUMBER = click.IntRange(0, 65_535)
@@ -277,7 +287,7 @@ def report_faults(faults: Faults | None, events: Iterable[Event]) -> None:
     from offbook.runs.commands import describe_faults
 
     for line in describe_faults(events, faults):
-        click.echo(f"offbook: {line}", err=True)
+        echo(f"offbook: {line}", err=True)
 
 
 def read_value(text: str, name: str) -> Any:
@@ -348,11 +358,4 @@ def print_json(value: Any) -> None:
     encoded = msgspec.json.encode(value, enc_hook=repr)
     # The runner of GitHub Actions takes `##[` anywhere in a line for a command.
     text = msgspec.json.format(encoded, indent=2).decode().replace("##[", "\\u0023#[")
-    print_redacted(text)
-
-
-def print_redacted(text: str) -> None:
-    """Print a text without the secrets in it."""
-    from offbook.secrets import outgoing
-
-    click.echo(outgoing(text))
+    echo(text)

@@ -469,3 +469,13 @@ def test_live_reports_an_unknown_component(
 def test_options_that_contradict_each_other_are_refused(golden: RunGolden, words: tuple[str, ...]):
     code, output = golden(*words)
     assert (code, "exclude each other" in output) == (2, True)
+
+
+def test_a_golden_with_a_secret_is_printed_without_it(project: Path, golden: RunGolden):
+    key = f"sk-proj-{'aB3' * 16}"
+    path = project / GOLDEN
+    path.write_text(path.read_text().replace('"coins":3', f'"coins":"Bearer {key}\\u001b[31m"'))
+    assert key in path.read_text()
+    for words in (("check", "--foreign"), ("show", "till/open-drawer")):
+        _, output = golden(*words)
+        assert ("[API_KEY]" in output, key in output, "\x1b" in output) == (True, False, False)

@@ -6,6 +6,7 @@ reported in every format; tests fail under pytest.
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import io
 import sys
@@ -16,6 +17,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from offbook import secrets
 from offbook.errors import ModelError
 from offbook.exchange import Reply, Request, Text, Thinking, ToolCall
 from offbook.sources.cassette import Recording
@@ -404,6 +406,40 @@ def test_no_command_prints_a_secret_of_a_trace_without_masks(
     outcome = offbook_command(*words, foreign_trace)
     assert outcome.code == 0
     assert KEY not in outcome.out
+
+
+# What else writes to the standard streams of a command, and why it may.
+OWN_WRITERS = {
+    "cli_options.py": "the gate",
+    "__main__.py": "the texts of --help and --version",
+    "host/fake_program.py": "the output of a program that a test defines",
+    "mcp/stdio_bridge.py": "the messages of a server, and of its bridge",
+    "runs/watching.py": "an error of ours, whose text is masked",
+    "sandbox/load_entry_points.py": "a program in the sandbox, whose output is read",
+    "subjects/process.py": "the output of the user's command, as it is",
+    "surfaces/cli/serving.py": "the key of a server, which the agent needs",
+    "surfaces/cli/traces.py": "reports, which are masked where they are written",
+}
+
+
+def prints(node: ast.AST) -> bool:
+    """Return whether a call writes to a standard stream, other than through the gate."""
+    if not isinstance(node, ast.Call):
+        return False
+    called = ast.unparse(node.func)
+    return called in {"print", "click.echo", "click.secho"} or called.startswith(
+        ("sys.stdout.write", "sys.stdout.buffer.write", "sys.stderr.write", "sys.stderr.buffer")
+    )
+
+
+def test_commands_print_through_one_gate():
+    root = Path(secrets.__file__).parents[1]
+    found = {
+        path.relative_to(root).as_posix()
+        for path in root.rglob("*.py")
+        if any(map(prints, ast.walk(ast.parse(path.read_text("utf-8")))))
+    }
+    assert found == {*OWN_WRITERS}  # all others print by `echo` of cli_options
 
 
 def test_a_page_has_no_secret_of_a_trace_without_masks(

@@ -18,9 +18,10 @@ from offbook.checkup.scenarios import BY_ID, GROUPS, SCENARIOS, select
 from offbook.cli_options import (
     FILE_PATH,
     FiniteFloat,
+    echo,
     json_option,
     print_json,
-    print_redacted,
+    show_progress,
     use_colour,
 )
 from offbook.errors import UsageError, counted
@@ -112,16 +113,16 @@ def checkup_command(
         )
     finally:
         if live:
-            click.echo("\r\x1b[K", nl=False, err=True)
+            show_progress("")
     if write_test is not None:
         _write_test(write_test, found, arguments, deadline)
     if as_json:
         print_json(as_data(found))
     else:
-        print_redacted("\n".join(render(found, colour=use_colour())))
-        click.echo(f"traces: {output}/SCENARIO.jsonl; the page of all: offbook view {output}")
+        echo("\n".join(render(found, colour=use_colour())))
+        echo(f"traces: {output}/SCENARIO.jsonl; the page of all: offbook view {output}")
         if write_test is not None and found.broken:
-            click.echo(f"test: {write_test}; run it with: pytest {write_test}")
+            echo(f"test: {write_test}; run it with: pytest {write_test}")
     return int(bool(found.broken))
 
 
@@ -151,10 +152,10 @@ def _print_list(*, as_json: bool) -> None:
         print_json(rows)
         return
     for group, about in GROUPS.items():
-        click.echo(f"{group}: {about}")
+        echo(f"{group}: {about}")
         for scenario in SCENARIOS:
             if scenario.group == group:
-                click.echo(f"  {scenario.id:34} {scenario.does}")
+                echo(f"  {scenario.id:34} {scenario.does}")
 
 
 def render(found: Checkup, *, colour: bool = False) -> list[str]:
@@ -216,7 +217,7 @@ def _relative(path: str) -> str:
 
 
 def _show_progress(done: int, of: int) -> None:
-    click.echo(f"\r\x1b[K{done} of {counted(of, 'scenario')}", nl=False, err=True)
+    show_progress(f"{done} of {counted(of, 'scenario')}")
 
 
 TEST = '''\
@@ -256,7 +257,7 @@ def _write_test(
 ) -> None:
     """Write a test of the scenarios in which the agent broke; without any, none."""
     if not found.broken:
-        click.echo(f"offbook: nothing broke, so {path} is not written", err=True)
+        echo(f"offbook: nothing broke, so {path} is not written", err=True)
         return
     is_agent = bool(TARGET.fullmatch(arguments[0]))
     words = [*([f"--deadline={deadline:g}"] if deadline else []), arguments[0]]

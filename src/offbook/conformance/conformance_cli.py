@@ -33,7 +33,7 @@ import click
 import msgspec
 
 from offbook.checks.expected_files import diff_texts
-from offbook.cli_options import FILE_PATH, FiniteFloat, json_option, print_json, print_redacted
+from offbook.cli_options import FILE_PATH, FiniteFloat, echo, json_option, print_json, show_progress
 from offbook.conformance.case_worker import CaseExit, receive_message, send_message
 from offbook.errors import UsageError
 from offbook.files import convert, parse_toml, read_text, require_folder, write_atomic
@@ -503,7 +503,7 @@ def conformance(  # noqa: PLR0913 - the options of the command
     cases = find_cases(folder, settings, name_filter)
     if not cases:
         selected = f" for --filter {name_filter!r}" if name_filter else ""
-        click.echo(f"no cases in {folder}{selected}: nothing was checked", err=True)
+        echo(f"no cases in {folder}{selected}: nothing was checked", err=True)
         return 1
     started = time.monotonic()
     progress = Progress(len(cases))
@@ -514,7 +514,7 @@ def conformance(  # noqa: PLR0913 - the options of the command
             progress.show(results)
             if not as_json and (verbose or result.outcome not in {"passed", "xfailed"}):
                 progress.clear()
-                print_redacted(render(result, verbose=verbose, timing=timing or verbose))
+                echo(render(result, verbose=verbose, timing=timing or verbose))
     finally:
         progress.clear()
     results.sort(key=lambda result: result.name)
@@ -525,8 +525,8 @@ def conformance(  # noqa: PLR0913 - the options of the command
         print_json(summarise(results, seconds))
     else:
         if timing:
-            click.echo(render_timing(results))
-        click.echo(render_summary(results, seconds))
+            echo(render_timing(results))
+        echo(render_summary(results, seconds))
     return int(any(result.failed for result in results))
 
 
@@ -548,14 +548,12 @@ class Progress:
         self._shown = time.monotonic()
         self._visible = True
         failed = f", {self._failed} failed" if self._failed else ""
-        sys.stderr.write(f"\r\x1b[K{len(results)}/{self._total}{failed}")
-        sys.stderr.flush()
+        show_progress(f"{len(results)}/{self._total}{failed}")
 
     def clear(self) -> None:
         """Remove the line."""
         if self._visible:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+            show_progress("")
             self._visible = False
 
 

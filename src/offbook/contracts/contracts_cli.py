@@ -17,9 +17,9 @@ import msgspec
 
 from offbook.cli_options import (
     FILE_PATH,
+    echo,
     json_option,
     print_json,
-    print_redacted,
     refuse_together,
     refuse_without,
 )
@@ -191,10 +191,10 @@ def _infer(traces: tuple[Path, ...], event: tuple[str, ...], out: Path | None) -
         raise UsageError("the traces publish no topic", hint="name events: --event tool.call")
     text = msgspec.json.format(msgspec.json.encode(inferred), indent=2).decode()
     if out is None:
-        print_redacted(text)
+        echo(text)
     else:
         write_atomic(out, text + "\n")
-        click.echo(f"wrote {len(inferred.topics) + len(inferred.events)} contracts to {out}")
+        echo(f"wrote {len(inferred.topics) + len(inferred.events)} contracts to {out}")
     return 0
 
 
@@ -218,7 +218,7 @@ def _check(traces: tuple[Path, ...], contracts: Path | None, *, as_json: bool) -
         lines += [f"… and {len(broken) - SHOWN} more"] if len(broken) > SHOWN else []
         lines += [f"{name}: unused, no event matched it" for name in held.unused]
         used = sum(held.matched.values())
-        print_redacted(
+        echo(
             "\n".join(
                 [*lines, f"{counted(used, 'event')} checked, {counted(len(broken), 'violation')}"]
             )

@@ -15,14 +15,15 @@ from offbook.cli_options import (
     FILE_PATH,
     FiniteFloat,
     address_option,
+    echo,
     engine_option,
     jobs_option,
     json_option,
     live_options,
     print_json,
-    print_redacted,
     refuse_together,
     refuse_without,
+    show_progress,
 )
 from offbook.errors import UsageError, require_known
 from offbook.files import write_atomic
@@ -224,7 +225,7 @@ def _run_packs(packs: tuple[Path, ...], given: dict[str, Any]) -> int:
     require_some(files, "no eval pack given", hint=hint)
     found = find_packs(files)
     for path in [pack for file in files if file.is_dir() for pack in find_skipped_packs(file)]:
-        click.echo(f"skipped: {path} (a folder is searched for *.eval.toml)", err=True)
+        echo(f"skipped: {path} (a folder is searched for *.eval.toml)", err=True)
     options |= {"output": str(options["output"] or ""), "resume": bool(given["resume"])}
     try:
         run = run_pack(found, RunOptions(**options), _show_progress())
@@ -257,14 +258,14 @@ def _show_progress() -> Progress | None:
             parts.append(f"{state.cost_usd:.4f} USD")
         if (seconds := state.seconds_left) is not None:
             parts.append(f"{seconds:.0f} s left")
-        click.echo(f"\r\x1b[K{', '.join(parts)}", err=True, nl=False)
+        show_progress(f"{', '.join(parts)}")
 
     return show
 
 
 def _clear_progress() -> None:
     if sys.stderr.isatty():
-        click.echo("\r\x1b[K", err=True, nl=False)
+        show_progress("")
 
 
 def _print_run(
@@ -282,15 +283,15 @@ def _print_run(
     for name, file in reports:
         text = _render(name, run)
         if file is None:
-            print_redacted(text)
+            echo(text)
         else:
             write_atomic(file, text)
     if as_json:
         print_json(report_json(run))
     elif not to_stdout:
         for line in render_table(run):
-            print_redacted(line)
-        click.echo(f"results: {run.folder}")
+            echo(line)
+        echo(f"results: {run.folder}")
     if os.environ.get("GITHUB_ACTIONS"):
         write_step_summary(render_markdown(run))
         lines = [f"{line}\n" for line in github_annotations(run, packs)]
@@ -335,7 +336,7 @@ def list_command(runs: tuple[str, ...], *, sql: str | None, as_json: bool) -> in
         if as_json:
             print_json([dict(zip(names, row, strict=True)) for row in found])
         else:
-            print_redacted("\n".join(render_rows(names, found)))
+            echo("\n".join(render_rows(names, found)))
         return 0
     from offbook.errors import FormatError
     from offbook.evals.run_directory import list_runs, read_summary
@@ -353,10 +354,10 @@ def list_command(runs: tuple[str, ...], *, sql: str | None, as_json: bool) -> in
     if as_json:
         print_json(rows)
     elif not rows:
-        click.echo("no runs yet; start one: offbook eval run PACK")
+        echo("no runs yet; start one: offbook eval run PACK")
     for row in [] if as_json else rows:
         counts = f"{row['passed']}/{row['total']}" if "total" in row else ""
-        click.echo(f"{row['id']}  {row['result']}  {counts}".rstrip())
+        echo(f"{row['id']}  {row['result']}  {counts}".rstrip())
     return 0
 
 
@@ -387,9 +388,9 @@ def show_command(run: str, case: str | None, *, by: tuple[str, ...], as_json: bo
             print_json(summary)
             return 0
         for row in summary.failing:
-            print_redacted(f"{mark_of(row):<8} {row.id}: {'; '.join(row.failures)}")
+            echo(f"{mark_of(row):<8} {row.id}: {'; '.join(row.failures)}")
         for line in (*render_slices(summary.slices), *render_counts(summary)):
-            print_redacted(line)
+            echo(line)
         return 0
     results = find_results(folder, case)
     if not results:
@@ -399,18 +400,16 @@ def show_command(run: str, case: str | None, *, by: tuple[str, ...], as_json: bo
         print_json(results)
         return 0
     for result in results:
-        print_redacted(
-            f"{result.status.upper()} {result.id} trial {result.trial}, {result.millis:g} ms"
-        )
+        echo(f"{result.status.upper()} {result.id} trial {result.trial}, {result.millis:g} ms")
         for verdict in result.verdicts:
             message = verdict.message.removeprefix(f"{verdict.check.removesuffix(': judge')}: ")
             if not message and (reason := verdict.context.get("reasoning")):
                 message = f"score {verdict.actual:.2f}: {reason}"
-            print_redacted(f"  {verdict.status:<8} {verdict.check}: {message}".rstrip(": "))
+            echo(f"  {verdict.status:<8} {verdict.check}: {message}".rstrip(": "))
         for text in filter(None, (result.error, result.output)):
-            print_redacted(f"  {text}")
+            echo(f"  {text}")
         if result.trace:
-            click.echo(f"  trace: {result.trace}")
+            echo(f"  trace: {result.trace}")
     return 0
 
 
@@ -445,10 +444,10 @@ def compare_command(
     if as_json:
         print_json(comparison)
     elif markdown:
-        print_redacted(render_comparison_markdown(comparison))
+        echo(render_comparison_markdown(comparison))
     else:
         for line in render_comparison(comparison):
-            print_redacted(line)
+            echo(line)
     failed = {
         "significant": comparison.fell,
         "regression": comparison.regressed,
@@ -475,11 +474,11 @@ def new_command(pack: Path, *, sources: tuple[Path, ...], schema: bool) -> int:
     from offbook.evals.builders import render_schema, write_first_pack, write_pack_from
 
     if schema:
-        click.echo(render_schema(), nl=False)
+        echo(render_schema(), nl=False)
         return 0
     for path in write_pack_from(sources, pack) if sources else write_first_pack(pack):
-        click.echo(f"wrote {path}")
-    click.echo(f"run it: offbook eval run {pack}")
+        echo(f"wrote {path}")
+    echo(f"run it: offbook eval run {pack}")
     return 0
 
 
@@ -515,7 +514,7 @@ def _run_single(paths: tuple[Path, ...], given: dict[str, Any]) -> int:
         print_json(result.report)
         return int(not run.summary.passed_gate)
     summary = next(file for file in files if file.suffix == ".md").read_text(encoding="utf-8")
-    print_redacted(summary.split("\n\n")[1].strip())
+    echo(summary.split("\n\n")[1].strip())
     _print_run(run, list(paths), [], as_json=False)
     return int(not run.summary.passed_gate)
 
@@ -553,7 +552,7 @@ def _calibrate(paths: tuple[Path, ...], given: dict[str, Any]) -> int:
             gated = name in questions_of(rubric, settings)
             code |= int(gated and least is not None and report.kappa < least)
             if not given["as_json"]:
-                print_redacted("\n".join(render_calibration(name, report)))
+                echo("\n".join(render_calibration(name, report)))
     if given["as_json"]:
         print_json(reports)
     return code

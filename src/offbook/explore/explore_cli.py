@@ -18,11 +18,13 @@ from offbook.cli_options import (
     FiniteFloat,
     address_option,
     deadline_option,
+    echo,
     engine_option,
     jobs_option,
     json_option,
     print_json,
     script_option,
+    show_progress,
 )
 from offbook.errors import InvariantBroken, RunError, UsageError, counted
 from offbook.files import (
@@ -126,7 +128,6 @@ def explore_command(  # noqa: PLR0913 - the options of the command
 ) -> int:
     """Play generated models against an agent, and print the smallest scripts that break it."""
     from offbook.explore.search import DEADLINE, describe, explore
-    from offbook.secrets import outgoing
 
     sys.path.insert(0, "")
     target = _read_target(arguments, save)
@@ -153,14 +154,14 @@ def explore_command(  # noqa: PLR0913 - the options of the command
             print_json(_as_json(found))
             return
         # No terminal takes half a character.
-        click.echo(outgoing(describe(found)).encode("utf-8", "backslashreplace").decode())
+        echo(describe(found))
         if save is not None and saved:
-            click.echo(f"saved: {save}; run it with: pytest {save}")
+            echo(f"saved: {save}; run it with: pytest {save}")
         if save is not None and len(saved) < len(found.findings):
             count = counted(len(found.findings) - len(saved), "finding")
-            click.echo(f"not saved: {count} whose script alone does not repeat it")
+            echo(f"not saved: {count} whose script alone does not repeat it")
         if trace is not None:
-            click.echo(f"trace: {trace}; show it with: offbook view {trace}")
+            echo(f"trace: {trace}; show it with: offbook view {trace}")
         _show_corpus(found, corpus)
 
     try:
@@ -194,13 +195,13 @@ def explore_command(  # noqa: PLR0913 - the options of the command
         raise
     finally:
         if live:
-            click.echo("\r\x1b[K", nl=False, err=True)
+            show_progress("")
     if as_json:
         print_json(_as_json(found))
         return 0
-    click.echo(f"no behaviour broke an invariant: {found.summary}")
+    echo(f"no behaviour broke an invariant: {found.summary}")
     for what, instead in found.notes.items():
-        click.echo(f"offbook: {what}: {instead}", err=True)
+        echo(f"offbook: {what}: {instead}", err=True)
     _show_corpus(found, corpus)
     return 0
 
@@ -208,7 +209,7 @@ def explore_command(  # noqa: PLR0913 - the options of the command
 def _show_corpus(found: Exploration, corpus: Path | None) -> None:
     if corpus is not None:
         scripts = counted(found.kept, "script")
-        click.echo(f"corpus: {scripts}; what was reached and never reached: offbook view {corpus}")
+        echo(f"corpus: {scripts}; what was reached and never reached: offbook view {corpus}")
 
 
 class CommandWorld(NamedTuple):
@@ -379,7 +380,7 @@ def _replay_options(
 
 
 def _show_progress(found: Exploration) -> None:
-    click.echo(f"\r\x1b[K{found.summary}", nl=False, err=True)
+    show_progress(f"{found.summary}")
 
 
 class _MinuteLines:
@@ -394,9 +395,7 @@ class _MinuteLines:
             line = (
                 f"minute {self._minute}: {found.behaviours} behaviours, {len(found.states)} states"
             )
-            click.echo(
-                f"{line}, {new} of them new, {counted(len(found.findings), 'finding')}", err=True
-            )
+            echo(f"{line}, {new} of them new, {counted(len(found.findings), 'finding')}", err=True)
             self._minute = int(found.seconds // 60) + 1
 
 
@@ -506,7 +505,7 @@ def bench_command(  # noqa: PLR0913 - the options of the command
             )
         runs.append(other)
     if stored is not None and stored.target != target:
-        click.echo(f"offbook: the baseline is of another target: {stored.target}", err=True)
+        echo(f"offbook: the baseline is of another target: {stored.target}", err=True)
     folder = make_temp_folder()
     live = sys.stderr.isatty() and not as_json
     try:
@@ -520,7 +519,7 @@ def bench_command(  # noqa: PLR0913 - the options of the command
     finally:
         remove_temp_folder(folder)
         if live:
-            click.echo("\r\x1b[K", nl=False, err=True)
+            show_progress("")
     before = others[0] if others else stored.samples if stored is not None else None
     same = stored is None or stored.machine == benchmark.machine_name()
     compared = (
@@ -532,11 +531,11 @@ def bench_command(  # noqa: PLR0913 - the options of the command
     if as_json:
         print_json(benchmark.as_json(target, samples, compared))
     else:
-        click.echo(f"{target}: {repeat} runs, mean (95 % interval)")
-        click.echo("\n".join(benchmark.render(benchmark.summarize(samples), compared)))
+        echo(f"{target}: {repeat} runs, mean (95 % interval)")
+        echo("\n".join(benchmark.render(benchmark.summarize(samples), compared)))
     if save is not None and not worse:
         benchmark.save_baseline(save, target, samples)
-        click.echo(f"saved: {save}", err=True)
+        echo(f"saved: {save}", err=True)
     return int(bool(worse))
 
 
@@ -603,4 +602,4 @@ def _command_runner(
 
 
 def _show_count(done: int, repeat: int) -> None:
-    click.echo(f"\r\x1b[Krun {done} of {repeat}", nl=False, err=True)
+    show_progress(f"run {done} of {repeat}")

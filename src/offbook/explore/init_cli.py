@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from offbook.cli_options import json_option, print_json
+from offbook.cli_options import echo, json_option, print_json
 from offbook.errors import RunError, UsageError
 from offbook.explore.broken_tools import (
     BREAKS,
@@ -163,7 +163,7 @@ def init(
     """
     root, target, command = _read_words(words)
     scan = scan_project(root)
-    say: Say = _say_nothing if as_json else click.echo
+    say: Say = _say_nothing if as_json else echo
     if example or (scan.empty and not target and not command):
         return _write_example(root, say, as_json=as_json)
     arguments = dict(_read_argument(text) for text in given)

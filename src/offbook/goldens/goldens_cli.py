@@ -16,6 +16,7 @@ import msgspec
 from offbook.checks.expected_files import Review
 from offbook.cli_options import (
     describe_difference,
+    echo,
     json_option,
     print_json,
     refuse_together,
@@ -131,10 +132,10 @@ def record_command(project: Project, names: tuple[str, ...]) -> None:
         work = record(project.fixtures, project.registry, component, scenario, SystemClock())
         recording = asyncio.run(work)
         steps, events = len(recording.fixture.steps), len(recording.fixture.expect["events"])
-        click.echo(f"recorded {name}: {counted(steps, 'step')}, {counted(events, 'event')}")
+        echo(f"recorded {name}: {counted(steps, 'step')}, {counted(events, 'event')}")
         for path in recording.written:
-            click.echo(f"  {project.relative(path)}")
-        click.echo(f"review: offbook review {name}")
+            echo(f"  {project.relative(path)}")
+        echo(f"review: offbook review {name}")
 
 
 @golden.command("update", epilog=UPDATE_EXAMPLE)
@@ -165,9 +166,9 @@ def update_command(project: Project, names: tuple[str, ...], *, every: bool, yes
             state = _update(project, component, definition, yes=yes)
         except Exception as error:  # noqa: BLE001 - the real component may raise anything
             state = "failed"
-            click.echo(f"{name}: {describe_exception(error)}", err=True)
+            echo(f"{name}: {describe_exception(error)}", err=True)
         counts[state] += 1
-    click.echo(", ".join(f"{count} {state}" for state, count in counts.items()) or "no scenarios")
+    echo(", ".join(f"{count} {state}" for state, count in counts.items()) or "no scenarios")
     return int(not counts or not {*counts} <= {"updated", "unchanged"})
 
 
@@ -177,26 +178,26 @@ def _update(project: Project, component: str, definition: ScenarioDef, *, yes: b
     name = f"{component}/{definition.name}"
     missing = definition.missing_variables(os.environ)
     if missing:
-        click.echo(f"{name}: skipped, {', '.join(missing)} is not set")
+        echo(f"{name}: skipped, {', '.join(missing)} is not set")
         return "skipped"
     recording = asyncio.run(record(store, registry, component, definition.name, SystemClock()))
     change = compare_recording(project, recording.written[0])
     if change.difference.empty:
         for path in recording.written:
             path.unlink()
-        click.echo(f"{name}: unchanged")
+        echo(f"{name}: unchanged")
         return "unchanged"
     print_lines(describe_difference(change.difference), sys.stdout, colour=use_colour())
     try:
         agreed = yes or click.confirm(f"make this the golden {name}?")
     except click.Abort:  # no terminal to ask in
-        click.echo()
+        echo()
         agreed = False
     if not agreed:
-        click.echo(f"{name}: not updated; to do it: offbook review {name}")
+        echo(f"{name}: not updated; to do it: offbook review {name}")
         return "not updated"
     Review([change]).accept(change)
-    click.echo(f"promoted: {project.relative(Path(change.moves[-1].approved))}")
+    echo(f"promoted: {project.relative(Path(change.moves[-1].approved))}")
     return "updated"
 
 
@@ -208,12 +209,12 @@ def _update(project: Project, component: str, definition: ScenarioDef, *, yes: b
 def show_command(project: Project, name: str | None, *, scratch: bool, as_json: bool) -> None:
     """List the golden and scratch fixtures, or print one as indented JSON."""
     if name is not None:
-        click.echo(_indented(project.fixtures.find("scratch" if scratch else "golden", name)))
+        echo(_indented(project.fixtures.find("scratch" if scratch else "golden", name)))
         return
     read = {kind: read_files(project.fixtures.paths(kind)) for kind in KINDS}
     listed = {kind: scenarios for kind, (scenarios, _) in read.items()}
     for problem in (each for _, problems in read.values() for each in problems):
-        click.echo(str(problem), err=True)
+        echo(str(problem), err=True)
     if as_json:  # these keys are a promise to scripts
         print_json(
             {
@@ -236,9 +237,9 @@ def show_command(project: Project, name: str | None, *, scratch: bool, as_json: 
         for scenario in scenarios:
             description = scenario.fixture.metadata.get("description", "")
             row = f"{kind:8} {scenario.name:36} {scenario.rule.match:7} {description}"
-            click.echo(row.rstrip())
+            echo(row.rstrip())
     if not any(listed.values()):
-        click.echo(f"no fixtures in {project.fixtures.root}")
+        echo(f"no fixtures in {project.fixtures.root}")
 
 
 def _indented(path: Path) -> str:
@@ -256,7 +257,7 @@ def promote_command(project: Project, name: str, *, replace: bool) -> None:
     """Make a scratch fixture golden, if it is a recording, unedited, and replays."""
     work = promote(project.fixtures, name, project.registry.find, replace=replace)
     for path in asyncio.run(work):
-        click.echo(f"promoted: {project.relative(path)}")
+        echo(f"promoted: {project.relative(path)}")
 
 
 @golden.command("check", epilog=CHECK_EXAMPLE)
@@ -287,12 +288,10 @@ def check_command(project: Project, names: tuple[str, ...], *, live: bool, forei
             problems += map(str, find_problems(store, path, project.registry))
         unknown = [each for each in scenarios if is_foreign(each, project.registry)]
         if unknown:
-            click.echo(f"origin not checked, not recorded by Offbook: {len(unknown)}")
+            echo(f"origin not checked, not recorded by Offbook: {len(unknown)}")
     for problem in problems:
-        click.echo(problem)
-    click.echo(
-        f"{counted(len(scenarios), 'scenario')} replayed, {counted(len(problems), 'problem')}"
-    )
+        echo(problem)
+    echo(f"{counted(len(scenarios), 'scenario')} replayed, {counted(len(problems), 'problem')}")
     return int(bool(problems) or not scenarios)
 
 
@@ -307,19 +306,19 @@ def _check_live(project: Project, components: tuple[str, ...]) -> int:
     ]
     stored = SpecResults.read(project.root)
     for result in results:
-        click.echo(result.render())
+        echo(result.render())
         component, _, name = result.name.partition("/")
         script = project.relative(project.registry.script_path(component))
         stored.add(script, name, SpecResult(result.state))
     try:
         stored.write()
     except OSError as error:
-        click.echo(f"the results are not stored: {error}", err=True)
+        echo(f"the results are not stored: {error}", err=True)
     counts = Counter(result.state for result in results)
-    click.echo(", ".join(f"{counts[state]} {state}" for state in ("passed", "failed", "skipped")))
+    echo(", ".join(f"{counts[state]} {state}" for state in ("passed", "failed", "skipped")))
     # skipped scenarios are not a success: without credentials the command would always pass
     if not counts["passed"] and not counts["failed"]:
-        click.echo("no scenario ran", err=True)
+        echo("no scenario ran", err=True)
     return int(bool(counts["failed"]) or not counts["passed"])
 
 
@@ -337,7 +336,7 @@ def spec_command(project: Project, *, component: str | None, ran: bool, table: b
         _write_spec(project, component)
         return 0
     if table:
-        click.echo(render_table(tabulate(project, SpecResults.read(project.root))))
+        echo(render_table(tabulate(project, SpecResults.read(project.root))))
         return 0
     hint = "offbook golden spec --new COMPONENT"
     paths = require_some(project.spec_paths(), "no specs to check", where=project.root, hint=hint)
@@ -350,11 +349,11 @@ def spec_command(project: Project, *, component: str | None, ran: bool, table: b
         require_some(results, "no test results", where=project.root, hint="run pytest first")
         problems += check_completeness(project, results)
     for problem in problems:
-        click.echo(str(problem).replace(f"{project.root}/", ""))
+        echo(str(problem).replace(f"{project.root}/", ""))
     for text in list_unchecked(project, results) if ran else ():
-        click.echo(f"not checked: {text}")
+        echo(f"not checked: {text}")
     counts = {"spec": paths, "requirement": tabulate(project, results), "problem": problems}
-    click.echo(", ".join(counted(len(items), noun) for noun, items in counts.items()))
+    echo(", ".join(counted(len(items), noun) for noun, items in counts.items()))
     return int(bool(problems))
 
 
@@ -362,4 +361,4 @@ def _write_spec(project: Project, component: str) -> None:
     path = require_new(project.spec_path(component), "spec")
     today = datetime.fromtimestamp(SystemClock().millis() / 1000, UTC).date()
     write_atomic(path, write_template(component, str(today)))
-    click.echo(f"created {project.relative(path)}: fill it in, then `offbook golden spec`")
+    echo(f"created {project.relative(path)}: fill it in, then `offbook golden spec`")

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from offbook.cli_options import FILE_PATH, json_option, print_json
+from offbook.cli_options import FILE_PATH, echo, json_option, print_json
 from offbook.errors import FormatError, OffbookError, counted
 from offbook.files import read_text, require_folder, write_atomic
 from offbook.lint.empty_tests import (
@@ -354,14 +354,14 @@ def lint(paths: tuple[Path, ...], *, fix: bool, as_json: bool) -> int:
         print_json({**msgspec.to_builtins(result), "fixed": fixed})
         return int(bool(result.findings))
     for finding in result.findings:
-        click.echo(str(finding))
+        echo(str(finding))
     if fixed:
-        click.echo(f"Fixed {counted(fixed, 'finding')}.")
+        echo(f"Fixed {counted(fixed, 'finding')}.")
     count, fixable = len(result.findings), sum(f.fix is not None for f in result.findings)
     if not count:
-        click.echo(f"Nothing found in {counted(result.files, 'file')}.")
+        echo(f"Nothing found in {counted(result.files, 'file')}.")
         return 0
-    click.echo(f"Found {count} in {counted(result.files, 'file')}.")
+    echo(f"Found {count} in {counted(result.files, 'file')}.")
     if fixable:
-        click.echo(f"[*] {fixable} fixable with `--fix`.")
+        echo(f"[*] {fixable} fixable with `--fix`.")
     return 1

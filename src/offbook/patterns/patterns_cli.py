@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 import msgspec
 
-from offbook.cli_options import json_option, print_json
+from offbook.cli_options import echo, json_option, print_json
 from offbook.errors import UsageError
 from offbook.files import require_new, write_atomic
 from offbook.options import require_some
@@ -74,7 +74,7 @@ def test_command(
         return write_scaffold(pattern)
     jobs = find_tests(pattern, test)
     if test is None and (left_out := find_left_out(pattern, jobs)):
-        click.echo(f"offbook: not run: {_join(left_out)}\n{LEFT_OUT_HINT}", err=True)
+        echo(f"offbook: not run: {_join(left_out)}\n{LEFT_OUT_HINT}", err=True)
     tests = WatchedTests(lambda: jobs, partial(run_tests, name_filter=name_filter))
     tests.run_changed()  # all of them: none has run yet
     if watch:
@@ -97,12 +97,12 @@ def _watch(tests: WatchedTests[PatternTest]) -> int:
     """Run the jobs whose files change, until the user quits."""
 
     def announce(_: PatternTest, changed: str) -> None:
-        click.echo(f"offbook: {os.path.relpath(changed)} changed", err=True)
+        echo(f"offbook: {os.path.relpath(changed)} changed", err=True)
 
-    click.echo(WATCHING, err=True)
+    echo(WATCHING, err=True)
     while True:
         if tests.run_changed(announce):
-            click.echo(WATCHING, err=True)
+            echo(WATCHING, err=True)
         # Waiting for input and for the next look at the files is one thing.
         readable, _, _ = select.select([sys.stdin], [], [], POLL_SECONDS)
         if readable:
@@ -119,7 +119,7 @@ def write_scaffold(path: Path) -> int:
     target = path.with_name(f"test_{Path(file).stem}{f'_{name}' if name else ''}.py")
     write_atomic(require_new(target, "test"), scaffold_test(load_pattern(path), path.name))
     run = f"{path.with_name(file)} {target}" if name else path
-    click.echo(f"wrote {target}; run it: offbook pattern test {run}")
+    echo(f"wrote {target}; run it: offbook pattern test {run}")
     return 0
 
 

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from offbook.cli_options import echo
 from offbook.errors import OffbookError
 from offbook.patterns.steps import run_steps_file
 from offbook.runs.result_identity import watch_used_files
@@ -42,7 +43,7 @@ def run_step_files(paths: list[Path]) -> int:
         result = run_steps_file(path)
         for step in result.results:
             detail = f": {step.message}" if step.message else ""
-            sys.stdout.write(f"{path}: {step.name} {step.status.upper()}{detail}\n")
+            echo(f"{path}: {step.name} {step.status.upper()}{detail}")
         failed = failed or not result.passed
     return int(failed)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, get_args
 
 import click
 
-from offbook.cli_options import FILE_PATH, FiniteFloat, json_option, print_json, print_redacted
+from offbook.cli_options import FILE_PATH, FiniteFloat, echo, json_option, print_json
 from offbook.errors import OffbookError, SandboxFailed, UsageError, did_you_mean, require_known
 from offbook.files import require_folder
 from offbook.options import Seconds, decode
@@ -361,12 +361,12 @@ def sandbox(  # noqa: PLR0913 - the options of the command
         allow_home_writes=allow_home_writes,
         allow_network=allow_network,
         check=False,
-        progress=None if as_json else lambda step: click.echo(f"{step} …", err=True),
+        progress=None if as_json else lambda step: echo(f"{step} …", err=True),
     )
     if as_json:
         print_json(result.to_json())
     else:
-        print_redacted(_render(result))
+        echo(_render(result))
     return int(not result.passed)
 
 

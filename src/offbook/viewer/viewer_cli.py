@@ -14,6 +14,7 @@ from offbook.capability import PENDING, load
 from offbook.cli_options import (
     FILE_PATH,
     PORT_NUMBER,
+    echo,
     json_option,
     preset_option,
     print_json,
@@ -116,9 +117,9 @@ def view(  # noqa: PLR0913 - the options of the command
     if as_json:
         print_json({"page": str(target), "bytes": len(page.encode()), "traces": len(traces)})
     else:
-        click.echo(target)
+        echo(target)
     for path, fault in damaged[:5]:
-        click.echo(f"offbook: {path}:{fault.line}: {fault.reason}", err=True)
+        echo(f"offbook: {path}:{fault.line}: {fault.reason}", err=True)
     if open_page:
         click.launch(str(target.resolve()))
     return int(bool(damaged))
@@ -135,9 +136,9 @@ def _follow(context: click.Context, paths: tuple[Path, ...], *, port: int, open_
 
     def started() -> None:
         _print_address(server, open_page=open_page)
-        click.echo(f"follows {path}; Ctrl-C ends it", err=True)
+        echo(f"follows {path}; Ctrl-C ends it", err=True)
         if not path.exists():
-            click.echo(f"{path} does not exist yet: waiting for it", err=True)
+            echo(f"{path} does not exist yet: waiting for it", err=True)
 
     asyncio.run(server.run(started))
     return 0
@@ -149,11 +150,11 @@ def _watch(context: click.Context, paths: tuple[Path, ...], *, port: int, open_p
 
     def started(server: LiveServer) -> None:
         _print_address(server, open_page=open_page)
-        click.echo("watching for changes; Ctrl-C ends it", err=True)
+        echo("watching for changes; Ctrl-C ends it", err=True)
 
     def announce(file: Path, changed: str) -> None:
         reason = f": {os.path.relpath(changed)} changed" if changed else ""
-        click.echo(f"offbook: {file}{reason}", err=True)
+        echo(f"offbook: {file}{reason}", err=True)
 
     asyncio.run(serve_tests(paths, _open_desk(context), port, started, announce))
     return 0
@@ -169,7 +170,7 @@ def _open_desk(context: click.Context) -> ReviewDesk:
 
 
 def _print_address(server: LiveServer, *, open_page: bool) -> None:
-    click.echo(f"page:   {server.url}")
-    click.echo(f"review: {server.url}review")
+    echo(f"page:   {server.url}")
+    echo(f"review: {server.url}review")
     if open_page:
         click.launch(server.url)

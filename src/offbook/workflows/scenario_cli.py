@@ -33,7 +33,7 @@ import click
 import msgspec
 
 from offbook.checks.assertion import parse_assertion
-from offbook.cli_options import FILE_PATH, json_option, live_options, print_json
+from offbook.cli_options import FILE_PATH, echo, json_option, live_options, print_json
 from offbook.errors import FormatError, OffbookError, UsageError, require_known
 from offbook.files import (
     convert,
@@ -622,15 +622,13 @@ def run_scenario_files(
         attempts = f", {result.attempts} attempts" if result.attempts > 1 else ""
         position = f" [{finished}/{len(scenarios)}]" if len(scenarios) > 1 else ""
         # With --json, stdout is for the JSON alone.
-        click.echo(
-            f"{sign} {result.name} ({result.seconds:.2f} s{attempts}){position}", err=as_json
-        )
+        echo(f"{sign} {result.name} ({result.seconds:.2f} s{attempts}){position}", err=as_json)
         for line in result.error.splitlines():
-            click.echo(f"    {line}", err=as_json)
+            echo(f"    {line}", err=as_json)
         for warning in result.warnings:
-            click.echo(f"offbook: {result.name}: {warning}", err=True)
+            echo(f"offbook: {result.name}: {warning}", err=True)
         if result.session and not result.passed:
-            click.echo(f"    session: {result.session}", err=as_json)
+            echo(f"    session: {result.session}", err=as_json)
 
     results = asyncio.run(
         run_scenarios(
@@ -647,5 +645,5 @@ def run_scenario_files(
             row.pop("suite")  # the reports have it; the JSON has results and evaluations
         print_json({"passed": passed, "failed": failed, "flaky": flaky, "scenarios": rows})
     else:
-        click.echo(f"{passed} passed, {failed} failed, {flaky} flaky")
+        echo(f"{passed} passed, {failed} failed, {flaky} flaky")
     return int(failed > 0 or (fail_on_flaky and flaky > 0))

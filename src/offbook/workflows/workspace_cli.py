@@ -22,11 +22,11 @@ from click.core import ParameterSource
 from offbook.cli_options import (
     FiniteFloat,
     describe_difference,
+    echo,
     json_option,
     live_options,
     preset_option,
     print_json,
-    print_redacted,
     read_object,
     read_redactions,
     read_value,
@@ -228,7 +228,7 @@ def _build_command(name: str, spec: WorkspaceCommand) -> click.Command:
         else:
             spec.show(result, given)
         for line in filter(None, (*_field(result, "warnings"), *[_field(result, "error")])):
-            click.echo(f"offbook: {line}", err=True)
+            echo(f"offbook: {line}", err=True)
         return int(bool(spec.failed(result)))
 
     decorated: Any = live_options(callback) if spec.is_run else callback
@@ -244,7 +244,7 @@ def _build_command(name: str, spec: WorkspaceCommand) -> click.Command:
 
 
 def _print_progress(_: float, total: float | None, message: str) -> None:
-    click.echo(f"{message}, of {total:g} at most" if total else message, err=True)
+    echo(f"{message}, of {total:g} at most" if total else message, err=True)
 
 
 def _field(result: Any, name: str) -> Any:
@@ -255,7 +255,7 @@ def _field(result: Any, name: str) -> Any:
 
 
 def _show_setup(result: Any, _: object) -> None:
-    click.echo("\n  ".join([result.workspace_path, *result.created_files]))
+    echo("\n  ".join([result.workspace_path, *result.created_files]))
 
 
 def _prepare_setup(given: dict[str, Any]) -> str:
@@ -290,19 +290,19 @@ def _prepare_run(given: dict[str, Any]) -> str:
 def _show_run(result: Any, given: Mapping[str, Any]) -> None:
     end = f"{result.termination_reason}, exit code {result.exit_code}"
     if hasattr(result, "cassette_path"):
-        click.echo(f"recorded {counted(result.interactions, 'interaction')}: {end}")
-        click.echo(result.cassette_path)
+        echo(f"recorded {counted(result.interactions, 'interaction')}: {end}")
+        echo(result.cassette_path)
     elif "cassette_name" in given:
         replayed = counted(result.interactions_replayed, "interaction")
-        click.echo(f"replayed {replayed}, {result.interactions_passthrough} passed through: {end}")
+        echo(f"replayed {replayed}, {result.interactions_passthrough} passed through: {end}")
     else:
         # The agent's output first, then a summary of two lines for people.
-        click.echo(result.stdout, nl=not result.stdout.endswith("\n"))
-        click.echo(
+        echo(result.stdout, nl=not result.stdout.endswith("\n"))
+        echo(
             f"{result.termination_reason} after {counted(result.iterations, 'iteration')}, "
             f"{result.elapsed_secs:.1f} s, exit code {result.exit_code}"
         )
-        click.echo(result.session_file)
+        echo(result.session_file)
 
 
 def _run_failed(result: Any) -> bool:
@@ -313,8 +313,8 @@ def _show_assertions(checked: Any, _: object) -> None:
     for result in checked.results:
         line = f"{STATUS_SIGNS[result.status]} {result.name}"
         # A message may quote a file or the output, and with it a secret.
-        print_redacted(line if result.passed else f"{line}: {result.message}")
-    click.echo(f"{len(checked.results) - checked.failed_count} of {len(checked.results)} hold")
+        echo(line if result.passed else f"{line}: {result.message}")
+    echo(f"{len(checked.results) - checked.failed_count} of {len(checked.results)} hold")
 
 
 def _assertions_failed(checked: Any) -> bool:
@@ -328,7 +328,7 @@ def _list_workspaces(*, as_json: bool) -> int:
     if as_json:
         print_json({"workspaces": names})
     else:
-        click.echo("\n".join(names) or "no workspaces")
+        echo("\n".join(names) or "no workspaces")
     return 0
 
 
@@ -352,13 +352,13 @@ def _show_records(result: Any, given: Mapping[str, Any]) -> None:
         print_json(result)
     elif given["format"] == "summary":
         for name, value in result.items():
-            click.echo(f"{name}: {value}")
+            echo(f"{name}: {value}")
     else:
         for row in result["timeline"]:
             published = ", ".join(row["events"]) or "nothing published"
-            click.echo(f"{row['iteration']}. {row['hat']}: {published} ({row['duration_ms']} ms)")
+            echo(f"{row['iteration']}. {row['hat']}: {published} ({row['duration_ms']} ms)")
         if "message" in result:
-            click.echo(result["message"])
+            echo(result["message"])
 
 
 def _is_corrupt(result: Any) -> bool:
@@ -367,7 +367,7 @@ def _is_corrupt(result: Any) -> bool:
     records = cast("dict[str, Any]", result)
     faults: list[dict[str, Any]] = records.get("faults", [])
     for fault in faults:
-        click.echo(f"offbook: line {fault['line']}: {fault['why']}", err=True)
+        echo(f"offbook: line {fault['line']}: {fault['why']}", err=True)
     # A torn last line is what a crash leaves behind; any other fault is a corrupt session.
     return bool(faults) and not records.get("truncated_tail")
 
@@ -379,14 +379,14 @@ def _prepare_report(given: dict[str, Any]) -> str:
 
 def _show_report(result: Any, given: Mapping[str, Any]) -> None:
     if given.get("print_report"):
-        click.echo(Path(result.report_path).read_text(encoding="utf-8"), nl=False)
+        echo(Path(result.report_path).read_text(encoding="utf-8"), nl=False)
     else:
-        click.echo(result.report_path)
+        echo(result.report_path)
 
 
 def _is_empty(result: Any) -> bool:
     if not result.tests:
-        click.echo("offbook: nothing to report: assert something first", err=True)
+        echo("offbook: nothing to report: assert something first", err=True)
     return not result.tests
 
 
@@ -394,9 +394,9 @@ def _show_scores(result: Any, _: object) -> None:
     for score in result.evaluations:
         sign = "✓" if score.passed else "✗"
         points = score.error if score.score is None else f"{score.score} of {score.max_score}"
-        click.echo(f"{sign} {score.criterion} {score.target}: {points}")
+        echo(f"{sign} {score.criterion} {score.target}: {points}")
         for line in score.reasoning.splitlines():
-            click.echo(f"    {line}")
+            echo(f"    {line}")
 
 
 def _scores_failed(result: Any) -> bool:
@@ -412,7 +412,7 @@ def _prepare_redactions(given: dict[str, Any]) -> str:
 
 def _show_snapshot(result: Any, _: object) -> None:
     size = f"{counted(result.file_count, 'file')}, {counted(result.total_bytes, 'byte')}"
-    click.echo(f"{result.snapshot_id}: {size}")
+    echo(f"{result.snapshot_id}: {size}")
 
 
 def _prepare_diff(given: dict[str, Any]) -> str:
@@ -643,11 +643,11 @@ def clean_up_workspaces(
         if as_json:
             print_json({"removed": names})
         else:
-            click.echo("\n".join(f"removed {name}" for name in names) or "no stale workspaces")
+            echo("\n".join(f"removed {name}" for name in names) or "no stale workspaces")
     for workspace_id in workspace_ids:
         result = find_tool("cleanup")(workspace_id, preserve_session=preserve_session)
         if as_json:
             print_json(result)
         else:
             kept = ", ".join(result.preserved_files)
-            click.echo(f"removed {workspace_id}{f', except {kept}' if kept else ''}")
+            echo(f"removed {workspace_id}{f', except {kept}' if kept else ''}")

@@ -131,7 +131,7 @@ class Commands(click.Group):
                 number = received[0] if received else getattr(error, "number", signal.SIGINT)
                 named = "" if number == signal.SIGINT else f" by {signal_name(number)}"
                 with contextlib.suppress(OSError):  # the terminal may be closed
-                    click.echo(f"offbook: interrupted{named}", err=True)
+                    _print_error(f"offbook: interrupted{named}")
                 return SIGNALLED + number
             raise
         finally:
@@ -151,7 +151,9 @@ def _find_pending() -> list[str]:
 
 def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click calls it so
     if wanted:
-        click.echo(f"offbook {VERSION}")
+        from offbook.cli_options import echo
+
+        echo(f"offbook {VERSION}")
         ctx.exit()
 
 
@@ -183,13 +185,19 @@ def _run(args: Sequence[str] | None) -> int:
     except click.ClickException as error:
         error.show()
         if isinstance(error, click.NoSuchOption) and _runs_command(error.ctx):
-            click.echo("Write -- before the command to run.", err=True)
+            _print_error("Write -- before the command to run.")
         code = error.exit_code
     except Exception as error:
         code = _explain(error)
         if code is None:
             raise
     return code
+
+
+def _print_error(text: str) -> None:
+    from offbook.cli_options import echo  # late: most commands end without an error
+
+    echo(text, err=True)
 
 
 def _narrow_columns() -> int:
@@ -220,13 +228,13 @@ def _explain(error: Exception) -> int | None:
                 fill(line, columns, break_long_words=False, break_on_hyphens=False)
                 for line in text.splitlines()
             )
-        click.echo(text, err=True)
+        _print_error(text)
         return FAILED if isinstance(error, (RunError, ModelError)) else MISUSED
     if not isinstance(error, OSError):
         return None
     # A disk that is full, a folder that may not be written.
     where = f"{error.filename}: " if error.filename else ""
-    click.echo(f"offbook: {where}{error.strerror or error}", err=True)
+    _print_error(f"offbook: {where}{error.strerror or error}")
     if error.errno == errno.ENOSPC:
-        click.echo("free some disk space, then run the command again", err=True)
+        _print_error("free some disk space, then run the command again")
     return MISUSED if isinstance(error, (IsADirectoryError, NotADirectoryError)) else FAILED

@@ -26,7 +26,6 @@ from offbook.cli_options import (
     json_option,
     preset_option,
     print_json,
-    print_redacted,
     read_redactions,
     redact_option,
     use_colour,
@@ -177,7 +176,7 @@ def compare(
     if as_json:
         print_json(comparison)
     else:
-        print_redacted("\n".join(render_comparison(comparison)))
+        echo("\n".join(render_comparison(comparison)))
     return int(not comparison.same)
 
 
@@ -189,7 +188,7 @@ def _compare_tapes(before: Path, after: Path, *, as_json: bool) -> int:
     if as_json:
         print_json(parting)
     else:
-        print_redacted("\n".join(parting.lines(before, after)))
+        echo("\n".join(parting.lines(before, after)))
     return int(not parting.same)
 
 
