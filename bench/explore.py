@@ -1,14 +1,13 @@
 """Behaviours of a generated model: how many a second, and what they cost in frameworks.
 
-Budgets: at least 600 behaviours a second of CPU for a session with two tools of its own. In
-pydantic-ai, LangGraph and OpenAI Agents a behaviour takes at most 1.5 times the CPU of the same
-moves played by a fake model of the framework itself, measured in turns. Both make a new agent for
-each behaviour. The first budget is absolute: on a busy machine it says little. It was set when a
-behaviour had one prompt; the next line has the rate of such behaviours.
+Budgets: at least 800 behaviours a second for a session with two tools of its own, with a process on
+each of two processors. It is absolute, a time on the clock, so on a busy machine it says nothing;
+the next lines have the rate for a second of CPU, with all behaviours and with those of one prompt.
 
-A fake model replaces the client of the SDK too, which Offbook leaves in place. So the same
-responses are also measured without Offbook, from a transport below that client: the ratio to it
-is what Offbook adds.
+In pydantic-ai, LangGraph and OpenAI Agents a behaviour takes at most 1.3 times the CPU of the
+client of the SDK with the same responses and without Offbook, from a transport below that client,
+measured in turns. Both make a new agent for each behaviour. A fake model of the framework is shown
+too: it replaces that client, which Offbook leaves in place.
 """
 
 from __future__ import annotations
@@ -63,8 +62,9 @@ os.environ["OPENAI_AGENTS_DISABLE_TRACING"] = "1"
 os.environ["OPENAI_API_KEY"] = "none"
 logging.disable()  # OpenAI Agents logs each error of a tool
 PROMPT = "Refund order 7"
-LEAST, MOST = 600, 1.5
+LEAST, MOST = 800, 1.3
 SESSION_RUNS, RUNS, ROUNDS = 300, 20, 3
+PARALLEL_RUNS, PROCESSES = 1000, 2
 NUMBER = {"type": "object", "properties": {"number": {"type": "integer"}}, "required": ["number"]}
 Moves = tuple[Move, ...]
 
@@ -98,6 +98,16 @@ def make_session() -> Any:
     """Return a session with two tools beside the built-in ones, which are mocked."""
     mocks: dict[str, str] = dict.fromkeys(("bash", "edit", "read", "write"), "ok")
     return session(extensions=[extension], mock_tools=mocks)
+
+
+def behaviours_on_the_clock() -> float:
+    """Return the most behaviours that one second had in a round, in two processes."""
+    rates: list[float] = []
+    for _ in range(ROUNDS):
+        start = time.perf_counter()
+        explore(make_session, PROMPT, runs=PARALLEL_RUNS, jobs=PROCESSES)
+        rates.append(PARALLEL_RUNS / (time.perf_counter() - start))
+    return max(rates)
 
 
 def behaviours_a_second() -> float:
@@ -374,13 +384,15 @@ def cost_of_all(behaviours: list[Callable[[], Any]]) -> float:
 def main() -> int:
     """Measure, print, and return 1 if a budget is exceeded."""
     rate = behaviours_a_second()
+    clock = behaviours_on_the_clock()
     each, prompts = size_of_a_behaviour()
     floor = floor_of_a_behaviour(each)
     figure = (
         f"{rate:.0f} a second of CPU; the {each:.1f} requests of a behaviour alone,"
         f" in an open session, allow {1 / floor:.0f}"
     )
-    lines = [("session with two tools", figure, rate >= LEAST)]
+    name = f"session, {PROCESSES} processes"
+    lines = [(name, f"{clock:.0f} a second", clock >= LEAST), ("  of one processor", figure, True)]
     with one_prompt():
         rate, (requests, _) = behaviours_a_second(), size_of_a_behaviour()
     figure = f"{rate:.0f} a second of CPU, {requests:.1f} requests; above, {prompts:.2f} prompts"
@@ -405,10 +417,10 @@ def main() -> int:
         requests = sum(len(responses) for _, responses in played) / RUNS
         figure = (
             f"{ours:.1f} ms, its fake model {fake:.1f} ms, {requests:.1f} requests;"
-            f" {ours / client:.2f} x its client with canned responses, {client:.1f} ms,"
+            f" its client with canned responses {client:.1f} ms,"
             f" {least:.1f} ms with known conversions skipped"
         )
-        lines.append((f"{name}: {ours / fake:.2f} x", figure, ours / fake <= MOST))
+        lines.append((f"{name}: {ours / client:.2f} x", figure, ours / client <= MOST))
     for name, value, holds in lines:
         print(f"{name:28} {value:145} {'ok' if holds else 'OVER BUDGET'}")
     return 0 if all(holds for *_, holds in lines) else 1
