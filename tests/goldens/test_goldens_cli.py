@@ -479,3 +479,31 @@ def test_a_golden_with_a_secret_is_printed_without_it(project: Path, golden: Run
     for words in (("check", "--foreign"), ("show", "till/open-drawer")):
         _, output = golden(*words)
         assert ("[API_KEY]" in output, key in output, "\x1b" in output) == (True, False, False)
+
+
+def test_check_prints_its_result_as_json(project: Path, golden: RunGolden):
+    code, output = golden("check", "--json")
+    assert code == 0
+    found = msgspec.json.decode(output)
+    assert found == {"replayed": ["till/open-drawer"], "problems": [], "origin_not_checked": []}
+    path = project / GOLDEN
+    path.write_text(path.read_text().replace('"coins":3', '"coins":4'))
+    code, output = golden("check", "--json")
+    (problem, *_) = msgspec.json.decode(output)["problems"]
+    assert (code, "expected 4, got 3" in problem) == (1, True)
+
+
+def test_check_of_live_scenarios_prints_their_states_as_json(project: Path, golden: RunGolden):
+    code, output = golden("check", "--live", "--json")
+    (scenario,) = msgspec.json.decode(output)["scenarios"]
+    assert (code, scenario["name"], scenario["state"]) == (0, "till/open-drawer", "passed")
+
+
+def test_spec_prints_each_requirement_with_its_state_as_json(project: Path, golden: RunGolden):
+    code, output = golden("spec", "--json")
+    (requirement, *_) = msgspec.json.decode(output)["requirements"]
+    assert (code, requirement["component"], requirement["state"]) == (
+        0,
+        "till",
+        "did not run since its file changed",
+    )

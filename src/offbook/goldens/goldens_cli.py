@@ -266,15 +266,18 @@ def promote_command(project: Project, name: str, *, replace: bool) -> None:
 @click.option(
     "--foreign", is_flag=True, help="Skip the origin checks, for fixtures not recorded here."
 )
+@json_option
 @click.pass_obj
-def check_command(project: Project, names: tuple[str, ...], *, live: bool, foreign: bool) -> int:
+def check_command(
+    project: Project, names: tuple[str, ...], *, live: bool, foreign: bool, as_json: bool
+) -> int:
     """Replay goldens, all or the named ones, and check their origin.
 
     With --live, run the scenarios of live scripts for real, and compare with the goldens.
     """
     refuse_together(live=live, foreign=foreign)
     if live:
-        return _check_live(project, names)
+        return _check_live(project, names, as_json=as_json)
     store = project.fixtures
     paths = [store.find("golden", name) for name in names] or store.paths()
     misplaced = [] if names else store.misplaced()
@@ -283,19 +286,24 @@ def check_command(project: Project, names: tuple[str, ...], *, live: bool, forei
     replays = asyncio.run(replay_all(scenarios, project.registry.find))
     problems = [replay.render() for replay in replays if not replay.ok]
     problems += map(str, [*unreadable, *misplaced])
+    unknown: list[str] = []
     if not foreign:
         for path in dict.fromkeys(each.path for each in scenarios):
             problems += map(str, find_problems(store, path, project.registry))
-        unknown = [each for each in scenarios if is_foreign(each, project.registry)]
-        if unknown:
-            echo(f"origin not checked, not recorded by Offbook: {len(unknown)}")
+        unknown = [each.name for each in scenarios if is_foreign(each, project.registry)]
+    if as_json:
+        replayed = [each.name for each in scenarios]
+        print_json({"replayed": replayed, "problems": problems, "origin_not_checked": unknown})
+        return int(bool(problems) or not scenarios)
+    if unknown:
+        echo(f"origin not checked, not recorded by Offbook: {len(unknown)}")
     for problem in problems:
         echo(problem)
     echo(f"{counted(len(scenarios), 'scenario')} replayed, {counted(len(problems), 'problem')}")
     return int(bool(problems) or not scenarios)
 
 
-def _check_live(project: Project, components: tuple[str, ...]) -> int:
+def _check_live(project: Project, components: tuple[str, ...], *, as_json: bool) -> int:
     known = project.registry.script_names()
     for name in components:
         require_known("no live script of", name, known)
@@ -306,7 +314,8 @@ def _check_live(project: Project, components: tuple[str, ...]) -> int:
     ]
     stored = SpecResults.read(project.root)
     for result in results:
-        echo(result.render())
+        if not as_json:
+            echo(result.render())
         component, _, name = result.name.partition("/")
         script = project.relative(project.registry.script_path(component))
         stored.add(script, name, SpecResult(result.state))
@@ -315,7 +324,10 @@ def _check_live(project: Project, components: tuple[str, ...]) -> int:
     except OSError as error:
         echo(f"the results are not stored: {error}", err=True)
     counts = Counter(result.state for result in results)
-    echo(", ".join(f"{counts[state]} {state}" for state in ("passed", "failed", "skipped")))
+    if as_json:
+        print_json({"scenarios": [result._asdict() for result in results]})
+    else:
+        echo(", ".join(f"{counts[state]} {state}" for state in ("passed", "failed", "skipped")))
     # skipped scenarios are not a success: without credentials the command would always pass
     if not counts["passed"] and not counts["failed"]:
         echo("no scenario ran", err=True)
@@ -328,10 +340,14 @@ def _check_live(project: Project, components: tuple[str, ...]) -> int:
 @click.option(
     "--table", is_flag=True, help="Print every requirement with its fixture, test and state."
 )
+@json_option
 @click.pass_obj
-def spec_command(project: Project, *, component: str | None, ran: bool, table: bool) -> int:
+def spec_command(
+    project: Project, *, component: str | None, ran: bool, table: bool, as_json: bool
+) -> int:
     """Check that the files and tests of all specs exist and that all goldens replay."""
     refuse_together(new=component, ran=ran, table=table)
+    refuse_together(json=as_json, new=component, table=table)
     if component is not None:
         _write_spec(project, component)
         return 0
@@ -348,9 +364,24 @@ def spec_command(project: Project, *, component: str | None, ran: bool, table: b
     if ran:
         require_some(results, "no test results", where=project.root, hint="run pytest first")
         problems += check_completeness(project, results)
-    for problem in problems:
-        echo(str(problem).replace(f"{project.root}/", ""))
-    for text in list_unchecked(project, results) if ran else ():
+    texts = [str(problem).replace(f"{project.root}/", "") for problem in problems]
+    unchecked = [*list_unchecked(project, results)] if ran else []
+    if as_json:
+        requirements = [
+            {
+                "component": row.spec.component,
+                "id": row.requirement.id,
+                "fixture": row.requirement.value("Fixture"),
+                "test": row.requirement.value("Test Name"),
+                "state": row.state,
+            }
+            for row in tabulate(project, results)
+        ]
+        print_json({"requirements": requirements, "problems": texts, "not_checked": unchecked})
+        return int(bool(problems))
+    for text in texts:
+        echo(text)
+    for text in unchecked:
         echo(f"not checked: {text}")
     counts = {"spec": paths, "requirement": tabulate(project, results), "problem": problems}
     echo(", ".join(counted(len(items), noun) for noun, items in counts.items()))
