@@ -162,6 +162,10 @@ WRONG_EVENTS: list[tuple[list[dict[str, Any]], str]] = [
     ([{"type": "ACTIVITY_SNAPSHOT"}], "ACTIVITY_SNAPSHOT must have a text as activityType"),
     ([{"type": "CUSTOM"}], "CUSTOM must have a text as name"),
     ([{"type": "THINKING_TEXT_MESSAGE_CONTENT", "delta": "Hm."}], "which is not open"),
+    (
+        [{"type": "RUN_FINISHED", "threadId": {"id": 1}, "runId": ["r"]}],
+        r"RUN_FINISHED of another threadId: \{'id': 1\}",
+    ),
 ]
 
 
