@@ -659,6 +659,19 @@ def test_a_masked_line_of_json_has_the_same_shape(value: Any):
     assert hide_lines(raw + b"\n") == hidden + b"\n"
 
 
+LINE_PARTS = st.sampled_from(
+    ["password: hunter2Xy9!", "password:\xa0hunter2Xy9!", "a\xa0b", "\r", " "]
+)
+
+
+@given(st.lists(st.lists(LINE_PARTS, max_size=4).map("".join), min_size=1, max_size=4))
+@example(["\rpassword:\xa0hunter2Xy9! password: hunter2Xy9!"])
+def test_lines_are_masked_as_each_of_them_is(lines: list[str]):
+    raw = [line.encode() for line in lines]
+    hidden = [hide_bytes(line) for line in raw]
+    assert hide_lines(b"\n".join([*raw, b""])) == b"\n".join([*hidden, b""])
+
+
 PEM = "-----BEGIN PRIVATE KEY-----\nMIIab{}"
 SECRETS = st.sampled_from([*KEYS.values(), *(n.format(LETTERS) for n in NAMED.values()), PEM])
 

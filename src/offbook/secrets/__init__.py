@@ -251,14 +251,19 @@ def hide_lines(text: bytes, known: Iterable[bytes] = ()) -> bytes:
                 lines.setdefault(at, []).extend(found)
     if _has_escapes(text):
         at = 0
-        for line in text.splitlines(keepends=True):
+        for line in text[:-1].split(b"\n"):  # not `splitlines`: a \r ends no line here
             if found := _find_escaped_spans(line):
                 lines.setdefault(at, []).extend(found)
-            at += len(line)
-    for at in sorted(lines, reverse=True):  # from the last: the places before it stay
+            at += len(line) + 1
+    if not lines:
+        return text
+    parts: list[bytes] = []
+    position = 0
+    for at in sorted(lines):
         last = text.index(b"\n", at)
-        text = text[:at] + _mask(text[at:last], lines[at]) + text[last:]
-    return text
+        parts += (text[position:at], _mask(text[at:last], lines[at]))
+        position = last
+    return b"".join((*parts, text[position:]))
 
 
 # A verdict in a trace: `pass` is also a name of secrets, but no rule matches here.
