@@ -440,13 +440,19 @@ async def test_a_header_is_read_when_the_table_of_names_is_full(monkeypatch: pyt
     assert server.requests[0].headers["x-name-seen-once"] == "7"
 
 
+H2C = ("connection: upgrade", "upgrade: h2c")
+FOREIGN = post("http://localhost/", b"", "sec-fetch-site: cross-site")
+
+
 @pytest.mark.parametrize(
     "sent, status",
     [
         (post("http://localhost/", b"x" * 1001), b"413"),
         (post(f"http://localhost/{'x' * 70_000}", b"", "x-more: y"), b"431"),
+        (post(f"http://localhost/{'x' * 70_000}", b"", *H2C), b"431"),
+        (FOREIGN + post("http://localhost/", b"", method="CONNECT"), b"403"),
     ],
-    ids=["a long body", "more headers"],
+    ids=["a long body", "more headers", "an upgrade", "a CONNECT"],
 )
 async def test_what_follows_a_rejected_head_is_ignored(sent: bytes, status: bytes):
     server, connection, wire = open_wire(always(HttpResponse()))
