@@ -23,6 +23,7 @@ REQUEST = ("model.request", {"model": "gpt-5-mini"})
 REPLY = ("model.reply", {"usage": {"input": 1_000_000, "output": 1_000_000}})
 UNPRICED = ("model.request", {"model": "m"})
 UNCOUNTED: tuple[str, dict[str, Any]] = ("model.reply", {})
+SIDE = ("model.reply", {"role": "auxiliary (opencode title)", "model": "m"})
 COST = ("_meta.iteration", {"cost_usd": 0.5})
 
 
@@ -38,6 +39,7 @@ COST = ("_meta.iteration", {"cost_usd": 0.5})
         ([UNPRICED, REPLY, COST], Spending(1, 2_000_000, 0.5, unpriced={"m": 0})),
         ([COST, UNPRICED, REPLY], Spending(1, 2_000_000, 0.5)),
         ([REQUEST, UNCOUNTED], Spending(1, uncounted=1, unpriced={"gpt-5-mini": 1})),
+        ([REQUEST, SIDE, REQUEST, REPLY], Spending(2, 2_000_000, 2.25)),
     ],
 )
 def test_requests_tokens_and_costs_are_added_up(events: list[Any], expected: Spending):

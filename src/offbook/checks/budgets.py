@@ -15,7 +15,7 @@ import msgspec
 
 from offbook.checks.assertion import Check
 from offbook.checks.context import TotalCost
-from offbook.exchange.model import Usage
+from offbook.exchange.model import SIDE_REPLY, Usage
 from offbook.exchange.providers import cost_of, find_price
 from offbook.trace.events import (
     PROCESS_OUTPUT,
@@ -119,7 +119,8 @@ class SpendingReader:
             self._model = data.get("model") or self._model
             self._add(Spending(requests=1))
         elif event.event == REPLY:
-            self._add_reply(data.get("usage"), data.get("model") or self._model)
+            if not str(data.get("role", "")).startswith(SIDE_REPLY):
+                self._add_reply(data.get("usage"), data.get("model") or self._model)
         else:
             recorded = TotalCost()
             recorded.on_event(event)

@@ -21,7 +21,7 @@ import msgspec
 from offbook.determinism.run_context import stable_id
 from offbook.errors import ScriptUnfinished, UsageError
 from offbook.exchange.messages import Image, RawBlock, Text, Thinking, ToolCall, ToolResult
-from offbook.exchange.model import Reply
+from offbook.exchange.model import SIDE_REPLY, Reply
 from offbook.secrets import word_finder
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ def answer_prewarm(request: Request) -> Reply | None:
     """Return an empty reply if the client only warms up (`generate: false`), else None."""
     if request.metadata.get("generate") is not False:
         return None
-    return Reply(model=request.model, role="auxiliary (prewarm)")
+    return Reply(model=request.model, role=f"{SIDE_REPLY}prewarm)")
 
 
 def answer_side_request(request: Request) -> Reply | None:
@@ -206,7 +206,7 @@ def answer_side_request(request: Request) -> Reply | None:
     for entry in SIDE_REQUESTS if user_agent.startswith(_USER_AGENTS) else _ANY_AGENT:
         if entry.matches(request):
             blocks = (Text(entry.answer),)
-            return Reply(blocks, model=request.model, role=f"auxiliary ({entry.name})")
+            return Reply(blocks, model=request.model, role=f"{SIDE_REPLY}{entry.name})")
     return None
 
 
