@@ -59,7 +59,12 @@ def test_a_limit_has_three_outcomes(spent: Spending, status: str):
     "limits, events, status, message",
     [
         ({"cost_usd": 3}, [REQUEST, REPLY], "pass", ""),
-        ({"cost_usd": 3}, [REQUEST, REPLY, UNPRICED, REPLY], "no_data", "no price is known of m"),
+        (
+            {"cost_usd": 3},
+            [REQUEST, REPLY, UNPRICED, REPLY],
+            "no_data",
+            "no price or no tokens are known of m",
+        ),
         ({"cost_usd": 2}, [REQUEST, REPLY, UNPRICED, REPLY], "fail", "exceeds the maximum 2"),
         ({"cost_usd": 3}, [REQUEST, REPLY, UNPRICED, REPLY, COST], "pass", ""),
         ({"cost_usd": 3}, [REQUEST, REPLY, REQUEST, UNCOUNTED], "no_data", "gpt-5-mini"),

@@ -48,7 +48,11 @@ def run(
         ("requests=1", 1, "requests 2 exceeds the maximum 1"),
         ("tokens=1", 1, "tokens * exceeds the maximum 1"),
         ("seconds=0", 1, "seconds * exceeds the maximum 0"),
-        ("cost_usd=1", 1, "no data: no cost was recorded, and no price is known of *"),
+        (
+            "cost_usd=1",
+            1,
+            "no data: no cost was recorded, and no price or no tokens are known of *",
+        ),
     ],
 )
 def test_a_test_over_its_budget_fails(

@@ -63,7 +63,8 @@ class Spending(msgspec.Struct):
             return f"replies without a number of tokens: {self.uncounted}"
         unpriced = [name for name, count in self.unpriced.items() if count]
         if field == "cost_usd" and unpriced:
-            return f"no cost was recorded, and no price is known of {', '.join(sorted(unpriced))}"
+            names = ", ".join(sorted(unpriced))
+            return f"no cost was recorded, and no price or no tokens are known of {names}"
         return ""
 
 
