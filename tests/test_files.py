@@ -12,6 +12,7 @@ import pytest
 
 from offbook.errors import FormatError, UsageError
 from offbook.files import (
+    UMASK_LOCK,
     copy_atomic,
     import_object,
     parse_json,
@@ -114,6 +115,18 @@ def test_a_new_file_has_the_permissions_of_the_umask(tmp_path: Path, umask: int,
     finally:
         os.umask(before)
     assert (tmp_path / "report.json").stat().st_mode & 0o777 == mode
+
+
+def test_one_thread_at_a_time_reads_the_umask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    locked: list[bool] = []
+
+    def umask(_: int) -> int:
+        locked.append(UMASK_LOCK.locked())
+        return 0o022
+
+    monkeypatch.setattr(os, "umask", umask)
+    write_atomic(tmp_path / "report.json", "{}")
+    assert locked == [True, True]
 
 
 def test_a_copy_has_the_content_and_the_permissions_of_its_source(tmp_path: Path):

@@ -24,6 +24,7 @@ from functools import cache
 from importlib import import_module
 from io import StringIO
 from pathlib import Path
+from threading import Lock
 from types import CodeType, ModuleType
 from typing import (
     Any,
@@ -475,6 +476,8 @@ def _compile_source(source: bytes, path: str) -> CodeType:
 
 # --- writing
 
+UMASK_LOCK = Lock()
+
 
 def write_atomic(path: Path, data: str | bytes, *, mode: int = 0o644, durable: bool = True) -> None:
     """Write a file so that readers see the old or the new content, never a part of it.
@@ -485,7 +488,8 @@ def write_atomic(path: Path, data: str | bytes, *, mode: int = 0o644, durable: b
     try:
         allowed = stat.S_IMODE(path.stat().st_mode)
     except OSError:
-        os.umask(umask := os.umask(0o077))  # the only way to read it
+        with UMASK_LOCK:  # another thread would read the mask that this one sets
+            os.umask(umask := os.umask(0o077))  # the only way to read it
         allowed = ~umask
     with _replacement(path, mode & allowed) as file:
         file.write(data.encode() if isinstance(data, str) else data)
