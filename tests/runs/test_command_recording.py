@@ -13,9 +13,12 @@ import pytest
 
 from offbook.errors import ModelError, UsageError
 from offbook.exchange import Reply, Request
+from offbook.exchange.dialects.provider_responses import interrupted_stream
 from offbook.runs import MAX_OUTPUT, CommandResult, drive, record_command
+from offbook.runs.commands import record_mocks
 from offbook.sources import PROVIDERS, Live
 from offbook.sources.cassette import Cassette, Recording, load_cassette
+from offbook.sources.mocks import MockRecording
 from offbook.sources.server import Server
 from tests.sources.cassette.conversations import Counting, answer, ask
 
@@ -58,6 +61,18 @@ def test_a_command_without_requests_leaves_no_cassette(tmp_path: Path, command: 
     with pytest.raises(UsageError, match=r"made no request|command not found"):
         run(command, record_command, Recording(Counting(), cassette), tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("record", [record_command, record_mocks])
+def test_a_command_without_a_complete_reply_changes_no_file(tmp_path: Path, record: Any):
+    path = tmp_path / "one"
+    path.write_text("recorded before")
+    kind: Any = Recording if record is record_command else MockRecording
+    recording = kind(Counting(interrupted_stream()), path, replace=True)
+    command = [sys.executable, "-c", f"try:\n  exec({ASKING!r})\nexcept OSError: pass"]
+    with pytest.raises(UsageError, match="before the reply was complete, so nothing was recorded"):
+        record(recording, command, echo=False, environment=dict(os.environ), deadline=300)
+    assert path.read_text() == "recorded before"
 
 
 async def test_an_error_of_the_provider_is_recorded(tmp_path: Path):

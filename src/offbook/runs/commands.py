@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 DEADLINE = 600.0
 MAX_OUTPUT = 64 * 1024
 ANY_EXIT_CODE = range(-64, 256)
+INCOMPLETE_REPLY = "the stream of the model ended before the reply was complete"
 
 
 class CommandOptions(TypedDict, total=False):
@@ -321,11 +322,11 @@ def record_command(
             "output": result.output,
             "duration_ms": result.duration_ms,
         }
-        if result.ok and not recording.interrupted:
+        if result.ok:
             summary = recording.summary()
-            _require_requests(summary.interactions + summary.replayed, recording.path)
+            _require_replies(summary.interactions + summary.replayed, recording)
     except UsageError:
-        # No request was made: an existing cassette stays as it is.
+        # There is no reply: an existing cassette stays as it is.
         recording.discard()
         raise
     except BaseException:
@@ -340,17 +341,18 @@ def record_mocks(recording: MockRecording, command: Sequence[str], **options: An
     """Run a command and record the responses of its model as mocks."""
     result = run_command(recording, command, codes=ANY_EXIT_CODE, **options)
     if result.ok:
-        _require_requests(len(recording.lines), recording.path)
+        _require_replies(len(recording.lines), recording)
     return result
 
 
-def _require_requests(count: int, path: Path) -> None:
-    if not count:
-        raise UsageError(
-            "the command made no request to a model, so nothing was recorded",
-            where=str(path),
-            hint="it must read the address of the model from OPENAI_BASE_URL or a similar variable",
-        )
+def _require_replies(count: int, recording: Recording | MockRecording) -> None:
+    if count:
+        return
+    what = "the command made no request to a model"
+    hint = "it must read the address of the model from OPENAI_BASE_URL or a similar variable"
+    if recording.interrupted:
+        what, hint = INCOMPLETE_REPLY, "run the command again"
+    raise UsageError(f"{what}, so nothing was recorded", where=str(recording.path), hint=hint)
 
 
 def describe_faults(events: Iterable[Event], plan: Faults) -> list[str]:

@@ -124,7 +124,7 @@ async def test_an_interrupted_stream_does_not_replace_an_interaction(tmp_path: P
     before = path.read_bytes()
     with Rerecording(path, 1, Counting(interrupted_stream())) as source:
         assert "the stream ended" in await answer(source, ask("one"))
-    assert not source.recorded
+    assert (source.recorded, source.interrupted) == (False, True)
     assert path.read_bytes() == before
 
 

@@ -443,7 +443,7 @@ class Rerecording:
         self._live = live
         self._replay = Cassette(file, strict=False)
         self._temporary = cassette.with_name(f".{cassette.name}.rerecorded")
-        self.recorded = False
+        self.recorded = self.interrupted = False
         self.outdated = file.continuations(file.entries[number - 1])
 
     async def reply(self, request: Request, /) -> Reply:
@@ -465,7 +465,8 @@ class Rerecording:
             try:
                 return await recording.reply(request)
             finally:
-                self.recorded = not recording.interrupted
+                self.interrupted = recording.interrupted
+                self.recorded = not self.interrupted
 
     def __enter__(self) -> Self:
         return self

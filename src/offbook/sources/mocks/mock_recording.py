@@ -34,6 +34,7 @@ class MockRecording:
     def __init__(self, source: ModelSource, path: Path | str, *, replace: bool = False) -> None:
         self.path = Path(path)
         self.lines: list[dict[str, Any]] = []
+        self.interrupted = False  # a stream ended too early
         self.relays = can_relay(source)
         self._source = source
         self._awaited: dict[str, dict[str, Any]] = {}  # recorded calls without a result, by id
@@ -53,7 +54,9 @@ class MockRecording:
         try:
             reply = await self._source.reply(request)
         except ModelError as error:
-            if not error.interrupted:  # an exchange without an end is not recorded
+            if error.interrupted:  # an exchange without an end is not recorded
+                self.interrupted = True
+            else:
                 self._record(render_error_line(error))
             raise
         line = render_reply_line(reply, ids=True)

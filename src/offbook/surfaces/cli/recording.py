@@ -229,7 +229,7 @@ def _record_again(
     live: Live, file: Path, command: tuple[str, ...], number: int, **options: Any
 ) -> int:
     """Replay a cassette except for one interaction, which is recorded again."""
-    from offbook.runs.commands import ANY_EXIT_CODE, run_command
+    from offbook.runs.commands import ANY_EXIT_CODE, INCOMPLETE_REPLY, run_command
     from offbook.sources.cassette.mismatch import format_numbers
     from offbook.sources.cassette.recording import Rerecording
 
@@ -238,7 +238,9 @@ def _record_again(
         result.raise_failure()  # in the block: the cassette stays as it is
     if not rerecording.recorded:
         raise UsageError(
-            f"the command never reached interaction {number}",
+            INCOMPLETE_REPLY
+            if rerecording.interrupted
+            else f"the command never reached interaction {number}",
             where=str(file),
             hint="the cassette is unchanged",
         )
