@@ -162,6 +162,15 @@ def test_an_unreadable_response_is_counted_and_is_no_error_of_the_provider(
     assert sum(skipped.values()) == 1
 
 
+@pytest.mark.parametrize("text", ["e", "\u00e9"])
+def test_a_body_that_is_no_base64_is_unreadable(tmp_path: Path, text: str):
+    interaction, *_ = read_interactions()
+    interaction["response"]["body"] = {"base64_string": text}
+    path = write_json(tmp_path / "vcr.json", interaction)
+    with pytest.raises(FormatError, match=r"unreadable response \(invalid base64"):
+        read_trace(path)
+
+
 def test_an_error_in_a_stream_is_one_of_the_provider(tmp_path: Path):
     sent = {"model": "c", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
     interaction = post("https://api.anthropic.com/v1/messages", {**sent, "stream": True}, {})

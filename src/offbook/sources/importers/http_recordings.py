@@ -10,7 +10,6 @@ server sent them: `!!binary` in YAML, and a name with `base64_` in JSON.
 
 from __future__ import annotations
 
-import binascii
 import json
 import re
 import zlib
@@ -223,7 +222,7 @@ def _read_body(recorded: Fields, headers: dict[str, str]) -> bytes:
 def _decode_body(text: str, encodings: str) -> bytes:
     try:
         body = b64decode(text)
-    except binascii.Error as error:
+    except ValueError as error:  # also of a text that is not ASCII
         raise FormatError("invalid base64") from error
     for encoding in reversed(encodings.lower().split(",")):
         match encoding.strip():
