@@ -488,7 +488,7 @@ def write_atomic(path: Path, data: str | bytes, *, mode: int = 0o644, durable: b
     try:
         allowed = stat.S_IMODE(path.stat().st_mode)
     except OSError:
-        with UMASK_LOCK:  # another thread would read the mask that this one sets
+        with UMASK_LOCK:  # another thread would read 0o077
             os.umask(umask := os.umask(0o077))  # the only way to read it
         allowed = ~umask
     with _replacement(path, mode & allowed) as file:

@@ -130,7 +130,7 @@ REFUSED_CALLS = "refused_calls"  # in the metadata: the calls that the framework
 DETAILS_OF_CALLS = "details_of_calls"  # likewise: what a tool returned besides its content
 AGENT_KEY = "agent"  # in the metadata: the name of the agent that sent the request
 
-SIDE_REPLY = "auxiliary ("  # how the role of a fixed reply begins, which no model made
+SIDE_REPLY = "auxiliary ("  # the role of a fixed reply begins so
 
 # smolagents sends its calls and results as texts; a message with calls begins so.
 TEXT_CALLS = "Calling tools:\n"

@@ -251,7 +251,7 @@ def hide_lines(text: bytes, known: Iterable[bytes] = ()) -> bytes:
                 lines.setdefault(at, []).extend(found)
     if _has_escapes(text):
         at = 0
-        for line in text[:-1].split(b"\n"):  # not `splitlines`: a \r ends no line here
+        for line in text[:-1].split(b"\n"):  # a \r ends no line
             if found := _find_escaped_spans(line):
                 lines.setdefault(at, []).extend(found)
             at += len(line) + 1

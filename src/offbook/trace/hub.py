@@ -255,11 +255,11 @@ class Hub:
 
     def emit_data(self, data: EventData | Verdict) -> None:
         """Emit one of Offbook's own events."""
-        if not self._subscriptions:  # as of a server without a trace
+        name = data.event_name
+        if not self._subscriptions or self._routes.get(name) == ():  # nothing listens
             with self._lock:
                 self.seq += 1
             return
-        name = data.event_name
         if self._holder == get_ident():
             context = current_context(self, self._base) if context_scopes.get() else self._base
             with self._lock:
@@ -269,11 +269,7 @@ class Hub:
         writer = self._writer
         # Usually only the recorder listens: it encodes the data as they are.
         if writer is None or context_scopes.get() is not NO_SCOPES:
-            if self._routes.get(name) == ():  # no listener, as for a server without a trace
-                with self._lock:
-                    self.seq += 1
-            else:
-                self.emit(name, data.as_dict())
+            self.emit(name, data.as_dict())
             return
         with self._lock:
             if self._delivering or self._queue or self._holder:

@@ -410,7 +410,7 @@ class Connection(asyncio.Protocol):
     # ----------------------------------------------------------------- called by the parser
 
     def on_message_begin(self) -> None:
-        if self._parser is None:  # what follows a rejected request
+        if self._parser is None:  # a rejected request
             return
         self._reset_message()
         self._in_message = True
