@@ -145,6 +145,23 @@ async def test_an_interrupted_recording_keeps_its_interactions_and_is_marked(pat
     assert (await Cassette(file).reply(ask("one"))).text == "answer 1"
 
 
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_recording_that_ends_before_its_first_reply_replaces_no_cassette(
+    path: Path, *, killed: bool
+):
+    record_prompts(path, [("a", "one")])
+    before = path.read_bytes()
+    recording = Recording(Counting(), path, replace=True)
+    if killed:
+        close_locked(recording._journal.file)  # as if the process had died here
+    else:
+        recording.interrupted = True
+        recording.close({"command": "the metadata of the new one"})
+    assert len(load_cassette(path)) == 1
+    assert path.read_bytes() == before
+    assert list(path.parent.iterdir()) == [path]
+
+
 def test_a_price_table_computes_the_cost_of_a_reply():
     from offbook.exchange import Usage
     from offbook.sources.cassette import price_table

@@ -522,7 +522,7 @@ def _merge(path: Path, file: int, metadata: Mapping[str, Any], *, keep: bool = F
     lines = _parse_lines(b"".join(parts))
     last = lines[-1] if lines else None
     done = isinstance(last, JournalMerged) and raw and last.digest == CassetteFile(raw, path).digest
-    if lines and not done:
+    if lines and not done and not _replaces_by_nothing(raw, lines):
         raw = _merged_text(raw, lines, metadata, path)
         digest = CassetteFile(raw, path).digest  # also checks the text before it is written
         write_line(file, msgspec.json.encode(JournalMerged(digest)) + b"\n")
@@ -530,6 +530,12 @@ def _merge(path: Path, file: int, metadata: Mapping[str, Any], *, keep: bool = F
     if not keep:
         journal_path(path).unlink(missing_ok=True)
     return raw
+
+
+def _replaces_by_nothing(raw: bytes, lines: list[JournalLine]) -> bool:
+    """Return whether a recording that ended before its first reply would replace a cassette."""
+    fresh = any(isinstance(line, JournalOpening) and line.fresh for line in lines)
+    return bool(raw) and fresh and not any(isinstance(line, JournalInteraction) for line in lines)
 
 
 def _merged_text(
@@ -597,6 +603,8 @@ def load_cassette(path: Path, *, keep: bool = False) -> CassetteFile:
     except OSError:  # not writable for us: merge in memory only
         raw = read_cassette_bytes(path) if path.exists() else b""
         lines = _parse_lines(journal_path(path).read_bytes())
+        if _replaces_by_nothing(raw, lines):
+            return CassetteFile(raw, path)
         return CassetteFile(_merged_text(raw, lines, {"interrupted": True}, path), path)
     return open_cassette_file(path, keep=keep)
 

@@ -191,7 +191,9 @@ def record(  # noqa: PLR0913 - one for each option
         replayed = f", replayed {summary.replayed}" if append else ""
         echo(
             f"offbook: {state} {counted(summary.interactions, 'interaction')} in {file}{replayed} "
-            f"({summary.total_tokens} tokens, cost {cost})",
+            f"({summary.total_tokens} tokens, cost {cost})"
+            if summary.interactions or not replace
+            else f"offbook: nothing was recorded, {file} is unchanged",
             err=True,
         )
         if recording.unused:
