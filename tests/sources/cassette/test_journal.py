@@ -151,10 +151,10 @@ def test_a_recording_that_ends_before_its_first_reply_replaces_no_cassette(
 ):
     record_prompts(path, [("a", "one")])
     before = path.read_bytes()
-    recording = Recording(Counting(), path, replace=True)
     if killed:
-        close_locked(recording._journal.file)  # as if the process had died here
+        close_locked(Journal(path, CassetteTitle("refund.yaml"), fresh=True).file)
     else:
+        recording = Recording(Counting(), path, replace=True)
         recording.interrupted = True
         recording.close({"command": "the metadata of the new one"})
     assert len(load_cassette(path)) == 1
