@@ -1,6 +1,8 @@
 """A trace has each message once, and every request can be rebuilt from it."""
 
 import asyncio
+from collections.abc import Generator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 
 from offbook.errors import FormatError, ModelError
 from offbook.exchange import (
+    AnyBlock,
     History,
     Message,
     Reply,
@@ -298,3 +301,70 @@ def test_a_result_in_a_text_is_emitted_although_its_call_was_in_an_earlier_reque
     recorded.close()
     results = [event.data["call_id"] for event in events if event.event == "tool.result"]
     assert results == ["c1"]
+
+
+class Looking:
+    """Answers a prompt with its words, and calls a tool if it asks for one."""
+
+    def __init__(self) -> None:
+        self._blocks = cache(self._answer)
+
+    async def reply(self, request: Request, /) -> Reply:
+        return Reply(self._blocks(request.prompt))
+
+    def _answer(self, prompt: str) -> tuple[AnyBlock, ...]:
+        call = (ToolCall(f"call {prompt}", "look", {"at": prompt}),) if "look" in prompt else ()
+        return (Text(f"an answer to {prompt}"), *call)
+
+
+PROMPTS = ["please tell me", "look at this", "please tell me more"]
+asked = st.lists(
+    st.tuples(st.integers(0, 5), st.sampled_from(PROMPTS), st.sampled_from(["", "text", "result"])),
+    max_size=12,
+)
+
+
+@settings(max_examples=60)
+@given(asked, st.sampled_from([2, 1024]))
+def test_the_same_changes_are_found_where_nothing_listens(
+    asked: list[tuple[int, str, str]], open_at_once: int
+):
+    def requests() -> Generator[Request, Reply]:
+        """Yield the requests of several agents, some of which change what was said."""
+        talks: dict[int, History] = {}
+        for agent, prompt, lie in asked:
+            messages = talks.get(agent, History()).plus(user(prompt))
+            reply = yield Request(messages)
+            blocks = (Text("never said"),) if lie == "text" else reply.blocks
+            messages = messages.plus(Message("assistant", blocks))
+            for call in reply.calls:
+                seen = Message("tool", (ToolResult(call.id, (Text("seen"),), None),))
+                messages = messages.plus(seen)
+                yield Request(messages)
+                if lie == "result":
+                    changed = ToolResult(call.id, (Text("changed"),), None)
+                    messages = messages.plus(Message("tool", (changed,)))
+            talks[agent] = messages
+
+    async def ask(source: TracedSource) -> list[tuple[str, list[str]]]:
+        answered: list[tuple[str, list[str]]] = []
+        made = requests()
+        try:
+            request = next(made)
+            while True:
+                reply = await source.reply(request)
+                # what later requests are compared with, once it is noted
+                known = list[str]() if source._opened else list(source._open)  # pyright: ignore[reportPrivateUsage]
+                answered.append((str(source.history_error), known))
+                request = made.send(reply)
+        except StopIteration:
+            return answered
+
+    heard = Hub()
+    heard.subscribe(lambda _: None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(instrument, "MAX_CONVERSATIONS", open_at_once)
+        found, unheard = (asyncio.run(ask(TracedSource(Looking(), hub))) for hub in (heard, Hub()))
+    assert [error for error, _ in unheard] == [error for error, _ in found]
+    compared = [(ours, theirs) for (_, ours), (_, theirs) in zip(unheard, found, strict=True)]
+    assert all(ours == theirs for ours, theirs in compared if ours)

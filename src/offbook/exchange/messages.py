@@ -366,6 +366,13 @@ class History(Sequence[Message]):
             length -= 1
         return length
 
+    def has_only(self, role: Role) -> bool:
+        """Return whether all messages have this role."""
+        for message in islice(self._log.messages, self._length):  # noqa: SIM110 - quicker than `all`
+            if message.role != role:
+                return False
+        return True
+
     def since(self, role: Role) -> tuple[Message, ...]:
         """Return the messages after the latest one with this role."""
         messages, length = self._log.messages, self._length

@@ -142,6 +142,7 @@ class Hub:
         self.keeps_wire = keep_wire.get() or os.environ.get(KEEP_WIRE, "0") not in {"", "0"}
         # replaced, never changed in place: a delivery goes on with the tuple that it started with
         self._subscriptions: tuple[Subscription, ...] = ()
+        self.is_heard = False  # whether anything listens
         self._routes: dict[str, tuple[Subscription, ...]] = {}
         self._writer: Subscription | None = None  # the only listener, if plain
         self._queue: deque[tuple[Event, tuple[Subscription, ...]]] = deque()
@@ -208,6 +209,7 @@ class Hub:
 
     def _set_subscriptions(self, subscriptions: tuple[Subscription, ...]) -> None:
         self._subscriptions = subscriptions
+        self.is_heard = bool(subscriptions)
         self._routes.clear()
         writers = [each for each in subscriptions if each.plain and each.names == ALL]
         self._writer = writers[0] if len(subscriptions) == len(writers) == 1 else None
@@ -281,11 +283,6 @@ class Hub:
                 writer.listener(event)
             except Exception as error:  # noqa: BLE001 - as for all listeners
                 self._keep_error(error, writer, event)
-
-    @property
-    def is_heard(self) -> bool:
-        """Whether anything listens."""
-        return bool(self._subscriptions)
 
     @property
     def holds(self) -> bool:

@@ -22,13 +22,13 @@ import msgspec
 
 from offbook.errors import ModelError
 from offbook.exchange.messages import (
-    EMPTY_DIGEST,
     MAX_CONVERSATIONS,
     AnyBlock,
     History,
     Message,
     ToolCall,
     ToolResult,
+    extend_digest,
 )
 from offbook.exchange.model import REFUSED_CALLS, Conversation, Reply, Request, Tool, Usage
 from offbook.trace.events import (
@@ -43,7 +43,7 @@ from offbook.trace.events import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping
+    from collections.abc import Container, Coroutine, Mapping
 
     from offbook.errors import ScriptMismatch
     from offbook.exchange.model import ModelSource
@@ -172,6 +172,10 @@ class TracedSource:
         # By digest: those that no other continues yet.
         self._open: OrderedDict[str, Conversation] = OrderedDict()
         self._beginnings = Beginnings(self._open)
+        # What `_note_opened` notes: the requests without a word of the model, with their replies;
+        # of those that are no longer open only the digest.
+        self._opened: OrderedDict[tuple[str, int], tuple[Request, Reply]] = OrderedDict()
+        self._closed: deque[tuple[str, Reply]] = deque(maxlen=MAX_DIGESTS // 2)
         self._replies: deque[Reply] = deque(maxlen=MAX_KEPT)
         # Of each call of the model by its id: its result, None before it came.
         self._results: dict[str, ToolResult | None] = {}
@@ -186,14 +190,38 @@ class TracedSource:
         self._count = 0
         self.last_exchange = ""  # the one that ended last
 
-    async def reply(self, request: Request, /) -> Reply:
+    def reply(self, request: Request, /) -> Coroutine[Any, Any, Reply]:
         """Return the reply of the source; emit the request and the reply."""
         self._count += 1
         exchange = f"x{self._count}"
+        if not self._hub.is_heard and request.messages.has_only("user"):
+            return self._reply_to_prompt(request, exchange)
+        return self._reply(request, exchange)
+
+    async def _reply_to_prompt(self, request: Request, exchange: str) -> Reply:
+        """Return the reply to a request without a word of the model, of which no event is heard.
+
+        Nothing in it can have changed. What later requests are compared with is noted when one
+        comes that may continue a conversation: see `_note_opened`.
+        """
+        reply = await self._ask(request, exchange)
+        opened = self._opened
+        # The same reply to the same prompt makes the same conversation, as in `_open`.
+        opened[request.messages.digest(), id(reply.blocks)] = (request, reply)
+        if len(opened) > MAX_CONVERSATIONS:
+            (digest, _), (_, said) = opened.popitem(last=False)
+            self._closed.append((digest, said))
+        if self._tools and (calls := reply.calls):
+            self._emit_calls(calls, reply.step)
+        return reply
+
+    async def _reply(self, request: Request, exchange: str) -> Reply:
+        if self._opened:
+            self._note_opened()
         messages = request.messages
         known = messages.longest_prefix(self._digests)
         digest = messages.digest()
-        beginning = messages.digest(known) if known else EMPTY_DIGEST
+        beginning = messages.digest(known)
         new = messages[known:]
         # Where the known messages contain all that the model said, nothing can have changed but
         # the head and the results; so it is with almost every request.
@@ -208,9 +236,9 @@ class TracedSource:
         if self._tools and self._count > 1:
             self._emit_results(request, known, new)
         head, shown = self._find_head(request)
-        count = len(messages)
         if self._hub.is_heard:  # a server without a trace has no listener
             metadata = request.metadata or UNSET
+            count = len(messages)
             self._hub.emit_data(
                 RequestData(exchange, beginning, digest, new, count, metadata, head, *shown)
             )
@@ -224,35 +252,70 @@ class TracedSource:
                     request, known, exchange, spoken=spoken, repeated=repeated
                 )
         self._remember(digest)
-        if not self._releases:
-            self._hub.release()
         try:
-            reply = await self._source.reply(request)
-        except ModelError as error:
+            reply = await self._ask(request, exchange)
+        except ModelError:
             self._note_results(results, self._unread)
             if before in self._open:  # which the next attempt continues
                 self._open[digest] = self._open[before]
-            self._hub.emit_data(error_data(error, exchange))
             raise
-        finally:
-            self.last_exchange = exchange
-        after = messages.digest_with(reply.blocks)
-        earlier = self._open.pop(before, None)
-        start = count if earlier is None else earlier.start
-        self._open[after] = Conversation(request, reply, head, start)
-        if known and earlier is None and beginning not in self._beginnings:
-            known = 0
-        self._beginnings.add(messages, known, reply)
-        if len(self._open) > MAX_CONVERSATIONS:  # the one that waits longest
-            self._open.popitem(last=False)
-        self._remember(after)
         calls = reply.calls
+        after = self._note_exchange(request, reply, head, known, before)
         self._note_said(reply, calls, results)
         if self._hub.is_heard:
             self._hub.emit_data(reply_data(reply, exchange, after))
         if self._tools and calls:
             self._emit_calls(calls, reply.step)
         return reply
+
+    async def _ask(self, request: Request, exchange: str) -> Reply:
+        """Return the reply of the source; emit its error."""
+        if not self._releases:
+            self._hub.release()
+        try:
+            return await self._source.reply(request)
+        except ModelError as error:
+            self._hub.emit_data(error_data(error, exchange))
+            raise
+        finally:
+            self.last_exchange = exchange
+
+    def _note_exchange(
+        self, request: Request, reply: Reply, head: str, known: int, before: str
+    ) -> str:
+        """Note an exchange as the latest of its conversation; return the digest with its reply.
+
+        `known` is the number of its first messages whose digest is known, and `before` the digest
+        of the conversation that it continues.
+        """
+        messages = request.messages
+        after = messages.digest_with(reply.blocks)
+        earlier = self._open.pop(before, None)
+        start = len(messages) if earlier is None else earlier.start
+        self._open[after] = Conversation(request, reply, head, start)
+        if known and earlier is None and messages.digest(known) not in self._beginnings:
+            known = 0
+        self._beginnings.add(messages, known, reply)
+        if len(self._open) > MAX_CONVERSATIONS:  # the one that waits longest
+            self._open.popitem(last=False)
+        self._remember(after)
+        return after
+
+    def _note_opened(self) -> None:
+        """Note the exchanges that were not noted yet: this request may continue one."""
+        for digest, reply in self._closed:
+            self._remember(digest)
+            self._remember(extend_digest(digest, reply.message))
+            self._note_said(reply, reply.calls, [])
+        self._closed.clear()
+        for (digest, _), (request, reply) in self._opened.items():
+            messages = request.messages
+            known = messages.longest_prefix(self._digests)
+            self._remember(digest)
+            head, _ = self._find_head(request)
+            self._note_exchange(request, reply, head, known, messages.digest(known))
+            self._note_said(reply, reply.calls, [])
+        self._opened.clear()
 
     def _emit_calls(self, calls: tuple[ToolCall, ...], step: int) -> None:
         """Emit the tool calls of a reply."""
