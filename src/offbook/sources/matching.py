@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 import msgspec
@@ -219,7 +219,7 @@ WORD_LENGTH = 12  # longer words are cut: rare enough, and the search stays smal
 
 
 class GlobIndex:
-    """Finds the patterns that match a text, among thousands, in one pass over the text.
+    """Finds the patterns that may match a text, among thousands, in one pass over the text.
 
     Each pattern is indexed by its rarest word: a text that lacks the word cannot match. A search
     for all words at once (Aho-Corasick) selects the few patterns to try, so that a request costs
@@ -248,18 +248,14 @@ class GlobIndex:
         self._by_word = list(entries.values())
         self._find_words = word_finder(map(encode_text, entries))
 
-    def find(self, text: str) -> Iterator[int]:
-        """Yield the numbers of the patterns that match, in their order."""
-        candidates: Sequence[int] = range(len(self._globs))
-        if self._find_words is not None:
-            indexes = set(self._without_word)
-            for word in {word for word, _, _ in self._find_words(encode_text(text))}:
-                indexes.update(self._by_word[word])
-            candidates = sorted(indexes)
-        for index in candidates:
-            number, glob = self._globs[index]
-            if glob.matches(text):
-                yield number
+    def find_candidates(self, text: str) -> list[tuple[int, Glob]]:
+        """Return the patterns that may match, with their numbers, in their order."""
+        if self._find_words is None:
+            return self._globs
+        indexes = set(self._without_word)
+        for word in {word for word, _, _ in self._find_words(encode_text(text))}:
+            indexes.update(self._by_word[word])
+        return [self._globs[index] for index in sorted(indexes)]
 
 
 def encode_text(text: str) -> bytes:
@@ -360,9 +356,9 @@ class PatternQueue(Generic[EntryT]):
         if self._index is None:  # built with the first request: a file may be only linted
             entries = self._patterns.items()
             self._index = GlobIndex((number, entry.glob) for number, entry in entries if entry.glob)
-        for number in self._index.find(text):
+        for number, glob in self._index.find_candidates(text):
             entry = self._patterns.get(number)
-            if entry is not None:
+            if entry is not None and glob.matches(text):
                 if not entry.sticky:
                     del self._patterns[number]
                 return entry

@@ -43,7 +43,8 @@ if TYPE_CHECKING:
 PROMPT_LIMIT = 200
 RECEIPTS = 1000  # a server may run for days
 HISTORIES = 8  # long ones of new conversations, likewise
-LONG_HISTORY = 16  # messages
+SHORT_HISTORY = 8  # messages: their text is joined faster than it is found
+LONG_HISTORY = 16
 SHARED, DEFAULT, MAIN = "shared", "default", "agent.main"
 
 
@@ -152,6 +153,8 @@ class Mocks:
     def _match_text(self, request: Request) -> str:
         """Return the text that patterns match; of a growing conversation only read the new part."""
         messages = request.messages
+        if len(messages) <= SHORT_HISTORY:
+            return join_values(messages)
         known = messages.longest_prefix(self._texts)
         text = self._texts.remove(messages.digest(known)) or "" if known else ""
         # Several questions may follow on one long history.
