@@ -268,16 +268,15 @@ def extend_digest(digest: str, message: Message) -> str:
     return blake2b(digest.encode() + encoded, digest_size=12).hexdigest()
 
 
-class _Log:
-    """An append-only list of messages shared by several histories, and the digest after each."""
+class _Log(msgspec.Struct):
+    """An append-only list of messages shared by several histories, and the digest after each.
 
-    __slots__ = ("digests", "foreseen", "messages")
+    `foreseen` has the index, the blocks and the digest of a reply that is likely to be appended.
+    """
 
-    def __init__(self, messages: Iterable[Message]) -> None:
-        self.messages = list(messages)
-        self.digests: list[str] = [EMPTY_DIGEST]
-        # the index, the blocks and the digest of a reply that is likely to be appended
-        self.foreseen: tuple[int, tuple[AnyBlock, ...], str] = (0, (), "")
+    messages: list[Message]
+    digests: list[str]
+    foreseen: tuple[int, tuple[AnyBlock, ...], str] = (0, (), "")
 
     def append(self, length: int, messages: Sequence[Message]) -> _Log:
         """Return the log with these messages after the first `length`.
@@ -288,9 +287,7 @@ class _Log:
             if len(self.messages) == length:
                 self.messages.extend(messages)
                 return self
-            other = _Log((*self.messages[:length], *messages))
-            other.digests = self.digests[: length + 1]
-            return other
+            return _Log([*self.messages[:length], *messages], self.digests[: length + 1])
 
     def digest(self, length: int) -> str:
         digests = self.digests
@@ -316,8 +313,9 @@ class History(Sequence[Message]):
     __slots__ = ("_length", "_log")
 
     def __init__(self, messages: Iterable[Message] = ()) -> None:
-        self._log = log = _Log(messages)
-        self._length = len(log.messages)
+        kept = list(messages)
+        self._log = _Log(kept, [EMPTY_DIGEST])
+        self._length = len(kept)
 
     def plus(self, *messages: Message) -> History:
         """Return the history with these messages at its end; this one does not change."""

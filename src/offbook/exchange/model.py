@@ -181,7 +181,10 @@ class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def calls(self) -> tuple[ToolCall, ...]:
         """The tool calls of the reply."""
-        return find_calls(self.blocks)
+        for block in self.blocks:  # as in `find_calls`: each request reads it
+            if type(block) is ToolCall:
+                return find_calls(self.blocks)
+        return ()
 
     @property
     def message(self) -> Message:

@@ -84,6 +84,7 @@ class RequestDecoder(Generic[BodyT]):
     def decode(self, body: bytes | msgspec.Raw, /) -> tuple[BodyT, JSON]:
         """Return the decoded body and its options."""
         unknown: JSON = {}
+        decoded: Any
         try:
             decoded = self._decode_strict(body)
         except msgspec.ValidationError:
@@ -94,34 +95,33 @@ class RequestDecoder(Generic[BodyT]):
         if values.count(UNSET) != len(values):
             options = zip(self._options, values, strict=True)
             unknown.update([(name, value) for name, value in options if value is not UNSET])
-        return cast("BodyT", decoded), unknown
+        return decoded, unknown
 
 
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
-class RawBody:
+class RawBody(msgspec.Struct):
     """A JSON body that is decoded a second time, as plain JSON, for blocks without a struct."""
 
-    def __init__(self, body: bytes | str, dialect: str) -> None:
-        self._body = body
-        self._dialect = dialect
-        self._decoded: Any = None
+    body: bytes | str
+    dialect: str
+    decoded: Any = None
 
     def block(self, kind: str, path: JsonPath) -> RawBlock:
         """Return the JSON object at this path as a raw block."""
-        if self._decoded is None:  # only a body with such a block pays for the second pass
+        if self.decoded is None:  # only a body with such a block pays for the second pass
             try:
-                self._decoded = msgspec.json.decode(self._body)
+                self.decoded = msgspec.json.decode(self.body)
             except RecursionError as error:
                 raise ModelError(f"The body is nested too deeply: {error}", status=400) from error
-        value = self._decoded
+        value = self.decoded
         for key in path:
             if isinstance(key, str):
                 value = cast("JSON", value)[key]
             elif isinstance(value, list):  # some providers accept one object in place of a list
                 value = cast("list[Any]", value)[key]
-        return RawBlock(kind, cast("JSON", value), self._dialect)
+        return RawBlock(kind, cast("JSON", value), self.dialect)
 
 
 def raw_block_data(block: RawBlock, dialect: str) -> JSON:

@@ -9,7 +9,7 @@ to the latest call with its name.
 # the first reply of a server would take 2 ms more.
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -28,13 +28,13 @@ from offbook.exchange.messages import (
     AnyBlock,
     Content,
     History,
-    Image,
     Message,
     RawBlock,
     Text,
     Thinking,
     ToolCall,
     ToolResult,
+    join_text,
     parse_arguments,
     parse_custom_input,
     render_arguments,
@@ -249,38 +249,35 @@ def decode_messages(
     for index, message in enumerate(messages):
         role = message.role
         path = ("messages", index)
+        if role == "assistant":
+            has_tools = has_tools or bool(message.tool_calls)
+            is_cacheable = is_cacheable and message.function_call is None
+            blocks = decode_assistant(message, tool_names, raw, path, conversations)
+            decoded.append(Message("assistant", blocks))
+            continue
+        content = _decode_content(message.content, raw, path)
         if role == "tool":
             has_tools = True
             call_id = message.tool_call_id or ""
-            content = cast("tuple[Content, ...]", _decode_content(message, raw, path))
             name = message.name or ""  # clients also write the name of an agent here
             if not name or name not in tool_names.values():
                 name = tool_names.get(call_id, "")
             result = ToolResult(call_id, content, None, name)
             decoded.append(Message("tool", (result,)))
-        elif role == "assistant":
-            has_tools = has_tools or bool(message.tool_calls)
-            is_cacheable = is_cacheable and message.function_call is None
-            blocks = decode_assistant(message, tool_names, raw, path, conversations)
-            decoded.append(Message("assistant", blocks))
         elif role in {"system", "developer"}:
-            content = Message("system", _decode_content(message, raw, path))
             # At the start they are the system prompt; later ones are messages.
             if decoded or is_continuation:
-                decoded.append(content)
+                decoded.append(Message("system", content))
             else:
-                system.append(content.text)
+                system.append(join_text(content))
         elif role == "function":
-            content = cast("tuple[Content, ...]", _decode_content(message, raw, path))
             name = message.name or ""
             # The name is the only link between a function result and its call.
             call_id = next((id_ for id_ in reversed(tool_names) if tool_names[id_] == name), "")
             decoded.append(Message("tool", (ToolResult(call_id, content, None, name),)))
         elif role == "user" or "unknown_role" not in rules:
-            blocks = _decode_content(message, raw, path)
-            if message.name:
-                blocks += _extra_fields(message)
-            decoded.append(Message("user", blocks))
+            named = _extra_fields(message) if message.name else ()
+            decoded.append(Message("user", content + named))
         else:
             raise openai.unknown_role(role, f"messages[{index}]", ROLES)
     history = before.history.plus(*decoded) if is_continuation else History(decoded)
@@ -300,7 +297,7 @@ def decode_assistant(
     if message.reasoning_content or message.reasoning:
         blocks.append(Thinking(message.thinking))
     if message.content:
-        blocks += _decode_content(message, raw, path)
+        blocks += _decode_content(message.content, raw, path)
     if message.refusal:
         blocks.append(Text(message.refusal))
     if message.audio:
@@ -336,11 +333,12 @@ def _extra_fields(message: ChatMessage) -> tuple[RawBlock, ...]:
     return (RawBlock(EXTRA_FIELDS, fields, NAME),) if fields else ()
 
 
-def _decode_content(message: ChatMessage, raw: RawBody, path: JsonPath) -> tuple[AnyBlock, ...]:
-    content = message.content
+def _decode_content(
+    content: str | list[ChatPart] | None, raw: RawBody, path: JsonPath
+) -> tuple[Content, ...]:
     if isinstance(content, str):
         return (Text(content),) if content else ()
-    blocks: list[Text | Image | RawBlock] = []
+    blocks: list[Content] = []
     for index, part in enumerate(content or ()):
         if part.image_url is not None:
             blocks.append(openai.parse_image_url(part.image_url.url))
