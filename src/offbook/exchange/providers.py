@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Literal
 
@@ -67,12 +67,18 @@ def detect_dialect(
 
     The provider of the host is asked first: several formats share a path.
     """
-    owner = _host_owners().get(http_request.host)
-    for name in (owner, *all_providers()) if owner else all_providers():
+    for name in _names_for(http_request.host):
         dialect = load_dialect(name, rules)
         if dialect.claims(http_request):
             return dialect
     return None
+
+
+@lru_cache
+def _names_for(host: str) -> tuple[str, ...]:
+    """Return the names of the dialects in the order in which they are asked."""
+    owner = _host_owners().get(host)
+    return (owner, *all_providers()) if owner else tuple(all_providers())
 
 
 def unsupported_path(http_request: HttpRequest) -> HttpResponse:

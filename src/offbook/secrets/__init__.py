@@ -397,6 +397,7 @@ CREDENTIAL_HEADERS = frozenset(
     {"authorization", "proxy-authorization", "x-api-key", "api-key", "x-goog-api-key"}
 )
 _headers_seen: set[str] = set()
+_latest_headers: Mapping[str, str] = {}  # a client sends the same ones with nearly every request
 _header_secrets: tuple[bytes, ...] = ()
 
 
@@ -405,7 +406,10 @@ def remember_credentials(headers: Mapping[str, str]) -> None:
 
     Keys that are words ("not-needed") are none.
     """
-    global _header_secrets  # noqa: PLW0603 - what a process has seen, it knows
+    global _header_secrets, _latest_headers  # noqa: PLW0603 - what a process has seen, it knows
+    if headers is _latest_headers:
+        return
+    _latest_headers = headers
     for name in CREDENTIAL_HEADERS & headers.keys():
         value = headers[name]
         if value in _headers_seen:

@@ -98,7 +98,7 @@ def test_a_cached_head_is_found_by_its_bytes():
         "POST", b"/s/one/plain?a=1", {"host": "localhost:1", "content-length": "2"}, HEAD
     )
     cache.add(head)
-    assert cache.find(HEAD) is head
+    assert cache.get(HEAD) is head
     assert (head.run, head.path, head.query, head.length, head.is_local) == (
         "one",
         "/plain",
@@ -127,7 +127,7 @@ def test_a_head_whose_bytes_do_not_define_the_body_is_not_cached(
 ):
     cache = HeadCache()
     cache.add(parse_head("POST", b"/plain", headers, raw))
-    assert cache.find(raw) is None
+    assert cache.get(raw) is None
 
 
 def test_a_request_to_a_proxy_loses_its_host():
@@ -144,4 +144,4 @@ def test_the_cache_is_limited():
     raws = [HEAD.replace(b"plain", b"%d" % number) for number in range(CACHE_SIZE + 1)]
     for raw in raws:
         cache.add(parse_head("POST", b"/", {}, raw))
-    assert sum(cache.find(raw) is not None for raw in raws) == 1
+    assert sum(cache.get(raw) is not None for raw in raws) == 1

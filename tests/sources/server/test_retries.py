@@ -75,7 +75,7 @@ def find_nothing(*_: object) -> None:
 def without_caches() -> Generator[None]:
     """Parse every head and render every reply without a cache."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(HeadCache, "find", find_nothing)
+        patch.setattr(HeadCache, "get", find_nothing)
         patch.setattr(chat_dialect, "_text_template", chat_dialect._text_template.__wrapped__)  # pyright: ignore[reportPrivateUsage] - without its cache
         yield
 

@@ -93,18 +93,11 @@ def is_foreign_page(headers: Mapping[str, str]) -> bool:
     return origin is not None and origin.lower() != f"http://{headers.get('host', '').lower()}"
 
 
-class HeadCache:
+class HeadCache(dict[bytes, RequestHead]):
     """The latest heads by their bytes: a client sends the same head with nearly every request.
 
     A cached head spares the HTTP parser, about 20 µs of a request with the OpenAI SDK's headers.
     """
-
-    def __init__(self) -> None:
-        self._heads: dict[bytes, RequestHead] = {}
-
-    def find(self, raw: bytes) -> RequestHead | None:
-        """Return the head with these bytes, if it is cached."""
-        return self._heads.get(raw)
 
     def add(self, head: RequestHead) -> None:
         """Cache a head if its bytes alone define where it ends and how long its body is."""
@@ -114,9 +107,9 @@ class HeadCache:
         if raw.count(b"\n") != raw.count(b"\r\n"):  # a bare \n may have ended the head earlier
             return
         if UNCACHED_HEADERS.isdisjoint(head.headers):
-            if len(self._heads) >= CACHE_SIZE:
-                self._heads.clear()
-            self._heads[raw] = head
+            if len(self) >= CACHE_SIZE:
+                self.clear()
+            self[raw] = head
 
 
 class RequestBuffer:
@@ -353,7 +346,7 @@ class Connection(asyncio.Protocol):
             if self._in_message or self._busy or self._parser is None:
                 return False
             start = data.find(END_OF_HEAD) + len(END_OF_HEAD)
-            head = self._server.head_cache.find(data[:start])
+            head = self._server.head_cache.get(data[:start])
             if head is None:
                 return False
             if head.length and len(data) == start:  # many clients send the body separately

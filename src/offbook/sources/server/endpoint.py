@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         AsyncIterator,
         Callable,
         Container,
+        Coroutine,
         Iterable,
         Iterator,
         Mapping,
@@ -196,9 +197,15 @@ class Endpoint:
         """Stop serving the source; idempotent."""
         self._on_close()
 
-    async def answer(self, http_request: HttpRequest) -> HttpResponse:
+    def answer(self, http_request: HttpRequest) -> Coroutine[Any, Any, HttpResponse]:
         """Return the response to an HTTP request; never raise."""
         self.received += 1
+        if self._keeps_wire or "content-encoding" in http_request.headers:
+            return self._answer_encoded(http_request)
+        return self._answer(http_request, None)
+
+    async def _answer_encoded(self, http_request: HttpRequest) -> HttpResponse:
+        """Answer a request that is compressed, or whose bytes are kept."""
         if "content-encoding" in http_request.headers:
             from offbook.sources.server.compression import decompress  # few clients compress
 
@@ -208,8 +215,6 @@ class Endpoint:
                 self._emit_error(error)
                 self.refusal = _refusal_error(error)
                 return error_response(error.status, error.message)
-        if not self._keeps_wire:
-            return await self._answer(http_request, None)
         wire = self._record_wire(http_request)
         response = await self._answer(http_request, wire)
         return response if wire is None else wire.record(response)
@@ -254,9 +259,7 @@ class Endpoint:
         try:
             # 2. The provider's checks are part of decoding: an invalid request is a ModelError.
             request = dialect.decode(http_request, self._conversations)
-            request = self._conversations.restore_call_ids(request)
-            request = self._conversations.join_calls(request)
-            request = _add_outcomes(request, self.failed_calls, self.watched_tools, self._seen)
+            request = self._complete(request)
             self.refusal = None  # the agent has continued with a valid request
 
             # 3. A retry gets the response that the client missed, and takes no further step.
@@ -306,6 +309,14 @@ class Endpoint:
         if request is not None:
             self._recent.append((request, response))
         return response
+
+    def _complete(self, request: Request) -> Request:
+        """Return a request with the calls as the model made them, and what became of them."""
+        if len(request.messages) == 1:  # no call, and no result of one
+            return request
+        request = self._conversations.restore_call_ids(request)
+        request = self._conversations.join_calls(request)
+        return _add_outcomes(request, self.failed_calls, self.watched_tools, self._seen)
 
     async def _answer_batches(self) -> None:
         """Answer the requests of a new batch like any others."""
