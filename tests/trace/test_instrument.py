@@ -364,6 +364,7 @@ def test_the_same_changes_are_found_where_nothing_listens(
     heard.subscribe(lambda _: None)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(instrument, "MAX_CONVERSATIONS", open_at_once)
+        patch.setattr(instrument, "MAX_UNREAD", 1)
         found, unheard = (asyncio.run(ask(TracedSource(Looking(), hub))) for hub in (heard, Hub()))
     assert [error for error, _ in unheard] == [error for error, _ in found]
     compared = [(ours, theirs) for (_, ours), (_, theirs) in zip(unheard, found, strict=True)]

@@ -252,6 +252,7 @@ def strip_injected(text: str) -> str:
 
 EMPTY_DIGEST = ""
 MAX_CONVERSATIONS = 1024  # side by side
+SHORT = 32  # messages
 
 # Histories in several threads may share one log; only appending to it needs the lock.
 _APPEND_LOCK = Lock()
@@ -317,6 +318,13 @@ class History(Sequence[Message]):
         self._log = _Log(kept, [EMPTY_DIGEST])
         self._length = len(kept)
 
+    @staticmethod
+    def of(messages: list[Message]) -> History:
+        """Return the history of a list that is not used otherwise; nothing is copied."""
+        history = _NEW(History)
+        history._log, history._length = _Log(messages, [EMPTY_DIGEST]), len(messages)
+        return history
+
     def plus(self, *messages: Message) -> History:
         """Return the history with these messages at its end; this one does not change."""
         # Without `__init__`, which would copy the messages into another log.
@@ -334,10 +342,8 @@ class History(Sequence[Message]):
     def digest(self, length: int | None = None) -> str:
         """Return the digest of the first `length` messages (default: all)."""
         index = self._length if length is None else length
-        try:
-            return self._log.digests[index]
-        except IndexError:
-            return self._log.digest(index)
+        known = self._log.digests
+        return known[index] if index < len(known) else self._log.digest(index)
 
     def digests(self, length: int) -> list[str]:
         """Return the digests of all beginnings that are longer than `length`."""
@@ -366,8 +372,9 @@ class History(Sequence[Message]):
 
     def has_only(self, role: Role) -> bool:
         """Return whether all messages have this role."""
-        for message in islice(self._log.messages, self._length):  # noqa: SIM110 - quicker than `all`
-            if message.role != role:
+        messages = self._log.messages
+        for index in range(self._length):  # noqa: SIM110 - quicker than `all`
+            if messages[index].role != role:
                 return False
         return True
 
@@ -403,6 +410,8 @@ class History(Sequence[Message]):
         return self._log.messages[index + self._length if index < 0 else index]
 
     def __iter__(self) -> Iterator[Message]:
+        if self._length < SHORT:  # a copy is made faster than an `islice`
+            return iter(self._log.messages[: self._length])
         return islice(self._log.messages, self._length)
 
     def __eq__(self, other: object) -> bool:

@@ -43,7 +43,7 @@ from offbook.trace.events import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Coroutine, Mapping
+    from collections.abc import Container, Mapping
 
     from offbook.errors import ScriptMismatch
     from offbook.exchange.model import ModelSource
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 MAX_CALLS = 10_000  # whose ids are known to be those of the model
 MAX_DIGESTS = 8_192  # beginnings that a later request can continue without repeating them
 MAX_KEPT = 1024  # compared replies and results
-MAX_UNREAD = 512  # digests that are added before they are read
+MAX_UNREAD = 512  # digests, and first requests, that are added before they are read
 _encode = msgspec.json.Encoder(order="sorted", enc_hook=repr).encode
 
 
@@ -97,6 +97,19 @@ class SeenTool(msgspec.Struct, frozen=True):
     details: Any = None
     mocked: bool = False
     executed: bool = True
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What is known of a request.
+
+    The digest of its head, the number of its first messages whose digest is known, the key of the
+    conversation that it continues, and the results that no earlier request had.
+    """
+
+    head: str
+    known: int
+    before: str
+    results: list[AnyBlock]
 
 
 class Beginnings:
@@ -172,9 +185,9 @@ class TracedSource:
         # By digest: those that no other continues yet.
         self._open: OrderedDict[str, Conversation] = OrderedDict()
         self._beginnings = Beginnings(self._open)
-        # What `_note_opened` notes: the requests without a word of the model, with their replies;
-        # of those that are no longer open only the digest.
-        self._opened: OrderedDict[tuple[str, int], tuple[Request, Reply]] = OrderedDict()
+        # What `_note_opened` notes: the exchanges of requests without a word of the model; of
+        # those that are no longer open only the digest and the reply.
+        self._opened: dict[tuple[str, int], tuple[Request, Reply]] = {}
         self._closed: deque[tuple[str, Reply]] = deque(maxlen=MAX_DIGESTS // 2)
         self._replies: deque[Reply] = deque(maxlen=MAX_KEPT)
         # Of each call of the model by its id: its result, None before it came.
@@ -190,32 +203,39 @@ class TracedSource:
         self._count = 0
         self.last_exchange = ""  # the one that ended last
 
-    def reply(self, request: Request, /) -> Coroutine[Any, Any, Reply]:
+    async def reply(self, request: Request, /) -> Reply:
         """Return the reply of the source; emit the request and the reply."""
         self._count += 1
         exchange = f"x{self._count}"
-        if not self._hub.is_heard and request.messages.has_only("user"):
-            return self._reply_to_prompt(request, exchange)
-        return self._reply(request, exchange)
-
-    async def _reply_to_prompt(self, request: Request, exchange: str) -> Reply:
-        """Return the reply to a request without a word of the model, of which no event is heard.
-
-        Nothing in it can have changed. What later requests are compared with is noted when one
-        comes that may continue a conversation: see `_note_opened`.
-        """
-        reply = await self._ask(request, exchange)
-        opened = self._opened
-        # The same reply to the same prompt makes the same conversation, as in `_open`.
-        opened[request.messages.digest(), id(reply.blocks)] = (request, reply)
-        if len(opened) > MAX_CONVERSATIONS:
-            (digest, _), (_, said) = opened.popitem(last=False)
-            self._closed.append((digest, said))
+        # A request without a word of the model, of which no event is heard: nothing in it can have
+        # changed. What later ones are compared with is noted when one comes (`_note_opened`).
+        opens = not self._hub.is_heard and request.messages.has_only("user")
+        found = None if opens else self._compare(request, exchange)
+        if not self._releases:
+            self._hub.release()
+        try:
+            reply = await self._source.reply(request)
+        except ModelError as error:
+            if found is not None:
+                self._note_results(found.results, self._unread)
+                if found.before in self._open:  # which the next attempt continues
+                    self._open[request.messages.digest()] = self._open[found.before]
+            self._hub.emit_data(error_data(error, exchange))
+            raise
+        finally:
+            self.last_exchange = exchange
+        if found is None:
+            self._add_opened(request, reply)
+        else:
+            after = self._note_exchange(request, reply, found)
+            if self._hub.is_heard:
+                self._hub.emit_data(reply_data(reply, exchange, after))
         if self._tools and (calls := reply.calls):
             self._emit_calls(calls, reply.step)
         return reply
 
-    async def _reply(self, request: Request, exchange: str) -> Reply:
+    def _compare(self, request: Request, exchange: str) -> Found:
+        """Emit a request and what it changes; return what is known of it."""
         if self._opened:
             self._note_opened()
         messages = request.messages
@@ -252,69 +272,46 @@ class TracedSource:
                     request, known, exchange, spoken=spoken, repeated=repeated
                 )
         self._remember(digest)
-        try:
-            reply = await self._ask(request, exchange)
-        except ModelError:
-            self._note_results(results, self._unread)
-            if before in self._open:  # which the next attempt continues
-                self._open[digest] = self._open[before]
-            raise
-        calls = reply.calls
-        after = self._note_exchange(request, reply, head, known, before)
-        self._note_said(reply, calls, results)
-        if self._hub.is_heard:
-            self._hub.emit_data(reply_data(reply, exchange, after))
-        if self._tools and calls:
-            self._emit_calls(calls, reply.step)
-        return reply
+        return Found(head, known, before, results)
 
-    async def _ask(self, request: Request, exchange: str) -> Reply:
-        """Return the reply of the source; emit its error."""
-        if not self._releases:
-            self._hub.release()
-        try:
-            return await self._source.reply(request)
-        except ModelError as error:
-            self._hub.emit_data(error_data(error, exchange))
-            raise
-        finally:
-            self.last_exchange = exchange
-
-    def _note_exchange(
-        self, request: Request, reply: Reply, head: str, known: int, before: str
-    ) -> str:
-        """Note an exchange as the latest of its conversation; return the digest with its reply.
-
-        `known` is the number of its first messages whose digest is known, and `before` the digest
-        of the conversation that it continues.
-        """
-        messages = request.messages
+    def _note_exchange(self, request: Request, reply: Reply, found: Found) -> str:
+        """Note an exchange as the latest of its conversation; return the digest with its reply."""
+        messages, known, before = request.messages, found.known, found.before
         after = messages.digest_with(reply.blocks)
         earlier = self._open.pop(before, None)
         start = len(messages) if earlier is None else earlier.start
-        self._open[after] = Conversation(request, reply, head, start)
+        self._open[after] = Conversation(request, reply, found.head, start)
         if known and earlier is None and messages.digest(known) not in self._beginnings:
             known = 0
         self._beginnings.add(messages, known, reply)
         if len(self._open) > MAX_CONVERSATIONS:  # the one that waits longest
             self._open.popitem(last=False)
         self._remember(after)
+        self._note_said(reply, found.results)
         return after
 
+    def _add_opened(self, request: Request, reply: Reply) -> None:
+        """Keep the exchange of a request without a word of the model."""
+        opened = self._opened
+        # The same reply to the same prompt makes the same conversation, as in `_open`.
+        opened[request.messages.digest(), id(reply.blocks)] = (request, reply)
+        if len(opened) > MAX_CONVERSATIONS + MAX_UNREAD:  # many at once: that is quicker
+            for key in list(islice(opened, MAX_UNREAD)):
+                self._closed.append((key[0], opened.pop(key)[1]))
+
     def _note_opened(self) -> None:
-        """Note the exchanges that were not noted yet: this request may continue one."""
+        """Note the exchanges that were only kept: this request may continue one."""
         for digest, reply in self._closed:
             self._remember(digest)
             self._remember(extend_digest(digest, reply.message))
-            self._note_said(reply, reply.calls, [])
+            self._note_said(reply, [])
         self._closed.clear()
         for (digest, _), (request, reply) in self._opened.items():
             messages = request.messages
             known = messages.longest_prefix(self._digests)
             self._remember(digest)
             head, _ = self._find_head(request)
-            self._note_exchange(request, reply, head, known, messages.digest(known))
-            self._note_said(reply, reply.calls, [])
+            self._note_exchange(request, reply, Found(head, known, messages.digest(known), []))
         self._opened.clear()
 
     def _emit_calls(self, calls: tuple[ToolCall, ...], step: int) -> None:
@@ -397,9 +394,7 @@ class TracedSource:
 
             self.history_error = history_error(failing, exchange)
 
-    def _note_said(
-        self, reply: Reply, calls: tuple[ToolCall, ...], results: list[AnyBlock]
-    ) -> None:
+    def _note_said(self, reply: Reply, results: list[AnyBlock]) -> None:
         """Note a reply, and the results to which it is the answer."""
         self._replies.append(reply)
         if results:
@@ -407,7 +402,7 @@ class TracedSource:
         if self._unread:
             self._unread.clear()
         known = self._results
-        for call in calls:  # a source may use an id again
+        for call in reply.calls:  # a source may use an id again
             known[call.id] = None
         while len(known) > MAX_KEPT:
             del known[next(iter(known))]

@@ -23,7 +23,7 @@ from offbook.errors import (
     require_known,
 )
 from offbook.exchange.messages import JSON, AnyBlock, Text, Thinking, ToolCall
-from offbook.exchange.model import StopReason, Usage
+from offbook.exchange.model import Reply, StopReason, Usage
 from offbook.files import convert, parse_json, read_text
 from offbook.options import decode
 from offbook.trace.globs import Glob
@@ -237,7 +237,8 @@ class MockLine(StrictStruct, frozen=True, forbid_unknown_fields=True):
 class Mock(msgspec.Struct, frozen=True):
     """A line ready for use: its reply, its scope, and whether it answers more than once.
 
-    `has_input_tokens` is False where the file does not count the tokens of the prompt.
+    The reply has its calls as they are in the line. `has_input_tokens` is False where the file does
+    not count the tokens of the prompt.
     """
 
     number: int
@@ -246,9 +247,8 @@ class Mock(msgspec.Struct, frozen=True):
     scope: str
     sticky: bool
     glob: Glob | None
-    blocks: tuple[AnyBlock, ...]
-    stop: StopReason
-    usage: Usage
+    reply: Reply
+    has_calls: bool
     has_input_tokens: bool
 
     @property
@@ -361,7 +361,10 @@ def _parse_line(value: JSON, versioned: bool, path: str, number: int) -> Mock:  
             line.consume is None and line.match is not None and not line.consume_match
         )
         calls = any(isinstance(block, ToolCall) for block in blocks)
-        stop = "tool_use" if calls else "stop"
+        stop = STOP_REASONS[line.stop_reason or ("tool_use" if calls else "stop")]
+        if stop == "tool_use" and not calls:
+            stop = "stop"
+        chunks = line.stream_chunks or ()
         return Mock(
             number,
             line,
@@ -369,9 +372,8 @@ def _parse_line(value: JSON, versioned: bool, path: str, number: int) -> Mock:  
             line.scope or "default",
             sticky,
             None if line.match is None else Glob(line.match),
-            blocks,
-            STOP_REASONS[line.stop_reason or stop],
-            usage,
+            Reply(blocks, stop, usage, line.model, step=number, chunks=chunks),
+            calls,
             has_input_tokens,
         )
     except UsageError as error:

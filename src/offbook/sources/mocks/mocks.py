@@ -17,7 +17,7 @@ import msgspec
 from offbook.errors import ScriptMismatch, ScriptUnfinished, UsageError
 from offbook.exchange.dialects.dialect import RecentCache
 from offbook.exchange.messages import ToolCall, find_calls
-from offbook.exchange.model import Reply, Usage
+from offbook.exchange.model import Usage
 from offbook.secrets import outgoing
 from offbook.sources.matching import (
     AwaitedResults,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from offbook.exchange.messages import AnyBlock
-    from offbook.exchange.model import ModelSource, Request
+    from offbook.exchange.model import ModelSource, Reply, Request
     from offbook.sources.mocks.mock_recording import MockRecording
 
 
@@ -177,21 +177,23 @@ class Mocks:
         if mock.line.error is not None:
             raise mock.line.error.to_model_error()
         refuse_unscripted(request)
-        usage = mock.usage
+        reply = mock.reply
         if not mock.has_input_tokens:  # then a token is a byte of the conversation
             size = len(text) if text.isascii() else len(encode_text(text))
+            usage = reply.usage
             usage = Usage(size, usage.output, usage.cache_read, usage.cache_write)
-        blocks = mock.blocks
-        if find_calls(blocks):
-            blocks = tuple(part for block in blocks for part in self._complete_call(block, request))
-            unanswered = {call.name for call in mock.line.tool_calls if call.unanswered}
-            for call in find_calls(blocks):
-                if call.name not in unanswered:
-                    self._awaited_results[call.id] = (call.name, mock)
-        chunks = mock.line.stream_chunks or ()
+            reply = msgspec.structs.replace(reply, usage=usage)
+        if not mock.has_calls:
+            return reply
+        parts = [part for block in reply.blocks for part in self._complete_call(block, request)]
+        calls = find_calls(blocks := tuple(parts))
+        unanswered = {call.name for call in mock.line.tool_calls if call.unanswered}
+        for call in calls:
+            if call.name not in unanswered:
+                self._awaited_results[call.id] = (call.name, mock)
         # A call that the provider ran does not end the message.
-        stop = "stop" if mock.stop == "tool_use" and not find_calls(blocks) else mock.stop
-        return Reply(blocks, stop, usage, mock.line.model, step=mock.number, chunks=chunks)
+        stop = "stop" if reply.stop == "tool_use" and not calls else reply.stop
+        return msgspec.structs.replace(reply, blocks=blocks, stop=stop)
 
     def _complete_call(self, block: AnyBlock, request: Request) -> tuple[AnyBlock, ...]:
         """Return a call with an id that is unique in this run, or as the provider runs it."""

@@ -280,7 +280,7 @@ def decode_messages(
             decoded.append(Message("user", content + named))
         else:
             raise openai.unknown_role(role, f"messages[{index}]", ROLES)
-    history = before.history.plus(*decoded) if is_continuation else History(decoded)
+    history = before.history.plus(*decoded) if is_continuation else History.of(decoded)
     return ChatState(tuple(system), history, tool_names, has_tools, is_cacheable)
 
 
