@@ -84,8 +84,8 @@ def test_thinking_text_and_calls_are_in_this_order():
     mock = parse_single(
         '{"tool_calls": [{"name": "a", "args": {"x": 1}}], "text": "t", "thinking": "h"}'
     )
-    assert mock.blocks == (Thinking("h"), Text("t"), ToolCall("", "a", {"x": 1}))
-    assert mock.stop == "tool_use"
+    assert mock.reply.blocks == (Thinking("h"), Text("t"), ToolCall("", "a", {"x": 1}))
+    assert mock.reply.stop == "tool_use"
 
 
 def test_blocks_keep_their_own_order():
@@ -93,17 +93,17 @@ def test_blocks_keep_their_own_order():
         '{"text": "t", "blocks": [{"type": "tool_call", "id": "c", "name": "a", "arguments": {}},'
         ' {"type": "output_text", "text": "t", "visibility": "public"}]}'
     )
-    assert mock.blocks == (ToolCall("c", "a", {}), Text("t"))
+    assert mock.reply.blocks == (ToolCall("c", "a", {}), Text("t"))
 
 
 def test_arguments_win_over_args():
     mock = parse_single('{"tool_calls": [{"name": "a", "args": {"x": 1}, "arguments": {"x": 2}}]}')
-    assert mock.blocks == (ToolCall("", "a", {"x": 2}),)
+    assert mock.reply.blocks == (ToolCall("", "a", {"x": 2}),)
 
 
 def test_chunks_make_the_text_if_there_is_none():
     mock = parse_single('{"stream_chunks": ["Hel", "lo"]}')
-    assert mock.blocks == (Text("Hello"),)
+    assert mock.reply.blocks == (Text("Hello"),)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_chunks_make_the_text_if_there_is_none():
     ],
 )
 def test_token_counts_are_read_under_all_their_names(fields: str, usage: tuple[int, ...]):
-    counts = parse_single(f"{{{fields}}}").usage
+    counts = parse_single(f"{{{fields}}}").reply.usage
     assert (counts.input, counts.output, counts.cache_read, counts.cache_write) == usage
 
 
