@@ -322,7 +322,8 @@ class History(Sequence[Message]):
     def of(messages: list[Message]) -> History:
         """Return the history of a list that is not used otherwise; nothing is copied."""
         history = _NEW(History)
-        history._log, history._length = _Log(messages, [EMPTY_DIGEST]), len(messages)
+        history._log = _Log(messages, [EMPTY_DIGEST])  # noqa: SLF001 - the same class
+        history._length = len(messages)  # noqa: SLF001 - as above
         return history
 
     def plus(self, *messages: Message) -> History:

@@ -207,6 +207,52 @@ def test_an_error_has_its_index_in_the_whole_body() -> None:
     assert raised.value.details["param"] == "messages[2].role"
 
 
+BEGUN = '{"model": "m", "messages": [{"role": "user", "content": "Hello"}'
+MORE = ', {"role": "user", "content": "Again"}'
+
+
+@pytest.mark.parametrize(
+    "begun, rest",
+    [
+        ('], "tools": []}', f'{MORE}], "tools": []}}'),
+        ('], "tools": []}', f'{MORE}], "stream": true, "tools": []}}'),
+        ('], "tools": []}', '], "stop": [], "tools": []}'),
+        ('], "tools": []}', f'{MORE}], "stop": ["a"], "tools": []}}'),
+        ('], "tools": []}', f'{MORE}], "messages": [{MORE[1:]}], "tools": []}}'),
+        ('], "stop": [1]}', f'{MORE}], "stop": [1], "stop": [1]}}'),
+        ('], "seed": 1}', f'{MORE}], "seed": 11}}'),
+        ('], "seed": 1}', f'{MORE}], "seed": 2}}'),
+        ("]}", f'{MORE}, {{"role": "user", "content": [{{"type": "file", "file": {{}}}}]}}]}}'),
+        ('], "seed": 1}', f'{MORE} ], "seed": 1}}'),
+        ('], "seed": 1}', '], "seed": 1}'),
+        (" ] }", f"{MORE}]}}"),
+    ],
+)
+@pytest.mark.parametrize("first, path", [("/v1", "/v1"), ("/deployments/a", "/deployments/b")])
+def test_other_fields_after_the_messages_are_decoded(
+    begun: str, rest: str, first: str, path: str
+) -> None:
+    def request(path: str, end: str) -> HttpRequest:
+        body = BEGUN + end if path == "/v1" else (BEGUN + end).replace('"model": "m", ', "")
+        return HttpRequest("POST", path, {}, body.encode())
+
+    dialect = Chat()
+    dialect.decode(request(first, begun), ConversationStore())
+    expected = Chat().decode(request(path, rest), ConversationStore())
+    assert dialect.decode(request(path, rest), ConversationStore()) == expected
+
+
+@pytest.mark.parametrize("rest", ["", f";{MORE[1:]}]}}", f"{MORE}]]}}"])
+def test_a_body_that_is_no_json_is_refused_after_a_known_one(rest: str) -> None:
+    begun = BEGUN.replace('"Hello"', '[{"type": "text", "text": "Hello"}]')
+    dialect = Chat()
+    dialect.decode(HttpRequest("POST", "/v1", {}, f"{begun}]}}".encode()), ConversationStore())
+    with pytest.raises(ModelError, match="could not parse the JSON"):
+        dialect.decode(
+            HttpRequest("POST", "/v1", {}, f"{begun}{rest}".encode()), ConversationStore()
+        )
+
+
 def test_a_continued_response_does_not_use_the_cache() -> None:
     dialect, store = Responses(frozenset()), ConversationStore()
     store.add("resp_1", Request(History([user("Before")])), Reply((Text("Hi"),)))

@@ -556,13 +556,16 @@ class CachedPrefix(msgspec.Struct, Generic[StateT], frozen=True):
     """A body up to the last element of its growing array, and the state decoded from it.
 
     `head` is the body up to the opening bracket of the array, `prefix` up to the end of its last
-    element. The prefix is a view of the body: a copy of a long conversation with each request
-    would cost more than to compare it.
+    element, `tail` the rest. The prefix is a view of the body: a copy of a long conversation with
+    each request would cost more than to compare it. `request` is the decoded body, for those that
+    differ in new elements only; None where a dialect decodes all other fields again.
     """
 
     head: bytes
     prefix: memoryview
     state: StateT
+    tail: bytes = b""
+    request: Request | None = None
 
     def __len__(self) -> int:
         return len(cast("bytes", self.prefix.obj))  # the whole body is kept
@@ -609,7 +612,10 @@ class PrefixCache(Generic[StateT]):
         return decode(body, None, *args)
 
     def find(self, body: bytes) -> tuple[CachedPrefix[StateT], bytes] | None:
-        """Return the longest cached prefix of this body, and the body without those elements."""
+        """Return the longest cached prefix of this body, and the body without those elements.
+
+        If the prefix has the request, then there is nothing new but elements: these, as an array.
+        """
         if len(body) < MIN_BODY_SIZE:
             return None
         first, find = body[:BLOCK_SIZE], self._entries.get
@@ -622,6 +628,14 @@ class PrefixCache(Generic[StateT]):
             best = self._find_common(body, first)
         if best is None:
             return None
+        if best.request is not None:
+            end = len(body) - len(best.tail)
+            if end >= len(best.prefix) and body.endswith(best.tail):
+                new = body[len(best.prefix) : end].strip(_SPACE)
+                # If this is JSON, then it is the array: it could not end earlier.
+                if not new or new.startswith(b","):
+                    return best, b"[%b]" % new[1:]
+            best = msgspec.structs.replace(best, request=None)
         rest = body[len(best.prefix) :].lstrip(_SPACE)
         if rest.startswith(b","):
             return best, best.head + rest[1:]
@@ -644,7 +658,8 @@ class PrefixCache(Generic[StateT]):
         state, count = self._shorten(root.state, bisect_right(ends, low))
         if not count:
             return None
-        return CachedPrefix(root.head, memoryview(body)[: ends[count - 1]], state)
+        prefix = memoryview(body)[: ends[count - 1]]
+        return CachedPrefix(root.head, prefix, state, root.tail, root.request)
 
     def _add_root(self, entry: CachedPrefix[StateT], array: bytes) -> None:
         """Keep a whole body for others that begin as it does; `array` are its elements."""
@@ -664,9 +679,17 @@ class PrefixCache(Generic[StateT]):
         decoded: bytes,
         state: StateT,
         before: CachedPrefix[StateT] | None = None,
+        request: Request | None = None,
     ) -> None:
         """Cache the state of a body; `decoded` is the body itself, or what `find` returned."""
         if len(body) < MIN_BODY_SIZE:
+            return
+        if before is not None and before.request is not None:
+            prefix = memoryview(body)[: len(body) - len(before.tail)]
+            entry = CachedPrefix(before.head, prefix, state, before.tail, request)
+            with self._lock:
+                self._entries.remove(_prefix_key(before.prefix))
+                self._entries.add(_prefix_key(prefix), entry)
             return
         array = self._find_array(decoded)
         if not array.startswith(b"[") or not array[1:-1].strip(_SPACE):
@@ -681,7 +704,7 @@ class PrefixCache(Generic[StateT]):
             end -= 1
         prefix = memoryview(body)[:end]
         head = before.head if before else decoded[: start + 1]
-        entry = CachedPrefix(head, prefix, state)
+        entry = CachedPrefix(head, prefix, state, body[end:], request)
         with self._lock:
             if before is not None:
                 self._entries.remove(_prefix_key(before.prefix))

@@ -102,10 +102,14 @@ _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class RawBody(msgspec.Struct):
-    """A JSON body that is decoded a second time, as plain JSON, for blocks without a struct."""
+    """A JSON body that is decoded a second time, as plain JSON, for blocks without a struct.
+
+    `messages` is the path of the messages, for a dialect whose text may be these alone.
+    """
 
     body: bytes | str
     dialect: str
+    messages: JsonPath = ()
     decoded: Any = None
 
     def block(self, kind: str, path: JsonPath) -> RawBlock:

@@ -12,6 +12,8 @@ from base64 import b64encode
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, cast
 
+import msgspec
+
 from offbook.determinism.run_context import EPOCH
 from offbook.errors import ModelError, UsageError
 from offbook.exchange.dialects import openai
@@ -134,6 +136,22 @@ class Chat:
         http_request: HttpRequest,
         conversations: ConversationStore,
     ) -> Request:
+        if cached is not None and (earlier := cached.request) is not None:
+            if earlier.metadata["endpoint"] != http_request.path:  # it may have the model
+                return self._decode(http_request.body, None, http_request, conversations)
+            messages = openai.decode_body(wire.messages_decoder, text)
+            state = self._decode_messages(
+                messages, cached, RawBody(text, wire.NAME, ()), conversations
+            )
+            request = msgspec.structs.replace(
+                earlier,
+                messages=state.history,
+                system="\n\n".join(state.system),
+                metadata=request_metadata(http_request, wire.NAME),
+            )
+            if state.is_cacheable:
+                self._cache.add(http_request.body, text, state, cached, request)
+            return request
         body, options = openai.decode_body(wire.body_decoder, text)
         if body.model is None:
             # Azure has the model in the path: `/openai/deployments/MODEL/chat/completions`.
@@ -145,23 +163,15 @@ class Chat:
             from offbook.exchange.dialects.chat.chat_choices import check_audio
 
             check_audio(options, stream=body.stream is True, rules=self._rules)
-        before = state = cached.state if cached else wire.EMPTY_STATE
+        state = cached.state if cached else wire.EMPTY_STATE
         if body.messages:
-            raw = RawBody(text, wire.NAME)
-            state = wire.decode_messages(body.messages, before, self._rules, raw, conversations)
-            if state.has_tools:
-                # A cached prefix was accepted with all its calls answered: pair the rest only.
-                messages = state.history[len(before.history) :] if cached else state.history
-                violation = find_unpaired_call(messages, self._rules)
-                if violation is not None:
-                    raise wire.pairing_error(violation, len(state.system))
-            if state.is_cacheable:
-                self._cache.add(http_request.body, text, state, cached)
+            raw = RawBody(text, wire.NAME, ("messages",))
+            state = self._decode_messages(body.messages, cached, raw, conversations)
         tools = self._tools(bytes(body.tools)) if body.tools else ()
         if body.functions:
             functions = wire.decode_functions(body.functions)
             tools += openai.check_tools(functions, self._rules, "parameters")
-        return Request(
+        request = Request(
             state.history,
             "\n\n".join(state.system),
             tools,
@@ -170,6 +180,27 @@ class Chat:
             request_metadata(http_request, wire.NAME),
             body.stream is True,
         )
+        if state.is_cacheable and body.messages:
+            self._cache.add(http_request.body, text, state, cached, request)
+        return request
+
+    def _decode_messages(
+        self,
+        messages: list[wire.ChatMessage],
+        cached: CachedPrefix[wire.ChatState] | None,
+        raw: RawBody,
+        conversations: ConversationStore,
+    ) -> wire.ChatState:
+        """Decode the messages that follow on those of a cached prefix."""
+        before = cached.state if cached else wire.EMPTY_STATE
+        state = wire.decode_messages(messages, before, self._rules, raw, conversations)
+        if state.has_tools:
+            # A cached prefix was accepted with all its calls answered: pair the rest only.
+            new = state.history[len(before.history) :] if cached else state.history
+            violation = find_unpaired_call(new, self._rules)
+            if violation is not None:
+                raise wire.pairing_error(violation, len(state.system))
+        return state
 
     def _decode_tools(self, raw_tools: bytes) -> tuple[Tool, ...]:
         return openai.check_tools(wire.decode_tools(raw_tools), self._rules, "function.parameters")

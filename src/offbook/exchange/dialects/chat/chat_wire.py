@@ -221,6 +221,7 @@ class ChatEmbeddingBody(msgspec.Struct, gc=False):
 
 
 body_decoder = RequestDecoder(ChatBody, OPTIONS)
+messages_decoder = msgspec.json.Decoder(list[ChatMessage])
 tools_decoder: msgspec.json.Decoder[list[ChatTool] | None] = msgspec.json.Decoder(
     list[ChatTool] | None
 )
@@ -248,7 +249,7 @@ def decode_messages(
     has_tools, is_cacheable = before.has_tools, before.is_cacheable
     for index, message in enumerate(messages):
         role = message.role
-        path = ("messages", index)
+        path = (*raw.messages, index)
         if role == "assistant":
             has_tools = has_tools or bool(message.tool_calls)
             is_cacheable = is_cacheable and message.function_call is None
