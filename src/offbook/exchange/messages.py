@@ -252,7 +252,6 @@ def strip_injected(text: str) -> str:
 
 EMPTY_DIGEST = ""
 MAX_CONVERSATIONS = 1024  # side by side
-SHORT = 32  # messages
 
 # Histories in several threads may share one log; only appending to it needs the lock.
 _APPEND_LOCK = Lock()
@@ -292,7 +291,7 @@ class _Log(msgspec.Struct):
 
     def digest(self, length: int) -> str:
         digests = self.digests
-        for index in range(len(digests), length + 1):
+        while (index := len(digests)) <= length:
             message = self.messages[index - 1]
             at, blocks, digest = self.foreseen
             if at != index or message.blocks is not blocks or message.role != "assistant":
@@ -373,11 +372,14 @@ class History(Sequence[Message]):
 
     def has_only(self, role: Role) -> bool:
         """Return whether all messages have this role."""
-        messages = self._log.messages
-        for index in range(self._length):  # noqa: SIM110 - quicker than `all`
-            if messages[index].role != role:
-                return False
-        return True
+        messages, index = self._log.messages, 0
+        while index < self._length and messages[index].role == role:
+            index += 1
+        return index == self._length
+
+    def to_list(self) -> list[Message]:
+        """Return the messages as a list."""
+        return self._log.messages[: self._length]
 
     def since(self, role: Role) -> tuple[Message, ...]:
         """Return the messages after the latest one with this role."""
@@ -411,8 +413,6 @@ class History(Sequence[Message]):
         return self._log.messages[index + self._length if index < 0 else index]
 
     def __iter__(self) -> Iterator[Message]:
-        if self._length < SHORT:  # a copy is made faster than an `islice`
-            return iter(self._log.messages[: self._length])
         return islice(self._log.messages, self._length)
 
     def __eq__(self, other: object) -> bool:

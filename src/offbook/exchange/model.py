@@ -181,10 +181,7 @@ class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def calls(self) -> tuple[ToolCall, ...]:
         """The tool calls of the reply."""
-        for block in self.blocks:  # as in `find_calls`: each request reads it
-            if type(block) is ToolCall:
-                return find_calls(self.blocks)
-        return ()
+        return find_calls(self.blocks)
 
     @property
     def message(self) -> Message:

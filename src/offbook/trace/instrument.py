@@ -29,6 +29,7 @@ from offbook.exchange.messages import (
     ToolCall,
     ToolResult,
     extend_digest,
+    find_calls,
 )
 from offbook.exchange.model import REFUSED_CALLS, Conversation, Reply, Request, Tool, Usage
 from offbook.trace.events import (
@@ -201,16 +202,15 @@ class TracedSource:
         self._made: OrderedDict[str, None] = OrderedDict()  # the ids of all calls of the model
         self._others: set[str] = set()  # of calls in requests that the model did not make
         self._count = 0
-        self.last_exchange = ""  # the one that ended last
+        self.last_exchange = 0  # the number of the one that ended last
 
     async def reply(self, request: Request, /) -> Reply:
         """Return the reply of the source; emit the request and the reply."""
-        self._count += 1
-        exchange = f"x{self._count}"
+        self._count = number = self._count + 1
         # A request without a word of the model, of which no event is heard: nothing in it can have
         # changed. What later ones are compared with is noted when one comes (`_note_opened`).
         opens = not self._hub.is_heard and request.messages.has_only("user")
-        found = None if opens else self._compare(request, exchange)
+        found = None if opens else self._compare(request, exchange_id(number))
         if not self._releases:
             self._hub.release()
         try:
@@ -220,17 +220,17 @@ class TracedSource:
                 self._note_results(found.results, self._unread)
                 if found.before in self._open:  # which the next attempt continues
                     self._open[request.messages.digest()] = self._open[found.before]
-            self._hub.emit_data(error_data(error, exchange))
+            self._hub.emit_data(error_data(error, exchange_id(number)))
             raise
         finally:
-            self.last_exchange = exchange
+            self.last_exchange = number
         if found is None:
             self._add_opened(request, reply)
         else:
             after = self._note_exchange(request, reply, found)
             if self._hub.is_heard:
-                self._hub.emit_data(reply_data(reply, exchange, after))
-        if self._tools and (calls := reply.calls):
+                self._hub.emit_data(reply_data(reply, exchange_id(number), after))
+        if self._tools and (calls := find_calls(reply.blocks)):
             self._emit_calls(calls, reply.step)
         return reply
 
@@ -481,6 +481,11 @@ class TracedSource:
                     given,
                 )
             )
+
+
+def exchange_id(number: int) -> str:
+    """Return the id of the n-th exchange of a run."""
+    return f"x{number}"
 
 
 def _find_call(messages: History, length: int, call_id: str) -> ToolCall | None:

@@ -37,6 +37,7 @@ from offbook.exchange.messages import (
     Message,
     ToolCall,
     ToolResult,
+    find_calls,
 )
 
 if TYPE_CHECKING:
@@ -400,7 +401,7 @@ class ConversationStore:
 
     def add_calls(self, reply: Reply) -> None:
         """Store the tool calls of a reply by their ids."""
-        if calls := reply.calls:
+        if calls := find_calls(reply.blocks):  # a property takes three times as long
             self._replies_by_call.update((call.id, reply) for call in calls)
             while len(self._replies_by_call) > MAX_EXCHANGES:
                 self._replies_by_call.popitem(last=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import ceil
 from typing import TypeVar
 from zlib import crc32
@@ -140,9 +141,15 @@ def make_openai_id(prefix: str, reply: Reply, request: Request) -> str:
     """Return the reply's id if it has this prefix, else a stable one for the whole conversation."""
     if reply.id.startswith(prefix):
         return reply.id
-    # A checksum is enough to distinguish the replies to one conversation.
-    rest = f"{reply.id}\0{reply.step}\0{request.model}\0{request.system}"
-    return f"{prefix}{request.messages.digest()}{crc32(rest.encode('utf-8', 'replace')):08x}"
+    rest = _checksum(reply.id, reply.step, request.model, request.system)
+    return prefix + request.messages.digest() + rest
+
+
+@lru_cache(maxsize=16)  # they are the same in most requests
+def _checksum(*parts: str | int) -> str:
+    """Return what distinguishes the replies to one conversation."""
+    text = "\0".join(map(str, parts))
+    return f"{crc32(text.encode('utf-8', 'replace')):08x}"
 
 
 def error_object(error: ModelError) -> JSON:

@@ -154,7 +154,7 @@ class Mocks:
         """Return the text that patterns match; of a growing conversation only read the new part."""
         messages = request.messages
         if len(messages) <= SHORT_HISTORY:
-            return join_values(messages)
+            return join_values(messages.to_list())
         known = messages.longest_prefix(self._texts)
         text = self._texts.remove(messages.digest(known)) or "" if known else ""
         # Several questions may follow on one long history.
@@ -183,8 +183,10 @@ class Mocks:
             usage = reply.usage
             usage = Usage(size, usage.output, usage.cache_read, usage.cache_write)
             reply = msgspec.structs.replace(reply, usage=usage)
-        if not mock.has_calls:
-            return reply
+        return self._add_calls(reply, mock, request) if mock.has_calls else reply
+
+    def _add_calls(self, reply: Reply, mock: Mock, request: Request) -> Reply:
+        """Return a reply with its calls, and wait for their results."""
         parts = [part for block in reply.blocks for part in self._complete_call(block, request)]
         calls = find_calls(blocks := tuple(parts))
         unanswered = {call.name for call in mock.line.tool_calls if call.unanswered}

@@ -46,7 +46,8 @@ class RequestHead(msgspec.Struct, frozen=True):
 
     A path `/s/<run>/…` is split into `run` and `path`. `is_local` is False if the Host header
     names another machine, as in a DNS rebinding attack. `foreign_page` is True if a browser sent it
-    for a page of another server. `length` is the length of the body.
+    for a page of another server. `is_plain` is False for what needs more than a response: a HEAD,
+    an upgrade, a refusal. `length` is the length of the body.
     """
 
     method: str
@@ -59,6 +60,7 @@ class RequestHead(msgspec.Struct, frozen=True):
     length: int = 0
     raw: bytes = b""
     foreign_page: bool = False
+    is_plain: bool = True
 
 
 def parse_head(
@@ -76,8 +78,10 @@ def parse_head(
     is_local = name.lower() in LOCAL_HOSTS and (not port or port.isdigit())
     length = int(headers.get("content-length", 0))
     foreign = is_foreign_page(headers)
+    plain = not foreign and method != "HEAD" and "upgrade" not in headers
+    asked = query.decode("latin-1")
     return RequestHead(
-        method, path, query.decode("latin-1"), headers, host, is_local, run, length, raw, foreign
+        method, path, asked, headers, host, is_local, run, length, raw, foreign, plain
     )
 
 
@@ -513,15 +517,14 @@ class Connection(asyncio.Protocol):
 
         A task, its handle and its callback would be an eighth of the cost of a request.
         """
-        if head.foreign_page or head.method == "HEAD" or "upgrade" in head.headers:
+        if not head.is_plain:
             return False
         handler = self._server.route(head)
         if not handler.at_once:
             return False
         request = HttpRequest(head.method, head.path, head.headers, body, head.query)
-        answer = handler.answer(request)
         try:
-            handler.context.run(answer.send, None)
+            handler.context.run(handler.answer(request).send, None)
         except StopIteration as answered:
             response: HttpResponse = answered.value
             self._written = (handler, response)

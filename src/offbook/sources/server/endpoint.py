@@ -31,7 +31,7 @@ from offbook.exchange.providers import client_env, unsupported_path
 from offbook.secrets import remember_credentials
 from offbook.sources.server.connection import error_response
 from offbook.trace.events import UNSET, Optional, SideRequestData
-from offbook.trace.instrument import SeenTool, TracedSource, error_data
+from offbook.trace.instrument import SeenTool, TracedSource, error_data, exchange_id
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -254,7 +254,7 @@ class Endpoint:
             return self._emit_side(http_request, error_response(400, str(error)), "failure")
 
         request: Request | None = None
-        ended: list[str] = []  # the exchange of this request, as soon as it has ended
+        ended: list[int] = []  # the exchange of this request, as soon as it has ended
         remember_credentials(http_request.headers)
         try:
             # 2. The provider's checks are part of decoding: an invalid request is a ModelError.
@@ -301,7 +301,7 @@ class Endpoint:
         except BaseException as error:  # noqa: BLE001 - pytest.fail() raises a BaseException
             self.failure = self.failure or error
             model_error = ModelError(_error_text(error), status=400)
-            self._emit_error(model_error, *ended)
+            self._emit_error(model_error, *map(exchange_id, ended))
             response = dialect.encode_error(model_error, request)
             # Clients must not retry: the run has failed.
             headers = {**response.headers, **self._headers, "x-should-retry": "false"}
@@ -374,7 +374,7 @@ class Endpoint:
         return await self._break(response, fault, request)
 
     async def _reply(
-        self, dialect: Dialect, request: Request, wire: WireExchange | None, ended: list[str]
+        self, dialect: Dialect, request: Request, wire: WireExchange | None, ended: list[int]
     ) -> Reply:
         """Return the source's reply, with the id by which a later request may refer to it."""
         try:
@@ -384,7 +384,7 @@ class Endpoint:
             if self._traced is not None:
                 ended.append(self._traced.last_exchange)
                 if wire is not None:
-                    wire.exchange = self._traced.last_exchange
+                    wire.exchange = exchange_id(self._traced.last_exchange)
         reply = msgspec.structs.replace(reply, id=dialect.reply_id(reply, request))
         if dialect.continues_by_id:
             self._conversations.add(reply.id, request, reply)

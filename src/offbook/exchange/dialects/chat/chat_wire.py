@@ -273,8 +273,7 @@ def decode_messages(
                 system.append(join_text(content))
         elif role == "function":
             name = message.name or ""
-            # The name is the only link between a function result and its call.
-            call_id = next((id_ for id_ in reversed(tool_names) if tool_names[id_] == name), "")
+            call_id = _find_function(name, tool_names)
             decoded.append(Message("tool", (ToolResult(call_id, content, None, name),)))
         elif role == "user" or "unknown_role" not in rules:
             named = _extra_fields(message) if message.name else ()
@@ -283,6 +282,11 @@ def decode_messages(
             raise openai.unknown_role(role, f"messages[{index}]", ROLES)
     history = before.history.plus(*decoded) if is_continuation else History.of(decoded)
     return ChatState(tuple(system), history, tool_names, has_tools, is_cacheable)
+
+
+def _find_function(name: str, tool_names: dict[str, str]) -> str:
+    """Return the id of the latest call: its name is the only link between it and its result."""
+    return next((id_ for id_ in reversed(tool_names) if tool_names[id_] == name), "")
 
 
 def decode_assistant(
