@@ -557,15 +557,15 @@ class CachedPrefix(msgspec.Struct, Generic[StateT], frozen=True):
     """A body up to the last element of its growing array, and the state decoded from it.
 
     `head` is the body up to the opening bracket of the array, `prefix` up to the end of its last
-    element, `tail` the rest. The prefix is a view of the body: a copy of a long conversation with
-    each request would cost more than to compare it. `request` is the decoded body, for those that
+    element, `tail` the rest. Both are views of the body: a copy of a long conversation with each
+    request would cost more than to compare it. `request` is the decoded body, for those that
     differ in new elements only; None where a dialect decodes all other fields again.
     """
 
     head: bytes
     prefix: memoryview
+    tail: memoryview
     state: StateT
-    tail: bytes = b""
     request: Request | None = None
 
     def __len__(self) -> int:
@@ -660,7 +660,7 @@ class PrefixCache(Generic[StateT]):
         if not count:
             return None
         prefix = memoryview(body)[: ends[count - 1]]
-        return CachedPrefix(root.head, prefix, state, root.tail, root.request)
+        return CachedPrefix(root.head, prefix, root.tail, state, root.request)
 
     def _add_root(self, entry: CachedPrefix[StateT], array: bytes) -> None:
         """Keep a whole body for others that begin as it does; `array` are its elements."""
@@ -686,8 +686,9 @@ class PrefixCache(Generic[StateT]):
         if len(body) < MIN_BODY_SIZE:
             return
         if before is not None and before.request is not None:
-            prefix = memoryview(body)[: len(body) - len(before.tail)]
-            entry = CachedPrefix(before.head, prefix, state, before.tail, request)
+            end = len(body) - len(before.tail)
+            prefix, tail = memoryview(body)[:end], memoryview(body)[end:]
+            entry = CachedPrefix(before.head, prefix, tail, state, request)
             with self._lock:
                 self._entries.remove(_prefix_key(before.prefix))
                 self._entries.add(_prefix_key(prefix), entry)
@@ -703,9 +704,9 @@ class PrefixCache(Generic[StateT]):
         end = len(body) - after
         while body[end - 1] in _SPACE:
             end -= 1
-        prefix = memoryview(body)[:end]
+        prefix, tail = memoryview(body)[:end], memoryview(body)[end:]
         head = before.head if before else decoded[: start + 1]
-        entry = CachedPrefix(head, prefix, state, body[end:], request)
+        entry = CachedPrefix(head, prefix, tail, state, request)
         with self._lock:
             if before is not None:
                 self._entries.remove(_prefix_key(before.prefix))
