@@ -323,13 +323,15 @@ def server() -> Iterator[Row]:
                 found[who].append(cost)
         mine = found.pop("ours")
         peers = ", ".join(f"{who} {spread(figures)}" for who, figures in found.items())
+        floor = [own / bare for own, bare in zip(mine, found["bare Python"], strict=True)]
+        peers += f", {spread(floor, 2)} x bare Python"
         ratio: float | None = None
         figure = f"{spread(mine)} µs"
         if "aimock" in found:
             ratios = [theirs / own for own, theirs in zip(mine, found["aimock"], strict=True)]
             ratio = factor / statistics.median(ratios)
             figure = f"{spread(ratios, 2)} x, {figure}"
-        yield Row(name, figure, peers or "npm is not available", f"≥ {factor:g} x aimock", ratio)
+        yield Row(name, figure, peers, f"≥ {factor:g} x aimock", ratio)
     figure = f"{spread(memory)} MB"
     yield Row("  its resident memory", figure, "", "≤ 80 MB", max(memory) / 80)
 

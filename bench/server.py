@@ -2,8 +2,9 @@
 
 The figure is the CPU time of the server's process for each request (by the kernel's scheduler),
 with a client of raw sockets on the other core. Offbook and aimock reply from a file with one mock,
-bare Node with a constant. Bare Python is the floor: the same event loop, parser and JSON decoder as
-Offbook's, and a constant reply. aimock is installed once, in a cache folder.
+bare Node with a constant. Bare Python is the floor (`floors/chat_server.py`): what the work of a
+reply requires, with the same event loop, parser and JSON library as Offbook's. aimock is installed
+once, in a cache folder.
 
 No request is sent twice: an agent sends none twice. One history grows turn by turn, as an agent's
 does, and one arrives as a whole.
@@ -27,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 OFFBOOK = Path(sys.executable).parent / "offbook"
+FLOOR = Path(__file__).parent / "floors" / "chat_server.py"
 AIMOCK = "@copilotkit/aimock@1.43.0"
 CLIENTS = 32
 ROUNDS = 3
@@ -67,46 +69,6 @@ http.createServer((request, answer) => {
   });
 }).listen(+process.argv[2], "127.0.0.1");
 """
-
-BARE = """
-import asyncio, sys
-import httptools, msgspec, uvloop
-
-text, port = sys.argv[1], int(sys.argv[2])
-chunks = [b"data: " + msgspec.json.encode({"id": "chatcmpl-1", "object": "chat.completion.chunk",
-    "created": 1700000000, "model": "m", "choices": [{"index": 0, "delta": {"content": word},
-    "finish_reason": None}]}) + b"\\n\\n" for word in text.split()] + [b"data: [DONE]\\n\\n"]
-stream = b"HTTP/1.1 200 OK\\r\\ncontent-type: text/event-stream\\r\\ntransfer-encoding: chunked"
-stream += b"\\r\\n\\r\\n" + b"".join(b"%x\\r\\n%b\\r\\n" % (len(c), c) for c in chunks)
-stream += b"0\\r\\n\\r\\n"
-chat = msgspec.json.encode({"id": "chatcmpl-1", "choices": [{"message": {"content": text}}]})
-chat = b"HTTP/1.1 200 OK\\r\\ncontent-length: %d\\r\\n\\r\\n%b" % (len(chat), chat)
-
-class Body(msgspec.Struct):
-    messages: list[dict]
-    stream: bool = False
-
-decode = msgspec.json.Decoder(Body).decode
-
-class Connection(asyncio.Protocol):
-    def connection_made(self, transport):
-        self.transport, self.body = transport, b""
-        self.parser = httptools.HttpRequestParser(self)
-    def data_received(self, data):
-        self.parser.feed_data(data)
-    def on_body(self, body):
-        self.body += body
-    def on_message_complete(self):
-        self.transport.write(stream if decode(self.body).stream else chat)
-        self.body = b""
-
-async def main():
-    server = await asyncio.get_running_loop().create_server(Connection, "127.0.0.1", port)
-    await server.serve_forever()
-
-uvloop.run(main())
-"""
-
 
 # ------------------------------------------------------------------------------ requests
 
@@ -258,7 +220,7 @@ def node() -> Any:
 def bare() -> Any:
     """Start bare Python: what the same work costs without Offbook."""
     port = free_port()
-    return started(port, sys.executable, "-c", BARE, TEXT, str(port))
+    return started(port, sys.executable, str(FLOOR), PROMPT, TEXT, str(port))
 
 
 def aimock(folder: Path) -> Any:
