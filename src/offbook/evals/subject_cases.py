@@ -53,8 +53,8 @@ from offbook.runs.result_identity import (
     watch_used_files,
 )
 from offbook.secrets import hide_lines, known_secret_bytes
+from offbook.trace.correlation import new_correlation
 from offbook.trace.events import RUN_END, RUN_START, Event, Verdict, trace_header
-from offbook.trace.hub import new_correlation
 from offbook.trace.recorder import PRIVATE_MODE, to_json_value
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")

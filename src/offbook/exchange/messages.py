@@ -271,7 +271,7 @@ def extend_digest(digest: str, message: Message) -> str:
 class _Log(msgspec.Struct):
     """An append-only list of messages shared by several histories, and the digest after each.
 
-    `foreseen` has the index, the blocks and the digest of a reply that is likely to be appended.
+    `foreseen` is the index, blocks and digest of a reply that is likely to be appended.
     """
 
     messages: list[Message]
@@ -319,7 +319,7 @@ class History(Sequence[Message]):
 
     @staticmethod
     def of(messages: list[Message]) -> History:
-        """Return the history of a list that is not used otherwise; nothing is copied."""
+        """Return the history of a list without a copy of it."""
         history = _NEW(History)
         history._log = _Log(messages, [EMPTY_DIGEST])  # noqa: SLF001 - the same class
         history._length = len(messages)  # noqa: SLF001 - as above

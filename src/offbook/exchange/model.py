@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, runtime_checkable
+from typing import Any, Literal, Protocol, cast, runtime_checkable
 
 import msgspec
 
@@ -28,9 +28,6 @@ from offbook.exchange.messages import (
     find_prompt,
     join_text,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class Tool(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -100,6 +97,8 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
             [block for message in new for block in message.blocks if type(block) is ToolResult]
         )
         if not results and len(new) < len(messages) and (calls := self.text_calls):
+            from offbook.exchange.text_calls import parse_results  # for one client only
+
             return parse_results(calls, new)
         if self.metadata and (failed := self.metadata.get(FAILED_CALLS)):
             details = self.metadata.get(DETAILS_OF_CALLS, {})
@@ -121,6 +120,8 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
         latest = self.messages.latest("assistant")
         if latest is None or TEXT_CALLS not in (text := latest.text):
             return {}
+        from offbook.exchange.text_calls import parse_calls  # as above
+
         return parse_calls(text.rpartition(TEXT_CALLS)[2])
 
 
@@ -481,48 +482,3 @@ class AliasedSource:
             else:
                 blocks.append(block)
         return Message(message.role, tuple(blocks))
-
-
-# ------------------------------------------------------------------------- text results
-# Tool results that a client sends as texts.
-#
-# smolagents writes the calls into a message of the assistant, and the results of all of them into
-# one message of the user:
-#
-#     Calling tools:
-#     [{'id': 'call_1', 'type': 'function', 'function': {'name': 'find_order', 'arguments': {…}}}]
-#
-#     Observation:
-#     order 7
-
-OBSERVATION = "Observation:\n"
-ERROR = "Error:\n"
-NEXT_TASK = "\nNew task:\n"  # the next prompt, in the same message
-
-
-def parse_calls(text: str) -> dict[str, ToolCall]:
-    """Return the calls in such a list by their ids; none in a text that only looks like one."""
-    from ast import literal_eval  # for one client only
-
-    try:
-        entries = cast("list[Any]", literal_eval(text))
-        calls = [ToolCall(entry["id"], *_function(entry["function"])) for entry in entries]
-    except (ValueError, SyntaxError, TypeError, KeyError):
-        return {}
-    return {call.id: call for call in calls}
-
-
-def _function(fields: Mapping[str, Any]) -> tuple[str, JSON]:
-    arguments = fields.get("arguments")
-    return fields["name"], cast("JSON", arguments) if isinstance(arguments, dict) else {}
-
-
-def parse_results(calls: Mapping[str, ToolCall], new: Sequence[Message]) -> tuple[ToolResult, ...]:
-    """Return the results of these calls in the new messages."""
-    text = "\n".join(message.text for message in new if message.role == "user")
-    is_error = ERROR in text and OBSERVATION not in text
-    if not is_error and OBSERVATION not in text:
-        return ()
-    observed = text.partition(ERROR if is_error else OBSERVATION)[2].partition(NEXT_TASK)[0]
-    content = (Text(observed),)
-    return tuple(ToolResult(call.id, content, is_error, call.name) for call in calls.values())

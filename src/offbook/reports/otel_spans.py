@@ -31,13 +31,8 @@ from offbook.exchange.model import Request
 from offbook.exchange.providers import all_providers
 from offbook.files import convert
 from offbook.trace import events as names
+from offbook.trace.correlation import CORRELATION_ID, TRACEPARENT, parse_traceparent, run_span_id
 from offbook.trace.events import Event
-from offbook.trace.hub import (
-    CORRELATION_ID,
-    TRACEPARENT,
-    parse_traceparent,
-    run_span_id,
-)
 from offbook.trace.instrument import ReplyData
 from offbook.trace.rebuilt_requests import rebuild_requests
 from offbook.version import VERSION

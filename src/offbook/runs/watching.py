@@ -23,8 +23,8 @@ from offbook.determinism.run_context import live_listener, use_variable
 from offbook.errors import CollectorError, OffbookError, RunError, UsageError
 from offbook.reports.otel_spans import count_spans, export_spans
 from offbook.secrets import excerpt, hide_bytes, known_secret_bytes
+from offbook.trace.correlation import CORRELATION_ID
 from offbook.trace.events import Event
-from offbook.trace.hub import CORRELATION_ID
 from offbook.trace.reader import Trace
 from offbook.trace.recorder import PRIVATE_MODE, encode_event
 

@@ -15,8 +15,8 @@ __getattr__ = lazy_getattr(
         " trace_header",
         "executions": "ExecutionReader KnownTools read_executions same_result",
         "globs": "Glob",
-        "hub": "CORRELATION_ID Hub NameFilter check_name_filter name_matches"
-        " parse_traceparent run_span_id",
+        "correlation": "CORRELATION_ID parse_traceparent run_span_id",
+        "hub": "Hub NameFilter check_name_filter name_matches",
         "integrity": "HistoryComparison Said find_changes",
         "instrument": "SeenTool TracedSource",
         "matching": "MISSING Mismatch contains parse_pointer render_value resolve_pointer"

@@ -2,6 +2,9 @@ from offbook.trace.agent_output import OutputScanner as OutputScanner
 from offbook.trace.agent_output import join_output as join_output
 from offbook.trace.agent_output import output_text as output_text
 from offbook.trace.agent_output import scan_output as scan_output
+from offbook.trace.correlation import CORRELATION_ID as CORRELATION_ID
+from offbook.trace.correlation import parse_traceparent as parse_traceparent
+from offbook.trace.correlation import run_span_id as run_span_id
 from offbook.trace.event_contracts import Contracts as Contracts
 from offbook.trace.events import CHANGE as CHANGE
 from offbook.trace.events import ERROR as ERROR
@@ -40,13 +43,10 @@ from offbook.trace.executions import KnownTools as KnownTools
 from offbook.trace.executions import read_executions as read_executions
 from offbook.trace.executions import same_result as same_result
 from offbook.trace.globs import Glob as Glob
-from offbook.trace.hub import CORRELATION_ID as CORRELATION_ID
 from offbook.trace.hub import Hub as Hub
 from offbook.trace.hub import NameFilter as NameFilter
 from offbook.trace.hub import check_name_filter as check_name_filter
 from offbook.trace.hub import name_matches as name_matches
-from offbook.trace.hub import parse_traceparent as parse_traceparent
-from offbook.trace.hub import run_span_id as run_span_id
 from offbook.trace.instrument import SeenTool as SeenTool
 from offbook.trace.instrument import TracedSource as TracedSource
 from offbook.trace.integrity import HistoryComparison as HistoryComparison

@@ -11,11 +11,9 @@ Every run has one. The trace on disk is written by one of its listeners, a viewe
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections import deque
 from collections.abc import Callable, Sequence
-from hashlib import blake2b
 from inspect import isawaitable
 from threading import RLock, get_ident
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -48,6 +46,7 @@ if TYPE_CHECKING:
     from offbook.exchange.http_track import HttpTrack
     from offbook.exchange.tool_track import ToolTrack
     from offbook.trace.async_listeners import AsyncListeners, AsyncSubscription, EventStream
+    from offbook.trace.correlation import Correlation
 
     Listener = Callable[[Event], object]
 
@@ -155,6 +154,8 @@ class Hub:
         self._async_listeners: AsyncListeners | None = None  # made for the first one
         live = live_listener.get()
         if live is not None:
+            from offbook.trace.correlation import new_correlation  # most runs are not watched
+
             self.correlation = new_correlation()
             self._base = {**self._base, **self.correlation.context}
             self.subscribe(live)
@@ -504,60 +505,3 @@ def check_name_filter(names: object) -> None:
         if not isinstance(member, str):
             raise UsageError(f"a filter in a list must be a name, got {type(member).__name__}")  # pyright: ignore[reportUnknownArgumentType] - as above
         check_name_filter(member)
-
-
-# --- The correlation id of a run: in the context of its events, and in the agent's environment. It
-# is a trace id of OpenTelemetry. The agent gets it as the variable `TRACEPARENT` and as a header of
-# each reply, so that its own spans join those of the run.
-
-CORRELATION_ID = "correlation_id"  # in the context of events
-VARIABLE = "OFFBOOK_CORRELATION_ID"
-HEADER = "x-offbook-correlation-id"
-TRACEPARENT = "traceparent"
-_TRACEPARENT = r"(?!ff)[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(?:-.*)?"
-
-
-class Correlation(msgspec.Struct, frozen=True):
-    """The id of a run."""
-
-    id: str
-
-    @property
-    def traceparent(self) -> str:
-        """The context of the run's span, in the format of W3C Trace Context."""
-        return f"00-{self.id}-{run_span_id(self.id)}-01"
-
-    @property
-    def variables(self) -> dict[str, str]:
-        """The environment variables for the agent."""
-        return {VARIABLE: self.id, TRACEPARENT.upper(): self.traceparent}
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """The headers of a reply to the agent."""
-        return {HEADER: self.id, TRACEPARENT: self.traceparent}
-
-    @property
-    def context(self) -> dict[str, Any]:
-        """The field for the context of every event."""
-        return {CORRELATION_ID: self.id}
-
-
-def new_correlation() -> Correlation:
-    """Return a new id."""
-    import secrets  # late: most runs are not watched
-
-    return Correlation(secrets.token_hex(16))
-
-
-def parse_traceparent(text: str) -> tuple[str, str] | None:
-    """Return the trace id and the span id of a `traceparent`, or None if it is invalid."""
-    match = re.fullmatch(_TRACEPARENT, text.strip().lower())
-    if match is None or not int(match[1], 16) or not int(match[2], 16):
-        return None
-    return match[1], match[2]
-
-
-def run_span_id(trace_id: str) -> str:
-    """Return the id of the span of a run, the parent of the agent's own spans."""
-    return blake2b(f"{trace_id}:run".encode(), digest_size=8).hexdigest()

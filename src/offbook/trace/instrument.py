@@ -100,16 +100,12 @@ class SeenTool(msgspec.Struct, frozen=True):
     executed: bool = True
 
 
-class Found(msgspec.Struct, frozen=True):
-    """What is known of a request.
-
-    The digest of its head, the number of its first messages whose digest is known, the key of the
-    conversation that it continues, and the results that no earlier request had.
-    """
+class KnownRequest(msgspec.Struct, frozen=True):
+    """What is known of a request; `results` are those after its `known` messages."""
 
     head: str
     known: int
-    before: str
+    before: str  # the digest of the conversation that it continues
     results: list[AnyBlock]
 
 
@@ -186,8 +182,7 @@ class TracedSource:
         # By digest: those that no other continues yet.
         self._open: OrderedDict[str, Conversation] = OrderedDict()
         self._beginnings = Beginnings(self._open)
-        # What `_note_opened` notes: the exchanges of requests without a word of the model; of
-        # those that are no longer open only the digest and the reply.
+        # What `_note_opened` notes; of conversations that are no longer open only the digest.
         self._opened: dict[tuple[str, int], tuple[Request, Reply]] = {}
         self._closed: deque[tuple[str, Reply]] = deque(maxlen=MAX_DIGESTS // 2)
         self._replies: deque[Reply] = deque(maxlen=MAX_KEPT)
@@ -207,8 +202,8 @@ class TracedSource:
     async def reply(self, request: Request, /) -> Reply:
         """Return the reply of the source; emit the request and the reply."""
         self._count = number = self._count + 1
-        # A request without a word of the model, of which no event is heard: nothing in it can have
-        # changed. What later ones are compared with is noted when one comes (`_note_opened`).
+        # In a request without a word of the model nothing can have changed. What later ones are
+        # compared with is noted when one comes (`_note_opened`), unless events are heard.
         opens = not self._hub.is_heard and request.messages.has_only("user")
         found = None if opens else self._compare(request, exchange_id(number))
         if not self._releases:
@@ -234,7 +229,7 @@ class TracedSource:
             self._emit_calls(calls, reply.step)
         return reply
 
-    def _compare(self, request: Request, exchange: str) -> Found:
+    def _compare(self, request: Request, exchange: str) -> KnownRequest:
         """Emit a request and what it changes; return what is known of it."""
         if self._opened:
             self._note_opened()
@@ -272,9 +267,9 @@ class TracedSource:
                     request, known, exchange, spoken=spoken, repeated=repeated
                 )
         self._remember(digest)
-        return Found(head, known, before, results)
+        return KnownRequest(head, known, before, results)
 
-    def _note_exchange(self, request: Request, reply: Reply, found: Found) -> str:
+    def _note_exchange(self, request: Request, reply: Reply, found: KnownRequest) -> str:
         """Note an exchange as the latest of its conversation; return the digest with its reply."""
         messages, known, before = request.messages, found.known, found.before
         after = messages.digest_with(reply.blocks)
@@ -311,7 +306,9 @@ class TracedSource:
             known = messages.longest_prefix(self._digests)
             self._remember(digest)
             head, _ = self._find_head(request)
-            self._note_exchange(request, reply, Found(head, known, messages.digest(known), []))
+            self._note_exchange(
+                request, reply, KnownRequest(head, known, messages.digest(known), [])
+            )
         self._opened.clear()
 
     def _emit_calls(self, calls: tuple[ToolCall, ...], step: int) -> None:
@@ -362,7 +359,7 @@ class TracedSource:
         `known` is the number of its first messages whose digest is known; with `spoken`, the others
         contain messages of the model, with `repeated`, results that it already got.
         """
-        from offbook.trace.integrity import compare_heads, compare_results, find_changes
+        from offbook.trace.integrity import compare_heads, compare_known_results, find_changes
 
         messages = request.messages
         before = messages.digest(known)
@@ -371,13 +368,8 @@ class TracedSource:
             changes, before = find_changes(request, self._open, self._replies, self._beginnings)
         elif before in self._open:
             changes = compare_heads(self._open[before].request, request)
-        for number, message in enumerate(messages[known:] if repeated else (), known + 1):
-            for result in message.results:
-                if (sent := self._results.get(result.call_id)) is not None and (
-                    change := compare_results(sent, result)
-                ):
-                    level = "shown" if result.call_id in self._unread else change.level
-                    changes.append(msgspec.structs.replace(change, message=number, level=level))
+        if repeated:
+            changes += compare_known_results(messages, known, self._results, self._unread)
         self._emit_changes(changes, exchange)
         return before
 

@@ -51,7 +51,7 @@ from offbook.trace.executions import same_result, to_result_content
 from offbook.trace.part_index import CallIndex, TextIndex, common_length
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
 
     from offbook.exchange.messages import AnyBlock, History
     from offbook.exchange.model import Conversation, Reply, Request, Tool
@@ -522,6 +522,26 @@ def compare_results(known: ToolResult, result: ToolResult) -> ConversationChange
     if 0 < common < len(expected) and (remark or common >= MIN_CUT) and CUT.fullmatch(remark):
         return ConversationChange("dropped", *texts)
     return ConversationChange("result", *texts, level="fails")
+
+
+def compare_known_results(
+    messages: History,
+    known: int,
+    results: Mapping[str, ToolResult | None],
+    unread: Container[str],
+) -> list[ConversationChange]:
+    """Return the differences of results that the model got before; none fails if it was `unread`.
+
+    Compared are those after the first `known` messages.
+    """
+    changes: list[ConversationChange] = []
+    for number, message in enumerate(messages[known:], known + 1):
+        for result in message.results:
+            sent = results.get(result.call_id)
+            if sent is not None and (change := compare_results(sent, result)):
+                level = "shown" if result.call_id in unread else change.level
+                changes.append(msgspec.structs.replace(change, message=number, level=level))
+    return changes
 
 
 def compare_heads(known: Request, request: Request) -> list[ConversationChange]:

@@ -8,8 +8,9 @@ __getattr__ = lazy_getattr(
     {
         "dialect": "ConversationStore Dialect HttpRequest HttpResponse MAX_EXCHANGES PrefixCache"
         " Provider request_metadata",
+        "embeddings": "embed pack_floats",
         "provider_responses": "SseEvent parse_sse",
-        "wire": "ALL_RULES ByteTemplate FilledTemplate PLACEHOLDER RULES embed encode_sse"
-        " pack_floats split_fixed split_reply_text split_words",
+        "wire": "ALL_RULES ByteTemplate FilledTemplate PLACEHOLDER RULES encode_sse"
+        " split_fixed split_reply_text split_words",
     },
 )

@@ -6,6 +6,8 @@ from offbook.exchange.dialects.dialect import HttpResponse as HttpResponse
 from offbook.exchange.dialects.dialect import PrefixCache as PrefixCache
 from offbook.exchange.dialects.dialect import Provider as Provider
 from offbook.exchange.dialects.dialect import request_metadata as request_metadata
+from offbook.exchange.dialects.embeddings import embed as embed
+from offbook.exchange.dialects.embeddings import pack_floats as pack_floats
 from offbook.exchange.dialects.provider_responses import SseEvent as SseEvent
 from offbook.exchange.dialects.provider_responses import parse_sse as parse_sse
 from offbook.exchange.dialects.wire import ALL_RULES as ALL_RULES
@@ -13,9 +15,7 @@ from offbook.exchange.dialects.wire import PLACEHOLDER as PLACEHOLDER
 from offbook.exchange.dialects.wire import RULES as RULES
 from offbook.exchange.dialects.wire import ByteTemplate as ByteTemplate
 from offbook.exchange.dialects.wire import FilledTemplate as FilledTemplate
-from offbook.exchange.dialects.wire import embed as embed
 from offbook.exchange.dialects.wire import encode_sse as encode_sse
-from offbook.exchange.dialects.wire import pack_floats as pack_floats
 from offbook.exchange.dialects.wire import split_fixed as split_fixed
 from offbook.exchange.dialects.wire import split_reply_text as split_reply_text
 from offbook.exchange.dialects.wire import split_words as split_words

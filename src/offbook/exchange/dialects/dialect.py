@@ -615,7 +615,7 @@ class PrefixCache(Generic[StateT]):
     def find(self, body: bytes) -> tuple[CachedPrefix[StateT], bytes] | None:
         """Return the longest cached prefix of this body, and the body without those elements.
 
-        If the prefix has the request, then there is nothing new but elements: these, as an array.
+        With the request, only elements are new: these, as an array.
         """
         if len(body) < MIN_BODY_SIZE:
             return None

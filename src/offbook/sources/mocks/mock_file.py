@@ -237,8 +237,7 @@ class MockLine(StrictStruct, frozen=True, forbid_unknown_fields=True):
 class Mock(msgspec.Struct, frozen=True):
     """A line ready for use: its reply, its scope, and whether it answers more than once.
 
-    The reply has its calls as they are in the line. `has_input_tokens` is False where the file does
-    not count the tokens of the prompt.
+    `has_input_tokens` is False where the file does not count the tokens of the prompt.
     """
 
     number: int

@@ -46,8 +46,8 @@ class RequestHead(msgspec.Struct, frozen=True):
 
     A path `/s/<run>/…` is split into `run` and `path`. `is_local` is False if the Host header
     names another machine, as in a DNS rebinding attack. `foreign_page` is True if a browser sent it
-    for a page of another server. `is_plain` is False for what needs more than a response: a HEAD,
-    an upgrade, a refusal. `length` is the length of the body.
+    for a page of another server; this, a HEAD and an upgrade are not plain. `length` is that of the
+    body.
     """
 
     method: str

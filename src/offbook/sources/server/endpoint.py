@@ -311,7 +311,7 @@ class Endpoint:
         return response
 
     def _complete(self, request: Request) -> Request:
-        """Return a request with the calls as the model made them, and what became of them."""
+        """Return a request with the calls that the model made, and their outcomes."""
         if len(request.messages) == 1:  # no call, and no result of one
             return request
         request = self._conversations.restore_call_ids(request)

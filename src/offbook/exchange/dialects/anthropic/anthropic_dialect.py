@@ -27,6 +27,7 @@ from offbook.exchange.dialects.dialect import (
     make_reply_id,
     request_metadata,
 )
+from offbook.exchange.dialects.embeddings import estimate_tokens
 from offbook.exchange.dialects.provider_responses import (
     StreamAccumulator,
     interrupted_stream,
@@ -41,7 +42,6 @@ from offbook.exchange.dialects.wire import (
     EVENT_STREAM,
     RawBody,
     encode_sse,
-    estimate_tokens,
     raw_block_data,
     rejection,
     split_fixed,

@@ -27,6 +27,7 @@ from offbook.exchange.dialects.dialect import (
     make_reply_id,
     request_metadata,
 )
+from offbook.exchange.dialects.embeddings import embed, estimate_tokens
 from offbook.exchange.dialects.provider_responses import (
     StreamAccumulator,
     interrupted_stream,
@@ -39,8 +40,6 @@ from offbook.exchange.dialects.wire import (
     RawBody,
     RequestDecoder,
     Violation,
-    embed,
-    estimate_tokens,
     find_bad_schema,
     find_unpaired_call,
     raw_block_data,

@@ -8,7 +8,6 @@ reasoning and before its calls; and a tool result does not say whether it is an 
 from __future__ import annotations
 
 import re
-from base64 import b64encode
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, cast
 
@@ -33,11 +32,8 @@ from offbook.exchange.dialects.wire import (
     ByteTemplate,
     FilledTemplate,
     RawBody,
-    embed,
     encode_sse,
-    estimate_tokens,
     find_unpaired_call,
-    pack_floats,
     split_fixed,
     split_reply_text,
     split_words,
@@ -61,7 +57,6 @@ if TYPE_CHECKING:
 ID_PREFIX = "chatcmpl-"
 CHAT_PATH = "/chat/completions"
 MODELS = ("gpt-5", "gpt-5-mini", "gpt-4o", "gpt-4o-mini", "text-embedding-3-small")
-EMBEDDING_DIMENSIONS = {"text-embedding-3-large": 3072}
 
 
 class Chat:
@@ -103,8 +98,10 @@ class Chat:
             except ModelError as error:
                 return self.encode_error(error)
         if path.endswith("/embeddings"):
+            from offbook.exchange.dialects.chat.chat_embeddings import make_embeddings
+
             try:
-                body = _embeddings(openai.decode_body(wire.embedding_decoder, http_request.body))
+                body = make_embeddings(http_request.body)
             except ModelError as error:
                 return self.encode_error(error)
         elif path.endswith("/models"):
@@ -191,7 +188,7 @@ class Chat:
         raw: RawBody,
         conversations: ConversationStore,
     ) -> wire.ChatState:
-        """Decode the messages that follow on those of a cached prefix."""
+        """Decode the messages after a cached prefix."""
         before = cached.state if cached else wire.EMPTY_STATE
         state = wire.decode_messages(messages, before, self._rules, raw, conversations)
         if state.has_tools:
@@ -302,27 +299,6 @@ def _is_of_others(http_request: HttpRequest) -> bool:
 
 def _describe_model(name: str) -> JSON:
     return {"id": name, "object": "model", "created": EPOCH, "owned_by": "offbook"}
-
-
-def _embeddings(body: wire.ChatEmbeddingBody) -> JSON:
-    """Return the embedding of each text, or of each list of token numbers."""
-    inputs = body.input
-    is_batch = isinstance(inputs, list) and not (inputs and isinstance(inputs[0], int))
-    texts = cast("list[str | list[int]]", inputs if is_batch else [inputs])
-    size = body.dimensions or EMBEDDING_DIMENSIONS.get(body.model, 1536)
-    if size < 1:
-        raise ModelError("Invalid 'dimensions': expected a value >= 1.", status=400)
-    tokens = sum(
-        estimate_tokens(len(text)) if isinstance(text, str) else len(text) for text in texts
-    )
-    data: list[JSON] = []
-    for index, text in enumerate(texts):
-        vector: list[float] | str = embed(text, size)
-        if body.encoding_format == "base64":
-            vector = b64encode(pack_floats(vector)).decode()
-        data.append({"object": "embedding", "index": index, "embedding": vector})
-    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-    return {"object": "list", "data": data, "model": body.model, "usage": usage}
 
 
 # ------------------------------------------------------------------------------- stream

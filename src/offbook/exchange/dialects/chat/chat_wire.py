@@ -211,21 +211,11 @@ def shorten_state(state: ChatState, count: int) -> tuple[ChatState, int]:
     return shorter, length + skipped
 
 
-class ChatEmbeddingBody(msgspec.Struct, gc=False):
-    """A request for embeddings."""
-
-    model: str = ""
-    input: str | list[str | int | list[int]] = ""
-    encoding_format: str = "float"
-    dimensions: int | None = None
-
-
 body_decoder = RequestDecoder(ChatBody, OPTIONS)
 messages_decoder = msgspec.json.Decoder(list[ChatMessage])
 tools_decoder: msgspec.json.Decoder[list[ChatTool] | None] = msgspec.json.Decoder(
     list[ChatTool] | None
 )
-embedding_decoder = msgspec.json.Decoder(ChatEmbeddingBody)
 
 
 # ----------------------------------------------------------------------------- messages

@@ -19,6 +19,7 @@ from offbook.exchange.dialects.dialect import (
     make_reply_id,
     request_metadata,
 )
+from offbook.exchange.dialects.embeddings import embed, estimate_tokens, pack_floats
 from offbook.exchange.dialects.provider_responses import (
     StreamAccumulator,
     interrupted_stream,
@@ -35,13 +36,10 @@ from offbook.exchange.dialects.wire import (
     JsonPath,
     RawBody,
     RequestDecoder,
-    embed,
     encode_function,
     encode_sse,
-    estimate_tokens,
     find_bad_schema,
     find_unpaired_call,
-    pack_floats,
     raw_block_data,
     rejection,
     split_fixed,

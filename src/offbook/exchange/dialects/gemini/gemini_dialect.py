@@ -17,6 +17,7 @@ from offbook.exchange.dialects.dialect import (
     make_reply_id,
     request_metadata,
 )
+from offbook.exchange.dialects.embeddings import estimate_tokens
 from offbook.exchange.dialects.gemini import gemini_wire as wire
 from offbook.exchange.dialects.provider_responses import (
     StreamAccumulator,
@@ -31,7 +32,6 @@ from offbook.exchange.dialects.provider_responses import (
 from offbook.exchange.dialects.wire import (
     ALL_RULES,
     RawBody,
-    estimate_tokens,
     raw_block_data,
     rejection,
     split_reply_text,

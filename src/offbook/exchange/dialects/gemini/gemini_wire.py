@@ -16,11 +16,10 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from offbook.errors import ModelError
+from offbook.exchange.dialects.embeddings import embed, estimate_tokens
 from offbook.exchange.dialects.wire import (
     CallPairing,
     RequestDecoder,
-    embed,
-    estimate_tokens,
     rejection,
     split_validation_error,
 )

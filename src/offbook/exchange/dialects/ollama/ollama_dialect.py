@@ -19,6 +19,7 @@ from offbook.exchange.dialects.dialect import (
     make_reply_id,
     request_metadata,
 )
+from offbook.exchange.dialects.embeddings import embed, estimate_tokens
 from offbook.exchange.dialects.provider_responses import (
     StreamAccumulator,
     interrupted_stream,
@@ -32,9 +33,7 @@ from offbook.exchange.dialects.wire import (
     CallPairing,
     FunctionTool,
     RequestDecoder,
-    embed,
     encode_function,
-    estimate_tokens,
     find_bad_schema,
     rejection,
     split_reply_text,

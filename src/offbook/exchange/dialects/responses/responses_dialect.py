@@ -21,6 +21,7 @@ from offbook.exchange.dialects.dialect import (
     PrefixCache,
     request_metadata,
 )
+from offbook.exchange.dialects.embeddings import estimate_tokens
 from offbook.exchange.dialects.provider_responses import (
     error_with_code,
     interrupted_stream,
@@ -44,7 +45,6 @@ from offbook.exchange.dialects.wire import (
     RawBody,
     certain_words,
     encode_sse,
-    estimate_tokens,
     find_unpaired_call,
     raw_block_data,
     rejection,
