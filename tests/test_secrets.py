@@ -672,6 +672,22 @@ def test_lines_are_masked_as_each_of_them_is(lines: list[str]):
     assert hide_lines(b"\n".join([*raw, b""])) == b"\n".join([*hidden, b""])
 
 
+class CountedBytes(bytes):
+    """Lines that count how often a part of them is copied."""
+
+    copies = 0
+
+    def __getitem__(self, part: Any) -> Any:
+        self.copies += 1
+        return bytes.__getitem__(self, part)
+
+
+def test_a_line_is_copied_once_whatever_number_of_names_it_has():
+    lines = CountedBytes(b'{"password":1,"token":2}\n' + b'{"password":1}' * 1000 + b"\n")
+    assert hide_lines(lines) == lines
+    assert lines.copies == 2
+
+
 PEM = "-----BEGIN PRIVATE KEY-----\nMIIab{}"
 SECRETS = st.sampled_from([*KEYS.values(), *(n.format(LETTERS) for n in NAMED.values()), PEM])
 

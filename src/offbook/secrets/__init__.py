@@ -241,11 +241,13 @@ def hide_lines(text: bytes, known: Iterable[bytes] = ()) -> bytes:
         return b"".join([hide_bytes(line, known) + b"\n" for line in text[:-1].split(b"\n")])
     lower = text.lower()
     lines: dict[int, list[tuple[int, int]]] = {}  # what is secret in a line, by its place
-    for start, end, rules in _find_words(lower):
+    at, last, line, lower_line = 0, -1, b"", b""
+    for start, end, rules in _find_words(lower):  # in the order of their ends
         if _PASSED.match(lower, start):
             continue
-        at, last = text.rfind(b"\n", 0, start) + 1, text.index(b"\n", end)
-        line, lower_line = text[at:last], lower[at:last]
+        if end > last:  # once for each line: one of megabytes has thousands of words
+            at, last = text.rfind(b"\n", 0, start) + 1, text.index(b"\n", end)
+            line, lower_line = text[at:last], lower[at:last]
         for rule in rules:
             if found := [*rule.find(line, lower_line, start - at, end - at)]:
                 lines.setdefault(at, []).extend(found)
