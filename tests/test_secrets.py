@@ -679,7 +679,7 @@ class CountedBytes(bytes):
 
     def __getitem__(self, part: Any) -> Any:
         self.copies += 1
-        return bytes.__getitem__(self, part)
+        return super().__getitem__(cast("slice", part))
 
 
 def test_a_line_is_copied_once_whatever_number_of_names_it_has():
