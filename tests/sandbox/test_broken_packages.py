@@ -241,7 +241,12 @@ NPM_NOT_LOADED = {
         "deadline",
         "pi was still running after {deadline:g} s",
         "waiting for a server",
-        {"index.ts": extension('console.error("waiting for a server"); for (;;) {}')},
+        {
+            "index.ts": extension(
+                'console.error("waiting for a server");'
+                "Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);"
+            )
+        },
         deadline=15.0,
     ),
     "a hook that fails when the session starts": Broken(

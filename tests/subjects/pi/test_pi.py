@@ -53,7 +53,7 @@ export default function (pi) {
       const child = spawn("sleep", ["300"], { detached: true, stdio: "ignore" });
       child.unref();
       writeFileSync(file, `${process.pid} ${child.pid}`);
-      for (;;);
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0); // as for (;;);
     },
   });
 }
