@@ -105,10 +105,10 @@ def test_the_same_seed_finds_the_same_on_a_cluster(tmp_path: Path):
 @pytest.mark.usefixtures("other_machine")
 @pytest.mark.parametrize("options", [{"jobs": 2}, {"engine": "ray"}])
 def test_a_hang_in_one_of_several_processes_is_found_once(options: Any):
-    found = find(hanging_world, runs=12, deadline=1, **options)
+    found = find(hanging_world, runs=6, deadline=1, **options)
     assert [finding.invariant for finding in found.findings] == ["no hang"]
     assert 'call("wait"' in found.findings[0].script
-    assert found.behaviours == 12
+    assert found.behaviours == 6
 
 
 # --- A limit of time
