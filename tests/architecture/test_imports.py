@@ -164,12 +164,12 @@ assert: [{type: exit_code, expected: 0}]
 # What the first test, command or reply of a process waits for: modules of Offbook, and thousands of
 # bytes of their code. The packages are those of the tests above.
 BUDGETS = [
-    (IMPORT_NAMES, 11, 58),
-    (HELP, 19, 30),
-    ("import pytest_offbook.plugin", 2, 17),
-    (SERVE, 51, 562),
-    (SNAPSHOT, 42, 406),
-    (SCENARIO, 68, 824),
+    (IMPORT_NAMES, 11, 60),
+    (HELP, 19, 35),
+    ("import pytest_offbook.plugin", 2, 20),
+    (SERVE, 51, 570),
+    (SNAPSHOT, 42, 415),
+    (SCENARIO, 68, 835),
 ]
 IDS = ["names", "help", "plugin", "serve", "snapshot", "scenario"]
 
