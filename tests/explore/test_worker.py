@@ -95,6 +95,44 @@ def test_the_search_goes_on_after_hangs_that_are_one_finding():
     assert [finding.invariant for finding in findings] == ["no hang", "never_two"]
 
 
+def test_a_hang_that_is_not_seen_again_is_no_finding_and_is_counted(tmp_path: Path):
+    waited = tmp_path / "waited"
+
+    def wait_once() -> None:
+        if not waited.exists():
+            waited.touch()
+            threading.Event().wait()
+
+    found = explore(world_with(wait_once), PROMPT, runs=2, deadline=SOON)
+    assert (found.findings, found.slow) == ([], 1)
+    assert "late once, and not again: 1 behaviour" in found.summary
+
+
+def test_a_hang_that_is_never_twice_in_the_same_place_is_a_finding(tmp_path: Path):
+    count = tmp_path / "count"
+
+    def wait_here() -> None:
+        threading.Event().wait()
+
+    def wait_there() -> None:
+        threading.Event().wait()
+
+    def wait() -> None:
+        with count.open("a") as file:
+            file.write(".")
+        (wait_here if count.stat().st_size % 2 else wait_there)()
+
+    (finding, *_) = find(world_with(wait))
+    assert (finding.invariant, finding.script) == ("no hang", SCRIPT)
+
+
+def test_an_agent_that_hangs_when_it_runs_again_is_a_finding():
+    held = threading.Lock()
+
+    findings = find(world_with(lambda: held.acquire() and None), runs=2)
+    assert [finding.invariant for finding in findings] == ["no hang"]
+
+
 @pytest.mark.parametrize(
     "end, message",
     [

@@ -161,7 +161,7 @@ def explore_command(  # noqa: PLR0913 - the options of the command
             count = counted(len(found.findings) - len(saved), "finding")
             echo(f"not saved: {count} whose script alone does not repeat it")
         if trace is not None:
-            echo(f"trace: {trace}; show it with: offbook view {trace}")
+            echo(_describe_trace(trace))
         _show_corpus(found, corpus)
 
     try:
@@ -204,6 +204,12 @@ def explore_command(  # noqa: PLR0913 - the options of the command
         echo(f"offbook: {what}: {instead}", err=True)
     _show_corpus(found, corpus)
     return 0
+
+
+def _describe_trace(trace: Path) -> str:
+    if trace.is_file() and trace.stat().st_size:
+        return f"trace: {trace}; show it with: offbook view {trace}"
+    return "trace: nothing to write: the agent was ended before it did anything"
 
 
 def _show_corpus(found: Exploration, corpus: Path | None) -> None:
@@ -412,6 +418,7 @@ def _as_json(found: Exploration) -> dict[str, Any]:
         "never_called": found.never_called,
         "never_succeeded": found.never_succeeded,
         "gave_up": dict(found.gave_up),
+        "slow": found.slow,
         "notes": found.notes,
         "undecided": [str(error) for error in found.undecided.values()],
         "findings": [

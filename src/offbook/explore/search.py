@@ -46,7 +46,7 @@ from offbook.explore.playing import (
     name_of,
 )
 from offbook.explore.shrinking import shrink
-from offbook.explore.worker import Players, StagePlan
+from offbook.explore.worker import Limit, Players, StagePlan
 from offbook.runs.ray_engine import choose_engine
 from offbook.runs.run import in_event_loop
 
@@ -66,7 +66,7 @@ RUNS_OF_PROCESS = 150  # each of an agent that is a process takes long
 OF_CORPUS = -1  # the number of a script of the corpus
 SIDE_BY_SIDE_PLAYS = 3  # of a script that must fail each time
 LONG = 60  # seconds of a search whose states are counted by the minute
-MAX_HANGS = 30  # tries to shorten a script that hangs: each takes a second
+MAX_HANGS = 12  # tries to shorten a script that hangs: each takes seconds
 MAX_FRESH = 60  # tries in a new process each
 
 
@@ -117,8 +117,10 @@ class Exploration(msgspec.Struct):
     was an error: more behaviours, or other `values`, may get further. `notes` are keywords of
     schemas that could not be generated from, with what was done instead. `findings` have different
     causes; `broken_by` counts the behaviours that broke each invariant. `trace` is the file of the
-    first finding, or of the last behaviour. `reached` are the outcomes of the agent's parts, in a
-    search with a corpus; `kept` is the number of scripts in its folder.
+    first finding, or of the last behaviour. `slow` counts the behaviours that did not end within
+    the deadline, and did when they were played again: the machine was busy. `reached` are the
+    outcomes of the agent's parts, in a search with a corpus; `kept` is the number of scripts in its
+    folder.
     """
 
     prompt: str
@@ -135,6 +137,7 @@ class Exploration(msgspec.Struct):
     broken_by: Counter[str] = msgspec.field(default_factory=Counter)
     undecided: dict[str, UsageError] = msgspec.field(default_factory=dict)
     trace: str = ""
+    slow: int = 0
     seconds: float = 0
     new_states: Counter[int] = msgspec.field(default_factory=Counter)
     reached: set[str] = msgspec.field(default_factory=set)
@@ -169,6 +172,8 @@ class Exploration(msgspec.Struct):
         parts += [
             f"{kind} {counted(count, 'time')}" for kind, count in sorted(self.gave_up.items())
         ]
+        if self.slow:
+            parts.append(f"late once, and not again: {counted(self.slow, 'behaviour')}")
         return ", ".join(parts)
 
 
@@ -482,6 +487,9 @@ class Search:
                 continue
             self._shrunk[violation.key] += 1
             finding = self._minimize(behaviour, violation, number)
+            if finding is None:
+                found.slow += 1
+                continue
             # A trace has half a character in another form than the state of the world.
             if self._ignores_halves and not _names_place(finding.key) and _has_half(finding.moves):
                 continue
@@ -539,23 +547,28 @@ class Search:
 
     def _minimize(
         self, behaviour: Behaviour, violation: BrokenInvariant, number: int
-    ) -> Counterexample:
+    ) -> Counterexample | None:
         """Return the finding for a violation, with the smallest script that repeats it.
 
         The script must break a new process, as a test is one. An agent may keep something from one
         behaviour to the next, in a module or in a default argument. Then the behaviour alone, or
-        two conversations of it, may show that.
+        two conversations of it, may show that. If an agent does not hang again, the machine was
+        busy: then this returns None.
         """
         prompt = behaviour.prompt or self._found.prompt
         finding = self._shrink(behaviour, violation, number)
-        if not finding.repeats or any(move.beside for move in finding.moves):
+        if finding is not None and (
+            not finding.repeats or any(move.beside for move in finding.moves)
+        ):
             return finding
+
+        limit: Limit = "try" if violation.invariant == HANG else "deadline"
 
         def play(moves: tuple[Move, ...], text: str = "") -> Behaviour:
             job = Job(prompt=prompt, moves=moves, text=text)
-            return self._players.play_one(job, self._players.patience, fresh=True)
+            return self._players.play_one(job, limit, fresh=True)
 
-        if self._find(violation, play(finding.moves, finding.script)) is not None:
+        if finding is not None and self._find(violation, play(finding.moves, finding.script)):
             return finding
         once = behaviour.moves
         again = Move(prompt=f"Once more: {prompt}", fresh=True)
@@ -563,13 +576,18 @@ class Search:
             for other in play(moves).violations:
                 longer = msgspec.structs.replace(behaviour, moves=moves)
                 found = self._shrink(longer, other, number, fresh=True)
-                if found.repeats:
+                if found is not None and found.repeats:
                     return found
+        if finding is None:
+            return None
         return msgspec.structs.replace(finding, repeats=False, keeps_state=True)
 
     def _find(self, violation: BrokenInvariant, behaviour: Behaviour) -> BrokenInvariant | None:
-        same = (other for other in behaviour.violations if other.key == violation.key)
-        return next(same, None)
+        """Return the same violation in another behaviour; a hang may be in another place."""
+        for other in behaviour.violations:
+            if other.key == violation.key or other.invariant == violation.invariant == HANG:
+                return other
+        return None
 
     def _shrink(
         self,
@@ -578,25 +596,34 @@ class Search:
         number: int,
         *,
         fresh: bool = False,
-    ) -> Counterexample:
+    ) -> Counterexample | None:
         """Return the finding with the smallest script; if `fresh`, each try has a new process."""
         players = self._players
         records = not self._found.findings  # the trace is that of the first one
         prompt = behaviour.prompt or self._found.prompt
+        hangs = violation.invariant == HANG
+        # The deadline is for a script that does not hang, except in the tries to shorten it.
+        whole: Limit = "try" if hangs else "deadline"
 
-        def play(moves: tuple[Move, ...], *, text: str = "", records: bool = False) -> Behaviour:
+        def play(
+            moves: tuple[Move, ...], limit: Limit = "try", *, text: str = "", records: bool = False
+        ) -> Behaviour:
             job = Job(prompt=prompt, moves=moves, text=text, records=records)
-            return players.play_one(job, players.patience, fresh=fresh)
+            return players.play_one(job, limit, fresh=fresh)
 
-        def fails(moves: tuple[Move, ...]) -> bool:
+        def fails(moves: tuple[Move, ...], limit: Limit = "try") -> bool:
             # Conversations side by side may meet in another order each time.
             times = SIDE_BY_SIDE_PLAYS if any(move.beside for move in moves) else 1
-            return all(self._find(violation, play(moves)) is not None for _ in range(times))
+            played = (play(moves, limit) for _ in range(times))
+            return all(self._find(violation, behaviour) is not None for behaviour in played)
 
         moves, length = behaviour.moves, len(behaviour.moves)
         # Twice: what fails only now and then cannot be made smaller, only noise would be left.
-        if not (fails(moves) and fails(moves)):
-            self._found.trace = play(moves, records=records).trace or self._found.trace
+        again = fails(moves, "again" if hangs else "deadline")
+        if hangs and not again:
+            return None
+        if not (again and fails(moves, whole)):
+            self._found.trace = play(moves, whole, records=records).trace or self._found.trace
             script = render_script(prompt, moves)
             return Counterexample(
                 violation.invariant,
@@ -611,18 +638,18 @@ class Search:
         # Before: a value of a result would be another one without the results that came first.
         # After: a value that is needed may be the same in every run now.
         moves = _fix_values(moves, play, fails)
-        limit = MAX_HANGS if violation.invariant == HANG else MAX_FRESH if fresh else MAX_RUNS
-        moves, _ = shrink(moves, fails, limit)
+        tries = MAX_HANGS if hangs else MAX_FRESH if fresh else MAX_RUNS
+        moves, _ = shrink(moves, fails, tries)
         if (fixed := _fix_values(moves, play, fails)) != moves:
-            moves, _ = shrink(fixed, fails, limit)
+            moves, _ = shrink(fixed, fails, tries)
         script = render_script(prompt, moves)
         # The text itself is what a person pastes, so it is what must fail.
-        played = play(moves, text=script, records=records)
+        played = play(moves, whole, text=script, records=records)
         self._found.trace = played.trace or self._found.trace
         same = self._find(violation, played)
         return Counterexample(
             violation.invariant,
-            violation.message if same is None or violation.invariant == HANG else same.message,
+            violation.message if same is None or hangs else same.message,
             script,
             number,
             moves,

@@ -15,7 +15,7 @@ from contextlib import ExitStack, suppress
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import msgspec
 
@@ -30,8 +30,11 @@ if TYPE_CHECKING:
     from offbook.explore.moves import Script
     from offbook.explore.tool_policy import ToolPolicy
 
-# The patience with a script that may hang: seconds, and times the slowest behaviour so far.
-LEAST_PATIENCE, SLOWER, SLOWER_THAN_FIRST = 1.0, 10, 3
+# How long a script may take: the deadline, a part of it when it hung once, and in the tries to
+# shorten it not much longer than the slowest behaviour so far.
+Limit = Literal["deadline", "again", "try"]
+AGAIN = 0.25  # of the deadline
+LEAST_PATIENCE, SLOWER, SLOWER_THAN_FIRST = 2.0, 10, 3  # seconds, and times the slowest
 
 
 GARBAGE = 20_000  # new objects before a process of a search looks for cycles; 700 by default
@@ -117,8 +120,10 @@ class JobPlayer:
             with Path(job.announces).open("ab", buffering=0) as file:
                 return stage.play(job, lambda move: file.write(pickle.dumps(move)))
         behaviour = stage.play(job)
-        if job.seed and behaviour.tools == self._offered:  # sent once
-            behaviour = msgspec.structs.replace(behaviour, tools=())
+        if not job.seed:
+            return behaviour
+        if behaviour.tools == self._offered:  # sent once
+            return msgspec.structs.replace(behaviour, tools=())
         self._offered = behaviour.tools or self._offered
         return behaviour
 
@@ -180,15 +185,16 @@ class Players:
     ) -> None:
         self._opened.__exit__(kind, error, trace)
 
-    @property
-    def patience(self) -> float:
-        """The seconds after which a script that may hang counts as one that does."""
-        limit = max(LEAST_PATIENCE, SLOWER * self._slowest, SLOWER_THAN_FIRST * self._first)
-        return limit if self._deadline is None else min(self._deadline, limit)
+    def _seconds(self, limit: Limit) -> float:
+        deadline = self._deadline or 0
+        if limit == "deadline":
+            return deadline
+        seconds = max(LEAST_PATIENCE, SLOWER * self._slowest, SLOWER_THAN_FIRST * self._first)
+        return min(deadline, max(seconds, AGAIN * deadline if limit == "again" else 0))
 
     def _timeout_of(self, sent: SentJob) -> float:
         if self._known_hangs and not sent.whole:
-            return min(sent.seconds, self.patience)
+            return min(sent.seconds, self._seconds("try"))
         return sent.seconds
 
     def play(self, jobs: Sequence[Job]) -> list[Behaviour]:
@@ -202,21 +208,11 @@ class Players:
             results[result.job.number] = result
         return [self._read(results[number]) for number in range(len(jobs))]
 
-    def play_one(
-        self,
-        job: Job,
-        seconds: float | None = None,
-        *,
-        whole: bool = False,
-        fresh: bool = False,
-    ) -> Behaviour:
-        """Return the behaviour of a job, which has so many seconds.
-
-        If `fresh`, it is played in a new process.
-        """
+    def play_one(self, job: Job, limit: Limit = "deadline", *, fresh: bool = False) -> Behaviour:
+        """Return the behaviour of a job; if `fresh`, it is played in a new process."""
         if self._stage is not None:
             return self._stage.play(job)
-        sent = SentJob(0, job, seconds or self._deadline or 0, whole)
+        sent = SentJob(0, job, self._seconds(limit), whole=limit == "again")
         (result,) = self._run_fresh([sent]) if fresh else self._run_here([sent])
         self._learn(result)
         return self._read(result)
@@ -246,7 +242,9 @@ class Players:
             return self._observe(sent.job, crash)
         hang = _describe_hang(result.late, result.place)
         if result.late < sent.seconds and hang.key not in self._known_hangs:
-            return self.play_one(sent.job, sent.seconds, whole=True)
+            (result,) = self._run_here([sent._replace(whole=True)])
+            self._learn(result)
+            return self._read(result)
         return self._observe(sent.job, hang)
 
     def _observe(self, job: Job, violation: BrokenInvariant) -> Behaviour:
@@ -256,7 +254,7 @@ class Players:
         announced = self._folder / "moves"
         announced.write_bytes(b"")
         again = msgspec.structs.replace(job, announces=str(announced))
-        (result,) = self._run_here([SentJob(0, again, self.patience)])
+        (result,) = self._run_here([SentJob(0, again, self._seconds("try"))])
         if isinstance(result, FinishedJob) and isinstance(result.value.behaviour, Behaviour):
             moves: tuple[Move, ...] = result.value.behaviour.moves  # this time it ended
         else:
