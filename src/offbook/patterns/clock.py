@@ -165,6 +165,7 @@ class Work:
         leave: Callable[[Any], object] = lambda _: None,
     ) -> None:
         self.coroutine = coroutine
+        self.name = ""  # a loop of Python 3.13 names a task after it was made
         self.waits_for: object = None
         self.parent: Work | None = None
         self.on_child: Callable[[asyncio.Task[Any], Work], object] = lambda _task, _work: None

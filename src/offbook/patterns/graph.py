@@ -788,7 +788,7 @@ class Graph:
         return task
 
     def _watch(self, task: asyncio.Task[Any], work: Work, name: str) -> None:
-        task.set_name(name)
+        work.name = name
         self.tasks[task] = work
         task.add_done_callback(lambda task: self.tasks.pop(task, None))
 

@@ -223,7 +223,8 @@ class PatternHarness:
     @property
     def running_work(self) -> list[str]:
         """The asynchronous handlers and computed values that have not ended."""
-        return sorted(task.get_name() for task in self.runtime.tasks if not task.done())
+        tasks = self.runtime.tasks.items()
+        return sorted(work.name for task, work in tasks if not task.done())
 
     # --- the end
 
