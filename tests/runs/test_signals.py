@@ -17,6 +17,7 @@ from offbook.trace import RUN_END, RUN_START, read_trace
 from tests.forked import forked_command, forked_python
 from tests.matrix.homes import HOMES
 from tests.sandbox.packages import PYTHON_GOOD, write_package
+from tests.thorough import THOROUGH
 from tests.waiting import wait_until
 
 pytestmark = [
@@ -281,8 +282,20 @@ def start_runner(runner: str, folder: Path, *, forks: bool = True) -> subprocess
     return runs
 
 
-@pytest.mark.parametrize("number", [*SIGNALS, signal.SIGQUIT])
-@pytest.mark.parametrize("runner", RUNNERS)
+# These start for seconds: a handler that ends them is that of every signal but SIGINT and SIGKILL.
+SLOW_RUNNERS = {"xdist", "xdist, agent in process", "sandbox"}
+ENDED = [
+    (runner, number)
+    for runner in RUNNERS
+    for number in (*SIGNALS, signal.SIGQUIT)
+    if MEASURED
+    or THOROUGH
+    or runner not in SLOW_RUNNERS
+    or number in {signal.SIGINT, signal.SIGTERM, signal.SIGKILL}
+]
+
+
+@pytest.mark.parametrize("runner, number", ENDED)
 @pytest.mark.parametrize("point", range(POINTS if MEASURED else 1))
 def test_the_daemons_of_an_agent_end_with_the_command_that_runs_it(
     runner: str, number: signal.Signals, point: int, tmp_path: Path
