@@ -259,15 +259,15 @@ class Hub:
     def emit_data(self, data: EventData | Verdict) -> None:
         """Emit one of Offbook's own events."""
         name = data.event_name
-        if not self._subscriptions or self._routes.get(name) == ():  # nothing listens
-            with self._lock:
-                self.seq += 1
-            return
         if self._holder == get_ident():
             context = current_context(self, self._base) if context_scopes.get() else self._base
             with self._lock:
                 self.seq = seq = self.seq + 1
                 self._held.append(Event(self._millis(), name, data, seq, "", context))  # type: ignore[arg-type] - encoded only
+            return
+        if not self._subscriptions or self._routes.get(name) == ():  # nothing listens
+            with self._lock:
+                self.seq += 1
             return
         writer = self._writer
         # Usually only the recorder listens: it encodes the data as they are.
@@ -346,6 +346,7 @@ class Hub:
 
         def stop() -> None:
             with self._lock:
+                self.release()
                 self._set_subscriptions(
                     tuple(other for other in self._subscriptions if other is not subscription)
                 )
