@@ -291,14 +291,18 @@ class _Log(msgspec.Struct):
 
     def digest(self, length: int) -> str:
         digests = self.digests
-        while (index := len(digests)) <= length:
-            message = self.messages[index - 1]
-            at, blocks, digest = self.foreseen
-            if at != index or message.blocks is not blocks or message.role != "assistant":
-                digest = extend_digest(digests[index - 1], message)
-            # Slice assignment instead of append: two threads that compute the same digest write
-            # it to the same index.
-            digests[index : index + 1] = [digest]
+        at, blocks, foreseen = self.foreseen
+        index = len(digests)
+        digest = digests[index - 1]
+        # Two threads may compute the same digests.
+        for message in self.messages[index - 1 : length]:
+            if at == index and message.blocks is blocks and message.role == "assistant":
+                digest = foreseen
+            else:
+                digest = extend_digest(digest, message)
+            # Slice assignment instead of append: both write it to the same index.
+            digests[index : index + 1] = (digest,)
+            index += 1
         return digests[length]
 
 
@@ -350,6 +354,13 @@ class History(Sequence[Message]):
         self.digest()
         return self._log.digests[length + 1 : self._length + 1]
 
+    def continues(self, earlier: History) -> bool:
+        """Return whether this begins with all messages of an earlier history."""
+        length = earlier._length
+        if self._log is earlier._log:
+            return length <= self._length
+        return self.has_prefix(length, earlier.digest())
+
     def has_prefix(self, length: int, digest: str) -> bool:
         """Return whether this is the digest of the first `length` messages."""
         return length <= self._length and self.digest(length) == digest
@@ -380,6 +391,10 @@ class History(Sequence[Message]):
     def to_list(self) -> list[Message]:
         """Return the messages as a list."""
         return self._log.messages[: self._length]
+
+    def after(self, length: int) -> tuple[Message, ...]:
+        """Return the messages after the first `length`."""
+        return tuple(self._log.messages[length : self._length])
 
     def since(self, role: Role) -> tuple[Message, ...]:
         """Return the messages after the latest one with this role."""

@@ -202,10 +202,11 @@ class TracedSource:
     async def reply(self, request: Request, /) -> Reply:
         """Return the reply of the source; emit the request and the reply."""
         self._count = number = self._count + 1
+        exchange = exchange_id(number)
         # In a request without a word of the model nothing can have changed. What later ones are
         # compared with is noted when one comes (`_note_opened`), unless events are heard.
         opens = not self._hub.is_heard and request.messages.has_only("user")
-        found = None if opens else self._compare(request, exchange_id(number))
+        found = None if opens else self._compare(request, exchange)
         if not self._releases:
             self._hub.release()
         try:
@@ -215,7 +216,7 @@ class TracedSource:
                 self._note_results(found.results, self._unread)
                 if found.before in self._open:  # which the next attempt continues
                     self._open[request.messages.digest()] = self._open[found.before]
-            self._hub.emit_data(error_data(error, exchange_id(number)))
+            self._hub.emit_data(error_data(error, exchange))
             raise
         finally:
             self.last_exchange = number
@@ -224,7 +225,7 @@ class TracedSource:
         else:
             after = self._note_exchange(request, reply, found)
             if self._hub.is_heard:
-                self._hub.emit_data(reply_data(reply, exchange_id(number), after))
+                self._hub.emit_data(reply_data(reply, exchange, after))
         if self._tools and (calls := find_calls(reply.blocks)):
             self._emit_calls(calls, reply.step)
         return reply
@@ -237,7 +238,7 @@ class TracedSource:
         known = messages.longest_prefix(self._digests)
         digest = messages.digest()
         beginning = messages.digest(known)
-        new = messages[known:]
+        new = messages.after(known)
         # Where the known messages contain all that the model said, nothing can have changed but
         # the head and the results; so it is with almost every request.
         spoken = False
@@ -394,8 +395,9 @@ class TracedSource:
         if self._unread:
             self._unread.clear()
         known = self._results
-        for call in reply.calls:  # a source may use an id again
-            known[call.id] = None
+        for block in reply.blocks:
+            if type(block) is ToolCall:  # quicker than `isinstance`, see `find_calls`
+                known[block.id] = None  # a source may use an id again
         while len(known) > MAX_KEPT:
             del known[next(iter(known))]
 

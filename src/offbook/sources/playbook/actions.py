@@ -227,7 +227,7 @@ def list_called_tools(script: Iterable[Turn | Role]) -> set[str]:
         for entry in script
         for message in entry.actions
         for action in group_actions(message)
-        if isinstance(action, Call)
+        if type(action) is Call  # quicker than `isinstance`, for each run
     }
 
 
@@ -488,37 +488,44 @@ def _check_actions(actions: object, where: str) -> Actions:
             hint="put the actions into [ … ]",
         )
     checked: list[Action | tuple[Action, ...]] = []
-    for number, entry in enumerate(cast("Sequence[object]", actions), 1):
-        is_group = isinstance(entry, (list, tuple))
-        group = cast("Sequence[object]", entry) if is_group else (entry,)
-        if not group:
-            raise PlaybookError(
-                f"action {number} of {where} is an empty list",
-                hint="a list is one message: add an action to it",
-            )
-        kinds = [*map(type, group)]
-        if len(kinds) > 1 and Person in kinds:
-            raise PlaybookError(
-                f"action {number} of {where}: person() is not part of a message of the model",
-                hint="move person(…) behind the inner list",
-            )
-        # A provider sends an error in place of a message, not along with one.
-        if len(kinds) > 1 and Fail in kinds:
-            raise PlaybookError(
-                f"action {number} of {where}: fail() cannot be combined with other actions",
-                hint="move fail(…) out of the inner list",
-            )
-        for action in group:
-            if type(action) not in ACTION_KINDS:
-                raise PlaybookError(
-                    f"action {number} of {where}: expected an action, got {type(action).__name__}",
-                    hint="actions are call(…), say(…), think(…), fail(…), person(…), or a list of"
-                    " them",
-                )
-            if isinstance(action, Call):
+    for number, entry in enumerate(cast("Sequence[Any]", actions), 1):
+        kept = entry
+        if type(entry) not in ACTION_KINDS:
+            kept = _check_group(entry, f"action {number} of {where}")
+        for action in group_actions(kept):
+            if type(action) is Call:
                 action.use.in_script = True
-        checked.append(cast("Any", tuple(group) if is_group else entry))
+        checked.append(kept)
     return tuple(checked)
+
+
+def _check_group(entry: object, what: str) -> tuple[Action, ...]:
+    """Return a list of actions, which is one message, as a tuple; raise for anything else."""
+    is_group = isinstance(entry, (list, tuple))
+    group = cast("Sequence[object]", entry) if is_group else (entry,)
+    if not group:
+        raise PlaybookError(
+            f"{what} is an empty list", hint="a list is one message: add an action to it"
+        )
+    kinds = [*map(type, group)]
+    if len(kinds) > 1 and Person in kinds:
+        raise PlaybookError(
+            f"{what}: person() is not part of a message of the model",
+            hint="move person(…) behind the inner list",
+        )
+    # A provider sends an error in place of a message, not along with one.
+    if len(kinds) > 1 and Fail in kinds:
+        raise PlaybookError(
+            f"{what}: fail() cannot be combined with other actions",
+            hint="move fail(…) out of the inner list",
+        )
+    for kind in kinds:
+        if kind not in ACTION_KINDS:
+            raise PlaybookError(
+                f"{what}: expected an action, got {kind.__name__}",
+                hint="actions are call(…), say(…), think(…), fail(…), person(…), or a list of them",
+            )
+    return cast("tuple[Action, ...]", tuple(group))
 
 
 # -------------------------------------------------------------------------------- steps
@@ -609,7 +616,7 @@ def validate(
             raise PlaybookError("a turn with no actions", where=turn_location(turn), hint=hint)
         for number, message in enumerate(turn.actions, 1):
             for action in group_actions(message):
-                if tools is None or not isinstance(action, Call):
+                if tools is None or type(action) is not Call:
                     continue
                 if action.tool not in tools and not action.unknown:
                     raise PlaybookError(

@@ -20,6 +20,7 @@ from offbook.errors import (
 )
 from offbook.exchange.messages import (
     AnyBlock,
+    History,
     Text,
     Thinking,
     ToolCall,
@@ -100,8 +101,7 @@ class _Conversation(msgspec.Struct):
     `kind` has the system prompt, the tools and the model; it is None until a prompt was seen.
     """
 
-    count: int = 0
-    digest: str = ""
+    messages: History
     tokens: int = 0
     kind: tuple[str, tuple[Tool, ...], str] | None = None
 
@@ -152,7 +152,7 @@ class Playbook:
         # the different kinds of requests so far, without values: a set that keeps their order
         self._heads: dict[RoleConditions, None] = {}
         self._step_count = 0
-        self._latest = _Conversation()
+        self._latest = _Conversation(History())
         self._said: tuple[tuple[AnyBlock, ...], int] = ((), 0)  # the last reply, and its tokens
         self._counted_tools: tuple[tuple[Tool, ...], int] = ((), 0)
         self._call_count = 0
@@ -468,48 +468,46 @@ class Playbook:
         given: StopReason = "stop"  # a message with calls can be cut short, too
         cut: Fault | None = None
         for action in step.actions:
-            match action:
-                case Call():
-                    tool, params = action.tool, action.params
-                    if callable(params):
-                        params = await self._late_params(step, action)
-                    offered = _find_tool(request, tool)
-                    if (offered is not None) == action.unknown:
-                        raise _errors().unknown_tool_error(step, action, request, self._heads)
-                    if self._strict and offered is not None and action.invalid is not None:
-                        problem = self._find_problem(offered, params)
-                        if bool(problem) != action.invalid:
-                            raise _errors().invalid_arguments_error(step, action, problem)
-                    self._call_count += 1
-                    call = ToolCall(make_call_id(request, self._call_count), tool, dict(params))
-                    if done := _run_at_provider(request, call, step, action):
+            # Not `match`, which asks `isinstance`: see `find_calls`.
+            if type(action) is Call:
+                tool, params = action.tool, action.params
+                if callable(params):
+                    params = await self._late_params(step, action)
+                offered = self._find_tool(step, action, params, request)
+                self._call_count += 1
+                call = ToolCall(make_call_id(request, self._call_count), tool, dict(params))
+                if offered is not None and offered.kind != "function":
+                    done = _run_at_provider(request, call, step, action)
+                    if done:
                         blocks += done
                         continue
-                    if not action.unanswered:
-                        self._awaited_results[call.id] = tool, _AwaitedResult(step, action, queue)
-                        self._call_queues[call.id] = queue
-                    else:
-                        self._unanswered[call.id] = step
-                    if action.raises is not None:
-                        self._awaited_errors[call.id] = (step, action)
-                    blocks.append(call)
-                    stop = "tool_use"
-                case Say(text, reason):
-                    blocks.append(Text(text))
-                    if reason == "cut":
-                        from offbook.determinism.faults import Fault  # few scripts have a cut
+                if not action.unanswered:
+                    self._awaited_results[call.id] = tool, _AwaitedResult(step, action, queue)
+                    self._call_queues[call.id] = queue
+                else:
+                    self._unanswered[call.id] = step
+                if action.raises is not None:
+                    self._awaited_errors[call.id] = (step, action)
+                blocks.append(call)
+                stop = "tool_use"
+            elif type(action) is Say:
+                blocks.append(Text(action.text))
+                if action.stop == "cut":
+                    from offbook.determinism.faults import Fault  # few scripts have a cut
 
-                        cut = Fault("cut", step.number)
-                    else:
-                        given = reason if reason != "stop" else given
-                case Think(text):
-                    blocks.append(Thinking(text))
-                case Person():  # `answer` uses these steps
-                    pass
-                case Fail(message, status, category, retry_after):
-                    raise ModelError(
-                        message, status=status, category=category, retry_after=retry_after
-                    )
+                    cut = Fault("cut", step.number)
+                elif action.stop != "stop":
+                    given = action.stop
+            elif type(action) is Think:
+                blocks.append(Thinking(action.text))
+            elif type(action) is Fail:
+                raise ModelError(
+                    action.message,
+                    status=action.status,
+                    category=action.category,
+                    retry_after=action.retry_after,
+                )
+            # `answer` uses the steps of a person
         if cut is not None and "dialect" not in request.metadata:
             # The agent called the source itself: there is no stream to cut.
             raise ModelError("the stream was cut", status=502, category="connection")
@@ -523,8 +521,8 @@ class Playbook:
     def _count_input(self, request: Request) -> int:
         """Return the tokens of a request, and note its kind."""
         messages, latest = request.messages, self._latest
-        length, count, tokens = len(messages), latest.count, latest.tokens
-        if not 0 < count <= length or messages.digest(count) != latest.digest:
+        count, tokens = len(latest.messages), latest.tokens
+        if not messages.continues(latest.messages):
             count, tokens = 0, 0
         kind = (request.system, request.tools, request.model)
         if not count or kind != latest.kind:
@@ -532,21 +530,32 @@ class Playbook:
             if len(self._heads) < MAX_HEADS:
                 self._heads[head] = None
             kind = kind if head.first else None
+            if request.tools != self._counted_tools[0]:
+                size = len(to_json(request.tools).decode()) // 4 + 1
+                self._counted_tools = (request.tools, size if request.tools else 0)
         said, said_tokens = self._said
-        for message in messages[count:]:
+        for message in messages.after(count):
             blocks = message.blocks
             tokens += said_tokens if blocks is said else sum(map(_estimate_tokens, blocks))
-        if request.tools != self._counted_tools[0]:
-            size = len(to_json(request.tools).decode()) // 4 + 1
-            self._counted_tools = (request.tools, size if request.tools else 0)
-        self._latest = _Conversation(length, messages.digest(), tokens, kind)
+        self._latest = _Conversation(messages, tokens, kind)
         return tokens + len(request.system) // 4 + self._counted_tools[1]
 
-    def _find_problem(self, tool: Tool, params: Params) -> str:
-        """Return what the schema of a tool forbids of these arguments."""
-        if tool is not self._checked[0]:  # a session offers the same object each time
-            self._checked = (tool, argument_checker(tool))
-        return self._checked[1](params)
+    def _find_tool(self, step: Step, action: Call, params: Params, request: Request) -> Tool | None:
+        """Return the tool of a call that the request offers; check that the call is as expected."""
+        offered = None
+        for tool in request.tools:
+            if tool.name == action.tool:
+                offered = tool
+                break
+        if (offered is not None) == action.unknown:
+            raise _errors().unknown_tool_error(step, action, request, self._heads)
+        if self._strict and offered is not None and action.invalid is not None:
+            if offered is not self._checked[0]:  # a session offers the same object each time
+                self._checked = (offered, argument_checker(offered))
+            problem = self._checked[1](params)
+            if bool(problem) != action.invalid:
+                raise _errors().invalid_arguments_error(step, action, problem)
+        return offered
 
     async def _late_params(self, step: Step, action: Call) -> Params:
         """Call the function that was given as the parameters of a call."""
@@ -571,14 +580,6 @@ def _errors():  # noqa: ANN202 - the module itself, which a type checker knows
     from offbook.sources.playbook import diagnostics  # of a run that fails
 
     return diagnostics
-
-
-def _find_tool(request: Request, name: str) -> Tool | None:
-    """Return the tool of this name that a request offers."""
-    for tool in request.tools:
-        if tool.name == name:
-            return tool
-    return None
 
 
 def _estimate_tokens(block: AnyBlock) -> int:
