@@ -267,17 +267,24 @@ def call(
     """
     if not isinstance(tool, str) or not tool:
         raise PlaybookError("call() takes the tool's name first", hint='write call("bash", {…})')
-    for option, value in (("unanswered", unanswered), ("unknown", unknown), ("invalid", invalid)):
-        if not isinstance(value, bool):
-            raise PlaybookError(
-                f"expected a bool: call({tool!r}, {option}={value!r})", hint=f"write {option}=True"
-            )
-    for kind in raises if isinstance(raises, tuple) else [raises] if raises is not None else ():
-        if not isinstance(kind, type) or not issubclass(kind, Exception):
-            raise PlaybookError(
-                f"call({tool!r}, …, raises=…) takes a class of exceptions, not {kind!r}",
-                hint=f"write call({tool!r}, …, raises=ValueError)",
-            )
+    if unanswered is not False or unknown is not False or invalid is not False:
+        for option, value in {
+            "unanswered": unanswered,
+            "unknown": unknown,
+            "invalid": invalid,
+        }.items():
+            if not isinstance(value, bool):
+                raise PlaybookError(
+                    f"expected a bool: call({tool!r}, {option}={value!r})",
+                    hint=f"write {option}=True",
+                )
+    if raises is not None:
+        for kind in raises if isinstance(raises, tuple) else (raises,):
+            if not isinstance(kind, type) or not issubclass(kind, Exception):
+                raise PlaybookError(
+                    f"call({tool!r}, …, raises=…) takes a class of exceptions, not {kind!r}",
+                    hint=f"write call({tool!r}, …, raises=ValueError)",
+                )
     options = ((), unanswered, raises, unknown, invalid)
     if params is None:
         return Call(tool, {}, *options)
@@ -489,13 +496,12 @@ def _check_actions(actions: object, where: str) -> Actions:
         )
     checked: list[Action | tuple[Action, ...]] = []
     for number, entry in enumerate(cast("Sequence[Any]", actions), 1):
-        kept = entry
-        if type(entry) not in ACTION_KINDS:
-            kept = _check_group(entry, f"action {number} of {where}")
-        for action in group_actions(kept):
-            if type(action) is Call:
-                action.use.in_script = True
-        checked.append(kept)
+        if type(entry) in ACTION_KINDS:
+            if type(entry) is Call:
+                entry.use.in_script = True
+            checked.append(entry)
+        else:
+            checked.append(_check_group(entry, f"action {number} of {where}"))
     return tuple(checked)
 
 
@@ -519,12 +525,14 @@ def _check_group(entry: object, what: str) -> tuple[Action, ...]:
             f"{what}: fail() cannot be combined with other actions",
             hint="move fail(…) out of the inner list",
         )
-    for kind in kinds:
-        if kind not in ACTION_KINDS:
+    for action in group:
+        if type(action) not in ACTION_KINDS:
             raise PlaybookError(
-                f"{what}: expected an action, got {kind.__name__}",
+                f"{what}: expected an action, got {type(action).__name__}",
                 hint="actions are call(…), say(…), think(…), fail(…), person(…), or a list of them",
             )
+        if type(action) is Call:
+            action.use.in_script = True
     return cast("tuple[Action, ...]", tuple(group))
 
 
@@ -614,11 +622,11 @@ def validate(
             if is_slash:
                 hint = f"unknown command: {did_you_mean(turn.text[1:], commands)}"
             raise PlaybookError("a turn with no actions", where=turn_location(turn), hint=hint)
+        if tools is None:
+            continue
         for number, message in enumerate(turn.actions, 1):
             for action in group_actions(message):
-                if tools is None or type(action) is not Call:
-                    continue
-                if action.tool not in tools and not action.unknown:
+                if type(action) is Call and action.tool not in tools and not action.unknown:
                     raise PlaybookError(
                         f"the agent has no tool {action.tool!r}",
                         where=f"{turn_location(turn)}, action {number}",

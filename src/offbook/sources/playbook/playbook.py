@@ -181,12 +181,11 @@ class Playbook:
         thoughts: tuple[Action, ...] = ()
         for message in actions:
             group = tuple(group_actions(message))
+            for action in group:
+                if type(action) is Call:
+                    action.raise_if_then_was_dropped(location)
             kinds = {*map(type, group)}
-            if Call in kinds:
-                for action in group:
-                    if type(action) is Call:
-                        action.raise_if_then_was_dropped(location)
-            elif kinds == {Think}:
+            if kinds == {Think}:
                 thoughts += group
                 continue
             self._step_count += 1
