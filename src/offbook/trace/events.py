@@ -132,7 +132,8 @@ def read_data(event: Event, kind: type[StructT]) -> StructT:
         raise FormatError(what) from error
 
 
-class EventData(msgspec.Struct, frozen=True):
+# gc=False: nothing refers to the data of an event but the event, until it is encoded
+class EventData(msgspec.Struct, frozen=True, gc=False):
     """The data of one kind of event. A field that is not set is not in the trace."""
 
     event_name: ClassVar[str]
