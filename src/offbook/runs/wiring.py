@@ -61,6 +61,7 @@ UNWATCHED_FILES = ("cassettes/**", "reports/**")
 # Packages and caches, which are not the work of an agent.
 UNWATCHED_FOLDERS = {"__pycache__", "node_modules", ".venv", "venv", ".tox", ".cache"}
 HISTORY = "history"  # the one rule of `lenient` that holds for every subject
+UNGUARDED = nullcontext()
 
 
 def is_process(subject: Subject) -> bool:
@@ -381,7 +382,7 @@ class Wiring:
         """Record or answer the requests of this process to other servers."""
         track = self._hub.http_track
         if track is None:
-            return nullcontext()
+            return UNGUARDED
         from urllib.parse import urlsplit
 
         from offbook.sources.inprocess.patching import track_http

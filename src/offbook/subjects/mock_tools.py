@@ -324,6 +324,8 @@ class UI:
 
     def raise_errors(self) -> None:
         """Raise the error of an answer, which an extension may have caught, or of a question."""
+        if self.error is None and not self.questions:
+            return
         questions, self.questions = self.questions, []
         forgotten = [question for question in questions if not question.awaited]
         for question in forgotten:
