@@ -17,12 +17,10 @@ import tempfile
 import time
 import tracemalloc
 from collections.abc import Awaitable, Callable
-from hashlib import blake2b, sha256
 from pathlib import Path
 from typing import Any
 
-import jsonschema_rs
-import msgspec
+from floors.prompt import Prompts, Search, search_secrets
 
 from offbook import call, say, session, when
 from offbook.exchange.messages import History
@@ -69,72 +67,13 @@ async def ours() -> float:
         return await cost(once, 300)
 
 
-async def bare() -> float:
+async def bare(search: Search | None) -> float:
     """Measure the same work in bare Python: the least that a prompt with this trace can cost.
 
-    The loop, the messages with their digests, the tool, both checks of its arguments against the
-    schema, and the lines of the trace: encoded, hashed, kept and written before the tool runs and
-    at the end. Without the search for secrets, the comparison of the conversation, the checks of
-    the script and all else that Offbook does.
+    See `floors/prompt.py`; without a `search`, no secrets are searched in the trace.
     """
-    validator = jsonschema_rs.validator_for(SCHEMA)
-    encode = msgspec.json.Encoder().encode
-    encode_lines = msgspec.json.Encoder().encode_lines
     with tempfile.TemporaryFile(buffering=0) as file:
-        number, written, kept = file.fileno(), sha256(), bytearray()
-        messages: list[dict[str, Any]] = []
-        digests = [""]
-        lines: list[dict[str, Any]] = []
-
-        def emit(event: str, **data: Any) -> None:
-            lines.append({"ts": time.time_ns() // 1_000_000, "event": event, "data": data})
-
-        def write() -> None:
-            text = encode_lines(lines)
-            lines.clear()
-            kept.extend(text)
-            written.update(text)
-            os.write(number, text)
-
-        def add(role: str, **block: Any) -> None:
-            messages.append({"role": role, "blocks": [block]})
-            raw = digests[-1].encode() + encode(messages[-1])
-            digests.append(blake2b(raw, digest_size=12).hexdigest())
-
-        async def reply(step: dict[str, Any]) -> dict[str, Any]:
-            new = messages[-1:]
-            emit("model.request", before=digests[-2], after=digests[-1], new=new, head="h")
-            assert "arguments" not in step or validator.is_valid(step["arguments"])
-            add("assistant", **step)
-            usage = {"input": 331, "output": 4}
-            emit("model.reply", after=digests[-1], blocks=[step], stop="stop", usage=usage)
-            return step
-
-        async def once() -> None:
-            arguments = {"city": "Rome"}
-            call = {"type": "tool_call", "id": "call_1", "name": "weather", "arguments": arguments}
-            steps = [call, {"type": "text", "text": "It is sunny."}]
-            emit("_meta.run_start", subject="session", turns=1)
-            emit("agent.start", prompt="Weather?")
-            add("user", type="text", text="Weather?")
-            for step in steps:
-                made = await reply(step)
-                if made["type"] == "tool_call":
-                    given, name = made["arguments"], made["name"]
-                    emit("tool.call", call_id=made["id"], tool=name, input=given, step=1)
-                    assert validator.is_valid(given)
-                    emit("tool.start", call_id=made["id"], tool=name, input=given, number=1)
-                    write()
-                    result = f"sunny in {given['city']}"
-                    emit("tool.end", call_id=made["id"], tool=name, ms=0.1, is_error=False)
-                    emit("tool.result", call_id=made["id"], tool=name, content=result, step=1)
-                    add("tool", type="tool_result", call_id=made["id"], content=result)
-            emit("agent.end", stop="stop")
-            emit("check.verdict", check="playbook consumed", status="pass", actual=2)
-            emit("_meta.run_end", ok=True, output="It is sunny.")
-            write()
-
-        return await cost(once, 300)
+        return await cost(Prompts(SCHEMA, file.fileno(), search).run, 300)
 
 
 async def pydantic_ai() -> float:
@@ -240,7 +179,7 @@ def forget(rehearsal: Any) -> None:
 async def main() -> int:
     """Measure, print, and return 1 if a budget is exceeded."""
     mine = await ours()
-    floor = await bare()
+    floor = await bare(search_secrets())
     pydantic = await pydantic_ai()
     agents = await openai_agents()
     first, last, kept, events = await many_turns(10_000)
