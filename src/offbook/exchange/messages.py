@@ -278,17 +278,6 @@ class _Log(msgspec.Struct):
     digests: list[str]
     foreseen: tuple[int, tuple[AnyBlock, ...], str] = (0, (), "")
 
-    def append(self, length: int, messages: Sequence[Message]) -> _Log:
-        """Return the log with these messages after the first `length`.
-
-        It is this log if no other history was extended beyond `length`, else a copy.
-        """
-        with _APPEND_LOCK:
-            if len(self.messages) == length:
-                self.messages.extend(messages)
-                return self
-            return _Log([*self.messages[:length], *messages], self.digests[: length + 1])
-
     def digest(self, length: int) -> str:
         digests = self.digests
         at, blocks, foreseen = self.foreseen
@@ -333,8 +322,14 @@ class History(Sequence[Message]):
         """Return the history with these messages at its end; this one does not change."""
         # Without `__init__`, which would copy the messages into another log.
         longer = _NEW(History)
-        longer._log = self._log.append(self._length, messages)  # noqa: SLF001 - the same class
-        longer._length = self._length + len(messages)  # noqa: SLF001 - as above
+        log, length = self._log, self._length
+        with _APPEND_LOCK:
+            if len(log.messages) == length:
+                log.messages.extend(messages)
+            else:  # another history was extended beyond this one
+                log = _Log([*log.messages[:length], *messages], log.digests[: length + 1])
+        longer._log = log  # noqa: SLF001 - the same class
+        longer._length = length + len(messages)  # noqa: SLF001 - as above
         return longer
 
     def first(self, length: int) -> History:
