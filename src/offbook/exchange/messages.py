@@ -185,6 +185,8 @@ def join_text(blocks: tuple[AnyBlock, ...]) -> str:
 def find_calls(blocks: tuple[AnyBlock, ...]) -> tuple[ToolCall, ...]:
     """Return the tool calls among the blocks."""
     # Not `isinstance`: it takes five times as long for a struct of another class.
+    if len(blocks) == 1:  # the usual case, without a list
+        return cast("tuple[ToolCall, ...]", blocks) if type(blocks[0]) is ToolCall else ()
     for block in blocks:  # most messages have none, and then no list is built
         if type(block) is ToolCall:
             return tuple([block for block in blocks if type(block) is ToolCall])

@@ -55,8 +55,8 @@ class AwaitedResults(dict[str, tuple[str, T]]):
         if not results:
             return []
         # Some clients report the call that ended first.
-        received = [call_id for call_id in self if call_id in results]
-        return [(self.pop(call_id)[1], results[call_id]) for call_id in received]
+        calls = [*self]
+        return [(self.pop(call_id)[1], results[call_id]) for call_id in calls if call_id in results]
 
     def error(self, where: str, step: str, fix: str, *, lost: str = "") -> ScriptUnfinished:
         """Return the error for the first result that never came back.

@@ -303,7 +303,7 @@ class AgentSession:
                     # The next request carries the results, one message each, in the order of the
                     # calls.
                     results = await self._run_calls(calls, reply.step)
-                    self._history = self._history.plus(*[Message("tool", (r,)) for r in results])
+                    self._history = self._history.plus(*results)
                     unanswered = ()
                 if hooks["turn_end"]:
                     await self._notify("turn_end")
@@ -334,7 +334,7 @@ class AgentSession:
                     return None
         return None
 
-    async def _run_calls(self, calls: tuple[ToolCall, ...], step: int) -> list[ToolResult]:
+    async def _run_calls(self, calls: tuple[ToolCall, ...], step: int) -> list[Message]:
         """Run the calls of one reply concurrently; return the results in the order of the calls."""
         self._alone = len(calls) == 1
         if self._alone:  # the usual case needs no task
@@ -351,7 +351,7 @@ class AgentSession:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
         self._hub.hold()
-        results: list[ToolResult] = []
+        results: list[Message] = []
         failures: list[BaseException] = []
         for call, task in zip(calls, tasks, strict=True):
             if task.cancelled():
@@ -496,7 +496,8 @@ class AgentSession:
 
     def _emit_result(
         self, call: ToolCall, outcome: ToolOutcome, step: int, *, mocked: bool | None
-    ) -> ToolResult:
+    ) -> Message:
+        """Emit the result of a call; return it as the message for the model."""
         result = ToolResult(call.id, outcome.content, outcome.is_error, call.name, outcome.details)
         name = self._to_script_call(call).name
         # not executed if it was blocked or invalid: the result says why
@@ -513,7 +514,7 @@ class AgentSession:
                 executed,
             )
         )
-        return result
+        return Message("tool", (result,))
 
     async def _notify(self, name: str, *, prompt: str = "") -> None:
         """Call the hooks of an event that cannot change anything."""
