@@ -170,8 +170,12 @@ async def many_turns(total: int) -> tuple[float, float, int, int]:
 
 
 def forget(rehearsal: Any) -> None:
-    """Drop the conversation, which belongs to the agent, and the events, which are evidence."""
+    """Drop the conversation, which belongs to the agent, and the events, which are evidence.
+
+    The trace refers to the latest request of each open conversation: a thousand of them at most.
+    """
     rehearsal.session._history = History()  # noqa: SLF001 - no public API
+    rehearsal.session._source._source._open.clear()  # noqa: SLF001 - no public API
     rehearsal.read_events()
     rehearsal._trace._events.clear()  # noqa: SLF001 - no public API
 
