@@ -212,6 +212,24 @@ def test_harmless_test_passes(pytester: pytest.Pytester, code: str):
     pytester.runpytest_inprocess(*ON).assert_outcomes(passed=1)
 
 
+def test_a_replay_test_may_run_a_session_where_multiprocessing_is_imported(
+    pytester: pytest.Pytester,
+):
+    """A process of Offbook's own is started then, which ends those that an agent leaves running."""
+    pytester.makepyfile(
+        test_it="""
+        import multiprocessing.popen_spawn_posix
+        import pytest
+        from offbook import say, when
+
+        @pytest.mark.replay(budget=20)
+        def test_it(offbook):
+            offbook.session().run(when("Hi", [say("Hello.")]))
+        """
+    )
+    run_pytest(pytester, *ON).assert_outcomes(passed=1)
+
+
 def test_failing_hypothesis_test_shows_its_example(pytester: pytest.Pytester):
     pytester.makepyfile(
         test_it="""

@@ -211,7 +211,11 @@ class ReplayGuard:
         original(sock, *args)
 
     def check_process(self, event: str, args: tuple[Any, ...]) -> None:
-        """Refuse another process."""
+        """Refuse another process, except the one that ends what agents leave running."""
+        from offbook.subjects.process import starts_watcher
+
+        if starts_watcher(event, args):
+            return
         command = [str(argument) for argument in args if argument][:1]
         self._violate(": ".join([PROCESSES[event], *command]))
 

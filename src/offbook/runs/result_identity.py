@@ -20,7 +20,6 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from importlib.machinery import PathFinder, all_suffixes
-from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -190,13 +189,6 @@ def _is_import() -> bool:
     return frame is not None and frame.f_code.co_filename.startswith("<frozen importlib")
 
 
-def _starts_watcher(event: str, args: tuple[Any, ...]) -> bool:
-    """Return whether the process is Offbook's own, which ends what agents leave running."""
-    from offbook.subjects.process import TREE
-
-    return event == "subprocess.Popen" and (TREE, "watch") in pairwise(args[1])
-
-
 def find_module_file(module: str) -> Path | None:
     """Return the file of a module without importing it, or None."""
     places: Sequence[str] | None = [os.getcwd(), *sys.path]  # noqa: PTH109 - a text
@@ -271,7 +263,9 @@ class UsedFiles:
         if getattr(self._reading, "now", False):
             return  # our own
         if event in UNKNOWN:
-            if not _starts_watcher(event, args):
+            from offbook.subjects.process import starts_watcher
+
+            if not starts_watcher(event, args):
                 self.unknown = self.unknown or UNKNOWN[event]
             return
         self._reading.now = True

@@ -21,9 +21,10 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from subprocess import PIPE, STDOUT
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -392,6 +393,11 @@ def _wake_on_signals() -> Generator[None]:
         loop.remove_reader(reader)
         os.close(reader)
         os.close(writer)
+
+
+def starts_watcher(event: str, args: tuple[Any, ...]) -> bool:
+    """Return whether an audit event starts the process that ends what agents leave running."""
+    return event == "subprocess.Popen" and (TREE, "watch") in pairwise(args[1])
 
 
 def describe_exit(code: int) -> str:
