@@ -38,8 +38,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 LENGTH = struct.Struct("!Q")
 SECONDS = 300
-# Coverage would not notice a fork, and only Linux tells the end of a process by a file.
-AVAILABLE = hasattr(os, "pidfd_open") and not any(key.startswith("COVERAGE_") for key in os.environ)
+AVAILABLE = hasattr(os, "pidfd_open")  # only Linux tells the end of a process by a file
 
 
 class Job(NamedTuple):
@@ -326,6 +325,12 @@ def warm_up() -> None:
         sys.modules.pop(name, None)
 
 
+def keep_coverage() -> None:
+    """Write what coverage has measured in this process, so that its forks do not."""
+    if "coverage" in sys.modules and (measured := sys.modules["coverage"].Coverage.current()):
+        measured.save()
+
+
 def serve(listener: socket.socket) -> tuple[Job, list[int]]:
     """Start jobs until the last connection ends. Returns in the processes of the jobs only."""
     import gc
@@ -335,6 +340,7 @@ def serve(listener: socket.socket) -> tuple[Job, list[int]]:
     selector = selectors.DefaultSelector()
     selector.register(listener, selectors.EVENT_READ, "listener")
     warm_up()
+    keep_coverage()
     gc.collect()
     gc.freeze()
     connections = 0
