@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date, datetime, time, timedelta
 from random import Random
 from typing import Any
 
@@ -86,7 +87,7 @@ def test_invalid_arguments_break_the_schema():
     schema = {**tool({"type": "integer"}), "additionalProperties": False}
     values = ArgumentValues({}, "")
     for seed in range(50):
-        arguments = values.invalid_arguments(schema, Draw(Random(seed), ()), "refund")  # noqa: S311 - not for secrets
+        arguments = values.invalid_arguments(schema, Draw(make_random(seed), ()), "refund")
         if arguments.get("it") != 7 or len(arguments) > 1:
             with pytest.raises(jsonschema.ValidationError):
                 jsonschema.validate(arguments, schema)
@@ -228,7 +229,7 @@ def test_the_constants_of_the_code_are_tried():
 def odd_texts(name: str) -> set[str]:
     schema = {"type": "object", "properties": {name: {"type": "string"}}, "required": [name]}
     values = ArgumentValues({}, "")
-    draws = [Draw(Random(seed), ()) for seed in range(500)]  # noqa: S311 - not for secrets
+    draws = [Draw(make_random(seed), ()) for seed in range(500)]
     return {values.arguments(schema, draw, "write", odd=True)[name] for draw in draws}
 
 
@@ -262,6 +263,9 @@ def test_an_odd_path_leaves_a_folder_that_the_prompt_names():
         ("ada@shop.example", "ADA@SHOP.EXAMPLE"),
         ("lamp", "lamp "),
         ("0000-00-00", "0000-00-28"),
+        ("2026-01-15", "2026-01-16"),
+        ("12", "012"),
+        ("12", "+12"),
     ],
 )
 def test_the_neighbours_of_a_text_are_known(text: str, near: str):
@@ -289,3 +293,72 @@ def test_a_value_is_not_used_again_for_a_parameter_of_another_form():
         for kind, python in (("string", str), ("integer", int)):
             schema = {"type": "object", "properties": {"id": {"type": kind}}, "required": ["id"]}
             assert isinstance(values.arguments(schema, draw, "pay")["id"], python)
+
+
+def make_random(seed: int) -> Random:
+    return Random(seed)  # noqa: S311 - not for secrets
+
+
+def draw_dates(form: str, *texts: str, numbers: tuple[int, ...] = ()) -> set[str]:
+    """Return the values of a parameter with a format that many draws choose."""
+    values = ArgumentValues({}, " ".join(texts), numbers)
+    schema = {"type": "object", "properties": {"day": {"type": "string", "format": form}}}
+    made = [values.arguments(schema, Draw(make_random(seed), ()), "book") for seed in range(400)]
+    return {arguments["day"] for arguments in made if arguments}
+
+
+@pytest.mark.parametrize(
+    "form, prompt, numbers, expected",
+    [
+        ("date", "Leave from 2026-08-03 on", (), {"2026-08-03", "2026-08-02", "2026-08-04"}),
+        ("date", "Leave from 2026-08-03 on", (25,), {"2026-08-27", "2026-08-28", "2026-08-29"}),
+        ("date", "Book a room", (), {"2024-02-29", "2024-03-01"}),
+        ("date", "At 2026-05-04T18:30:00+02:00", (), {"2026-05-04"}),
+        ("date-time", "At 2026-05-04T18:30:00+02:00", (), {"2026-05-04T18:30:00+02:00"}),
+        ("date-time", "At 2026-05-04T18:30:00+02:00", (), {"2026-05-04T18:30:00-08:00"}),
+        ("date-time", "On 2026-05-04", (), {"2026-05-04T12:00:00Z", "2026-05-04T00:00:00Z"}),
+        ("time", "At 9:15", (22,), {"09:15:00", "23:59:59", "22:00:00"}),
+    ],
+)
+def test_a_date_is_one_that_is_known_or_near_it(
+    form: str, prompt: str, numbers: tuple[int, ...], expected: set[str]
+):
+    assert expected <= draw_dates(form, prompt, numbers=numbers)
+
+
+@given(
+    st.sampled_from(["date", "date-time", "time"]),
+    st.one_of(st.dates().map(str), st.datetimes(timezones=st.timezones()).map(str), st.text()),
+    st.integers(),
+)
+def test_every_date_that_is_made_is_one(form: str, known: str, number: int):
+    parse = {"date": date, "date-time": datetime, "time": time}[form].fromisoformat
+    for made in draw_dates(form, known, numbers=(number,)):
+        parse(made)
+
+
+def test_the_second_date_of_a_call_is_near_the_first():
+    part = {"type": "string", "format": "date"}
+    properties = {"first": part, "last": part}
+    schema = {"type": "object", "properties": properties, "required": [*properties]}
+    values = ArgumentValues({}, "Leave from 2026-08-03 on", (25,))
+    made = [values.arguments(schema, Draw(make_random(seed), ()), "book") for seed in range(400)]
+    days = {date.fromisoformat(one["last"]) - date.fromisoformat(one["first"]) for one in made}
+    assert {timedelta(0), timedelta(1), timedelta(25)} <= days
+
+
+def test_a_parameter_that_is_named_as_a_date_takes_one_where_one_is_known():
+    schema = {"type": "object", "properties": {"start_date": {"type": "string"}}}
+    values = ArgumentValues({}, "Leave from 2026-08-03 on")
+    made = [values.arguments(schema, Draw(make_random(seed), ()), "book") for seed in range(100)]
+    assert "2026-08-04" in {one.get("start_date") for one in made}
+
+
+def test_a_number_that_is_more_than_zero_may_be_very_small():
+    part = {"type": "number", "exclusiveMinimum": 0}
+    schema = {"type": "object", "properties": {"grams": part}, "required": ["grams"]}
+    values = ArgumentValues({}, "50 g of saffron")
+    made = [
+        values.arguments(schema, Draw(make_random(seed), ()), "buy")["grams"] for seed in range(200)
+    ]
+    assert min(made) == 0.001

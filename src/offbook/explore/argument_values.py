@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from calendar import monthrange
 from functools import lru_cache
 from random import Random
 from typing import TYPE_CHECKING, Any, cast
@@ -11,7 +10,10 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from offbook.exchange.messages import JSON, RAW_ARGUMENTS
+from offbook.explore.dates import FORMATS as DATE_FORMATS
+from offbook.explore.dates import choose_date, find_dates, list_near_dates
 from offbook.explore.moves import Place, find_in_text
+from offbook.explore.tool_policy import split_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +31,6 @@ _EXAMPLES = re.compile(
     rf"({_ITEM}(?:{_BETWEEN}{_ITEM})*)|\w: ({_ITEM}(?:{_BETWEEN}{_ITEM})+)",
     re.IGNORECASE,
 )
-_DATE = re.compile(r"(\d{4})-(\d{2})-(\d{2})")
 _LAST_NUMBER = re.compile(r"\d{1,9}(?=\D*$)")
 _encode = msgspec.json.Encoder(enc_hook=repr).encode
 MAX_WORDS = 8  # of a prompt that are used as values
@@ -40,7 +41,6 @@ NO_FORM = {"title", "description", "default", "examples"}
 NOT_KNOWN: Any = object()
 SAME_AGAIN = 0.3  # of the arguments, in behaviours with favourites: the last value of that name
 NEAR_TEXTS = 0.1  # of the texts that are known from somewhere
-DECEMBER = 12
 MAX_DEPTH = 6  # of nested objects: a schema may refer to itself
 PLAIN_TEXTS = ("a", "b", "test")
 PLAIN_NUMBERS = (1, 2, 0)
@@ -50,12 +50,10 @@ ODD_TEXTS = (
     *("", " ", "0", "\u0000", "é\u202e😀", "../a", "a" * 5_000, "' OR '1'='1", "null", "a\nb"),
     *("\ud83d", "e\u0301", "ﬁ", "İ", "-1", "$(id)", "{}", "<b>", "it's", "%"),
 )
+SMALL = 0.001
 ODD_NUMBERS = (0, -1, 2**31, 2**63, -(2**63))
 BAD_JSON = ("{", "", "[]", "7", '"x"', "null", '{"a": }')
 FORMATS = {
-    "date": "2024-02-29",
-    "date-time": "2024-02-29T12:00:00Z",
-    "time": "12:00:00",
     "email": "a@example.com",
     "uri": "https://example.com/a",
     "url": "https://example.com/a",
@@ -73,6 +71,11 @@ KNOWN = frozenset(
     """.split()  # noqa: SIM905 - a table of words reads better than a list of strings
 )
 PLAIN = KNOWN - {"$ref", "allOf"}
+MARKS = {"email": "@", "uri": "://", "url": "://", "path": "/"}  # of the values of a format
+# The words of the names of parameters that take a date.
+DATE_WORDS = frozenset(
+    "date day days deadline due since until checkin checkout arrival departure".split()  # noqa: SIM905
+)
 # The kind of value that a parameter of such a name takes.
 NAMED_KINDS = {
     "@": ("mail", "recipient", "address", "to", "sender"),
@@ -97,7 +100,7 @@ def learn(text: str) -> Knowledge:
     quoted = [one or other for one, other in _QUOTED.findall(text)]
     lists = [one or other for one, other in _EXAMPLES.findall(text)]
     examples = [word for words in lists for word in re.split(_BETWEEN, words)]
-    found = [*find_in_text(text), *quoted, *examples[:MAX_WORDS]]
+    found = [*find_dates(text), *find_in_text(text), *quoted, *examples[:MAX_WORDS]]
     numbers = [value for value in found if not isinstance(value, str)]
     return Knowledge(tuple(dict.fromkeys(numbers)), tuple(dict.fromkeys(map(str, found))))
 
@@ -157,16 +160,17 @@ def list_neighbours(number: Any) -> list[Any]:
 
 
 def list_near_texts(text: str) -> list[str]:
-    """Return what is near a text: other days of a date, the next id, other case, and spaces."""
-    near = [f"{text} ", text.swapcase()]
-    if date := _DATE.search(text):
-        year, month, _ = map(int, date.groups())
-        last = monthrange(year, month)[1] if 0 < month <= DECEMBER and year else 28
-        days = [f"{year:04}-{month:02}-{last:02}", f"{year:04}-12-31", "2024-02-29"]
-        return [text.replace(date[0], day) for day in days]
+    """Return what is near a text: other days of a date, the next id, other case, and spaces.
+
+    A number is also written in another way: `07` and `+7` are 7, too.
+    """
+    near = [f"{text} ", *({text.swapcase()} - {text})]
+    if days := list_near_dates(text):
+        return days
     if number := _LAST_NUMBER.search(text):
         start, end = number.span()
         near += [f"{text[:start]}{int(number[0]) + step}{text[end:]}" for step in (1, -1)]
+        near += [f"{text[:start]}{more}{text[start:]}" for more in ("0", "+") if not start]
     return near
 
 
@@ -177,7 +181,7 @@ class Draw:
     parameter. What goes wrong often needs the same value twice, in calls of different tools.
     """
 
-    __slots__ = ("choose", "favourites", "known", "random", "seen")
+    __slots__ = ("choose", "date", "favourites", "known", "random", "seen")
 
     def __init__(
         self,
@@ -190,6 +194,7 @@ class Draw:
         self.seen = seen
         self.known = known
         self.favourites = favourites
+        self.date = ""  # the last one: many tools take the first day and the last
         self.choose = random.choice
 
     def happens(self, probability: float) -> bool:
@@ -357,8 +362,10 @@ class ArgumentValues:
             if "text" not in favourites:
                 favourites["text"] = self._free_text(draw, path)
             return favourites["text"]
-        if example := FORMATS.get(schema.get("format", "")):
-            return example
+        if (form := schema.get("format", "")) or self._takes_date(path, draw):
+            value = self._formatted(form or "date", draw)
+            if value is not None:
+                return value
         # What exists already: an id of a result, and what the prompt speaks of.
         text = self._free_text(draw, path)
         if isinstance(text, Place):
@@ -366,6 +373,38 @@ class ArgumentValues:
         shortest = schema.get("minLength", 0)
         text *= shortest // len(text) + 1 if len(text) < shortest else 1
         return text if longest is None else text[:longest]
+
+    def _takes_date(self, path: str, draw: Draw) -> bool:
+        """Return whether a parameter without a format takes a date: by its name, and one is known.
+
+        It may be written in another way than ours, so it is not always one.
+        """
+        if not _names_date(path) or draw.happens(0.3):
+            return False
+        return any(map(find_dates, (*self._prompt_texts, *draw.known.texts)))
+
+    def _formatted(self, form: str, draw: Draw) -> Any:
+        """Return a value of a format, near those that are known; None for another format."""
+        texts = [*self._prompt_texts, *draw.known.texts, *self._code_texts]
+        if form in DATE_FORMATS:
+            # One of a result as it is: another day may have others.
+            seen = [
+                i for i, v in enumerate(draw.seen) if isinstance(v, str) and find_dates(v) == [v]
+            ]
+            if seen and draw.happens(0.3):
+                return Place(draw.choose(seen), True)
+            numbers = [*self._prompt_numbers, *draw.known.numbers, *self._code_numbers]
+            numbers += [value for value in draw.seen[-8:] if isinstance(value, (int, float))]
+            if draw.date and draw.happens(0.7):
+                texts = [draw.date]
+            draw.date = choose_date(form, texts, numbers, draw.random)
+            return draw.date
+        mark = MARKS.get(form, "")
+        seen = [i for i, v in enumerate(draw.seen) if mark and isinstance(v, str) and mark in v]
+        if seen and draw.happens(0.5):
+            return Place(draw.choose(seen), True)
+        fitting = [text for text in texts if mark and mark in text]
+        return draw.choose(fitting) if fitting and draw.happens(0.7) else FORMATS.get(form)
 
     def _free_text(self, draw: Draw, path: str) -> Any:
         """Return a text that was seen somewhere, those of the parameter's kind first."""
@@ -388,7 +427,9 @@ class ArgumentValues:
             limits = [limit for limit in (low, high) if isinstance(limit, (int, float))]
             around = [limit + step for limit in limits for step in (-1, 0, 1)]
             near = [self._near(draw, whole=whole)]
-            return draw.choose([*ODD_NUMBERS, *around, *near, *([] if whole else [0.5, 1e308])])
+            return draw.choose(
+                [*ODD_NUMBERS, *around, *near, *([] if whole else [0.5, SMALL, 1e308])]
+            )
         numbers = [i for i, value in enumerate(draw.seen) if isinstance(value, (int, float))]
         favourites = draw.favourites
         if favourites is not None and draw.happens(0.4):
@@ -404,10 +445,11 @@ class ArgumentValues:
             value = draw.choose([*self._prompt_numbers, *self._prompt_numbers, *PLAIN_NUMBERS])
         if whole:
             value = int(value)
+        beyond = 1 if whole else SMALL  # a limit that is left out
         if isinstance(low, (int, float)):
-            value = max(value, low + ("exclusiveMinimum" in schema))
+            value = max(value, low + beyond * ("exclusiveMinimum" in schema))
         if isinstance(high, (int, float)):
-            value = min(value, high - ("exclusiveMaximum" in schema))
+            value = min(value, high - beyond * ("exclusiveMaximum" in schema))
         step = schema.get("multipleOf")
         return value - value % step if step else value
 
@@ -453,6 +495,12 @@ def _form_of(schema: Any) -> str:
     """Return what decides whether a value of one parameter fits another of the same name."""
     parts = cast("JSON", schema) if isinstance(schema, dict) else {}
     return repr({key: parts[key] for key in parts if key not in NO_FORM})
+
+
+@lru_cache(maxsize=256)
+def _names_date(path: str) -> bool:
+    """Return whether a parameter takes a date, by its name."""
+    return not DATE_WORDS.isdisjoint(split_words(path.rpartition(".")[2]))
 
 
 @lru_cache(maxsize=256)
