@@ -963,6 +963,14 @@ def test_a_fault_that_breaks_a_reply_off_may_leave_a_part_of_the_arguments(kind:
     assert [(found.what, found.level) for found in changes] == [("arguments", level)]
 
 
+@pytest.mark.parametrize("kind, level", [("truncate", "shown"), ("slow", "fails")])
+def test_a_fault_that_breaks_a_reply_off_may_leave_a_part_of_the_calls(kind: Any, level: str):
+    broken = Reply((call("c1", "refund"), call("c2", "refund")), fault=Fault(kind, 1))
+    sent = [GO, says("", call("c1", "refund")), returns("c1", "done")]
+    changes = Talk([broken]).send([GO], sent)
+    assert [(found.what, found.level) for found in changes] == [("dropped", level)]
+
+
 def test_an_image_in_a_result_is_compared():
     def shows(data: str) -> Message:
         return Message("tool", (ToolResult("c1", (Image(data, "image/png"),)),))

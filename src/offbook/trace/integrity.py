@@ -152,7 +152,7 @@ class HistoryComparison:
         self._common = common
         # The model's latest text may be incomplete: a stream can end early.
         self._partial = known.request.stream or known.reply.fault is not None
-        # So may be the arguments of its calls, if a fault broke the response off.
+        # So may be its calls and their arguments, if a fault broke the response off.
         self._broken = known.reply.fault is not None and known.reply.fault.kind != "slow"
         self._matches: list[int | None] = []  # of each item of the request: that of the known ones
         self._changes: list[ConversationChange] = []
@@ -485,7 +485,9 @@ class HistoryComparison:
         for item in [item for item in self._known.items if not item.used and item.call]:
             if item.position in kept:
                 item.use()
-                self._add("dropped", item.message, item.shown, "nothing")
+                cut = self._broken and item.position == self._positions[-1]
+                level = "shown" if cut else "fails"
+                self._add("dropped", item.message, item.shown, "nothing", level)
         left_out = [item for item in left_out if not item.used]
         if left_out:
             first = left_out[0]
