@@ -117,6 +117,17 @@ def test_several_calls_of_one_message_are_approved_in_any_order(make: Make):
     assert till.paid == [2]
 
 
+def test_a_person_is_asked_by_each_of_parallel_tools_that_interrupt():
+    till = Till()
+    calls = [call("pay", {"amount": amount}) for amount in (1, 2, 3)]
+    answers = [person("pay", deny), person("pay", allow), person("pay", deny)]
+    with drive(interrupting_agent(till)) as rehearsal:
+        run = rehearsal.run(when("Pay", [calls, *answers, say("Done.")]))
+    assert len(till.paid) == 1
+    texts = [result.text for result in run.results("pay")]
+    assert texts.count("The person refused.") == 2
+
+
 def test_a_person_gives_the_result_of_a_deferred_tool():
     agent = Agent("openai:gpt-4o", output_type=[str, DeferredToolRequests])
 

@@ -96,6 +96,7 @@ class LangGraph:
             self._prompted = True
             hub.emit(AGENT_PARTS, _describe_graph(self._graph))
         state: Any = None
+        interrupts: dict[str, Any] = {}  # each of parallel tools has a chunk of its own
         inputs = {**self._state, "messages": [*self._history, {"role": "user", "content": text}]}
         options = {"stream_mode": ["tasks", "values"], "subgraphs": True, **self._options}
 
@@ -105,6 +106,8 @@ class LangGraph:
                 _emit_step(hub, self._graph.get_name(), namespace, chunk)
             elif not namespace:  # the state of the graph itself, not of a subgraph
                 state = chunk
+                values = cast("dict[str, Any]", chunk) if isinstance(chunk, dict) else {}
+                interrupts.update({each.id: each for each in values.get("__interrupt__") or ()})
 
         def run(given: Any) -> None:
             for chunk in self._graph.stream(given, self._config, **options):
@@ -112,27 +115,22 @@ class LangGraph:
 
         given: Any = inputs
         while given is not None:
+            interrupts.clear()
             if _is_sync_only(self._graph):
                 await asyncio.to_thread(run, given)
             else:
                 async for chunk in self._graph.astream(given, self._config, **options):
                     read_chunk(*chunk)
-            given = await self._resume(state)
+            given = await self._resume(interrupts) if interrupts else None
         if self._graph.checkpointer:
             self._state, self._history = {}, []
         else:
             self._history = state["messages"]
         return state
 
-    async def _resume(self, state: Any) -> Any:
-        """Return the input with the answers to the interrupts of a state, or None without any."""
-        values = cast("dict[str, Any]", state) if isinstance(state, dict) else {}
-        interrupts: Any = values.get("__interrupt__")
-        if not interrupts:
-            return None
-        answers: dict[str, Any] = {}
-        for each in interrupts:
-            answers[each.id] = await self._ask_person(each.value)
+    async def _resume(self, interrupts: Mapping[str, Any]) -> Any:
+        """Return the input with the answers to these interrupts."""
+        answers = {key: await self._ask_person(each.value) for key, each in interrupts.items()}
         return import_module("langgraph.types").Command(resume=answers)
 
     async def _ask_person(self, value: Any) -> Any:
