@@ -52,7 +52,8 @@ def _enlarge(leaf: Any) -> Any:
 def _make_odd(leaf: Any) -> Any:
     if isinstance(leaf, str):
         return leaf + ODD_TEXT
-    return not leaf if isinstance(leaf, bool) else -leaf - 1
+    # A success stays one: to say what the tool said is no fault of an agent.
+    return leaf if isinstance(leaf, bool) else -leaf - 1
 
 
 def _change(
