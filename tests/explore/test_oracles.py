@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, cast
@@ -15,11 +16,13 @@ from langchain_core.messages import ToolMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 from langgraph.graph import END, START, MessagesState, StateGraph  # pyright: ignore[reportMissingTypeStubs] - it has none
+from mcp import Client
 
 from offbook import call, drive, fail, say, session, when
 from offbook.errors import InvariantBroken, UsageError
 from offbook.explore import Exploration, explore, replay, run_rendered
 from offbook.explore.oracles import ORACLES
+from offbook.mcp import mcp_server
 from tests.explore.worlds import MOCKS, PROMPT, fixed_shop
 
 TEXT = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
@@ -272,6 +275,95 @@ def test_a_tool_that_changes_nothing_the_second_time_may_be_tried_again():
     replay(paying_loop(3, once=True), LOST, faults=["tool_lost"])
 
 
+def repeating_loop(*, runs_again: bool) -> Callable[[], Any]:
+    """Return the world of a loop that asks again after an error of the provider.
+
+    With `runs_again`, it runs the calls of the last reply again, too.
+    """
+
+    def world() -> Any:
+        paid: list[str] = []
+
+        def pay(name: str) -> str:
+            paid.append(name)
+            return "paid"
+
+        def agent(prompt: str) -> str:
+            client = openai.OpenAI(max_retries=0)
+            messages: Any = [{"role": "user", "content": prompt}]
+            calls, results = cast("Any", []), cast("Any", [])
+            for _ in range(9):
+                if runs_again or not results:
+                    texts = [pay(**json.loads(made.function.arguments)) for made in calls]
+                    results = [
+                        {"role": "tool", "tool_call_id": made.id, "content": text}
+                        for made, text in zip(calls, texts, strict=True)
+                    ]
+                try:
+                    reply = client.chat.completions.create(
+                        model="m", messages=[*messages, *results], tools=PAY
+                    )
+                except openai.APIError:
+                    continue
+                message: Any = reply.choices[0].message
+                messages += [*results, message.model_dump(exclude_none=True)]
+                calls, results = message.tool_calls or [], []
+                if not calls:
+                    return message.content or ""
+            return "too many steps"
+
+        return drive(agent), paid
+
+    return world
+
+
+UNAVAILABLE = when(
+    "Pay Ada",
+    [call("pay", {"name": "Ada"}), fail(status=500, retry_after=0.001), say("Done.")],
+)
+
+
+def test_a_loop_that_runs_a_call_again_after_an_error_of_the_provider_repeats_an_effect():
+    with pytest.raises(InvariantBroken, match="pay ran 2 times"):
+        replay(repeating_loop(runs_again=True), UNAVAILABLE)
+
+
+def test_a_loop_that_only_asks_again_after_an_error_of_the_provider_repeats_nothing():
+    replay(repeating_loop(runs_again=False), UNAVAILABLE)
+
+
+def continuing_loop(most: int) -> Callable[[], Any]:
+    """Return the world of a loop that continues a reply that is cut short, up to `most` times."""
+
+    def agent(prompt: str) -> str:
+        client = openai.OpenAI(max_retries=0)
+        messages: Any = [{"role": "user", "content": prompt}]
+        text = ""
+        for _ in range(most):
+            reply = client.chat.completions.create(model="m", messages=messages, tools=TOOLS)
+            message = reply.choices[0].message
+            text += message.content or ""
+            if reply.choices[0].finish_reason != "length":
+                break
+            messages.append({"role": "assistant", "content": message.content or "…"})
+            messages.append({"role": "user", "content": "Go on."})
+        return text
+
+    return lambda: drive(agent)
+
+
+def test_a_loop_that_continues_every_reply_that_is_cut_short_is_endless():
+    with pytest.raises(InvariantBroken, match="endless") as error:
+        explore(
+            continuing_loop(1_000), "Write a story", runs=100, without=["crash", "conversation"]
+        )
+    assert """say("", stop="length")""" in str(error.value)
+
+
+def test_a_loop_that_continues_a_few_replies_that_are_cut_short_ends():
+    explore(continuing_loop(3), "Write a story", runs=100, without=["crash", "conversation"])
+
+
 def paying_graph(tries: int, *, once: bool = False, state: bool = True) -> Callable[[], Any]:
     """Return the world of a graph whose node runs a tool that fails again, up to `tries` times."""
 
@@ -415,6 +507,101 @@ def test_a_result_of_another_call_is_a_changed_conversation():
 
 def test_each_call_with_its_own_result_is_no_finding():
     replay(weather_loop(by_name=False), TWO)
+
+
+def weather_graph(*, by_name: bool) -> Callable[[], Any]:
+    """Return the world of a graph that keeps results by the name of the tool, or by the call."""
+
+    def world() -> Any:
+        @tool
+        def find(name: str) -> str:
+            """Find something."""
+            return f"found {name}"
+
+        def ask(state: MessagesState) -> Any:
+            client: Any = ChatOpenAI(model="m", max_retries=0)
+            return {"messages": [client.bind_tools([find]).invoke(state["messages"])]}
+
+        def run_tools(state: MessagesState) -> Any:
+            calls = cast("Any", state["messages"][-1]).tool_calls
+            keys = [made["name" if by_name else "id"] for made in calls]
+            results = dict(zip(keys, [find.invoke(made["args"]) for made in calls], strict=True))
+            sent = [
+                ToolMessage(results[key], tool_call_id=made["id"])
+                for key, made in zip(keys, calls, strict=True)
+            ]
+            return {"messages": sent}
+
+        def route(state: MessagesState) -> str:
+            return "tools" if cast("Any", state["messages"][-1]).tool_calls else END
+
+        graph: Any = StateGraph(MessagesState)
+        graph.add_node("ask", ask)
+        graph.add_node("tools", run_tools)
+        graph.add_edge(START, "ask")
+        graph.add_conditional_edges("ask", route, ["tools", END])
+        graph.add_edge("tools", "ask")
+        return drive(graph.compile())
+
+    return world
+
+
+def test_a_result_of_another_call_in_a_graph_is_a_changed_conversation():
+    with pytest.raises(InvariantBroken, match="find returned 'found a', and the model got"):
+        replay(weather_graph(by_name=True), TWO)
+
+
+def test_each_call_with_its_own_result_in_a_graph_is_no_finding():
+    replay(weather_graph(by_name=False), TWO)
+
+
+STOCK = """
+from mcp.server import MCPServer
+server = MCPServer("stock")
+@server.tool()
+def list_chairs() -> list[str]: return ["blue", "red"]
+server.run()
+"""
+
+
+def stock_loop(*, whole: bool) -> Callable[[], Any]:
+    """Return the world of a loop that sends all texts of a server's result, or the first one."""
+
+    def world() -> Any:
+        stock = mcp_server("stock", command=[sys.executable, "-c", STOCK])
+
+        async def agent(prompt: str) -> str:
+            async with Client(stock.url) as server:
+                client = openai.AsyncOpenAI(max_retries=0)
+                messages: Any = [{"role": "user", "content": prompt}]
+                for _ in range(9):
+                    reply = await client.chat.completions.create(
+                        model="m", messages=messages, tools=LIST
+                    )
+                    message: Any = reply.choices[0].message
+                    messages.append(message.model_dump(exclude_none=True))
+                    if not message.tool_calls:
+                        break
+                    for made in message.tool_calls:
+                        result = await server.call_tool(made.function.name, {})
+                        texts = [cast("Any", block).text for block in result.content]
+                        content = "\n".join(texts if whole else texts[:1])
+                        sent = {"role": "tool", "tool_call_id": made.id, "content": content}
+                        messages.append(sent)
+            return "Done."
+
+        return drive(agent, mcp=[stock])
+
+    return world
+
+
+def test_texts_of_a_result_that_are_left_out_are_a_changed_conversation():
+    with pytest.raises(InvariantBroken, match="1 of the 2 texts that list_chairs returned are"):
+        replay(stock_loop(whole=False), CHAIRS)
+
+
+def test_all_texts_of_a_result_as_one_are_no_finding():
+    replay(stock_loop(whole=True), CHAIRS)
 
 
 def raise_in_oracle(_: object) -> Any:

@@ -54,6 +54,8 @@ REFUSED = Move(text="I cannot help with that.", stop="refusal")
 # several alphabets, and with what looks like data.
 ALPHABETS = "Fertig \u2013 12 \u20ac \u2713 \u65e5\u672c\u8a9e \U0001f389"
 LAST_MOVES = (Move(), Move(), REFUSED, Move(text=ALPHABETS), Move(text='{"answer": null}'))
+CUT_SHORT = Move(text="Let me", stop="length")
+ALWAYS_CUT = 0.5  # of the replies that are cut short: so is every later one
 OTHER_ENDS = 0.15  # of the behaviours
 SKIPPED = 0.6  # of the behaviours: without the built-in tools of a session
 DENIALS = 0.4  # of the behaviours: people deny what the agent asks
@@ -219,15 +221,16 @@ class GeneratedModel:
         if request.tools is not self._offered:
             self._offered = request.tools
             self.tools.update({tool.name: tool for tool in request.tools})
-        if self.requests > self._steps:
-            if self.requests == self._steps + 1 and self._end != END:
-                self._add(self._end)
-            return build_reply(self._end, request, (), 0)
-        if self.attack is not None and not self.moves and not self._starts_attack(request):
+        ended = self.requests > self._steps
+        if self.attack is not None and not (ended or self.moves or self._starts_attack(request)):
             self.attack = self.before_reply = None
         if self.before_reply is not None:
             release_held()
             self.before_reply(request)
+        if ended:
+            if self.requests == self._steps + 1 and self._end != END:
+                self._add(self._end)
+            return build_reply(self._end, request, (), 0)
         if self.attack is not None:
             *faults, move = self.attack.next_moves(request, self._draw())
             for fault in faults:
@@ -293,12 +296,18 @@ class GeneratedModel:
             case "cut stream":
                 return Move((self._call(functions, draw),), stop="cut")
             case "cut short":
-                calls = (self._call(functions, draw),) if functions else ()
-                return Move(calls, "Let me", "length")
+                return self._cut_short(functions, draw)
             case "long text":
                 return Move(text=LONG_TEXT)
             case _:
                 return Move((self._call(functions, draw),))
+
+    def _cut_short(self, functions: list[Tool], draw: Draw) -> Move:
+        if draw.happens(ALWAYS_CUT):  # an agent that goes on each time never ends
+            self._end, self._steps = CUT_SHORT, self.requests
+            return CUT_SHORT
+        calls = (self._call(functions, draw),) if functions else ()
+        return Move(calls, "Let me", "length")
 
     def _narrow(self, offered: tuple[Tool, ...]) -> list[Tool]:
         """Return the tools that this behaviour calls; most requests offer the same as the last."""

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from offbook.errors import UsageError, require_known
-from offbook.exchange.messages import RAW_ARGUMENTS, AnyBlock, find_calls, join_text
+from offbook.exchange.messages import RAW_ARGUMENTS, AnyBlock, Text, find_calls, join_text
 from offbook.exchange.model import compile_validator
 from offbook.explore.authority import AuthorityEvidence, check_authority
 from offbook.explore.generated_model import MARK
-from offbook.explore.plain_tools import has_key
+from offbook.explore.plain_tools import describe_exchange, has_key
 from offbook.explore.tool_policy import classify
 from offbook.secrets import excerpt
 from offbook.trace.events import (
@@ -28,10 +28,10 @@ from offbook.trace.events import (
     ConversationChange,
     Verdict,
 )
-from offbook.trace.executions import read_executions, to_result_content
+from offbook.trace.executions import read_executions, same_result, to_result_content
 
 if TYPE_CHECKING:
-    from offbook.exchange.messages import JSON, Message, ToolCall
+    from offbook.exchange.messages import JSON, Content, Message, ToolCall
     from offbook.exchange.model import Request, Tool
     from offbook.explore.plain_tools import LoopWatch
     from offbook.runs.run import Run
@@ -108,27 +108,52 @@ def _check_conversation(evidence: RunEvidence) -> Iterator[tuple[str, str]]:
             if ends and (ends[-1].event != REPLY or _is_unusable(ends[-1].data)):
                 continue
         yield change.what, change.text
-    yield from _find_cut_results(evidence)
-    if evidence.plain is not None:
+    yield from _find_changed_results(evidence)
+    if evidence.plain is not None and not evidence.beside:
         sent = {r.tool_call_id: r.text for r in evidence.run.events.tool_results}
         if len(sent) > 1:
             yield from evidence.plain.find_exchanged(_list_calls(evidence.run), sent)
 
 
-def _find_cut_results(evidence: RunEvidence) -> Iterator[tuple[str, str]]:
-    """Yield the tools that returned JSON of which the model got the beginning only."""
+def _find_changed_results(evidence: RunEvidence) -> Iterator[tuple[str, str]]:
+    """Yield the tools of which the model got a part of the result, or that of another call."""
     if all(change.what != "returned" for change in evidence.changed_executions):
         return
+    replies: dict[int, list[tuple[str, tuple[Content, ...], tuple[Content, ...]]]] = {}
     for call in read_executions(evidence.run.events.all).calls:
         for execution in call.executions[-1:]:
-            end, result = execution.end, call.result
-            if end is None or end.content is msgspec.UNSET or result is None:
+            if execution.end is None or call.result is None:
                 continue
-            returned = join_text(to_result_content(end.content))
-            sent = join_text(to_result_content(result.content))
-            if sent and returned.startswith(sent) and _is_json(returned) and not _is_json(sent):
-                shown = excerpt(sent[-SHOWN_END:], SHOWN_END)
-                yield "result", f"the JSON that {execution.tool} returned is cut after {shown!r}"
+            sent = to_result_content(call.result.content)
+            content = execution.end.content
+            own = sent if content is msgspec.UNSET else to_result_content(content)
+            replies.setdefault(call.reply, []).append((execution.tool, own, sent))
+    for results in replies.values():
+        for tool, own, sent in results:
+            if same_result(own, sent):
+                continue
+            if cut := _describe_cut(tool, own, sent):
+                yield "result", cut
+            elif sent and any(same_result(other, sent) for _, other, _ in results):
+                yield tool, describe_exchange(tool, join_text(own), join_text(sent))
+
+
+def _describe_cut(tool: str, own: tuple[Content, ...], sent: tuple[Content, ...]) -> str:
+    """Return how a result is cut without a word: in JSON, or after one of its texts."""
+    returned, text = join_text(own), join_text(sent)
+    if text and returned.startswith(text) and _is_json(returned) and not _is_json(text):
+        return (
+            f"the JSON that {tool} returned is cut after {excerpt(text[-SHOWN_END:], SHOWN_END)!r}"
+        )
+    left_out = own[len(sent) :]
+    if (
+        sent
+        and left_out
+        and own[: len(sent)] == sent
+        and all(isinstance(b, Text) for b in left_out)
+    ):
+        return f"{len(left_out)} of the {len(own)} texts that {tool} returned are left out"
+    return ""
 
 
 def _is_json(text: str) -> bool:
@@ -155,10 +180,11 @@ def _check_repeats(evidence: RunEvidence) -> Iterator[tuple[str, str]]:
     for change in evidence.changed_executions:
         if change.what == "again":
             yield change.expected.partition(":")[0], f"one call of the model: {change.got}"
-    if not (faults := evidence.run.events.named(FAULT)):
-        return
+    faults = evidence.run.events.named(FAULT)
     if evidence.plain is not None:
-        yield from evidence.plain.find_repeated(_list_calls(evidence.run))
+        # Of two conversations side by side, it is not known which one a tool ran for.
+        if (faults or evidence.run.events.named(ERROR)) and not evidence.beside:
+            yield from evidence.plain.find_repeated(_list_calls(evidence.run))
     elif lost := [event for event in faults if event.data["kind"] == LOST]:
         yield from _find_lost_repeats(evidence, lost)
 
@@ -185,11 +211,11 @@ def _find_lost_repeats(evidence: RunEvidence, lost: Sequence[Event]) -> Iterator
             yield tool.name, f"one call of the model: {times}"
 
 
-def _list_calls(run: Run) -> list[list[ToolCall]]:
-    """Return the calls of each reply; an error of the provider has none."""
-    replies = [reply.data.get("blocks", ()) for reply in run.events.named(REPLY, ERROR)]
-    blocks = msgspec.convert(msgspec.to_builtins(replies), list[tuple[AnyBlock, ...]])
-    return [[*find_calls(reply)] for reply in blocks]
+def _list_calls(run: Run) -> list[list[ToolCall] | None]:
+    """Return the calls of each reply; None of an error of the provider."""
+    replies = [reply.data.get("blocks") for reply in run.events.named(REPLY, ERROR)]
+    blocks = msgspec.convert(msgspec.to_builtins(replies), list[tuple[AnyBlock, ...] | None])
+    return [None if reply is None else [*find_calls(reply)] for reply in blocks]
 
 
 def _check_inputs(evidence: RunEvidence) -> Iterator[tuple[str, str]]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from offbook.exchange.messages import ToolCall
     from offbook.exchange.model import Request, Tool
 
+Replies = Sequence[Sequence["ToolCall"] | None]
 MAX_OBJECTS = 3000
 NO_DATA = {"role", "parameters", "input_schema", "properties", "description"}
 MIN_WORDS = 3  # of a text that may be data
@@ -165,12 +166,12 @@ class LoopWatch:
         """Restore the functions."""
         self._tools.close()
 
-    def find_repeated(self, replies: Sequence[Sequence[ToolCall]]) -> Iterator[tuple[str, str]]:
+    def find_repeated(self, replies: Replies) -> Iterator[tuple[str, str]]:
         """Yield each powerful tool that ran more often than the reply before had calls of it.
 
-        `replies` are the calls of each reply. Only equal inputs count: a tool may use another one.
-        Runs after the first that leave the state of the world as it was repeat no effect; without
-        a state, those with an idempotency key.
+        `replies` are the calls of each reply; None of an error of the provider. Only equal inputs
+        count: a tool may use another one. Runs after the first that leave the state of the world
+        as it was repeat no effect; without a state, those with an idempotency key.
         """
         for calls, ran in self._split(replies):
             names = [made.name for made in calls]
@@ -185,7 +186,7 @@ class LoopWatch:
                     yield name, f"one call of the model: {times}"
 
     def find_exchanged(
-        self, replies: Sequence[Sequence[ToolCall]], sent: Mapping[str, str]
+        self, replies: Replies, sent: Mapping[str, str]
     ) -> Iterator[tuple[str, str]]:
         """Yield each call whose result is that of another call of the same reply.
 
@@ -202,22 +203,29 @@ class LoopWatch:
                 got = sent.get(call_id, own)
                 if got != own and got in returned.values():
                     name = next(made.name for made in calls if made.id == call_id)
-                    yield (
-                        name,
-                        f"{name} returned {own!r}, and the model got {got!r} of another call",
-                    )
+                    yield name, describe_exchange(name, own, got)
 
     def _split(
-        self, replies: Sequence[Sequence[ToolCall]]
+        self, replies: Replies
     ) -> Iterator[tuple[Sequence[ToolCall], dict[str, list[FinishedTool]]]]:
-        """Yield the calls of each reply with what ran after it."""
-        ends = [*self._before[1:], self._count()]
+        """Yield the calls of each reply with what ran after it, also after an error that followed.
+
+        An agent that asks again may run the same calls again.
+        """
+        paired = zip(self._before, replies, strict=False)
+        known = [(before, calls) for before, calls in paired if calls is not None]
+        ends = [*(before for before, _ in known[1:]), self._count()]
         finished = self._tools.finished
-        for before, after, calls in zip(self._before, ends, replies, strict=False):
+        for (before, calls), after in zip(known, ends, strict=False):
             yield calls, {n: finished[n][before.get(n, 0) : end] for n, end in after.items()}
 
     def _count(self) -> dict[str, int]:
         return {name: len(runs) for name, runs in self._tools.finished.items()}
+
+
+def describe_exchange(tool: str, own: str, got: str) -> str:
+    """Return how the result of one call became that of another."""
+    return f"{tool} returned {own!r}, and the model got {got!r} of another call"
 
 
 def has_key(given: Mapping[str, Any]) -> bool:
