@@ -279,3 +279,16 @@ def test_what_was_found_before_a_search_ends_early_is_printed_and_saved(
     outcome = CliRunner().invoke(explore_command, arguments)
     assert 'when("Refund", [say("Done.")])' in outcome.output
     assert 'say("Done.")' in (folder / "test_found.py").read_text()
+
+
+def test_an_interrupted_search_without_a_finding_says_what_it_has_tried(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def search(*_: object, progress: Callable[[Exploration], None], **__: object) -> None:
+        progress(Exploration("Refund order 7", 0, behaviours=3))
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("offbook.explore.search.explore", search)
+    outcome = CliRunner().invoke(explore_command, ["shop:broken_shop", "Refund order 7"])
+    assert "explored: 3 behaviours" in outcome.output

@@ -139,10 +139,10 @@ def explore_command(  # noqa: PLR0913 - the options of the command
     exceptions = [import_object(name) for name in gives_up]
     live = sys.stderr.isatty() and not as_json
     show = _show_progress if live else _MinuteLines() if minutes else None
-    unfinished: list[Exploration] = []  # with a finding
+    unfinished: list[Exploration] = []
 
     def note(found: Exploration) -> None:
-        unfinished[:] = [found] if found.findings else []
+        unfinished[:] = [found]
         if show is not None:
             show(found)
 
