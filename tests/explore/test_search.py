@@ -57,6 +57,26 @@ def test_two_refunds_at_once_are_found_and_shrunk_to_one_message(finding: Counte
     )
 
 
+def test_a_tool_that_succeeds_while_a_script_is_made_smaller_has_succeeded():
+    def world() -> Any:
+        def extension(api: Any) -> None:
+            @api.tool("find", "Find.", {"type": "object", "properties": {"name": {"enum": ["b"]}}})
+            def find(params: Any, ctx: Any) -> str:  # pyright: ignore[reportUnusedFunction]
+                if params.get("name") == "b":
+                    raise ValueError("there is none")
+                return "found"
+
+        return session(extensions=[extension], mock_tools=MOCKS)
+
+    def never_find(run: Run, _: object) -> bool:
+        return "find" not in [made.tool_name for made in run.events.tool_calls]
+
+    with pytest.raises(InvariantBroken) as caught:
+        explore(world, PROMPT, never_find, runs=1, seed=2)
+    found = cast("Exploration", caught.value.exploration)
+    assert (found.called, found.never_succeeded) == ({"find"}, [])
+
+
 def test_the_script_fails_when_it_is_pasted(finding: Counterexample):
     with pytest.raises(InvariantBroken, match=r"refunded \[7, 7\]"):
         replay(broken_shop, run_rendered(finding.script), never_twice)

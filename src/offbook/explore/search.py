@@ -566,7 +566,7 @@ class Search:
 
         def play(moves: tuple[Move, ...], text: str = "") -> Behaviour:
             job = Job(prompt=prompt, moves=moves, text=text)
-            return self._players.play_one(job, limit, fresh=True)
+            return self._play_again(job, limit, fresh=True)
 
         if finding is not None and self._find(violation, play(finding.moves, finding.script)):
             return finding
@@ -581,6 +581,12 @@ class Search:
         if finding is None:
             return None
         return msgspec.structs.replace(finding, repeats=False, keeps_state=True)
+
+    def _play_again(self, job: Job, limit: Limit, *, fresh: bool) -> Behaviour:
+        """Play a part of a script; a process says only once that a tool has succeeded."""
+        behaviour = self._players.play_one(job, limit, fresh=fresh)
+        self._found.succeeded.update(behaviour.succeeded)
+        return behaviour
 
     def _find(self, violation: BrokenInvariant, behaviour: Behaviour) -> BrokenInvariant | None:
         """Return the same violation in another behaviour; a hang may be in another place."""
@@ -598,7 +604,6 @@ class Search:
         fresh: bool = False,
     ) -> Counterexample | None:
         """Return the finding with the smallest script; if `fresh`, each try has a new process."""
-        players = self._players
         records = not self._found.findings  # the trace is that of the first one
         prompt = behaviour.prompt or self._found.prompt
         hangs = violation.invariant == HANG
@@ -609,7 +614,7 @@ class Search:
             moves: tuple[Move, ...], limit: Limit = "try", *, text: str = "", records: bool = False
         ) -> Behaviour:
             job = Job(prompt=prompt, moves=moves, text=text, records=records)
-            return players.play_one(job, limit, fresh=fresh)
+            return self._play_again(job, limit, fresh=fresh)
 
         def fails(moves: tuple[Move, ...], limit: Limit = "try") -> bool:
             # Conversations side by side may meet in another order each time.
