@@ -291,7 +291,8 @@ def repeating_loop(*, runs_again: bool) -> Callable[[], Any]:
         def agent(prompt: str) -> str:
             client = openai.OpenAI(max_retries=0)
             messages: Any = [{"role": "user", "content": prompt}]
-            calls, results = cast("Any", []), cast("Any", [])
+            calls: Any = []
+            results: Any = []
             for _ in range(9):
                 if runs_again or not results:
                     texts = [pay(**json.loads(made.function.arguments)) for made in calls]
