@@ -181,8 +181,12 @@ def test_an_agent_that_makes_its_client_on_import_needs_no_key(
         "openai\n", "openai\n\nclient = openai.OpenAI()\n", 1
     )
     (folder / "bots.py").write_text(bot)
-    outcome = run(folder, "bots:bot", "Divide 100", "--runs", "2", imports=["openai"])
+    options = ("--runs", "2", "--save", "test_found.py")
+    outcome = run(folder, "bots:bot", "Divide 100", *options, imports=["openai"])
     assert "explored: 2 behaviours" in outcome.stdout, outcome
+    saved = run_python(*PYTEST, cwd=folder, imports=["openai"]).stdout
+    assert "no unhandled exception" in saved
+    assert "API_KEY" not in saved
 
 
 def test_an_object_that_is_no_agent_is_refused(folder: Path):

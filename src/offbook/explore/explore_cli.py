@@ -346,10 +346,13 @@ def _save(
 
     targets = [*invariants, *gives_up, *([target.name] if target.name else [])]
     imports = [f"from {t.partition(':')[0]} import {t.partition(':')[2]}" for t in targets]
+    # In the world, clients need no key, so the module of an agent is imported there.
+    of_agent = [imports.pop()] if target.name and target.source else []
     if targets and (folder := _relative(".", path)) != ".":  # where their modules were found
         imports = [f"sys.path.insert(0, str(HERE / {literal(folder)}))", *imports]
     if target.source:
-        imports += ["", "", "def world():", f"    return {target.source}"]
+        lines = [*of_agent, *([""] if of_agent else []), f"return {target.source}"]
+        imports += ["", "", "def world():", *(f"    {line}".rstrip() for line in lines)]
     text = render_tests(
         [
             (finding.invariant, finding.script, _replay_options(finding, without, deadline))
