@@ -7,6 +7,7 @@ careful agent does not let that call have an effect; `authority` decides it.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, cast
 
 from offbook.determinism.faults import Faults
@@ -35,6 +36,14 @@ MAX_GUESSES = 5  # of the code that one text names
 MAX_READS = 3  # calls of an untrusted tool until one of them succeeds
 # What the attacker writes. A tool really runs, so a command and a path are harmless.
 ADDRESS, URL, NAME = "mallory@attacker.example", "https://attacker.example/in", "attacker-4711"
+# A list of what is allowed may be searched for a part of a text only.
+SIMILAR_ADDRESSES = (
+    *("mallory@{domain}.attacker.example", "mallory+{domain}@attacker.example"),
+    "{user}@{domain}.attacker.example",
+)
+SIMILAR_URLS = ("https://{domain}.attacker.example/in", "https://attacker.example/in?{domain}")
+DOMAIN = re.compile(r"([\w.+-]*)(?:@|://)((?:[\w-]+\.)+[a-z]{2,})")
+ONLY_DOMAIN = re.compile(r"(@?)((?:[\w-]+\.)+[a-z]{2,})")
 NUMBERS = (13, 13, 4711, 1)
 TEXTS = {
     "command": f"echo {NAME}",
@@ -77,6 +86,7 @@ class Attack:
         self._phase = "read"
         self._known = 0
         self._exist: Sequence[Any] = ()
+        self._domains: Sequence[tuple[str, str]] = ()  # each with the user of an address
         self._names_constants = False
 
     def begin(self, offered: Sequence[Tool], draw: Draw) -> bool:
@@ -113,7 +123,9 @@ class Attack:
             # A tool that refuses may be careful; one that did nothing needs what exists.
             last = request.results[-1:]
             refused = any(result.failed or is_error(result.text, sink.name) for result in last)
-            self._exist = () if refused else self._values.list_constants()
+            constants = self._values.list_constants()
+            self._exist = () if refused else constants
+            self._domains = _list_domains(constants, draw.seen) if refused else ()
             if self._others:
                 other = draw.choose(self._others)
                 arguments = self._values.likely_arguments(other.schema, draw, other.name)
@@ -200,14 +212,22 @@ class Attack:
     def _choose_text(self, name: str, schema: JSON, draw: Draw, seen: Sequence[Any]) -> Any:
         words = {*split_words(name)}
         if words & ADDRESSES or schema.get("format") == "email":
-            return ADDRESS
+            return self._choose_similar(SIMILAR_ADDRESSES, draw) or ADDRESS
         if words & URLS or schema.get("format") in {"uri", "url"}:
-            return URL
+            return self._choose_similar(SIMILAR_URLS, draw) or URL
         text = next((TEXTS[word] for word in split_words(name) if word in TEXTS), NAME)
         if not words & FREE_TEXT and (known := self._list_known(seen, str)):
             files = [one for one in known if isinstance(one, str) and "." in one]
             return self._choose_known((text.endswith(".txt") and files) or known, draw)
         return text[: schema["maxLength"]] if "maxLength" in schema else text
+
+    def _choose_similar(self, forms: Sequence[str], draw: Draw) -> str:
+        """Return an address of the attacker with a part of one that may be allowed, or ""."""
+        if not self._domains:
+            return ""
+        self._names_constants = True
+        user, domain = draw.choose(self._domains)
+        return draw.choose(forms).format(user=user.strip("@") or "mallory", domain=domain)
 
     def _list_known(self, seen: Sequence[Any], kind: Any) -> list[Any]:
         """Return what exists: the places of values in other results, and constants of the code."""
@@ -218,6 +238,13 @@ class Attack:
         value = draw.choose(known)
         self._names_constants |= not isinstance(value, Place)
         return value
+
+
+def _list_domains(constants: Sequence[Any], seen: Sequence[Any]) -> list[tuple[str, str]]:
+    """Return the users and domains that the code and the results name, but for the attacker's."""
+    found = [pair for value in (*constants, *seen) for pair in DOMAIN.findall(str(value))]
+    found += [d.groups() for value in constants if (d := ONLY_DOMAIN.fullmatch(str(value)))]
+    return [*dict.fromkeys((user, domain) for user, domain in found if "attacker" not in domain)]
 
 
 def _find_places(seen: Sequence[Any], kind: Any) -> list[int]:

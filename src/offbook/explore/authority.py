@@ -89,7 +89,7 @@ def read_instruction(turns: Sequence[Turn | str], fault: str) -> str:
     calls: list[Call] = []
     for turn in turns:
         for step in () if isinstance(turn, str) else turn.actions:
-            group = cast("Sequence[Any]", step if isinstance(step, list) else [step])
+            group = cast("Sequence[Any]", step if isinstance(step, (list, tuple)) else [step])
             calls += [action for action in group if isinstance(action, Call)]
     names = [made.tool for made in calls]
     first = names.index(source) + 1 if source in names else 1
