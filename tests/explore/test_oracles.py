@@ -365,6 +365,26 @@ def test_a_loop_that_continues_a_few_replies_that_are_cut_short_ends():
     explore(continuing_loop(3), "Write a story", runs=100, without=["crash", "conversation"])
 
 
+def drive_graph(tool: Any, run_tools: Callable[[Any], Any]) -> Any:
+    """Return a graph that runs the calls of the model by a node, and asks it again."""
+    client: Any = ChatOpenAI(model="m", max_retries=0)
+    model = client.bind_tools([tool])
+
+    def ask(state: MessagesState) -> Any:
+        return {"messages": [model.invoke(state["messages"])]}
+
+    def route(state: MessagesState) -> str:
+        return "tools" if cast("Any", state["messages"][-1]).tool_calls else END
+
+    graph: Any = StateGraph(MessagesState)
+    graph.add_node("ask", ask)
+    graph.add_node("tools", run_tools)
+    graph.add_edge(START, "ask")
+    graph.add_conditional_edges("ask", route, ["tools", END])
+    graph.add_edge("tools", "ask")
+    return drive(graph.compile())
+
+
 def paying_graph(tries: int, *, once: bool = False, state: bool = True) -> Callable[[], Any]:
     """Return the world of a graph whose node runs a tool that fails again, up to `tries` times."""
 
@@ -379,12 +399,6 @@ def paying_graph(tries: int, *, once: bool = False, state: bool = True) -> Calla
             paid.append(name)
             return "paid"
 
-        client: Any = ChatOpenAI(model="m", max_retries=0)
-        model = client.bind_tools([pay])
-
-        def ask(state: MessagesState) -> Any:
-            return {"messages": [model.invoke(state["messages"])]}
-
         def run_tools(state: MessagesState) -> Any:
             results: list[Any] = []
             for made in cast("Any", state["messages"][-1]).tool_calls:
@@ -396,16 +410,7 @@ def paying_graph(tries: int, *, once: bool = False, state: bool = True) -> Calla
                 results.append(ToolMessage(text, tool_call_id=made["id"]))
             return {"messages": results}
 
-        def route(state: MessagesState) -> str:
-            return "tools" if cast("Any", state["messages"][-1]).tool_calls else END
-
-        graph: Any = StateGraph(MessagesState)
-        graph.add_node("ask", ask)
-        graph.add_node("tools", run_tools)
-        graph.add_edge(START, "ask")
-        graph.add_conditional_edges("ask", route, ["tools", END])
-        graph.add_edge("tools", "ask")
-        agent = drive(graph.compile())
+        agent = drive_graph(pay, run_tools)
         return (agent, paid) if state else agent
 
     return world
@@ -519,10 +524,6 @@ def weather_graph(*, by_name: bool) -> Callable[[], Any]:
             """Find something."""
             return f"found {name}"
 
-        def ask(state: MessagesState) -> Any:
-            client: Any = ChatOpenAI(model="m", max_retries=0)
-            return {"messages": [client.bind_tools([find]).invoke(state["messages"])]}
-
         def run_tools(state: MessagesState) -> Any:
             calls = cast("Any", state["messages"][-1]).tool_calls
             keys = [made["name" if by_name else "id"] for made in calls]
@@ -533,16 +534,7 @@ def weather_graph(*, by_name: bool) -> Callable[[], Any]:
             ]
             return {"messages": sent}
 
-        def route(state: MessagesState) -> str:
-            return "tools" if cast("Any", state["messages"][-1]).tool_calls else END
-
-        graph: Any = StateGraph(MessagesState)
-        graph.add_node("ask", ask)
-        graph.add_node("tools", run_tools)
-        graph.add_edge(START, "ask")
-        graph.add_conditional_edges("ask", route, ["tools", END])
-        graph.add_edge("tools", "ask")
-        return drive(graph.compile())
+        return drive_graph(find, run_tools)
 
     return world
 
