@@ -25,6 +25,7 @@ from offbook.explore import (
     replay,
     run_rendered,
 )
+from offbook.explore.search import describe
 from offbook.runs import Run
 from tests.explore.worlds import MOCKS, PROMPT, Shop, broken_shop, fixed_shop, never_twice
 from tests.forked import run_python
@@ -204,6 +205,16 @@ def test_the_message_says_that_the_agent_is_not_deterministic():
 
     with pytest.raises(InvariantBroken, match="the agent is not deterministic"):
         explore(fixed_shop, PROMPT, only_once, runs=5)
+
+
+def test_a_finding_that_repeats_comes_before_one_that_does_not():
+    found = Exploration(PROMPT, 0)
+    found.findings += [
+        Counterexample("flaky", "once", "", 1, (), 1, repeats=False),
+        Counterexample("broken", "always", "", 2, (), 1),
+    ]
+    message = describe(found)
+    assert message.index("broken: always") < message.index("flaky: once")
 
 
 def test_a_script_that_breaks_only_a_used_process_is_reported_as_such():

@@ -737,9 +737,12 @@ def _list_moves(behaviour: Behaviour, arguments: ArgumentValues) -> list[Move]:
 
 
 def describe(found: Exploration) -> str:
-    """Return the message for the findings: the script first, then how to repeat it."""
+    """Return the message for the findings: the script first, then how to repeat it.
+
+    One that repeats is first: what does not may follow from it, as of an agent that leaks.
+    """
     parts: list[str] = []
-    for finding in found.findings:
+    for finding in sorted(found.findings, key=lambda finding: not finding.repeats):
         indented = "\n".join(f"    {line}" for line in finding.script.splitlines())
         head = f"{finding.invariant}: {finding.message}"
         if finding.repeats:
