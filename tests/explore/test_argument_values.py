@@ -347,11 +347,24 @@ def test_the_second_date_of_a_call_is_near_the_first():
     assert {timedelta(0), timedelta(1), timedelta(25)} <= days
 
 
-def test_a_parameter_that_is_named_as_a_date_takes_one_where_one_is_known():
-    schema = {"type": "object", "properties": {"start_date": {"type": "string"}}}
-    values = ArgumentValues({}, "Leave from 2026-08-03 on")
-    made = [values.arguments(schema, Draw(make_random(seed), ()), "book") for seed in range(100)]
-    assert "2026-08-04" in {one.get("start_date") for one in made}
+@pytest.mark.parametrize(
+    "name, prompt, expected",
+    [
+        ("start_date", "Leave from 2026-08-03 on", {"2026-08-03", "2026-08-04"}),
+        ("start", "A table on 2026-08-03 18:30", {"2026-08-04 18:30", "2026-08-03 23:59"}),
+        ("slot", "Book 9:15", {"9:15", "08:00"}),
+        ("when", "At 2026-05-04T18:30+02:00", {"2026-05-04T18:30-08:00"}),
+    ],
+)
+def test_a_parameter_that_is_named_as_a_date_takes_one_as_it_is_written(
+    name: str, prompt: str, expected: set[str]
+):
+    schema = {"type": "object", "properties": {name: {"type": "string"}}, "required": [name]}
+    values = ArgumentValues({}, prompt)
+    made = [
+        values.arguments(schema, Draw(make_random(seed), ()), "book")[name] for seed in range(300)
+    ]
+    assert expected <= {*made}
 
 
 def test_a_number_that_is_more_than_zero_may_be_very_small():

@@ -74,7 +74,10 @@ PLAIN = KNOWN - {"$ref", "allOf"}
 MARKS = {"email": "@", "uri": "://", "url": "://", "path": "/"}  # of the values of a format
 # The words of the names of parameters that take a date.
 DATE_WORDS = frozenset(
-    "date day days deadline due since until checkin checkout arrival departure".split()  # noqa: SIM905
+    """
+    date day days deadline due since until checkin checkout arrival departure start end begin from
+    when time at slot hour
+    """.split()  # noqa: SIM905 - as above
 )
 # The kind of value that a parameter of such a name takes.
 NAMED_KINDS = {
@@ -363,8 +366,8 @@ class ArgumentValues:
                 favourites["text"] = self._free_text(draw, path)
             return favourites["text"]
         if (form := schema.get("format", "")) or self._takes_date(path, draw):
-            value = self._formatted(form or "date", draw)
-            if value is not None:
+            value = self._formatted(form, draw)
+            if value:
                 return value
         # What exists already: an id of a result, and what the prompt speaks of.
         text = self._free_text(draw, path)
@@ -384,9 +387,12 @@ class ArgumentValues:
         return any(map(find_dates, (*self._prompt_texts, *draw.known.texts)))
 
     def _formatted(self, form: str, draw: Draw) -> Any:
-        """Return a value of a format, near those that are known; None for another format."""
+        """Return a value of a format, or a date as it is written, near those that are known.
+
+        It is None for another format.
+        """
         texts = [*self._prompt_texts, *draw.known.texts, *self._code_texts]
-        if form in DATE_FORMATS:
+        if not form or form in DATE_FORMATS:
             # One of a result as it is: another day may have others.
             seen = [
                 i for i, v in enumerate(draw.seen) if isinstance(v, str) and find_dates(v) == [v]

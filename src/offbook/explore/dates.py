@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from calendar import monthrange
 from datetime import date, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -53,36 +53,49 @@ def add_days(day: str, count: int) -> str:
 
 
 def choose_date(form: str, known: Iterable[Any], numbers: Iterable[Any], random: Random) -> str:
-    """Return a date or time of a format, near those that are known.
+    """Return a date or time near those that are known, in a format or as they are written.
 
     A number that is known may be a count of days, or an hour. The same time of day in another zone
-    is another time.
+    is another time. Without a format, it is "" if none is known.
     """
-    example = FORMATS[form]
     texts = [found for text in known if isinstance(text, str) for found in find_dates(text)]
-    parts = [_split(text) for text in texts]
-    parts = [part for part in parts if part[form == "time"]] or [_split(example)]
-    day, clock, zone = random.choice(parts)
-    _, usual, utc = _split(example)
+    written = [_split(text) for text in texts]
+    written = [one for one in written if not form or (one.clock if form == "time" else one.day)]
+    if not written and not form:
+        return ""
+    day, between, clock, zone = random.choice(written or [_split(FORMATS[form])])
     counts = [int(n) for n in numbers if isinstance(n, (int, float)) and 0 < n <= MOST_DAYS]
-    if form != "time" and random.random() < 0.6:  # noqa: PLR2004 - else the day itself
+    if day and random.random() < 0.6:  # noqa: PLR2004 - else the day itself
         steps = [*DAYS, *(n + step for n in counts for step in (-1, 0, 1))]
         day = add_days(day, random.choice(steps)) or day
     if form == "date":
         return day
-    if random.random() < 0.3:  # noqa: PLR2004 - another time of the day
-        hours = [f"{n:02}:00:00" for n in counts if n < HOURS]
-        clock = random.choice([*CLOCKS, *hours])
-    clock = (clock or usual).rjust(CLOCK_DIGITS, "0")
-    clock += ":00" if len(clock) == CLOCK_DIGITS else ""
-    if form == "time":
-        return clock
-    if random.random() < 0.3:  # noqa: PLR2004 - another zone
+    if form:
+        usual = _split(FORMATS[form])
+        day, between = (day and usual.day and day), usual.between
+        clock, zone = _with_seconds(clock or usual.clock), usual.zone and (zone or usual.zone)
+    if clock and random.random() < 0.3:  # noqa: PLR2004 - another time of the day
+        clocks = [*CLOCKS, *(f"{n:02}:00:00" for n in counts if n < HOURS)]
+        clock = random.choice(clocks)[: max(len(clock), CLOCK_DIGITS)]
+    if zone and random.random() < 0.3:  # noqa: PLR2004 - another zone
         zone = random.choice(ZONES)
-    return f"{day}T{clock}{zone or utc}"
+    return f"{day}{between}{clock}{zone}"
 
 
-def _split(text: str) -> tuple[str, str, str]:
-    """Return the day, the time of the day, and the zone of a text."""
+class Written(NamedTuple):
+    """The parts of a date as a text: the day, what is before the time, the time and the zone."""
+
+    day: str
+    between: str
+    clock: str
+    zone: str
+
+
+def _with_seconds(clock: str) -> str:
+    clock = clock.rjust(CLOCK_DIGITS, "0")
+    return f"{clock}:00" if len(clock) == CLOCK_DIGITS else clock
+
+
+def _split(text: str) -> Written:
     found = _PARTS.fullmatch(text)
-    return (found[1] or "", found[3] or "", found[4] or "") if found else ("", "", "")
+    return Written(*(part or "" for part in found.groups())) if found else Written("", "", "", "")
