@@ -12,13 +12,14 @@ if TYPE_CHECKING:
     from random import Random
 
 DATE = r"\d{4}-\d{2}-\d{2}"
-CLOCK = r"\d{1,2}:\d{2}(?::\d{2}(?:\.\d+)?)?"
+CLOCK = r"(?:[01]?\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:\.\d{1,6})?)?"
 ZONE = r"Z|[+-]\d{2}:?\d{2}"
 # A date with or without a time, and a time alone.
 NAMED = re.compile(
-    rf"(?<![\w-]){DATE}(?:[T ]{CLOCK}(?:{ZONE})?)?(?![\w-])|(?<![\w:.]){CLOCK}(?![\w:])"
+    rf"(?<![\w-]){DATE}(?:[T ]{CLOCK}(?:{ZONE})?)?(?![\w-])|(?<![\w:.]){CLOCK}(?![\w:])",
+    re.ASCII,
 )
-_PARTS = re.compile(rf"({DATE})?([T ]?)({CLOCK})?({ZONE})?")
+_PARTS = re.compile(rf"({DATE})?([T ]?)({CLOCK})?({ZONE})?", re.ASCII)
 _FIRST = re.compile(DATE)
 FORMATS = {"date": "2024-02-29", "date-time": "2024-02-29T12:00:00Z", "time": "12:00:00"}
 DAYS = (1, -1, 7, 30, 31, 365)
