@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncGenerator, Awaitable, Generator, Iterable, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from inspect import iscoroutine
 from types import UnionType
 from typing import (
@@ -55,6 +55,11 @@ def decode(value: object, kind: Any, name: str = "", *, where: str = "", hint: s
     offbook.errors.UsageError: repeat: expected an integer >= 1, got 0
     """
     try:
+        # A struct, whose fields msgspec examines once; a type such as `dict[…]` each time.
+        return msgspec.convert({"value": value}, _struct_of(kind)).value
+    except msgspec.ValidationError:
+        pass
+    try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         problem, location, nearest = explain_invalid(error, kind)
@@ -63,6 +68,12 @@ def decode(value: object, kind: Any, name: str = "", *, where: str = "", hint: s
         at = f"{name}{location.removeprefix('$')}".removeprefix(".")
         what = f"{at}: {problem}" if at else problem
         raise UsageError(what, where=where, hint=hint or nearest) from None
+
+
+@lru_cache(maxsize=512)
+def _struct_of(kind: Any) -> type[Any]:
+    """Return a struct with one field of this type."""
+    return msgspec.defstruct("OneValue", [("value", kind)])
 
 
 def check_fields(options: msgspec.Struct, name: str) -> None:
