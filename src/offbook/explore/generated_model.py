@@ -174,7 +174,7 @@ class GeneratedModel:
         self._narrowed_from: tuple[Tool, ...] | None = None
         self.requests = 0
         self.own: Collection[str] = ()
-        self.announce: Callable[[Move], object] = id
+        self.announce: Callable[[Move], object] | None = None
         self.attack: Attack | None = None
         self.before_reply: Callable[[Request], object] | None = None
         self.moves: list[Move] = []
@@ -205,7 +205,8 @@ class GeneratedModel:
 
     def _add(self, move: Move) -> None:
         self.moves.append(move)
-        self.announce(move)
+        if self.announce is not None:
+            self.announce(move)
 
     async def reply(self, request: Request, /) -> Reply:
         """Return the next move."""

@@ -245,8 +245,7 @@ class Stage:
             model = GeneratedModel(
                 self._arguments, seed=job.seed, steps=job.steps, opening=job.moves
             )
-            if announce is not None:
-                model.announce = announce
+            model.announce = announce
             return self.play_model(model, job)
         script = run_rendered(job.text) if job.text else self.script
         prompt = job.prompt or self._prompts[0]

@@ -124,15 +124,20 @@ class Execution:
 class CallState:
     """A call of the model: its executions, its result, and whether it was stopped.
 
-    `input` is what the hooks made of it, `reply` the number of the reply that has it.
+    `input` is what the hooks made of it, `reply` the number of the reply that has it, `number` that
+    of the call itself.
     """
 
-    __slots__ = ("blocked", "data", "event", "executions", "input", "refused", "reply", "result")
+    __slots__ = (
+        *("blocked", "data", "event", "executions", "input", "number", "refused", "reply"),
+        "result",
+    )
 
-    def __init__(self, event: Event, data: ToolCallData, reply: int) -> None:
+    def __init__(self, event: Event, data: ToolCallData, reply: int, number: int) -> None:
         self.event = event
         self.data = data
         self.reply = reply
+        self.number = number
         self.input = data.input
         self.executions: list[Execution] = []
         self.result: ToolResultData | None = None
@@ -240,7 +245,7 @@ class ExecutionReader:
             self._replies += 1
         elif name == TOOL_CALL:
             data = self._read(ToolCallData, event)
-            call = CallState(event, data, self._replies)
+            call = CallState(event, data, self._replies, len(self.calls))
             if data.call_id:
                 self._by_id[data.call_id] = call
             if self._keep:
@@ -319,14 +324,13 @@ class ExecutionReader:
         and differs from run to run.
         """
         first: dict[int, int] = {}
-        positions = {id(call): position for position, call in enumerate(self.calls)}
         keys: list[tuple[int, int]] = []
         for index, execution in enumerate(self._executions):
             call = execution.call
             if call is None:
                 keys.append((index, 0))
             else:
-                keys.append((first.setdefault(call.reply, index), positions[id(call)]))
+                keys.append((first.setdefault(call.reply, index), call.number))
         order = sorted(range(len(keys)), key=keys.__getitem__)
         return [self._executions[index] for index in order]
 
@@ -344,17 +348,16 @@ class ExecutionReader:
     @property
     def uses(self) -> list[ToolUse]:
         """All executions, and between them the calls of the model that did not run."""
-        positions = {id(call): position for position, call in enumerate(self.calls)}
         listed: list[tuple[int, int, ToolUse]] = []
         furthest: list[int] = []  # the furthest call up to each execution
         for index, execution in enumerate(self.executions):
             call = execution.call
-            position = -1 if call is None else positions[id(call)]
+            position = -1 if call is None else call.number
             furthest.append(max(position, furthest[-1] if furthest else -1))
             listed.append((index, 1, ToolUse(call, execution)))
-        for position, call in enumerate(self.calls):
+        for call in self.calls:
             if not call.executions:
-                listed.append((bisect_right(furthest, position), 0, ToolUse(call)))
+                listed.append((bisect_right(furthest, call.number), 0, ToolUse(call)))
         return [use for _, _, use in sorted(listed, key=lambda entry: entry[:2])]
 
 
