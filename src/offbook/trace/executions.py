@@ -355,9 +355,11 @@ class ExecutionReader:
             position = -1 if call is None else call.number
             furthest.append(max(position, furthest[-1] if furthest else -1))
             listed.append((index, 1, ToolUse(call, execution)))
-        for call in self.calls:
-            if not call.executions:
-                listed.append((bisect_right(furthest, call.number), 0, ToolUse(call)))
+        listed += [
+            (bisect_right(furthest, call.number), 0, ToolUse(call))
+            for call in self.calls
+            if not call.executions
+        ]
         return [use for _, _, use in sorted(listed, key=lambda entry: entry[:2])]
 
 

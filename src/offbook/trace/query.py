@@ -402,6 +402,7 @@ class KeptRun(Events):
         for event in kept:
             self._by_name.setdefault(event.event, []).append(event)
         self._decoded: dict[str, list[Event]] = {}
+        self._new_messages: list[int] | None = None
 
     @property
     def all(self) -> list[Event]:
@@ -424,12 +425,14 @@ class KeptRun(Events):
         """The number of new messages of each request; the messages are not decoded."""
         if REQUEST in self._decoded:
             return super().new_messages
-        return [
-            len(_decode_request(event.line).data.new)
-            if event.decoded is None
-            else len(event.decoded.data.get("new", ()))
-            for event in self._by_name.get(REQUEST, ())
-        ]
+        if self._new_messages is None:
+            self._new_messages = [
+                len(_decode_request(event.line).data.new)
+                if event.decoded is None
+                else len(event.decoded.data.get("new", ()))
+                for event in self._by_name.get(REQUEST, ())
+            ]
+        return self._new_messages
 
 
 def _executed_tool(execution: Execution) -> ExecutedTool:
