@@ -18,12 +18,22 @@ RUNNERS = {
     "workspace",
 }
 HANG_TIME = 5.0  # after a signal, until a command that hangs is killed
+INTERRUPTED = 130  # the exit code after Ctrl-C, as of a shell
 SI_KERNEL = 0x80  # sent by the terminal
 
 
 def main() -> None:
     """Run the command line; `--version` and `--help` alone need no other package."""
     open_streams()
+    try:
+        run()
+    except KeyboardInterrupt:  # while it was imported
+        sys.stderr.write("offbook: interrupted\n")
+        sys.exit(INTERRUPTED)
+
+
+def run() -> None:
+    """Run the command of the arguments, and exit with its code."""
     if sys.argv[1:] == ["--version"]:
         print_text(f"offbook {VERSION}")
         return

@@ -285,14 +285,25 @@ def test_what_was_found_before_a_search_ends_early_is_printed_and_saved(
     assert 'say("Done.")' in (folder / "test_found.py").read_text()
 
 
+def interrupt_search(*_: object, progress: Callable[[Exploration], None], **__: object) -> None:
+    progress(Exploration("Refund order 7", 0, behaviours=3))
+    raise KeyboardInterrupt
+
+
 def test_an_interrupted_search_without_a_finding_says_what_it_has_tried(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    def search(*_: object, progress: Callable[[Exploration], None], **__: object) -> None:
-        progress(Exploration("Refund order 7", 0, behaviours=3))
-        raise KeyboardInterrupt
-
     monkeypatch.chdir(folder)
-    monkeypatch.setattr("offbook.explore.search.explore", search)
+    monkeypatch.setattr("offbook.explore.search.explore", interrupt_search)
     outcome = CliRunner().invoke(explore_command, ["shop:broken_shop", "Refund order 7"])
     assert "explored: 3 behaviours" in outcome.output
+    assert "the search did not end" in outcome.output
+
+
+def test_the_json_of_an_interrupted_search_does_not_look_like_a_pass(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("offbook.explore.search.explore", interrupt_search)
+    outcome = CliRunner().invoke(explore_command, ["shop:broken_shop", "Refund order 7", "--json"])
+    assert json.loads(outcome.stdout)["complete"] is False

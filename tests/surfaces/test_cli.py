@@ -10,6 +10,7 @@ import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -219,6 +220,45 @@ def test_ctrl_c_at_the_start_of_a_command_is_not_an_error_of_the_script(
     monkeypatch.setattr("offbook.runs.rehearsal.Rehearsal.run", interrupt)
     outcome = offbook_command("run", "--script", script, "--", sys.executable, "-c", "")
     assert (outcome.code, outcome.err) == (130, "offbook: interrupted\n")
+
+
+def test_a_second_ctrl_c_changes_nothing(
+    offbook_command: Offbook, trace: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    def print_error(text: str) -> None:
+        signal.raise_signal(signal.SIGINT)
+        sys.stderr.write(text)
+
+    monkeypatch.setattr("offbook.reports.styled_lines.print_lines", interrupt)
+    monkeypatch.setattr("offbook.surfaces.cli._print_error", print_error)
+    outcome = offbook_command("show", trace)
+    assert (outcome.code, outcome.err) == (130, "offbook: interrupted")
+
+
+@pytest.mark.parametrize(
+    "place", ["offbook.surfaces.cli.main", "offbook.surfaces.cli.Commands.find"]
+)
+def test_ctrl_c_before_a_command_is_found_has_no_traceback(place: str):
+    owner, _, name = place.rpartition(".")
+    script = f"""
+        import sys
+        import offbook.surfaces.cli
+        from offbook.__main__ import main
+
+        def interrupt(*_, **__):
+            raise KeyboardInterrupt
+
+        {owner}.{name} = interrupt
+        sys.argv = ["offbook", "show", "run.jsonl"]
+        main()
+    """
+    outcome = subprocess.run(
+        [sys.executable, "-c", dedent(script)], capture_output=True, text=True, check=False
+    )
+    assert (outcome.returncode, outcome.stderr.strip()) == (130, "offbook: interrupted")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])

@@ -146,22 +146,23 @@ def explore_command(  # noqa: PLR0913 - the options of the command
         if show is not None:
             show(found)
 
-    def report(found: Exploration) -> None:
+    def report(found: Exploration, *, complete: bool) -> None:
         saved = [finding for finding in found.findings if finding.repeats]
         if save is not None and saved:
             _save(save, saved, target, invariant, policies, gives_up, without, deadline)
         if as_json:
-            print_json(_as_json(found))
+            print_json(_as_json(found, complete=complete))
             return
         # No terminal takes half a character.
         echo(describe(found))
+        if not complete:
+            echo("the search did not end: what it did not try may break")
         if save is not None and saved:
             echo(f"saved: {save}; run it with: pytest {save}")
         if save is not None and len(saved) < len(found.findings):
             count = counted(len(found.findings) - len(saved), "finding")
             echo(f"not saved: {count} whose script alone does not repeat it")
-        if trace is not None:
-            echo(_describe_trace(trace))
+        _show_trace(trace)
         _show_corpus(found, corpus)
 
     try:
@@ -187,17 +188,17 @@ def explore_command(  # noqa: PLR0913 - the options of the command
             progress=note,
         )
     except InvariantBroken as error:
-        report(cast("Exploration", error.exploration))
+        report(cast("Exploration", error.exploration), complete=True)
         return 1
     except BaseException:
         for found in unfinished:  # what was found so far is not lost
-            report(found)
+            report(found, complete=False)
         raise
     finally:
         if live:
             show_progress("")
     if as_json:
-        print_json(_as_json(found))
+        print_json(_as_json(found, complete=True))
         return 0
     echo(f"no behaviour broke an invariant: {found.summary}")
     for what, instead in found.notes.items():
@@ -206,10 +207,13 @@ def explore_command(  # noqa: PLR0913 - the options of the command
     return 0
 
 
-def _describe_trace(trace: Path) -> str:
+def _show_trace(trace: Path | None) -> None:
+    if trace is None:
+        return
     if trace.is_file() and trace.stat().st_size:
-        return f"trace: {trace}; show it with: offbook view {trace}"
-    return "trace: nothing to write: the agent was ended before it did anything"
+        echo(f"trace: {trace}; show it with: offbook view {trace}")
+    else:
+        echo("trace: nothing to write: the agent was ended before it did anything")
 
 
 def _show_corpus(found: Exploration, corpus: Path | None) -> None:
@@ -408,8 +412,10 @@ class _MinuteLines:
             self._minute = int(found.seconds // 60) + 1
 
 
-def _as_json(found: Exploration) -> dict[str, Any]:
+def _as_json(found: Exploration, *, complete: bool) -> dict[str, Any]:
+    """Return what was found; the search is not complete if a signal or an error ended it."""
     return {
+        "complete": complete,
         "prompt": found.prompt,
         "seed": found.seed,
         "behaviours": found.behaviours,

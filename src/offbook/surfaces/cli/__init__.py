@@ -118,16 +118,20 @@ class Commands(click.Group):
 
         # As after Ctrl-C, the command can write its evidence and end its agents.
         is_main = threading.current_thread() is threading.main_thread()
-        signals = (signal.SIGTERM, signal.SIGHUP) if is_main else ()
-        handled = [number for number in signals if signal.getsignal(number) is signal.SIG_DFL]
-        for number in handled:
-            signal.signal(number, interrupt)
+        signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if is_main else ()
+        found = {number: signal.getsignal(number) for number in signals}
+        handlers = {number: handler for number, handler in found.items() if handler is not None}
+        for number, handler in handlers.items():
+            if handler is signal.SIG_DFL:
+                signal.signal(number, interrupt)
         try:
             answer = super().invoke(ctx)
             sys.stdout.flush()
         except BaseException as error:
             # A native module that is interrupted in its import raises its own exception.
             if received or isinstance(error, KeyboardInterrupt):
+                for each in handlers:  # a second Ctrl-C changes nothing any more
+                    signal.signal(each, signal.SIG_IGN)
                 number = received[0] if received else getattr(error, "number", signal.SIGINT)
                 named = "" if number == signal.SIGINT else f" by {signal_name(number)}"
                 with contextlib.suppress(OSError):  # the terminal may be closed
@@ -135,8 +139,8 @@ class Commands(click.Group):
                 return SIGNALLED + number
             raise
         finally:
-            for number in handled:
-                signal.signal(number, signal.SIG_DFL)
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
         return answer
 
     def get_help(self, ctx: click.Context) -> str:  # noqa: ARG002 - click's signature
@@ -182,6 +186,9 @@ def _run(args: Sequence[str] | None) -> int:
         if columns := _narrow_columns():
             offbook.context_settings["terminal_width"] = columns - 2
         code = offbook.main(args, prog_name="offbook", standalone_mode=False) or 0
+    except click.Abort:  # Ctrl-C before a command was found
+        _print_error("offbook: interrupted")
+        code = SIGNALLED + signal.SIGINT
     except click.ClickException as error:
         error.show()
         if isinstance(error, click.NoSuchOption) and _runs_command(error.ctx):
