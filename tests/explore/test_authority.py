@@ -31,7 +31,7 @@ from tests.forked import forked_command
 from tests.thorough import usual_rows
 
 AUTHORITY = "no obedience to a tool's text"
-SEED, RUNS = 43, 3  # in two of the three behaviours the model obeys
+SEED, RUNS = 16, 3  # in two of the three behaviours the model obeys
 FURTHER = ["mail, smolagents"]  # it takes longer than all others together
 MAIL = {
     "type": "object",

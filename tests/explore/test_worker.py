@@ -91,7 +91,7 @@ def test_the_search_goes_on_after_hangs_that_are_one_finding():
     def never_two(run: Run, _: Any) -> None:
         assert not any(tool.input.get("number") == 2 for tool in run.executed), "two"
 
-    findings = find(world_with(wait_for_ever), never_two, runs=8)
+    findings = find(world_with(wait_for_ever), never_two, runs=40)
     assert [finding.invariant for finding in findings] == ["no hang", "never_two"]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from itertools import pairwise
 from random import Random
 from typing import TYPE_CHECKING, Any, cast
 
@@ -11,7 +12,14 @@ import msgspec
 
 from offbook.exchange.messages import JSON, RAW_ARGUMENTS
 from offbook.explore.dates import FORMATS as DATE_FORMATS
-from offbook.explore.dates import choose_date, find_dates, list_near_dates
+from offbook.explore.dates import (
+    Part,
+    choose_date,
+    find_dates,
+    list_impossible_dates,
+    list_near_dates,
+    move_date,
+)
 from offbook.explore.moves import Place, find_in_text
 from offbook.explore.tool_policy import split_words
 
@@ -31,6 +39,7 @@ _EXAMPLES = re.compile(
     rf"({_ITEM}(?:{_BETWEEN}{_ITEM})*)|\w: ({_ITEM}(?:{_BETWEEN}{_ITEM})+)",
     re.IGNORECASE,
 )
+_FILE = re.compile(r"[\w.-]*(?:[/.][\w-]+)+/?|[\w-]+/")
 _LAST_NUMBER = re.compile(r"\d{1,9}(?=\D*$)")
 _encode = msgspec.json.Encoder(enc_hook=repr).encode
 MAX_WORDS = 8  # of a prompt that are used as values
@@ -49,7 +58,12 @@ ODD_PATHS = ("../a", "a/../../b", "..")
 ODD_TEXTS = (
     *("", " ", "0", "\u0000", "é\u202e😀", "../a", "a" * 5_000, "' OR '1'='1", "null", "a\nb"),
     *("\ud83d", "e\u0301", "ﬁ", "İ", "-1", "$(id)", "{}", "<b>", "it's", "%"),
+    # A digit that is no number, numbers that are none, the begin of a pattern, and a text that is
+    # cut inside of a character wherever it is cut.
+    *("²", "nan", "inf", "(", "é日😀" * 40),
 )
+OWN_EXAMPLES = 0.4  # of the texts of a parameter whose description has an example
+EMPTY_TEXTS = 0.02  # of the texts: an empty one is often equal to what is missing
 SMALL = 0.001
 ODD_NUMBERS = (0, -1, 2**31, 2**63, -(2**63))
 BAD_JSON = ("{", "", "[]", "7", '"x"', "null", '{"a": }')
@@ -78,6 +92,10 @@ DATE_WORDS = frozenset(
     date day days deadline due since until checkin checkout arrival departure start end begin from
     when time at slot hour
     """.split()  # noqa: SIM905 - as above
+)
+DAY_WORDS, CLOCK_WORDS = (
+    frozenset({"date", "day", "birthday"}),
+    frozenset({"time", "hour", "clock"}),
 )
 # The kind of value that a parameter of such a name takes.
 NAMED_KINDS = {
@@ -177,6 +195,30 @@ def list_near_texts(text: str) -> list[str]:
     return near
 
 
+def find_ranges(arguments: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the parameters that may be the begin and the end of a range.
+
+    They are neighbours, both are dates or times, or both are numbers.
+    """
+    names = [*arguments]
+    return [
+        (first, last)
+        for first, last in pairwise(names)
+        if (kind := _range_kind(arguments[first])) and kind == _range_kind(arguments[last])
+    ]
+
+
+def _range_kind(value: Any) -> str:
+    if isinstance(value, str):
+        return "date" if find_dates(value) == [value] else ""
+    return "number" if isinstance(value, (int, float)) and not isinstance(value, bool) else ""
+
+
+def move_value(value: Any, steps: int) -> Any:
+    """Return a later date or time, or a number that is so much higher; "" if there is none."""
+    return move_date(value, steps) if isinstance(value, str) else value + steps
+
+
 class Draw:
     """The random choices of one behaviour, the values in the results so far, and what is known.
 
@@ -184,7 +226,7 @@ class Draw:
     parameter. What goes wrong often needs the same value twice, in calls of different tools.
     """
 
-    __slots__ = ("choose", "date", "favourites", "known", "random", "seen")
+    __slots__ = ("choose", "dates", "favourites", "known", "random", "seen")
 
     def __init__(
         self,
@@ -197,7 +239,8 @@ class Draw:
         self.seen = seen
         self.known = known
         self.favourites = favourites
-        self.date = ""  # the last one: many tools take the first day and the last
+        # The last ones: many tools take the first day and the last.
+        self.dates: dict[Part, str] = {}
         self.choose = random.choice
 
     def happens(self, probability: float) -> bool:
@@ -321,7 +364,7 @@ class ArgumentValues:
         kind = draw.choose(cast("list[str]", kinds)) if isinstance(kinds, list) else kinds
         match kind:
             case "string":
-                return self._text(schema, draw, path, odd=odd)
+                return self._text(schema, draw, path, odd=odd, part=_find_part(path, schema, root))
             case "integer" | "number":
                 return self._number(schema, draw, odd=odd, whole=kind == "integer")
             case "boolean":
@@ -350,25 +393,28 @@ class ArgumentValues:
                 self.notes.setdefault(f"{path}: type {kind!r}", "a text is used")
                 return "a"
 
-    def _text(self, schema: JSON, draw: Draw, path: str, *, odd: bool) -> Any:
+    def _text(self, schema: JSON, draw: Draw, path: str, *, odd: bool, part: Part = "") -> Any:
         longest = schema.get("maxLength")
-        if odd and "/" in _kinds_of(path) and draw.happens(0.5):
-            # A folder that is allowed may only be the beginning of a path.
-            known = [*self._prompt_texts, *draw.known.texts]
-            allowed = {text.partition("/")[0] for text in known if "/" in text and ":" not in text}
-            return draw.choose([*ODD_PATHS, *(f"{name}/../a" for name in sorted(allowed - {""}))])
-        if odd:
-            return draw.choose([*ODD_TEXTS, *(["a" * longest] if longest else [])])
-        favourites = draw.favourites
         bounded = longest is not None or "minLength" in schema or "format" in schema
-        if favourites is not None and not bounded and draw.happens(0.3):
+        form = schema.get("format", "")
+        dated = form in DATE_FORMATS or (not form and self._takes_date(path, draw, part))
+        if odd:
+            return draw.choose(self._odd_texts(draw, path, longest, dated=dated))
+        if not (bounded or dated) and draw.happens(EMPTY_TEXTS):
+            return ""
+        favourites = draw.favourites
+        if favourites is not None and not (bounded or dated) and draw.happens(0.3):
             if "text" not in favourites:
                 favourites["text"] = self._free_text(draw, path)
             return favourites["text"]
-        if (form := schema.get("format", "")) or self._takes_date(path, draw):
-            value = self._formatted(form, draw)
+        if form or dated:
+            value = self._formatted(form, draw, part)
             if value:
                 return value
+        # An id such as the one that its own description names.
+        if (own := _learn_examples(schema)) and not bounded and draw.happens(OWN_EXAMPLES):
+            text = draw.choose(own)
+            return draw.choose(list_near_texts(text)) if draw.happens(0.3) else text
         # What exists already: an id of a result, and what the prompt speaks of.
         text = self._free_text(draw, path)
         if isinstance(text, Place):
@@ -377,16 +423,48 @@ class ArgumentValues:
         text *= shortest // len(text) + 1 if len(text) < shortest else 1
         return text if longest is None else text[:longest]
 
-    def _takes_date(self, path: str, draw: Draw) -> bool:
+    def _odd_texts(
+        self, draw: Draw, path: str, longest: int | None, *, dated: bool
+    ) -> Sequence[str]:
+        """Return texts that are unusual for a parameter, half of the time those of its kind."""
+        if "/" in _kinds_of(path) and draw.happens(0.5):
+            # A folder that is allowed may only be the beginning of a path.
+            return self._odd_paths(draw)
+        if dated and draw.happens(0.5):
+            known = [*self._prompt_texts, *draw.known.texts, *self._code_texts]
+            return list_impossible_dates(known) or ODD_TEXTS
+        return [*ODD_TEXTS, *(["a" * longest] if longest else [])]
+
+    def _odd_paths(self, draw: Draw) -> list[str]:
+        """Return paths that lead out of a folder: to a file that is known, or to none."""
+        seen = [value for value in draw.seen if isinstance(value, str)]
+        known = [
+            text
+            for text in (*self._prompt_texts, *draw.known.texts, *seen)
+            if ":" not in text and _FILE.fullmatch(text)
+        ]
+        folders = {text.partition("/")[0] for text in known if "/" in text} - {"", ".."}
+        return [
+            *ODD_PATHS,
+            *(f"{name}/../a" for name in sorted(folders)),
+            *(
+                f"{name}/../{text}"
+                for name in sorted(folders)
+                for text in dict.fromkeys(known)
+                if not text.startswith(f"{name}/") and not text.endswith("/")
+            ),
+        ]
+
+    def _takes_date(self, path: str, draw: Draw, part: Part) -> bool:
         """Return whether a parameter without a format takes a date: by its name, and one is known.
 
         It may be written in another way than ours, so it is not always one.
         """
-        if not _names_date(path) or draw.happens(0.3):
+        if not (part or _names_date(path)) or draw.happens(0.1 if part else 0.3):
             return False
         return any(map(find_dates, (*self._prompt_texts, *draw.known.texts)))
 
-    def _formatted(self, form: str, draw: Draw) -> Any:
+    def _formatted(self, form: str, draw: Draw, part: Part = "") -> Any:
         """Return a value of a format, or a date as it is written, near those that are known.
 
         It is None for another format.
@@ -401,10 +479,11 @@ class ArgumentValues:
                 return Place(draw.choose(seen), True)
             numbers = [*self._prompt_numbers, *draw.known.numbers, *self._code_numbers]
             numbers += [value for value in draw.seen[-8:] if isinstance(value, (int, float))]
-            if draw.date and draw.happens(0.7):
-                texts = [draw.date]
-            draw.date = choose_date(form, texts, numbers, draw.random)
-            return draw.date
+            last = draw.dates.get(part)
+            if last and draw.happens(0.7):
+                texts = [last]
+            draw.dates[part] = chosen = choose_date(form, texts, numbers, draw.random, part)
+            return chosen
         mark = MARKS.get(form, "")
         seen = [i for i, v in enumerate(draw.seen) if mark and isinstance(v, str) and mark in v]
         if seen and draw.happens(0.5):
@@ -491,6 +570,20 @@ class ArgumentValues:
         return schema
 
 
+def _learn_examples(schema: JSON) -> list[str]:
+    """Return the examples with a digit in a description: "such as PO-17"."""
+    description = schema.get("description")
+    if not isinstance(description, str):
+        return []
+    return [text for text in learn(description).texts if any(map(str.isdigit, text))]
+
+
+def takes_any_text(schema: Any) -> bool:
+    """Return whether a parameter takes any text, by its schema."""
+    parts = cast("JSON", schema) if isinstance(schema, dict) else {}
+    return parts.get("type") == "string" and parts.keys() <= {"type", "title", "description"}
+
+
 def _recall(favourites: Mapping[str, Any], name: str, schema: Any) -> Any:
     """Return the last value of a parameter of this name and form, or NOT_KNOWN."""
     form, value = favourites.get(f"={name}", (None, NOT_KNOWN))
@@ -507,6 +600,35 @@ def _form_of(schema: Any) -> str:
 def _names_date(path: str) -> bool:
     """Return whether a parameter takes a date, by its name."""
     return not DATE_WORDS.isdisjoint(split_words(path.rpartition(".")[2]))
+
+
+def _find_part(path: str, schema: JSON, root: JSON) -> Part:
+    """Return whether a parameter takes a day or a time of day, by its description or its name.
+
+    A parameter such as `start` beside one such as `day` takes a time of day.
+    """
+    if schema.get("format"):
+        return ""
+    own = _named_part(path.rpartition(".")[2], str(schema.get("description", "")))
+    if own or not _names_date(path):
+        return own
+    for name, part in _properties(root).items():
+        other: JSON = cast("JSON", part) if isinstance(part, dict) else {}
+        described = str(other.get("description", ""))
+        if other.get("format") == "date" or _named_part(name, described) == "day":
+            return "clock"
+    return ""
+
+
+@lru_cache(maxsize=256)
+def _named_part(name: str, description: str) -> Part:
+    has_day, has_clock = "YYYY" in description, "HH:MM" in description.upper()
+    if has_day != has_clock:
+        return "day" if has_day else "clock"
+    words = {*split_words(name)}
+    if words & DAY_WORDS:
+        return "day"
+    return "clock" if words & CLOCK_WORDS else ""
 
 
 @lru_cache(maxsize=256)

@@ -20,9 +20,12 @@ from offbook.explore.argument_values import (
     NOTHING,
     ArgumentValues,
     Draw,
+    find_ranges,
     learn_request,
     list_near_texts,
     list_neighbours,
+    move_value,
+    takes_any_text,
 )
 from offbook.explore.moves import (
     END,
@@ -64,6 +67,8 @@ NO_END = "the agent does not end"
 SECOND_CALLS = 1000  # the first number of the calls in a conversation beside another one
 MARKED = 0.05  # of the calls in the first conversation: a text that a later one must not know
 NEARLY = 0.3  # of the repeated calls: with an argument that is nearly the same
+OTHER_RANGES = 0.6  # of the calls with a range that are repeated nearly the same
+RANGE_STEPS = ((-1, 1), (1, -1), (1, 1), (-1, -1), (0, 1), (-1, 0))  # of its begin and its end
 PATIENCE = 20  # requests after the last move, before the agent counts as endless
 
 # How often each kind of move is made. Several calls in one message are an everyday move: agents
@@ -343,13 +348,18 @@ class GeneratedModel:
             arguments = {name: shared.setdefault(name, arguments[name]) for name in arguments}
         if not self._session and draw.happens(MARKED):
             properties: dict[str, Any] = tool.schema.get("properties") or {}
-            free = [name for name in arguments if properties.get(name) == {"type": "string"}]
+            free = [name for name in arguments if takes_any_text(properties.get(name))]
             arguments = {**arguments, **dict.fromkeys(free[:1], MARK)}
         return GeneratedCall(tool.name, arguments)
 
 
 def _vary(made: GeneratedCall, random: Random) -> GeneratedCall:
-    """Return a call with one of its arguments a little changed: another case, the next number."""
+    """Return a call with one of its arguments a little changed: another case, the next number.
+
+    A range is also made wider, narrower, or moved.
+    """
+    if RAW_ARGUMENTS in made.arguments:
+        return made
     plain = [
         name
         for name, value in made.arguments.items()
@@ -357,8 +367,17 @@ def _vary(made: GeneratedCall, random: Random) -> GeneratedCall:
         and not isinstance(value, bool)
         and len(str(value)) <= MAX_VALUE_LENGTH
     ]
-    if not plain or RAW_ARGUMENTS in made.arguments:
+    if not plain:
         return made
+    if (ranges := find_ranges(made.arguments)) and random.random() < OTHER_RANGES:
+        first, last = random.choice(ranges)
+        before, after = random.choice(RANGE_STEPS)
+        moved = {
+            first: move_value(made.arguments[first], before),
+            last: move_value(made.arguments[last], after),
+        }
+        if all(value != "" for value in moved.values()):
+            return GeneratedCall(made.tool, {**made.arguments, **moved}, made.unknown)
     name = random.choice(plain)
     value = made.arguments[name]
     near = list_near_texts(value) if isinstance(value, str) else list_neighbours(value)

@@ -135,7 +135,7 @@ def find_in_text(text: str) -> tuple[Any, ...]:
     found: list[Any] = []
     try:
         _collect(msgspec.json.decode(text), found)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeEncodeError):  # such as half a character
         _collect(text, found)
     return tuple(dict.fromkeys(found))[:MAX_VALUES]
 

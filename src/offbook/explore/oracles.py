@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -11,7 +12,7 @@ import msgspec
 from offbook.errors import UsageError, require_known
 from offbook.exchange.messages import RAW_ARGUMENTS, AnyBlock, Text, find_calls, join_text
 from offbook.exchange.model import compile_validator
-from offbook.explore.authority import AuthorityEvidence, check_authority
+from offbook.explore.authority import AuthorityEvidence, check_authority, is_error
 from offbook.explore.generated_model import MARK
 from offbook.explore.plain_tools import describe_exchange, has_key
 from offbook.explore.tool_policy import classify
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from offbook.explore.plain_tools import LoopWatch
     from offbook.runs.run import Run
     from offbook.trace.events import Event
+    from offbook.trace.query import Events
 
 MIN_MARK = 8  # characters of a text that identifies a session
 MAX_GROWTH = 3  # times as many messages as were said
@@ -102,17 +104,83 @@ def _check_conversation(evidence: RunEvidence) -> Iterator[tuple[str, str]]:
         change = ConversationChange.read(event)
         if change.level != "fails":
             continue
-        if change.what == "text" and change.expected == "nothing":
-            ends = [end for end in events.named(REPLY, ERROR, FAULT) if end.seq < event.seq]
-            # The agent says something itself, such as "Sorry, something went wrong."
-            if ends and (ends[-1].event != REPLY or _is_unusable(ends[-1].data)):
-                continue
+        if change.what == "text" and change.expected == "nothing" and _said_itself(events, event):
+            continue
         yield change.what, change.text
+    yield from _find_forgotten(evidence)
     yield from _find_changed_results(evidence)
     if evidence.plain is not None and not evidence.beside:
         sent = {r.tool_call_id: r.text for r in evidence.run.events.tool_results}
         if len(sent) > 1:
             yield from evidence.plain.find_exchanged(_list_calls(evidence.run), sent)
+
+
+def _said_itself(events: Events, event: Event) -> bool:
+    """Return whether a text is one that the agent gave as its own answer.
+
+    Such as "Sorry, something went wrong." after a reply that it cannot use, or "That takes too
+    many steps." in place of another request.
+    """
+    ends = [end for end in events.named(REPLY, ERROR, FAULT) if end.seq < event.seq]
+    if not ends:
+        return False
+    last = ends[-1]
+    if last.event != REPLY or _is_unusable(last.data):
+        return True
+    exchange = event.data.get("exchange")
+    new = [r.data["new"] for r in events.named(REQUEST) if r.data["exchange"] == exchange]
+    blocks: list[JSON] = msgspec.to_builtins(last.data["blocks"])
+    has_calls = any(block.get("type") == "tool_call" for block in blocks)
+    return has_calls and bool(new and new[0]) and new[0][-1]["role"] == "user"
+
+
+def _find_forgotten(evidence: RunEvidence) -> Iterator[tuple[str, str]]:
+    """Yield what a request no longer has: the prompt, or what was done before an error."""
+    events = evidence.run.events
+    changes = [ConversationChange.read(event) for event in events.named(CHANGE)]
+    dropped = {change.exchange for change in changes if change.what == "dropped"}
+    dropped -= {c.exchange for c in changes if c.what in {"summary", "inserted", "prompt"}}
+    failures = [event.seq for event in events.named(ERROR, FAULT)]
+    if evidence.beside or not (dropped or failures):
+        return
+    sent = events.named(REQUEST)
+    pairs = zip(sent, sent[1:], pairwise(evidence.run.requests), strict=False)
+    for first, second, (before, after) in pairs:
+        prompt, latest = before.latest_prompt.strip(), after.latest_prompt.strip()
+        if latest == prompt:
+            if any(first.seq < number < second.seq for number in failures):
+                yield from _find_lost_effects(before, after)
+            continue
+        # A new prompt begins another turn.
+        is_same_turn = any(latest in message.text for message in before.messages)
+        texts = [after.system, *(message.text for message in after.messages)]
+        if is_same_turn and second.data["exchange"] in dropped and prompt not in "\n".join(texts):
+            yield "prompt", f"the prompt {excerpt(prompt, SHOWN_END)!r} is left out of its own turn"
+
+
+def _find_lost_effects(before: Request, after: Request) -> Iterator[tuple[str, str]]:
+    """Yield the powerful tools that ran before an error, and have no result or another one now."""
+    tools = {tool.name: tool for tool in before.tools}
+    calls = {call.id: call for message in before.messages for call in message.calls}
+    now = {result.call_id: result for message in after.messages for result in message.results}
+    for result in (result for message in before.messages for result in message.results):
+        call = calls.get(result.call_id)
+        tool = None if call is None else tools.get(call.name)
+        if tool is None or not classify(tool).sink or is_error(result.text, tool.name):
+            continue
+        got = now.get(result.call_id)
+        if got is None and len(after.messages) < len(before.messages):
+            what = f"{tool.name} returned {excerpt(result.text, SHOWN_END)!r}"
+            yield tool.name, f"after an error the agent begins again and forgets that {what}"
+        elif (
+            got is not None
+            and not same_result(got.content, result.content)
+            and "already" not in got.text.lower()
+            and not is_error(got.text, tool.name)
+        ):
+            texts = [excerpt(one.text, SHOWN_END) for one in (result, got)]
+            what = f"{tool.name} ran again: it returned {texts[0]!r}, then {texts[1]!r}"
+            yield tool.name, f"after an error {what}"
 
 
 def _find_changed_results(evidence: RunEvidence) -> Iterator[tuple[str, str]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from inspect import CO_COROUTINE, Signature, signature
 from types import CodeType, FunctionType, MethodType, ModuleType
@@ -25,7 +26,12 @@ if TYPE_CHECKING:
     from offbook.exchange.messages import ToolCall
     from offbook.exchange.model import Request, Tool
 
+ReadCall = Callable[[dict[str, Any]], "tuple[str, dict[str, Any]] | None"]
 Replies = Sequence[Sequence["ToolCall"] | None]
+# In the name of a function that gets the name of a tool and its arguments.
+DISPATCH_WORDS = frozenset(
+    {"tool", "tools", "call", "run", "execute", "dispatch", "invoke", "handle"}
+)
 MAX_OBJECTS = 3000
 NO_DATA = {"role", "parameters", "input_schema", "properties", "description"}
 MIN_WORDS = 3  # of a text that may be data
@@ -47,6 +53,10 @@ def _call(*args: Any, **named: Any) -> Any:
 async def _call_async(*args: Any, **named: Any) -> Any:
     function: Any = "offbook: the function to call"
     return await function(*args, **named)
+
+
+def _unchanged(value: Any) -> Any:
+    return value
 
 
 class FinishedTool(NamedTuple):
@@ -73,10 +83,17 @@ class PlainTools:
         self.finished: dict[str, list[FinishedTool]] = {}
 
     def watch(self, tools: Collection[str]) -> None:
-        """Exchange the code of the functions with these names."""
+        """Exchange the code of the functions with these names.
+
+        If there is none, that of the functions that get the name of a tool and its arguments.
+        """
         for name, function in find_functions(self._agent, tools):
             if all(function is not other for other, _ in self._undo):
-                self._exchange(name, function)
+                self._exchange(function, lambda given, name=name: (name, given))
+        if not self._undo:
+            for _, function in _walk(self._agent):
+                if isinstance(function, FunctionType) and _may_dispatch(function):
+                    self._exchange(function, lambda given: _read_dispatch(given, tools))
 
     def original(self, function: FunctionType) -> FunctionType:
         """Return the function with the code of the user."""
@@ -89,10 +106,9 @@ class PlainTools:
             function.__code__ = code
             vars(function).pop("__signature__", None)
 
-    def _exchange(self, name: str, function: FunctionType) -> None:
+    def _exchange(self, function: FunctionType, read: ReadCall) -> None:
+        """Exchange the code; `read` returns the tool of a call and its input, None of any other."""
         code = function.__code__
-        inputs = self.inputs.setdefault(name, [])
-        finished = self.finished.setdefault(name, [])
         original = FunctionType(
             code,
             function.__globals__,
@@ -110,9 +126,13 @@ class PlainTools:
             except TypeError:
                 given = dict(named)
             given.pop("self", None)
+            if (found := read(given)) is None:
+                return _unchanged
+            name, given = found
             faults = current_faults()
             fault = None if faults is None else faults.call_blocking("tool", name)
-            inputs.append(given)
+            self.inputs.setdefault(name, []).append(given)
+            finished = self.finished.setdefault(name, [])
 
             def finish(value: Any) -> Any:
                 finished.append(FinishedTool(given, self._describe(), value))
@@ -221,6 +241,30 @@ class LoopWatch:
 
     def _count(self) -> dict[str, int]:
         return {name: len(runs) for name, runs in self._tools.finished.items()}
+
+
+def _may_dispatch(function: FunctionType) -> bool:
+    """Return whether a function of the user may run a tool of which it gets the name."""
+    code = function.__code__
+    is_own = not is_library(code.co_filename)
+    return is_own and code.co_argcount >= 2 and bool(DISPATCH_WORDS & {*split_words(code.co_name)})  # noqa: PLR2004
+
+
+def _read_dispatch(
+    given: Mapping[str, Any], tools: Collection[str]
+) -> tuple[str, dict[str, Any]] | None:
+    """Return the tool that a function was asked to run, and its input, which may be JSON."""
+    values = [*given.values()]
+    name = next((value for value in values if isinstance(value, str) and value in tools), None)
+    if name is None:
+        return None
+    for value in values:
+        if isinstance(value, dict):
+            return name, dict(cast("dict[str, Any]", value))
+        if isinstance(value, str) and value.startswith("{"):
+            with suppress(msgspec.DecodeError, UnicodeEncodeError):
+                return name, msgspec.json.decode(value, type=dict[str, Any])
+    return None
 
 
 def describe_exchange(tool: str, own: str, got: str) -> str:

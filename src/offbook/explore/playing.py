@@ -8,6 +8,9 @@ import traceback
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from contextvars import copy_context
+from datetime import date, time, timedelta
+from decimal import Decimal
+from fractions import Fraction
 from hashlib import blake2b
 from inspect import (
     isasyncgenfunction,
@@ -18,6 +21,7 @@ from itertools import count
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from uuid import UUID
 
 import msgspec
 
@@ -87,6 +91,10 @@ Invariant = Callable[[Run, Any], object]
 
 SECOND_PROMPTS = 0.3  # of the behaviours: the user has another prompt
 SIDE_BY_SIDE = 0.4  # of those with another user: both at the same time
+FOLDER = Path(__file__).parent
+# The values of a state that are written as Python shows them.
+VALUES = (str, int, float, bytes, date, time, timedelta, Decimal, Fraction, UUID)
+MAX_FILES = 100  # of a folder that is the state of a world
 MAX_STATE = 64  # characters of a state that is kept as it is
 # Frameworks that read the replies of a model; of a client, the user's loop does.
 CALLED_FRAMEWORKS = {
@@ -333,7 +341,7 @@ class Stage:
                     return Behaviour(job.moves, gave_up=OUTDATED, requests=1, prompt=job.prompt)
                 raise
             except (Exception, SystemExit) as raised:  # noqa: BLE001 - whatever the agent does wrong
-                error = _innermost(raised)
+                error = _error_of_agent(raised)
                 run = cast("Run", rehearsal.latest_run)
             self.last_run = run
             authority = None if watch is None else watch.finish()
@@ -556,6 +564,16 @@ def _innermost(error: BaseException) -> BaseException:
     return error
 
 
+def _error_of_agent(raised: BaseException) -> BaseException:
+    """Return the error that ended an agent; raise one of the search itself."""
+    error = _innermost(raised)
+    frames = [*traceback.walk_tb(error.__traceback__)]
+    is_ours = bool(frames) and Path(frames[-1][0].f_code.co_filename).parent == FOLDER
+    if is_ours and not isinstance(error, OffbookError):
+        raise error
+    return error
+
+
 def _crash(error: BaseException) -> BrokenInvariant:
     """Return the violation for an exception.
 
@@ -689,13 +707,24 @@ def _shorten(text: str) -> str:
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=MAX_STATE // 4).hexdigest()
 
 
+def _describe_files(path: Path) -> str:
+    """Return the contents of a file, or of the files of a folder; its own name may be random."""
+    try:
+        if path.is_file():
+            return repr(path.read_bytes())
+        files = sorted(file for file in path.rglob("*") if file.is_file())[:MAX_FILES]
+        return "{" + ", ".join(f"{f.relative_to(path)}: {f.read_bytes()!r}" for f in files) + "}"
+    except OSError:
+        return "Path"
+
+
 def _describe(value: object, home: str, inside: set[int]) -> str:
     """Return the contents of a value, without addresses.
 
     Of objects only those of the user's own package are opened: the inside of a framework's agent or
     of a database connection is not the state of the world.
     """
-    if value is None or isinstance(value, (str, int, float, bytes)):
+    if value is None or isinstance(value, VALUES):
         return repr(value)
     if id(value) in inside:  # an object that contains itself
         return "…"
@@ -709,6 +738,8 @@ def _describe(value: object, home: str, inside: set[int]) -> str:
     if isinstance(value, (set, frozenset)):
         members = cast("set[object]", value)
         return "{" + ", ".join(sorted(_describe(part, home, inside) for part in members)) + "}"
+    if isinstance(value, Path):
+        return _describe_files(value)
     kind = type(value)
     if kind.__module__.partition(".")[0] != home:
         return kind.__name__

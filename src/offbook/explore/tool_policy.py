@@ -54,6 +54,11 @@ OUTSIDE = _words("""
     resume cv newsletter submission submissions pr notification notifications notes database
     knowledge conversation conversations profile listing listings
 """)
+# A list of these has names only.
+NAMES = _words("""
+    file files attachment attachments document documents doc docs note notes page pages post posts
+    article articles repo repository wiki calendar profiles database
+""")
 # A verb of power is a noun in `order_status`, and has no effect in `write_draft`.
 HARMLESS = _words("""
     status info details history count balance price report draft summary outline plan answer
@@ -147,7 +152,8 @@ def _classify(name: str, description: str, parameters: tuple[str, ...]) -> ToolC
         verb = next((word for word in stems if _is_verb(word)), "")
         if described[:2] == ["ask", "for"]:  # a request, which returns no text of others
             return ToolClass()
-    outside = bool(OUTSIDE & {*words, *given, *described})
+    others = OUTSIDE & {*words, *given, *described}
+    outside = bool(others) and not (verb == "list" and others <= NAMES)
     if verb in POWERFUL and not (HARMLESS & {*words}):
         # `mail_count(…)` has no receiver; `mail(to, text)` has one.
         needs_receiver = verb in OUTSIDE and verb not in {"post", "issue"}

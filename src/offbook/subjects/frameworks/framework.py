@@ -13,13 +13,13 @@ from __future__ import annotations
 import asyncio
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
 from importlib import import_module
 from inspect import Parameter, signature
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from offbook.determinism.run_context import use_variable
+from offbook.determinism.run_context import thread_variable, use_variable
 from offbook.errors import UsageError, did_you_mean, require_known
 from offbook.exchange.model import AGENT_KEY
 from offbook.exchange.tool_track import running_tool
@@ -40,10 +40,13 @@ if TYPE_CHECKING:
     from offbook.exchange.model import ToolAliases
     from offbook.exchange.people import Ask
     from offbook.subjects.subject import ModelAccess, RunContext
+    from offbook.trace.events import Event
     from offbook.trace.hub import Hub
 
     MockFunction = Callable[[dict[str, Any]], Coroutine[Any, Any, Any]]
 
+# The prompt that the running code answers: two conversations may be side by side.
+_current_prompt: ContextVar[object] = thread_variable("offbook_prompt")
 # The class of an agent -> the module and name of its adapter. Classes are compared by name, so
 # that no framework is imported to recognize the agents of another.
 ADAPTERS = {
@@ -271,13 +274,22 @@ class FrameworkSubject:
     async def prompt(self, text: str, /) -> object:
         """Send a prompt to the agent and return its answer; None after a scripted error."""
         model_events: list[str] = []
-        unsubscribe = self._hub.subscribe(lambda event: model_events.append(event.event), "model.*")
+        prompt = object()
+
+        def note(event: Event) -> None:
+            if _current_prompt.get() in {prompt, None}:  # not one beside it
+                model_events.append(event.event)
+
+        unsubscribe = self._hub.subscribe(note, "model.*")
         faults = current_faults()
         failures = 0 if faults is None else faults.failures
         self.result, self.error = None, None
         self._hub.emit_data(AgentStartData(text))
         try:
-            with use_variable(current_watch, self.tool_watch):
+            with (
+                use_variable(current_watch, self.tool_watch),
+                use_variable(_current_prompt, prompt),
+            ):
                 self.result = await self.adapter.prompt(text, self._hub)
             self._raise_mock_error()
         except Exception as error:
