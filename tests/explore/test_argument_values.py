@@ -21,6 +21,8 @@ from offbook.explore import (
     list_near_texts,
     resolve,
 )
+from offbook.explore.argument_values import find_ranges, takes_any_text
+from offbook.explore.dates import list_impossible_dates, move_date
 
 Schema = dict[str, Any]
 CHOICES: list[Schema] = [
@@ -254,6 +256,27 @@ def test_an_odd_path_leaves_a_folder_that_the_prompt_names():
     assert "notes/../a" in paths
 
 
+def test_an_odd_path_leaves_a_folder_for_a_file_that_a_tool_listed():
+    schema: Any = {
+        "type": "object",
+        "properties": {"path": {"type": "string"}},
+        "required": ["path"],
+    }
+    values = ArgumentValues({}, "Clean up tmp")
+    draws = (Draw(make_random(n), ["tmp/a.log", "contract.txt"]) for n in range(200))
+    paths = {values.arguments(schema, draw, "delete", odd=True)["path"] for draw in draws}
+    assert "tmp/../contract.txt" in paths
+
+
+def test_an_id_is_mostly_one_like_those_of_its_description():
+    part = {"type": "string", "description": "such as PO-17"}
+    schema = {"type": "object", "properties": {"order": part}, "required": ["order"]}
+    values = ArgumentValues({}, "Get the purchase order approved by the manager")
+    drawn = [values.arguments(schema, Draw(make_random(n), ()), "ask")["order"] for n in range(400)]
+    assert sum(order.startswith("PO-1") for order in drawn) > 120
+    assert {"PO-16", "PO-18"} <= {*drawn}
+
+
 @pytest.mark.parametrize(
     "text, near",
     [
@@ -334,6 +357,85 @@ def test_a_date_is_one_that_is_known_or_near_it(
 def test_every_date_that_is_made_is_one(form: str, known: str, number: int):
     parse = {"date": date, "date-time": datetime, "time": time}[form].fromisoformat
     assert all(parse(made) is not None for made in draw_dates(form, known, numbers=(number,)))
+
+
+@pytest.mark.parametrize(
+    "text, impossible",
+    [
+        ("from 2026-06-29 on", ["2026-02-30", "2026-13-01", "2026-06-31"]),
+        ("on 2026-08-03", ["2026-02-30", "2026-13-01"]),
+        ("at 10:00", ["24:00", "12:60"]),
+        ("a room", []),
+    ],
+)
+def test_an_impossible_date_has_the_form_of_one_that_is_known(text: str, impossible: list[str]):
+    assert list_impossible_dates([text]) == impossible
+
+
+def test_an_odd_date_may_be_one_that_does_not_exist():
+    part = {"type": "string", "description": "YYYY-MM-DD"}
+    schema = {"type": "object", "properties": {"first": part}, "required": ["first"]}
+    values = ArgumentValues({}, "Book a boat for 2026-06-29")
+    draws = (Draw(make_random(n), ()) for n in range(200))
+    assert "2026-06-31" in {
+        values.arguments(schema, draw, "book", odd=True)["first"] for draw in draws
+    }
+
+
+@pytest.mark.parametrize(
+    "text, steps, moved",
+    [
+        ("10:00", 1, "10:30"),
+        ("9:15:00", -1, "08:45:00"),
+        ("23:45", 1, ""),
+        ("2026-03-01", -1, "2026-02-28"),
+        ("2026-03-02T10:00Z", 2, "2026-03-02T11:00Z"),
+        ("Oak", 1, ""),
+    ],
+)
+def test_a_date_moves_by_days_and_a_time_by_half_hours(text: str, steps: int, moved: str):
+    assert move_date(text, steps) == moved
+
+
+@pytest.mark.parametrize(
+    "arguments, ranges",
+    [
+        ({"room": "Oak", "start": "10:00", "end": "11:00"}, [("start", "end")]),
+        ({"first": "2026-03-01", "last": "2026-03-02"}, [("first", "last")]),
+        ({"low": 1, "high": 2.5, "open": True}, [("low", "high")]),
+        ({"name": "a", "text": "b"}, []),
+    ],
+)
+def test_the_ends_of_a_range_are_neighbours_of_one_kind(
+    arguments: dict[str, Any], ranges: list[tuple[str, str]]
+):
+    assert find_ranges(arguments) == ranges
+
+
+@pytest.mark.parametrize(
+    "day", [{"type": "string", "format": "date"}, {"type": "string", "description": "YYYY-MM-DD"}]
+)
+def test_a_start_beside_a_day_is_a_time(day: Schema):
+    properties = {"day": day, "start": {"type": "string"}}
+    schema = {"type": "object", "properties": properties, "required": [*properties]}
+    values = ArgumentValues({}, "Book Oak on 2026-03-02 from 10:00 to 11:00")
+    made = [values.arguments(schema, Draw(make_random(n), ()), "book") for n in range(200)]
+    assert sum(one["start"] in {"10:00", "11:00", "10:30", "9:30"} for one in made) > 80
+    assert {"10:30", "11:30"} <= {one["start"] for one in made}
+
+
+@pytest.mark.parametrize(
+    "schema, free",
+    [
+        ({"type": "string"}, True),
+        ({"type": "string", "title": "Text"}, True),
+        ({"type": "string", "enum": ["a"]}, False),
+        ({"type": "integer"}, False),
+        (None, False),
+    ],
+)
+def test_a_parameter_takes_any_text_whatever_its_title_is(schema: Any, *, free: bool):
+    assert takes_any_text(schema) is free
 
 
 def test_the_second_date_of_a_call_is_near_the_first():

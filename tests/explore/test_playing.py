@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 from offbook import session
 from offbook.errors import InvariantBroken
 from offbook.explore import explore
-from offbook.explore.playing import Job, Stage
+from offbook.explore.playing import FOLDER, Job, Stage, describe_state
 from offbook.runs import Rehearsal, Run
 from offbook.trace import Event, KeptEvents, Trace
 from tests.explore.worlds import MOCKS, PROMPT, broken_shop, never_twice
@@ -150,3 +152,27 @@ def test_another_user_wants_the_same_in_other_words_at_the_beginning_or_at_the_e
             behaviour = stage.play(Job(seed=str(seed), steps=1))
             prompts |= {move.prompt for move in behaviour.moves if move.prompt}
     assert prompts == {f"Once more: {PROMPT}", f"{PROMPT} (once more)"}
+
+
+def test_a_state_has_the_files_of_a_folder_and_values_such_as_dates(tmp_path: Path):
+    def describe(state: Any) -> str:
+        return describe_state(state, [])
+
+    empty = describe(tmp_path)
+    (tmp_path / "a.txt").write_text("a")
+    one = describe(tmp_path)
+    (tmp_path / "a.txt").write_text("b")
+    assert len({empty, one, describe(tmp_path)}) == 3
+    assert describe([date(2026, 3, 2), Decimal("1.5")]) != describe([date(2026, 3, 3), Decimal(2)])
+
+
+def test_an_error_of_the_search_itself_is_no_crash_of_the_agent(monkeypatch: pytest.MonkeyPatch):
+    def fail_at(*_: object) -> None:
+        raise TypeError("of the search")
+
+    # In a file of the search.
+    code = fail_at.__code__.replace(co_filename=str(FOLDER / "generated_model.py"))
+    fail_at.__code__ = code
+    monkeypatch.setattr("offbook.explore.generated_model.GeneratedModel._choose", fail_at)
+    with pytest.raises(TypeError, match="of the search"):
+        explore(broken_shop, PROMPT, runs=3, deadline=None)

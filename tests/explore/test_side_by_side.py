@@ -9,8 +9,11 @@ from typing import Any, cast
 
 import openai
 import pytest
+from langchain.agents import create_agent  # pyright: ignore[reportUnknownVariableType] - it has no types
+from langchain_core.tools import tool as langchain_tool
+from langchain_openai import ChatOpenAI
 
-from offbook import call, drive, say, when
+from offbook import call, drive, fail, say, when
 from offbook.errors import InvariantBroken
 from offbook.explore import Counterexample, Exploration, explore, replay, run_rendered
 from tests.explore.hosts import Bug, host_agents, host_langgraph, host_pydantic
@@ -184,3 +187,19 @@ def test_the_prompt_of_one_user_in_a_request_of_the_other_is_a_leak():
 
     with pytest.raises(InvariantBroken, match="of another session is in the system prompt"):
         explore(world, PROMPTS, runs=60)
+
+
+def test_an_error_of_the_provider_ends_one_of_two_conversations_and_is_no_crash():
+    def find(name: str) -> str:
+        """Find a seat."""
+        return f"seat {name}"
+
+    def world() -> Any:
+        model = ChatOpenAI(model="gpt-4o", max_retries=0)
+        return drive(cast("Any", create_agent)(model, [langchain_tool(find)]))
+
+    asks = [call("find", {"name": "a"}), call("find", {"name": "b"}), say("Done.")]
+    # Which of the two is the first to go on after the error differs from run to run.
+    for _ in range(6):
+        fails = when("Find seat 4", [fail(status=500), say("Done.")])
+        replay(world, (fails, when("Find seat 5", asks)))
