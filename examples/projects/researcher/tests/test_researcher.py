@@ -70,7 +70,7 @@ def new_researcher():
 
 
 def reads_the_library_only(run, state):
-    pages = (*LIBRARY.values(), "there is no page", "Error")
+    pages = (*LIBRARY.values(), "there is no page", "Error", "Tool call")
     assert all(result.text.startswith(pages) for result in run.results("read_page"))
 
 
