@@ -1,12 +1,14 @@
-"""The tool track of a tape: how executions of tools ended, to record them or to replay them.
+"""The tracks of a tape that a run has to look at: executions of tools, and HTTP.
 
-A subject that runs tools looks at `Hub.tool_track`. A recording notes how each execution ended; a
-replay has the end already, and the tool's own code does not run.
+A subject that runs tools looks at `Hub.tool_track`, and the HTTP clients of a run, in process and
+through the proxy of a command, at `Hub.http_track`. A recording notes how each execution or request
+to another server than a model ended; a replay has the end already: the tool's own code does not
+run, and nothing is sent.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
@@ -14,6 +16,9 @@ from offbook.determinism.run_context import thread_variable
 
 if TYPE_CHECKING:
     from contextvars import ContextVar
+
+    from offbook.exchange.dialects.dialect import HttpResponse
+
 
 SERVER = "mcp:"  # before the name of a real MCP server, whose lists and resources are on the track
 HOST = "host:"  # before the name of an operation of the host, whose real calls are on the track
@@ -55,23 +60,40 @@ class ToolEnd(msgspec.Struct, frozen=True, omit_defaults=True):
     real: bool = False
 
 
-class ToolTrack(Protocol):
-    """The executions of a run, recorded or replayed.
+class HttpCall(msgspec.Struct, frozen=True):
+    """A request to another server: its method, its whole URL and its body."""
 
-    `replays` is true if executions are answered.
+    method: str
+    url: str
+    body: bytes = b""
+
+
+RunT_contra = TypeVar("RunT_contra", contravariant=True)
+EndT = TypeVar("EndT")
+
+
+class Track(Protocol[RunT_contra, EndT]):
+    """The executions or requests of a run, recorded or replayed.
+
+    `replays` is true if they are answered.
     """
 
     replays: bool
 
     @property
     def failure(self) -> Exception | None:
-        """The first execution that was not recorded."""
+        """The first one that was not recorded."""
         ...
 
-    def find(self, run: ToolRun, /) -> ToolEnd | None:
-        """Return how this execution ended, or None to run the tool; raise if it is not known."""
+    def find(self, run: RunT_contra, /) -> EndT | None:
+        """Return how it ended, or None to let it happen; raise if it is not known."""
         ...
 
-    def add(self, run: ToolRun, end: ToolEnd, /) -> None:
-        """Note how an execution ended."""
+    def add(self, run: RunT_contra, end: EndT, /) -> None:
+        """Note how it ended."""
         ...
+
+
+ToolTrack = Track[ToolRun, ToolEnd]
+if TYPE_CHECKING:
+    HttpTrack = Track[HttpCall, HttpResponse]

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from offbook.determinism.network_guard import NetworkGuard
     from offbook.errors import ConnectionBlocked
     from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
-    from offbook.exchange.http_track import HttpTrack
     from offbook.exchange.model import (
         AliasedSource,
         ModelSource,
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
         Request,
         ToolAliases,
     )
+    from offbook.exchange.tool_track import HttpTrack
     from offbook.sources.server.endpoint import Endpoint
     from offbook.sources.server.proxy import Proxy
     from offbook.sources.server.server import Server
@@ -119,7 +119,6 @@ class Wiring:
                 f"lenient has no effect on {subject.name}: its requests are not validated",
                 hint="remove lenient=",
             )
-        # Not isinstance() with `HasToolAliases`, which takes 30 µs; so below.
         self._own_aliases: ToolAliases = getattr(subject, "tool_aliases", {})
         self._servers, self._agents = servers, agents
         self._name_server_tools()
@@ -288,7 +287,7 @@ class Wiring:
     def _create_endpoint(self, *, tools: bool) -> Endpoint:
         # Mocked tools by the agent's names and by the script's.
         subject = self._subject
-        mocked = set[str](getattr(subject, "mocked", ()))  # of `HasMockedTools`
+        mocked = set[str](getattr(subject, "mocked", ()))
         mocked.update(name for server in self._servers for name in server.mocked)
         aliases = {**self._own_aliases, **self._aliases}
         mocked |= {name for name, alias in aliases.items() if alias.tool in mocked}

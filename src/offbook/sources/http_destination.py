@@ -11,13 +11,12 @@ from urllib.parse import quote
 
 from offbook.determinism.run_context import thread_variable, use_variable
 from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
-from offbook.exchange.http_track import HttpCall
 from offbook.exchange.providers import DEFAULT_PORTS
-from offbook.exchange.tool_track import running_tool
+from offbook.exchange.tool_track import HttpCall, running_tool
 from offbook.trace.events import HTTP, UNSET, EventData, Optional
 
 if TYPE_CHECKING:
-    from offbook.exchange.http_track import HttpTrack
+    from offbook.exchange.tool_track import HttpTrack
     from offbook.trace.hub import Hub
 
 TIMEOUT = 300.0

@@ -43,8 +43,7 @@ if TYPE_CHECKING:
     from contextvars import Context, ContextVar
 
     from offbook.determinism.faults import FaultInjector
-    from offbook.exchange.http_track import HttpTrack
-    from offbook.exchange.tool_track import ToolTrack
+    from offbook.exchange.tool_track import HttpTrack, ToolTrack
     from offbook.trace.async_listeners import AsyncListeners, AsyncSubscription, EventStream
     from offbook.trace.correlation import Correlation
 

@@ -15,7 +15,7 @@ from offbook.exchange.dialects.dialect import HttpResponse
 from offbook.exchange.dialects.provider_responses import (
     interrupted_stream,
 )
-from offbook.exchange.http_track import HttpCall
+from offbook.exchange.tool_track import HttpCall
 from offbook.sources.cassette import Cassette, Recording, Rerecording, load_cassette
 from offbook.sources.mocks import MockRecording
 from tests.sources.cassette.conversations import Counting, answer, ask, record, replay

@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from offbook.sources.cassette.cassette_file import journal_path
 from offbook.sources.cassette.format import RecordedFile
-from offbook.sources.cassette.mismatch import describe_differences, find_differences
+from offbook.sources.cassette.mismatch import (
+    describe_differences,
+    describe_track_mismatch,
+    find_differences,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -141,26 +145,20 @@ class FileReplay(FileWatch):
             return None
         for name, (number, recorded) in self._recorded.items():
             if (got := self._seen[name]) != recorded:
-                return _explain(f" at interaction {number}", recorded, got)
+                return _explain(number, recorded, got)
         for name, got in self._seen.items():
             if name not in self._recorded:
-                return _explain("", None, got)
+                return _explain(None, None, got)
         return None
 
 
-def _explain(place: str, recorded: RecordedFile | None, got: RecordedFile) -> str:
+def _explain(number: int | None, recorded: RecordedFile | None, got: RecordedFile) -> str:
     old, new = (_state(file) for file in (recorded, got))
     differences: list[str] = []
     if recorded is not None and old == new:
         differences = [*describe_differences([*find_differences(recorded.text, got.text)])]
-    lines = [
-        f"Replay mismatch{place} (track: files): {got.file} differs",
-        f"Recorded: {old}",
-        f"Got:      {new}",
-        *differences,
-        "Fix, if the change is intended: record the tape again",
-    ]
-    return "\n".join(lines)
+    fact = f"{got.file} differs"
+    return describe_track_mismatch("files", fact, old, new, differences, number=number)
 
 
 def _state(file: RecordedFile | None) -> str:

@@ -203,6 +203,11 @@ class RecordedTool(
     effects: tuple[str, ...] = ()
 
     @property
+    def compared(self) -> dict[str, Any]:
+        """The fields by which a replay finds it."""
+        return {"tool": self.tool, "input": self.input}
+
+    @property
     def title(self) -> str:
         """One line that identifies the execution for a reader."""
         return preview(f"{self.tool} {_encode(self.input).decode()}")
@@ -225,6 +230,11 @@ class RecordedAnswer(
     reason: str = ""
     answer: Any = None
     inside: str = ""
+
+    @property
+    def compared(self) -> dict[str, Any]:
+        """The fields by which a replay finds it."""
+        return {"question": self.question, "tool": self.tool, "input": self.input}
 
     @property
     def title(self) -> str:
@@ -250,6 +260,11 @@ class RecordedHttp(
     content: str = ""
     data: str = ""
     inside: str = ""
+
+    @property
+    def compared(self) -> dict[str, Any]:
+        """The fields by which a replay finds it."""
+        return {"method": self.method, "url": self.url, "body": self.body}
 
     @property
     def title(self) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -334,32 +335,35 @@ class JournalInteraction(msgspec.Struct, frozen=True, tag="finished"):
     interaction: Interaction
 
 
+# Items of other tracks than the model: `after` is the id of the interaction before, or 0.
+
+
 class JournalTool(msgspec.Struct, frozen=True, tag="tool"):
-    """An execution of a tool; `after` is the id of the interaction that it follows, or 0."""
+    """An execution of a tool."""
 
     after: int
-    tool: RecordedTool
+    item: RecordedTool = msgspec.field(name="tool")
 
 
 class JournalAnswer(msgspec.Struct, frozen=True, tag="answer"):
-    """An answer of a person; `after` is the id of the interaction that it follows, or 0."""
+    """An answer of a person."""
 
     after: int
-    answer: RecordedAnswer
+    item: RecordedAnswer = msgspec.field(name="answer")
 
 
 class JournalHttp(msgspec.Struct, frozen=True, tag="http"):
-    """A request to another server, and the interaction that it follows."""
+    """A request to another server."""
 
     after: int
-    http: RecordedHttp
+    item: RecordedHttp = msgspec.field(name="http")
 
 
 class JournalFile(msgspec.Struct, frozen=True, tag="file"):
-    """A file that a command changed, and the interaction that the change follows."""
+    """A file that a command changed."""
 
     after: int
-    file: RecordedFile
+    item: RecordedFile = msgspec.field(name="file")
 
 
 class JournalMerged(msgspec.Struct, frozen=True, tag="folded"):
@@ -369,6 +373,14 @@ class JournalMerged(msgspec.Struct, frozen=True, tag="folded"):
 
 
 JournalTrack = JournalTool | JournalAnswer | JournalHttp | JournalFile
+TrackItem = RecordedTool | RecordedAnswer | RecordedHttp | RecordedFile
+# The line of an item, and the field of its interaction.
+TRACKS: dict[type[TrackItem], tuple[Callable[[int, Any], JournalTrack], str]] = {
+    RecordedTool: (JournalTool, "tools"),
+    RecordedAnswer: (JournalAnswer, "people"),
+    RecordedHttp: (JournalHttp, "http"),
+    RecordedFile: (JournalFile, "files"),
+}
 JournalLine = JournalOpening | JournalInteraction | JournalTrack | JournalMerged
 _decode = msgspec.json.Decoder(JournalLine).decode
 
@@ -393,21 +405,9 @@ class Journal:
         """Write a finished interaction."""
         self._write(JournalInteraction(place, interaction))
 
-    def add_tool(self, after: int, tool: RecordedTool) -> None:
-        """Write an execution of a tool."""
-        self._write(JournalTool(after, tool))
-
-    def add_answer(self, after: int, answer: RecordedAnswer) -> None:
-        """Write an answer of a person."""
-        self._write(JournalAnswer(after, answer))
-
-    def add_http(self, after: int, http: RecordedHttp) -> None:
-        """Write a request to another server."""
-        self._write(JournalHttp(after, http))
-
-    def add_file(self, after: int, file: RecordedFile) -> None:
-        """Write a file that a command changed."""
-        self._write(JournalFile(after, file))
+    def add_track(self, after: int, item: TrackItem) -> None:
+        """Write an item of another track, after the interaction with this id."""
+        self._write(TRACKS[type(item)][0](after, item))
 
     def _write(self, line: JournalLine) -> None:
         if not self._is_open:
@@ -579,18 +579,13 @@ def _merged_text(
 
 
 def _add_tracks(item: Interaction, lines: Iterable[JournalTrack]) -> Interaction:
-    """Return an interaction with the executions and answers that follow it."""
-    tools = tuple(line.tool for line in lines if isinstance(line, JournalTool))
-    people = tuple(line.answer for line in lines if isinstance(line, JournalAnswer))
-    http = tuple(line.http for line in lines if isinstance(line, JournalHttp))
-    files = tuple(line.file for line in lines if isinstance(line, JournalFile))
-    return msgspec.structs.replace(
-        item,
-        files=(*item.files, *files),
-        tools=(*item.tools, *tools),
-        people=(*item.people, *people),
-        http=(*item.http, *http),
-    )
+    """Return an interaction with the items of other tracks that follow it."""
+    found = [line.item for line in lines]
+    added = {
+        name: (*getattr(item, name), *(each for each in found if isinstance(each, kind)))
+        for kind, (_, name) in TRACKS.items()
+    }
+    return msgspec.structs.replace(item, **added)
 
 
 def load_cassette(path: Path, *, keep: bool = False) -> CassetteFile:

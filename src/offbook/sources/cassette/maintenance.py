@@ -1,10 +1,11 @@
-"""Maintenance of cassettes: statistics, faults, trimming, upgrades, edits, and drift."""
+"""Maintenance of cassettes: statistics, faults, trimming, upgrades, edits, drift, and partings."""
 
 from __future__ import annotations
 
 import re
 import shlex
 from collections import Counter
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -44,6 +45,7 @@ from offbook.sources.cassette.journal import (
     update_header,
     update_interactions,
 )
+from offbook.sources.cassette.mismatch import describe_differences, find_differences, recorded_body
 from offbook.trace.redaction import Redaction, parse_redaction_rules
 
 if TYPE_CHECKING:
@@ -185,6 +187,12 @@ def find_faults(path: Path) -> list[str]:
 # --------------------------------------------------------------------------------------- changes
 
 
+def _save(path: Path, raw: bytes) -> None:
+    """Write a changed cassette, if its text is that of a valid one."""
+    CassetteFile(raw, path)
+    write_cassette_bytes(path, raw)
+
+
 def trim_cassette(path: Path, numbers: Collection[int]) -> int:
     """Remove interactions and return how many.
 
@@ -210,9 +218,7 @@ def trim_cassette(path: Path, numbers: Collection[int]) -> int:
         changed[entry.number] = msgspec.structs.replace(interaction, request=request)
     if changed:
         file = CassetteFile(update_interactions(file, changed), path)
-    raw = remove_interactions(file, set(numbers))
-    CassetteFile(raw, path)  # check the result before it is written
-    write_cassette_bytes(path, raw)
+    _save(path, remove_interactions(file, set(numbers)))
     return len(set(numbers))
 
 
@@ -232,9 +238,7 @@ def upgrade_cassette(path: Path) -> list[int]:
     # With the fingerprint of today's rules, the next replay trusts the stored hashes.
     version = VERSION if file.header.tracks else MODEL_VERSION
     header = {"format": FORMAT, "version": version, "hashed": normalizer.fingerprint}
-    raw = update_header(file, header)
-    CassetteFile(raw, path)
-    write_cassette_bytes(path, raw)
+    _save(path, update_header(file, header))
     return sorted(changed)
 
 
@@ -244,9 +248,7 @@ def add_redactions(path: Path, rules: Mapping[str, Any]) -> list[int]:
     merged = merge_rules(parse_redaction_rules(file.header.redactions), rules)
     Redaction(merged, environment={})  # check them before they are written
     stored = {name: rule for name, rule in msgspec.to_builtins(merged).items() if rule}
-    raw = update_header(file, {"redactions": stored})
-    CassetteFile(raw, path)
-    write_cassette_bytes(path, raw)
+    _save(path, update_header(file, {"redactions": stored}))
     return upgrade_cassette(path)
 
 
@@ -271,9 +273,7 @@ def rewrite_cassette(path: Path, text: str) -> list[int]:
 def replace_interaction(path: Path, number: int, interaction: Interaction) -> None:
     """Replace one interaction, and update the hashes of those that continue it."""
     file = as_block_sequence(load_cassette(path))
-    raw = update_interactions(file, {number: interaction})
-    CassetteFile(raw, path)
-    write_cassette_bytes(path, raw)
+    _save(path, update_interactions(file, {number: interaction}))
     upgrade_cassette(path)
 
 
@@ -416,6 +416,80 @@ def compare_cassettes(path: Path, other: Path) -> list[Drift]:
         for number, (first, second) in enumerate(zip(one, two, strict=True), 1)
     )
     return [drift for drift in drifts if drift is not None]
+
+
+# --------------------------------------------------------------------------------------- parting
+# Where two tapes part: a fork and its parent, or two recordings of the same task.
+
+# Of a response: what differs in every recording, and does not matter to the agent.
+MEASURED = ("duration_ms", "chunks", "id", "usage", "tokens", "cost_dollars", "model")
+TRACKS = ("tools", "people", "http")
+
+
+class Parting(msgspec.Struct, frozen=True):
+    """The first interaction in which two tapes differ: its track, both sides, and the diff.
+
+    `common` is the number of interactions before it. A tape that ended there has no side.
+    """
+
+    common: int
+    lengths: tuple[int, int]
+    track: str = ""
+    sides: tuple[str | None, str | None] = (None, None)
+    diff: tuple[str, ...] = ()
+
+    @property
+    def same(self) -> bool:
+        """True if the tapes do not differ."""
+        return not self.track
+
+    def lines(self, before: Path, after: Path) -> list[str]:
+        """Return the parting as lines for a reader."""
+        if self.same:
+            return [f"the tapes are the same: {self.common} interactions"]
+        fact = f"the tapes part at interaction {self.common + 1} (track: {self.track})"
+        shown = [
+            f"  {path} ({length}): {side or 'ends'}"
+            for path, length, side in zip((before, after), self.lengths, self.sides, strict=True)
+        ]
+        return [fact, *shown, *(f"  {line}" for line in self.diff)]
+
+
+def find_parting(before: Path, after: Path) -> Parting:
+    """Return where two tapes part."""
+    one, two = load_cassette(before), load_cassette(after)
+    lengths = (len(one), len(two))
+    pairs = zip_longest(one.entries, two.entries)
+    for number, (first, second) in enumerate(pairs):
+        if first is None or second is None:
+            titles = [
+                None if entry is None else file.read(entry).request.title
+                for file, entry in ((one, first), (two, second))
+            ]
+            return Parting(number, lengths, "model", (titles[0], titles[1]))
+        left, right = _parts(one, first), _parts(two, second)
+        for track, value in left.items():
+            if value != right[track]:
+                found = [*find_differences(value, right[track])]
+                titles = [f.read(e).request.title for f, e in ((one, first), (two, second))]
+                diff = tuple(describe_differences(found))
+                name = "model" if track in {"request", "response"} else track
+                return Parting(number, lengths, name, (titles[0], titles[1]), diff)
+    return Parting(lengths[0], lengths)
+
+
+def _parts(file: CassetteFile, entry: Entry) -> dict[str, Any]:
+    """Return an interaction as JSON, by its parts, without what differs in every recording."""
+    item = interaction_to_dict(file.read(entry))
+    request = recorded_body(file, entry, Normalizer(file.header.redactions))
+    response = {k: v for k, v in item.get("response", {}).items() if k not in MEASURED}
+    tracks = {track: item.get(track, []) for track in TRACKS if track in (file.header.tracks or ())}
+    return {"request": request, "response": response} | {
+        track: tracks.get(track, []) for track in TRACKS
+    }
+
+
+# ----------------------------------------------------------------------------------------- folders
 
 
 def find_cassettes(folder: Path) -> Iterator[Path]:

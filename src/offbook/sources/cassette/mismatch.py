@@ -253,6 +253,28 @@ def describe_differences(differences: list[Difference]) -> Iterator[str]:
     yield from _diff_lines(differences[:MAX_DIFFERENCES], titled=len(differences) > 1)
 
 
+def describe_track_mismatch(
+    track: str,
+    fact: str,
+    recorded: str,
+    got: str,
+    differences: list[str],
+    *,
+    number: int | None,
+    fix: str = "record the tape again",
+) -> str:
+    """Return the message of a replay about another track than the model."""
+    place = "" if number is None else f" at interaction {number}"
+    lines = [
+        f"Replay mismatch{place} (track: {track}): {fact}",
+        f"Recorded: {recorded}",
+        f"Got:      {got}",
+        *differences,
+        f"Fix, if the change is intended: {fix}",
+    ]
+    return "\n".join(lines)
+
+
 def _values_hidden_by_recording(differences: list[Difference]) -> Iterator[str]:
     """Yield the texts of the request where the recording has a mask.
 

@@ -13,8 +13,9 @@ import asyncio
 import math
 import time
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from secrets import randbits
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
@@ -24,7 +25,6 @@ from offbook.errors import ModelError, UsageError, counted
 from offbook.exchange.model import Reply, can_relay
 from offbook.exchange.people import ask_source
 from offbook.exchange.tool_track import running_tool
-from offbook.sources.cassette.clock_tracks import ClockRecorder, open_clock
 from offbook.sources.cassette.file_tracks import FileRecorder
 from offbook.sources.cassette.format import (
     ANY_HASH,
@@ -33,6 +33,7 @@ from offbook.sources.cassette.format import (
     ConversationDigest,
     Interaction,
     Normalizer,
+    RecordedClock,
     RecordedRequest,
     RecordedResponse,
     hide_roots,
@@ -44,12 +45,11 @@ from offbook.sources.cassette.format import (
     response_from_reply,
     shift_chunks,
 )
-from offbook.sources.cassette.http_tracks import HttpRecorder
 from offbook.sources.cassette.journal import Journal, load_cassette, merge_left_journal
 from offbook.sources.cassette.maintenance import replace_interaction
 from offbook.sources.cassette.replay import Cassette, request_hat
 from offbook.sources.cassette.tool_effects import ToolEffects
-from offbook.sources.cassette.tracks import ToolReplay, TrackRecorder
+from offbook.sources.cassette.tracks import HttpRecorder, ToolReplay, TrackRecorder
 from offbook.sources.matching import answer_prewarm
 from offbook.trace.events import TapeData
 from offbook.trace.redaction import Redaction, RedactionRules, parse_redaction_rules
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from offbook.determinism.frozen_time import RunClock
     from offbook.exchange.model import ModelSource, Request, Usage
     from offbook.exchange.people import Answer, PersonQuestion
+    from offbook.sources.cassette.cassette_file import CassetteFile
     from offbook.sources.cassette.format import Tracks
     from offbook.trace.events import Verdict
 
@@ -79,6 +80,55 @@ class RecordingSummary(msgspec.Struct, frozen=True):
     duration_secs: float
     interrupted: bool = False
     replayed: int = 0
+
+
+# --------------------------------------------------------------------------------- the clock
+# The time of the agent does not change between two interactions, and is then that of the end of the
+# last one. So it is the same in each replay, however long the agent and the model take.
+
+
+def open_clock(
+    source: ModelSource, existing: CassetteFile | None, started_ms: int
+) -> ClockRecorder | None:
+    """Return the clock of a recording: that of the tape it extends or replays, or a new one."""
+    if existing is not None and len(existing):
+        clock = existing.header.clock
+        return None if clock is None else ClockRecorder(clock)
+    if isinstance(source, Cassette) and (inner := source.clock_track) is not None:
+        return ClockRecorder(source.recorded_clock, inner)
+    offset = datetime.fromtimestamp(started_ms / 1000).astimezone().utcoffset() or timedelta()
+    return ClockRecorder(RecordedClock(started_ms, randbits(32), int(offset.total_seconds())))
+
+
+class ClockRecorder:
+    """The clock of a recording; `inner` is that of a recorded source that replays."""
+
+    def __init__(self, recorded: RecordedClock, inner: RunClock | None = None) -> None:
+        self.clock = recorded.open()
+        self.recorded = recorded
+        self._inner = inner
+        self._inner_second = 0.0
+        self._ended_ms = 0
+
+    def time_interaction(self, started_ms: int, duration_ms: float) -> int:
+        """Move the clock to the end of an interaction; return its start on this clock."""
+        if self._inner is not None:  # the interaction is on another tape, or follows a fork of it
+            second, before = self._inner.second, self._inner_second
+            self._inner_second = second
+            started_ms = self._ended_ms
+            if second != before:
+                ended_ms = round(second * 1000) - self.recorded.start_ms
+                started_ms = max(0, ended_ms - int(duration_ms))
+        self.move_to(started_ms + duration_ms)
+        return started_ms
+
+    def move_to(self, ended_ms: float) -> None:
+        """Move the clock to the end of an interaction."""
+        self._ended_ms = max(self._ended_ms, int(ended_ms))
+        self.clock.move_to(self.recorded.second(ended_ms))
+
+
+# ----------------------------------------------------------------------------- the recording
 
 
 class Recording:

@@ -48,7 +48,6 @@ from offbook.sources.cassette.format import (
     restore_roots,
     shift_chunks,
 )
-from offbook.sources.cassette.http_tracks import HttpReplay
 from offbook.sources.cassette.mismatch import (
     UnmatchedRequest,
     explain_mismatch,
@@ -56,7 +55,7 @@ from offbook.sources.cassette.mismatch import (
     record_again,
     recorded_body,
 )
-from offbook.sources.cassette.tracks import PeopleReplay, ToolReplay
+from offbook.sources.cassette.tracks import HttpReplay, PeopleReplay, ToolReplay
 from offbook.sources.matching import answer_side_request
 from offbook.trace.events import (
     DriftData,
@@ -355,7 +354,7 @@ class Cassette:
     def has_people(self) -> bool:
         """Whether the tape, or the source behind it, has answers of people."""
         if self._people is not None and not self.forked:
-            return self._people.recorded
+            return len(self._people) > 0
         return getattr(self._passthrough, "has_people", False)
 
     async def answer(self, question: PersonQuestion, /) -> Answer:
@@ -690,9 +689,9 @@ class Cassette:
         return "\n".join([f"{fact} did not happen", *tools.describe_unused(), fix])
 
     def _judge_people(self) -> str | None:
-        if self._people is None or "model" not in self._tracks or not self._people.unused:
+        if self._people is None or "model" not in self._tracks or not self._people.never_asked:
             return None
-        return "tape not fully replayed: never asked: " + "; ".join(self._people.unused)
+        return "tape not fully replayed: never asked: " + "; ".join(self._people.never_asked)
 
     def _judge_http(self) -> str | None:
         if self.http_track is None or "model" not in self._tracks or not self.http_track.unused:

@@ -1,44 +1,59 @@
-"""The other tracks of a tape: the executions of tools, and the answers of people.
+"""The tracks of a tape besides the model: executions of tools, answers of people, and HTTP.
 
-`TrackRecorder` writes them, `ToolReplay` and `PeopleReplay` answer from them.
+`TrackRecorder` and `HttpRecorder` write them; `ToolReplay`, `PeopleReplay` and `HttpReplay` answer
+from them.
 
-An execution is answered by the first recorded one of the same tool with the same input, that of
-the same call first. So tools that run at the same time may end in any order. One that was not
-recorded ends the replay, as a request to the model does.
+An item is answered by the first equal recorded one that is left: a tool by one with the same input,
+that of the same call first; a request by one with the same method, URL and body. So tools that run
+at the same time may end in any order. What was not recorded ends the replay, as a request to the
+model does. The headers of requests, which have keys and cookies, are neither stored nor compared.
 """
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
 from threading import Lock
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from offbook.errors import ReplayMismatch, counted
+from offbook.exchange.dialects.dialect import HttpResponse
 from offbook.exchange.people import Allow, Deny
 from offbook.exchange.tool_track import RecordedException, ToolEnd, running_tool
 from offbook.sources.cassette.format import (
     RecordedAnswer,
+    RecordedHttp,
     RecordedTool,
     hide_roots,
     restore_roots,
 )
-from offbook.sources.cassette.mismatch import describe_differences, find_differences
+from offbook.sources.cassette.mismatch import (
+    describe_differences,
+    describe_track_mismatch,
+    find_differences,
+)
 from offbook.trace.matching import similarity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from offbook.exchange.model import Reply
     from offbook.exchange.people import Answer, PersonQuestion
-    from offbook.exchange.tool_track import ToolRun, ToolTrack
+    from offbook.exchange.tool_track import HttpCall, HttpTrack, ToolRun, ToolTrack
     from offbook.sources.cassette.cassette_file import CassetteFile, Entry
-    from offbook.sources.cassette.format import Normalizer, RecordedFile, RecordedHttp
+    from offbook.sources.cassette.format import Normalizer, RecordedFile
     from offbook.sources.cassette.journal import Journal
     from offbook.sources.cassette.tool_effects import ToolEffects
     from offbook.trace.redaction import Redaction
 
 MAX_LISTED = 5
+RECORD_AGAIN = "record the tape again"
+
+ItemT = TypeVar("ItemT", RecordedTool, RecordedAnswer, RecordedHttp)
+
+
+# ---------------------------------------------------------------------------------- recording
 
 
 class TrackRecorder:
@@ -86,8 +101,8 @@ class TrackRecorder:
 
     def find(self, run: ToolRun, /) -> ToolEnd | None:
         """Return how an execution that is on the tape ended; None to run the tool."""
-        if self._known is not None and (found := self._known.take(run)) is not None:
-            return self._known.restore(found)
+        if self._known is not None and (known := self._known.find_known(run)) is not None:
+            return known
         end = None if self._inner is None or not self._inner.replays else self._inner.find(run)
         if end is not None and not end.real:
             self.add(run, end)
@@ -117,17 +132,17 @@ class TrackRecorder:
                 roots=roots,
                 effects=self._take_effects(run.tool),
             )
-            self._journal.add_tool(after, recorded)
+            self._journal.add_track(after, recorded)
 
     def add_http(self, http: RecordedHttp) -> None:
         """Write a request to another server."""
         with self._lock:
-            self._journal.add_http(self._before, http)
+            self._journal.add_track(self._before, http)
 
     def add_file(self, file: RecordedFile) -> None:
         """Write a file that a command changed."""
         with self._lock:
-            self._journal.add_file(self._latest, file)
+            self._journal.add_track(self._latest, file)
 
     def _take_effects(self, tool: str) -> tuple[str, ...]:
         if self._effects is None:
@@ -147,147 +162,7 @@ class TrackRecorder:
                 inside=running_tool.get() or "",
                 **self._redaction.value(given),
             )
-            self._journal.add_answer(self._before, recorded)
-
-
-class TapedTool(NamedTuple):
-    """An execution on a tape: its number there, the interaction that it follows, and its key."""
-
-    number: int
-    entry: Entry
-    tool: RecordedTool
-    key: bytes
-
-
-class ToolReplay:
-    """Answers executions from a tape.
-
-    `is_due` says whether the model has made the calls of an interaction: no tool runs before.
-    """
-
-    replays = True
-
-    def __init__(
-        self,
-        file: CassetteFile,
-        entries: list[Entry],
-        normalizer: Normalizer,
-        is_due: Callable[[Entry], bool] = lambda _: True,
-    ) -> None:
-        self.failure: Exception | None = None
-        self.ended = False  # the run has left the tape: tools that are not on it run for real
-        self._file = file
-        self._normalizer = normalizer
-        self._is_due = is_due
-        self._taken: set[int] = set()
-        self._lock = Lock()
-        self._tools: list[TapedTool] = []
-        for entry in entries:
-            for tool in file.read(entry).tools:
-                key = self._key(tool.tool, tool.input)
-                self._tools.append(TapedTool(len(self._tools) + 1, entry, tool, key))
-
-    def _key(self, tool: str, given: Any) -> bytes:
-        compared = self._normalizer.comparable({"tool": tool, "input": given})
-        return msgspec.json.encode(compared, order="sorted")
-
-    def __len__(self) -> int:
-        return len(self._tools)
-
-    @property
-    def answered(self) -> int:
-        """The number of executions that were answered."""
-        return len(self._taken)
-
-    @property
-    def unused(self) -> list[TapedTool]:
-        """The recorded executions that did not happen."""
-        return [taped for taped in self._tools if taped.number not in self._taken]
-
-    def find(self, run: ToolRun, /) -> ToolEnd | None:
-        """Return how the execution ended on the tape; raise if it is not on it."""
-        if self.failure is not None:
-            raise self.failure
-        if (taped := self.take(run)) is not None:
-            return self.restore(taped)
-        if self.ended:
-            return None
-        self.failure = self._explain(run)
-        raise self.failure
-
-    def take(self, run: ToolRun) -> TapedTool | None:
-        """Return the recorded execution for this one, now used; None if there is none."""
-        key = self._key(run.tool, msgspec.to_builtins(run.input, enc_hook=repr))
-        with self._lock:
-            equal = [taped for taped in self.unused if taped.key == key and self._may_run(taped)]
-            same_call = [taped for taped in equal if taped.tool.call == run.call_id]
-            taped = next(iter([*same_call, *equal]), None)
-            if taped is not None:
-                self._taken.add(taped.number)
-            return taped
-
-    def _may_run(self, taped: TapedTool) -> bool:
-        return not taped.tool.call or self._is_due(taped.entry)
-
-    def restore(self, taped: TapedTool) -> ToolEnd:
-        """Return the end of a recorded execution, with the folders of this run."""
-        tool = taped.tool
-        end = ToolEnd(tool.result, tool.error, tool.type, tool.exact, tool.real)
-        if not tool.roots:
-            return end
-        plain = restore_roots(msgspec.to_builtins(end), tool.roots, self._normalizer.roots)
-        return msgspec.convert(plain, ToolEnd)
-
-    def add(self, run: ToolRun, end: ToolEnd, /) -> None:
-        """Do nothing: a replay writes nothing."""
-
-    # ------------------------------------------------------------------------------- errors
-
-    def _explain(self, run: ToolRun) -> ReplayMismatch:
-        """Return the error for an execution that is not on the tape."""
-        given = self._normalizer.clean_value(msgspec.to_builtins(run.input, enc_hook=repr))
-        asked = RecordedTool(tool=run.tool, input=given)
-        same = [taped for taped in self._tools if taped.tool.tool == run.tool]
-        left = [taped for taped in same if taped.number not in self._taken]
-        due = [taped for taped in left if self._may_run(taped)]
-        nearest = max(
-            due or left, key=lambda taped: similarity(taped.tool.title, asked.title), default=None
-        )
-        differences: list[str] = []
-        if nearest is not None and not due:
-            fact = f"{run.tool} ran before the model called it"
-            recorded = f"{nearest.tool.title}, after interaction {nearest.entry.number}"
-        elif nearest is not None:
-            fact = f"{run.tool} ran with another input"
-            recorded = nearest.tool.title
-            found = [*find_differences(nearest.tool.input, given, "$.input")]
-            differences = [*describe_differences(found)]
-        elif same:
-            fact = f"{run.tool} ran more often than recorded"
-            recorded = f"{counted(len(same), 'execution')}, all replayed"
-        else:
-            fact = f"no execution of {run.tool} was recorded"
-            recorded = ", ".join(dict.fromkeys(t.tool.tool for t in self._tools)) or "none"
-        at = "" if nearest is None else f" at interaction {nearest.entry.number}"
-        fix = "record the tape again, or replay the track model only, with the real tools"
-        lines = [
-            f"Replay mismatch{at} (track: tools): {fact}",
-            f"Recorded: {recorded}",
-            f"Got:      {asked.title}",
-            *differences,
-            f"Fix, if the change is intended: {fix}",
-        ]
-        return ReplayMismatch("\n".join(lines), where=str(self._file.path))
-
-    def describe_unused(self) -> list[str]:
-        """Return a line for each of the first executions that did not happen."""
-        unused = self.unused
-        lines = [f"    {t.tool.title} (after interaction {t.entry.number})" for t in unused]
-        more = len(lines) - MAX_LISTED
-        return [*lines[:MAX_LISTED], *([f"    ... +{more} more"] if more > 0 else [])]
-
-
-# ------------------------------------------------------------------------------------- people
+            self._journal.add_track(self._before, recorded)
 
 
 def _answer_fields(answer: Answer) -> dict[str, Any]:
@@ -299,67 +174,331 @@ def _answer_fields(answer: Answer) -> dict[str, Any]:
     return {"answer": msgspec.to_builtins(answer, enc_hook=repr)}
 
 
-class PeopleReplay:
-    """Answers the questions to people from a tape, each by the first equal one that is left.
+class HttpRecorder:
+    """Writes requests and responses; `inner` is the track of a recorded source that replays."""
+
+    def __init__(
+        self,
+        add: Callable[[RecordedHttp], None],
+        normalizer: Normalizer,
+        redaction: Redaction,
+        inner: HttpTrack | None = None,
+    ) -> None:
+        self.replays = inner is not None and inner.replays
+        self._add = add
+        self._normalizer = normalizer
+        self._redaction = redaction
+        self._inner = inner
+
+    @property
+    def failure(self) -> Exception | None:
+        """The first request that the recorded source has no response to."""
+        return None if self._inner is None else self._inner.failure
+
+    def find(self, call: HttpCall, /) -> HttpResponse | None:
+        """Return the response of the recorded source, if that is a replay."""
+        found = None if self._inner is None else self._inner.find(call)
+        if found is not None:
+            self.add(call, found)
+        return found
+
+    def add(self, call: HttpCall, response: HttpResponse, /) -> None:
+        """Write a request and its response."""
+        try:
+            content, data = self._redaction.text(response.body.decode()), ""
+        except UnicodeDecodeError:
+            content, data = "", b64encode(response.body).decode()
+        self._add(
+            RecordedHttp(
+                method=call.method,
+                url=self._normalizer.clean_text(call.url),
+                body=self._normalizer.clean_text(_body_text(call)),
+                status=response.status,
+                headers={k: self._redaction.text(v) for k, v in response.headers.items()},
+                content=content,
+                data=data,
+                inside=running_tool.get() or "",
+            )
+        )
+
+
+def _body_text(call: HttpCall) -> str:
+    try:
+        return call.body.decode()
+    except UnicodeDecodeError:
+        return b64encode(call.body).decode()
+
+
+# --------------------------------------------------------------------------------- replaying
+
+
+class Taped(NamedTuple, Generic[ItemT]):
+    """An item of a track: its number there, the interaction that it follows, and its key."""
+
+    number: int
+    entry: Entry
+    item: ItemT
+    key: bytes
+
+
+class TrackReplay(Generic[ItemT]):
+    """The items of one track of a tape, each of which is taken once.
+
+    Equal items have the same `compared` fields, apart from what the redactions of the tape name.
+    """
+
+    replays = True
+    track = ""
+
+    def __init__(
+        self,
+        file: CassetteFile,
+        entries: list[Entry],
+        normalizer: Normalizer,
+        items_of: Callable[[Entry], Iterable[ItemT]],
+    ) -> None:
+        self.failure: Exception | None = None
+        self.ended = False  # the run has left the tape: what is not on it happens for real
+        self._file = file
+        self._normalizer = normalizer
+        self._taken: set[int] = set()
+        self._lock = Lock()
+        items = [(entry, item) for entry in entries for item in items_of(entry)]
+        self._taped = [
+            Taped[ItemT](number, entry, item, self._key(item))
+            for number, (entry, item) in enumerate(items, 1)
+        ]
+
+    def _key(self, item: ItemT) -> bytes:
+        return msgspec.json.encode(self._normalizer.comparable(item.compared), order="sorted")
+
+    def __len__(self) -> int:
+        return len(self._taped)
+
+    @property
+    def answered(self) -> int:
+        """The number of items that were taken."""
+        return len(self._taken)
+
+    @property
+    def unused(self) -> list[Taped[ItemT]]:
+        """The recorded items that did not happen."""
+        return [taped for taped in self._taped if taped.number not in self._taken]
+
+    def _equal(self, asked: ItemT) -> list[Taped[ItemT]]:
+        """Return the recorded items that are equal and left, in the order in which to take them."""
+        key = self._key(asked)
+        return [taped for taped in self.unused if taped.key == key]
+
+    def take(self, asked: ItemT) -> ItemT | None:
+        """Return the recorded item that is equal, now used; None if there is none."""
+        with self._lock:
+            taped = next(iter(self._equal(asked)), None)
+            if taped is None:
+                return None
+            self._taken.add(taped.number)
+            return taped.item
+
+    def take_or_fail(self, asked: ItemT) -> ItemT | None:
+        """Return the recorded item, or None after the end of the tape; otherwise raise for good."""
+        if self.failure is not None:
+            raise self.failure
+        if (found := self.take(asked)) is not None or self.ended:
+            return found
+        self.failure = self.explain(asked)
+        raise self.failure
+
+    def explain(self, asked: ItemT) -> ReplayMismatch:
+        """Return the error for an item that is not on the tape."""
+        raise NotImplementedError
+
+    def _nearest(self, asked: ItemT, candidates: list[Taped[ItemT]]) -> Taped[ItemT] | None:
+        def closeness(taped: Taped[ItemT]) -> float:
+            return similarity(taped.item.title, asked.title)
+
+        return max(candidates, key=closeness, default=None)
+
+    def _mismatch(
+        self,
+        fact: str,
+        recorded: str,
+        asked: ItemT,
+        nearest: Taped[ItemT] | None,
+        *,
+        fix: str = RECORD_AGAIN,
+        compare: bool = True,
+    ) -> ReplayMismatch:
+        differences: list[str] = []
+        if nearest is not None and compare:
+            found = find_differences(nearest.item.compared, asked.compared)
+            differences = [*describe_differences([*found])]
+        number = None if nearest is None else nearest.entry.number
+        text = describe_track_mismatch(
+            self.track, fact, recorded, asked.title, differences, number=number, fix=fix
+        )
+        return ReplayMismatch(text, where=str(self._file.path))
+
+    def describe_unused(self) -> list[str]:
+        """Return a line for each of the first items that did not happen."""
+        lines = [f"    {describe_item(taped)}" for taped in self.unused]
+        more = len(lines) - MAX_LISTED
+        return [*lines[:MAX_LISTED], *([f"    ... +{more} more"] if more > 0 else [])]
+
+
+def describe_item(taped: Taped[ItemT]) -> str:
+    """Return a recorded item, and where it is, for a reader."""
+    return f"{taped.item.title} (after interaction {taped.entry.number})"
+
+
+class ToolReplay(TrackReplay[RecordedTool]):
+    """Answers executions from a tape.
+
+    `is_due` says whether the model has made the calls of an interaction: no tool runs before.
+    """
+
+    track = "tools"
+
+    def __init__(
+        self,
+        file: CassetteFile,
+        entries: list[Entry],
+        normalizer: Normalizer,
+        is_due: Callable[[Entry], bool] = lambda _: True,
+    ) -> None:
+        self._is_due = is_due
+        super().__init__(file, entries, normalizer, lambda entry: file.read(entry).tools)
+
+    def find(self, run: ToolRun, /) -> ToolEnd | None:
+        """Return how the execution ended on the tape; raise if it is not on it."""
+        return self._restore(self.take_or_fail(_describe_run(run)))
+
+    def find_known(self, run: ToolRun) -> ToolEnd | None:
+        """Return how the execution ended on the tape; None if it is not on it."""
+        return self._restore(self.take(_describe_run(run)))
+
+    def _is_due_now(self, taped: Taped[RecordedTool]) -> bool:
+        return not taped.item.call or self._is_due(taped.entry)
+
+    def _equal(self, asked: RecordedTool) -> list[Taped[RecordedTool]]:
+        """Return those that are due, that of the same call first."""
+        equal = [taped for taped in super()._equal(asked) if self._is_due_now(taped)]
+        return sorted(equal, key=lambda taped: taped.item.call != asked.call)
+
+    def _restore(self, tool: RecordedTool | None) -> ToolEnd | None:
+        """Return the end of a recorded execution, with the folders of this run."""
+        if tool is None:
+            return None
+        end = ToolEnd(tool.result, tool.error, tool.type, tool.exact, tool.real)
+        if not tool.roots:
+            return end
+        plain = restore_roots(msgspec.to_builtins(end), tool.roots, self._normalizer.roots)
+        return msgspec.convert(plain, ToolEnd)
+
+    def add(self, run: ToolRun, end: ToolEnd, /) -> None:
+        """Do nothing: a replay writes nothing."""
+
+    def explain(self, asked: RecordedTool) -> ReplayMismatch:
+        """Return the error for an execution that is not on the tape."""
+        name = asked.tool
+        asked = RecordedTool(tool=name, input=self._normalizer.clean_value(asked.input))
+        same = [taped for taped in self._taped if taped.item.tool == name]
+        left = [taped for taped in same if taped.number not in self._taken]
+        due = [taped for taped in left if self._is_due_now(taped)]
+        nearest = self._nearest(asked, due or left)
+        if nearest is not None and not due:
+            fact = f"{name} ran before the model called it"
+            recorded = f"{nearest.item.title}, after interaction {nearest.entry.number}"
+        elif nearest is not None:
+            fact, recorded = f"{name} ran with another input", nearest.item.title
+        elif same:
+            fact = f"{name} ran more often than recorded"
+            recorded = f"{counted(len(same), 'execution')}, all replayed"
+        else:
+            fact = f"no execution of {name} was recorded"
+            recorded = ", ".join(dict.fromkeys(t.item.tool for t in self._taped)) or "none"
+        fix = f"{RECORD_AGAIN}, or replay the track model only, with the real tools"
+        return self._mismatch(fact, recorded, asked, nearest, fix=fix, compare=bool(due))
+
+
+def _describe_run(run: ToolRun) -> RecordedTool:
+    given = msgspec.to_builtins(run.input, enc_hook=repr)
+    return RecordedTool(tool=run.tool, call=run.call_id, input=given)
+
+
+class PeopleReplay(TrackReplay[RecordedAnswer]):
+    """Answers the questions to people from a tape.
 
     With `tools`, the tools are replayed, too: what one asks is answered only if it runs again.
     """
 
+    track = "people"
+
     def __init__(
         self, file: CassetteFile, entries: list[Entry], normalizer: Normalizer, *, tools: bool
     ) -> None:
-        self._file = file
-        self._normalizer = normalizer
         self._tools = tools
-        self._left = [(entry, item) for entry in entries for item in file.read(entry).people]
-        self.recorded = bool(self._left)
-
-    def _key(self, text: str, tool: str, given: Any) -> Any:
-        return self._normalizer.comparable({"text": text, "tool": tool, "input": given})
+        super().__init__(file, entries, normalizer, lambda entry: file.read(entry).people)
 
     @property
-    def unused(self) -> list[str]:
+    def never_asked(self) -> list[str]:
         """The questions that were not asked."""
-        left = (pair for pair in self._left if not (self._tools and pair[1].inside))
-        return [f"{answer.title} (after interaction {e.number})" for e, answer in left]
+        left = (taped for taped in self.unused if not (self._tools and taped.item.inside))
+        return [describe_item(taped) for taped in left]
 
     def answer(self, question: PersonQuestion) -> Answer:
         """Return the recorded answer, or raise if the question is not on the tape."""
         given = msgspec.to_builtins(question.input, enc_hook=repr)
-        key = self._key(question.text, question.tool, given)
-        for pair in self._left:
-            recorded = pair[1]
-            if self._key(recorded.question, recorded.tool, recorded.input) == key:
-                self._left.remove(pair)
-                if recorded.decision == "allow":
-                    return Allow(recorded.params)
-                return Deny(recorded.reason) if recorded.decision else recorded.answer
-        raise self._explain(question, given)
+        asked = RecordedAnswer(question=question.text, tool=question.tool, input=given)
+        if (recorded := self.take(asked)) is None:
+            raise self.explain(asked)
+        if recorded.decision == "allow":
+            return Allow(recorded.params)
+        return Deny(recorded.reason) if recorded.decision else recorded.answer
 
-    def _explain(self, question: PersonQuestion, given: Any) -> ReplayMismatch:
+    def explain(self, asked: RecordedAnswer) -> ReplayMismatch:
         """Return the error for a question that is not on the tape."""
-        asked = RecordedAnswer(
-            question=self._normalizer.clean_text(question.text),
-            tool=question.tool,
-            input=self._normalizer.clean_value(given),
+        asked = msgspec.structs.replace(
+            asked,
+            question=self._normalizer.clean_text(asked.question),
+            input=self._normalizer.clean_value(asked.input),
         )
-        nearest = max(
-            self._left, key=lambda pair: similarity(pair[1].title, asked.title), default=None
-        )
-        place, recorded, differences = "", "no other question", list[str]()
-        if nearest is not None:
-            entry, known = nearest
-            place, recorded = f" at interaction {entry.number}", known.title
-            old, new = (
-                {"question": each.question, "tool": each.tool, "input": each.input}
-                for each in (known, asked)
-            )
-            differences = [*describe_differences([*find_differences(old, new)])]
-        lines = [
-            f"Replay mismatch{place} (track: people): the question was not recorded",
-            f"Recorded: {recorded}",
-            f"Got:      {asked.title}",
-            *differences,
-            "Fix, if the change is intended: record the tape again",
-        ]
-        return ReplayMismatch("\n".join(lines), where=str(self._file.path))
+        nearest = self._nearest(asked, self.unused)
+        recorded = "no other question" if nearest is None else nearest.item.title
+        return self._mismatch("the question was not recorded", recorded, asked, nearest)
+
+
+class HttpReplay(TrackReplay[RecordedHttp]):
+    """Answers requests to other servers from a tape.
+
+    Requests of tools are not on it if the tools are replayed, too: then they do not run.
+    """
+
+    track = "http"
+
+    def __init__(
+        self, file: CassetteFile, entries: list[Entry], normalizer: Normalizer, *, tools: bool
+    ) -> None:
+        def items_of(entry: Entry) -> list[RecordedHttp]:
+            return [http for http in file.read(entry).http if not (tools and http.inside)]
+
+        super().__init__(file, entries, normalizer, items_of)
+
+    def find(self, call: HttpCall, /) -> HttpResponse | None:
+        """Return the recorded response; raise if the request is not on the tape."""
+        asked = RecordedHttp(method=call.method, url=call.url, body=_body_text(call))
+        if (http := self.take_or_fail(asked)) is None:
+            return None
+        body = b64decode(http.data) if http.data else http.content.encode()
+        return HttpResponse(http.status, dict(http.headers), body)
+
+    def add(self, call: HttpCall, response: HttpResponse, /) -> None:
+        """Do nothing: a replay writes nothing."""
+
+    def explain(self, asked: RecordedHttp) -> ReplayMismatch:
+        """Return the error for a request that is not on the tape."""
+        clean = self._normalizer.clean_text
+        asked = RecordedHttp(method=asked.method, url=clean(asked.url), body=clean(asked.body))
+        nearest = self._nearest(asked, self.unused)
+        replayed = f"{counted(len(self), 'request')}, all replayed"
+        recorded = replayed if nearest is None else nearest.item.title
+        return self._mismatch("a request was not recorded", recorded, asked, nearest)

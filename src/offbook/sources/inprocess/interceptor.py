@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     )
 
     from offbook.exchange.dialects.dialect import HttpRequest, HttpResponse
-    from offbook.exchange.http_track import HttpTrack
+    from offbook.exchange.tool_track import HttpTrack
     from offbook.sources.http_destination import HttpDestination
 
     Answer = Callable[[HttpRequest], Coroutine[Any, Any, HttpResponse]]

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
-    from offbook.exchange.http_track import HttpTrack
+    from offbook.exchange.tool_track import HttpTrack
     from offbook.sources.http_destination import HttpDestination
     from offbook.sources.inprocess.interceptor import Answer
 

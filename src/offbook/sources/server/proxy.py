@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping
     from contextvars import Context
 
-    from offbook.exchange.http_track import HttpTrack
+    from offbook.exchange.tool_track import HttpTrack
     from offbook.sources.server.connection import Handler, RequestHead
     from offbook.sources.server.endpoint import Endpoint
     from offbook.sources.server.server import Server

@@ -182,7 +182,7 @@ def compare(
 
 def _compare_tapes(before: Path, after: Path, *, as_json: bool) -> int:
     """Print the interaction in which two tapes part."""
-    from offbook.sources.cassette.parting import find_parting
+    from offbook.sources.cassette.maintenance import find_parting
 
     parting = find_parting(before, after)
     if as_json:
