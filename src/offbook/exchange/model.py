@@ -213,6 +213,9 @@ class ModelSource(Protocol):
 
     A source raises `ModelError` where a provider would return an error status, and any other
     exception only if the run must fail (for example, a script that does not match).
+
+    One that notes the results of its tool calls has `missing_result()`: it returns the error for a
+    call whose result never came back, or None.
     """
 
     async def reply(self, request: Request, /) -> Reply:
@@ -234,15 +237,6 @@ def answers_at_once(source: object) -> bool:
         if "reply" in vars(kind):
             return "at_once" in vars(kind) and bool(getattr(source, "at_once", False))
     return False
-
-
-@runtime_checkable
-class AwaitsResults(Protocol):
-    """A source that notes which of its tool calls have been answered by a result."""
-
-    def missing_result(self) -> Exception | None:
-        """Return the error for a call whose result never came back, or None."""
-        ...
 
 
 # --- JSON schemas: of tool parameters, and of the events of a run

@@ -443,7 +443,7 @@ class Rehearsal:
         hub, subject = self._hub, self.subject
         if getattr(subject, "releases_held", False):  # of a session
             hub.hold()
-        words = getattr(subject, "command_line", None)  # of `RunsCommand`
+        words = getattr(subject, "command_line", None)
         if words is None:
             hub.emit_data(RunStartData(subject.name, turns))
         else:
@@ -481,7 +481,7 @@ class Rehearsal:
 
         items = _expect(script, (Turn, Role), "turns and roles")
         turns = [item for item in items if isinstance(item, Turn)]
-        takes_prompt = getattr(self.subject, "takes_prompt", True)  # of `SendsPrompts`
+        takes_prompt = getattr(self.subject, "takes_prompt", True)
         if not turns and (takes_prompt or not items):
             raise PlaybookError(
                 f"the script has no turn, and {self.subject.name} needs a prompt",
@@ -531,7 +531,6 @@ class Rehearsal:
 
     def _raise_end(self) -> None:
         """Raise the exception with which an error of the provider ended the agent."""
-        # Not isinstance() with the protocol `EndsWithError`, which takes 30 µs.
         error: object = getattr(self.subject, "error", None)
         if not isinstance(error, Exception):
             return
@@ -578,7 +577,7 @@ class Rehearsal:
         self._raise_listener_errors()
         if self._playbook is None:
             self._raise_refusal()
-            find_missing = getattr(self._source, "missing_result", None)  # of `AwaitsResults`
+            find_missing = getattr(self._source, "missing_result", None)
             if self._auto_assert and find_missing is not None and (missing := find_missing()):
                 raise missing
             return

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from offbook.exchange.messages import ToolCall
-    from offbook.exchange.model import ModelSource, ToolAliases
+    from offbook.exchange.model import ModelSource
     from offbook.subjects.process import Seal
     from offbook.trace.events import Verdict
     from offbook.trace.hub import Hub
@@ -91,7 +91,22 @@ class RunContext(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class Subject(Protocol):
-    """An agent under test."""
+    """An agent under test.
+
+    It may have more attributes. A look for them by `isinstance` with a protocol would take 30 µs.
+
+    - `tool_aliases`: its own tool names, by common name. The common names are those of the built-in
+      session: `bash` (or `shell`) with `command`, `read` with `path`, `write` with `path` and
+      `content`, `edit` with `path`, `old` and `new`. A script that uses them runs with every such
+      subject.
+    - `error`: the exception with which the last prompt ended, if a scripted error of the provider
+      may end it; otherwise None.
+    - `mocked`: the names of the tools that are mocked, if it emits no tool calls itself.
+    - `takes_prompt`: False if it ignores the text of `prompt`, and runs once for the whole script,
+      as a `main` function does.
+    - `command_line` and `exit_code`, of a subject that is one command: the start and the end of its
+      run have these. The exit code is None if it did not end by itself.
+    """
 
     @property
     def name(self) -> str:
@@ -163,21 +178,6 @@ class PlainSubject:
 
     async def close(self) -> None:
         """Do nothing."""
-
-
-@runtime_checkable
-class HasToolAliases(Protocol):
-    """A subject that maps the common tool names to its own.
-
-    The common names are those of the built-in session: `bash` (or `shell`) with `command`, `read`
-    with `path`, `write` with `path` and `content`, `edit` with `path`, `old` and `new`. A script
-    that uses them runs with every such subject.
-    """
-
-    @property
-    def tool_aliases(self) -> ToolAliases:
-        """Its own tool names, by common name."""
-        ...
 
 
 class ToolServer(Protocol):
@@ -274,51 +274,6 @@ class HasRequestMetadata(Protocol):
     @property
     def request_metadata(self) -> Mapping[str, Any]:
         """The metadata of requests from now on."""
-        ...
-
-
-@runtime_checkable
-class EndsWithError(Protocol):
-    """A subject that a scripted error of the provider may end."""
-
-    @property
-    def error(self) -> Exception | None:
-        """The exception with which the last prompt ended, or None."""
-        ...
-
-
-@runtime_checkable
-class HasMockedTools(Protocol):
-    """A subject in which some tools are mocked and which emits no tool calls itself."""
-
-    @property
-    def mocked(self) -> Collection[str]:
-        """The names of the mocked tools."""
-        ...
-
-
-@runtime_checkable
-class SendsPrompts(Protocol):
-    """A subject that may send all prompts itself, such as a `main` function."""
-
-    @property
-    def takes_prompt(self) -> bool:
-        """False if it ignores the text of `prompt`, and runs once for the whole script."""
-        ...
-
-
-@runtime_checkable
-class RunsCommand(Protocol):
-    """A subject that is one command; the start and the end of its run have these."""
-
-    @property
-    def command_line(self) -> list[str]:
-        """The command."""
-        ...
-
-    @property
-    def exit_code(self) -> int | None:
-        """The exit code, if it ended by itself."""
         ...
 
 
