@@ -35,22 +35,19 @@ from offbook.sources.importers.importer import (
     as_text,
     unknown_trace_error,
 )
-from offbook.sources.importers.otlp import as_messages, find_blocks, latest_prompt
+from offbook.sources.importers.otlp import (
+    STOP_REASONS,
+    as_messages,
+    find_blocks,
+    latest_prompt,
+)
 from offbook.trace.agent_output import decode_base64
 from offbook.trace.events import ITERATION, TERMINAL_WRITE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 
-CLAUDE_STOP_REASONS: dict[str, StopReason] = {
-    "end_turn": "stop",
-    "max_tokens": "length",
-    "refusal": "refusal",
-    "stop_sequence": "stop_sequence",
-    "tool_use": "tool_use",
-}
 SYNTHETIC_MODEL = "<synthetic>"  # the model of messages that the client itself has written
 ERROR_PREFIX = "API Error: "
 
@@ -154,33 +151,46 @@ def _parts(message: dict[str, Any]) -> list[dict[str, Any]]:
     return as_items(content)
 
 
-def _read_blocks(
-    message: dict[str, Any],
-    read_block: Callable[[dict[str, Any]], AnyBlock | None],
-    skipped: Skipped,
-) -> tuple[AnyBlock, ...]:
+def _read_blocks(message: dict[str, Any], skipped: Skipped) -> tuple[AnyBlock, ...]:
     """Return the blocks of a message; count the parts that have no neutral form."""
-    pairs = [(part, read_block(part)) for part in _parts(message)]
+    pairs = [(part, _read_block(part)) for part in _parts(message)]
     skipped.update(as_text(part.get("type")) for part, block in pairs if block is None)
     return tuple(block for _, block in pairs if block is not None)
+
+
+def _read_block(part: dict[str, Any]) -> AnyBlock | None:
+    """Return a block in the names of Claude Code, or of pi."""
+    match part.get("type"):
+        case "text":
+            return Text(as_text(part.get("text")))
+        case "thinking":
+            signature = part.get("signature") or part.get("thinkingSignature")
+            return Thinking(as_text(part.get("thinking")), as_text(signature))
+        case "redacted_thinking":
+            return Thinking("", as_text(part.get("data")), redacted=True)
+        case "tool_use" | "toolCall":
+            name, call_id = as_text(part.get("name")), as_text(part.get("id"))
+            return ToolCall(call_id, name, as_object(part.get("input", part.get("arguments"))))
+        case _:
+            return None
+
+
+def _read_usage(usage: dict[str, Any], *names: str) -> Usage:
+    """Return the tokens; these agents count cached ones apart from those of the input."""
+    given, output, read, written = (as_count(usage.get(name)) for name in names)
+    return Usage(given + read + written, output, read, written)
 
 
 def _read_claude_reply(
     message: dict[str, Any], prompt: str | None, skipped: Skipped
 ) -> ImportedExchange:
-    blocks = _read_blocks(message, _read_claude_block, skipped)
+    blocks = _read_blocks(message, skipped)
     has_calls = any(isinstance(block, ToolCall) for block in blocks)
     usage = as_fields(message.get("usage"))
-    # Anthropic counts cached tokens apart from the input tokens.
-    cache_read = as_count(usage.get("cache_read_input_tokens"))
-    cache_write = as_count(usage.get("cache_creation_input_tokens"))
-    tokens = Usage(
-        as_count(usage.get("input_tokens")) + cache_read + cache_write,
-        as_count(usage.get("output_tokens")),
-        cache_read,
-        cache_write,
-    )
-    stop = CLAUDE_STOP_REASONS.get(as_text(message.get("stop_reason")), "stop")
+    names = ("input_tokens", "output_tokens")
+    cached = ("cache_read_input_tokens", "cache_creation_input_tokens")
+    tokens = _read_usage(usage, *names, *cached)
+    stop = STOP_REASONS.get(as_text(message.get("stop_reason")), "stop")
     model = as_text(message.get("model"))
     reply = Reply(
         blocks, "tool_use" if has_calls else stop, tokens, model, as_text(message.get("id"))
@@ -194,21 +204,6 @@ def _read_claude_reply(
     return ImportedExchange(
         reply, prompt, provider="anthropic", error=error, usage_known=bool(usage)
     )
-
-
-def _read_claude_block(part: dict[str, Any]) -> AnyBlock | None:
-    match part.get("type"):
-        case "text":
-            return Text(as_text(part.get("text")))
-        case "thinking":
-            return Thinking(as_text(part.get("thinking")), as_text(part.get("signature")))
-        case "redacted_thinking":
-            return Thinking("", as_text(part.get("data")), redacted=True)
-        case "tool_use":
-            name, call_id = as_text(part.get("name")), as_text(part.get("id"))
-            return ToolCall(call_id, name, as_object(part.get("input")))
-        case _:
-            return None
 
 
 def _join(first: ImportedExchange, second: ImportedExchange) -> ImportedExchange:
@@ -301,16 +296,9 @@ def _last_branch(records: list[TraceRecord]) -> set[str]:
 def _read_pi_reply(
     message: dict[str, Any], prompt: str | None, skipped: Skipped
 ) -> ImportedExchange:
-    blocks = _read_blocks(message, _read_pi_block, skipped)
+    blocks = _read_blocks(message, skipped)
     usage = as_fields(message.get("usage"))
-    # pi counts cached tokens apart from the input tokens.
-    cache_read, cache_write = as_count(usage.get("cacheRead")), as_count(usage.get("cacheWrite"))
-    tokens = Usage(
-        as_count(usage.get("input")) + cache_read + cache_write,
-        as_count(usage.get("output")),
-        cache_read,
-        cache_write,
-    )
+    tokens = _read_usage(usage, "input", "output", "cacheRead", "cacheWrite")
     stop = PI_STOP_REASONS.get(as_text(message.get("stopReason")), "stop")
     error = None
     if stop == "error" and not blocks:
@@ -322,19 +310,6 @@ def _read_pi_reply(
         error=error,
         usage_known=bool(usage),
     )
-
-
-def _read_pi_block(part: dict[str, Any]) -> AnyBlock | None:
-    match part.get("type"):
-        case "text":
-            return Text(as_text(part.get("text")))
-        case "thinking":
-            return Thinking(as_text(part.get("thinking")), as_text(part.get("thinkingSignature")))
-        case "toolCall":
-            name, call_id = as_text(part.get("name")), as_text(part.get("id"))
-            return ToolCall(call_id, name, as_object(part.get("arguments")))
-        case _:
-            return None
 
 
 # -------------------------------------------------------------------------------- codex

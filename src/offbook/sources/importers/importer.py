@@ -15,6 +15,7 @@ import msgspec
 
 from offbook.capability import load
 from offbook.errors import FormatError, ModelError, UsageError, did_you_mean, require_known
+from offbook.exchange.dialects.provider_responses import is_json
 from offbook.exchange.messages import parse_arguments
 from offbook.exchange.model import Reply
 from offbook.exchange.tool_track import ToolEnd, ToolRun
@@ -28,11 +29,10 @@ from offbook.sources.mocks.mock_recording import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
     from pathlib import Path
 
     from offbook.exchange.model import Request
-    from offbook.trace.redaction import RedactionRules
 
 MAIN_HAT = "main"
 # A body in a recording of HTTP, which is bytes.
@@ -95,10 +95,10 @@ def read_records(path: Path, skipped: Skipped) -> list[TraceRecord]:
         raise FormatError("the file is empty", path=path)
     first = lines[0][1]
     # A first line that is only the beginning of JSON: the file is one document.
-    if len(lines) > 1 and not _is_json(first) and (first.startswith("[") or first.strip() == "{"):
+    if len(lines) > 1 and not is_json(first) and (first.startswith("[") or first.strip() == "{"):
         lines = [(1, text)]
     # A tool that was killed leaves an incomplete last line.
-    elif len(lines) > 1 and not text.endswith("\n") and not _is_json(lines[-1][1]):
+    elif len(lines) > 1 and not text.endswith("\n") and not is_json(lines[-1][1]):
         skipped[f"torn line ({lines.pop()[0]})"] += 1
     records: list[TraceRecord] = []
     for line, raw in lines:
@@ -116,14 +116,6 @@ def read_records(path: Path, skipped: Skipped) -> list[TraceRecord]:
     if not records:
         raise FormatError("the file has no records", path=path)
     return records
-
-
-def _is_json(line: str) -> bool:
-    try:
-        msgspec.json.decode(line)
-    except (msgspec.DecodeError, RecursionError):
-        return False
-    return True
 
 
 def unknown_trace_error(trace_id: str, known: Iterable[str], path: Path) -> FormatError:
@@ -247,19 +239,13 @@ class _NoSource:
 
 
 def write_cassette(
-    exchanges: Iterable[ImportedExchange],
-    path: Path,
-    *,
-    replace: bool = False,
-    redactions: RedactionRules | Mapping[str, Any] | None = None,
+    exchanges: Iterable[ImportedExchange], path: Path, *, replace: bool = False
 ) -> int:
     """Write exchanges to a cassette, and return how many; results of tools are a track of it."""
     exchanges = list(exchanges)
     results = _results_of_calls(exchanges)
     tracks = "model,tools" if any(results) else "model"
-    with Recording(
-        _NoSource(), path, replace=replace, redactions=redactions, tracks=tracks
-    ) as recording:
+    with Recording(_NoSource(), path, replace=replace, tracks=tracks) as recording:
         for exchange, texts in zip(exchanges, results, strict=True):
             if exchange.error is not None:
                 response = response_from_error(exchange.error, duration=exchange.duration_ms)
