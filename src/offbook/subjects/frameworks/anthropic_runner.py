@@ -8,7 +8,12 @@ from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, cast
 
 from offbook.determinism.run_context import apply_patch
-from offbook.subjects.frameworks.framework import blocking, override, parameter_names
+from offbook.subjects.frameworks.framework import (
+    blocking,
+    override,
+    parameter_names,
+    report_calls,
+)
 from offbook.subjects.tool_watch import current_watch
 
 if TYPE_CHECKING:
@@ -79,8 +84,7 @@ class AnthropicRunner:
         async def call_async(params: Any) -> Any:
             return _to_content(await mock(params))
 
-        tool.call = call_async if iscoroutinefunction(tool.call) else call
-        return lambda: delattr(tool, "call")
+        return override(tool, "call", call_async if iscoroutinefunction(tool.call) else call)
 
     def watch_tool(self, tool: Any, watch: ToolWatch, /) -> Callable[[], None]:
         """Watch the tool's `call`."""
@@ -100,24 +104,14 @@ class AnthropicRunner:
 def patch_tools(module: Any) -> Iterator[Callable[[], None]]:
     """Report the functions of `beta_tool`, for any caller."""
 
-    def watch(tool: Any, given: Any) -> WatchedCall | None:
-        found = current_watch.get()
-        if found is None or not found.expects(tool.name):
+    def find(tool: Any, input: Any) -> WatchedCall | None:  # noqa: A002 - its name
+        watch = current_watch.get()
+        if watch is None or not watch.expects(tool.name):
             return None
-        return found.call(tool.name, given, signals=(module.ToolError,), functions=(tool.func,))
+        return watch.call(tool.name, input, signals=(module.ToolError,), functions=(tool.func,))
 
-    def call(original: Callable[..., Any], tool: Any, input: Any) -> Any:  # noqa: A002 - its name
-        if (watched := watch(tool, input)) is None:
-            return original(tool, input)
-        return watched.run(lambda: original(tool, input))
-
-    async def call_async(original: Callable[..., Any], tool: Any, input: Any) -> Any:  # noqa: A002
-        if (watched := watch(tool, input)) is None:
-            return await original(tool, input)
-        return await watched.run_async(lambda: original(tool, input))
-
-    yield apply_patch(module.BetaFunctionTool, "call", call)
-    yield apply_patch(module.BetaAsyncFunctionTool, "call", call_async)
+    for kind in (module.BetaFunctionTool, module.BetaAsyncFunctionTool):
+        yield report_calls(kind, "call", find)
 
 
 def patch_runners(module: Any) -> Iterator[Callable[[], None]]:

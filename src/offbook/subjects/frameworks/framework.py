@@ -15,11 +15,11 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
 from importlib import import_module
-from inspect import Parameter, signature
+from inspect import Parameter, iscoroutinefunction, signature
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from offbook.determinism.run_context import thread_variable, use_variable
+from offbook.determinism.run_context import apply_patch, thread_variable, use_variable
 from offbook.errors import UsageError, did_you_mean, require_known
 from offbook.exchange.model import AGENT_KEY
 from offbook.exchange.tool_track import running_tool
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from offbook.exchange.model import ToolAliases
     from offbook.exchange.people import Ask
     from offbook.subjects.subject import ModelAccess, RunContext
+    from offbook.subjects.tool_watch import Note, WatchedCall
     from offbook.trace.events import Event
     from offbook.trace.hub import Hub
 
@@ -386,6 +387,24 @@ def watch_tool_runners(hub: Hub) -> Callable[[], None]:
             undo.pop()()
 
     return end
+
+
+def report_calls(
+    owner: Any, name: str, find: Callable[..., WatchedCall | None], note: Note[Any] | None = None
+) -> Callable[[], None]:
+    """Report the calls of an SDK's function, for any caller; return a function that ends it.
+
+    `find` gets the arguments of a call, and returns its execution, or None if it is not reported.
+    """
+    is_async = iscoroutinefunction(getattr(owner, name))
+
+    def call(original: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        if (watched := find(*args, **named)) is None:
+            return original(*args, **named)
+        run = watched.run_async if is_async else watched.run
+        return run(lambda: original(*args, **named), note)
+
+    return apply_patch(owner, name, call)
 
 
 def _error_status(error: BaseException) -> int | None:

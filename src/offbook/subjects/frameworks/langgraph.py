@@ -10,11 +10,10 @@ from inspect import signature
 from types import CellType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, cast
 
-from offbook.determinism.run_context import apply_patch
 from offbook.errors import UsageError, require_known
 from offbook.exchange.messages import to_json
 from offbook.exchange.people import Allow, Deny, PersonQuestion
-from offbook.subjects.frameworks.framework import blocking
+from offbook.subjects.frameworks.framework import blocking, override, report_calls
 from offbook.subjects.tool_watch import current_watch
 from offbook.trace.events import AGENT_PARTS, STEP_POST, STEP_PRE
 from offbook.trace.steps import emit_step, make_record
@@ -198,12 +197,11 @@ class LangGraph:
         async def arun(*args: Any, **kwargs: Any) -> Any:
             return result(await mock(params(args, kwargs)))
 
-        # A pydantic model refuses unknown attributes, but `__dict__` is looked up before the class.
-        attributes: dict[str, Any] = tool.__dict__
-        attributes.update(_run=run, _arun=arun)
+        undo_run, undo_arun = override(tool, "_run", run), override(tool, "_arun", arun)
 
         def undo() -> None:
-            del attributes["_run"], attributes["_arun"]
+            undo_run()
+            undo_arun()
 
         return undo
 
@@ -215,9 +213,11 @@ class LangGraph:
 def patch_tools(module: Any) -> Iterator[Callable[[], None]]:
     """Report `run` and `arun` of a tool, which return its result as a message with a status."""
 
-    def watch(tool: Any, given: Any, call_id: str | None) -> WatchedCall | None:
-        found = current_watch.get()
-        if found is None or not found.expects(tool.name):
+    def find(
+        tool: Any, tool_input: Any, *_: Any, tool_call_id: str | None = None, **_named: Any
+    ) -> WatchedCall | None:
+        watch, given = current_watch.get(), tool_input
+        if watch is None or not watch.expects(tool.name):
             return None
         if isinstance(given, dict):  # without what LangChain injects
             given = tool._filter_injected_args(given)  # noqa: SLF001 - no public one
@@ -227,7 +227,8 @@ def patch_tools(module: Any) -> Iterator[Callable[[], None]]:
         )
         errors: Any = sys.modules.get("langgraph.errors")  # a tool that interrupts has it loaded
         pauses = () if errors is None else (errors.GraphBubbleUp,)
-        return found.call(tool.name, given, call_id or "", functions=functions, pauses=pauses)
+        call_id = tool_call_id or ""
+        return watch.call(tool.name, given, call_id, functions=functions, pauses=pauses)
 
     def note(execution: WatchedCall, message: Any) -> Any:
         # The tool has a handler for the exceptions that it expects.
@@ -237,22 +238,8 @@ def patch_tools(module: Any) -> Iterator[Callable[[], None]]:
             message.tool_call_id = execution.call_id  # another model has other ids
         return message
 
-    def run(
-        original: Callable[..., Any], tool: Any, tool_input: Any, *args: Any, **named: Any
-    ) -> Any:
-        if (watched := watch(tool, tool_input, named.get("tool_call_id"))) is None:
-            return original(tool, tool_input, *args, **named)
-        return watched.run(lambda: original(tool, tool_input, *args, **named), note)
-
-    async def arun(
-        original: Callable[..., Any], tool: Any, tool_input: Any, *args: Any, **named: Any
-    ) -> Any:
-        if (watched := watch(tool, tool_input, named.get("tool_call_id"))) is None:
-            return await original(tool, tool_input, *args, **named)
-        return await watched.run_async(lambda: original(tool, tool_input, *args, **named), note)
-
-    yield apply_patch(module.BaseTool, "run", run)
-    yield apply_patch(module.BaseTool, "arun", arun)
+    for name in ("run", "arun"):
+        yield report_calls(module.BaseTool, name, find, note)
 
 
 def _is_sync_only(graph: Any) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from offbook.determinism.run_context import apply_patch
+from offbook.subjects.frameworks.framework import report_calls
 from offbook.subjects.tool_watch import current_watch
 
 if TYPE_CHECKING:
@@ -19,22 +20,15 @@ def patch_sessions(module: Any) -> Iterator[Callable[[], None]]:
     The tools that a session lists during the run are observed: a result without a call is none.
     """
 
-    async def call_tool(
-        original: Callable[..., Any],
-        session: Any,
-        name: str,
-        arguments: dict[str, Any] | None = None,
-        *args: Any,
-        **named: Any,
-    ) -> Any:
+    def find(
+        _session: Any, name: str, arguments: dict[str, Any] | None = None, *_: Any, **_named: Any
+    ) -> WatchedCall | None:
         watch = current_watch.get()
         if watch is None or not watch.expects(name):
-            return await original(session, name, arguments, *args, **named)
+            return None
         watched = watch.call(name, arguments or {})
         watched.server = "mcp"  # a session does not keep the name of its server
-        return await watched.run_async(
-            lambda: original(session, name, arguments, *args, **named), note
-        )
+        return watched
 
     def note(execution: WatchedCall, result: Any) -> Any:
         execution.failed = bool(getattr(result, "is_error", getattr(result, "isError", False)))
@@ -49,5 +43,5 @@ def patch_sessions(module: Any) -> Iterator[Callable[[], None]]:
             watch.watched.update(tool.name for tool in listed.tools)
         return listed
 
-    yield apply_patch(module.ClientSession, "call_tool", call_tool)
+    yield report_calls(module.ClientSession, "call_tool", find, note)
     yield apply_patch(module.ClientSession, "list_tools", list_tools)

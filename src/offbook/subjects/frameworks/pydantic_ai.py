@@ -89,9 +89,7 @@ class PydanticAI:
         async def call(args: dict[str, Any], _context: Any) -> Any:
             return await mock(args)
 
-        # An attribute of the instance hides the method, and deleting it restores the method.
-        schema.call = call
-        return lambda: delattr(schema, "call")
+        return override(schema, "call", call)
 
     def watch_tool(self, tool: Any, watch: ToolWatch, /) -> Callable[[], None]:
         """Watch the call behind the schema."""

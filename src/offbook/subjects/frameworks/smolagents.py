@@ -52,20 +52,12 @@ class SmolAgents:
     def replace_tool(self, tool: Any, mock: MockFunction, /) -> Callable[[], None]:
         """Replace `forward`, which receives the validated inputs."""
         call, names = blocking(mock), list(tool.inputs)
-        attributes: dict[str, Any] = tool.__dict__
-        # `forward` is a method, or an attribute of the instance if `@tool` made the tool.
-        original = {name: attributes[name] for name in ("forward",) if name in attributes}
 
         def forward(*args: Any, **params: Any) -> Any:
             return call(dict(zip(names, args, strict=False)) | params)
 
-        tool.forward = forward
-
-        def undo() -> None:
-            del attributes["forward"]
-            attributes.update(original)
-
-        return undo
+        # `forward` is a method, or an attribute of the instance if `@tool` made the tool.
+        return override(tool, "forward", forward)
 
     def watch_tool(self, tool: Any, watch: ToolWatch, /) -> Callable[[], None]:
         """Watch `forward`."""
